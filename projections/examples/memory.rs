@@ -1,0 +1,332 @@
+//! Measures a World of many running LRPs: each a process of its own with one instance, desired, claimed and started
+//! through the real machines, its entries read from the JSON that the journal keeps.
+//!
+//! `cargo run --release -p projections --example memory -- [LRPs] [definitions]`: a million LRPs, and as many
+//! different definitions among them, unless told otherwise. A snapshot is read back by a second program, so that what
+//! it takes can be seen. Last, one process with as many instances as a process may have takes the same steps, one
+//! instance after the other.
+#![expect(clippy::print_stdout, reason = "it prints what it measured")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use projections::World;
+use schemas::action::{Action, Run, Secret, Variable};
+use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
+use schemas::definition::{DEFAULT_GRACE_MS, Definition, DesiredLrp, Routes};
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::names::{
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
+    ProcessGuid, RequestId, Stack, Zone,
+};
+use schemas::process::{self, Command, Context, Report, ReportStep};
+use schemas::resources::{Constraint, Resources};
+use schemas::{
+    Decision, Entry, Indices, Position, Subject, Timestamp, actual, cell, cluster, limits, subject,
+};
+
+const CELLS: u64 = 2_000;
+/// Decisions in one entry, as a busy shard groups them.
+const BATCH: usize = 250;
+const MIB: f64 = 1_048_576.0;
+
+/// Which step of its life each LRP takes.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Desire,
+    Claim,
+    Start,
+}
+
+struct Journal {
+    world: World,
+    ids: Ids,
+    now: Timestamp,
+    position: u64,
+    folding: Duration,
+    reading: Duration,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [verb, path, lrps] = &arguments[..]
+        && verb == "restore"
+    {
+        return restore(path, lrps.parse().expect("a number"));
+    }
+    let mut numbers = arguments.iter().map(|text| text.parse::<u64>().expect("a number"));
+    let lrps = numbers.next().unwrap_or(1_000_000);
+    let definitions = numbers.next().unwrap_or(lrps);
+    let mut journal = Journal::new();
+    let empty = rss();
+    for step in [Step::Desire, Step::Claim, Step::Start] {
+        let before = journal.folding;
+        journal.take(step, lrps, definitions);
+        let seconds = (journal.folding - before).as_secs_f64();
+        println!("{step:?}: folding {:.0} decisions a second", as_f64(lrps) / seconds);
+    }
+    println!("{lrps} LRPs running, {definitions} different definitions");
+    println!("{:?}", journal.world.counts());
+    report_memory("folded", empty, lrps);
+    let seconds = journal.folding.as_secs_f64();
+    let decisions = as_f64(3 * lrps);
+    println!("folding: {seconds:.2} s, {:.0} decisions a second", decisions / seconds);
+    println!("reading JSON: {:.0} decisions a second", decisions / journal.reading.as_secs_f64());
+    snapshot(&journal.world, lrps);
+    one_process();
+}
+
+/// Writes a snapshot, and has another program read it.
+fn snapshot(world: &World, lrps: u64) {
+    let started = Instant::now();
+    let bytes = world.snapshot();
+    println!("writing a snapshot: {:.2} s", started.elapsed().as_secs_f64());
+    let size = as_f64(bytes.len() as u64);
+    println!("its size: {:.0} MiB, {:.0} bytes an LRP", size / MIB, size / as_f64(lrps));
+    let path = std::env::temp_dir().join(format!("world-{}.snapshot", std::process::id()));
+    std::fs::write(&path, &bytes).expect("there is room for the snapshot");
+    drop(bytes);
+    let program = std::env::current_exe().expect("the program knows its name");
+    let mut reader = std::process::Command::new(program);
+    let ended = reader.arg("restore").arg(&path).arg(lrps.to_string()).status().expect("the program runs");
+    std::fs::remove_file(&path).expect("the snapshot can be removed");
+    assert!(ended.success());
+}
+
+/// Reads a snapshot, as a start does.
+fn restore(path: &str, lrps: u64) {
+    let empty = rss();
+    let bytes = std::fs::read(path).expect("the snapshot is there");
+    let started = Instant::now();
+    let world = World::restore(&bytes, None).expect("the snapshot was just written");
+    println!("reading it: {:.2} s", started.elapsed().as_secs_f64());
+    drop(bytes);
+    report_memory("restored", empty, lrps);
+    assert_eq!(world.counts().instances.running, lrps);
+}
+
+/// Takes every instance of one process through its steps, one decision each.
+fn one_process() {
+    let mut journal = Journal::new();
+    let guid = guid(0);
+    let wide = DesiredLrp { instances: limits::INSTANCES, ..lrp(&guid, 0) };
+    let decision = journal.judge(&guid, &Command::Desire(Box::new(wide)));
+    journal.timed("desiring 10,000 instances", vec![decision]);
+    for step in [Step::Claim, Step::Start] {
+        let before = journal.folding;
+        for index in 0..limits::INSTANCES {
+            let command = journal.command(step, &guid, index, u64::from(index));
+            let decision = journal.judge(&guid, &command);
+            journal.append(vec![decision]);
+        }
+        let seconds = (journal.folding - before).as_secs_f64();
+        println!("{step:?} of 10,000 instances, one by one: {seconds:.3} s");
+    }
+    let lost: Indices = (0..limits::INSTANCES).collect();
+    let event = actual::Event::Removed { indices: lost, cause: actual::Ended::CellLost };
+    let mut decision = journal.judge(&guid, &Command::Remove);
+    decision.events.push(Event::Actual(event));
+    journal.timed("removing all of them", vec![decision]);
+}
+
+impl Journal {
+    fn new() -> Self {
+        let mut journal = Self {
+            world: World::new(),
+            ids: Ids::new(7),
+            now: Timestamp::from_millis(1_800_000_000_000),
+            position: 0,
+            folding: Duration::ZERO,
+            reading: Duration::ZERO,
+        };
+        journal.found();
+        journal
+    }
+
+    fn timed(&mut self, what: &str, decisions: Vec<Decision>) {
+        let before = self.folding;
+        self.append(decisions);
+        println!("{what}: {:.3} s", (self.folding - before).as_secs_f64());
+    }
+
+    fn append(&mut self, decisions: Vec<Decision>) {
+        let id = EntryId(self.ids.next(self.now));
+        let bytes = Entry { id, format: cluster::FORMAT, decisions }.encode();
+        let started = Instant::now();
+        let entry = Entry::decode(&bytes).expect("the entry was just written");
+        self.reading += started.elapsed();
+        self.position += 1;
+        let started = Instant::now();
+        let changes = self.world.fold(Position(self.position), &entry);
+        self.folding += started.elapsed();
+        assert!(!changes.is_empty());
+    }
+
+    fn decision(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Decision {
+        self.now = self.now.next();
+        let id = DecisionId(self.ids.next(self.now));
+        Decision {
+            id,
+            aggregate,
+            version,
+            at: self.now,
+            actor: Actor::Client { domain: domain(), name: ClientName::new("bench").expect("legal") },
+            request_id: None,
+            cause: None,
+            correlation: id,
+            reason: None,
+            traceparent: None,
+            events,
+        }
+    }
+
+    /// The cluster and its cells.
+    fn found(&mut self) {
+        let id = ClusterId(self.ids.next(self.now));
+        let founded =
+            cluster::Event::Founded { id, shards: subject::DEFAULT_SHARDS, format: cluster::FORMAT };
+        let decision = self.decision(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]);
+        self.append(vec![decision]);
+        for number in 0..CELLS {
+            let presence = cell::Presence {
+                incarnation: Incarnation(self.ids.next(self.now)),
+                zone: Zone::new(&format!("z{}", number % 3)).expect("legal"),
+                stack: Stack::new("linux").expect("legal"),
+                placement_tags: BTreeSet::new(),
+                total: Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 1000 },
+            };
+            let event = Event::Cell(cell::Event::Appeared(presence));
+            let decision = self.decision(Aggregate::Cell(cell_id(number)), 1, vec![event]);
+            self.append(vec![decision]);
+        }
+    }
+
+    /// Takes every LRP one step on, shard by shard in batches.
+    fn take(&mut self, step: Step, lrps: u64, definitions: u64) {
+        let mut batches: BTreeMap<Subject, Vec<Decision>> = BTreeMap::new();
+        for number in 0..lrps {
+            let decision = self.step(step, number, definitions);
+            let subject = decision.aggregate.subject(subject::DEFAULT_SHARDS);
+            let batch = batches.entry(subject).or_default();
+            batch.push(decision);
+            if batch.len() >= BATCH {
+                let full = std::mem::take(batch);
+                self.append(full);
+            }
+        }
+        for batch in batches.into_values().filter(|batch| !batch.is_empty()) {
+            self.append(batch);
+        }
+    }
+
+    fn step(&mut self, step: Step, number: u64, definitions: u64) -> Decision {
+        let guid = guid(number);
+        match step {
+            Step::Desire => {
+                let command = Command::Desire(Box::new(lrp(&guid, number % definitions)));
+                let request = RequestId::new(&self.ids.next(self.now).to_string()).expect("legal");
+                Decision { request_id: Some(request), ..self.judge(&guid, &command) }
+            }
+            Step::Claim | Step::Start => {
+                let command = self.command(step, &guid, 0, number);
+                self.judge(&guid, &command)
+            }
+        }
+    }
+
+    /// Has the machine of the process judge a command.
+    fn judge(&mut self, guid: &ProcessGuid, command: &Command) -> Decision {
+        let known = self.world.process(guid);
+        let present = |cell: &CellId| self.world.is_present(cell);
+        let context = Context { now: self.now.next(), fresh: true, present: &present };
+        let events = process::decide(known, command, context).expect("nothing is in its way");
+        let (epoch, version) =
+            known.map_or((Epoch(self.now.next()), 1), |known| (known.epoch, known.version + 1));
+        let aggregate = Aggregate::Process { guid: guid.clone(), domain: domain(), epoch };
+        self.decision(aggregate, version, events)
+    }
+
+    /// What the rep of the instance on cell `number` says.
+    fn command(&mut self, step: Step, guid: &ProcessGuid, index: u32, number: u64) -> Command {
+        let ports = vec![PortMapping { container_port: 8080, host_port: 61_000 }];
+        let address = format!("10.{}.{}.17", number % CELLS / 256, number % 256);
+        let said = match step {
+            Step::Desire | Step::Claim => actual::Command::Claim { placement: None },
+            Step::Start => actual::Command::Start { net: NetInfo { address, ports } },
+        };
+        let known = self.world.process(guid).expect("it was desired");
+        let holder = known.actual(index).and_then(|lrp| lrp.holder()).cloned();
+        let (definition_id, epoch) = (definition_id(guid), known.epoch);
+        let by = holder.unwrap_or_else(|| Instance {
+            instance_guid: InstanceGuid(self.ids.next(self.now)),
+            cell_id: cell_id(number % CELLS),
+        });
+        let steps = vec![ReportStep::Actual(said)];
+        Command::Report(Report { domain: domain(), index, epoch, definition_id, by, steps })
+    }
+}
+
+fn domain() -> Domain {
+    Domain::new("apps").expect("legal")
+}
+
+fn cell_id(number: u64) -> CellId {
+    CellId::new(&format!("cell-{number:05}")).expect("legal")
+}
+
+/// As long as a UUID, and in no order.
+fn guid(number: u64) -> ProcessGuid {
+    let mut ids = Ids::new(number);
+    ProcessGuid::new(&ids.next(Timestamp(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))).to_string())
+        .expect("legal")
+}
+
+fn definition_id(guid: &ProcessGuid) -> DefinitionId {
+    DefinitionId::new(guid.as_str()).expect("legal")
+}
+
+fn lrp(guid: &ProcessGuid, variant: u64) -> DesiredLrp {
+    let text = |text: &str| text.to_owned();
+    let variable = Variable { name: text("APP_ID"), value: Secret::Plain(format!("app-{variant}")) };
+    let args = vec![text("--listen"), text("0.0.0.0:8080")];
+    let run = Run { path: text("/app/bin/server"), args, ..Run::default() };
+    let definition = Definition {
+        constraint: Constraint { stack: Some(Stack::new("linux").expect("legal")), ..Constraint::default() },
+        environment_variables: vec![variable],
+        setup: None,
+        action: Action::Run(run),
+        monitor: None,
+        start_timeout_ms: 60_000,
+        memory_mb: 256,
+        disk_mb: 512,
+        cpu_weight: 0,
+        ports: vec![8080],
+        grace_period_ms: DEFAULT_GRACE_MS,
+    };
+    DesiredLrp {
+        process_guid: guid.clone(),
+        domain: domain(),
+        instances: 1,
+        routes: Routes::new(),
+        annotation: String::new(),
+        definition_id: definition_id(guid),
+        definition: Arc::new(definition),
+    }
+}
+
+fn report_memory(what: &str, empty: f64, lrps: u64) {
+    let used = rss() - empty;
+    println!("{what}: {:.0} MiB resident, {:.0} bytes an LRP", used / MIB, used / as_f64(lrps));
+}
+
+/// What this program holds in memory, in bytes.
+fn rss() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1024.0
+}
+
+fn as_f64(number: u64) -> f64 {
+    u32::try_from(number).map_or(f64::MAX, f64::from)
+}

@@ -1,0 +1,407 @@
+//! The sets that answer what the services ask, kept up to date slot by slot: what a decision didn't touch isn't read.
+//!
+//! Each slot and each task states its [`Facts`]: what the sets have to say of it. Folding a decision compares the facts
+//! of what it touches before and after, so a set never depends on how its members came about, and the sets of a World
+//! restored from a snapshot equal those of one that was folded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::actual::{self, Actual};
+use schemas::container::Instance;
+use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::process::{Process, Slot};
+use schemas::resources::Resources;
+use schemas::task::{self, Task};
+use schemas::{Subject, Timestamp};
+
+use crate::world::REMEMBERED;
+
+/// One piece of work: an index of a process, or a task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WorkRef {
+    /// An index of a process.
+    Lrp(ProcessGuid, u32),
+    /// A task.
+    Task(TaskGuid),
+}
+
+/// An aggregate for which convergence has something to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Due {
+    /// A process.
+    Process(ProcessGuid),
+    /// A task.
+    Task(TaskGuid),
+}
+
+/// How much there is of everything. What is only remembered isn't counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Processes that are desired.
+    pub processes: u64,
+    /// Instances by state.
+    pub instances: InstanceCounts,
+    /// Tasks by state.
+    pub tasks: TaskCounts,
+}
+
+/// Instances by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InstanceCounts {
+    /// UNCLAIMED.
+    pub unclaimed: u64,
+    /// CLAIMED.
+    pub claimed: u64,
+    /// RUNNING, without evacuating twins.
+    pub running: u64,
+    /// CRASHED.
+    pub crashed: u64,
+    /// Evacuating twins.
+    pub evacuating: u64,
+}
+
+/// Tasks by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// PENDING.
+    pub pending: u64,
+    /// RUNNING.
+    pub running: u64,
+    /// COMPLETED.
+    pub completed: u64,
+    /// RESOLVING.
+    pub resolving: u64,
+}
+
+/// The containers of a process whose definition is no longer there to tell what they take: those of an earlier life,
+/// and those that still stop. What they take was noted when their definition went.
+pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<(u32, InstanceGuid), Resources>>;
+
+/// What is on a cell, as the log has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct OnCell {
+    pub(crate) work: BTreeSet<WorkRef>,
+    pub(crate) used: Resources,
+}
+
+/// Every set that can be recomputed from processes and tasks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Index {
+    pub(crate) counts: Counts,
+    pub(crate) work: BTreeSet<WorkRef>,
+    pub(crate) stopping: BTreeSet<WorkRef>,
+    pub(crate) on_cell: BTreeMap<CellId, OnCell>,
+    pub(crate) callbacks: BTreeSet<TaskGuid>,
+    /// When each slot or task is next due. By slot, so that no process is scanned when one of its slots changes.
+    due: BTreeSet<(Timestamp, WorkRef)>,
+    /// What is only remembered, by the subject that will forget it and the time from which it does.
+    gone: BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>,
+}
+
+/// The state of a slot's instance or of a task, as far as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Unclaimed,
+    Claimed,
+    Running,
+    Crashed,
+    Pending,
+    TaskRunning,
+    Completed,
+    Resolving,
+}
+
+/// A container and what it takes of its cell.
+#[derive(Clone, Debug, PartialEq)]
+struct Held {
+    by: Instance,
+    takes: Resources,
+}
+
+/// What the sets say of one slot or one task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Facts {
+    counted: Option<Counted>,
+    twin: bool,
+    stopping: bool,
+    callback: bool,
+    due: Option<Timestamp>,
+    /// The containers: the instance's or the task's, and the evacuating twin's if that is another one.
+    held: [Option<Held>; 2],
+}
+
+/// What the sets say of a process or a task as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Whole {
+    desired: bool,
+    /// From when it may be forgotten, if it is gone.
+    forget_at: Option<Timestamp>,
+}
+
+impl Facts {
+    /// The facts of a slot of a process; none of one that isn't there.
+    pub(crate) fn of_slot(process: &Process, slot: Option<&Slot>, former: &Former) -> Self {
+        let Some(slot) = slot else { return Self::default() };
+        let actual = slot.actual.as_ref();
+        let twin = slot.evacuating.as_deref();
+        let restart = actual.filter(|_| process.wants(slot.index)).and_then(Actual::restart_at);
+        let definition = actual.map(|lrp| &lrp.definition_id);
+        let held = |by: &Instance, definition| Held {
+            by: by.clone(),
+            takes: takes(process, (slot.index, by.instance_guid), definition, former),
+        };
+        let holder = actual.and_then(Actual::holder);
+        let other = twin.filter(|twin| Some(&twin.by) != holder);
+        Self {
+            counted: actual.map(|lrp| Counted::instance(&lrp.state)),
+            twin: twin.is_some(),
+            stopping: actual.is_some_and(Actual::is_stopping),
+            callback: false,
+            due: restart.into_iter().chain(twin.map(|twin| twin.expires_at)).min(),
+            held: [holder.map(|by| held(by, definition)), other.map(|twin| held(&twin.by, None))],
+        }
+    }
+
+    /// The facts of a task.
+    pub(crate) fn of_task(task: Option<&Task>) -> Self {
+        let Some((task, state)) = task.and_then(|task| Some((task, task.state.as_ref()?))) else {
+            return Self::default();
+        };
+        let (counted, runner, completed) = match state {
+            task::State::Pending { .. } => (Counted::Pending, None, false),
+            task::State::Running { by } => (Counted::TaskRunning, Some(by), false),
+            task::State::Completed(_) => (Counted::Completed, None, true),
+            task::State::Resolving(_) => (Counted::Resolving, None, false),
+        };
+        let held = runner.map(|by| Held { by: by.clone(), takes: task.definition.resources() });
+        Self {
+            counted: Some(counted),
+            twin: false,
+            stopping: false,
+            callback: completed && task.definition.completion_callback_url.is_some(),
+            due: task.next_due(),
+            held: [held, None],
+        }
+    }
+
+    /// Each container and what it takes.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (&Instance, Resources)> {
+        self.held.iter().flatten().map(|held| (&held.by, held.takes))
+    }
+
+    fn is_on(&self, cell: &CellId) -> bool {
+        self.containers().any(|(by, _)| by.cell_id == *cell)
+    }
+
+    fn is_work(&self) -> bool {
+        match self.counted {
+            Some(Counted::Unclaimed | Counted::Pending) => true,
+            Some(
+                Counted::Claimed
+                | Counted::Running
+                | Counted::Crashed
+                | Counted::TaskRunning
+                | Counted::Completed
+                | Counted::Resolving,
+            )
+            | None => false,
+        }
+    }
+}
+
+/// What a container of a process takes: what its definition says, or said when it was still there. One whose
+/// definition nobody told takes its place on the cell and nothing else that is known.
+fn takes(
+    process: &Process,
+    container: (u32, InstanceGuid),
+    definition: Option<&DefinitionId>,
+    former: &Former,
+) -> Resources {
+    let noted = || former.get(&process.guid)?.get(&container).copied();
+    let told = || {
+        let desired = process.desired.as_ref()?;
+        let id = definition.unwrap_or(&desired.active_definition_id);
+        desired.definition(id).map(|definition| definition.resources())
+    };
+    noted().or_else(told).unwrap_or(Resources::of_container(0, 0))
+}
+
+impl Whole {
+    pub(crate) fn of_process(process: &Process) -> Self {
+        Self {
+            desired: process.desired.is_some(),
+            forget_at: process.is_gone().then(|| process.changed_at + REMEMBERED),
+        }
+    }
+
+    pub(crate) fn of_task(task: &Task) -> Self {
+        Self { desired: false, forget_at: task.state.is_none().then(|| task.since + REMEMBERED) }
+    }
+}
+
+impl Counted {
+    const fn instance(state: &actual::State) -> Self {
+        match state {
+            actual::State::Unclaimed { .. } => Self::Unclaimed,
+            actual::State::Claimed { .. } => Self::Claimed,
+            actual::State::Running { .. } => Self::Running,
+            actual::State::Crashed => Self::Crashed,
+        }
+    }
+}
+
+impl Counts {
+    fn of(&mut self, counted: Counted) -> &mut u64 {
+        match counted {
+            Counted::Unclaimed => &mut self.instances.unclaimed,
+            Counted::Claimed => &mut self.instances.claimed,
+            Counted::Running => &mut self.instances.running,
+            Counted::Crashed => &mut self.instances.crashed,
+            Counted::Pending => &mut self.tasks.pending,
+            Counted::TaskRunning => &mut self.tasks.running,
+            Counted::Completed => &mut self.tasks.completed,
+            Counted::Resolving => &mut self.tasks.resolving,
+        }
+    }
+}
+
+impl Index {
+    /// Takes in what changed of one slot or task.
+    pub(crate) fn change(&mut self, work: &WorkRef, before: &Facts, after: &Facts) {
+        if before == after {
+            return;
+        }
+        self.count(before, after);
+        put(&mut self.work, work, before.is_work(), after.is_work());
+        put(&mut self.stopping, work, before.stopping, after.stopping);
+        if let WorkRef::Task(guid) = work {
+            put(&mut self.callbacks, guid, before.callback, after.callback);
+        }
+        if before.due != after.due {
+            if let Some(due) = before.due {
+                self.due.remove(&(due, work.clone()));
+            }
+            if let Some(due) = after.due {
+                self.due.insert((due, work.clone()));
+            }
+        }
+        if before.held != after.held {
+            self.move_containers(work, before, after);
+        }
+    }
+
+    fn count(&mut self, before: &Facts, after: &Facts) {
+        if before.counted != after.counted {
+            if let Some(counted) = before.counted {
+                *self.counts.of(counted) -= 1;
+            }
+            if let Some(counted) = after.counted {
+                *self.counts.of(counted) += 1;
+            }
+        }
+        self.counts.instances.evacuating -= u64::from(before.twin);
+        self.counts.instances.evacuating += u64::from(after.twin);
+    }
+
+    fn move_containers(&mut self, work: &WorkRef, before: &Facts, after: &Facts) {
+        for (by, takes) in before.containers() {
+            let Some(cell) = self.on_cell.get_mut(&by.cell_id) else { continue };
+            cell.used = cell.used.minus(takes);
+            if !after.is_on(&by.cell_id) {
+                cell.work.remove(work);
+                if cell.work.is_empty() {
+                    self.on_cell.remove(&by.cell_id);
+                }
+            }
+        }
+        for (by, takes) in after.containers() {
+            let cell = self.on_cell.entry(by.cell_id.clone()).or_default();
+            cell.used = cell.used.plus(takes);
+            if !before.is_on(&by.cell_id) {
+                cell.work.insert(work.clone());
+            }
+        }
+    }
+
+    /// Takes in what changed of a process or task as a whole.
+    pub(crate) fn change_whole(
+        &mut self,
+        subject: impl FnOnce() -> Subject,
+        which: impl FnOnce() -> Due,
+        before: Whole,
+        after: Whole,
+    ) {
+        self.counts.processes -= u64::from(before.desired);
+        self.counts.processes += u64::from(after.desired);
+        if before.forget_at == after.forget_at {
+            return;
+        }
+        let (subject, which) = (subject(), which());
+        let gone = self.gone.entry(subject.clone()).or_default();
+        if let Some(at) = before.forget_at {
+            gone.remove(&(at, which.clone()));
+        }
+        if let Some(at) = after.forget_at {
+            gone.insert((at, which));
+        }
+        if gone.is_empty() {
+            self.gone.remove(&subject);
+        }
+    }
+
+    /// Takes out one thing that a subject may forget at `now`.
+    pub(crate) fn pop_forgotten(&mut self, subject: &Subject, now: Timestamp) -> Option<Due> {
+        let gone = self.gone.get_mut(subject)?;
+        if gone.first()?.0 > now {
+            return None;
+        }
+        let (_, which) = gone.pop_first()?;
+        if gone.is_empty() {
+            self.gone.remove(subject);
+        }
+        Some(which)
+    }
+
+    /// Puts what is gone under the subjects of another number of shards.
+    pub(crate) fn deal_anew(&mut self, shards: u16) {
+        for gone in std::mem::take(&mut self.gone).into_values().flatten() {
+            let subject = match &gone.1 {
+                Due::Process(guid) => Subject::of_process(guid, shards),
+                Due::Task(guid) => Subject::of_task(guid, shards),
+            };
+            self.gone.entry(subject).or_default().insert(gone);
+        }
+    }
+
+    /// What is due at `now`, the earliest first.
+    pub(crate) fn due(&self, now: Timestamp) -> Vec<Due> {
+        let mut seen = BTreeSet::new();
+        let slots = self.due.iter().take_while(|(at, _)| *at <= now);
+        slots.map(|(_, work)| Due::from(work)).filter(|due| seen.insert(due.clone())).collect()
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+}
+
+impl From<&WorkRef> for Due {
+    fn from(work: &WorkRef) -> Self {
+        match work {
+            WorkRef::Lrp(guid, _) => Self::Process(guid.clone()),
+            WorkRef::Task(guid) => Self::Task(guid.clone()),
+        }
+    }
+}
+
+fn put<T: Ord + Clone>(set: &mut BTreeSet<T>, member: &T, before: bool, after: bool) {
+    match (before, after) {
+        (false, true) => {
+            set.insert(member.clone());
+        }
+        (true, false) => {
+            set.remove(member);
+        }
+        (false, false) | (true, true) => {}
+    }
+}

@@ -1,0 +1,22 @@
+//! What the log means: the [`World`], folded from entries in order.
+//!
+//! Pure: no clock, no chance, no waiting. Folding never fails on a valid log.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`World`] (`world.rs`) | what is true after a position, and every question that the services ask |
+//! | [`reader`] | what of the journal is an entry, and what is set aside |
+//! | `index.rs` | the sets that answer those questions, kept up to date slot by slot |
+//! | `share.rs` | what keeps a million equal names and definitions in memory once |
+//! | `snapshot.rs` | the World as bytes and back |
+
+mod index;
+pub mod reader;
+mod share;
+mod snapshot;
+mod world;
+
+pub use index::{Counts, Due, InstanceCounts, TaskCounts, WorkRef};
+pub use reader::Reader;
+pub use snapshot::SnapshotError;
+pub use world::{Change, REMEMBERED, World};

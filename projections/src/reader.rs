@@ -1,0 +1,223 @@
+//! Reading the journal: what of it is an entry, and what is set aside.
+//!
+//! What is no entry (garbage, a damaged entry, one on a subject where it doesn't belong) is passed over by everybody
+//! alike, so that the rest goes on and all Worlds are equal; it is counted and shown. What a later program wrote stops
+//! who reads it: to pass over it would be to decide on half of the truth.
+
+use schemas::cluster;
+use schemas::entry::{DecodeError, Event};
+use schemas::limits::{REASON_BYTES, SHOWN_NO_ENTRIES, cut};
+use schemas::names::EntryId;
+use schemas::query::{NoEntry, SetAside};
+use schemas::{Entry, Position, Subject};
+
+/// What stands at a position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// An entry.
+    Entry(Entry),
+    /// Nothing that counts, and why.
+    SetAside(String),
+}
+
+/// Reads the journal from its beginning.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    /// What was read of the cluster so far: its shards and its format level.
+    cluster: Option<(u16, u32)>,
+    set_aside: SetAside,
+}
+
+/// What is folded where the journal holds no entry.
+#[must_use]
+pub fn nothing() -> Entry {
+    Entry { id: EntryId(uuid::Uuid::nil()), format: cluster::FORMAT, decisions: vec![] }
+}
+
+impl Reader {
+    /// What was set aside so far.
+    #[must_use]
+    pub const fn set_aside(&self) -> &SetAside {
+        &self.set_aside
+    }
+
+    /// Reads what stands at a position.
+    ///
+    /// # Errors
+    /// Why the reader can't go on: a later program wrote this, or the entry that founded the cluster can't be read.
+    pub fn read(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Result<Read, String> {
+        match self.check(subject, bytes) {
+            Ok(entry) if self.cluster.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
+                Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
+            }
+            Ok(entry) => {
+                self.note(&entry);
+                Ok(Read::Entry(entry))
+            }
+            Err(DecodeError::Malformed(why)) => {
+                let why = cut(&why, REASON_BYTES);
+                self.put_aside(NoEntry { position, subject: cut(subject, REASON_BYTES), why: why.clone() });
+                Ok(Read::SetAside(why))
+            }
+            Err(newer @ (DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {
+                Err(newer.to_string())
+            }
+        }
+    }
+
+    /// Takes note of an entry that is known without being read.
+    pub fn note(&mut self, entry: &Entry) {
+        for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
+            match event {
+                Event::Cluster(cluster::Event::Founded { shards, format, .. }) => {
+                    self.cluster = Some((*shards, *format));
+                }
+                Event::Cluster(cluster::Event::FormatRaised { format }) => {
+                    self.cluster = self.cluster.map(|(shards, _)| (shards, *format));
+                }
+                Event::Cluster(cluster::Event::Elected { .. })
+                | Event::Desired(_)
+                | Event::Actual(_)
+                | Event::Evacuating(_)
+                | Event::Evaluation(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_) => {}
+            }
+        }
+    }
+
+    /// Reads an entry as this reader stands, and takes no note of anything.
+    ///
+    /// # Errors
+    /// As [`Entry::decode_at`]; what stands where it doesn't belong is `Malformed`.
+    pub fn check(&self, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
+        let Some(subject) = Subject::parse(subject) else {
+            return Err(DecodeError::Malformed(format!("{subject} is no subject of Muster")));
+        };
+        let entry = Entry::decode_at(self.cluster.map_or(cluster::FORMAT, |(_, level)| level), bytes)?;
+        let stray = |shards| entry.decisions.iter().find(|one| one.aggregate.subject(shards) != subject);
+        match self.cluster.and_then(|(shards, _)| stray(shards)) {
+            None => Ok(entry),
+            Some(stray) => {
+                Err(DecodeError::Malformed(format!("decision {} does not belong on {subject}", stray.id)))
+            }
+        }
+    }
+
+    fn put_aside(&mut self, what: NoEntry) {
+        self.set_aside.count += 1;
+        self.set_aside.last.push(what);
+        let over = self.set_aside.last.len().saturating_sub(SHOWN_NO_ENTRIES);
+        self.set_aside.last.drain(..over);
+    }
+}
+
+/// Whether an entry founds the cluster.
+fn founds(entry: &Entry) -> bool {
+    let first = entry.decisions.first().and_then(|decision| decision.events.first());
+    first.is_some_and(|event| matches!(event, Event::Cluster(cluster::Event::Founded { .. })))
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::entry::{Actor, Aggregate, Decision};
+    use schemas::names::{CellId, ClusterId, DecisionId, ServiceId};
+    use schemas::{Timestamp, cell};
+
+    use super::*;
+
+    fn entry(aggregate: Aggregate, events: Vec<Event>) -> Vec<u8> {
+        let decision = Decision {
+            id: DecisionId(uuid::Uuid::nil()),
+            aggregate,
+            version: 1,
+            at: Timestamp(1),
+            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
+            request_id: None,
+            cause: None,
+            correlation: DecisionId(uuid::Uuid::nil()),
+            reason: None,
+            traceparent: None,
+            events,
+        };
+        Entry { decisions: vec![decision], ..nothing() }.encode()
+    }
+
+    fn founded() -> Vec<u8> {
+        let id = ClusterId(uuid::Uuid::nil());
+        let founded = cluster::Event::Founded { id, shards: 4, format: cluster::FORMAT };
+        entry(Aggregate::Cluster, vec![Event::Cluster(founded)])
+    }
+
+    fn cell(id: &str) -> Vec<u8> {
+        let id = CellId::new(id).unwrap();
+        entry(Aggregate::Cell(id), vec![Event::Cell(cell::Event::Evacuating {})])
+    }
+
+    fn is_entry(read: &Result<Read, String>) -> bool {
+        matches!(read, Ok(Read::Entry(_)))
+    }
+
+    #[test]
+    fn what_is_no_entry_is_set_aside_and_counted() {
+        let mut reader = Reader::default();
+        let mut at = 0;
+        let mut read = |subject: &str, bytes: &[u8]| {
+            at += 1;
+            reader.read(Position(at), subject, bytes)
+        };
+        assert!(is_entry(&read("muster.event.cluster", &founded())));
+        assert!(is_entry(&read("muster.event.cell.c1", &cell("c1"))));
+        let aside: [(&str, &[u8], &str); 5] = [
+            ("muster.event.cell.c1", b"garbage", "expected value"),
+            ("muster.event.lrp.0", &cell("c1")[..50], "EOF"),
+            ("muster.event.strange.subject", &cell("c1"), "is no subject of Muster"),
+            ("muster.event.cell.c2", &cell("c1"), "does not belong on muster.event.cell.c2"),
+            ("muster.event.lrp.1", &cell("c1"), "does not belong on muster.event.lrp.1"),
+        ];
+        for (subject, bytes, told) in aside {
+            let Ok(Read::SetAside(why)) = read(subject, bytes) else { panic!("{subject} was read") };
+            assert!(why.contains(told), "{why}");
+        }
+        assert!(is_entry(&read("muster.event.cell.c1", &cell("c1"))), "the rest goes on");
+        assert_eq!(reader.set_aside().count, 5);
+        let last: Vec<u64> = reader.set_aside().last.iter().map(|one| one.position.0).collect();
+        assert_eq!(last, [3, 4, 5, 6, 7]);
+        for at in 100..200 {
+            assert!(!is_entry(&reader.read(Position(at), "x", b"")));
+        }
+        assert_eq!(reader.set_aside().count, 105);
+        assert_eq!(reader.set_aside().last.len(), SHOWN_NO_ENTRIES);
+        assert_eq!(reader.set_aside().last.last().unwrap().position, Position(199));
+    }
+
+    #[test]
+    fn nobody_founds_a_second_cluster_where_the_first_entry_is_damaged() {
+        let mut reader = Reader::default();
+        assert!(!is_entry(&reader.read(Position(1), "muster.event.cluster", &founded()[..40])));
+        let why = reader.read(Position(2), "muster.event.cell.c1", &cell("c1")).unwrap_err();
+        assert!(why.contains("first entry is missing or damaged"), "{why}");
+        // Garbage in a journal that holds nothing else yet keeps nobody from founding one.
+        let mut fresh = Reader::default();
+        assert!(!is_entry(&fresh.read(Position(1), "muster.event.cluster", b"garbage")));
+        assert!(is_entry(&fresh.read(Position(2), "muster.event.cluster", &founded())));
+    }
+
+    #[test]
+    fn what_a_later_program_wrote_stops_who_reads_it() {
+        let mut reader = Reader::default();
+        assert!(is_entry(&reader.read(Position(1), "muster.event.cluster", &founded())));
+        let text = String::from_utf8(cell("c1")).unwrap();
+        for later in
+            [text.replace("evacuating.v1", "evacuating.v2"), text.replace("evacuating.v1", "painted.v1")]
+        {
+            let why = reader.read(Position(2), "muster.event.cell.c1", later.as_bytes()).unwrap_err();
+            assert!(why.contains("this program does not know"), "{why}");
+        }
+        let future = r#"{"format": 99, "decisions": {"new": "shape"}}"#;
+        let why = reader.read(Position(3), "muster.event.cell.c1", future.as_bytes()).unwrap_err();
+        assert!(why.contains("entry is of format 99"), "{why}");
+        assert_eq!(*reader.set_aside(), SetAside::default());
+    }
+}

@@ -1,0 +1,146 @@
+//! What keeps equal names and definitions in memory once. Of a million instances most are in a few domains, on a few
+//! thousand cells, and run one of a few thousand definitions; decoded from the log, each would bring its own copy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemas::actual::State;
+use schemas::definition::{Definition, TaskDefinition};
+use schemas::names::{CellId, DefinitionId, Domain};
+use schemas::process::{Process, Slot};
+use schemas::task::{self, Task};
+use serde::Serialize;
+
+use crate::index::OnCell;
+
+/// The definitions and domains in use. What is shared is no part of what is true: two are always equal.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared {
+    definitions: Pool<Definition>,
+    task_definitions: Pool<TaskDefinition>,
+    /// Each with how many processes and tasks are in it.
+    domains: BTreeMap<Domain, u64>,
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Shared {
+    /// Counts a process or task into its domain, whose name it then shares.
+    pub(crate) fn enter(&mut self, domain: &mut Domain) {
+        if let Some((known, _)) = self.domains.get_key_value(domain) {
+            *domain = known.clone();
+        }
+        *self.domains.entry(domain.clone()).or_default() += 1;
+    }
+
+    /// Counts a process or task out of its domain.
+    pub(crate) fn leave(&mut self, domain: &Domain) {
+        if let Some(count) = self.domains.get_mut(domain) {
+            *count -= 1;
+            if *count == 0 {
+                self.domains.remove(domain);
+            }
+        }
+    }
+
+    /// Shares the definitions of a process that was just desired.
+    pub(crate) fn definitions(&mut self, process: &mut Process) {
+        let Some(desired) = &mut process.desired else { return };
+        if desired.active_definition_id.as_str() == process.guid.as_str() {
+            desired.active_definition_id = DefinitionId::from(&process.guid);
+        }
+        for (id, definition) in &mut desired.definitions {
+            if *id == desired.active_definition_id {
+                id.clone_from(&desired.active_definition_id);
+            }
+            self.definitions.share(definition);
+        }
+    }
+
+    /// Shares the definition of a task that was just desired.
+    pub(crate) fn task_definition(&mut self, task: &mut Task) {
+        self.task_definitions.share(&mut task.definition);
+    }
+}
+
+/// Makes the healthy definition's id share the active one's text.
+pub(crate) fn share_healthy(process: &mut Process) {
+    let Some(desired) = &mut process.desired else { return };
+    if desired.healthy_definition_id.as_ref() == Some(&desired.active_definition_id) {
+        desired.healthy_definition_id = Some(desired.active_definition_id.clone());
+    }
+}
+
+/// Makes a slot share the names of its cells and of its definition.
+pub(crate) fn share_slot(slot: &mut Slot, active: Option<&DefinitionId>, cells: &BTreeMap<CellId, OnCell>) {
+    if let Some(lrp) = &mut slot.actual {
+        if let Some(active) = active.filter(|active| **active == lrp.definition_id) {
+            lrp.definition_id = active.clone();
+        }
+        match &mut lrp.state {
+            State::Claimed { by, .. } | State::Running { by, .. } => share_cell(&mut by.cell_id, cells),
+            State::Unclaimed { .. } | State::Crashed => {}
+        }
+        if let Some(by) = &mut lrp.crashed_in {
+            share_cell(&mut by.cell_id, cells);
+        }
+    }
+    if let Some(twin) = &mut slot.evacuating {
+        share_cell(&mut twin.by.cell_id, cells);
+    }
+}
+
+/// Makes a task share the name of its cell.
+pub(crate) fn share_task(task: &mut Task, cells: &BTreeMap<CellId, OnCell>) {
+    if let Some(task::State::Running { by }) = &mut task.state {
+        share_cell(&mut by.cell_id, cells);
+    }
+}
+
+fn share_cell(cell: &mut CellId, cells: &BTreeMap<CellId, OnCell>) {
+    if let Some((known, _)) = cells.get_key_value(cell) {
+        *cell = known.clone();
+    }
+}
+
+/// Equal values once. A value that nobody else holds any more is dropped at the next sweep, so that at most as many
+/// are kept in vain as are in use, and [`SPARE`].
+#[derive(Clone, Debug)]
+struct Pool<T> {
+    /// By a hash of their bytes; of two with the same hash only the first is shared.
+    values: BTreeMap<u64, Arc<T>>,
+    sweep_at: usize,
+}
+
+/// Values that a pool may keep in vain, whatever is in use.
+const SPARE: usize = 1024;
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Self { values: BTreeMap::new(), sweep_at: SPARE }
+    }
+}
+
+impl<T: Serialize + PartialEq + Clone> Pool<T> {
+    fn share(&mut self, value: &mut Arc<T>) {
+        let Ok(bytes) = postcard::to_stdvec(&**value) else { return };
+        let hash = crate::snapshot::checksum(&bytes);
+        if let Some(known) = self.values.get(&hash) {
+            if known == value {
+                *value = Arc::clone(known);
+            }
+            return;
+        }
+        if self.values.len() >= self.sweep_at {
+            self.values.retain(|_, value| Arc::strong_count(value) > 1);
+            self.sweep_at = 2 * self.values.len() + SPARE;
+        }
+        // Cloned, because what was decoded from text has rows with room to grow.
+        *value = Arc::new((**value).clone());
+        self.values.insert(hash, Arc::clone(value));
+    }
+}

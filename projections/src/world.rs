@@ -1,0 +1,516 @@
+//! The World: what is true after a position of the log, and every question that the services ask of it.
+
+use std::collections::btree_map::Entry as Place;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use schemas::cell::{self, Cell};
+use schemas::cluster::{self, Cluster};
+use schemas::container::Epoch;
+use schemas::domain::{self, Freshness};
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::evaluation::{self, Trigger};
+use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
+use schemas::process::{self, Process};
+use schemas::resources::Resources;
+use schemas::subject::DEFAULT_SHARDS;
+use schemas::task::{self, Task};
+use schemas::{Decision, Entry, Indices, Position, Subject, Timestamp};
+use schemas::{actual, desired, evacuating};
+
+use crate::index::{Counts, Due, Facts, Former, Index, Whole, WorkRef};
+use crate::share::{self, Shared};
+
+/// How long what is gone stays remembered, with its epoch, its version and its answers: so long a repeated request is
+/// recognised, and a late report of an earlier life is refused. Measured in time of the log: something is forgotten
+/// with the first entry of its own subject that was decided this long after its last decision.
+pub const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// What an entry changed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// A process.
+    Process(ProcessGuid),
+    /// A task.
+    Task(TaskGuid),
+    /// A domain.
+    Domain(Domain),
+    /// A cell.
+    Cell(CellId),
+    /// The cluster.
+    Cluster,
+}
+
+/// What is true after a position of the log.
+///
+/// The same entries give the same World: folded in one go, folded from a snapshot, or folded twice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct World {
+    pub(crate) position: Position,
+    pub(crate) cluster: Option<Cluster>,
+    pub(crate) last: BTreeMap<Subject, (Position, Timestamp)>,
+    /// Boxed, because the nodes of a tree are half empty.
+    pub(crate) processes: BTreeMap<ProcessGuid, Box<Process>>,
+    pub(crate) tasks: BTreeMap<TaskGuid, Box<Task>>,
+    pub(crate) domains: BTreeMap<Domain, Freshness>,
+    pub(crate) cells: BTreeMap<CellId, Cell>,
+    pub(crate) former: Former,
+    pub(crate) found_by_convergence: u64,
+    pub(crate) index: Index,
+    pub(crate) shared: Shared,
+}
+
+impl World {
+    /// The World before the first entry.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The position of the last entry that was folded.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The cluster; none before it is founded.
+    #[must_use]
+    pub const fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// How many shards there are; [`DEFAULT_SHARDS`] before the cluster is founded.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.cluster.as_ref().map_or(DEFAULT_SHARDS, |cluster| cluster.shards)
+    }
+
+    /// The position of a subject's last entry; 0: it has none.
+    #[must_use]
+    pub fn last_on(&self, subject: &Subject) -> Position {
+        self.last.get(subject).map_or(Position(0), |(position, _)| *position)
+    }
+
+    /// When a subject's last decision was made; 0: it has none.
+    #[must_use]
+    pub fn last_time(&self, subject: &Subject) -> Timestamp {
+        self.last.get(subject).map_or(Timestamp(0), |(_, at)| *at)
+    }
+
+    /// A process; also one that is gone and only remembered (see [`Process::is_gone`]).
+    #[must_use]
+    pub fn process(&self, guid: &ProcessGuid) -> Option<&Process> {
+        self.processes.get(guid).map(Box::as_ref)
+    }
+
+    /// Processes in order of their guids, from the one after `after`. Those that are gone and only remembered are among
+    /// them: whoever lists the living leaves out what [`Process::is_gone`].
+    pub fn processes_from(&self, after: Option<&ProcessGuid>) -> impl Iterator<Item = &Process> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.processes.range::<ProcessGuid, _>((from, Bound::Unbounded)).map(|(_, process)| &**process)
+    }
+
+    /// A task; also one that was deleted and is only remembered (its state is none).
+    #[must_use]
+    pub fn task(&self, guid: &TaskGuid) -> Option<&Task> {
+        self.tasks.get(guid).map(Box::as_ref)
+    }
+
+    /// Tasks in order of their guids, from the one after `after`. Those that were deleted and are only remembered are
+    /// among them: whoever lists the living leaves out what has no state.
+    pub fn tasks_from(&self, after: Option<&TaskGuid>) -> impl Iterator<Item = &Task> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.tasks.range::<TaskGuid, _>((from, Bound::Unbounded)).map(|(_, task)| &**task)
+    }
+
+    /// The freshness of a domain; none: nobody ever refreshed it.
+    #[must_use]
+    pub fn domain(&self, domain: &Domain) -> Option<&Freshness> {
+        self.domains.get(domain)
+    }
+
+    /// Whether a domain is fresh. One that nobody refreshed isn't.
+    #[must_use]
+    pub fn is_fresh(&self, domain: &Domain, now: Timestamp) -> bool {
+        self.domain(domain).is_some_and(|freshness| freshness.is_fresh(now))
+    }
+
+    /// Every domain that was ever refreshed, fresh or not, in order.
+    pub fn domains(&self) -> impl Iterator<Item = (&Domain, &Freshness)> {
+        self.domains.iter()
+    }
+
+    /// A cell; also one that disappeared.
+    #[must_use]
+    pub fn cell(&self, id: &CellId) -> Option<&Cell> {
+        self.cells.get(id)
+    }
+
+    /// Every cell that ever appeared, present or not, in order.
+    pub fn cells(&self) -> impl Iterator<Item = (&CellId, &Cell)> {
+        self.cells.iter()
+    }
+
+    /// Whether a cell is present.
+    #[must_use]
+    pub fn is_present(&self, id: &CellId) -> bool {
+        self.cell(id).is_some_and(|cell| cell.present)
+    }
+
+    /// Every record that names a cell: CLAIMED and RUNNING instances, evacuating twins, RUNNING tasks.
+    pub fn on_cell(&self, id: &CellId) -> impl Iterator<Item = &WorkRef> {
+        self.index.on_cell.get(id).into_iter().flat_map(|cell| &cell.work)
+    }
+
+    /// What the containers that the log has on a cell take of it, each as its definition says.
+    #[must_use]
+    pub fn used_on(&self, id: &CellId) -> Resources {
+        self.index.on_cell.get(id).map_or(Resources::default(), |cell| cell.used)
+    }
+
+    /// The cells that a record names, present or not: where to look for what a lost cell left behind.
+    pub fn named_cells(&self) -> impl Iterator<Item = &CellId> {
+        self.index.on_cell.keys()
+    }
+
+    /// What is to be placed: UNCLAIMED indices and PENDING tasks, also those with a placement error.
+    pub fn work(&self) -> impl Iterator<Item = &WorkRef> {
+        self.index.work.iter()
+    }
+
+    /// Instances that were asked to stop and still have a record.
+    pub fn stopping(&self) -> impl Iterator<Item = &WorkRef> {
+        self.index.stopping.iter()
+    }
+
+    /// Tasks that are COMPLETED and whose completion callback is to be called.
+    pub fn callbacks(&self) -> impl Iterator<Item = &TaskGuid> {
+        self.index.callbacks.iter()
+    }
+
+    /// Processes and tasks whose `next_due` has come, each once, the one that is due longest first.
+    #[must_use]
+    pub fn due(&self, now: Timestamp) -> Vec<Due> {
+        self.index.due(now)
+    }
+
+    /// When something is next due.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.index.next_due()
+    }
+
+    /// How much there is of everything.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.index.counts
+    }
+
+    /// How many decisions made work that only convergence found. In a healthy cluster this stays at 0.
+    #[must_use]
+    pub const fn found_by_convergence(&self) -> u64 {
+        self.found_by_convergence
+    }
+
+    /// Folds an entry, and tells what it changed: each aggregate once, in order of first appearance. Forgetting what
+    /// has long been gone is no change. An entry at or below [`World::position`] was folded already and changes nothing.
+    pub fn fold(&mut self, position: Position, entry: &Entry) -> Vec<Change> {
+        if position <= self.position {
+            return vec![];
+        }
+        self.position = position;
+        let mut changes = vec![];
+        let mut seen = BTreeSet::new();
+        let mut touched = BTreeMap::new();
+        for decision in &entry.decisions {
+            let change = self.fold_decision(decision);
+            if seen.insert(change.clone()) {
+                changes.push(change);
+            }
+            touched.insert(decision.aggregate.subject(self.shards()), decision.at);
+        }
+        for (subject, at) in touched {
+            self.forget(&subject, at);
+            self.last.insert(subject, (position, at));
+        }
+        changes
+    }
+
+    fn fold_decision(&mut self, decision: &Decision) -> Change {
+        self.found_by_convergence += u64::from(only_convergence_found(decision));
+        match &decision.aggregate {
+            Aggregate::Process { guid, domain, epoch } => {
+                self.fold_process(guid, domain, *epoch, decision);
+                Change::Process(guid.clone())
+            }
+            Aggregate::Task { guid, .. } => {
+                self.fold_task(guid, decision);
+                Change::Task(guid.clone())
+            }
+            Aggregate::Domain(domain) => {
+                self.fold_domain(domain, decision);
+                Change::Domain(domain.clone())
+            }
+            Aggregate::Cell(id) => {
+                self.fold_cell(id, decision);
+                Change::Cell(id.clone())
+            }
+            Aggregate::Cluster => {
+                self.fold_cluster(decision);
+                Change::Cluster
+            }
+        }
+    }
+
+    fn fold_process(&mut self, guid: &ProcessGuid, domain: &Domain, epoch: Epoch, decision: &Decision) {
+        let shards = self.shards();
+        let (process, whole) = match self.processes.entry(guid.clone()) {
+            Place::Occupied(place) => {
+                let process = place.into_mut();
+                let whole = Whole::of_process(process);
+                (process, whole)
+            }
+            Place::Vacant(place) => {
+                let mut process = Process::new(guid.clone(), domain.clone(), epoch);
+                self.shared.enter(&mut process.domain);
+                (place.insert(Box::new(process)), Whole::default())
+            }
+        };
+        let touched = touched(process, &decision.events);
+        let facts = |process: &Process, former: &Former| -> Vec<Facts> {
+            touched.iter().map(|index| Facts::of_slot(process, process.slot(*index), former)).collect()
+        };
+        let before = facts(process, &self.former);
+        let life_ends = decision.events.iter().any(ends_life);
+        if life_ends {
+            note_former(&mut self.former, guid, touched.iter().zip(&before));
+        }
+        let left = process.domain.clone();
+        // The log says which version this is, even if the process was forgotten in between.
+        process.version = decision.version.saturating_sub(1);
+        process::evolve(process, &decision.events, &decision.stamp());
+        if life_ends {
+            self.shared.leave(&left);
+            self.shared.enter(&mut process.domain);
+            self.shared.definitions(process);
+        }
+        share_touched(process, &touched, &self.index);
+        let after = facts(process, &self.former);
+        for ((index, before), after) in touched.iter().zip(&before).zip(&after) {
+            self.index.change(&WorkRef::Lrp(guid.clone(), *index), before, after);
+            drop_former(&mut self.former, guid, *index, before, after);
+        }
+        let subject = || Subject::of_process(guid, shards);
+        self.index.change_whole(subject, || Due::Process(guid.clone()), whole, Whole::of_process(process));
+    }
+
+    fn fold_task(&mut self, guid: &TaskGuid, decision: &Decision) {
+        let shards = self.shards();
+        let old = self.tasks.remove(guid).map(|task| *task);
+        let before = Facts::of_task(old.as_ref());
+        let whole = old.as_ref().map(Whole::of_task).unwrap_or_default();
+        if let Some(old) = &old {
+            self.shared.leave(&old.domain);
+        }
+        let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else { return };
+        task.guid = guid.clone();
+        task.version = decision.version;
+        self.shared.enter(&mut task.domain);
+        if decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(_)))) {
+            self.shared.task_definition(&mut task);
+        }
+        share::share_task(&mut task, &self.index.on_cell);
+        let after = Facts::of_task(Some(&task));
+        self.index.change(&WorkRef::Task(guid.clone()), &before, &after);
+        let subject = || Subject::of_task(guid, shards);
+        self.index.change_whole(subject, || Due::Task(guid.clone()), whole, Whole::of_task(&task));
+        self.tasks.insert(guid.clone(), Box::new(task));
+    }
+
+    fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
+        for event in of_domain(&decision.events) {
+            self.domains.insert(domain.clone(), domain::evolve(event, decision.at));
+        }
+    }
+
+    fn fold_cell(&mut self, id: &CellId, decision: &Decision) {
+        let mut cell = self.cells.remove(id);
+        for event in of_cell(&decision.events) {
+            cell = cell::evolve(cell, event, decision.at);
+        }
+        if let Some(cell) = cell {
+            self.cells.insert(id.clone(), cell);
+        }
+    }
+
+    fn fold_cluster(&mut self, decision: &Decision) {
+        let shards = self.shards();
+        for event in of_cluster(&decision.events) {
+            self.cluster = cluster::evolve(self.cluster.take(), event, decision.at);
+        }
+        if self.shards() != shards {
+            self.index.deal_anew(self.shards());
+        }
+    }
+
+    /// Forgets what a subject has remembered long enough. After folding, so that a decision always finds what it was
+    /// decided on.
+    fn forget(&mut self, subject: &Subject, now: Timestamp) {
+        while let Some(which) = self.index.pop_forgotten(subject, now) {
+            match which {
+                Due::Process(guid) => {
+                    if let Some(process) = self.processes.remove(&guid) {
+                        self.shared.leave(&process.domain);
+                    }
+                }
+                Due::Task(guid) => {
+                    if let Some(task) = self.tasks.remove(&guid) {
+                        self.shared.leave(&task.domain);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in a process of a snapshot: into every set, and with what it shares.
+    pub(crate) fn take_process(&mut self, mut process: Process) {
+        let (guid, shards) = (process.guid.clone(), self.shards());
+        self.shared.enter(&mut process.domain);
+        self.shared.definitions(&mut process);
+        let all: Vec<u32> = process.slots.iter().map(|slot| slot.index).collect();
+        share_touched(&mut process, &all, &self.index);
+        for slot in &process.slots {
+            let facts = Facts::of_slot(&process, Some(slot), &self.former);
+            self.index.change(&WorkRef::Lrp(guid.clone(), slot.index), &Facts::default(), &facts);
+        }
+        let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
+        self.index.change_whole(subject, which, Whole::default(), Whole::of_process(&process));
+        self.processes.insert(guid, Box::new(process));
+    }
+
+    /// Takes in a task of a snapshot: into every set, and with what it shares.
+    pub(crate) fn take_task(&mut self, mut task: Task) {
+        let (guid, shards) = (task.guid.clone(), self.shards());
+        self.shared.enter(&mut task.domain);
+        self.shared.task_definition(&mut task);
+        share::share_task(&mut task, &self.index.on_cell);
+        let facts = Facts::of_task(Some(&task));
+        self.index.change(&WorkRef::Task(guid.clone()), &Facts::default(), &facts);
+        let (subject, which) = (|| Subject::of_task(&guid, shards), || Due::Task(guid.clone()));
+        self.index.change_whole(subject, which, Whole::default(), Whole::of_task(&task));
+        self.tasks.insert(guid, Box::new(task));
+    }
+}
+
+/// Whether nothing but convergence found the work that a decision made: its evaluation says so, or a BBS by itself
+/// created an instance that it didn't remove in the same decision.
+fn only_convergence_found(decision: &Decision) -> bool {
+    let by_bbs = match &decision.actor {
+        Actor::Bbs(_) => true,
+        Actor::Client { .. } | Actor::Cell(_) | Actor::Auctioneer(_) => false,
+    };
+    let mut removed: Vec<&Indices> = vec![];
+    decision.events.iter().any(|event| match event {
+        Event::Evaluation(evaluation::Event::Created { trigger }) => *trigger == Trigger::Convergence,
+        Event::Actual(actual::Event::Removed { indices, .. }) => {
+            removed.push(indices);
+            false
+        }
+        Event::Actual(actual::Event::Created { indices, .. }) if by_bbs => {
+            indices.iter().any(|index| !removed.iter().any(|removed| removed.contains(index)))
+        }
+        Event::Actual(_)
+        | Event::Evaluation(_)
+        | Event::Desired(_)
+        | Event::Evacuating(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => false,
+    })
+}
+
+/// The indices whose facts a decision may change: those that its events name, and all if it changes what is desired.
+fn touched(process: &Process, events: &[Event]) -> Vec<u32> {
+    let mut touched = vec![];
+    for event in events {
+        match event {
+            Event::Desired(_) => touched.extend(process.slots.iter().map(|slot| slot.index)),
+            Event::Actual(event) => touched.extend(event.indices().iter()),
+            Event::Evacuating(
+                evacuating::Event::Set { index, .. } | evacuating::Event::Removed { index, .. },
+            ) => touched.push(*index),
+            Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
+            }
+        }
+    }
+    touched.sort_unstable();
+    touched.dedup();
+    touched
+}
+
+/// Whether the definitions of a process go with an event, or are replaced.
+fn ends_life(event: &Event) -> bool {
+    match event {
+        Event::Desired(desired::Event::Desired(_) | desired::Event::Removed {}) => true,
+        Event::Desired(desired::Event::Updated(_))
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => false,
+    }
+}
+
+/// Notes what the containers of a process take, before its definitions go.
+fn note_former<'a>(
+    former: &mut Former,
+    guid: &ProcessGuid,
+    facts: impl Iterator<Item = (&'a u32, &'a Facts)>,
+) {
+    for (index, facts) in facts {
+        for (by, takes) in facts.containers() {
+            let of_process = former.entry(guid.clone()).or_default();
+            of_process.entry((*index, by.instance_guid)).or_insert(takes);
+        }
+    }
+}
+
+/// Drops the note of a container that the record of its index no longer names.
+fn drop_former(former: &mut Former, guid: &ProcessGuid, index: u32, before: &Facts, after: &Facts) {
+    let Some(of_process) = former.get_mut(guid) else { return };
+    for (by, _) in before.containers() {
+        if !after.containers().any(|(still, _)| still.instance_guid == by.instance_guid) {
+            of_process.remove(&(index, by.instance_guid));
+        }
+    }
+    if of_process.is_empty() {
+        former.remove(guid);
+    }
+}
+
+fn share_touched(process: &mut Process, touched: &[u32], index: &Index) {
+    share::share_healthy(process);
+    let Process { slots, desired, .. } = process;
+    let active = desired.as_ref().map(|desired| &desired.active_definition_id);
+    for touched in touched {
+        if let Ok(at) = slots.binary_search_by_key(touched, |slot| slot.index) {
+            share::share_slot(&mut slots[at], active, &index.on_cell);
+        }
+    }
+}
+
+fn of_domain(events: &[Event]) -> impl Iterator<Item = &domain::Event> {
+    events.iter().filter_map(|event| if let Event::Domain(event) = event { Some(event) } else { None })
+}
+
+fn of_cell(events: &[Event]) -> impl Iterator<Item = &cell::Event> {
+    events.iter().filter_map(|event| if let Event::Cell(event) = event { Some(event) } else { None })
+}
+
+fn of_cluster(events: &[Event]) -> impl Iterator<Item = &cluster::Event> {
+    events.iter().filter_map(|event| if let Event::Cluster(event) = event { Some(event) } else { None })
+}

@@ -1,0 +1,205 @@
+//! Whatever was asked, the World's answers are those that looking at everything would give.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use projections::{Counts, Due, REMEMBERED, WorkRef, World};
+use proptest::prelude::*;
+use schemas::actual::State;
+use schemas::container::Instance;
+use schemas::names::CellId;
+use schemas::process::{Process, Slot};
+use schemas::resources::Resources;
+use schemas::{Entry, Position, Subject, Timestamp, actual, task};
+
+use crate::log::{Log, START_MILLIS, asks, groups, write};
+
+/// What every container takes, by what it is for: what its definition said when it was first seen.
+type Sizes = BTreeMap<(WorkRef, Instance), Resources>;
+
+/// Every answer, by looking at everything.
+#[derive(Debug, Default, PartialEq)]
+struct Answers {
+    counts: Counts,
+    work: BTreeSet<WorkRef>,
+    stopping: BTreeSet<WorkRef>,
+    on_cell: BTreeMap<CellId, BTreeSet<WorkRef>>,
+    used: BTreeMap<CellId, Resources>,
+    callbacks: BTreeSet<String>,
+    next_due: Option<Timestamp>,
+}
+
+fn look(world: &World, sizes: &mut Sizes) -> Answers {
+    let mut answers = Answers::default();
+    let mut containers = Sizes::new();
+    for process in world.processes_from(None).filter(|process| !process.is_gone()) {
+        answers.counts.processes += u64::from(process.desired.is_some());
+        answers.next_due = earliest(answers.next_due, process.next_due());
+        for slot in &process.slots {
+            look_at_slot(&mut answers, process, slot);
+            for by in holders(slot) {
+                let work = WorkRef::Lrp(process.guid.clone(), slot.index);
+                let told = process.desired.as_ref().map(|desired| desired.definitions[0].1.resources());
+                containers.insert((work, by.clone()), told.unwrap_or(Resources::of_container(0, 0)));
+            }
+        }
+    }
+    for task in world.tasks_from(None) {
+        answers.next_due = earliest(answers.next_due, task.next_due());
+        let Some(state) = &task.state else { continue };
+        let work = WorkRef::Task(task.guid.clone());
+        match state {
+            task::State::Pending { .. } => {
+                answers.counts.tasks.pending += 1;
+                answers.work.insert(work);
+            }
+            task::State::Running { by } => {
+                answers.counts.tasks.running += 1;
+                containers.insert((work, by.clone()), task.definition.resources());
+            }
+            task::State::Completed(_) => {
+                answers.counts.tasks.completed += 1;
+                if task.definition.completion_callback_url.is_some() {
+                    answers.callbacks.insert(task.guid.to_string());
+                }
+            }
+            task::State::Resolving(_) => answers.counts.tasks.resolving += 1,
+        }
+    }
+    sizes.retain(|container, _| containers.contains_key(container));
+    for (container, takes) in containers {
+        sizes.entry(container).or_insert(takes);
+    }
+    for ((work, by), takes) in &*sizes {
+        answers.on_cell.entry(by.cell_id.clone()).or_default().insert(work.clone());
+        let used = answers.used.entry(by.cell_id.clone()).or_default();
+        *used = used.plus(*takes);
+    }
+    answers
+}
+
+fn holders(slot: &Slot) -> impl Iterator<Item = &Instance> {
+    let holder = slot.actual.as_ref().and_then(actual::Actual::holder);
+    holder.into_iter().chain(slot.evacuating.as_ref().map(|twin| &twin.by))
+}
+
+fn look_at_slot(answers: &mut Answers, process: &Process, slot: &Slot) {
+    let counts = &mut answers.counts.instances;
+    counts.evacuating += u64::from(slot.evacuating.is_some());
+    let Some(lrp) = &slot.actual else { return };
+    match lrp.state {
+        State::Unclaimed { .. } => counts.unclaimed += 1,
+        State::Claimed { .. } => counts.claimed += 1,
+        State::Running { .. } => counts.running += 1,
+        State::Crashed => counts.crashed += 1,
+    }
+    let work = WorkRef::Lrp(process.guid.clone(), slot.index);
+    if lrp.is_unclaimed() {
+        answers.work.insert(work.clone());
+    }
+    if lrp.is_stopping() {
+        answers.stopping.insert(work);
+    }
+}
+
+fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
+}
+
+/// The same answers, from the World.
+fn ask(world: &World) -> Answers {
+    let cells: Vec<CellId> = world.named_cells().cloned().collect();
+    Answers {
+        counts: world.counts(),
+        work: world.work().cloned().collect(),
+        stopping: world.stopping().cloned().collect(),
+        on_cell: cells.iter().map(|cell| (cell.clone(), world.on_cell(cell).cloned().collect())).collect(),
+        used: cells.iter().map(|cell| (cell.clone(), world.used_on(cell))).collect(),
+        callbacks: world.callbacks().map(ToString::to_string).collect(),
+        next_due: world.next_due(),
+    }
+}
+
+/// What is due, by asking everybody.
+fn due(world: &World, now: Timestamp) -> BTreeSet<Due> {
+    let processes =
+        world.processes_from(None).filter(|process| process.next_due().is_some_and(|at| at <= now));
+    let tasks = world.tasks_from(None).filter(|task| task.next_due().is_some_and(|at| at <= now));
+    let processes = processes.map(|process| Due::Process(process.guid.clone()));
+    processes.chain(tasks.map(|task| Due::Task(task.guid.clone()))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_answer_is_what_looking_at_everything_gives(asks in prop::collection::vec(asks(), 1..120)) {
+        let mut log = Log::new();
+        let mut world = World::new();
+        let mut sizes = Sizes::new();
+        for group in asks.chunks(1) {
+            let known = log.entries.len();
+            log.group(group);
+            // One decision after the other, so that a container is seen before its definition can go.
+            for decision in log.entries[known..].iter().flat_map(|(_, entry)| &entry.decisions) {
+                let single = Entry { decisions: vec![decision.clone()], ..log.entries[0].1.clone() };
+                world.fold(Position(world.position().0 + 1), &single);
+                prop_assert_eq!(ask(&world), look(&world, &mut sizes));
+            }
+            for later in [0, 1, 61, 121, 2_000] {
+                let now = Timestamp::from_millis(START_MILLIS + later * 1_000);
+                prop_assert_eq!(world.due(now).into_iter().collect::<BTreeSet<_>>(), due(&world, now));
+            }
+        }
+    }
+
+    #[test]
+    fn folding_twice_is_folding_once(groups in groups()) {
+        let log = write(&groups);
+        let mut world = World::new();
+        for (position, entry) in &log.entries {
+            let changes = world.fold(*position, entry);
+            prop_assert!(!changes.is_empty());
+            prop_assert_eq!(changes.len(), changes.iter().collect::<BTreeSet<_>>().len());
+            prop_assert_eq!(world.fold(*position, entry), vec![]);
+        }
+        for (position, entry) in &log.entries {
+            prop_assert_eq!(world.fold(*position, entry), vec![]);
+        }
+        prop_assert_eq!(world, log.world);
+    }
+
+    #[test]
+    fn a_subject_forgets_what_is_long_gone_and_nothing_else(groups in groups()) {
+        let log = write(&groups);
+        let mut world = World::new();
+        for (position, entry) in &log.entries {
+            let before = world.clone();
+            world.fold(*position, entry);
+            let first = &entry.decisions[0];
+            let (subject, at) = (first.aggregate.subject(2), entry.decisions.last().unwrap().at);
+            prop_assert_eq!(world.last_on(&subject), *position);
+            prop_assert_eq!(world.last_time(&subject), at);
+            for old in before.processes_from(None).filter(|old| world.process(&old.guid).is_none()) {
+                // The entry itself may have ended it, long before its last decision.
+                let mut touching = entry.decisions.iter().rev();
+                let touched = touching.find(|decision| match &decision.aggregate {
+                    schemas::entry::Aggregate::Process { guid, .. } => *guid == old.guid,
+                    schemas::entry::Aggregate::Task { .. }
+                    | schemas::entry::Aggregate::Domain(_)
+                    | schemas::entry::Aggregate::Cell(_)
+                    | schemas::entry::Aggregate::Cluster => false,
+                });
+                let gone_at = touched.map_or(old.changed_at, |decision| decision.at);
+                prop_assert!((touched.is_some() || old.is_gone()) && gone_at + REMEMBERED <= at);
+            }
+            for process in world.processes_from(None).filter(|process| process.is_gone()) {
+                let of_subject = Subject::of_process(&process.guid, 2) == subject;
+                prop_assert!(!of_subject || process.changed_at + REMEMBERED > at);
+            }
+            for task in world.tasks_from(None).filter(|task| task.state.is_none()) {
+                let of_subject = Subject::of_task(&task.guid, 2) == subject;
+                prop_assert!(!of_subject || task.since + REMEMBERED > at);
+            }
+        }
+    }
+}

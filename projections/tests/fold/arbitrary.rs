@@ -1,0 +1,190 @@
+//! Events that no machine ever decided, in any order: folding is total, and what it gives is still one World.
+
+use projections::World;
+use proptest::prelude::*;
+use schemas::container::{Epoch, NetInfo};
+use schemas::definition::DesiredLrpUpdate;
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::evaluation::{self, Trigger};
+use schemas::names::{ClusterId, DecisionId, EntryId, Ids, RequestId, ServiceId};
+use schemas::{
+    Decision, Entry, Indices, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, task,
+};
+
+use crate::log::{
+    cell_id, cluster_id, definition_id, desired_task, domain as domain_name, fold, guid, instance, lrp,
+    presence, task_guid,
+};
+
+fn index() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => 0..5_u32, 1 => Just(u32::MAX)]
+}
+
+fn indices() -> impl Strategy<Value = Indices> {
+    prop::collection::vec(index(), 0..5).prop_map(|indices| indices.into_iter().collect())
+}
+
+fn time() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![
+        6 => (0..3_000_u64).prop_map(|seconds| Timestamp::from_millis(seconds * 1_000)),
+        1 => any::<u64>().prop_map(Timestamp),
+    ]
+}
+
+fn actual_event() -> impl Strategy<Value = actual::Event> {
+    use actual::{Ended, Event, Unclaimed};
+    let by = || (0..2_u8, 0..2_u8, 0..4_u8).prop_map(|(owner, index, nth)| instance(owner, index, nth));
+    let id = || (0..4_u8).prop_map(definition_id);
+    prop_oneof![
+        (indices(), id()).prop_map(|(indices, definition_id)| Event::Created { indices, definition_id }),
+        (index(), by()).prop_map(|(index, by)| Event::Claimed { index, by, placement: None }),
+        (index(), by(), id()).prop_map(|(index, by, definition_id)| Event::Started {
+            index,
+            by,
+            net: NetInfo::default(),
+            definition_id
+        }),
+        (index(), by(), id(), any::<u32>()).prop_map(|(index, by, definition_id, count)| Event::Crashed {
+            index,
+            by,
+            reason: "x".into(),
+            crash_count: count % 300,
+            definition_id
+        }),
+        indices().prop_map(|indices| Event::PlacementFailed {
+            indices,
+            error: "full".into(),
+            explanation: None
+        }),
+        indices().prop_map(|indices| Event::Unclaimed { indices, cause: Unclaimed::CellLost }),
+        indices().prop_map(|indices| Event::StopRequested { indices, cause: Ended::Scale }),
+        indices().prop_map(|indices| Event::Removed { indices, cause: Ended::Stopped }),
+    ]
+}
+
+fn process_event() -> impl Strategy<Value = Event> {
+    let set = (index(), (0..2_u8, 0..2_u8, 0..4_u8), time()).prop_map(|(index, (owner, nth, cell), at)| {
+        let by = instance(owner, nth, cell);
+        evacuating::Event::Set { index, by, net: NetInfo::default(), expires_at: at }
+    });
+    let gone =
+        index().prop_map(|index| evacuating::Event::Removed { index, cause: evacuating::Gone::Expired });
+    prop_oneof![
+        2 => (0..4_u8, 0..2_u8, 0..4_u8, any::<u8>())
+            .prop_map(|(process, name, count, size)| desired::Event::Desired(lrp(process, name, count, size).into()))
+            .prop_map(Event::Desired),
+        1 => (0..6_u32).prop_map(|count| {
+            let update = DesiredLrpUpdate { instances: Some(count), ..DesiredLrpUpdate::default() };
+            Event::Desired(desired::Event::Updated(update))
+        }),
+        1 => Just(Event::Desired(desired::Event::Removed {})),
+        8 => actual_event().prop_map(Event::Actual),
+        2 => set.prop_map(Event::Evacuating),
+        1 => gone.prop_map(Event::Evacuating),
+    ]
+}
+
+fn task_event() -> impl Strategy<Value = Event> {
+    use task::{Event as E, Outcome};
+    prop_oneof![
+        (0..4_u8, 0..2_u8, any::<u8>())
+            .prop_map(|(task, name, size)| E::Desired(desired_task(task, name, size).into())),
+        (0..4_u8).prop_map(|nth| E::Started { by: instance(9, 0, nth), placement: None }),
+        Just(E::PlacementFailed { error: "full".into(), explanation: None }),
+        (0..4_u8).prop_map(|nth| E::Completed {
+            by: Some(instance(9, 0, nth)),
+            outcome: Outcome::Succeeded { result: String::new() },
+            explanation: None
+        }),
+        Just(E::Resolving {}),
+        Just(E::Demoted {}),
+        Just(E::Deleted {}),
+    ]
+    .prop_map(Event::Task)
+}
+
+fn other_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        prop_oneof![Just(Trigger::Desire), Just(Trigger::Convergence)]
+            .prop_map(|trigger| Event::Evaluation(evaluation::Event::Created { trigger })),
+        Just(Event::Evaluation(evaluation::Event::Blocked { reason: "full".into() })),
+        Just(Event::Evaluation(evaluation::Event::Completed {})),
+        prop::option::of(time())
+            .prop_map(|expires_at| Event::Domain(domain::Event::Refreshed { expires_at })),
+        Just(Event::Cell(cell::Event::Appeared(presence()))),
+        Just(Event::Cell(cell::Event::Evacuating {})),
+        Just(Event::Cell(cell::Event::Disappeared { reason: "silent".into() })),
+        (0..4_u16).prop_map(|shards| Event::Cluster(cluster::Event::Founded {
+            id: if shards == 0 { ClusterId(Ids::new(3).next(Timestamp(0))) } else { cluster_id() },
+            shards,
+            format: 1
+        })),
+        Just(Event::Cluster(cluster::Event::FormatRaised { format: 2 })),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![6 => process_event(), 3 => task_event(), 2 => other_event()]
+}
+
+fn aggregate() -> impl Strategy<Value = Aggregate> {
+    let epoch = || time().prop_map(Epoch);
+    prop_oneof![
+        8 => (0..3_u8, 0..2_u8, epoch())
+            .prop_map(|(process, name, epoch)| Aggregate::Process { guid: guid(process), domain: domain_name(name), epoch }),
+        3 => (0..3_u8, 0..2_u8, epoch())
+            .prop_map(|(task, name, epoch)| Aggregate::Task { guid: task_guid(task), domain: domain_name(name), epoch }),
+        1 => (0..2_u8).prop_map(|name| Aggregate::Domain(domain_name(name))),
+        1 => (0..3_u8).prop_map(|cell| Aggregate::Cell(cell_id(cell))),
+        1 => Just(Aggregate::Cluster),
+    ]
+}
+
+fn decision() -> impl Strategy<Value = Decision> {
+    let events = prop::collection::vec(event(), 0..6);
+    (aggregate(), 0..9_u64, time(), events, any::<bool>()).prop_map(
+        |(aggregate, version, at, events, asked)| {
+            let id = DecisionId(Ids::new(at.0).next(at));
+            Decision {
+                id,
+                aggregate,
+                version,
+                at,
+                actor: Actor::Bbs(ServiceId::new("bbs").expect("it is legal")),
+                request_id: asked.then(|| RequestId::new("request").expect("it is legal")),
+                cause: None,
+                correlation: id,
+                reason: None,
+                traceparent: None,
+                events,
+            }
+        },
+    )
+}
+
+fn entries() -> impl Strategy<Value = Vec<(Position, Entry)>> {
+    let id = EntryId(Ids::new(0).next(Timestamp(0)));
+    let entry =
+        prop::collection::vec(decision(), 0..4).prop_map(move |decisions| Entry { id, format: 1, decisions });
+    prop::collection::vec((0..90_u64, entry), 0..30).prop_map(|entries| {
+        entries.into_iter().map(|(position, entry)| (Position(position), entry)).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_events_fold_into_one_world(entries in entries(), cut in any::<prop::sample::Index>()) {
+        let world = fold(&entries);
+        let (head, tail) = entries.split_at(if entries.is_empty() { 0 } else { cut.index(entries.len()) });
+        let mut restored = World::restore(&fold(head).snapshot(), None).expect("it is legal");
+        prop_assert_eq!(&restored, &fold(head));
+        for (position, entry) in tail {
+            restored.fold(*position, entry);
+        }
+        prop_assert_eq!(&restored, &world);
+        // What makes the sets anew agrees with what kept them up to date.
+        prop_assert_eq!(World::restore(&world.snapshot(), None), Ok(world));
+    }
+}

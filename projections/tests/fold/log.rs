@@ -1,0 +1,504 @@
+//! Logs to fold: commands drawn by chance, judged by the real machines, grouped into entries as a BBS would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use projections::World;
+use proptest::prelude::*;
+use schemas::action::{Action, Run, Secret};
+use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
+use schemas::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
+};
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::names::{
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
+    ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+};
+use schemas::process::{self, Unplaced};
+use schemas::resources::{Constraint, Resources};
+use schemas::{
+    Decision, Entry, Position, Subject, Timestamp, actual, cell, cluster, domain, evacuating, task,
+};
+
+/// When logs begin.
+pub(crate) const START_MILLIS: u64 = 1_800_000_000_000;
+
+/// Entries and where they stand.
+pub(crate) type Entries = [(Position, Entry)];
+
+/// The World that entries give.
+pub(crate) fn fold(entries: &Entries) -> World {
+    let mut world = World::new();
+    for (position, entry) in entries {
+        world.fold(*position, entry);
+    }
+    world
+}
+
+/// Groups of asks.
+pub(crate) fn groups() -> impl Strategy<Value = Vec<Vec<Ask>>> {
+    prop::collection::vec(prop::collection::vec(asks(), 1..5), 1..40)
+}
+
+/// What somebody asks, in small numbers that name things.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    Process(u8, OfProcess),
+    Task(u8, OfTask),
+    Refresh { domain: u8, seconds: u8 },
+    Seen { cell: u8, evacuating: bool, healthy: bool },
+    Lost { cell: u8 },
+    Converge,
+    Wait { seconds: u16 },
+}
+
+/// What somebody asks of a process.
+#[derive(Clone, Debug)]
+pub(crate) enum OfProcess {
+    Desire { domain: u8, instances: u8, size: u8 },
+    Scale { instances: u8 },
+    Remove,
+    Retire { index: u8 },
+    Report { index: u8, container: u8, steps: Vec<u8> },
+    Unplaced { index: u8, error: u8 },
+}
+
+/// What somebody asks of a task.
+#[derive(Clone, Debug)]
+pub(crate) enum OfTask {
+    Desire { domain: u8, size: u8 },
+    Cancel,
+    Resolve { step: u8 },
+    Report { container: u8, step: u8 },
+    Unplaced,
+}
+
+/// Asks in which things happen: cells come often, and most reports speak for the container that the record names.
+pub(crate) fn asks() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        29 => (0..3_u8, of_process()).prop_map(|(process, ask)| Ask::Process(process, ask)),
+        15 => (0..3_u8, of_task()).prop_map(|(task, ask)| Ask::Task(task, ask)),
+        1 => (0..2_u8, 0..99_u8).prop_map(|(domain, seconds)| Ask::Refresh { domain, seconds }),
+        4 => (0..3_u8, prop::bool::weighted(0.2), prop::bool::weighted(0.9))
+            .prop_map(|(cell, evacuating, healthy)| Ask::Seen { cell, evacuating, healthy }),
+        1 => (0..3_u8).prop_map(|cell| Ask::Lost { cell }),
+        3 => Just(Ask::Converge),
+        3 => prop_oneof![1..40_u16, 200..700_u16].prop_map(|seconds| Ask::Wait { seconds }),
+    ]
+}
+
+fn of_process() -> impl Strategy<Value = OfProcess> {
+    let index = || 0..4_u8;
+    let steps = prop::collection::vec(0..7_u8, 1..4);
+    prop_oneof![
+        4 => (0..2_u8, 0..4_u8, any::<u8>())
+            .prop_map(|(domain, instances, size)| OfProcess::Desire { domain, instances, size }),
+        2 => (0..5_u8).prop_map(|instances| OfProcess::Scale { instances }),
+        2 => Just(OfProcess::Remove),
+        2 => index().prop_map(|index| OfProcess::Retire { index }),
+        16 => (index(), any::<u8>(), steps)
+            .prop_map(|(index, container, steps)| OfProcess::Report { index, container, steps }),
+        3 => (index(), 0..2_u8).prop_map(|(index, error)| OfProcess::Unplaced { index, error }),
+    ]
+}
+
+fn of_task() -> impl Strategy<Value = OfTask> {
+    prop_oneof![
+        4 => (0..2_u8, any::<u8>()).prop_map(|(domain, size)| OfTask::Desire { domain, size }),
+        1 => Just(OfTask::Cancel),
+        3 => (0..3_u8).prop_map(|step| OfTask::Resolve { step }),
+        6 => (any::<u8>(), 0..3_u8).prop_map(|(container, step)| OfTask::Report { container, step }),
+        1 => Just(OfTask::Unplaced),
+    ]
+}
+
+/// A log that is being written.
+pub(crate) struct Log {
+    pub(crate) world: World,
+    pub(crate) entries: Vec<(Position, Entry)>,
+    now: Timestamp,
+    ids: Ids,
+}
+
+/// A log whose entries come from groups of asks: what a group changes on one subject is one entry.
+pub(crate) fn write(groups: &[Vec<Ask>]) -> Log {
+    let mut log = Log::new();
+    for group in groups {
+        log.group(group);
+    }
+    log
+}
+
+impl From<World> for Log {
+    /// A log that goes on from a World.
+    fn from(world: World) -> Self {
+        Self { world, entries: vec![], now: Timestamp::from_millis(2 * START_MILLIS), ids: Ids::new(2) }
+    }
+}
+
+impl Log {
+    pub(crate) fn new() -> Self {
+        let mut log = Self {
+            world: World::new(),
+            entries: vec![],
+            now: Timestamp::from_millis(START_MILLIS),
+            ids: Ids::new(1),
+        };
+        let founded = cluster::Event::Founded { id: cluster_id(), shards: 2, format: 1 };
+        let decision = log.decision(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]);
+        log.append(vec![decision]);
+        for cell in 0..2 {
+            log.group(&[Ask::Seen { cell, evacuating: false, healthy: true }]);
+        }
+        log
+    }
+
+    /// Appends what a group of asks decides. Each is decided on what those before it decided.
+    pub(crate) fn group(&mut self, asks: &[Ask]) {
+        let mut scratch = self.world.clone();
+        let mut entries: BTreeMap<Subject, Vec<Decision>> = BTreeMap::new();
+        for ask in asks {
+            if let Ask::Wait { seconds } = ask {
+                self.now = Timestamp(self.now.0 + u64::from(*seconds) * 1_000_000_000);
+            }
+            self.now = Timestamp(self.now.0 + 1_000);
+            for (aggregate, events) in judge(&scratch, ask, self.now) {
+                let version = version(&scratch, &aggregate) + 1;
+                let mut decision = self.decision(aggregate, version, events);
+                if matches!(ask, Ask::Converge) {
+                    decision.actor = Actor::Bbs(ServiceId::new("bbs").expect("it is legal"));
+                }
+                let single = self.entry(vec![decision.clone()]);
+                scratch.fold(Position(scratch.position().0 + 1), &single);
+                entries.entry(decision.aggregate.subject(2)).or_default().push(decision);
+            }
+        }
+        for decisions in entries.into_values() {
+            self.append(decisions);
+        }
+    }
+
+    fn append(&mut self, decisions: Vec<Decision>) {
+        let entry = Entry::decode(&self.entry(decisions).encode()).expect("it is legal");
+        // Positions of a stream have gaps as far as one reader is concerned.
+        let position = Position(self.world.position().0 + 3);
+        self.world.fold(position, &entry);
+        self.entries.push((position, entry));
+    }
+
+    fn entry(&mut self, decisions: Vec<Decision>) -> Entry {
+        Entry { id: EntryId(self.ids.next(self.now)), format: 1, decisions }
+    }
+
+    fn decision(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Decision {
+        let id = self.ids.next(self.now);
+        Decision {
+            id: DecisionId(id),
+            aggregate,
+            version,
+            at: self.now,
+            actor: Actor::Client { domain: domain(0), name: ClientName::new("test").expect("it is legal") },
+            request_id: (version % 2 == 1).then(|| RequestId::new(&id.to_string()).expect("it is legal")),
+            cause: None,
+            correlation: DecisionId(id),
+            reason: None,
+            traceparent: None,
+            events,
+        }
+    }
+}
+
+fn version(world: &World, aggregate: &Aggregate) -> u64 {
+    match aggregate {
+        Aggregate::Process { guid, .. } => world.process(guid).map_or(0, |process| process.version),
+        Aggregate::Task { guid, .. } => world.task(guid).map_or(0, |task| task.version),
+        Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => 0,
+    }
+}
+
+/// What an ask decides; nothing if it is refused.
+fn judge(world: &World, ask: &Ask, now: Timestamp) -> Vec<(Aggregate, Vec<Event>)> {
+    match ask {
+        Ask::Process(number, ask) => {
+            let guid = guid(*number);
+            let known = world.process(&guid).map(|process| process.domain.clone());
+            let command = process_command(world, *number, ask, now);
+            judge_process(world, &guid, known.unwrap_or_else(|| domain(0)), &command, now)
+        }
+        Ask::Task(number, ask) => {
+            let guid = task_guid(*number);
+            let known = world.task(&guid).map(|task| task.domain.clone());
+            let command = task_command(world, *number, ask);
+            judge_task(world, &guid, known.unwrap_or_else(|| domain(0)), &command, now)
+        }
+        Ask::Refresh { domain: name, seconds } => {
+            let ttl = (*seconds > 20).then(|| std::time::Duration::from_secs(u64::from(*seconds)));
+            vec![(Aggregate::Domain(domain(*name)), vec![Event::Domain(domain::decide(ttl, now))])]
+        }
+        Ask::Seen { cell, evacuating, healthy } => seen(world, *cell, *evacuating, *healthy),
+        Ask::Lost { cell } => {
+            let id = cell_id(*cell);
+            let events = cell::decide_lost(world.cell(&id), "silent");
+            some((Aggregate::Cell(id), events.into_iter().map(Event::Cell).collect()))
+        }
+        Ask::Converge => converge(world, now),
+        Ask::Wait { .. } => vec![],
+    }
+}
+
+fn some(decided: (Aggregate, Vec<Event>)) -> Vec<(Aggregate, Vec<Event>)> {
+    if decided.1.is_empty() { vec![] } else { vec![decided] }
+}
+
+fn converge(world: &World, now: Timestamp) -> Vec<(Aggregate, Vec<Event>)> {
+    let processes = world.processes_from(None).flat_map(|process| {
+        let command = process::Command::Converge;
+        let decided = judge_process(world, &process.guid, process.domain.clone(), &command, now);
+        decided.into_iter().filter(|(_, events)| !events.is_empty())
+    });
+    let tasks = world.tasks_from(None).flat_map(|task| {
+        let decided = judge_task(world, &task.guid, task.domain.clone(), &task::Command::Converge, now);
+        decided.into_iter().filter(|(_, events)| !events.is_empty())
+    });
+    processes.chain(tasks).collect()
+}
+
+fn judge_process(
+    world: &World,
+    guid: &ProcessGuid,
+    domain: Domain,
+    command: &process::Command,
+    now: Timestamp,
+) -> Vec<(Aggregate, Vec<Event>)> {
+    let known = world.process(guid);
+    let present = |cell: &CellId| world.is_present(cell);
+    let context = process::Context { now, fresh: world.is_fresh(&domain, now), present: &present };
+    let Ok(events) = process::decide(known, command, context) else { return vec![] };
+    let epoch = known.map_or(Epoch(now), |known| known.epoch);
+    vec![(Aggregate::Process { guid: guid.clone(), domain, epoch }, events)]
+}
+
+fn judge_task(
+    world: &World,
+    guid: &TaskGuid,
+    domain: Domain,
+    command: &task::Command,
+    now: Timestamp,
+) -> Vec<(Aggregate, Vec<Event>)> {
+    let present = |cell: &CellId| world.is_present(cell);
+    let context = task::Context { now, present: &present };
+    let Ok(events) = task::decide(world.task(guid), command, context) else { return vec![] };
+    let epoch = world.task(guid).map_or(Epoch(now), |known| known.epoch);
+    vec![(Aggregate::Task { guid: guid.clone(), domain, epoch }, events)]
+}
+
+fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -> process::Command {
+    use process::Command;
+    match ask {
+        OfProcess::Desire { domain, instances, size } => {
+            Command::Desire(Box::new(lrp(number, *domain, *instances, *size)))
+        }
+        OfProcess::Scale { instances } => {
+            let instances = Some(u32::from(*instances));
+            Command::Update(DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() })
+        }
+        OfProcess::Remove => Command::Remove,
+        OfProcess::Retire { index } => Command::Retire { index: u32::from(*index) },
+        OfProcess::Report { index, container, steps } => {
+            report(world, number, *index, *container, steps, now)
+        }
+        OfProcess::Unplaced { index, error } => {
+            let index = u32::from(*index);
+            let record = world.process(&guid(number)).and_then(|process| process.actual(index));
+            let attempt = record.map_or(now, |record| record.since);
+            let error = format!("insufficient resources: {error}");
+            Command::Fail(vec![Unplaced { index, attempt, error }], None)
+        }
+    }
+}
+
+/// A report of the container that the record names, mostly; of any other one time in four.
+fn report(
+    world: &World,
+    process: u8,
+    index: u8,
+    container: u8,
+    steps: &[u8],
+    now: Timestamp,
+) -> process::Command {
+    let known = world.process(&guid(process));
+    let slot = known.and_then(|known| known.slot(u32::from(index)));
+    let twin = slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| &twin.by);
+    let holder = slot.and_then(|slot| slot.actual.as_ref()).and_then(|lrp| lrp.holder());
+    let named = if container.is_multiple_of(3) { twin.or(holder) } else { holder.or(twin) };
+    let by = named.filter(|_| !container.is_multiple_of(4)).cloned();
+    let net = || NetInfo {
+        address: "10.0.0.1".into(),
+        ports: vec![PortMapping { container_port: 1, host_port: 2 }],
+    };
+    let step = |step: &u8| match step {
+        0 => process::ReportStep::Actual(actual::Command::Claim { placement: None }),
+        1 | 2 => process::ReportStep::Actual(actual::Command::Start { net: net() }),
+        3 => process::ReportStep::Actual(actual::Command::Crash { reason: "exited with 1".into() }),
+        4 => process::ReportStep::Actual(actual::Command::Remove),
+        5 => process::ReportStep::Actual(actual::Command::Unclaim),
+        _ => {
+            let expires_at = Timestamp(now.0 + 60_000_000_000);
+            let set = evacuating::Command::Set { net: net(), expires_at };
+            process::ReportStep::Evacuating(if container.is_multiple_of(2) {
+                set
+            } else {
+                evacuating::Command::Remove
+            })
+        }
+    };
+    process::Command::Report(process::Report {
+        domain: known.map_or_else(|| domain(0), |known| known.domain.clone()),
+        index: u32::from(index),
+        epoch: known.map_or(Epoch(now), |known| known.epoch),
+        definition_id: definition_id(process),
+        by: by.unwrap_or_else(|| instance(process, index, container)),
+        steps: steps.iter().map(step).collect(),
+    })
+}
+
+fn task_command(world: &World, number: u8, ask: &OfTask) -> task::Command {
+    use task::Command;
+    match ask {
+        OfTask::Desire { domain, size } => Command::Desire(Box::new(desired_task(number, *domain, *size))),
+        OfTask::Cancel => Command::Cancel,
+        OfTask::Resolve { step } => {
+            let commands = [Command::Resolve, Command::BeginResolving, Command::EndResolving];
+            commands[usize::from(*step)].clone()
+        }
+        OfTask::Report { container, step } => Command::Report(report_task(world, number, *container, *step)),
+        OfTask::Unplaced => Command::Fail(None, "insufficient resources".into()),
+    }
+}
+
+fn report_task(world: &World, task: u8, container: u8, step: u8) -> task::Report {
+    let known = world.task(&task_guid(task));
+    let by = known.and_then(task::Task::holder).cloned();
+    let outcome = match step {
+        1 => task::Outcome::Succeeded { result: "ok".into() },
+        _ => task::Outcome::Failed { reason: "exited with 1".into() },
+    };
+    let step = match step {
+        0 => task::ReportStep::Start { placement: None },
+        _ => task::ReportStep::Complete { outcome },
+    };
+    task::Report {
+        domain: known.map_or_else(|| domain(0), |known| known.domain.clone()),
+        epoch: known.map_or(Epoch(Timestamp(0)), |known| known.epoch),
+        by: by.unwrap_or_else(|| instance(100 + task, 0, container)),
+        step,
+    }
+}
+
+fn seen(world: &World, cell: u8, evacuating: bool, healthy: bool) -> Vec<(Aggregate, Vec<Event>)> {
+    let id = cell_id(cell);
+    let seen = cell::Seen {
+        presence: presence(),
+        evacuating,
+        unhealthy: (!healthy).then(|| "disk is read-only".to_owned()),
+    };
+    let events = cell::decide_seen(world.cell(&id), &seen);
+    some((Aggregate::Cell(id), events.into_iter().map(Event::Cell).collect()))
+}
+
+pub(crate) fn presence() -> cell::Presence {
+    cell::Presence {
+        incarnation: Incarnation(Ids::new(5).next(Timestamp(0))),
+        zone: Zone::new("z1").expect("it is legal"),
+        stack: Stack::new("linux").expect("it is legal"),
+        placement_tags: BTreeSet::new(),
+        total: Resources { memory_mb: 4096, disk_mb: 4096, containers: 64 },
+    }
+}
+
+pub(crate) fn cluster_id() -> ClusterId {
+    ClusterId(Ids::new(99).next(Timestamp(0)))
+}
+
+pub(crate) fn guid(number: u8) -> ProcessGuid {
+    ProcessGuid::new(&format!("process-{number}")).expect("it is legal")
+}
+
+pub(crate) fn definition_id(number: u8) -> DefinitionId {
+    DefinitionId::new(&format!("process-{number}")).expect("it is legal")
+}
+
+pub(crate) fn task_guid(number: u8) -> TaskGuid {
+    TaskGuid::new(&format!("task-{number}")).expect("it is legal")
+}
+
+pub(crate) fn domain(number: u8) -> Domain {
+    Domain::new(&format!("domain-{number}")).expect("it is legal")
+}
+
+pub(crate) fn cell_id(number: u8) -> CellId {
+    CellId::new(&format!("cell-{number}")).expect("it is legal")
+}
+
+/// One of four containers that an index may have, each on one of three cells, the third of which isn't always there.
+pub(crate) fn instance(owner: u8, index: u8, container: u8) -> Instance {
+    let container = container % 4;
+    let seed = u64::from(owner) << 16 | u64::from(index) << 8 | u64::from(container);
+    Instance {
+        instance_guid: InstanceGuid(Ids::new(seed).next(Timestamp(0))),
+        cell_id: cell_id(container % 3),
+    }
+}
+
+pub(crate) fn lrp(process: u8, name: u8, instances: u8, size: u8) -> DesiredLrp {
+    DesiredLrp {
+        process_guid: guid(process),
+        domain: domain(name),
+        instances: u32::from(instances),
+        routes: Routes::new(),
+        annotation: String::new(),
+        definition_id: definition_id(process),
+        definition: Arc::new(Definition {
+            constraint: Constraint::default(),
+            environment_variables: vec![],
+            setup: None,
+            action: run(),
+            monitor: None,
+            start_timeout_ms: 0,
+            memory_mb: u64::from(size % 5) * 32,
+            disk_mb: 64,
+            cpu_weight: 0,
+            ports: vec![8080],
+            grace_period_ms: 10_000,
+        }),
+    }
+}
+
+pub(crate) fn desired_task(task: u8, name: u8, size: u8) -> DesiredTask {
+    DesiredTask {
+        task_guid: task_guid(task),
+        domain: domain(name),
+        definition: Arc::new(TaskDefinition {
+            constraint: Constraint::default(),
+            environment_variables: vec![],
+            action: run(),
+            memory_mb: u64::from(size % 5) * 32,
+            disk_mb: 64,
+            cpu_weight: 0,
+            result_file: String::new(),
+            completion_callback_url: (size.is_multiple_of(2)).then(|| Secret::Plain("http://a/done".into())),
+            annotation: String::new(),
+            placement: if size.is_multiple_of(3) {
+                Placement::Queue { deadline_ms: 90_000 }
+            } else {
+                Placement::Fail
+            },
+            grace_period_ms: 10_000,
+        }),
+    }
+}
+
+fn run() -> Action {
+    Action::Run(Run { path: "server".into(), ..Run::default() })
+}

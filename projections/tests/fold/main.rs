@@ -1,0 +1,7 @@
+//! Folding, tested on logs drawn by chance.
+
+mod answers;
+mod arbitrary;
+mod log;
+mod snapshots;
+mod stories;

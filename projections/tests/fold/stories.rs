@@ -1,0 +1,187 @@
+//! What the chance logs can't say as clearly: single stories with their answers.
+
+use projections::{Change, Due, REMEMBERED, WorkRef, World};
+use schemas::resources::Resources;
+use schemas::{Position, Subject, Timestamp};
+
+use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, domain, fold, guid, instance, lrp, task_guid, write};
+
+fn story(asks: impl IntoIterator<Item = Ask>) -> Log {
+    write(&asks.into_iter().map(|ask| vec![ask]).collect::<Vec<_>>())
+}
+
+fn desire(process: u8, instances: u8) -> Ask {
+    Ask::Process(process, OfProcess::Desire { domain: 0, instances, size: 3 })
+}
+
+/// Claims and starts an index in its first container, or whatever the steps say.
+fn report(process: u8, index: u8, steps: &[u8]) -> Ask {
+    Ask::Process(process, OfProcess::Report { index, container: 1, steps: steps.to_vec() })
+}
+
+fn index(process: u8, index: u32) -> WorkRef {
+    WorkRef::Lrp(guid(process), index)
+}
+
+#[test]
+fn an_entry_tells_each_change_once_in_order() {
+    let mut log = Log::new();
+    let mut world = log.world.clone();
+    let known = log.entries.len();
+    log.group(&[
+        desire(1, 1),
+        desire(0, 1),
+        Ask::Process(1, OfProcess::Scale { instances: 2 }),
+        desire(2, 1),
+    ]);
+    let told: Vec<_> =
+        log.entries[known..].iter().map(|(position, entry)| world.fold(*position, entry)).collect();
+    let on = |process| Subject::of_process(&guid(process), 2);
+    let expected: Vec<_> = [on(0), on(1), on(2)]
+        .into_iter()
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .map(|subject| {
+            let order = [1, 0, 2].into_iter().filter(|process| on(*process) == subject);
+            order.map(|process| Change::Process(guid(process))).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn an_instance_on_its_way_is_in_the_set_of_its_state() {
+    let world = story([desire(0, 2)]).world;
+    assert_eq!(world.work().collect::<Vec<_>>(), [&index(0, 0), &index(0, 1)]);
+    let world = story([desire(0, 2), report(0, 0, &[0, 1])]).world;
+    assert_eq!(world.work().collect::<Vec<_>>(), [&index(0, 1)]);
+    let cell = instance(0, 0, 1).cell_id;
+    assert_eq!(world.on_cell(&cell).collect::<Vec<_>>(), [&index(0, 0)]);
+    assert_eq!(world.used_on(&cell), lrp(0, 0, 1, 3).definition.resources());
+    assert_eq!(world.used_on(&cell_id(9)), Resources::default());
+    let world =
+        story([desire(0, 2), report(0, 0, &[0, 1]), Ask::Process(0, OfProcess::Scale { instances: 0 })])
+            .world;
+    assert_eq!(world.stopping().collect::<Vec<_>>(), [&index(0, 0)]);
+    assert_eq!(world.work().count(), 0);
+}
+
+#[test]
+fn a_container_keeps_its_size_when_its_definition_goes() {
+    let log = story([desire(0, 1), report(0, 0, &[0, 1]), Ask::Process(0, OfProcess::Remove)]);
+    let cell = instance(0, 0, 1).cell_id;
+    let takes = lrp(0, 0, 1, 3).definition.resources();
+    assert_eq!(log.world.process(&guid(0)).unwrap().desired, None);
+    assert_eq!(log.world.used_on(&cell), takes);
+    let mut again = log;
+    again.group(&[Ask::Process(0, OfProcess::Desire { domain: 0, instances: 1, size: 4 })]);
+    assert_eq!(again.world.used_on(&cell), takes, "the container is of the earlier life");
+    again.group(&[report(0, 0, &[4])]);
+    assert_eq!(again.world.used_on(&cell), Resources::default());
+    again.group(&[report(0, 0, &[0])]);
+    assert_eq!(again.world.used_on(&cell), lrp(0, 0, 1, 4).definition.resources());
+}
+
+#[test]
+fn what_is_gone_is_remembered_for_ten_minutes_of_its_subjects_time() {
+    let other = (0..3).find(|other| {
+        *other != 0 && Subject::of_process(&guid(*other), 2) == Subject::of_process(&guid(0), 2)
+    });
+    let other = other.expect("of three processes on two subjects two share one");
+    let mut log = story([desire(0, 1), Ask::Process(0, OfProcess::Remove)]);
+    assert!(log.world.process(&guid(0)).is_some_and(schemas::process::Process::is_gone));
+    assert_eq!(log.world.counts().processes, 0);
+    log.group(&[Ask::Wait { seconds: 700 }, Ask::Refresh { domain: 0, seconds: 60 }]);
+    assert!(log.world.process(&guid(0)).is_some(), "another subject's time says nothing");
+    let removed = log.world.process(&guid(0)).unwrap().changed_at;
+    log.group(&[desire(other, 1)]);
+    assert_eq!(log.world.process(&guid(0)), None);
+    assert!(log.world.last_time(&Subject::of_process(&guid(0), 2)) >= removed + REMEMBERED);
+}
+
+#[test]
+fn desiring_what_is_remembered_goes_on_from_its_version() {
+    let log =
+        story([desire(0, 1), Ask::Process(0, OfProcess::Remove), Ask::Wait { seconds: 700 }, desire(0, 1)]);
+    let process = log.world.process(&guid(0)).expect("it is desired");
+    assert_eq!(process.version, 3);
+    assert_eq!(log.world.counts().processes, 1);
+}
+
+#[test]
+fn a_crashed_instance_is_due_when_its_wait_is_over() {
+    let mut asks = vec![desire(0, 1)];
+    for _ in 0..4 {
+        asks.push(report(0, 0, &[0, 3]));
+    }
+    let world = story(asks).world;
+    let due = world.next_due().expect("the fourth crash waits");
+    assert_eq!(world.due(Timestamp(due.0 - 1)), []);
+    assert_eq!(world.due(due), [Due::Process(guid(0))]);
+    assert_eq!(world.counts().instances.crashed, 1);
+}
+
+#[test]
+fn convergence_finds_nothing_in_a_healthy_story_and_is_counted_when_it_does() {
+    let cell = |steps: &[u8]| report(0, 0, steps);
+    let lost = Ask::Lost { cell: 1 };
+    let world = story([desire(0, 1), cell(&[0, 1]), lost, Ask::Converge]).world;
+    assert_eq!(world.counts().instances.unclaimed, 1, "the cell that had it is lost");
+    assert_eq!(world.found_by_convergence(), 0);
+
+    // A log in which the record of a desired index is missing, as only an error could write it.
+    let mut log = story([desire(0, 1)]);
+    let (position, mut entry) = log.entries.pop().expect("the desire");
+    entry.decisions[0].events.truncate(1);
+    let mut world = fold(&log.entries);
+    world.fold(position, &entry);
+    assert_eq!(world.counts().instances.unclaimed, 0);
+    let mut broken = Log::from(world);
+    broken.group(&[Ask::Converge]);
+    assert_eq!(broken.world.counts().instances.unclaimed, 1);
+    assert_eq!(broken.world.found_by_convergence(), 1);
+}
+
+#[test]
+fn a_task_is_called_back_while_it_is_completed() {
+    let desire = Ask::Task(0, OfTask::Desire { domain: 0, size: 4 });
+    let end = Ask::Task(0, OfTask::Report { container: 0, step: 1 });
+    let start = Ask::Task(0, OfTask::Report { container: 0, step: 0 });
+    let world = story([desire.clone(), start.clone()]).world;
+    assert_eq!(world.callbacks().count(), 0);
+    assert_eq!(world.counts().tasks.running, 1);
+    let world = story([desire.clone(), start.clone(), end.clone()]).world;
+    assert_eq!(world.callbacks().collect::<Vec<_>>(), [&task_guid(0)]);
+    let world = story([desire, start, end, Ask::Task(0, OfTask::Resolve { step: 1 })]).world;
+    assert_eq!(world.callbacks().count(), 0);
+    assert_eq!(world.counts().tasks.resolving, 1);
+}
+
+#[test]
+fn pages_begin_after_the_last_guid() {
+    let world = story([desire(2, 1), desire(0, 1), desire(1, 1)]).world;
+    let from = |after: Option<u8>| -> Vec<_> {
+        let after = after.map(guid);
+        world.processes_from(after.as_ref()).map(|process| process.guid.clone()).collect()
+    };
+    assert_eq!(from(None), [guid(0), guid(1), guid(2)]);
+    assert_eq!(from(Some(0)), [guid(1), guid(2)]);
+    assert_eq!(from(Some(2)), []);
+}
+
+#[test]
+fn a_domain_is_fresh_until_it_expires() {
+    let world = story([Ask::Refresh { domain: 0, seconds: 60 }]).world;
+    let at = world.domain(&domain(0)).expect("it was refreshed").refreshed_at;
+    assert!(world.is_fresh(&domain(0), at));
+    assert!(!world.is_fresh(&domain(0), Timestamp(at.0 + 60_000_000_000)));
+    assert!(!world.is_fresh(&domain(1), at));
+}
+
+#[test]
+fn before_the_first_entry_there_is_nothing() {
+    let world = World::new();
+    assert_eq!((world.position(), world.shards(), world.cluster()), (Position(0), 32, None));
+    assert_eq!(world.last_on(&Subject::Cluster), Position(0));
+    assert_eq!(world.last_time(&Subject::Cluster), Timestamp(0));
+}

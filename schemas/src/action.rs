@@ -1,0 +1,459 @@
+//! Actions: what a container runs, as a tree (`reference` of Diego's models: run, timeout, try, parallel, serial,
+//! codependent, emit progress).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{ACTION_DEPTH, ACTION_NODES};
+
+/// One step of a container's recipe.
+///
+/// In JSON it is the nested tree. In postcard it is a flat row of nodes, so that depth and size are checked before
+/// anything recursive happens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Action {
+    /// Runs a program; any exit but 0 is a failure.
+    Run(Run),
+    /// Interrupts its action after a time, which is a failure.
+    Timeout(Timeout),
+    /// Runs its action and swallows its failure.
+    Try(Try),
+    /// Runs all at once, waits for all, fails if any failed.
+    Parallel(Group),
+    /// Runs one after the other, stops at the first failure.
+    Serial(Group),
+    /// Runs all at once; the exit of any, even with 0, is a failure and ends the others.
+    Codependent(Group),
+    /// Writes a line to the log before and after its action.
+    EmitProgress(EmitProgress),
+}
+
+/// A program to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The program: a path, or a name looked up in `PATH`.
+    pub path: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Where it runs, relative to the container's work directory; empty: there.
+    #[serde(default)]
+    pub dir: String,
+    /// Environment of this program, over the container's.
+    #[serde(default)]
+    pub env: Vec<Variable>,
+    /// Whether its output is thrown away.
+    #[serde(default)]
+    pub suppress_log_output: bool,
+}
+
+/// An action with a time limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Timeout {
+    /// What is limited.
+    pub action: Box<Action>,
+    /// The limit in milliseconds, at least 1.
+    pub timeout_ms: u64,
+}
+
+/// An action whose failure doesn't count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Try {
+    /// What is tried.
+    pub action: Box<Action>,
+}
+
+/// Several actions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// At least one.
+    pub actions: Vec<Action>,
+}
+
+/// An action with progress in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmitProgress {
+    /// What is run.
+    pub action: Box<Action>,
+    /// Written before it; empty: nothing.
+    #[serde(default)]
+    pub start_message: String,
+    /// Written when it succeeded; empty: nothing.
+    #[serde(default)]
+    pub success_message: String,
+    /// Written before the reason when it failed; empty: nothing.
+    #[serde(default)]
+    pub failure_message_prefix: String,
+}
+
+/// An environment variable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Variable {
+    /// Its name: not empty, without `=` and NUL.
+    pub name: String,
+    /// Its value.
+    pub value: Secret,
+}
+
+/// A value that may be secret. The log can't be redacted, so the language knows both forms from the first day.
+///
+/// In JSON a plain value is the text itself, and a sealed one is `{"sealed": {"key": .., "data": ..}}`.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// Readable by everybody who reads the log.
+    Plain(String),
+    /// Encrypted for the cell that runs it. Not made yet; refused in specs until cells can open it.
+    Sealed(Sealed),
+}
+
+/// An encrypted value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sealed {
+    /// Names the key.
+    pub key: String,
+    /// The ciphertext, in base64.
+    pub data: String,
+}
+
+/// How a secret stands in postcard, and a sealed one in JSON.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Form {
+    Plain(String),
+    Sealed(Sealed),
+}
+
+impl Secret {
+    /// The value, if it can be read.
+    #[must_use]
+    pub fn plain(&self) -> Option<&str> {
+        match self {
+            Self::Plain(text) => Some(text),
+            Self::Sealed(_) => None,
+        }
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Plain(text) if to.is_human_readable() => to.serialize_str(text),
+            Self::Plain(text) => Form::Plain(text.clone()).serialize(to),
+            Self::Sealed(sealed) => Form::Sealed(sealed.clone()).serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = Secret;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("text, or a sealed value")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Secret, E> {
+                Ok(Secret::Plain(text.to_owned()))
+            }
+            fn visit_map<M: serde::de::MapAccess<'de>>(self, map: M) -> Result<Secret, M::Error> {
+                Form::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Secret::from)
+            }
+        }
+        if from.is_human_readable() {
+            from.deserialize_any(Either)
+        } else {
+            Form::deserialize(from).map(Self::from)
+        }
+    }
+}
+
+impl From<Form> for Secret {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Plain(text) => Self::Plain(text),
+            Form::Sealed(sealed) => Self::Sealed(sealed),
+        }
+    }
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let form = generator.subschema_for::<Form>();
+        schemars::json_schema!({"anyOf": [{"type": "string"}, form]})
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    /// Shows that there is a value, never which.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain(..)",
+            Self::Sealed(_) => "Sealed(..)",
+        })
+    }
+}
+
+/// A node of an action tree without its children, which follow it in the row.
+#[derive(Serialize, Deserialize)]
+enum Node {
+    Run(Run),
+    Timeout(u64),
+    Try,
+    Parallel(u32),
+    Serial(u32),
+    Codependent(u32),
+    EmitProgress(String, String, String),
+}
+
+/// The nodes of a tree: no more of them are read than a tree may have, whatever a message announces.
+struct Row(Vec<Node>);
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Nodes;
+        impl<'de> serde::de::Visitor<'de> for Nodes {
+            type Value = Row;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the nodes of an action tree")
+            }
+            fn visit_seq<S: serde::de::SeqAccess<'de>>(self, mut from: S) -> Result<Row, S::Error> {
+                let mut row = vec![];
+                while let Some(node) = from.next_element()? {
+                    if row.len() >= ACTION_NODES {
+                        return Err(serde::de::Error::custom("an action tree of too many nodes"));
+                    }
+                    row.push(node);
+                }
+                Ok(Row(row))
+            }
+        }
+        from.deserialize_seq(Nodes)
+    }
+}
+
+impl Serialize for Action {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            return Self::serialize(self, to);
+        }
+        let mut row = vec![];
+        self.flatten(&mut row);
+        row.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Action {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        if from.is_human_readable() {
+            return Self::deserialize(from);
+        }
+        let Row(row) = Row::deserialize(from)?;
+        let mut nodes = row.into_iter();
+        let tree = Self::unflatten(&mut nodes, ACTION_DEPTH).map_err(serde::de::Error::custom)?;
+        if nodes.next().is_some() {
+            return Err(serde::de::Error::custom("nodes that belong to no action tree"));
+        }
+        Ok(tree)
+    }
+}
+
+impl Action {
+    fn flatten(&self, row: &mut Vec<Node>) {
+        let count = |group: &Group| u32::try_from(group.actions.len()).unwrap_or(u32::MAX);
+        row.push(match self {
+            Self::Run(run) => Node::Run(run.clone()),
+            Self::Timeout(timeout) => Node::Timeout(timeout.timeout_ms),
+            Self::Try(_) => Node::Try,
+            Self::Parallel(group) => Node::Parallel(count(group)),
+            Self::Serial(group) => Node::Serial(count(group)),
+            Self::Codependent(group) => Node::Codependent(count(group)),
+            Self::EmitProgress(EmitProgress {
+                start_message,
+                success_message,
+                failure_message_prefix,
+                ..
+            }) => Node::EmitProgress(
+                start_message.clone(),
+                success_message.clone(),
+                failure_message_prefix.clone(),
+            ),
+        });
+        for child in self.children() {
+            child.flatten(row);
+        }
+    }
+
+    fn unflatten(nodes: &mut std::vec::IntoIter<Node>, depth: usize) -> Result<Self, &'static str> {
+        if depth == 0 {
+            return Err("an action tree that is too deep");
+        }
+        let one = |nodes: &mut std::vec::IntoIter<Node>| Self::unflatten(nodes, depth - 1).map(Box::new);
+        let many = |nodes: &mut std::vec::IntoIter<Node>, count: u32| {
+            let actions: Result<_, _> = (0..count).map(|_| Self::unflatten(nodes, depth - 1)).collect();
+            actions.map(|actions| Group { actions })
+        };
+        Ok(match nodes.next().ok_or("an action tree that is cut off")? {
+            Node::Run(run) => Self::Run(run),
+            Node::Timeout(timeout_ms) => Self::Timeout(Timeout { action: one(nodes)?, timeout_ms }),
+            Node::Try => Self::Try(Try { action: one(nodes)? }),
+            Node::Parallel(count) => Self::Parallel(many(nodes, count)?),
+            Node::Serial(count) => Self::Serial(many(nodes, count)?),
+            Node::Codependent(count) => Self::Codependent(many(nodes, count)?),
+            Node::EmitProgress(start_message, success_message, failure_message_prefix) => {
+                let action = one(nodes)?;
+                Self::EmitProgress(EmitProgress {
+                    action,
+                    start_message,
+                    success_message,
+                    failure_message_prefix,
+                })
+            }
+        })
+    }
+
+    /// The actions directly below this one.
+    #[must_use]
+    pub fn children(&self) -> &[Self] {
+        match self {
+            Self::Run(_) => &[],
+            Self::Timeout(Timeout { action, .. })
+            | Self::Try(Try { action })
+            | Self::EmitProgress(EmitProgress { action, .. }) => std::slice::from_ref(action),
+            Self::Parallel(group) | Self::Serial(group) | Self::Codependent(group) => &group.actions,
+        }
+    }
+
+    /// What is wrong with this tree, each with the path of the node: `action.serial.actions[2].run.path`.
+    #[must_use]
+    pub fn faults(&self, path: &str) -> Vec<(String, String)> {
+        let mut faults = vec![];
+        let mut nodes = 0;
+        self.walk(path, 1, &mut nodes, &mut faults);
+        if nodes > ACTION_NODES {
+            faults.push((path.to_owned(), format!("has {nodes} nodes, more than {ACTION_NODES}")));
+        }
+        faults
+    }
+
+    /// Depth is bounded before the tree is decoded, so recursion is safe here; see [`depth_of_json`].
+    fn walk(&self, path: &str, depth: usize, nodes: &mut usize, faults: &mut Vec<(String, String)>) {
+        *nodes += 1;
+        if depth > ACTION_DEPTH {
+            return faults.push((path.to_owned(), format!("is nested deeper than {ACTION_DEPTH}")));
+        }
+        let path = format!("{path}.{}", self.word());
+        match self {
+            Self::Run(run) => run.faults(&path, faults),
+            Self::Timeout(timeout) => {
+                if timeout.timeout_ms == 0 {
+                    faults.push((format!("{path}.timeout_ms"), "must be at least 1".into()));
+                }
+                timeout.action.walk(&format!("{path}.action"), depth + 1, nodes, faults);
+            }
+            Self::Try(Try { action }) | Self::EmitProgress(EmitProgress { action, .. }) => {
+                action.walk(&format!("{path}.action"), depth + 1, nodes, faults);
+            }
+            Self::Parallel(group) | Self::Serial(group) | Self::Codependent(group) => {
+                if group.actions.is_empty() {
+                    faults.push((format!("{path}.actions"), "must name at least one action".into()));
+                }
+                for (at, action) in group.actions.iter().enumerate() {
+                    action.walk(&format!("{path}.actions[{at}]"), depth + 1, nodes, faults);
+                }
+            }
+        }
+    }
+
+    /// The word that stands for this action in a spec.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "run",
+            Self::Timeout(_) => "timeout",
+            Self::Try(_) => "try",
+            Self::Parallel(_) => "parallel",
+            Self::Serial(_) => "serial",
+            Self::Codependent(_) => "codependent",
+            Self::EmitProgress(_) => "emit_progress",
+        }
+    }
+}
+
+impl Run {
+    fn faults(&self, path: &str, faults: &mut Vec<(String, String)>) {
+        if self.path.is_empty() {
+            faults.push((format!("{path}.path"), "must name a program".into()));
+        }
+        let texts = [&self.path, &self.dir].into_iter().chain(&self.args);
+        if texts.into_iter().any(|text| text.contains('\0')) {
+            faults.push((path.to_owned(), "must not contain NUL".into()));
+        }
+        faults.extend(variable_faults(&self.env, &format!("{path}.env")));
+    }
+}
+
+/// What is wrong with a list of environment variables.
+#[must_use]
+pub fn variable_faults(variables: &[Variable], path: &str) -> Vec<(String, String)> {
+    use crate::limits::{ENVIRONMENT_BYTES, ENVIRONMENT_VALUES};
+    let mut faults = vec![];
+    let mut bytes = 0;
+    for (at, Variable { name, value }) in variables.iter().enumerate() {
+        let here = format!("{path}[{at}]");
+        if name.trim().is_empty() || name.contains(['=', '\0']) {
+            faults.push((format!("{here}.name"), "must not be blank or contain = or NUL".into()));
+        }
+        bytes += name.len();
+        match value {
+            Secret::Plain(text) => {
+                bytes += text.len();
+                if text.contains('\0') {
+                    faults.push((format!("{here}.value"), "must not contain NUL".into()));
+                }
+            }
+            Secret::Sealed(_) => {
+                faults.push((format!("{here}.value"), "sealed values are not honoured yet".into()));
+            }
+        }
+    }
+    if variables.len() > ENVIRONMENT_VALUES {
+        faults.push((path.to_owned(), format!("has more than {ENVIRONMENT_VALUES} values")));
+    }
+    if bytes > ENVIRONMENT_BYTES {
+        faults.push((path.to_owned(), format!("is larger than {ENVIRONMENT_BYTES} bytes")));
+    }
+    faults
+}
+
+/// How deep arrays and objects are nested in JSON text, found without recursion: what is checked before a tree of
+/// unknown depth is decoded.
+#[must_use]
+pub fn depth_of_json(text: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for &byte in text {
+        match (in_string, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b'{' | b'[') => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            (false, b'}' | b']') => depth = depth.saturating_sub(1),
+            (true | false, _) => {}
+        }
+    }
+    deepest
+}

@@ -1,0 +1,429 @@
+//! The ActualLRP: one index of a process (seed `000`, "ActualLRPs").
+//!
+//! ```text
+//!                ┌────────── unclaim (cell lost, evacuation) ──────────┐
+//!                ▼                                                     │
+//! (create) ─▶ UNCLAIMED ── claim ──▶ CLAIMED ── start ──▶ RUNNING ─────┤
+//!                ▲  └───────────────── start ───────────────▲          │
+//!                │                      │ crash             │ crash    │
+//!                └── restart when due ─ CRASHED ◀───────────┴──────────┘
+//! ```
+//! A crash that restarts at once is the story `[crashed, unclaimed]` in one decision.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::container::{Instance, NetInfo};
+use crate::indices::Indices;
+use crate::names::DefinitionId;
+use crate::placement::Explanation;
+use crate::refusal::{Code, Refusal};
+use crate::{Timestamp, crash, limits};
+
+/// What is true of one index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actual {
+    /// Its state, with what that state has.
+    pub state: State,
+    /// When the state was entered. An UNCLAIMED record's `since` names the attempt to place it.
+    pub since: Timestamp,
+    /// Crashes counted (see [`crash`]).
+    pub crash_count: u32,
+    /// Why it last crashed; empty: it never did.
+    pub crash_reason: Box<str>,
+    /// The container that crashed last: its log is there for a while.
+    pub crashed_in: Option<Box<Instance>>,
+    /// The definition that it runs.
+    pub definition_id: DefinitionId,
+}
+
+/// The state of an ActualLRP. What a state has, it alone has: a placement error can't outlive an auction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Being scheduled by an auction.
+    Unclaimed {
+        /// Why it could not be placed, if so.
+        placement_error: Option<Box<str>>,
+    },
+    /// Assigned to a cell and being started.
+    Claimed {
+        /// The container.
+        by: Instance,
+        /// Whether it was asked to stop.
+        stopping: bool,
+    },
+    /// Running, ready to receive traffic or work.
+    Running {
+        /// The container.
+        by: Instance,
+        /// Where it is reached.
+        net: Box<NetInfo>,
+        /// Whether it was asked to stop.
+        stopping: bool,
+    },
+    /// Crashed; no longer on a cell; restarted when its wait is over.
+    Crashed,
+}
+
+/// What a container's rep asks of the record. `by` is the container that speaks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// The container has a reservation and wants to run.
+    Claim {
+        /// Why it was placed there, as the auction said.
+        placement: Option<Box<Explanation>>,
+    },
+    /// The container runs.
+    Start {
+        /// Where it is reached.
+        net: NetInfo,
+    },
+    /// The container ended without having been asked to.
+    Crash {
+        /// Why.
+        reason: String,
+    },
+    /// The container was stopped, or is not there.
+    Remove,
+    /// The container's cell evacuates: somebody else shall run it.
+    Unclaim,
+}
+
+/// Why an instance was unclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unclaimed {
+    /// It crashed and restarts at once.
+    Crash,
+    /// Its wait after a crash is over.
+    Restart,
+    /// Its cell disappeared.
+    CellLost,
+    /// Its cell evacuates.
+    Evacuation,
+}
+
+/// Why an instance is asked to stop, or was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The process was removed.
+    Removed,
+    /// Fewer instances are desired.
+    Scale,
+    /// Somebody stopped this instance.
+    Retired,
+    /// The process was desired anew; this belongs to its earlier life.
+    Superseded,
+    /// Nobody desires it, and the domain is fresh.
+    Undesired,
+    /// The rep stopped it, or has no container for it.
+    Stopped,
+    /// It crashed while it was being stopped.
+    Crashed,
+    /// Its cell disappeared while it was being stopped, or nobody desires it.
+    CellLost,
+    /// Its cell evacuated it while it was being stopped.
+    Evacuated,
+}
+
+/// What happens to ActualLRPs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ActualEvent")]
+pub enum Event {
+    /// UNCLAIMED records were created.
+    #[serde(rename = "created.v1")]
+    Created {
+        /// Which.
+        indices: Indices,
+        /// The definition that they shall run.
+        definition_id: DefinitionId,
+    },
+    /// A cell took one.
+    #[serde(rename = "claimed.v1")]
+    Claimed {
+        /// Which.
+        index: u32,
+        /// The container.
+        by: Instance,
+        /// Why there.
+        placement: Option<Box<Explanation>>,
+    },
+    /// One runs.
+    #[serde(rename = "started.v1")]
+    Started {
+        /// Which.
+        index: u32,
+        /// The container.
+        by: Instance,
+        /// Where it is reached.
+        net: NetInfo,
+        /// The definition that it runs.
+        definition_id: DefinitionId,
+    },
+    /// One crashed.
+    #[serde(rename = "crashed.v1")]
+    Crashed {
+        /// Which.
+        index: u32,
+        /// The container.
+        by: Instance,
+        /// Why.
+        reason: String,
+        /// Crashes counted, with this one.
+        crash_count: u32,
+        /// The definition that it ran.
+        definition_id: DefinitionId,
+    },
+    /// An auction could not place some.
+    #[serde(rename = "placement_failed.v1")]
+    PlacementFailed {
+        /// Which.
+        indices: Indices,
+        /// Why, as users read it.
+        error: String,
+        /// Why, cell by cell.
+        explanation: Option<Box<Explanation>>,
+    },
+    /// Some have to be placed anew.
+    #[serde(rename = "unclaimed.v1")]
+    Unclaimed {
+        /// Which.
+        indices: Indices,
+        /// Why.
+        cause: Unclaimed,
+    },
+    /// Some were asked to stop: their reps are told until they are gone.
+    #[serde(rename = "stop_requested.v1")]
+    StopRequested {
+        /// Which.
+        indices: Indices,
+        /// Why.
+        cause: Ended,
+    },
+    /// Some records are gone.
+    #[serde(rename = "removed.v1")]
+    Removed {
+        /// Which.
+        indices: Indices,
+        /// Why.
+        cause: Ended,
+    },
+}
+
+impl Actual {
+    /// The container that holds it, if one does.
+    #[must_use]
+    pub const fn holder(&self) -> Option<&Instance> {
+        match &self.state {
+            State::Claimed { by, .. } | State::Running { by, .. } => Some(by),
+            State::Unclaimed { .. } | State::Crashed => None,
+        }
+    }
+
+    /// Whether it is RUNNING.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        match &self.state {
+            State::Running { .. } => true,
+            State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed => false,
+        }
+    }
+
+    /// Whether it was asked to stop and is still there.
+    #[must_use]
+    pub const fn is_stopping(&self) -> bool {
+        match &self.state {
+            State::Claimed { stopping, .. } | State::Running { stopping, .. } => *stopping,
+            State::Unclaimed { .. } | State::Crashed => false,
+        }
+    }
+
+    /// Whether an auction has to place it.
+    #[must_use]
+    pub const fn is_unclaimed(&self) -> bool {
+        matches!(self.state, State::Unclaimed { .. })
+    }
+
+    /// Whether an auction could not place it.
+    #[must_use]
+    pub const fn is_unplaced(&self) -> bool {
+        matches!(self.state, State::Unclaimed { placement_error: Some(_) })
+    }
+
+    /// When a CRASHED instance is to be restarted; none: it isn't CRASHED, or it is given up.
+    #[must_use]
+    pub fn restart_at(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Crashed => crash::restart_at(self.crash_count, self.since),
+            State::Unclaimed { .. } | State::Claimed { .. } | State::Running { .. } => None,
+        }
+    }
+
+    /// The name of the state, as in seed `003`.
+    #[must_use]
+    pub const fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Unclaimed { .. } => "UNCLAIMED",
+            State::Claimed { .. } => "CLAIMED",
+            State::Running { .. } => "RUNNING",
+            State::Crashed => "CRASHED",
+        }
+    }
+}
+
+/// What a rep's command does to a record; the steps in which it does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is so already.
+    Nothing,
+    /// The record becomes CLAIMED.
+    Claim,
+    /// The record becomes RUNNING.
+    Start,
+    /// The crash policy decides: UNCLAIMED at once, or CRASHED.
+    Crash,
+    /// The record goes.
+    Remove(Ended),
+    /// The record becomes UNCLAIMED.
+    Unclaim,
+}
+
+/// Judges what the rep of container `by` asks against the record.
+///
+/// # Errors
+/// The refusal that the table below names.
+#[rustfmt::skip]
+pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Result<Step, Refusal> {
+    use Command as C;
+    use State as S;
+    let Some(actual) = actual else {
+        return match command {
+            C::Claim { .. }                   => refuse(Code::ActualLrpCannotBeClaimed,   "there is no record to claim"),
+            C::Start { .. }                   => Ok(Step::Start),   // a running container tells what is true
+            C::Crash { .. }                   => Ok(Step::Crash),   // so does one that just crashed
+            C::Remove                         => Ok(Step::Nothing),
+            C::Unclaim                        => refuse(Code::ActualLrpCannotBeUnclaimed, "there is no record to give up"),
+        };
+    };
+    let mine = actual.holder() == Some(by);
+    match (command, &actual.state) {
+        (C::Claim { .. }, S::Unclaimed { .. })         => Ok(Step::Claim),
+        (C::Claim { .. }, S::Claimed { .. }) if mine   => Ok(Step::Nothing),
+        (C::Claim { .. }, S::Claimed { .. })           => refuse(Code::ActualLrpCannotBeClaimed, "it is claimed by another container"),
+        (C::Claim { .. }, S::Running { .. }) if mine   => Ok(Step::Claim),
+        (C::Claim { .. }, S::Running { .. })           => refuse(Code::ActualLrpCannotBeClaimed, "it runs in another container"),
+        (C::Claim { .. }, S::Crashed)                  => refuse(Code::ActualLrpCannotBeClaimed, "it is CRASHED"),
+
+        (C::Start { .. }, S::Unclaimed { .. })         => Ok(Step::Start),
+        (C::Start { .. }, S::Claimed { .. })           => Ok(Step::Start),
+        (C::Start { net }, S::Running { net: known, .. }) if mine =>
+                                                          Ok(if **known == *net { Step::Nothing } else { Step::Start }),
+        (C::Start { .. }, S::Running { .. })           => refuse(Code::ActualLrpCannotBeStarted, "it runs in another container"),
+        (C::Start { .. }, S::Crashed)                  => Ok(Step::Start),
+
+        (C::Crash { .. }, S::Claimed { stopping: true, .. } | S::Running { stopping: true, .. }) if mine
+                                                       => Ok(Step::Remove(Ended::Crashed)),
+        (C::Crash { .. }, S::Claimed { .. } | S::Running { .. }) if mine
+                                                       => Ok(Step::Crash),
+        (C::Crash { .. }, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed)
+                                                       => refuse(Code::ActualLrpCannotBeCrashed, "the record names another container, or none"),
+
+        (C::Remove, S::Claimed { .. } | S::Running { .. }) if mine
+                                                       => Ok(Step::Remove(Ended::Stopped)),
+        (C::Remove, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed)
+                                                       => refuse(Code::ActualLrpCannotBeRemoved, "the record names another container, or none"),
+
+        (C::Unclaim, S::Claimed { stopping: true, .. } | S::Running { stopping: true, .. }) if mine
+                                                       => Ok(Step::Remove(Ended::Evacuated)),
+        (C::Unclaim, S::Claimed { .. } | S::Running { .. }) if mine
+                                                       => Ok(Step::Unclaim),
+        (C::Unclaim, S::Unclaimed { .. })              => Ok(Step::Nothing),
+        (C::Unclaim, S::Claimed { .. } | S::Running { .. } | S::Crashed)
+                                                       => refuse(Code::ActualLrpCannotBeUnclaimed, "the record names another container, or none"),
+    }
+}
+
+fn refuse(code: Code, why: &str) -> Result<Step, Refusal> {
+    Err(Refusal::new(code, why))
+}
+
+/// Folds what happened to one index. Total: the log is never argued with.
+#[must_use]
+pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Actual> {
+    let stopping = actual.as_ref().is_some_and(Actual::is_stopping);
+    let enter = |state, definition_id: &DefinitionId| {
+        let old = actual.as_ref();
+        Some(Actual {
+            state,
+            since: at,
+            crash_count: old.map_or(0, |old| old.crash_count),
+            crash_reason: old.map_or_else(|| "".into(), |old| old.crash_reason.clone()),
+            crashed_in: old.and_then(|old| old.crashed_in.clone()),
+            definition_id: definition_id.clone(),
+        })
+    };
+    match event {
+        Event::Created { definition_id, .. } => Some(Actual {
+            state: State::Unclaimed { placement_error: None },
+            since: at,
+            crash_count: 0,
+            crash_reason: "".into(),
+            crashed_in: None,
+            definition_id: definition_id.clone(),
+        }),
+        Event::Claimed { by, .. } => {
+            let old = actual.as_ref()?;
+            enter(State::Claimed { by: by.clone(), stopping }, &old.definition_id)
+        }
+        Event::Started { by, net, definition_id, .. } => {
+            enter(State::Running { by: by.clone(), net: net.clone().into(), stopping }, definition_id)
+        }
+        Event::Crashed { by, reason, crash_count, definition_id, .. } => Some(Actual {
+            state: State::Crashed,
+            since: at,
+            crash_count: *crash_count,
+            crash_reason: limits::cut(reason, limits::REASON_BYTES).into(),
+            crashed_in: Some(Box::new(by.clone())),
+            definition_id: definition_id.clone(),
+        }),
+        Event::PlacementFailed { error, .. } => {
+            let old = actual?;
+            let state = match old.state {
+                State::Unclaimed { .. } => State::Unclaimed { placement_error: Some(error.as_str().into()) },
+                held @ (State::Claimed { .. } | State::Running { .. } | State::Crashed) => held,
+            };
+            Some(Actual { state, ..old })
+        }
+        Event::Unclaimed { .. } => {
+            let old = actual.as_ref()?;
+            enter(State::Unclaimed { placement_error: None }, &old.definition_id)
+        }
+        Event::StopRequested { .. } => {
+            let mut old = actual?;
+            match &mut old.state {
+                State::Claimed { stopping, .. } | State::Running { stopping, .. } => *stopping = true,
+                State::Unclaimed { .. } | State::Crashed => {}
+            }
+            Some(old)
+        }
+        Event::Removed { .. } => None,
+    }
+}
+
+impl Event {
+    /// The indices that it speaks of.
+    #[must_use]
+    pub fn indices(&self) -> Indices {
+        match self {
+            Self::Created { indices, .. }
+            | Self::PlacementFailed { indices, .. }
+            | Self::Unclaimed { indices, .. }
+            | Self::StopRequested { indices, .. }
+            | Self::Removed { indices, .. } => indices.clone(),
+            Self::Claimed { index, .. } | Self::Started { index, .. } | Self::Crashed { index, .. } => {
+                Indices::from(*index)
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The cluster: its id, its shards, its format level, and who leads (DESIGN section 3).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+use crate::names::{ClusterId, ServiceId};
+use crate::refusal::{Code, Refusal};
+
+/// The format level that this program writes, and the highest that it reads.
+pub const FORMAT: u32 = 1;
+
+/// What is true of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Its id, fixed in its first entry.
+    pub id: ClusterId,
+    /// Its shards, fixed in its first entry.
+    pub shards: u16,
+    /// The level at which everybody writes.
+    pub format: u32,
+    /// Who decides.
+    pub bbs: Option<Leader>,
+    /// Who places.
+    pub auctioneer: Option<Leader>,
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Leader {
+    /// The program.
+    pub id: ServiceId,
+    /// How many led before it, and it: a lower term is no leader's.
+    pub term: u64,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A role with one leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Decides.
+    Bbs,
+    /// Places.
+    Auctioneer,
+}
+
+/// What happens to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ClusterEvent")]
+pub enum Event {
+    /// It was founded: the first entry of every journal.
+    #[serde(rename = "founded.v1")]
+    Founded {
+        /// Its id.
+        id: ClusterId,
+        /// Its shards.
+        shards: u16,
+        /// The level at which everybody writes.
+        format: u32,
+    },
+    /// Somebody leads.
+    #[serde(rename = "elected.v1")]
+    Elected {
+        /// In which role.
+        role: Role,
+        /// Who.
+        id: ServiceId,
+        /// In which term.
+        term: u64,
+    },
+    /// Everybody can read and write a higher level.
+    #[serde(rename = "format_raised.v1")]
+    FormatRaised {
+        /// The level.
+        format: u32,
+    },
+}
+
+impl Cluster {
+    /// Who leads in a role.
+    #[must_use]
+    pub const fn leader(&self, role: Role) -> Option<&Leader> {
+        match role {
+            Role::Bbs => self.bbs.as_ref(),
+            Role::Auctioneer => self.auctioneer.as_ref(),
+        }
+    }
+
+    /// The highest term of a role; 0 before its first leader.
+    #[must_use]
+    pub fn term(&self, role: Role) -> u64 {
+        self.leader(role).map_or(0, |leader| leader.term)
+    }
+}
+
+/// Judges a candidate: it leads if it names the term after the highest.
+///
+/// # Errors
+/// `StaleTerm` if somebody leads in that term or a higher one.
+pub fn decide_election(cluster: &Cluster, role: Role, id: &ServiceId, term: u64) -> Result<Event, Refusal> {
+    let highest = cluster.term(role);
+    if term == highest + 1 {
+        return Ok(Event::Elected { role, id: id.clone(), term });
+    }
+    Err(Refusal::new(Code::StaleTerm, format!("term {term} does not follow term {highest}")))
+}
+
+/// Folds what happened.
+#[must_use]
+pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<Cluster> {
+    match event {
+        Event::Founded { id, shards, format } => {
+            Some(Cluster { id: *id, shards: *shards, format: *format, bbs: None, auctioneer: None })
+        }
+        Event::Elected { role, id, term } => cluster.map(|mut cluster| {
+            let leader = Some(Leader { id: id.clone(), term: *term, since: at });
+            match role {
+                Role::Bbs => cluster.bbs = leader,
+                Role::Auctioneer => cluster.auctioneer = leader,
+            }
+            cluster
+        }),
+        Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),
+    }
+}

@@ -1,0 +1,140 @@
+//! Messages of the bus, to and from bytes. Clients speak JSON. Muster's own services speak postcard with each other
+//! where both were built from the same schema, else the same types as JSON: a rolling upgrade always has a common
+//! language.
+//!
+//! A postcard message is `MUS1`, the schema's fingerprint (8 bytes), the body's length (4 bytes), the body; numbers
+//! little-endian. Anything else is taken as JSON.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::action::depth_of_json;
+use crate::limits::MESSAGE_BYTES;
+use crate::refusal::{BadField, Code, Refusal};
+
+const MAGIC: [u8; 4] = *b"MUS1";
+const HEAD: usize = 16;
+
+/// How deep JSON may be nested: an action tree of depth 16 takes three levels a node.
+pub const JSON_DEPTH: usize = 64;
+
+/// The form of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Text that any client reads.
+    Json,
+    /// For services of the same schema.
+    Postcard,
+}
+
+/// The fingerprint of every type that travels as postcard or stands in a snapshot: a hash of the files that define
+/// them. Two programs that report the same one read each other's bytes.
+pub const FINGERPRINT: u64 = {
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    let files = [
+        include_str!("action.rs"),
+        include_str!("actual.rs"),
+        include_str!("cell.rs"),
+        include_str!("container.rs"),
+        include_str!("definition.rs"),
+        include_str!("request.rs"),
+        include_str!("limits.rs"),
+        include_str!("evaluation.rs"),
+        include_str!("domain.rs"),
+        include_str!("desired.rs"),
+        include_str!("cluster.rs"),
+        include_str!("evacuating.rs"),
+        include_str!("indices.rs"),
+        include_str!("message.rs"),
+        include_str!("names.rs"),
+        include_str!("placement.rs"),
+        include_str!("process.rs"),
+        include_str!("refusal.rs"),
+        include_str!("resources.rs"),
+        include_str!("subject.rs"),
+        include_str!("task.rs"),
+        include_str!("time.rs"),
+    ];
+    let mut file = 0;
+    while file < files.len() {
+        hash = fnv_1a(hash, files[file].as_bytes());
+        file += 1;
+    }
+    hash
+};
+
+const fn fnv_1a(mut hash: u64, bytes: &[u8]) -> u64 {
+    let mut at = 0;
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash
+}
+
+/// Writes a message.
+///
+/// # Panics
+/// Never for the types of this crate: they are plain data.
+#[must_use]
+pub fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
+    match form {
+        Form::Json => serde_json::to_vec(message).expect("a message is plain data"),
+        Form::Postcard => {
+            let mut bytes = Vec::with_capacity(256);
+            bytes.extend_from_slice(&MAGIC);
+            bytes.extend_from_slice(&FINGERPRINT.to_le_bytes());
+            bytes.extend_from_slice(&[0; 4]);
+            let mut bytes = postcard::to_extend(message, bytes).expect("a message is plain data");
+            let length = u32::try_from(bytes.len() - HEAD).unwrap_or(u32::MAX);
+            bytes[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
+            bytes
+        }
+    }
+}
+
+/// Reads a message, and tells its form so that the answer can have the same.
+///
+/// # Errors
+/// `Unreadable` for another schema's postcard: say it again as JSON. `InvalidRequest` for anything malformed, cut off,
+/// too long, too deep, or with bytes behind its end.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {
+    if bytes.len() > MESSAGE_BYTES {
+        return Err(bad(format!("{} bytes are more than {MESSAGE_BYTES}", bytes.len())));
+    }
+    if bytes.starts_with(&MAGIC) {
+        return decode_postcard(bytes).map(|message| (message, Form::Postcard));
+    }
+    // A list would be taken for a message's fields in their order.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(bad("is no JSON object".to_owned()));
+    }
+    if depth_of_json(bytes) > JSON_DEPTH {
+        return Err(bad(format!("is nested deeper than {JSON_DEPTH}")));
+    }
+    let message = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+    Ok((message, Form::Json))
+}
+
+fn decode_postcard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    let Some((head, body)) = bytes.split_at_checked(HEAD) else {
+        return Err(bad("is cut off".into()));
+    };
+    let fingerprint = head[4..12].try_into().map(u64::from_le_bytes).unwrap_or(0);
+    if fingerprint != FINGERPRINT {
+        return Err(Refusal::new(Code::Unreadable, "the message was written with another schema: use JSON"));
+    }
+    let length = head[12..].try_into().map(u32::from_le_bytes).unwrap_or(0);
+    if usize::try_from(length) != Ok(body.len()) {
+        return Err(bad(format!("announces {length} bytes and has {}", body.len())));
+    }
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(bad(format!("has {} bytes behind its end", rest.len()))),
+        Err(error) => Err(bad(error.to_string())),
+    }
+}
+
+fn bad(problem: String) -> Refusal {
+    Refusal::invalid(vec![BadField { field: "message".into(), problem }])
+}

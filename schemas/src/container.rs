@@ -1,0 +1,163 @@
+//! Containers: what a cell runs, as rep and executor speak of them (seed `000`, "Container State").
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+use crate::action::{Action, Variable};
+use crate::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use crate::resources::Resources;
+
+/// One life of a guid: every desire of a process and every creation of a task makes a new epoch, which is the time of
+/// its decision. A later life has a greater epoch.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Epoch(pub Timestamp);
+
+/// A container and the cell it is on: what a record names as its holder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Instance {
+    /// Names the attempt.
+    pub instance_guid: InstanceGuid,
+    /// The cell.
+    pub cell_id: CellId,
+}
+
+/// A port that an instance asked for, and the port of the host that leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PortMapping {
+    /// As the definition names it.
+    pub container_port: u16,
+    /// As others reach it.
+    pub host_port: u16,
+}
+
+/// Where a running instance is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetInfo {
+    /// The address of the host.
+    pub address: String,
+    /// One mapping for each port of the definition, in its order.
+    pub ports: Vec<PortMapping>,
+}
+
+/// What a container is for, down to the life of its guid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkKey {
+    /// One index of a process.
+    Lrp {
+        /// The process.
+        process_guid: ProcessGuid,
+        /// The index.
+        index: u32,
+        /// Which definition.
+        definition_id: DefinitionId,
+        /// Which life.
+        epoch: Epoch,
+    },
+    /// A task.
+    Task {
+        /// The task.
+        task_guid: TaskGuid,
+        /// Which life.
+        epoch: Epoch,
+    },
+}
+
+impl WorkKey {
+    /// Which life of its guid.
+    #[must_use]
+    pub const fn epoch(&self) -> Epoch {
+        match self {
+            Self::Lrp { epoch, .. } | Self::Task { epoch, .. } => *epoch,
+        }
+    }
+}
+
+impl std::fmt::Display for WorkKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lrp { process_guid, index, .. } => write!(f, "{process_guid}/{index}"),
+            Self::Task { task_guid, .. } => write!(f, "task {task_guid}"),
+        }
+    }
+}
+
+/// What a container runs: everything the executor needs, so that it needs nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// Names the container.
+    pub instance_guid: InstanceGuid,
+    /// What it is for: kept as its label.
+    pub work: WorkKey,
+    /// The domain of the work.
+    pub domain: Domain,
+    /// Environment of everything that runs in it, as the definition has it.
+    pub environment_variables: Vec<Variable>,
+    /// Runs first, to its end.
+    pub setup: Option<Action>,
+    /// What is run.
+    pub action: Action,
+    /// Tells whether it is healthy; none: it is RUNNING as soon as `action` begins.
+    pub monitor: Option<Action>,
+    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    pub start_timeout_ms: u64,
+    /// Time between TERM and KILL, in milliseconds.
+    pub grace_period_ms: u64,
+    /// Ports that need a port of the host each.
+    pub ports: Vec<u16>,
+    /// The file whose content is a task's result, relative to the work directory; empty: none.
+    pub result_file: String,
+    /// What it takes of the cell.
+    pub resources: Resources,
+}
+
+/// The state of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContainerState {
+    /// Room is kept for it; nothing is created.
+    Reserved,
+    /// It is being created.
+    Initializing,
+    /// It is created; setup, action and monitor are starting.
+    Created,
+    /// Its action runs and, if it has a monitor, it is healthy.
+    Running(NetInfo),
+    /// Nothing of it runs.
+    Completed(RunResult),
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunResult {
+    /// Its recipe ended without failure. `result` is the content of the result file, if one was asked for.
+    Succeeded {
+        /// The content.
+        result: String,
+    },
+    /// Its recipe failed.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// It was asked to stop, and the whole tree is gone.
+    Stopped,
+}
+
+/// What the executor says of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Names it.
+    pub instance_guid: InstanceGuid,
+    /// What it is for.
+    pub work: WorkKey,
+    /// The domain of the work.
+    pub domain: Domain,
+    /// What it takes of the cell.
+    pub resources: Resources,
+    /// Its state.
+    pub state: ContainerState,
+}

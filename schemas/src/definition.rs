@@ -1,0 +1,142 @@
+//! Definitions: what to run, for a process (seed `004`, `LRPDefinition`) and for a task.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Action, Variable};
+use crate::names::{DefinitionId, Domain, ProcessGuid, TaskGuid};
+use crate::resources::{Constraint, Resources};
+
+/// How long a container that is asked to stop may take before it is killed, unless its definition says otherwise:
+/// 10 s (DESIGN section 4).
+pub const DEFAULT_GRACE_MS: u64 = 10_000;
+
+/// What one instance of a process runs and needs. Never changes: another definition is another id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Definition {
+    /// Which cells may take it.
+    pub constraint: Constraint,
+    /// Environment of everything that runs in the container.
+    pub environment_variables: Vec<Variable>,
+    /// Runs before `action`, to its end.
+    pub setup: Option<Action>,
+    /// What is kept running.
+    pub action: Action,
+    /// Tells whether the instance is healthy: polled every 0.5 s until it first succeeds, then every 30 s (seed `003`).
+    pub monitor: Option<Action>,
+    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    pub start_timeout_ms: u64,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Disk in MiB.
+    pub disk_mb: u64,
+    /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
+    pub cpu_weight: u32,
+    /// Ports that the instance listens on, as it sees them; each gets a port of the host.
+    pub ports: Vec<u16>,
+    /// Time between TERM and KILL when it is stopped, in milliseconds.
+    pub grace_period_ms: u64,
+}
+
+impl Definition {
+    /// What one instance takes of a cell.
+    #[must_use]
+    pub const fn resources(&self) -> Resources {
+        Resources::of_container(self.memory_mb, self.disk_mb)
+    }
+}
+
+/// What a task runs and needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskDefinition {
+    /// Which cells may take it.
+    pub constraint: Constraint,
+    /// Environment of everything that runs in the container.
+    pub environment_variables: Vec<Variable>,
+    /// What is run, once.
+    pub action: Action,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Disk in MiB.
+    pub disk_mb: u64,
+    /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
+    pub cpu_weight: u32,
+    /// The file whose content is the task's result, relative to the work directory; empty: no result.
+    pub result_file: String,
+    /// Where the completed task is posted to; none: it waits to be resolved.
+    pub completion_callback_url: Option<crate::action::Secret>,
+    /// The consumer's own text.
+    pub annotation: String,
+    /// What becomes of the task while no cell can take it.
+    pub placement: Placement,
+    /// Time between TERM and KILL when it is cancelled, in milliseconds.
+    pub grace_period_ms: u64,
+}
+
+impl TaskDefinition {
+    /// What the task takes of a cell.
+    #[must_use]
+    pub const fn resources(&self) -> Resources {
+        Resources::of_container(self.memory_mb, self.disk_mb)
+    }
+}
+
+/// What becomes of a task that can't be placed (DESIGN section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// It fails at once with the reason.
+    #[default]
+    Fail,
+    /// It waits this many milliseconds from its creation for room, and only then fails.
+    Queue {
+        /// How long it waits, in milliseconds.
+        deadline_ms: u64,
+    },
+}
+
+/// Routing data, opaque to Muster: for each router any JSON, kept as text.
+pub type Routes = BTreeMap<String, String>;
+
+/// A DesiredLRP as a client desires it: a deployment with one definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DesiredLrp {
+    /// Names the process.
+    pub process_guid: ProcessGuid,
+    /// Its domain.
+    pub domain: Domain,
+    /// How many instances.
+    pub instances: u32,
+    /// Routing data.
+    pub routes: Routes,
+    /// The consumer's own text.
+    pub annotation: String,
+    /// The definition's id; the process guid unless the client says otherwise.
+    pub definition_id: DefinitionId,
+    /// What each instance runs.
+    pub definition: std::sync::Arc<Definition>,
+}
+
+/// Changes to a process that restart nothing: what is absent stays (seed `003`, `DesiredLRPUpdateRequest`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DesiredLrpUpdate {
+    /// How many instances.
+    pub instances: Option<u32>,
+    /// Routing data.
+    pub routes: Option<Routes>,
+    /// The consumer's own text.
+    pub annotation: Option<String>,
+}
+
+/// A task as a client desires it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DesiredTask {
+    /// Names the task.
+    pub task_guid: TaskGuid,
+    /// Its domain.
+    pub domain: Domain,
+    /// What it runs.
+    pub definition: std::sync::Arc<TaskDefinition>,
+}

@@ -1,0 +1,474 @@
+//! Fields: takes JSON apart field by field and notes everything that is wrong, so that a refusal names every bad
+//! field at once and not only the first.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::action::depth_of_json;
+use crate::codec::JSON_DEPTH;
+use crate::limits;
+use crate::names::BadName;
+use crate::refusal::{BadField, Refusal};
+
+/// Most bad fields in one refusal; the rest are counted.
+const PROBLEMS: usize = 100;
+/// Longest path of a bad field, and longest problem, in bytes: both may quote what the client sent.
+const QUOTED_BYTES: usize = 300;
+
+/// What was found wrong so far.
+#[derive(Default)]
+pub(crate) struct Problems {
+    found: RefCell<Vec<BadField>>,
+}
+
+impl Problems {
+    /// Notes that a field is bad. The same is noted once.
+    pub(crate) fn note(&self, field: impl fmt::Display, problem: impl Into<String>) {
+        let mut found = self.found.borrow_mut();
+        if found.len() > PROBLEMS {
+            return;
+        }
+        let field = limits::cut(&field.to_string(), QUOTED_BYTES);
+        let bad = BadField { field, problem: limits::cut(&problem.into(), QUOTED_BYTES) };
+        if !found.contains(&bad) {
+            found.push(bad);
+        }
+    }
+
+    /// The value if nothing is wrong, else the refusal.
+    pub(crate) fn settle<T>(self, value: Option<T>) -> Result<T, Refusal> {
+        let mut found = self.found.into_inner();
+        match value {
+            Some(value) if found.is_empty() => Ok(value),
+            Some(_) | None => {
+                if found.len() > PROBLEMS {
+                    found.truncate(PROBLEMS);
+                    found.push(BadField { field: "...".into(), problem: "and more".into() });
+                }
+                Err(Refusal::invalid(found))
+            }
+        }
+    }
+}
+
+/// Where a value stands in a document: `lrp[0].action.run.path`.
+#[derive(Clone, Copy)]
+enum Path<'a> {
+    Root(&'a str),
+    Key(&'a Self, &'a str),
+    At(&'a Self, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(name) => f.write_str(name),
+            Self::Key(Path::Root(""), name) => f.write_str(name),
+            Self::Key(above, name) => write!(f, "{above}.{name}"),
+            Self::At(above, at) => write!(f, "{above}[{at}]"),
+        }
+    }
+}
+
+/// Reads JSON text strictly: one value, nothing behind it, nested no deeper than [`JSON_DEPTH`], and no key twice in
+/// an object (which of the two was meant?). A doubled key is noted, everything else refused at once.
+pub(crate) fn read_json(text: &[u8], problems: &Problems) -> Result<Value, Refusal> {
+    let refuse = |problem: String| Refusal::invalid(vec![BadField { field: "message".into(), problem }]);
+    if text.len() > limits::MESSAGE_BYTES {
+        return Err(refuse(format!("{} bytes are more than {}", text.len(), limits::MESSAGE_BYTES)));
+    }
+    if depth_of_json(text) > JSON_DEPTH {
+        return Err(refuse(format!("is nested deeper than {JSON_DEPTH}")));
+    }
+    let mut from = serde_json::Deserializer::from_slice(text);
+    let root = Strict { path: Path::Root(""), problems };
+    let value = root.deserialize(&mut from).and_then(|value| from.end().map(|()| value));
+    value.map_err(|error| refuse(format!("is not JSON: {error}")))
+}
+
+/// Builds a value and notes every key that an object has twice.
+struct Strict<'a> {
+    path: Path<'a>,
+    problems: &'a Problems,
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(flag.into())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(text.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut list = vec![];
+        let at = |at| Strict { path: Path::At(&self.path, at), problems: self.problems };
+        while let Some(value) = from.next_element_seed(at(list.len()))? {
+            list.push(value);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = from.next_key::<String>()? {
+            let path = Path::Key(&self.path, &name);
+            if object.contains_key(&name) {
+                self.problems.note(path, "is given twice");
+            }
+            let value = from.next_value_seed(Strict { path, problems: self.problems })?;
+            object.insert(name, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// Looks over a whole value before anything is taken from it: notes text with NUL, which neither a process nor a
+/// database takes. False if it is nested so deep that nothing may recurse into it.
+pub(crate) fn look_over(value: &Value, path: &str, problems: &Problems) -> bool {
+    if is_deeper(value, JSON_DEPTH) {
+        problems.note(named(path), format!("is nested deeper than {JSON_DEPTH}"));
+        return false;
+    }
+    look_for_nul(value, Path::Root(path), problems);
+    true
+}
+
+/// Whether arrays and objects are nested deeper than `depth`, found without recursion.
+fn is_deeper(value: &Value, depth: usize) -> bool {
+    let mut left = vec![(value, 0)];
+    while let Some((value, above)) = left.pop() {
+        match value {
+            Value::Array(_) | Value::Object(_) if above >= depth => return true,
+            Value::Array(list) => left.extend(list.iter().map(|value| (value, above + 1))),
+            Value::Object(object) => left.extend(object.values().map(|value| (value, above + 1))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    false
+}
+
+fn look_for_nul(value: &Value, path: Path<'_>, problems: &Problems) {
+    const PROBLEM: &str = "must not contain NUL";
+    match value {
+        Value::String(text) if text.contains('\0') => problems.note(path, PROBLEM),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Array(list) => {
+            for (at, value) in list.iter().enumerate() {
+                look_for_nul(value, Path::At(&path, at), problems);
+            }
+        }
+        Value::Object(object) => {
+            for (name, value) in object {
+                let path = Path::Key(&path, name);
+                if name.contains('\0') {
+                    problems.note(path, PROBLEM);
+                }
+                look_for_nul(value, path, problems);
+            }
+        }
+    }
+}
+
+/// The root of a document has no name of its own.
+fn named(path: &str) -> &str {
+    if path.is_empty() { "message" } else { path }
+}
+
+/// A field that was taken out of an object, with its path.
+pub(crate) struct Field<'p> {
+    pub(crate) value: Value,
+    pub(crate) path: String,
+    pub(crate) problems: &'p Problems,
+}
+
+impl<'p> Field<'p> {
+    pub(crate) const fn new(value: Value, path: String, problems: &'p Problems) -> Self {
+        Self { value, path, problems }
+    }
+
+    /// Notes what is wrong with this field.
+    pub(crate) fn bad<T>(&self, problem: impl Into<String>) -> Option<T> {
+        self.problems.note(named(&self.path), problem);
+        None
+    }
+
+    fn not_a<T>(&self, what: &str) -> Option<T> {
+        let is = match &self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::String(_) => "text",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        self.bad(format!("must be {what}, and is {is}"))
+    }
+
+    /// Text of at most so many bytes.
+    pub(crate) fn text(mut self, bytes: usize) -> Option<String> {
+        let Value::String(text) = &mut self.value else { return self.not_a("text") };
+        let text = std::mem::take(text);
+        if text.len() > bytes {
+            return self.bad(format!("has {} bytes, more than {bytes}", text.len()));
+        }
+        Some(text)
+    }
+
+    /// A name of the language.
+    pub(crate) fn name<T: TryFrom<String, Error = BadName>>(self) -> Option<T> {
+        let (path, problems) = (self.path.clone(), self.problems);
+        let text = self.text(usize::MAX)?;
+        T::try_from(text).map_err(|bad| problems.note(path, bad.to_string())).ok()
+    }
+
+    /// A whole number in a range.
+    pub(crate) fn number(self, range: RangeInclusive<u64>) -> Option<u64> {
+        let Value::Number(number) = &self.value else { return self.not_a("a number") };
+        match (number.as_u64(), number.as_f64()) {
+            (Some(whole), _) if range.contains(&whole) => Some(whole),
+            (Some(_), _) => self.bad(format!("must be from {} to {}", range.start(), range.end())),
+            (None, Some(other)) if other < 0.0 => self.bad("must not be negative"),
+            (None, _) => self.bad("must be a whole number"),
+        }
+    }
+
+    /// A whole number in a range that 32 bits hold.
+    pub(crate) fn number_32(self, range: RangeInclusive<u32>) -> Option<u32> {
+        let number = self.number(u64::from(*range.start())..=u64::from(*range.end()))?;
+        u32::try_from(number).ok()
+    }
+
+    /// True or false.
+    pub(crate) fn flag(self) -> Option<bool> {
+        match &self.value {
+            Value::Bool(flag) => Some(*flag),
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                self.not_a("true or false")
+            }
+        }
+    }
+
+    /// The members of a list of at most so many.
+    pub(crate) fn list(mut self, most: usize) -> Option<Vec<Self>> {
+        let Value::Array(list) = &mut self.value else { return self.not_a("a list") };
+        let list = std::mem::take(list);
+        if list.len() > most {
+            return self.bad(format!("has {} members, more than {most}", list.len()));
+        }
+        let member = |(at, value)| Self::new(value, format!("{}[{at}]", self.path), self.problems);
+        Some(list.into_iter().enumerate().map(member).collect())
+    }
+
+    /// Each member of a list, taken by `take`; none if any of them is bad.
+    pub(crate) fn each<T>(self, most: usize, take: impl FnMut(Self) -> Option<T>) -> Option<Vec<T>> {
+        let members = self.list(most)?;
+        let taken: Vec<Option<T>> = members.into_iter().map(take).collect();
+        taken.into_iter().collect()
+    }
+
+    /// The fields of an object.
+    pub(crate) fn object(mut self) -> Option<Fields<'p>> {
+        let Value::Object(object) = &mut self.value else { return self.not_a("an object") };
+        let left = std::mem::take(object);
+        Some(Fields { path: self.path, left, known: vec![], problems: self.problems })
+    }
+}
+
+/// The fields of an object, taken out one by one. What is left in the end is unknown.
+pub(crate) struct Fields<'p> {
+    path: String,
+    left: Map<String, Value>,
+    known: Vec<&'static str>,
+    problems: &'p Problems,
+}
+
+impl<'p> Fields<'p> {
+    /// The path of a field.
+    fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// Where problems are noted.
+    pub(crate) const fn problems(&self) -> &'p Problems {
+        self.problems
+    }
+
+    /// Notes that a field is bad.
+    pub(crate) fn bad(&self, name: &str, problem: impl Into<String>) {
+        self.problems.note(self.path_of(name), problem);
+    }
+
+    /// Takes a field out, if it is there. Null is the same as absent.
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<Field<'p>> {
+        self.known.push(name);
+        let value = self.left.remove(name).filter(|value| !value.is_null())?;
+        Some(Field::new(value, self.path_of(name), self.problems))
+    }
+
+    /// A field that must be there.
+    pub(crate) fn must<T>(
+        &mut self,
+        name: &'static str,
+        take: impl FnOnce(Field<'p>) -> Option<T>,
+    ) -> Option<T> {
+        let field = self.take(name);
+        if field.is_none() {
+            self.bad(name, "is missing");
+        }
+        take(field?)
+    }
+
+    /// A field that may be absent: then it is `otherwise`. None: it is there and bad.
+    pub(crate) fn or<T>(
+        &mut self,
+        name: &'static str,
+        otherwise: T,
+        take: impl FnOnce(Field<'p>) -> Option<T>,
+    ) -> Option<T> {
+        self.take(name).map_or(Some(otherwise), take)
+    }
+
+    /// A field that may be absent. None: it is there and bad.
+    pub(crate) fn may<T>(
+        &mut self,
+        name: &'static str,
+        take: impl FnOnce(Field<'p>) -> Option<T>,
+    ) -> Option<Option<T>> {
+        self.or(name, None, |field| take(field).map(Some))
+    }
+
+    /// Notes what is left: fields that are known and not honoured, by name with advice, and unknown ones with the
+    /// known name that is nearest.
+    pub(crate) fn finish(self, not_honoured: &[(&str, &str)]) {
+        for name in self.left.keys() {
+            let refused = not_honoured.iter().find(|(known, _)| known == name);
+            let problem = match (refused, nearest(name, &self.known)) {
+                (Some((_, "")), _) => "is not honoured yet".to_owned(),
+                (Some((_, advice)), _) => format!("is not honoured yet: {advice}"),
+                (None, Some(near)) => format!("is unknown: did you mean {near}?"),
+                (None, None) => "is unknown".to_owned(),
+            };
+            self.bad(name, problem);
+        }
+    }
+
+    /// What is left, for objects whose names are the client's own.
+    pub(crate) fn into_entries(self) -> Vec<(String, Field<'p>)> {
+        let entries = self.left.into_iter().map(|(name, value)| {
+            let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
+            (name, Field::new(value, path, self.problems))
+        });
+        entries.collect()
+    }
+}
+
+/// The known name that `name` is probably a slip of: the same but for case and underscores, the beginning of one, or
+/// few edits away.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let plain = |text: &str| -> String {
+        text.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    if name.len() > 40 {
+        return None;
+    }
+    let name = plain(name);
+    let distance = |known: &&&str| {
+        let known = plain(known);
+        let begins = name.len() >= 3 && (known.starts_with(&name) || name.starts_with(&known));
+        if begins { usize::from(known != name) } else { edits(&name, &known) }
+    };
+    let close = 1 + name.len() / 5;
+    known.iter().min_by_key(distance).filter(|best| distance(best) <= close).copied()
+}
+
+/// How many letters have to be put in, taken out, replaced or swapped with the next to make one word of another.
+fn edits(from: &str, to: &str) -> usize {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
+    for at in 0..=from.len() {
+        for to_at in 0..=to.len() {
+            rows[at][to_at] = if at == 0 || to_at == 0 {
+                at + to_at
+            } else {
+                let replaced = rows[at - 1][to_at - 1] + usize::from(from[at - 1] != to[to_at - 1]);
+                let swaps = at > 1 && to_at > 1;
+                let swaps = swaps && from[at - 1] == to[to_at - 2] && from[at - 2] == to[to_at - 1];
+                let swapped = if swaps { rows[at - 2][to_at - 2] + 1 } else { usize::MAX };
+                replaced.min(swapped).min(rows[at - 1][to_at] + 1).min(rows[at][to_at - 1] + 1)
+            };
+        }
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_answered_with_the_name_that_was_meant() {
+        let known = ["memory_mb", "disk_mb", "domain", "instances", "process_guid", "action"];
+        for (slip, meant) in [
+            ("memory", Some("memory_mb")),
+            ("memoryMb", Some("memory_mb")),
+            ("memroy_mb", Some("memory_mb")),
+            ("instance", Some("instances")),
+            ("processGuid", Some("process_guid")),
+            ("actoin", Some("action")),
+            ("domian", Some("domain")),
+            ("colour", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(slip, &known), meant, "{slip}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_stays_small() {
+        let problems = Problems::default();
+        for at in 0..10_000 {
+            problems.note(format!("{}{at}", "x".repeat(1000)), "is unknown");
+            problems.note(format!("f{at}"), "is unknown");
+        }
+        let refusal = problems.settle(Some(())).unwrap_err();
+        assert_eq!(refusal.fields.len(), PROBLEMS + 1);
+        assert!(refusal.fields.iter().all(|bad| bad.field.len() <= QUOTED_BYTES));
+    }
+}

@@ -1,0 +1,51 @@
+//! The language of Muster.
+//!
+//! Nouns, sentences and grammar: names, specs, one file per state machine, entries, subjects, messages, codecs.
+//! Nothing here waits, reads a clock or draws by chance: time and ids are inputs.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`] | the words |
+//! | [`action`], [`definition`], [`container`], [`placement`] | what to run, where, and why there |
+//! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
+//! | [`task`], [`domain`], [`cell`], [`cluster`] | the other machines |
+//! | [`entry`], [`refusal`], [`request`] | what deciding yields |
+//! | [`spec`] | from what clients write to all of these |
+//! | [`message`], [`query`], [`codec`] | what travels on the bus |
+//!
+//! Each machine is `decide(state, command, context) -> events or a refusal` and `evolve(state, event) -> state`.
+
+pub mod action;
+pub mod actual;
+pub mod cell;
+pub mod cluster;
+pub mod codec;
+pub mod container;
+pub mod crash;
+pub mod definition;
+pub mod desired;
+pub mod domain;
+pub mod entry;
+pub mod evacuating;
+pub mod evaluation;
+mod fields;
+pub mod indices;
+pub mod limits;
+pub mod message;
+pub mod names;
+pub mod placement;
+pub mod process;
+pub mod query;
+pub mod refusal;
+pub mod request;
+pub mod resources;
+pub mod spec;
+pub mod subject;
+pub mod task;
+pub mod time;
+
+pub use entry::{Decision, Entry};
+pub use indices::Indices;
+pub use refusal::{BadField, Code, Refusal};
+pub use subject::{Position, Subject};
+pub use time::{Steady, Timestamp};

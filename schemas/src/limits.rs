@@ -1,0 +1,85 @@
+//! Every limit of the language, with its unit. Nothing in Muster is unbounded (DESIGN section 3, Limits).
+
+/// Longest id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
+pub const ID_BYTES: usize = 128;
+/// Largest spec as it is sent, in bytes.
+pub const SPEC_BYTES: usize = 128 * 1024;
+/// Largest annotation, in bytes.
+pub const ANNOTATION_BYTES: usize = 10 * 1024;
+/// Largest set of routes, in bytes of JSON.
+pub const ROUTES_BYTES: usize = 128 * 1024;
+/// Most instances of one process.
+pub const INSTANCES: u32 = 10_000;
+/// Largest memory or disk that a spec may ask for, and that a cell may have, in MiB.
+pub const RESOURCE_MB: u64 = 1 << 30;
+/// Deepest action tree, in nodes from the root to a leaf.
+pub const ACTION_DEPTH: usize = 16;
+/// Largest action tree, in nodes.
+pub const ACTION_NODES: usize = 256;
+/// Most environment values in one list.
+pub const ENVIRONMENT_VALUES: usize = 256;
+/// Largest environment, in bytes of names and values.
+pub const ENVIRONMENT_BYTES: usize = 64 * 1024;
+/// Most ports of one definition.
+pub const PORTS: usize = 64;
+/// Most placement tags of one definition.
+pub const PLACEMENT_TAGS: usize = 16;
+/// Largest share of the processor; 0 is the cell's usual share.
+pub const CPU_WEIGHT: u32 = 1024;
+/// Longest time that a container may take to stop, in milliseconds: 10 minutes.
+pub const GRACE_MS: u64 = 10 * 60 * 1000;
+/// Longest time that a client may name for anything else, in milliseconds: ten years.
+pub const DURATION_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
+/// Longest path of a file, in bytes.
+pub const PATH_BYTES: usize = 4096;
+/// Longest URL, in bytes.
+pub const URL_BYTES: usize = 8 * 1024;
+/// Longest `traceparent`, in bytes.
+pub const TRACE_BYTES: usize = 256;
+/// Most definitions that a process keeps.
+pub const DEFINITIONS: usize = 16;
+/// Largest decision as JSON, in bytes.
+pub const DECISION_BYTES: usize = 256 * 1024;
+/// What of a decision is kept for everything but the largest event, in bytes: its stamp, its other events, an
+/// explanation.
+pub const DECISION_HEAD_BYTES: usize = 16 * 1024;
+/// Largest entry as JSON, in bytes. Below the server's `max_payload`.
+pub const ENTRY_BYTES: usize = 512 * 1024;
+/// Most rows on one page of a query.
+pub const PAGE_ROWS: usize = 1_000;
+/// Largest page of a query, in bytes.
+pub const PAGE_BYTES: usize = 512 * 1024;
+/// Largest result of a task, in bytes.
+pub const TASK_RESULT_BYTES: usize = 50 * 1024;
+/// Largest explanation kept for one outcome, in bytes.
+pub const EXPLANATION_BYTES: usize = 4 * 1024;
+/// Best candidates named in an explanation.
+pub const EXPLAINED_CANDIDATES: usize = 5;
+/// Longest crash or failure reason, in bytes; a longer one is cut.
+pub const REASON_BYTES: usize = 1024;
+/// Request ids that a process or task remembers with their answers.
+pub const REMEMBERED_REQUESTS: usize = 32;
+/// Evaluations that a process or task keeps, the newest.
+pub const KEPT_EVALUATIONS: usize = 4;
+/// Of what the journal holds that is no entry, so much is shown, the newest.
+pub const SHOWN_NO_ENTRIES: usize = 8;
+/// Most commands of one client that may wait for an answer at once.
+pub const COMMANDS_IN_FLIGHT: usize = 64;
+/// Largest message on the bus, in bytes.
+pub const MESSAGE_BYTES: usize = 1024 * 1024;
+/// Most commands, work items or outcomes in one message between services.
+pub const BATCH: usize = 500;
+
+/// Cuts `text` to at most `bytes` bytes at a character's edge, and says so.
+#[must_use]
+pub fn cut(text: &str, bytes: usize) -> String {
+    const MARK: &str = " (truncated)";
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let mut end = bytes.saturating_sub(MARK.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{MARK}", &text[..end])
+}

@@ -1,0 +1,390 @@
+//! Messages of the bus: what is being asked right now. May be lost, late, doubled; is never the truth.
+//!
+//! | subject | message | answer |
+//! |---|---|---|
+//! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.cell.evacuate` | [`Request`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.cell.<cell_id>.bbs.report` | [`Reports`] | [`Answer`] of [`Reported`] |
+//! | `muster.cell.<cell_id>.heartbeat` | [`Heartbeat`] | |
+//! | `muster.cell.<cell_id>.rep.perform` | [`Perform`] | [`Answer`] of [`Performed`] |
+//! | `muster.cell.<cell_id>.rep.stop`, `.cancel` | [`Stop`] | |
+//! | `muster.cell.<cell_id>.rep.evacuate`, `.state` | [`Command`] | [`Answer`] of [`Heartbeat`] |
+//! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
+//! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
+//! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
+//! | `muster.query.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::Presence;
+use crate::container::{Epoch, Instance, WorkKey};
+use crate::definition::{Definition, TaskDefinition};
+use crate::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, RequestId, ServiceId, TaskGuid};
+use crate::placement::Explanation;
+use crate::process::{self, Unplaced};
+use crate::refusal::Refusal;
+use crate::resources::Resources;
+use crate::subject::Position;
+use crate::{Timestamp, task};
+
+/// What is around every client's command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Envelope {
+    /// So that asking twice is asking once.
+    pub request_id: Option<RequestId>,
+    /// After this moment the command is refused.
+    pub deadline: Option<Timestamp>,
+    /// The version that the aggregate must have.
+    pub expect_version: Option<u64>,
+    /// Why, in the client's words: kept in the log.
+    pub reason: Option<String>,
+    /// The W3C trace that it belongs to.
+    pub traceparent: Option<String>,
+}
+
+/// A client's command as it travels: `{"envelope": {"request_id": ..}, "body": {..}}`; the envelope, and each part of
+/// it, may be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Request<T> {
+    /// What is around the command.
+    pub envelope: Envelope,
+    /// What is asked.
+    pub body: T,
+}
+
+/// An answer: it happened (or was so already), or no, because.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer<T> {
+    /// Yes.
+    Ok(T),
+    /// No, because.
+    Refused(Refusal),
+}
+
+impl<T> From<Result<T, Refusal>> for Answer<T> {
+    fn from(result: Result<T, Refusal>) -> Self {
+        match result {
+            Ok(value) => Self::Ok(value),
+            Err(refusal) => Self::Refused(refusal),
+        }
+    }
+}
+
+impl<T> From<Answer<T>> for Result<T, Refusal> {
+    fn from(answer: Answer<T>) -> Self {
+        match answer {
+            Answer::Ok(value) => Ok(value),
+            Answer::Refused(refusal) => Err(refusal),
+        }
+    }
+}
+
+/// The answer to a command that was carried out and is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Done {
+    /// Where the log stood when it was so: a query for at least this position sees it.
+    pub position: Position,
+    /// The aggregate's version.
+    pub version: u64,
+}
+
+/// What a rep reports, many in one message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reports {
+    /// The reports, at most [`crate::limits::BATCH`].
+    pub reports: Vec<Report>,
+}
+
+/// A report about one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// Of a process.
+    Lrp {
+        /// Which.
+        process_guid: ProcessGuid,
+        /// What is asked.
+        report: process::Report,
+    },
+    /// Of a task.
+    Task {
+        /// Which.
+        task_guid: TaskGuid,
+        /// What is asked.
+        report: task::Report,
+    },
+}
+
+/// The answer to [`Reports`]: one for each, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reported {
+    /// Where the log stood.
+    pub position: Position,
+    /// What became of each report, and the record as it is after it.
+    pub results: Vec<ReportResult>,
+}
+
+/// What became of one report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportResult {
+    /// Why it was refused, if it was.
+    pub refused: Option<Refusal>,
+    /// The record as it is now.
+    pub record: Record,
+}
+
+/// A record as a rep needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// There is none.
+    Absent,
+    /// An index of a process.
+    Lrp(LrpRecord),
+    /// A task.
+    Task(TaskRecord),
+}
+
+/// The records of one index of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LrpRecord {
+    /// The process.
+    pub process_guid: ProcessGuid,
+    /// The index.
+    pub index: u32,
+    /// The current life of the guid.
+    pub epoch: Epoch,
+    /// The process's domain.
+    pub domain: Domain,
+    /// The definition that the instance runs; the process guid where there is no instance.
+    pub definition_id: DefinitionId,
+    /// The instance, if there is one.
+    pub state: Option<LrpState>,
+    /// Who evacuates it, if somebody does.
+    pub evacuating: Option<Instance>,
+    /// Since when the instance's state holds; an UNCLAIMED record's attempt.
+    pub since: Timestamp,
+}
+
+/// The state of an instance, as a rep's tables need it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LrpState {
+    /// Being scheduled.
+    Unclaimed {
+        /// Whether an auction failed to place it (ε).
+        placement_error: bool,
+    },
+    /// Being started.
+    Claimed {
+        /// The container.
+        by: Instance,
+        /// Whether it was asked to stop.
+        stopping: bool,
+    },
+    /// Running.
+    Running {
+        /// The container.
+        by: Instance,
+        /// Whether it was asked to stop.
+        stopping: bool,
+    },
+    /// Crashed.
+    Crashed,
+}
+
+/// The record of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRecord {
+    /// The task.
+    pub task_guid: TaskGuid,
+    /// The current life of the guid.
+    pub epoch: Epoch,
+    /// The task's domain.
+    pub domain: Domain,
+    /// Its state.
+    pub state: TaskState,
+}
+
+/// The state of a task, as a rep's table needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskState {
+    /// Being scheduled.
+    Pending,
+    /// Running.
+    Running {
+        /// The container.
+        by: Instance,
+    },
+    /// Complete.
+    Completed {
+        /// The container that ran it, if one did.
+        by: Option<Instance>,
+    },
+    /// Being resolved.
+    Resolving {
+        /// The container that ran it, if one did.
+        by: Option<Instance>,
+    },
+}
+
+/// What a rep says every 5 s and, coalesced, after a change. No lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Heartbeat {
+    /// The cell.
+    pub cell_id: CellId,
+    /// What it is.
+    pub presence: Presence,
+    /// What is free of it.
+    pub free: Resources,
+    /// Containers that are being started.
+    pub starting: u32,
+    /// Whether it evacuates.
+    pub evacuating: bool,
+    /// Why its self-test fails, if it does.
+    pub unhealthy: Option<String>,
+    /// The last [`Perform`] that it took: what is free is after that one.
+    pub performed: PerformId,
+    /// Counts the heartbeats of this incarnation: an older one that comes late changes nothing.
+    pub sequence: u64,
+    /// The schema that the program speaks.
+    pub fingerprint: u64,
+    /// The highest format level that it reads.
+    pub format: u32,
+}
+
+/// Names a [`Perform`]: the auctioneer's term, and a counter within it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct PerformId {
+    /// The auctioneer's term.
+    pub term: u64,
+    /// Counts up within the term, for each cell by itself.
+    pub number: u64,
+}
+
+/// Work that an auctioneer gives to a rep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Perform {
+    /// Which message of which term. A rep refuses a term below the highest that it saw.
+    pub id: PerformId,
+    /// The work, at most [`crate::limits::BATCH`].
+    pub work: Vec<Work>,
+}
+
+/// One piece of work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// What, in which life.
+    pub key: WorkKey,
+    /// The `since` of the record that was judged: the same (key, attempt) has the same reservation.
+    pub attempt: Timestamp,
+    /// Its domain.
+    pub domain: Domain,
+    /// What it runs.
+    pub order: Order,
+    /// Why here.
+    pub placement: Option<Box<Explanation>>,
+}
+
+/// What work runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// An instance of a process.
+    Lrp(Arc<Definition>),
+    /// A task.
+    Task(Arc<TaskDefinition>),
+}
+
+impl Order {
+    /// What it takes of a cell.
+    #[must_use]
+    pub fn resources(&self) -> Resources {
+        match self {
+            Self::Lrp(definition) => definition.resources(),
+            Self::Task(definition) => definition.resources(),
+        }
+    }
+}
+
+/// The answer to [`Perform`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Performed {
+    /// What the rep did not take, by its place in the list, and why. Everything else has a reservation.
+    pub refused: Vec<(u32, String)>,
+}
+
+/// Containers that a rep shall stop, or tasks that it shall cancel. The records say so too: this is only faster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The BBS's term. A rep refuses a term below the highest that it saw.
+    pub term: u64,
+    /// Which containers, at most [`crate::limits::BATCH`].
+    pub containers: Vec<(WorkKey, InstanceGuid)>,
+}
+
+/// An order to a rep that needs nothing but the sender's term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The BBS's term. A rep refuses a term below the highest that it saw.
+    pub term: u64,
+}
+
+/// What an auctioneer could not place, many in one message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcomes {
+    /// Who says so.
+    pub id: ServiceId,
+    /// In which term. The BBS refuses a term that doesn't lead.
+    pub term: u64,
+    /// The outcomes, at most [`crate::limits::BATCH`].
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What became of the work of one process, or of one task. Only what could not be placed is told: claims tell the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Indices of a process.
+    Lrp {
+        /// The process.
+        process_guid: ProcessGuid,
+        /// Which life.
+        epoch: Epoch,
+        /// The indices, each with the attempt that was judged and why it failed.
+        unplaced: Vec<Unplaced>,
+        /// Why, cell by cell, of the last one.
+        explanation: Option<Box<Explanation>>,
+    },
+    /// A task.
+    Task {
+        /// The task.
+        task_guid: TaskGuid,
+        /// Which life.
+        epoch: Epoch,
+        /// Why, as users read it.
+        error: String,
+        /// Why, cell by cell.
+        explanation: Option<Box<Explanation>>,
+    },
+}
+
+/// A candidate for auctioneer asks the BBS to record that it leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lead {
+    /// Who.
+    pub id: ServiceId,
+    /// In which term: the one after the highest.
+    pub term: u64,
+}
+
+/// A leader's sign of life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Who.
+    pub id: ServiceId,
+    /// In which term.
+    pub term: u64,
+    /// Where its world stands.
+    pub position: Position,
+}

@@ -1,0 +1,249 @@
+//! Names: words that can't be confused, and that are safe as a token of a subject and of a path.
+
+use std::borrow::{Borrow, Cow};
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::limits::ID_BYTES;
+
+/// Text that is no name: what was wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no {what}: use 1 to {ID_BYTES} of A-Z a-z 0-9 _ -")]
+pub struct BadName {
+    /// What the text should have named.
+    pub what: &'static str,
+    /// The text, shortened.
+    pub text: String,
+}
+
+fn check(what: &'static str, text: &str) -> Result<(), BadName> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if (1..=ID_BYTES).contains(&text.len()) && text.bytes().all(legal) {
+        return Ok(());
+    }
+    Err(BadName { what, text: text.chars().take(40).collect() })
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        ///
+        /// 1 to 128 of `A-Z a-z 0-9 _ -`.
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({"type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$"})
+            }
+        }
+
+        impl $name {
+            #[doc = concat!("Takes text as a ", $what, ".")]
+            ///
+            /// # Errors
+            /// `BadName` if it is empty, too long, or has any other character.
+            pub fn new(text: &str) -> Result<Self, BadName> {
+                check($what, text)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+            fn try_from(text: String) -> Result<Self, BadName> {
+                Self::new(&text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = BadName;
+            fn from_str(text: &str) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0.as_ref().to_owned()
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// Names a process: a DesiredLRP and all its ActualLRPs.
+    ProcessGuid, "process guid");
+name!(
+    /// Names a task.
+    TaskGuid, "task guid");
+name!(
+    /// Names one definition of a process (seed `004`); the first is named after its process.
+    DefinitionId, "definition id");
+name!(
+    /// An arbitrary grouping of processes and tasks for the consumer's convenience (seed `003`).
+    Domain, "domain");
+name!(
+    /// Names a cell.
+    CellId, "cell id");
+name!(
+    /// Names an availability zone.
+    Zone, "zone");
+name!(
+    /// Names a client of a domain.
+    ClientName, "client name");
+name!(
+    /// Names a running program: one BBS or one auctioneer. New at every start.
+    ServiceId, "service id");
+name!(
+    /// What a client gives with a command so that asking twice is asking once.
+    RequestId, "request id");
+name!(
+    /// What a definition needs of a cell's platform, and what a cell offers.
+    Stack, "stack");
+name!(
+    /// A label that a cell must carry to take a definition that asks for it.
+    PlacementTag, "placement tag");
+
+impl From<&ProcessGuid> for DefinitionId {
+    /// The first definition of a process has its name, and shares its text.
+    fn from(guid: &ProcessGuid) -> Self {
+        Self(Arc::clone(&guid.0))
+    }
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                Uuid::parse_str(text).map(Self)
+            }
+        }
+    };
+}
+
+id!(
+    /// Names one attempt to run something on a cell: a container and the record that speaks of it.
+    InstanceGuid);
+id!(
+    /// Names an entry of the journal.
+    EntryId);
+id!(
+    /// Names a decision. The evaluation that a decision creates has the decision's id.
+    DecisionId);
+id!(
+    /// Names a cluster.
+    ClusterId);
+id!(
+    /// Names one run of a rep: a rep that starts again is another incarnation of its cell.
+    Incarnation);
+
+/// Makes ids from a seed and the time: the one place that does. The same seed and times give the same ids.
+#[derive(Clone, Debug)]
+pub struct Ids {
+    state: u64,
+}
+
+impl Ids {
+    /// Starts a row of ids. Two programs must not share a seed: take it from the operating system.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// The next id: a version 7 UUID, so ids sort by the millisecond in which they were made.
+    pub fn next(&mut self, now: crate::Timestamp) -> Uuid {
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&self.draw().to_le_bytes());
+        random[8..].copy_from_slice(&self.draw().to_le_bytes()[..2]);
+        uuid::Builder::from_unix_timestamp_millis(now.0 / 1_000_000, &random).into_uuid()
+    }
+
+    /// `SplitMix64`: every seed gives a full period, and a counter is a fine seed.
+    const fn draw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_safe_token() {
+        for bad in ["", "a.b", "a b", "*", ">", "a\0", "a\r\nPUB x", "ä", &"x".repeat(129)] {
+            assert!(ProcessGuid::new(bad).is_err(), "{bad:?}");
+        }
+        for good in ["a", "A_b-9", &"x".repeat(128)] {
+            assert_eq!(ProcessGuid::new(good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn ids_follow_from_the_seed_and_the_time() {
+        let row = |seed| {
+            let mut ids = Ids::new(seed);
+            [1, 2, 3].map(|ms| ids.next(crate::Timestamp::from_millis(ms)))
+        };
+        assert_eq!(row(7), row(7));
+        assert_ne!(row(7), row(8));
+        assert!(row(7).is_sorted());
+    }
+}

@@ -1,0 +1,42 @@
+//! Why work is where it is, or why it is nowhere: what an auction says of its decision.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::names::{CellId, Zone};
+
+/// The reason of a placement, or of its failure: counts by reason and the best candidates, at most 4 KiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Explanation {
+    /// Cells that the auctioneer knew.
+    pub cells: u32,
+    /// Cells that were passed over, by reason: `stack`, `tags`, `evacuating`, `unhealthy`, `memory`, `disk`,
+    /// `containers`, `refused`. Of cells that ranked below the winner none is counted.
+    pub passed_over: BTreeMap<String, u32>,
+    /// The best candidates, the winner first.
+    pub best: Vec<Candidate>,
+}
+
+/// A cell that could take the work, and how well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Candidate {
+    /// The cell.
+    pub cell_id: CellId,
+    /// Its zone.
+    pub zone: Zone,
+    /// Instances of the same process in that zone.
+    pub siblings_in_zone: u32,
+    /// Instances of the same process on that cell.
+    pub siblings_on_cell: u32,
+    /// Mean of the used parts of memory, disk and containers after placement, in thousandths.
+    pub used_permille: u32,
+}
+
+/// Placement errors begin with this when no cell's stack or tags match (seed `000`, "Communicating Fullness").
+pub const NO_COMPATIBLE_CELLS: &str = "found no compatible cells";
+/// Placement errors begin with this when every compatible cell is full.
+pub const INSUFFICIENT_RESOURCES: &str = "insufficient resources";
+/// The placement error when compatible cells exist and none can be asked.
+pub const UNREACHABLE_CELLS: &str = "unable to communicate to compatible cells";

@@ -1,0 +1,131 @@
+//! Refusals: a command that is not carried out says so with a stable code, and why.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// Why a command was refused: programs match on it, so a code never changes its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum Code {
+    /// It exists already.
+    ResourceExists,
+    /// It doesn't exist.
+    ResourceNotFound,
+    /// The command expected another version than the current one.
+    ResourceConflict,
+    /// The record is in a state in which this can't be done.
+    InvalidStateTransition,
+    /// The instance is claimed or running elsewhere, or crashed.
+    #[serde(rename = "ActualLRPCannotBeClaimed")]
+    ActualLrpCannotBeClaimed,
+    /// The instance runs elsewhere.
+    #[serde(rename = "ActualLRPCannotBeStarted")]
+    ActualLrpCannotBeStarted,
+    /// The reporting container isn't the one that the record names.
+    #[serde(rename = "ActualLRPCannotBeCrashed")]
+    ActualLrpCannotBeCrashed,
+    /// The reporting container isn't the one that the record names.
+    #[serde(rename = "ActualLRPCannotBeRemoved")]
+    ActualLrpCannotBeRemoved,
+    /// The reporting container isn't the one that the record names, or there is nothing to give up.
+    #[serde(rename = "ActualLRPCannotBeUnclaimed")]
+    ActualLrpCannotBeUnclaimed,
+    /// The evacuating record belongs to another cell.
+    #[serde(rename = "ActualLRPCannotBeEvacuated")]
+    ActualLrpCannotBeEvacuated,
+    /// The task runs on another cell.
+    RunningOnDifferentCell,
+    /// The command speaks of another life of this guid.
+    StaleEpoch,
+    /// The command comes from a leader of a lower term.
+    StaleTerm,
+    /// The cell is not present.
+    CellAbsent,
+    /// The command is malformed; every bad field is named.
+    InvalidRequest,
+    /// The command's deadline has passed.
+    DeadlinePassed,
+    /// Content and subject name different domains or cells.
+    Forbidden,
+    /// Too many commands wait already; try again.
+    Overloaded,
+    /// The program asked can't do that now: it doesn't lead, or it is starting. Try again.
+    Unavailable,
+    /// The bytes are of another schema; say it again as JSON.
+    Unreadable,
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::ResourceExists => "ResourceExists",
+            Self::ResourceNotFound => "ResourceNotFound",
+            Self::ResourceConflict => "ResourceConflict",
+            Self::InvalidStateTransition => "InvalidStateTransition",
+            Self::ActualLrpCannotBeClaimed => "ActualLRPCannotBeClaimed",
+            Self::ActualLrpCannotBeStarted => "ActualLRPCannotBeStarted",
+            Self::ActualLrpCannotBeCrashed => "ActualLRPCannotBeCrashed",
+            Self::ActualLrpCannotBeRemoved => "ActualLRPCannotBeRemoved",
+            Self::ActualLrpCannotBeUnclaimed => "ActualLRPCannotBeUnclaimed",
+            Self::ActualLrpCannotBeEvacuated => "ActualLRPCannotBeEvacuated",
+            Self::RunningOnDifferentCell => "RunningOnDifferentCell",
+            Self::StaleEpoch => "StaleEpoch",
+            Self::StaleTerm => "StaleTerm",
+            Self::CellAbsent => "CellAbsent",
+            Self::InvalidRequest => "InvalidRequest",
+            Self::DeadlinePassed => "DeadlinePassed",
+            Self::Forbidden => "Forbidden",
+            Self::Overloaded => "Overloaded",
+            Self::Unavailable => "Unavailable",
+            Self::Unreadable => "Unreadable",
+        };
+        f.pad(name)
+    }
+}
+
+/// A field of a request, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BadField {
+    /// Its path: `action.serial.actions[1].run.path`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// The answer to a command that is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct Refusal {
+    /// Why, for programs.
+    pub code: Code,
+    /// Why, for people: what, on which object, why.
+    pub message: String,
+    /// Every bad field, if the request was malformed.
+    pub fields: Vec<BadField>,
+}
+
+impl Refusal {
+    /// A refusal with a message.
+    #[must_use]
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: limits::cut(&message.into(), limits::REASON_BYTES), fields: vec![] }
+    }
+
+    /// A malformed request, with every bad field.
+    #[must_use]
+    pub fn invalid(fields: Vec<BadField>) -> Self {
+        let named: Vec<String> = fields.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect();
+        let mut refusal = Self::new(Code::InvalidRequest, named.join("; "));
+        refusal.fields = fields;
+        refusal
+    }
+
+    /// Nothing of that name.
+    #[must_use]
+    pub fn not_found(what: impl fmt::Display) -> Self {
+        Self::new(Code::ResourceNotFound, format!("{what} does not exist"))
+    }
+}

@@ -1,0 +1,130 @@
+//! What work needs and what cells have. The one definition of "fits on this cell" is here.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::names::{PlacementTag, Stack};
+
+/// Memory, disk and containers: what a cell has, what is free of it, or what work takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Resources {
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Disk in MiB.
+    pub disk_mb: u64,
+    /// Containers; work takes one.
+    pub containers: u32,
+}
+
+/// A resource that a cell can lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Lack {
+    /// Too few containers.
+    Containers,
+    /// Too little disk.
+    Disk,
+    /// Too little memory.
+    Memory,
+}
+
+impl Lack {
+    /// The word that placement errors use.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Containers => "containers",
+            Self::Disk => "disk",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl Resources {
+    /// What one container with this memory and disk takes.
+    #[must_use]
+    pub const fn of_container(memory_mb: u64, disk_mb: u64) -> Self {
+        Self { memory_mb, disk_mb, containers: 1 }
+    }
+
+    /// What `free` lacks to take `work`: empty if it fits. Auction and rep both ask here.
+    pub fn lacks(self, work: Self) -> impl Iterator<Item = Lack> {
+        [
+            (self.containers < work.containers, Lack::Containers),
+            (self.disk_mb < work.disk_mb, Lack::Disk),
+            (self.memory_mb < work.memory_mb, Lack::Memory),
+        ]
+        .into_iter()
+        .filter_map(|(lacking, what)| lacking.then_some(what))
+    }
+
+    /// Whether `work` fits into what is free.
+    #[must_use]
+    pub const fn fits(self, work: Self) -> bool {
+        self.containers >= work.containers && self.disk_mb >= work.disk_mb && self.memory_mb >= work.memory_mb
+    }
+
+    /// What is left after `work` took its part; never below zero.
+    #[must_use]
+    pub const fn minus(self, work: Self) -> Self {
+        Self {
+            memory_mb: self.memory_mb.saturating_sub(work.memory_mb),
+            disk_mb: self.disk_mb.saturating_sub(work.disk_mb),
+            containers: self.containers.saturating_sub(work.containers),
+        }
+    }
+
+    /// What is there after `work` gave its part back.
+    #[must_use]
+    pub const fn plus(self, work: Self) -> Self {
+        Self {
+            memory_mb: self.memory_mb.saturating_add(work.memory_mb),
+            disk_mb: self.disk_mb.saturating_add(work.disk_mb),
+            containers: self.containers.saturating_add(work.containers),
+        }
+    }
+}
+
+/// What a definition demands of a cell, apart from resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Constraint {
+    /// The stack that the cell must offer; none: any cell will do.
+    pub stack: Option<Stack>,
+    /// Tags that the cell must carry, all of them.
+    pub placement_tags: BTreeSet<PlacementTag>,
+}
+
+/// Why a cell is not compatible with a constraint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mismatch {
+    /// The cell offers another stack.
+    Stack,
+    /// The cell carries tags that the definition doesn't ask for, or lacks one that it does.
+    Tags,
+}
+
+impl Mismatch {
+    /// The word that placement errors use.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Stack => "stack",
+            Self::Tags => "tags",
+        }
+    }
+}
+
+impl Constraint {
+    /// Why a cell with this stack and these tags may not take the work, if so. A tagged cell is reserved for work
+    /// that asks for its tags, as isolation segments are in Diego.
+    #[must_use]
+    pub fn mismatch(&self, stack: &Stack, tags: &BTreeSet<PlacementTag>) -> Option<Mismatch> {
+        if self.stack.as_ref().is_some_and(|wanted| wanted != stack) {
+            return Some(Mismatch::Stack);
+        }
+        (self.placement_tags != *tags).then_some(Mismatch::Tags)
+    }
+}

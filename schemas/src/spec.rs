@@ -1,0 +1,535 @@
+//! Specs: from what clients write, JSON or a file turned into JSON, to what the language knows, and back. Every bad
+//! field is named at once, with its path.
+//!
+//! | the function | reads |
+//! |---|---|
+//! | [`lrp`], [`task`] | one DesiredLRP, one task |
+//! | [`document`] | a file: one of them, or lists of them under `lrp`, `task` and `domain` |
+//! | [`client_command`] | a client's message: envelope and body |
+//!
+//! Field names are those of seed `003`. A field that Diego knows and Muster doesn't honour is refused by name: nobody
+//! shall believe that it has an effect.
+
+mod actions;
+mod commands;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::action::{Secret, Variable};
+use crate::definition::{
+    DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes,
+    TaskDefinition,
+};
+use crate::fields::{Field, Fields, Problems, look_over};
+use crate::limits;
+use crate::names::{DefinitionId, Domain, PlacementTag};
+use crate::refusal::Refusal;
+use crate::resources::Constraint;
+
+pub use commands::{ClientCommand, client_command};
+
+/// What Diego's LRPs and tasks have and Muster doesn't honour yet, with what to do instead.
+const NOT_HONOURED: &[(&str, &str)] = &[
+    ("cached_dependencies", ""),
+    ("certificate_properties", ""),
+    ("check_definition", "use monitor"),
+    ("egress_rules", ""),
+    ("image_layers", ""),
+    ("image_password", ""),
+    ("image_username", ""),
+    ("legacy_download_user", ""),
+    ("log_guid", ""),
+    ("log_rate_limit", ""),
+    ("log_source", ""),
+    ("max_pids", ""),
+    ("metric_tags", ""),
+    ("metrics_guid", ""),
+    ("network", ""),
+    ("privileged", ""),
+    ("root_fs", "use stack"),
+    ("rootfs", "use stack"),
+    ("sidecars", ""),
+    ("start_timeout_s", "use start_timeout_ms"),
+    ("trusted_system_certificates_path", ""),
+    ("update_strategy", ""),
+    ("volume_mounted_files", ""),
+    ("volume_mounts", ""),
+];
+
+/// One thing that a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A DesiredLRP.
+    Lrp(Box<DesiredLrp>),
+    /// A task.
+    Task(Box<DesiredTask>),
+    /// A domain that is to be marked as fresh.
+    Domain {
+        /// Its name.
+        domain: Domain,
+        /// For how long, in milliseconds; none: for ever.
+        ttl_ms: Option<u64>,
+    },
+}
+
+/// Reads a DesiredLRP.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field.
+pub fn lrp(value: Value) -> Result<DesiredLrp, Refusal> {
+    let problems = Problems::default();
+    let lrp = open(value, &problems).and_then(|root| take_lrp(root, Usual::None));
+    problems.settle(lrp)
+}
+
+/// Reads a task.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field.
+pub fn task(value: Value) -> Result<DesiredTask, Refusal> {
+    let problems = Problems::default();
+    let task = open(value, &problems).and_then(|root| take_task(root, Usual::None));
+    problems.settle(task)
+}
+
+/// Reads a file: a DesiredLRP (it has a `process_guid`), a task (it has a `task_guid`), or any number of things in the
+/// lists `lrp`, `task` and `domain`. A `domain` that is text is the domain of everything that doesn't name its own.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field.
+pub fn document(value: Value) -> Result<Vec<Item>, Refusal> {
+    let problems = Problems::default();
+    let items = open(value, &problems).and_then(take_document);
+    problems.settle(items)
+}
+
+/// A DesiredLRP as [`lrp`] reads it.
+#[must_use]
+pub fn to_json(lrp: &DesiredLrp) -> Value {
+    let definition = &*lrp.definition;
+    compact(json!({
+        "process_guid": lrp.process_guid,
+        "domain": lrp.domain,
+        "stack": definition.constraint.stack,
+        "placement_tags": definition.constraint.placement_tags,
+        "instances": lrp.instances,
+        "environment_variables": definition.environment_variables,
+        "setup": definition.setup,
+        "action": definition.action,
+        "monitor": definition.monitor,
+        "start_timeout_ms": definition.start_timeout_ms,
+        "memory_mb": definition.memory_mb,
+        "disk_mb": definition.disk_mb,
+        "cpu_weight": definition.cpu_weight,
+        "ports": definition.ports,
+        "routes": routes_to_json(&lrp.routes),
+        "annotation": lrp.annotation,
+        "grace_period_ms": definition.grace_period_ms,
+        "definition_id": lrp.definition_id,
+    }))
+}
+
+/// A task as [`task`] reads it.
+#[must_use]
+pub fn task_to_json(task: &DesiredTask) -> Value {
+    let definition = &*task.definition;
+    compact(json!({
+        "task_guid": task.task_guid,
+        "domain": task.domain,
+        "stack": definition.constraint.stack,
+        "placement_tags": definition.constraint.placement_tags,
+        "environment_variables": definition.environment_variables,
+        "action": definition.action,
+        "memory_mb": definition.memory_mb,
+        "disk_mb": definition.disk_mb,
+        "cpu_weight": definition.cpu_weight,
+        "result_file": definition.result_file,
+        "completion_callback_url": definition.completion_callback_url,
+        "annotation": definition.annotation,
+        "placement": definition.placement,
+        "grace_period_ms": definition.grace_period_ms,
+    }))
+}
+
+/// Routing data as clients write it: for each router its JSON.
+#[must_use]
+pub fn routes_to_json(routes: &Routes) -> Value {
+    let entry = |(router, text): (&String, &String)| {
+        let data = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.clone()));
+        (router.clone(), data)
+    };
+    Value::Object(routes.iter().map(entry).collect())
+}
+
+/// Leaves out what is empty: it is read back as empty.
+fn compact(mut value: Value) -> Value {
+    if let Value::Object(object) = &mut value {
+        object.retain(|_, part| match part {
+            Value::Null => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(object) => !object.is_empty(),
+            Value::Bool(_) | Value::Number(_) => true,
+        });
+    }
+    value
+}
+
+/// The root of a document, if it is fit to be taken apart.
+fn open(value: Value, problems: &Problems) -> Option<Field<'_>> {
+    look_over(&value, "", problems).then(|| Field::new(value, String::new(), problems))
+}
+
+fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
+    let mut fields = match &root.value {
+        Value::Object(object) if object.contains_key("process_guid") => {
+            return Some(vec![Item::Lrp(Box::new(take_lrp(root, Usual::None)?))]);
+        }
+        Value::Object(object) if object.contains_key("task_guid") => {
+            return Some(vec![Item::Task(Box::new(take_task(root, Usual::None)?))]);
+        }
+        Value::Object(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_) => root.object()?,
+    };
+    let problems = fields.problems();
+    let named: Option<Domain>;
+    let (usual, domains) = match fields.take("domain") {
+        None => (Usual::None, Some(vec![])),
+        Some(field) if field.value.is_string() => {
+            named = field.name();
+            (named.as_ref().map_or(Usual::Bad, Usual::Domain), Some(vec![]))
+        }
+        Some(field) => (Usual::None, one_or_more(field)),
+    };
+    let lrps = fields.take("lrp").map_or(Some(vec![]), one_or_more);
+    let tasks = fields.take("task").map_or(Some(vec![]), one_or_more);
+    fields.finish(&[]);
+    let mut items = vec![];
+    items.extend(domains?.into_iter().map(take_domain));
+    let lrp = |field| take_lrp(field, usual).map(|lrp| Item::Lrp(Box::new(lrp)));
+    items.extend(lrps?.into_iter().map(lrp));
+    let task = |field| take_task(field, usual).map(|task| Item::Task(Box::new(task)));
+    items.extend(tasks?.into_iter().map(task));
+    if items.is_empty() {
+        problems.note("message", "holds no process_guid, no task_guid, and no list lrp, task or domain");
+    }
+    let items = items.into_iter().collect::<Option<Vec<Item>>>()?;
+    note_doubles(&items, problems);
+    Some(items)
+}
+
+/// A list of things, or one thing that stands alone.
+fn one_or_more(field: Field<'_>) -> Option<Vec<Field<'_>>> {
+    if field.value.is_object() { Some(vec![field]) } else { field.list(limits::INSTANCES as usize) }
+}
+
+/// A file that names the same thing twice means one of the two.
+fn note_doubles(items: &[Item], problems: &Problems) {
+    let mut seen = BTreeSet::new();
+    for item in items {
+        let (kind, name) = match item {
+            Item::Lrp(lrp) => ("lrp", lrp.process_guid.as_str()),
+            Item::Task(task) => ("task", task.task_guid.as_str()),
+            Item::Domain { domain, .. } => ("domain", domain.as_str()),
+        };
+        if !seen.insert((kind, name)) {
+            problems.note(kind, format!("{name} is given twice"));
+        }
+    }
+}
+
+fn take_domain(field: Field<'_>) -> Option<Item> {
+    let (domain, ttl_ms) = take_freshness(field)?;
+    Some(Item::Domain { domain, ttl_ms })
+}
+
+/// A domain, and for how many milliseconds it is fresh.
+fn take_freshness(field: Field<'_>) -> Option<(Domain, Option<u64>)> {
+    let mut fields = field.object()?;
+    let domain = fields.must("domain", Field::name);
+    let ttl_ms = fields.may("ttl_ms", |field| field.number(0..=limits::DURATION_MS));
+    fields.finish(&[]);
+    Some((domain?, ttl_ms?))
+}
+
+/// The domain of everything in a file that doesn't name its own.
+#[derive(Clone, Copy)]
+enum Usual<'a> {
+    /// The file names none.
+    None,
+    /// It names one that is no name, which is noted already.
+    Bad,
+    /// This one.
+    Domain(&'a Domain),
+}
+
+fn must_domain(fields: &mut Fields<'_>, usual: Usual<'_>) -> Option<Domain> {
+    match usual {
+        Usual::None => fields.must("domain", Field::name),
+        Usual::Bad => fields.may("domain", Field::name).flatten(),
+        Usual::Domain(usual) => fields.or("domain", usual.clone(), Field::name),
+    }
+}
+
+fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
+    check_size(&root);
+    let (path, problems) = (root.path.clone(), root.problems);
+    let mut fields = root.object()?;
+    let process_guid = fields.must("process_guid", Field::name);
+    let domain = must_domain(&mut fields, usual);
+    let instances = fields.or("instances", 1, take_instances);
+    let routes = fields.or("routes", Routes::new(), take_routes);
+    let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
+    let definition_id = fields.may("definition_id", Field::name::<DefinitionId>);
+    let definition = take_definition(&mut fields);
+    fields.finish(NOT_HONOURED);
+    let process_guid: crate::names::ProcessGuid = process_guid?;
+    let lrp = DesiredLrp {
+        domain: domain?,
+        instances: instances?,
+        routes: routes?,
+        annotation: annotation?,
+        // Both names have the same alphabet and length.
+        definition_id: definition_id?.or_else(|| DefinitionId::new(process_guid.as_str()).ok())?,
+        definition: Arc::new(definition?),
+        process_guid,
+    };
+    check_event(&lrp, &path, problems);
+    Some(lrp)
+}
+
+fn take_definition(fields: &mut Fields<'_>) -> Option<Definition> {
+    let constraint = take_constraint(fields);
+    let environment_variables = take_environment(fields);
+    let setup = fields.may("setup", actions::take);
+    let action = fields.must("action", actions::take);
+    let monitor = fields.may("monitor", actions::take);
+    let start_timeout_ms = fields.or("start_timeout_ms", 0, |field| field.number(0..=limits::DURATION_MS));
+    let memory_mb = fields.or("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let disk_mb = fields.or("disk_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let cpu_weight = fields.or("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
+    let ports = fields.or("ports", vec![], take_ports);
+    let grace_period_ms = take_grace(fields);
+    Some(Definition {
+        constraint: constraint?,
+        environment_variables: environment_variables?,
+        setup: setup?,
+        action: action?,
+        monitor: monitor?,
+        start_timeout_ms: start_timeout_ms?,
+        memory_mb: memory_mb?,
+        disk_mb: disk_mb?,
+        cpu_weight: cpu_weight?,
+        ports: ports?,
+        grace_period_ms: grace_period_ms?,
+    })
+}
+
+fn take_task(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredTask> {
+    check_size(&root);
+    let (path, problems) = (root.path.clone(), root.problems);
+    let mut fields = root.object()?;
+    let task_guid = fields.must("task_guid", Field::name);
+    let domain = must_domain(&mut fields, usual);
+    let definition = take_task_definition(&mut fields);
+    fields.finish(NOT_HONOURED);
+    let task = DesiredTask { task_guid: task_guid?, domain: domain?, definition: Arc::new(definition?) };
+    check_event(&task, &path, problems);
+    Some(task)
+}
+
+fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
+    let constraint = take_constraint(fields);
+    let environment_variables = take_environment(fields);
+    let action = fields.must("action", actions::take);
+    let memory_mb = fields.or("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let disk_mb = fields.or("disk_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
+    let cpu_weight = fields.or("cpu_weight", 0, |field| field.number_32(0..=limits::CPU_WEIGHT));
+    let result_file = fields.or("result_file", String::new(), take_result_file);
+    let completion_callback_url = fields.may("completion_callback_url", take_url);
+    let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
+    let placement = fields.or("placement", Placement::Fail, take_placement);
+    let grace_period_ms = take_grace(fields);
+    Some(TaskDefinition {
+        constraint: constraint?,
+        environment_variables: environment_variables?,
+        action: action?,
+        memory_mb: memory_mb?,
+        disk_mb: disk_mb?,
+        cpu_weight: cpu_weight?,
+        result_file: result_file?,
+        completion_callback_url: completion_callback_url?,
+        annotation: annotation?,
+        placement: placement?,
+        grace_period_ms: grace_period_ms?,
+    })
+}
+
+fn take_constraint(fields: &mut Fields<'_>) -> Option<Constraint> {
+    let stack = fields.may("stack", Field::name);
+    let placement_tags = fields.or("placement_tags", BTreeSet::new(), take_tags);
+    Some(Constraint { stack: stack?, placement_tags: placement_tags? })
+}
+
+fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
+    let mut set = BTreeSet::new();
+    field.each(limits::PLACEMENT_TAGS, |field| {
+        let (path, problems) = (field.path.clone(), field.problems);
+        if !set.insert(field.name::<PlacementTag>()?) {
+            problems.note(path, "is given twice");
+        }
+        Some(())
+    })?;
+    Some(set)
+}
+
+/// `environment_variables`, or `env` for short.
+fn take_environment(fields: &mut Fields<'_>) -> Option<Vec<Variable>> {
+    let long = fields.may("environment_variables", actions::take_variables)?;
+    let short = fields.may("env", actions::take_variables)?;
+    if long.is_some() && short.is_some() {
+        fields.bad("env", "is the short name of environment_variables: give one of them");
+    }
+    Some(long.or(short).unwrap_or_default())
+}
+
+fn take_grace(fields: &mut Fields<'_>) -> Option<u64> {
+    fields.or("grace_period_ms", DEFAULT_GRACE_MS, |field| field.number(0..=limits::GRACE_MS))
+}
+
+fn take_instances(field: Field<'_>) -> Option<u32> {
+    field.number_32(0..=limits::INSTANCES)
+}
+
+fn take_ports(field: Field<'_>) -> Option<Vec<u16>> {
+    let mut seen = BTreeSet::new();
+    field.each(limits::PORTS, |field| {
+        let (path, problems) = (field.path.clone(), field.problems);
+        let port = u16::try_from(field.number(1..=65_535)?).ok()?;
+        if !seen.insert(port) {
+            problems.note(path, format!("{port} is given twice"));
+        }
+        Some(port)
+    })
+}
+
+fn take_routes(field: Field<'_>) -> Option<Routes> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let entries = field.object()?.into_entries();
+    let routes: Routes = entries.into_iter().map(|(name, data)| (name, data.value.to_string())).collect();
+    let bytes: usize = routes.iter().map(|(name, text)| name.len() + text.len()).sum();
+    if bytes > limits::ROUTES_BYTES {
+        problems.note(path, format!("has {bytes} bytes, more than {}", limits::ROUTES_BYTES));
+        return None;
+    }
+    Some(routes)
+}
+
+/// A file below the container's work directory: nothing else of the cell can be read as a result.
+fn take_result_file(field: Field<'_>) -> Option<String> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let file = field.text(limits::PATH_BYTES)?;
+    if file.starts_with('/') || file.split('/').any(|part| part == "..") {
+        problems.note(path, "must be relative to the work directory and not lead out of it");
+        return None;
+    }
+    Some(file)
+}
+
+fn take_url(field: Field<'_>) -> Option<Secret> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    if field.value.is_object() {
+        return field.bad("sealed values are not honoured yet");
+    }
+    let url = field.text(limits::URL_BYTES)?;
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
+    if host.is_empty() || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        problems.note(path, "must be a URL that starts with http:// or https://");
+        return None;
+    }
+    Some(Secret::Plain(url))
+}
+
+fn take_placement(field: Field<'_>) -> Option<Placement> {
+    if let Value::String(word) = &field.value {
+        return match word.as_str() {
+            "fail" => Some(Placement::Fail),
+            _ => field.bad(r#"must be "fail" or {"queue": {"deadline_ms": ..}}"#),
+        };
+    }
+    let mut fields = field.object()?;
+    let placement = fields.must("queue", |field| {
+        let mut queue = field.object()?;
+        let deadline_ms = queue.must("deadline_ms", |field| field.number(1..=limits::DURATION_MS));
+        queue.finish(&[]);
+        Some(Placement::Queue { deadline_ms: deadline_ms? })
+    });
+    fields.finish(&[]);
+    placement
+}
+
+/// Changes to a process, without its name.
+fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
+    let instances = fields.may("instances", take_instances);
+    let routes = fields.may("routes", take_routes);
+    let annotation = fields.may("annotation", |field| field.text(limits::ANNOTATION_BYTES));
+    Some(DesiredLrpUpdate { instances: instances?, routes: routes?, annotation: annotation? })
+}
+
+/// A spec has its limit without its routes, which have their own.
+fn check_size(spec: &Field<'_>) {
+    let bytes = match &spec.value {
+        Value::Object(object) => object.iter().filter(|(name, _)| *name != "routes").map(field_bytes).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => 0,
+    };
+    if bytes > limits::SPEC_BYTES {
+        let size = format!("has {bytes} bytes without its routes, more than {}", limits::SPEC_BYTES);
+        spec.bad::<()>(size);
+    }
+}
+
+fn field_bytes((name, value): (&String, &Value)) -> usize {
+    name.len() + value.to_string().len()
+}
+
+/// What is desired becomes one event, and routes are text in it: quotes that JSON escapes take twice their room.
+fn check_event(desired: &impl Serialize, path: &str, problems: &Problems) {
+    let bytes = serde_json::to_vec(desired).map_or(usize::MAX, |text| text.len());
+    let most = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;
+    if bytes > most {
+        let name = if path.is_empty() { "message" } else { path };
+        problems.note(name, format!("takes {bytes} bytes of the log, more than {most}"));
+    }
+}
+
+/// An object with one field more.
+fn with(mut value: Value, name: &str, more: Value) -> Value {
+    if let Value::Object(object) = &mut value {
+        object.insert(name.to_owned(), more);
+    }
+    value
+}
+
+/// Changes to a process as they are read, without its name: what is absent stays.
+fn update_to_json(update: &DesiredLrpUpdate) -> Value {
+    let mut object = Map::new();
+    if let Some(instances) = update.instances {
+        object.insert("instances".into(), instances.into());
+    }
+    if let Some(routes) = &update.routes {
+        object.insert("routes".into(), routes_to_json(routes));
+    }
+    if let Some(annotation) = &update.annotation {
+        object.insert("annotation".into(), annotation.as_str().into());
+    }
+    Value::Object(object)
+}

@@ -1,0 +1,172 @@
+//! Action trees and environments in specs. Depth and size are bounded while the tree is read, so no tree, however
+//! deep, makes anything recurse without end.
+
+use serde_json::Value;
+
+use crate::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Variable, variable_faults};
+use crate::fields::{Field, Fields, nearest};
+use crate::limits::{self, ACTION_DEPTH, ACTION_NODES};
+
+/// The words that begin an action.
+const KINDS: [&str; 7] = ["run", "timeout", "try", "parallel", "serial", "codependent", "emit_progress"];
+
+/// Diego's actions that Muster doesn't honour yet.
+const KINDS_NOT_HONOURED: [&str; 2] = ["download", "upload"];
+
+/// What Diego's actions have and Muster doesn't honour yet.
+const NOT_HONOURED: &[(&str, &str)] = &[
+    ("log_source", ""),
+    ("resource_limits", ""),
+    ("user", "everything runs as the cell's own user"),
+    ("volume_mounted_files", ""),
+];
+
+/// Reads an action tree.
+pub(super) fn take(root: Field<'_>) -> Option<Action> {
+    let (path, problems) = (root.path.clone(), root.problems);
+    let mut nodes = 0;
+    let action = take_node(root, ACTION_DEPTH, &mut nodes);
+    if nodes > ACTION_NODES {
+        problems.note(path, format!("has more than {ACTION_NODES} actions"));
+        return None;
+    }
+    action
+}
+
+/// `depth` is how many levels are left, with this one.
+fn take_node(field: Field<'_>, depth: usize, nodes: &mut usize) -> Option<Action> {
+    *nodes += 1;
+    if *nodes > ACTION_NODES {
+        return None;
+    }
+    if depth == 0 {
+        return field.bad(format!("is nested deeper than {ACTION_DEPTH} actions"));
+    }
+    let (kind, body) = take_kind(field)?;
+    let mut fields = body.object()?;
+    let action = match kind {
+        "run" => take_run(&mut fields).map(Action::Run),
+        "timeout" => {
+            let timeout_ms = fields.must("timeout_ms", |field| field.number(1..=limits::DURATION_MS));
+            let action = take_child(&mut fields, depth, nodes);
+            action.and_then(|action| Some(Action::Timeout(Timeout { action, timeout_ms: timeout_ms? })))
+        }
+        "try" => take_child(&mut fields, depth, nodes).map(|action| Action::Try(Try { action })),
+        "parallel" => take_group(&mut fields, depth, nodes).map(Action::Parallel),
+        "serial" => take_group(&mut fields, depth, nodes).map(Action::Serial),
+        "codependent" => take_group(&mut fields, depth, nodes).map(Action::Codependent),
+        "emit_progress" => take_progress(&mut fields, depth, nodes).map(Action::EmitProgress),
+        other => unreachable!("take_kind knows {other} and no arm does"),
+    };
+    fields.finish(NOT_HONOURED);
+    action
+}
+
+/// The one word of an action, and what stands behind it.
+fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let mut entries = field.object()?.into_entries();
+    let (Some((word, body)), true) = (entries.pop(), entries.is_empty()) else {
+        problems.note(path, format!("must be exactly one of {}", KINDS.join(", ")));
+        return None;
+    };
+    let known = KINDS.into_iter().find(|kind| *kind == word);
+    if known.is_none() {
+        let problem = match nearest(&word, &KINDS) {
+            _ if KINDS_NOT_HONOURED.contains(&word.as_str()) => "is not honoured yet".to_owned(),
+            Some(near) => format!("is no action: did you mean {near}?"),
+            None => format!("is no action: use one of {}", KINDS.join(", ")),
+        };
+        return body.bad(problem);
+    }
+    known.map(|kind| (kind, body))
+}
+
+fn take_child(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Option<Box<Action>> {
+    fields.must("action", |field| take_node(field, depth - 1, nodes)).map(Box::new)
+}
+
+fn take_group(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Option<Group> {
+    let actions = fields.must("actions", |field| {
+        let (path, problems) = (field.path.clone(), field.problems);
+        let actions = field.each(ACTION_NODES, |member| take_node(member, depth - 1, nodes))?;
+        if actions.is_empty() {
+            problems.note(path, "must name at least one action");
+        }
+        Some(actions)
+    });
+    Some(Group { actions: actions? })
+}
+
+fn take_progress(fields: &mut Fields<'_>, depth: usize, nodes: &mut usize) -> Option<EmitProgress> {
+    let action = take_child(fields, depth, nodes);
+    let mut message = |name| fields.or(name, String::new(), |field| field.text(limits::SPEC_BYTES));
+    let start_message = message("start_message");
+    let success_message = message("success_message");
+    let failure_message_prefix = message("failure_message_prefix");
+    Some(EmitProgress {
+        action: action?,
+        start_message: start_message?,
+        success_message: success_message?,
+        failure_message_prefix: failure_message_prefix?,
+    })
+}
+
+fn take_run(fields: &mut Fields<'_>) -> Option<Run> {
+    let text = |field: Field<'_>| field.text(limits::SPEC_BYTES);
+    let path = fields.must("path", |field| match &field.value {
+        Value::String(path) if path.is_empty() => field.bad("must name a program"),
+        Value::String(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_) => field.text(limits::PATH_BYTES),
+    });
+    let args = fields.or("args", vec![], |field| field.each(usize::MAX, text));
+    let dir = fields.or("dir", String::new(), |field| field.text(limits::PATH_BYTES));
+    let env = fields.or("env", vec![], take_variables);
+    let suppress_log_output = fields.or("suppress_log_output", false, Field::flag);
+    Some(Run { path: path?, args: args?, dir: dir?, env: env?, suppress_log_output: suppress_log_output? })
+}
+
+/// Reads an environment: a list of `{name, value}`, or an object of names and values.
+pub(super) fn take_variables(field: Field<'_>) -> Option<Vec<Variable>> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    if field.value.is_object() {
+        let entries = field.object()?.into_entries();
+        let variable = |(name, value)| Some(Variable { name, value: take_secret(value)? });
+        let variables: Vec<Option<Variable>> = entries.into_iter().map(variable).collect();
+        let variables: Vec<Variable> = variables.into_iter().collect::<Option<_>>()?;
+        // The members of an object have no numbers to name them by.
+        for (_, problem) in variable_faults(&variables, &path) {
+            problems.note(&path, problem);
+        }
+        return Some(variables);
+    }
+    let variables = field.each(limits::ENVIRONMENT_VALUES, take_variable)?;
+    for (field, problem) in variable_faults(&variables, &path) {
+        problems.note(field, problem);
+    }
+    for (at, Variable { name, .. }) in variables.iter().enumerate() {
+        if variables[..at].iter().any(|other| other.name == *name) {
+            problems.note(format!("{path}[{at}].name"), format!("{name} is given twice"));
+        }
+    }
+    Some(variables)
+}
+
+fn take_variable(field: Field<'_>) -> Option<Variable> {
+    let mut fields = field.object()?;
+    let name = fields.must("name", |field| field.text(limits::ENVIRONMENT_BYTES));
+    let value = fields.must("value", take_secret);
+    fields.finish(&[]);
+    Some(Variable { name: name?, value: value? })
+}
+
+fn take_secret(field: Field<'_>) -> Option<Secret> {
+    if field.value.is_object() {
+        return field.bad("sealed values are not honoured yet");
+    }
+    field.text(limits::ENVIRONMENT_BYTES).map(Secret::Plain)
+}

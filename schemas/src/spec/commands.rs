@@ -1,0 +1,255 @@
+//! A client's commands, as they stand on `muster.client.<domain>.<client>.<noun>.<verb>`.
+
+use serde_json::{Map, Value};
+
+use super::{
+    Usual, take_freshness, take_lrp, take_task, take_update, task_to_json, to_json, update_to_json, with,
+};
+use crate::Timestamp;
+use crate::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
+use crate::fields::{Field, Problems, look_over, nearest, read_json};
+use crate::limits;
+use crate::message::Envelope;
+use crate::names::{BadName, Domain, ProcessGuid, TaskGuid};
+use crate::refusal::{BadField, Code, Refusal};
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCommand {
+    /// `lrp.desire`: a process shall run.
+    LrpDesire(Box<DesiredLrp>),
+    /// `lrp.update`: its scale, routes or annotation change.
+    LrpUpdate {
+        /// Which process.
+        process_guid: ProcessGuid,
+        /// What changes.
+        update: DesiredLrpUpdate,
+    },
+    /// `lrp.remove`: it is no longer desired.
+    LrpRemove {
+        /// Which process.
+        process_guid: ProcessGuid,
+    },
+    /// `lrp.retire`: one instance is stopped; if it is still desired it starts again.
+    LrpRetire {
+        /// Which process.
+        process_guid: ProcessGuid,
+        /// Which of its instances.
+        index: u32,
+    },
+    /// `task.desire`: a task shall run once.
+    TaskDesire(Box<DesiredTask>),
+    /// `task.cancel`: it shall not run any more.
+    TaskCancel {
+        /// Which task.
+        task_guid: TaskGuid,
+    },
+    /// `task.resolve`: its outcome was taken note of, and it may go.
+    TaskResolve {
+        /// Which task.
+        task_guid: TaskGuid,
+    },
+    /// `domain.upsert`: what is desired in the domain is up to date.
+    DomainUpsert {
+        /// Which domain.
+        domain: Domain,
+        /// For how long, in milliseconds; none: for ever.
+        ttl_ms: Option<u64>,
+    },
+}
+
+/// How a command's body is read.
+type Read = fn(Field<'_>) -> Option<ClientCommand>;
+
+/// The commands by noun and verb.
+const COMMANDS: [(&str, Read); 8] = [
+    ("lrp.desire", take_lrp_desire),
+    ("lrp.update", take_lrp_update),
+    ("lrp.remove", take_lrp_remove),
+    ("lrp.retire", take_lrp_retire),
+    ("task.desire", take_task_desire),
+    ("task.cancel", take_task_cancel),
+    ("task.resolve", take_task_resolve),
+    ("domain.upsert", take_domain_upsert),
+];
+
+/// Reads a client's message: `{"envelope": {..}, "body": {..}}`, the envelope and each part of it may be left out.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field; `Forbidden` if the body speaks of another domain than the subject.
+pub fn client_command(
+    noun: &str,
+    verb: &str,
+    subject_domain: &Domain,
+    body: &[u8],
+) -> Result<(Envelope, ClientCommand), Refusal> {
+    let read_body = find_command(noun, verb)?;
+    let problems = Problems::default();
+    let root = read_json(body, &problems)?;
+    look_over(&root, "", &problems);
+    let read = take_request(read_body, Field::new(root, String::new(), &problems));
+    let (envelope, command) = problems.settle(read)?;
+    match command.domain() {
+        Some(domain) if domain != subject_domain => {
+            let why = format!("the body speaks of domain {domain}, the subject of {subject_domain}");
+            Err(Refusal::new(Code::Forbidden, why))
+        }
+        Some(_) | None => Ok((envelope, command)),
+    }
+}
+
+fn find_command(noun: &str, verb: &str) -> Result<Read, Refusal> {
+    let asked = format!("{noun}.{verb}");
+    if let Some((_, read)) = COMMANDS.into_iter().find(|(name, _)| *name == asked) {
+        return Ok(read);
+    }
+    let names = COMMANDS.map(|(name, _)| name);
+    let problem = match nearest(&asked, &names) {
+        Some(near) => format!("is no command: did you mean {near}?"),
+        None => format!("is no command: use one of {}", names.join(", ")),
+    };
+    Err(Refusal::invalid(vec![BadField { field: limits::cut(&asked, 100), problem }]))
+}
+
+fn take_request(read_body: Read, root: Field<'_>) -> Option<(Envelope, ClientCommand)> {
+    let mut fields = root.object()?;
+    let envelope = fields.or("envelope", Envelope::default(), take_envelope);
+    let command = fields.must("body", read_body);
+    fields.finish(&[]);
+    Some((envelope?, command?))
+}
+
+fn take_envelope(field: Field<'_>) -> Option<Envelope> {
+    let mut fields = field.object()?;
+    let request_id = fields.may("request_id", Field::name);
+    let deadline = fields.may("deadline", |field| field.number(0..=u64::MAX).map(Timestamp));
+    let expect_version = fields.may("expect_version", |field| field.number(0..=u64::MAX));
+    let reason = fields.may("reason", |field| field.text(limits::REASON_BYTES));
+    let traceparent = fields.may("traceparent", take_traceparent);
+    fields.finish(&[]);
+    Some(Envelope {
+        request_id: request_id?,
+        deadline: deadline?,
+        expect_version: expect_version?,
+        reason: reason?,
+        traceparent: traceparent?,
+    })
+}
+
+/// `00-<32 hex digits>-<16>-<2>`; a later version may have more behind that.
+fn take_traceparent(field: Field<'_>) -> Option<String> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let text = field.text(limits::TRACE_BYTES)?;
+    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
+    let hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'));
+    if !hex || !lengths.starts_with(&[2, 32, 16, 2]) {
+        problems.note(path, "must be a W3C traceparent");
+        return None;
+    }
+    Some(text)
+}
+
+fn take_lrp_desire(body: Field<'_>) -> Option<ClientCommand> {
+    take_lrp(body, Usual::None).map(|lrp| ClientCommand::LrpDesire(Box::new(lrp)))
+}
+
+fn take_lrp_update(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let process_guid = fields.must("process_guid", Field::name);
+    let update = take_update(&mut fields);
+    fields.finish(&[]);
+    Some(ClientCommand::LrpUpdate { process_guid: process_guid?, update: update? })
+}
+
+fn take_lrp_remove(body: Field<'_>) -> Option<ClientCommand> {
+    take_name_alone(body, "process_guid").map(|process_guid| ClientCommand::LrpRemove { process_guid })
+}
+
+fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let process_guid = fields.must("process_guid", Field::name);
+    let index = fields.must("index", |field| field.number_32(0..=u32::MAX));
+    fields.finish(&[]);
+    Some(ClientCommand::LrpRetire { process_guid: process_guid?, index: index? })
+}
+
+fn take_task_desire(body: Field<'_>) -> Option<ClientCommand> {
+    take_task(body, Usual::None).map(|task| ClientCommand::TaskDesire(Box::new(task)))
+}
+
+fn take_task_cancel(body: Field<'_>) -> Option<ClientCommand> {
+    take_name_alone(body, "task_guid").map(|task_guid| ClientCommand::TaskCancel { task_guid })
+}
+
+fn take_task_resolve(body: Field<'_>) -> Option<ClientCommand> {
+    take_name_alone(body, "task_guid").map(|task_guid| ClientCommand::TaskResolve { task_guid })
+}
+
+fn take_domain_upsert(body: Field<'_>) -> Option<ClientCommand> {
+    let (domain, ttl_ms) = take_freshness(body)?;
+    Some(ClientCommand::DomainUpsert { domain, ttl_ms })
+}
+
+/// A body that has nothing but a name.
+fn take_name_alone<T: TryFrom<String, Error = BadName>>(body: Field<'_>, field: &'static str) -> Option<T> {
+    let mut fields = body.object()?;
+    let name = fields.must(field, Field::name);
+    fields.finish(&[]);
+    name
+}
+
+impl ClientCommand {
+    /// Its noun and verb, as they stand in the subject.
+    #[must_use]
+    pub const fn noun_and_verb(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::LrpDesire(_) => ("lrp", "desire"),
+            Self::LrpUpdate { .. } => ("lrp", "update"),
+            Self::LrpRemove { .. } => ("lrp", "remove"),
+            Self::LrpRetire { .. } => ("lrp", "retire"),
+            Self::TaskDesire(_) => ("task", "desire"),
+            Self::TaskCancel { .. } => ("task", "cancel"),
+            Self::TaskResolve { .. } => ("task", "resolve"),
+            Self::DomainUpsert { .. } => ("domain", "upsert"),
+        }
+    }
+
+    /// The domain that its body names. Where it names none, that of the record counts.
+    #[must_use]
+    pub const fn domain(&self) -> Option<&Domain> {
+        match self {
+            Self::LrpDesire(lrp) => Some(&lrp.domain),
+            Self::TaskDesire(task) => Some(&task.domain),
+            Self::DomainUpsert { domain, .. } => Some(domain),
+            Self::LrpUpdate { .. }
+            | Self::LrpRemove { .. }
+            | Self::LrpRetire { .. }
+            | Self::TaskCancel { .. }
+            | Self::TaskResolve { .. } => None,
+        }
+    }
+
+    /// Its body, as [`client_command`] reads it.
+    #[must_use]
+    pub fn body(&self) -> Value {
+        let named = |name: &str, text: &str| with(Value::Object(Map::new()), name, text.into());
+        match self {
+            Self::LrpDesire(lrp) => to_json(lrp),
+            Self::LrpUpdate { process_guid, update } => {
+                with(update_to_json(update), "process_guid", process_guid.as_str().into())
+            }
+            Self::LrpRemove { process_guid } => named("process_guid", process_guid.as_str()),
+            Self::LrpRetire { process_guid, index } => {
+                with(named("process_guid", process_guid.as_str()), "index", (*index).into())
+            }
+            Self::TaskDesire(task) => task_to_json(task),
+            Self::TaskCancel { task_guid } | Self::TaskResolve { task_guid } => {
+                named("task_guid", task_guid.as_str())
+            }
+            Self::DomainUpsert { domain, ttl_ms } => {
+                let body = named("domain", domain.as_str());
+                ttl_ms.map_or(body.clone(), |ttl_ms| with(body, "ttl_ms", ttl_ms.into()))
+            }
+        }
+    }
+}

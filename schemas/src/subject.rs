@@ -1,0 +1,129 @@
+//! Subjects of the journal and of the bus, to and from text: the one place that builds them.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::names::{CellId, Domain, ProcessGuid, TaskGuid};
+
+/// Where an entry stands in the journal: its stream sequence, from 1. 0 is "before the first".
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many shards a new cluster gets. Fixed in its first entry.
+pub const DEFAULT_SHARDS: u16 = 32;
+
+/// What every subject of the journal starts with.
+pub const EVENT_ROOT: &str = "muster.event.";
+
+/// A subject of the journal: the unit of compare-and-set and of group commit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// `muster.event.cluster`
+    Cluster,
+    /// `muster.event.cell.<cell_id>`
+    Cell(CellId),
+    /// `muster.event.domain.<domain>`
+    Domain(Domain),
+    /// `muster.event.lrp.<shard>`
+    Lrp(u16),
+    /// `muster.event.task.<shard>`
+    Task(u16),
+}
+
+impl Subject {
+    /// The subject of a process in a cluster with `shards` shards.
+    #[must_use]
+    pub fn of_process(guid: &ProcessGuid, shards: u16) -> Self {
+        Self::Lrp(shard(guid.as_str(), shards))
+    }
+
+    /// The subject of a task in a cluster with `shards` shards.
+    #[must_use]
+    pub fn of_task(guid: &TaskGuid, shards: u16) -> Self {
+        Self::Task(shard(guid.as_str(), shards))
+    }
+
+    /// The subject that `text` spells, if it is one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = match text.strip_prefix(EVENT_ROOT)?.split_once('.') {
+            Some((kind, rest)) => (kind, Some(rest)),
+            None => (text.strip_prefix(EVENT_ROOT)?, None),
+        };
+        match (kind, rest) {
+            ("cluster", None) => Some(Self::Cluster),
+            ("cell", Some(id)) => CellId::new(id).ok().map(Self::Cell),
+            ("domain", Some(name)) => Domain::new(name).ok().map(Self::Domain),
+            ("lrp", Some(shard)) => canonical_number(shard).map(Self::Lrp),
+            ("task", Some(shard)) => canonical_number(shard).map(Self::Task),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => write!(f, "{EVENT_ROOT}cluster"),
+            Self::Cell(id) => write!(f, "{EVENT_ROOT}cell.{id}"),
+            Self::Domain(name) => write!(f, "{EVENT_ROOT}domain.{name}"),
+            Self::Lrp(shard) => write!(f, "{EVENT_ROOT}lrp.{shard}"),
+            Self::Task(shard) => write!(f, "{EVENT_ROOT}task.{shard}"),
+        }
+    }
+}
+
+/// A number as `Display` writes it: no sign, no leading zero. So a subject has one spelling.
+fn canonical_number(text: &str) -> Option<u16> {
+    text.parse::<u16>().ok().filter(|number| number.to_string() == text)
+}
+
+/// FNV-1a (64 bits) of the guid modulo the cluster's shard count (DESIGN section 3).
+#[must_use]
+pub fn shard(guid: &str, shards: u16) -> u16 {
+    let hash = guid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    u16::try_from(hash % u64::from(shards.max(1))).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_what_its_text_says() {
+        let subjects = [
+            Subject::Cluster,
+            Subject::Cell(CellId::new("c1").unwrap()),
+            Subject::Domain(Domain::new("apps").unwrap()),
+            Subject::Lrp(0),
+            Subject::Task(31),
+        ];
+        for subject in subjects {
+            assert_eq!(Subject::parse(&subject.to_string()), Some(subject));
+        }
+        for text in
+            ["muster.event.lrp.007", "muster.event.lrp.+7", "muster.event.cell.a.b", "muster.event", ""]
+        {
+            assert_eq!(Subject::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn shards_are_fnv_1a() {
+        assert_eq!(shard("", 32), u16::try_from(0xcbf2_9ce4_8422_2325_u64 % 32).unwrap());
+        assert_eq!(shard("a", 32), u16::try_from(0xaf63_dc4c_8601_ec8c_u64 % 32).unwrap());
+    }
+}

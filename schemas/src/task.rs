@@ -1,0 +1,552 @@
+//! The task: runs at most once, and ends (seed `000`, "Tasks").
+//!
+//! ```text
+//! (desire) ─▶ PENDING ── start ──▶ RUNNING ── complete, fail ──▶ COMPLETED ── resolve ──▶ RESOLVING ─▶ (deleted)
+//!                └── cancel, fail, expire ──────────────────────▶    ▲ └── too long ago ──────────────────▲
+//!                                                                     └── demoted ─────────┘
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::container::{Epoch, Instance};
+use crate::definition::{DesiredTask, Placement, TaskDefinition};
+use crate::entry::{self, Stamp};
+use crate::evaluation::{self, Evaluation, Trigger};
+use crate::names::{CellId, Domain, TaskGuid};
+use crate::placement::Explanation;
+use crate::refusal::{Code, Refusal};
+use crate::request::Requests;
+use crate::{Timestamp, limits};
+
+/// A task that is still PENDING after this long has failed.
+pub const PENDING_EXPIRES: Duration = Duration::from_secs(30 * 60);
+/// A COMPLETED task is asked again to be resolved after this long.
+pub const COMPLETED_ASKED_AGAIN: Duration = Duration::from_secs(30);
+/// A RESOLVING task becomes COMPLETED again after this long.
+pub const RESOLVING_DEMOTED: Duration = Duration::from_secs(30);
+/// A task is deleted this long after it first completed.
+pub const COMPLETED_DELETED: Duration = Duration::from_secs(2 * 60);
+
+/// The failure reason of a task that was cancelled.
+pub const CANCELLED: &str = "cancelled";
+/// The failure reason of a task that ran when its cell's evacuation timed out.
+pub const EVACUATION_TIMED_OUT: &str = "timed out during cell evacuation";
+/// The failure reason of a task whose cell disappeared.
+pub const CELL_DISAPPEARED: &str = "cell disappeared before completion";
+/// The failure reason of a task whose container is not there.
+pub const NO_CONTAINER: &str = "task container does not exist";
+/// The failure reason of a task that nobody started in time.
+pub const NOT_STARTED: &str = "not started within time limit";
+
+/// What is true of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Its name.
+    pub guid: TaskGuid,
+    /// Its domain.
+    pub domain: Domain,
+    /// Which life of the guid this is; also when it was created.
+    pub epoch: Epoch,
+    /// Decisions so far.
+    pub version: u64,
+    /// When its state was entered.
+    pub since: Timestamp,
+    /// What it runs.
+    pub definition: Arc<TaskDefinition>,
+    /// Its state, with what that state has. None: it was deleted, and only its answers are remembered.
+    pub state: Option<State>,
+    /// The newest evaluations, the newest last.
+    pub evaluations: Vec<Evaluation>,
+    /// The newest requests and their answers.
+    pub requests: Requests,
+}
+
+/// The state of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Being scheduled.
+    Pending {
+        /// Why it could not be placed yet, if it waits for room.
+        placement_error: Option<Box<str>>,
+    },
+    /// Running on a cell.
+    Running {
+        /// The container.
+        by: Instance,
+    },
+    /// Complete; waits to be resolved.
+    Completed(Box<Completed>),
+    /// Being resolved by the BBS or a client.
+    Resolving(Box<Completed>),
+}
+
+/// How a task ended. The first outcome wins and never changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completed {
+    /// The container that ran it, if one did.
+    pub by: Option<Instance>,
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// When it first completed.
+    pub first_completed_at: Timestamp,
+}
+
+/// The outcome of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It succeeded.
+    Succeeded {
+        /// The content of its result file, at most 50 KiB.
+        result: String,
+    },
+    /// It failed.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What can be asked of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// A client desires it.
+    Desire(Box<DesiredTask>),
+    /// A client cancels it.
+    Cancel,
+    /// A client resolves it: COMPLETED, RESOLVING, deleted, in one decision.
+    Resolve,
+    /// A rep reports its container.
+    Report(Report),
+    /// The auctioneer could not place it.
+    Fail(Option<Box<Explanation>>, String),
+    /// The BBS is about to call the completion callback.
+    BeginResolving,
+    /// The callback was answered: it may go.
+    EndResolving,
+    /// The BBS looks whether something is due: a lost cell, an expired wait.
+    Converge,
+}
+
+/// What a rep asks of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The domain of the container.
+    pub domain: Domain,
+    /// The life of the guid that the container belongs to.
+    pub epoch: Epoch,
+    /// The container.
+    pub by: Instance,
+    /// What is asked.
+    pub step: ReportStep,
+}
+
+/// What a rep asks of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReportStep {
+    /// The container has a reservation and wants to run.
+    Start {
+        /// Why it was placed there, as the auction said.
+        placement: Option<Box<Explanation>>,
+    },
+    /// The container ended, or is not there.
+    Complete {
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// What happens to tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TaskEvent")]
+pub enum Event {
+    /// It was created.
+    #[serde(rename = "desired.v1")]
+    Desired(Box<DesiredTask>),
+    /// A cell runs it.
+    #[serde(rename = "started.v1")]
+    Started {
+        /// The container.
+        by: Instance,
+        /// Why there.
+        placement: Option<Box<Explanation>>,
+    },
+    /// It could not be placed and waits for room.
+    #[serde(rename = "placement_failed.v1")]
+    PlacementFailed {
+        /// Why.
+        error: String,
+        /// Why, cell by cell.
+        explanation: Option<Box<Explanation>>,
+    },
+    /// It ended.
+    #[serde(rename = "completed.v1")]
+    Completed {
+        /// The container that ran it, if one did.
+        by: Option<Instance>,
+        /// How.
+        outcome: Outcome,
+        /// Why, cell by cell, if it could not be placed.
+        explanation: Option<Box<Explanation>>,
+    },
+    /// Somebody resolves it.
+    #[serde(rename = "resolving.v1")]
+    Resolving {},
+    /// Nobody finished resolving it.
+    #[serde(rename = "demoted.v1")]
+    Demoted {},
+    /// It is gone.
+    #[serde(rename = "deleted.v1")]
+    Deleted {},
+}
+
+/// What else a decision depends on.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The time of the decision.
+    pub now: Timestamp,
+    /// Whether a cell is present.
+    pub present: &'a dyn Fn(&CellId) -> bool,
+}
+
+impl Task {
+    /// The name of the state, as in seed `000`.
+    #[must_use]
+    pub const fn state_name(&self) -> &'static str {
+        match self.state {
+            Some(State::Pending { .. }) => "PENDING",
+            Some(State::Running { .. }) => "RUNNING",
+            Some(State::Completed(_)) => "COMPLETED",
+            Some(State::Resolving(_)) => "RESOLVING",
+            None => "DELETED",
+        }
+    }
+
+    /// The container that runs or ran it.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Instance> {
+        match self.state.as_ref()? {
+            State::Running { by } => Some(by),
+            State::Completed(completed) | State::Resolving(completed) => completed.by.as_ref(),
+            State::Pending { .. } => None,
+        }
+    }
+
+    /// How it ended, if it did.
+    #[must_use]
+    pub fn completed(&self) -> Option<&Completed> {
+        match self.state.as_ref()? {
+            State::Completed(completed) | State::Resolving(completed) => Some(completed),
+            State::Pending { .. } | State::Running { .. } => None,
+        }
+    }
+
+    /// Whether an auction has to place it.
+    #[must_use]
+    pub const fn is_pending(&self) -> bool {
+        matches!(self.state, Some(State::Pending { .. }))
+    }
+
+    /// When a task that waits for room gives up; every PENDING task does after 30 minutes.
+    #[must_use]
+    pub fn pending_until(&self) -> Timestamp {
+        let created = self.epoch.0;
+        match self.definition.placement {
+            Placement::Fail => created + PENDING_EXPIRES,
+            Placement::Queue { deadline_ms } => created + Duration::from_millis(deadline_ms),
+        }
+    }
+
+    /// The moment at which convergence next has something to do here, cells aside.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        match self.state.as_ref()? {
+            State::Pending { .. } => Some(self.pending_until()),
+            State::Running { .. } => None,
+            State::Completed(completed) => Some(completed.first_completed_at + COMPLETED_DELETED),
+            State::Resolving(_) => Some(self.since + RESOLVING_DEMOTED),
+        }
+    }
+}
+
+/// Judges a command against what is true. No events: it is so already.
+///
+/// # Errors
+/// `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`, `CellAbsent`.
+pub fn decide(
+    task: Option<&Task>,
+    command: &Command,
+    context: Context<'_>,
+) -> Result<Vec<entry::Event>, Refusal> {
+    let living = task.and_then(|task| task.state.as_ref().map(|state| (task, state)));
+    let events = match (command, living) {
+        (Command::Desire(desired), None) => vec![Event::Desired(desired.clone())],
+        (Command::Desire(_), Some((task, _))) => {
+            return Err(Refusal::new(Code::ResourceExists, format!("task {} exists already", task.guid)));
+        }
+        (Command::Converge, None) => vec![],
+        (Command::Report(report), None) if task.is_some_and(|task| task.epoch != report.epoch) => {
+            return Err(stale_epoch());
+        }
+        (_, None) => return Err(Refusal::not_found("the task")),
+        (Command::Cancel, Some((task, state))) => cancel(task, state)?,
+        (Command::Resolve, Some((task, state))) => resolve(task, state)?,
+        (Command::Report(report), Some((task, state))) => judge_report(task, state, report, context)?,
+        (Command::Fail(explanation, error), Some((task, state))) => {
+            fail_placement(task, state, explanation.as_deref(), error, context.now)
+        }
+        (Command::BeginResolving, Some((task, state))) => begin_resolving(task, state)?,
+        (Command::EndResolving, Some((task, state))) => end_resolving(task, state)?,
+        (Command::Converge, Some((task, state))) => converge(task, state, context),
+    };
+    let settled = settle(task, &events);
+    let events = events.into_iter().map(entry::Event::Task);
+    Ok(events.chain(settled.map(entry::Event::Evaluation)).collect())
+}
+
+fn stale_epoch() -> Refusal {
+    Refusal::new(Code::StaleEpoch, "the task was created anew since that container was made")
+}
+
+fn transition(task: &Task, to: &str) -> Refusal {
+    let why = format!("task {} is {}: it can't be {to}", task.guid, task.state_name());
+    Refusal::new(Code::InvalidStateTransition, why)
+}
+
+fn completed(by: Option<&Instance>, outcome: Outcome) -> Event {
+    Event::Completed { by: by.cloned(), outcome, explanation: None }
+}
+
+fn failed(reason: &str) -> Outcome {
+    Outcome::Failed { reason: limits::cut(reason, limits::REASON_BYTES) }
+}
+
+fn cancel(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
+    match state {
+        State::Pending { .. } => Ok(vec![completed(None, failed(CANCELLED))]),
+        State::Running { by } => Ok(vec![completed(Some(by), failed(CANCELLED))]),
+        State::Completed(_) | State::Resolving(_) => Err(transition(task, "cancelled")),
+    }
+}
+
+fn resolve(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
+    match state {
+        State::Completed(_) => Ok(vec![Event::Resolving {}, Event::Deleted {}]),
+        State::Pending { .. } | State::Running { .. } | State::Resolving(_) => {
+            Err(transition(task, "resolved"))
+        }
+    }
+}
+
+fn begin_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
+    match state {
+        State::Completed(_) => Ok(vec![Event::Resolving {}]),
+        State::Pending { .. } | State::Running { .. } | State::Resolving(_) => {
+            Err(transition(task, "resolved"))
+        }
+    }
+}
+
+fn end_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
+    match state {
+        State::Resolving(_) => Ok(vec![Event::Deleted {}]),
+        State::Pending { .. } | State::Running { .. } | State::Completed(_) => {
+            Err(transition(task, "deleted"))
+        }
+    }
+}
+
+fn judge_report(
+    task: &Task,
+    state: &State,
+    report: &Report,
+    context: Context<'_>,
+) -> Result<Vec<Event>, Refusal> {
+    if task.epoch != report.epoch {
+        return Err(stale_epoch());
+    }
+    if task.domain != report.domain {
+        return Err(Refusal::new(
+            Code::Forbidden,
+            format!("task {} is in domain {}", task.guid, task.domain),
+        ));
+    }
+    if !(context.present)(&report.by.cell_id) {
+        return Err(Refusal::new(Code::CellAbsent, format!("cell {} is not present", report.by.cell_id)));
+    }
+    let elsewhere = |by: &Instance| {
+        let why = format!("task {} runs on cell {} as {}", task.guid, by.cell_id, by.instance_guid);
+        Refusal::new(Code::RunningOnDifferentCell, why)
+    };
+    match (&report.step, state) {
+        (ReportStep::Start { placement }, State::Pending { .. }) => {
+            Ok(vec![Event::Started { by: report.by.clone(), placement: placement.clone() }])
+        }
+        (ReportStep::Start { .. }, State::Running { by }) if *by == report.by => Ok(vec![]),
+        (ReportStep::Start { .. }, State::Running { by }) => Err(elsewhere(by)),
+        (ReportStep::Start { .. }, State::Completed(_) | State::Resolving(_)) => {
+            Err(transition(task, "started"))
+        }
+        (ReportStep::Complete { outcome }, State::Pending { .. }) => {
+            Ok(vec![completed(Some(&report.by), bounded(outcome))])
+        }
+        (ReportStep::Complete { outcome }, State::Running { by }) if *by == report.by => {
+            Ok(vec![completed(Some(by), bounded(outcome))])
+        }
+        (ReportStep::Complete { .. }, State::Running { by }) => Err(elsewhere(by)),
+        (ReportStep::Complete { .. }, State::Completed(done) | State::Resolving(done))
+            if done.by.as_ref() == Some(&report.by) =>
+        {
+            Ok(vec![])
+        }
+        (ReportStep::Complete { .. }, State::Completed(_) | State::Resolving(_)) => {
+            Err(transition(task, "completed"))
+        }
+    }
+}
+
+fn bounded(outcome: &Outcome) -> Outcome {
+    match outcome {
+        Outcome::Succeeded { result } if result.len() > limits::TASK_RESULT_BYTES => {
+            failed(&format!("result is larger than {} bytes", limits::TASK_RESULT_BYTES))
+        }
+        Outcome::Succeeded { result } => Outcome::Succeeded { result: result.clone() },
+        Outcome::Failed { reason } => failed(reason),
+    }
+}
+
+fn fail_placement(
+    task: &Task,
+    state: &State,
+    explanation: Option<&Explanation>,
+    error: &str,
+    now: Timestamp,
+) -> Vec<Event> {
+    let explanation = explanation.cloned().map(Box::new);
+    let error = limits::cut(error, limits::REASON_BYTES);
+    match (state, task.definition.placement) {
+        (State::Pending { placement_error }, Placement::Queue { .. }) if now < task.pending_until() => {
+            let known = placement_error.as_deref() == Some(error.as_str());
+            if known { vec![] } else { vec![Event::PlacementFailed { error, explanation }] }
+        }
+        (State::Pending { .. }, Placement::Queue { .. } | Placement::Fail) => {
+            vec![Event::Completed { by: None, outcome: failed(&error), explanation }]
+        }
+        (State::Running { .. } | State::Completed(_) | State::Resolving(_), _) => vec![],
+    }
+}
+
+/// The duties of seed `000`, "Maintaining Consistency: Convergence". The fourth, to ask for a COMPLETED task to be
+/// resolved, changes nothing and is the BBS's own.
+fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
+    let now = context.now;
+    match state {
+        State::Running { by } if !(context.present)(&by.cell_id) => {
+            vec![completed(Some(by), failed(CELL_DISAPPEARED))]
+        }
+        State::Pending { placement_error } if task.pending_until() <= now => {
+            vec![completed(None, failed(placement_error.as_deref().unwrap_or(NOT_STARTED)))]
+        }
+        State::Completed(done) if done.first_completed_at + COMPLETED_DELETED <= now => {
+            vec![Event::Deleted {}]
+        }
+        State::Resolving(done) if done.first_completed_at + COMPLETED_DELETED <= now => {
+            vec![Event::Demoted {}, Event::Deleted {}]
+        }
+        State::Resolving(_) if task.since + RESOLVING_DEMOTED <= now => vec![Event::Demoted {}],
+        State::Pending { .. } | State::Running { .. } | State::Completed(_) | State::Resolving(_) => vec![],
+    }
+}
+
+/// What the events mean for the task's evaluation.
+fn settle(task: Option<&Task>, events: &[Event]) -> Option<evaluation::Event> {
+    let open = task.and_then(|task| evaluation::open(&task.evaluations));
+    let of = |event: &Event| match event {
+        Event::Desired(_) => Some(evaluation::Event::Created { trigger: Trigger::Desire }),
+        Event::Started { .. } => open.map(|_| evaluation::Event::Completed {}),
+        Event::PlacementFailed { error, .. } => {
+            open.map(|_| evaluation::Event::Blocked { reason: error.clone() })
+        }
+        Event::Completed { by: None, outcome: Outcome::Failed { reason }, .. } if reason != CANCELLED => {
+            open.map(|_| evaluation::Event::Failed { reason: reason.clone() })
+        }
+        Event::Completed { by: Some(_), .. } => open.map(|_| evaluation::Event::Completed {}),
+        Event::Completed { .. } => open.map(|_| evaluation::Event::Canceled {}),
+        Event::Resolving {} | Event::Demoted {} | Event::Deleted {} => None,
+    };
+    events.iter().find_map(of)
+}
+
+/// Folds one decision's events. Total: the log is never argued with.
+#[must_use]
+pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Option<Task> {
+    let mut task = task;
+    for event in events {
+        match event {
+            entry::Event::Task(event) => task = evolve_one(task, event, stamp),
+            entry::Event::Evaluation(event) => {
+                if let Some(task) = &mut task {
+                    evaluation::evolve(&mut task.evaluations, event, stamp);
+                }
+            }
+            entry::Event::Desired(_)
+            | entry::Event::Actual(_)
+            | entry::Event::Evacuating(_)
+            | entry::Event::Domain(_)
+            | entry::Event::Cell(_)
+            | entry::Event::Cluster(_) => {}
+        }
+    }
+    if let Some(task) = &mut task {
+        task.version += 1;
+        if let Some(request) = &stamp.request {
+            task.requests.remember(request.clone(), task.version);
+        }
+    }
+    task
+}
+
+fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> {
+    if let Event::Desired(desired) = event {
+        let old = task.map(|old| (old.version, old.requests, old.evaluations));
+        let (version, requests, evaluations) = old.unwrap_or_default();
+        return Some(Task {
+            guid: desired.task_guid.clone(),
+            domain: desired.domain.clone(),
+            epoch: Epoch(stamp.at),
+            version,
+            since: stamp.at,
+            definition: Arc::clone(&desired.definition),
+            state: Some(State::Pending { placement_error: None }),
+            evaluations,
+            requests,
+        });
+    }
+    let mut task = task?;
+    let done = |state: Option<State>| match state {
+        Some(State::Completed(done) | State::Resolving(done)) => Some(done),
+        Some(State::Pending { .. } | State::Running { .. }) | None => None,
+    };
+    if let Event::PlacementFailed { error, .. } = event {
+        task.state = Some(State::Pending { placement_error: Some(error.as_str().into()) });
+        return Some(task);
+    }
+    task.since = stamp.at;
+    task.state = match event {
+        Event::Desired(_) | Event::PlacementFailed { .. } => task.state,
+        Event::Started { by, .. } => Some(State::Running { by: by.clone() }),
+        Event::Completed { by, outcome, .. } => Some(State::Completed(Box::new(Completed {
+            by: by.clone(),
+            outcome: outcome.clone(),
+            first_completed_at: stamp.at,
+        }))),
+        Event::Resolving {} => done(task.state).map(State::Resolving),
+        Event::Demoted {} => done(task.state).map(State::Completed),
+        Event::Deleted {} => None,
+    };
+    Some(task)
+}

@@ -1,0 +1,533 @@
+//! Bytes: every message is read as it was written, in both forms, and nothing that is no message makes anything panic.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use schemas::action::{Action, Group, Run, Secret, Timeout, Try, Variable};
+use schemas::cell::Presence;
+use schemas::cluster;
+use schemas::codec::{FINGERPRINT, Form, JSON_DEPTH, decode, encode};
+use schemas::container::{Epoch, WorkKey};
+use schemas::definition::{Placement, TaskDefinition};
+use schemas::entry::{DecodeError, Entry};
+use schemas::message::{
+    Answer, Beat, Command, Done, Envelope, Heartbeat, Lead, LrpRecord, LrpState, Order, Outcome, Outcomes,
+    Perform, PerformId, Performed, Record, Report, ReportResult, Reported, Reports, Stop, TaskRecord,
+    TaskState, Work,
+};
+use schemas::names::{
+    BadName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, ProcessGuid,
+    ServiceId, Stack, TaskGuid, Zone,
+};
+use schemas::placement::{Candidate, Explanation};
+use schemas::process::{ReportStep, Unplaced};
+use schemas::query::{Records, RecordsAnswer};
+use schemas::refusal::{BadField, Code, Refusal};
+use schemas::resources::Resources;
+use schemas::{Indices, Position, Subject, Timestamp, actual, evacuating, limits, process, task};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::given::{any_action, any_name, cell_id, definition, domain, id, instance, net, run};
+use crate::machines::cases;
+
+/// Length of what stands before a postcard body.
+const HEAD: usize = 16;
+
+fn explanation() -> Option<Box<Explanation>> {
+    Some(Box::new(Explanation {
+        cells: 2,
+        passed_over: [("stack".to_owned(), 1)].into(),
+        best: vec![Candidate {
+            cell_id: cell_id("c1"),
+            zone: Zone::new("z1").unwrap(),
+            siblings_in_zone: 1,
+            siblings_on_cell: 0,
+            used_permille: 500,
+        }],
+    }))
+}
+
+fn web() -> ProcessGuid {
+    ProcessGuid::new("web").unwrap()
+}
+
+fn job() -> TaskGuid {
+    TaskGuid::new("job").unwrap()
+}
+
+fn epoch() -> Epoch {
+    Epoch(Timestamp(5))
+}
+
+fn keys() -> [WorkKey; 2] {
+    let definition_id = DefinitionId::new("web").unwrap();
+    [
+        WorkKey::Lrp { process_guid: web(), index: 7, definition_id, epoch: epoch() },
+        WorkKey::Task { task_guid: job(), epoch: epoch() },
+    ]
+}
+
+fn reports() -> Reports {
+    let actual = [
+        actual::Command::Claim { placement: explanation() },
+        actual::Command::Start { net: net(61_000) },
+        actual::Command::Crash { reason: "exit 1".into() },
+        actual::Command::Remove,
+        actual::Command::Unclaim,
+    ];
+    let twin = [
+        evacuating::Command::Set { net: net(61_001), expires_at: Timestamp(9) },
+        evacuating::Command::Remove,
+    ];
+    let steps =
+        actual.into_iter().map(ReportStep::Actual).chain(twin.into_iter().map(ReportStep::Evacuating));
+    let lrp = process::Report {
+        domain: domain("apps"),
+        index: 1,
+        epoch: epoch(),
+        definition_id: DefinitionId::new("web").unwrap(),
+        by: instance(1, "c1"),
+        steps: steps.collect(),
+    };
+    let outcomes = [
+        task::Outcome::Succeeded { result: "42\n\u{1f600}".into() },
+        task::Outcome::Failed { reason: "exit 2".into() },
+    ];
+    let ends = outcomes.into_iter().map(|outcome| task::ReportStep::Complete { outcome });
+    let of_tasks = ends.chain([task::ReportStep::Start { placement: None }]).map(|step| Report::Task {
+        task_guid: job(),
+        report: task::Report { domain: domain("apps"), epoch: epoch(), by: instance(2, "c2"), step },
+    });
+    let of_lrps = [Report::Lrp { process_guid: web(), report: lrp }];
+    Reports { reports: of_lrps.into_iter().chain(of_tasks).collect() }
+}
+
+fn records() -> Vec<Record> {
+    let by = instance(1, "c1");
+    let states = [
+        None,
+        Some(LrpState::Unclaimed { placement_error: true }),
+        Some(LrpState::Claimed { by: by.clone(), stopping: true }),
+        Some(LrpState::Running { by: by.clone(), stopping: false }),
+        Some(LrpState::Crashed),
+    ];
+    let lrps = states.into_iter().map(|state| {
+        Record::Lrp(LrpRecord {
+            process_guid: web(),
+            index: 3,
+            epoch: epoch(),
+            domain: domain("apps"),
+            definition_id: DefinitionId::new("web").unwrap(),
+            state,
+            evacuating: Some(instance(2, "c2")),
+            since: Timestamp(8),
+        })
+    });
+    let states = [
+        TaskState::Pending,
+        TaskState::Running { by: by.clone() },
+        TaskState::Completed { by: None },
+        TaskState::Resolving { by: Some(by) },
+    ];
+    let tasks = states.into_iter().map(|state| {
+        Record::Task(TaskRecord { task_guid: job(), epoch: epoch(), domain: domain("apps"), state })
+    });
+    [Record::Absent].into_iter().chain(lrps).chain(tasks).collect()
+}
+
+fn refusal() -> Refusal {
+    let field = BadField { field: "action.run.path".into(), problem: "is missing".into() };
+    Refusal { code: Code::ActualLrpCannotBeClaimed, message: "no".into(), fields: vec![field] }
+}
+
+fn reported() -> Reported {
+    let result = |record| ReportResult { refused: Some(refusal()), record };
+    Reported { position: Position(77), results: records().into_iter().map(result).collect() }
+}
+
+fn heartbeat() -> Heartbeat {
+    let resources = Resources { memory_mb: 1024, disk_mb: u64::MAX, containers: 3 };
+    Heartbeat {
+        cell_id: cell_id("c1"),
+        presence: Presence {
+            incarnation: Incarnation(id(3)),
+            zone: Zone::new("z1").unwrap(),
+            stack: Stack::new("linux").unwrap(),
+            placement_tags: [schemas::names::PlacementTag::new("gpu").unwrap()].into(),
+            total: resources,
+        },
+        free: resources,
+        starting: 2,
+        evacuating: true,
+        unhealthy: Some("disk".into()),
+        performed: PerformId { term: 2, number: 40 },
+        sequence: 12,
+        fingerprint: FINGERPRINT,
+        format: 1,
+    }
+}
+
+fn perform() -> Perform {
+    let task = TaskDefinition {
+        constraint: schemas::resources::Constraint::default(),
+        environment_variables: vec![Variable { name: "A".into(), value: Secret::Plain("1".into()) }],
+        action: Action::Parallel(Group { actions: vec![run("a"), run("b")] }),
+        memory_mb: 1,
+        disk_mb: 2,
+        cpu_weight: 3,
+        result_file: "r".into(),
+        completion_callback_url: Some(Secret::Plain("http://x".into())),
+        annotation: String::new(),
+        placement: Placement::Queue { deadline_ms: 5 },
+        grace_period_ms: 10,
+    };
+    let orders = [Order::Lrp(Arc::new(definition())), Order::Task(Arc::new(task))];
+    let work = keys().into_iter().zip(orders).map(|(key, order)| Work {
+        key,
+        attempt: Timestamp(6),
+        domain: domain("apps"),
+        order,
+        placement: explanation(),
+    });
+    Perform { id: PerformId { term: 1, number: 2 }, work: work.collect() }
+}
+
+fn outcomes() -> Outcomes {
+    let error = "insufficient resources: memory".to_owned();
+    let unplaced = vec![Unplaced { index: 1, attempt: Timestamp(2), error: error.clone() }];
+    let (explanation, epoch) = (explanation(), epoch());
+    let lrp = Outcome::Lrp { process_guid: web(), epoch, unplaced, explanation };
+    let task = Outcome::Task { task_guid: job(), epoch, error, explanation: None };
+    Outcomes { id: ServiceId::new("a1").unwrap(), term: 3, outcomes: vec![lrp, task] }
+}
+
+/// What holds for every message, in both forms: it is read as it was written; cut off anywhere or with anything behind
+/// it, it is refused; with any bit turned, it is refused or is another message, and nothing panics.
+fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
+    for form in [Form::Json, Form::Postcard] {
+        let bytes = encode(form, message);
+        let (read, read_form) = decode::<T>(&bytes).unwrap();
+        assert_eq!((&read, read_form), (message, form));
+        for length in 0..bytes.len() {
+            let refusal = decode::<T>(&bytes[..length]).unwrap_err();
+            assert!(matches!(refusal.code, Code::InvalidRequest), "{length} of {message:?}: {refusal}");
+        }
+        let behind = [bytes.as_slice(), b"x"].concat();
+        assert_eq!(decode::<T>(&behind).unwrap_err().code, Code::InvalidRequest);
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut turned = bytes.clone();
+                turned[at] ^= 1 << bit;
+                drop(decode::<T>(&turned));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_message_travels() {
+    let service = ServiceId::new("bbs-1").unwrap();
+    let done = Done { position: Position(4), version: 2 };
+    travels(&reports());
+    travels(&reported());
+    travels(&Answer::Ok(reported()));
+    travels(&Answer::Ok(done));
+    travels(&Answer::<Done>::Refused(refusal()));
+    travels(&heartbeat());
+    travels(&Answer::Ok(heartbeat()));
+    travels(&perform());
+    travels(&Answer::Ok(Performed { refused: vec![(0, "evacuating".into())] }));
+    travels(&Stop { term: 4, containers: keys().map(|key| (key, InstanceGuid(id(9)))).into() });
+    travels(&Command { term: 4 });
+    travels(&outcomes());
+    travels(&Lead { id: service.clone(), term: 5 });
+    travels(&Beat { id: service, term: 5, position: Position(6) });
+    let at_least = Some(Position(3));
+    travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least });
+    travels(&RecordsAnswer { position: Position(3), records: records() });
+    travels(&Envelope::default());
+}
+
+#[test]
+fn bytes_of_another_schema_are_to_be_said_again() {
+    let bytes = encode(Form::Postcard, &heartbeat());
+    for at in 4..12 {
+        let mut other = bytes.clone();
+        other[at] ^= 1;
+        assert_eq!(decode::<Heartbeat>(&other).unwrap_err().code, Code::Unreadable);
+    }
+}
+
+#[test]
+fn a_length_that_lies_is_refused() {
+    let bytes = encode(Form::Postcard, &heartbeat());
+    for length in [0, 1, u32::MAX] {
+        let mut lying = bytes.clone();
+        lying[HEAD - 4..HEAD].copy_from_slice(&length.to_le_bytes());
+        assert_eq!(decode::<Heartbeat>(&lying).unwrap_err().code, Code::InvalidRequest);
+    }
+}
+
+/// A message that holds one thing.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Of<T> {
+    of: T,
+}
+
+#[test]
+fn what_is_too_long_or_too_deep_is_refused_unread() {
+    let refused = |bytes: &[u8], why: &str| {
+        let refusal = decode::<serde_json::Value>(bytes).unwrap_err();
+        assert!(refusal.to_string().contains(why), "{refusal}");
+    };
+    refused(&vec![b' '; limits::MESSAGE_BYTES + 1], "are more than");
+    refused("{\"a\":".repeat(JSON_DEPTH + 1).as_bytes(), "nested deeper");
+    refused("[".repeat(100_000).as_bytes(), "no JSON object");
+    refused(format!("{{\"a\":{}", "[".repeat(100_000)).as_bytes(), "nested deeper");
+    // Brackets in text are no nesting, and an escaped quote doesn't end it.
+    let text = format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(1000));
+    decode::<serde_json::Value>(text.as_bytes()).unwrap();
+}
+
+/// A postcard message with this body.
+fn postcard_of(body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_le_bytes();
+    [b"MUS1".as_slice(), &FINGERPRINT.to_le_bytes(), &length, body].concat()
+}
+
+/// A number as postcard writes it.
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = vec![];
+    while number > 0x7f {
+        bytes.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number.to_le_bytes()[0]);
+    bytes
+}
+
+#[test]
+fn action_trees_are_bounded_before_they_are_built() {
+    // A row of nodes: `Try` is the third kind and has nothing but its child.
+    let tries = |count: usize| [varint(count as u64), vec![2; count]].concat();
+    let refused = |body: Vec<u8>| {
+        let refusal = decode::<Action>(&postcard_of(&body)).unwrap_err();
+        assert_eq!(refusal.code, Code::InvalidRequest);
+    };
+    refused(tries(limits::ACTION_DEPTH));
+    refused(tries(limits::ACTION_NODES));
+    refused(tries(limits::ACTION_NODES + 1));
+    refused(tries(900_000));
+    refused(varint(u64::MAX));
+    refused(varint(u64::from(u32::MAX)));
+    // `Parallel` is the fourth kind: one that announces more children than there can be.
+    refused([varint(1), vec![3], varint(u64::from(u32::MAX))].concat());
+    refused([varint(2), vec![3], varint(u64::from(u32::MAX)), vec![2]].concat());
+    // Nodes that nothing is the parent of.
+    let group = Action::Parallel(Group { actions: vec![] });
+    let whole = encode(Form::Postcard, &group)[HEAD..].to_vec();
+    assert_eq!(whole, [varint(1), vec![3, 0]].concat());
+    refused([varint(2), vec![3, 0], vec![3, 0]].concat());
+}
+
+fn deep(levels: usize) -> Action {
+    (1..levels).fold(run("a"), |action, _| Action::Try(Try { action: Box::new(action) }))
+}
+
+#[test]
+fn the_deepest_and_the_widest_tree_travel() {
+    let action = deep(limits::ACTION_DEPTH);
+    for form in [Form::Json, Form::Postcard] {
+        assert_eq!(decode::<Action>(&encode(form, &action)).unwrap().0, action);
+    }
+    assert!(decode::<Action>(&encode(Form::Postcard, &deep(limits::ACTION_DEPTH + 1))).is_err());
+    let group = |members| Action::Serial(Group { actions: vec![run("a"); members] });
+    let widest = group(limits::ACTION_NODES - 1);
+    assert_eq!(decode::<Action>(&encode(Form::Postcard, &widest)).unwrap().0, widest);
+    assert!(decode::<Action>(&encode(Form::Postcard, &group(limits::ACTION_NODES))).is_err());
+}
+
+#[test]
+fn faults_of_a_tree_name_their_paths() {
+    let bad = Action::Timeout(Timeout {
+        action: Box::new(Action::Serial(Group { actions: vec![run(""), Action::Run(Run::default())] })),
+        timeout_ms: 0,
+    });
+    let faults = bad.faults("action");
+    let paths: Vec<&str> = faults.iter().map(|(path, _)| path.as_str()).collect();
+    let first = "action.timeout.action.serial.actions[0].run.path";
+    let second = "action.timeout.action.serial.actions[1].run.path";
+    assert_eq!(paths, ["action.timeout.timeout_ms", first, second]);
+    assert_eq!(deep(limits::ACTION_DEPTH).faults("a"), vec![]);
+    assert_eq!(deep(limits::ACTION_DEPTH + 1).faults("a").len(), 1);
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn any_tree_travels(action in any_action()) {
+        for form in [Form::Json, Form::Postcard] {
+            let (read, _) = decode::<Action>(&encode(form, &action)).unwrap();
+            prop_assert_eq!(&read, &action);
+        }
+        prop_assert!(action.faults("action").is_empty());
+    }
+
+    #[test]
+    fn any_bytes_are_answered(body in proptest::collection::vec(any::<u8>(), 0..300)) {
+        drop(decode::<Reports>(&body));
+        drop(decode::<Perform>(&postcard_of(&body)));
+        drop(decode::<Action>(&postcard_of(&body)));
+        drop(decode::<Reported>(&postcard_of(&body)));
+        drop(decode::<Indices>(&postcard_of(&body)));
+        drop(Entry::decode(&body));
+    }
+
+    #[test]
+    fn a_name_is_one_token_in_every_form(name in any_name(), other in "\\PC{0,140}") {
+        let domain = Domain::new(&name).unwrap();
+        for form in [Form::Json, Form::Postcard] {
+            prop_assert_eq!(&decode::<Of<Domain>>(&encode(form, &Of { of: &domain })).unwrap().0.of, &domain);
+            // Whatever is no name is none in a message either.
+            let known: Result<Domain, BadName> = other.parse();
+            prop_assert_eq!(decode::<Of<Domain>>(&encode(form, &Of { of: &other })).is_ok(), known.is_ok());
+        }
+        let subject = Subject::Domain(domain);
+        prop_assert_eq!(Subject::parse(&subject.to_string()), Some(subject));
+    }
+
+    #[test]
+    fn a_subject_has_one_spelling(text in "muster\\.event\\.(lrp|task|cell|domain|cluster)(\\.[0-9a-z+ .*>]{0,6})?") {
+        if let Some(subject) = Subject::parse(&text) {
+            prop_assert_eq!(subject.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn indices_are_a_set(members in proptest::collection::btree_set(prop_oneof![0..40_u32, u32::MAX - 5..=u32::MAX], 0..30)) {
+        let indices: Indices = members.iter().copied().collect();
+        prop_assert_eq!(indices.iter().collect::<Vec<_>>(), members.iter().copied().collect::<Vec<_>>());
+        prop_assert_eq!(indices.len(), members.len() as u64);
+        prop_assert!(members.iter().all(|index| indices.contains(*index)));
+        for form in [Form::Json, Form::Postcard] {
+            prop_assert_eq!(&decode::<Of<Indices>>(&encode(form, &Of { of: &indices })).unwrap().0.of, &indices);
+        }
+    }
+
+    #[test]
+    fn time_never_overflows(at: u64, other: u64, nanos: u64) {
+        let (moment, length) = (Timestamp(at), Duration::from_nanos(nanos));
+        prop_assert!(moment + length >= moment && moment - length <= moment);
+        prop_assert!(moment + Duration::MAX == Timestamp(u64::MAX));
+        prop_assert!(moment.next() >= moment && Timestamp::from_millis(other) >= Timestamp(other));
+        prop_assert_eq!(moment.since(Timestamp(other)).as_nanos(), u128::from(at.saturating_sub(other)));
+        prop_assert!(moment.to_string().ends_with('Z'));
+        let id = Ids::new(other).next(moment);
+        prop_assert_eq!(id.get_version_num(), 7);
+    }
+}
+
+#[test]
+fn indices_have_one_spelling() {
+    for bad in
+        ["[[1,0]]", "[[0,1],[2,3]]", "[[2,3],[0,0]]", "[[0,1],[1,2]]", "[[0,4294967295],[0,0]]", "[[0]]"]
+    {
+        assert!(decode::<Of<Indices>>(format!("{{\"of\":{bad}}}").as_bytes()).is_err(), "{bad}");
+    }
+    let (Of { of: all }, _) = decode::<Of<Indices>>(b"{\"of\":[[0,4294967295]]}").unwrap();
+    assert_eq!(all.len(), 1 << 32);
+    assert!(all.contains(u32::MAX) && !Indices::below(0).contains(0));
+}
+
+#[test]
+fn cut_text_stays_text() {
+    let text = "\u{1f600}".repeat(100);
+    for bytes in 0..50 {
+        let cut = limits::cut(&text, bytes);
+        assert!(cut.len() <= bytes.max(" (truncated)".len()), "{bytes}");
+    }
+    assert_eq!(limits::cut("abc", 3), "abc");
+}
+
+#[test]
+fn an_entry_tells_a_newer_format_an_unknown_event_and_garbage_apart() {
+    let entry = Entry { id: EntryId(id(1)), format: cluster::FORMAT, decisions: vec![] };
+    assert_eq!(Entry::decode(&entry.encode()), Ok(entry.clone()));
+    let newer = Entry { format: cluster::FORMAT + 1, ..entry };
+    let future = Err(DecodeError::Future { format: cluster::FORMAT + 1 });
+    assert_eq!(Entry::decode(&newer.encode()), future);
+    // A newer format may look like nothing that is known but for its number.
+    assert_eq!(Entry::decode(br#"{"format": 2, "decisions": {"what": "ever"}}"#), future);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/cluster.founded.v1.json");
+    let golden = std::fs::read_to_string(path).unwrap();
+    for (known, unknown) in
+        [("founded.v1", "founded.v2"), ("founded.v1", "razed.v1"), ("\"cluster\":{", "\"web\":{")]
+    {
+        let text = golden.replacen(known, unknown, 1);
+        assert!(text != golden);
+        let error = Entry::decode(text.as_bytes()).unwrap_err();
+        assert!(matches!(error, DecodeError::UnknownEvent(_)), "{error}");
+    }
+    let malformed = |bytes: &[u8]| {
+        let error = Entry::decode(bytes).unwrap_err();
+        assert!(matches!(error, DecodeError::Malformed(_)), "{error}");
+    };
+    malformed(b"");
+    malformed(b"null");
+    malformed(b"{}");
+    malformed(b"\xff\xff");
+    malformed(golden.replace("\"shards\":32", "\"shards\":\"32\"").as_bytes());
+    malformed(golden.replace("\"shards\":32", "\"shards\":65536").as_bytes());
+    malformed(format!("{golden}x").as_bytes());
+    malformed("[".repeat(100_000).as_bytes());
+    malformed(&vec![b' '; 3 * limits::ENTRY_BYTES]);
+    for length in 0..golden.len() {
+        malformed(&golden.as_bytes()[..length]);
+    }
+}
+
+/// Every golden entry with each of its bits changed: what can't be read is damaged, and never taken for a later
+/// program's word, except where the version of a name was hit.
+#[test]
+fn an_entry_with_a_bit_changed_is_no_newer_one() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let (mut read, mut damaged, mut newer) = (0, 0, 0);
+    for path in files.filter(|path| !path.ends_with("schema.json")) {
+        let golden = std::fs::read(&path).unwrap();
+        for bit in 0..golden.len() * 8 {
+            let mut bytes = golden.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            match Entry::decode_at(cluster::FORMAT, &bytes) {
+                Ok(_) => read += 1,
+                Err(DecodeError::Malformed(_)) => damaged += 1,
+                Err(error @ (DecodeError::UnknownEvent(_) | DecodeError::Future { .. })) => {
+                    let version = golden[..bit / 8].ends_with(b".v") && bytes[bit / 8].is_ascii_digit();
+                    assert!(version, "{path:?}, bit {bit}: {error}");
+                    newer += 1;
+                }
+            }
+        }
+    }
+    assert!(damaged > read && newer * 100 < damaged, "{read} read, {damaged} damaged, {newer} newer");
+}
+
+#[test]
+fn a_newer_entry_is_told_from_a_damaged_one_by_the_clusters_level() {
+    let entry = Entry { id: EntryId(id(1)), format: 3, decisions: vec![] };
+    let future = Err(DecodeError::Future { format: 3 });
+    assert_eq!(Entry::decode_at(3, &entry.encode()), future, "the level was raised");
+    assert!(matches!(Entry::decode_at(1, &entry.encode()), Err(DecodeError::Malformed(_))));
+    assert_eq!(Entry::decode_at(1, br#"{"format": 3, "decisions": {"what": "ever"}}"#), future);
+}
+
+#[test]
+fn a_cluster_id_is_read_from_its_text() {
+    let cluster = ClusterId(id(0x1234));
+    assert_eq!(cluster.to_string().parse::<ClusterId>().unwrap(), cluster);
+    assert!("not-an-id".parse::<ClusterId>().is_err());
+}

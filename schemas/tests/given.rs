@@ -1,0 +1,246 @@
+//! What the tests are given: names, specs, and strategies that draw them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::collection::{btree_map, btree_set, vec};
+use proptest::option;
+use proptest::prelude::*;
+use schemas::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Variable};
+use schemas::container::{Instance, NetInfo, PortMapping};
+use schemas::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
+};
+use schemas::limits;
+use schemas::names::{
+    CellId, DefinitionId, Domain, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid,
+};
+use schemas::resources::Constraint;
+
+/// An id that says its number.
+pub(crate) fn id(number: u128) -> uuid::Uuid {
+    uuid::Uuid::from_u128(number)
+}
+
+/// A container on a cell.
+pub(crate) fn instance(number: u128, cell: &str) -> Instance {
+    Instance { instance_guid: InstanceGuid(id(number)), cell_id: cell_id(cell) }
+}
+
+pub(crate) fn cell_id(name: &str) -> CellId {
+    CellId::new(name).unwrap()
+}
+
+pub(crate) fn domain(name: &str) -> Domain {
+    Domain::new(name).unwrap()
+}
+
+/// Where an instance is reached, told apart by the port of its host.
+pub(crate) fn net(host_port: u16) -> NetInfo {
+    NetInfo { address: "10.0.0.1".into(), ports: vec![PortMapping { container_port: 8080, host_port }] }
+}
+
+/// The smallest action.
+pub(crate) fn run(path: &str) -> Action {
+    Action::Run(Run { path: path.into(), ..Run::default() })
+}
+
+/// A definition that asks for little.
+pub(crate) fn definition() -> Definition {
+    Definition {
+        constraint: Constraint::default(),
+        environment_variables: vec![],
+        setup: None,
+        action: run("server"),
+        monitor: None,
+        start_timeout_ms: 0,
+        memory_mb: 64,
+        disk_mb: 64,
+        cpu_weight: 0,
+        ports: vec![8080],
+        grace_period_ms: 10_000,
+    }
+}
+
+/// A process in a domain.
+pub(crate) fn lrp(domain_name: &str, instances: u32) -> DesiredLrp {
+    DesiredLrp {
+        process_guid: ProcessGuid::new("web").unwrap(),
+        domain: domain(domain_name),
+        instances,
+        routes: Routes::new(),
+        annotation: String::new(),
+        definition_id: DefinitionId::new("web").unwrap(),
+        definition: Arc::new(definition()),
+    }
+}
+
+/// A task in a domain.
+pub(crate) fn task(domain_name: &str, placement: Placement) -> DesiredTask {
+    DesiredTask {
+        task_guid: TaskGuid::new("job").unwrap(),
+        domain: domain(domain_name),
+        definition: Arc::new(TaskDefinition {
+            constraint: Constraint::default(),
+            environment_variables: vec![],
+            action: run("job"),
+            memory_mb: 64,
+            disk_mb: 64,
+            cpu_weight: 0,
+            result_file: String::new(),
+            completion_callback_url: None,
+            annotation: String::new(),
+            placement,
+            grace_period_ms: 10_000,
+        }),
+    }
+}
+
+/// Text of any characters but NUL.
+fn any_text() -> impl Strategy<Value = String> {
+    "[^\\x00]{0,12}"
+}
+
+pub(crate) fn any_name() -> impl Strategy<Value = String> {
+    "[A-Za-z0-9_-]{1,128}"
+}
+
+fn any_variables() -> impl Strategy<Value = Vec<Variable>> {
+    let variable = |(name, value)| Variable { name, value: Secret::Plain(value) };
+    btree_map("[A-Z][A-Z_]{0,8}", any_text(), 0..4)
+        .prop_map(move |map| map.into_iter().map(variable).collect())
+}
+
+fn any_run() -> impl Strategy<Value = Action> {
+    let parts = ("[^\\x00]{1,12}", vec(any_text(), 0..3), any_text(), any_variables(), any::<bool>());
+    parts.prop_map(|(path, args, dir, env, suppress_log_output)| {
+        Action::Run(Run { path, args, dir, env, suppress_log_output })
+    })
+}
+
+/// A tree of actions, within the limits.
+pub(crate) fn any_action() -> impl Strategy<Value = Action> {
+    any_run().prop_recursive(5, 40, 4, |inner| {
+        let group = vec(inner.clone(), 1..4).prop_map(|actions| Group { actions });
+        let one = inner.prop_map(Box::new);
+        let messages = (any_text(), any_text(), any_text());
+        prop_oneof![
+            (one.clone(), 1..=limits::DURATION_MS)
+                .prop_map(|(action, timeout_ms)| Action::Timeout(Timeout { action, timeout_ms })),
+            one.clone().prop_map(|action| Action::Try(Try { action })),
+            group.clone().prop_map(Action::Parallel),
+            group.clone().prop_map(Action::Serial),
+            group.prop_map(Action::Codependent),
+            (one, messages).prop_map(|(action, (start_message, success_message, failure))| {
+                Action::EmitProgress(EmitProgress {
+                    action,
+                    start_message,
+                    success_message,
+                    failure_message_prefix: failure,
+                })
+            }),
+        ]
+    })
+}
+
+fn any_constraint() -> impl Strategy<Value = Constraint> {
+    let tags = btree_set(any_name().prop_map(|tag| PlacementTag::new(&tag).unwrap()), 0..3);
+    let stack = option::of(any_name().prop_map(|stack| Stack::new(&stack).unwrap()));
+    (stack, tags).prop_map(|(stack, placement_tags)| Constraint { stack, placement_tags })
+}
+
+/// Any JSON without NUL, as the compact text that routes are kept in.
+fn any_json() -> impl Strategy<Value = String> {
+    use serde_json::Value;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any_text().prop_map(Value::from),
+    ];
+    let tree = leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            btree_map(any_text(), inner, 0..3).prop_map(|map| map.into_iter().collect()),
+        ]
+    });
+    tree.prop_map(|value: Value| value.to_string())
+}
+
+fn any_routes() -> impl Strategy<Value = BTreeMap<String, String>> {
+    btree_map(any_text(), any_json(), 0..3)
+}
+
+fn any_definition() -> impl Strategy<Value = Definition> {
+    let ports = btree_set(1..=u16::MAX, 0..4).prop_map(|ports| ports.into_iter().collect());
+    let actions = (option::of(any_action()), any_action(), option::of(any_action()));
+    let sizes = (0..=limits::RESOURCE_MB, 0..=limits::RESOURCE_MB, 0..=limits::CPU_WEIGHT);
+    let times = (0..=limits::DURATION_MS, 0..=limits::GRACE_MS);
+    (any_constraint(), any_variables(), actions, sizes, times, ports).prop_map(
+        |(constraint, environment_variables, actions, sizes, times, ports)| Definition {
+            constraint,
+            environment_variables,
+            setup: actions.0,
+            action: actions.1,
+            monitor: actions.2,
+            start_timeout_ms: times.0,
+            memory_mb: sizes.0,
+            disk_mb: sizes.1,
+            cpu_weight: sizes.2,
+            ports,
+            grace_period_ms: times.1,
+        },
+    )
+}
+
+/// Any process that a client may desire.
+pub(crate) fn any_lrp() -> impl Strategy<Value = DesiredLrp> {
+    let names = (any_name(), any_name(), option::of(any_name()));
+    (names, 0..=limits::INSTANCES, any_routes(), any_text(), any_definition()).prop_map(
+        |((guid, domain_name, definition_id), instances, routes, annotation, definition)| DesiredLrp {
+            process_guid: ProcessGuid::new(&guid).unwrap(),
+            domain: domain(&domain_name),
+            instances,
+            routes,
+            annotation,
+            definition_id: DefinitionId::new(definition_id.as_ref().unwrap_or(&guid)).unwrap(),
+            definition: Arc::new(definition),
+        },
+    )
+}
+
+/// Any change to a process.
+pub(crate) fn any_update() -> impl Strategy<Value = DesiredLrpUpdate> {
+    (option::of(0..=limits::INSTANCES), option::of(any_routes()), option::of(any_text()))
+        .prop_map(|(instances, routes, annotation)| DesiredLrpUpdate { instances, routes, annotation })
+}
+
+/// Any task that a client may desire.
+pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {
+    let placement = prop_oneof![
+        Just(Placement::Fail),
+        (1..=limits::DURATION_MS).prop_map(|deadline_ms| Placement::Queue { deadline_ms }),
+    ];
+    let url = option::of("https?://[a-z]{1,9}(:[0-9]{1,4})?/[a-z?=&]{0,9}");
+    let texts = (any_name(), any_name(), "[a-z/]{0,2}[a-z]{0,3}", any_text(), url);
+    (texts, any_constraint(), any_variables(), any_action(), placement, 0..=limits::GRACE_MS).prop_map(
+        |(texts, constraint, environment_variables, action, placement, grace_period_ms)| DesiredTask {
+            task_guid: TaskGuid::new(&texts.0).unwrap(),
+            domain: domain(&texts.1),
+            definition: Arc::new(TaskDefinition {
+                constraint,
+                environment_variables,
+                action,
+                memory_mb: 1,
+                disk_mb: 0,
+                cpu_weight: 1024,
+                result_file: texts.2.trim_start_matches('/').to_owned(),
+                completion_callback_url: texts.4.map(Secret::Plain),
+                annotation: texts.3,
+                placement,
+                grace_period_ms,
+            }),
+        },
+    )
+}

@@ -1,0 +1,380 @@
+//! Golden files: one of every version of every event, written once and never changed, and the JSON Schema of all.
+//!
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas golden` writes the files that are missing and the schema anew. It never
+//! touches a golden file that is there: an event that changed its shape needs a new version beside the old one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use schemas::action::{Action, EmitProgress, Group, Run, Sealed, Secret, Timeout, Try, Variable};
+use schemas::cell::Presence;
+use schemas::cluster::Role;
+use schemas::container::{Epoch, NetInfo};
+use schemas::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
+};
+use schemas::entry::{Actor, Aggregate, Entry, Event};
+use schemas::evaluation::Trigger;
+use schemas::names::{
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, PlacementTag,
+    ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+};
+use schemas::placement::{Candidate, Explanation};
+use schemas::resources::{Constraint, Resources};
+use schemas::{
+    Decision, Indices, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, task,
+};
+use serde_json::Value;
+
+use crate::given::{id, instance, net};
+
+const WRITE: &str = "MUSTER_WRITE_GOLDEN";
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+fn may_write() -> bool {
+    std::env::var_os(WRITE).is_some()
+}
+
+fn explanation() -> Option<Box<Explanation>> {
+    Some(Box::new(Explanation {
+        cells: 3,
+        passed_over: [("memory".to_owned(), 1), ("stack".to_owned(), 1)].into(),
+        best: vec![Candidate {
+            cell_id: CellId::new("c1").unwrap(),
+            zone: Zone::new("z1").unwrap(),
+            siblings_in_zone: 1,
+            siblings_on_cell: 0,
+            used_permille: 125,
+        }],
+    }))
+}
+
+fn variables() -> Vec<Variable> {
+    let sealed = Sealed { key: "k1".into(), data: "c2VhbGVk".into() };
+    vec![
+        Variable { name: "LANG".into(), value: Secret::Plain("C.UTF-8".into()) },
+        Variable { name: "PASSWORD".into(), value: Secret::Sealed(sealed) },
+    ]
+}
+
+/// A tree with every kind of action.
+fn action() -> Action {
+    let run = |path: &str| {
+        Action::Run(Run {
+            path: path.into(),
+            args: vec!["--port".into(), "8080".into()],
+            dir: "app".into(),
+            env: variables(),
+            suppress_log_output: true,
+        })
+    };
+    let boxed = |path| Box::new(run(path));
+    Action::Codependent(Group {
+        actions: vec![
+            Action::Serial(Group { actions: vec![run("prepare")] }),
+            Action::Parallel(Group { actions: vec![run("serve"), run("watch")] }),
+            Action::Timeout(Timeout { action: boxed("warm"), timeout_ms: 60_000 }),
+            Action::Try(Try { action: boxed("announce") }),
+            Action::EmitProgress(EmitProgress {
+                action: boxed("migrate"),
+                start_message: "migrating".into(),
+                success_message: "migrated".into(),
+                failure_message_prefix: "not migrated".into(),
+            }),
+        ],
+    })
+}
+
+fn constraint() -> Constraint {
+    let tags = ["gpu", "isolated"].map(|tag| PlacementTag::new(tag).unwrap());
+    Constraint { stack: Some(Stack::new("linux").unwrap()), placement_tags: tags.into() }
+}
+
+fn routes() -> Routes {
+    [("http".to_owned(), r#"[{"hostnames":["a.example.com"],"port":8080}]"#.to_owned())].into()
+}
+
+fn lrp() -> DesiredLrp {
+    DesiredLrp {
+        process_guid: ProcessGuid::new("web").unwrap(),
+        domain: Domain::new("apps").unwrap(),
+        instances: 3,
+        routes: routes(),
+        annotation: "first".into(),
+        definition_id: DefinitionId::new("web-v1").unwrap(),
+        definition: Arc::new(Definition {
+            constraint: constraint(),
+            environment_variables: variables(),
+            setup: Some(action()),
+            action: action(),
+            monitor: Some(action()),
+            start_timeout_ms: 60_000,
+            memory_mb: 256,
+            disk_mb: 1024,
+            cpu_weight: 100,
+            ports: vec![8080, 2222],
+            grace_period_ms: 15_000,
+        }),
+    }
+}
+
+fn job() -> DesiredTask {
+    DesiredTask {
+        task_guid: TaskGuid::new("job").unwrap(),
+        domain: Domain::new("apps").unwrap(),
+        definition: Arc::new(TaskDefinition {
+            constraint: constraint(),
+            environment_variables: variables(),
+            action: action(),
+            memory_mb: 64,
+            disk_mb: 128,
+            cpu_weight: 50,
+            result_file: "out/result".into(),
+            completion_callback_url: Some(Secret::Plain("https://example.com/done".into())),
+            annotation: "nightly".into(),
+            placement: Placement::Queue { deadline_ms: 600_000 },
+            grace_period_ms: 5_000,
+        }),
+    }
+}
+
+fn some() -> Indices {
+    [0, 1, 2, 5].into_iter().collect()
+}
+
+fn process_events() -> Vec<Event> {
+    let by = instance(0xa1, "c1");
+    let definition_id = DefinitionId::new("web-v1").unwrap();
+    let update =
+        DesiredLrpUpdate { instances: Some(5), routes: Some(routes()), annotation: Some("second".into()) };
+    let desired = [
+        desired::Event::Desired(Box::new(lrp())),
+        desired::Event::Updated(update),
+        desired::Event::Removed {},
+    ];
+    let actual = [
+        actual::Event::Created { indices: some(), definition_id: definition_id.clone() },
+        actual::Event::Claimed { index: 1, by: by.clone(), placement: explanation() },
+        actual::Event::Started {
+            index: 1,
+            by: by.clone(),
+            net: net(61_001),
+            definition_id: definition_id.clone(),
+        },
+        actual::Event::Crashed {
+            index: 1,
+            by: by.clone(),
+            reason: "exited with status 1".into(),
+            crash_count: 4,
+            definition_id,
+        },
+        actual::Event::PlacementFailed {
+            indices: some(),
+            error: "insufficient resources: memory".into(),
+            explanation: explanation(),
+        },
+        actual::Event::Unclaimed { indices: some(), cause: actual::Unclaimed::CellLost },
+        actual::Event::StopRequested { indices: some(), cause: actual::Ended::Scale },
+        actual::Event::Removed { indices: some(), cause: actual::Ended::Stopped },
+    ];
+    let evacuating = [
+        evacuating::Event::Set {
+            index: 1,
+            by,
+            net: NetInfo { address: "fd00::1".into(), ports: vec![] },
+            expires_at: Timestamp(1_760_000_600_000_000_000),
+        },
+        evacuating::Event::Removed { index: 1, cause: evacuating::Gone::Replaced },
+    ];
+    let desired = desired.into_iter().map(Event::Desired);
+    let actual = actual.into_iter().map(Event::Actual);
+    desired.chain(actual).chain(evacuating.into_iter().map(Event::Evacuating)).collect()
+}
+
+fn task_events() -> Vec<Event> {
+    let by = instance(0xb1, "c2");
+    let reason = "insufficient resources: memory".to_owned();
+    let evaluation = [
+        evaluation::Event::Created { trigger: Trigger::CellLost },
+        evaluation::Event::Blocked { reason: reason.clone() },
+        evaluation::Event::Completed {},
+        evaluation::Event::Failed { reason: reason.clone() },
+        evaluation::Event::Canceled {},
+    ];
+    let task = [
+        task::Event::Desired(Box::new(job())),
+        task::Event::Started { by: by.clone(), placement: explanation() },
+        task::Event::PlacementFailed { error: reason, explanation: explanation() },
+        task::Event::Completed {
+            by: Some(by),
+            outcome: task::Outcome::Succeeded { result: "42\n".into() },
+            explanation: explanation(),
+        },
+        task::Event::Resolving {},
+        task::Event::Demoted {},
+        task::Event::Deleted {},
+    ];
+    evaluation.into_iter().map(Event::Evaluation).chain(task.into_iter().map(Event::Task)).collect()
+}
+
+fn other_events() -> Vec<Event> {
+    let presence = Presence {
+        incarnation: Incarnation(id(0xc1)),
+        zone: Zone::new("z1").unwrap(),
+        stack: Stack::new("linux").unwrap(),
+        placement_tags: constraint().placement_tags,
+        total: Resources { memory_mb: 65_536, disk_mb: 1_048_576, containers: 250 },
+    };
+    let cell = [
+        cell::Event::Appeared(presence),
+        cell::Event::Evacuating {},
+        cell::Event::Healthy {},
+        cell::Event::Unhealthy { reason: "no container could be made for 10 s".into() },
+        cell::Event::Disappeared { reason: "silent for 15 s".into() },
+    ];
+    let cluster = [
+        cluster::Event::Founded { id: ClusterId(id(0xd1)), shards: 32, format: 1 },
+        cluster::Event::Elected { role: Role::Bbs, id: ServiceId::new("bbs-1").unwrap(), term: 7 },
+        cluster::Event::FormatRaised { format: 1 },
+    ];
+    let expires_at = Some(Timestamp(1_760_000_120_000_000_000));
+    let refreshed = Event::Domain(domain::Event::Refreshed { expires_at });
+    let cell = cell.into_iter().map(Event::Cell);
+    let cluster = cluster.into_iter().map(Event::Cluster);
+    std::iter::once(refreshed).chain(cell).chain(cluster).collect()
+}
+
+fn every_event() -> Vec<Event> {
+    [process_events(), task_events(), other_events()].concat()
+}
+
+/// An entry with one decision that holds this event, and every part that may be left out.
+fn entry_of(event: Event) -> Entry {
+    let at = Timestamp(1_760_000_000_123_456_789);
+    let epoch = Epoch(Timestamp(1_759_999_999_000_000_001));
+    let domain = Domain::new("apps").unwrap();
+    let (c1, bbs) = (CellId::new("c1").unwrap(), ServiceId::new("bbs-1").unwrap());
+    let name = ClientName::new("ci").unwrap();
+    let guid = ProcessGuid::new("web").unwrap();
+    let process = Aggregate::Process { guid, domain: domain.clone(), epoch };
+    let task = Aggregate::Task { guid: TaskGuid::new("job").unwrap(), domain: domain.clone(), epoch };
+    let client = Actor::Client { domain: domain.clone(), name };
+    let (aggregate, actor) = match &event {
+        Event::Desired(_) => (process, client),
+        Event::Actual(_) | Event::Evacuating(_) => (process, Actor::Cell(c1)),
+        Event::Evaluation(_) => (process, Actor::Auctioneer(ServiceId::new("auctioneer-1").unwrap())),
+        Event::Task(_) => (task, client),
+        Event::Domain(_) => (Aggregate::Domain(domain), client),
+        Event::Cell(_) => (Aggregate::Cell(c1), Actor::Bbs(bbs)),
+        Event::Cluster(_) => (Aggregate::Cluster, Actor::Bbs(bbs)),
+    };
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let decision = Decision {
+        id: DecisionId(id(0x0d)),
+        aggregate,
+        version: 9,
+        at,
+        actor,
+        request_id: Some(RequestId::new("r-1").unwrap()),
+        cause: Some(DecisionId(id(0x0c))),
+        correlation: DecisionId(id(0x0b)),
+        reason: Some("release 7".into()),
+        traceparent: Some(traceparent.into()),
+        events: vec![event],
+    };
+    Entry { id: EntryId(id(0x0e)), format: 1, decisions: vec![decision] }
+}
+
+/// Every type of event, taken from the JSON Schema: what can be written at all.
+fn types_of_the_schema() -> BTreeSet<String> {
+    let schema = schemars::schema_for!(Entry).to_value();
+    let defs = &schema["$defs"];
+    let target = |reference: &Value| {
+        let name = reference["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+        defs[name]["oneOf"].as_array().unwrap()
+    };
+    let tagged = |variant: &Value| -> (String, Value) {
+        let (name, inner) = variant["properties"].as_object().unwrap().iter().next().unwrap();
+        (name.clone(), inner.clone())
+    };
+    let mut types = BTreeSet::new();
+    for machine in defs["Event"]["oneOf"].as_array().unwrap() {
+        let (machine, events) = tagged(machine);
+        for event in target(&events) {
+            types.insert(format!("{machine}.{}", tagged(event).0));
+        }
+    }
+    types
+}
+
+fn golden_files() -> BTreeSet<String> {
+    let names = fs::read_dir(folder()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "schema.json").map(|name| name.trim_end_matches(".json").to_owned()).collect()
+}
+
+#[test]
+fn every_event_is_written_as_its_golden_file_and_read_back() {
+    for event in every_event() {
+        let path = folder().join(format!("{}.json", event.type_name()));
+        let entry = entry_of(event);
+        if !path.exists() && may_write() {
+            fs::write(&path, entry.encode()).unwrap();
+        }
+        let golden = fs::read(&path).unwrap_or_else(|_| panic!("{path:?} is missing: {WRITE}=1 writes it"));
+        let golden_text = String::from_utf8_lossy(&golden);
+        assert_eq!(Entry::decode(&golden).as_ref(), Ok(&entry), "{path:?} is read as something else");
+        assert_eq!(
+            String::from_utf8_lossy(&entry.encode()),
+            golden_text,
+            "an event that changes its shape needs a new version: {path:?}"
+        );
+    }
+}
+
+#[test]
+fn every_type_has_its_golden_file_and_no_file_is_without_a_type() {
+    let types = types_of_the_schema();
+    let named: BTreeSet<String> = every_event().iter().map(|event| event.type_name().to_owned()).collect();
+    assert_eq!(named, types, "golden.rs has no sample of an event, or type_name() disagrees with its tag");
+    if !may_write() {
+        assert_eq!(golden_files(), types);
+    }
+}
+
+#[test]
+fn the_schema_that_is_checked_in_is_the_schema() {
+    let path = folder().join("schema.json");
+    let mut schema = serde_json::to_string_pretty(&schemars::schema_for!(Entry)).unwrap();
+    schema.push('\n');
+    if may_write() {
+        fs::write(&path, &schema).unwrap();
+    }
+    let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        value(&known) == value(&schema),
+        "golden/schema.json is not what the types say. If the change is meant, and is a new type or a new version: \
+         {WRITE}=1 cargo test -p schemas golden, and commit the difference."
+    );
+}
+
+#[test]
+fn every_golden_file_is_valid_by_the_schema() {
+    let text = fs::read_to_string(folder().join("schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&text).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    for name in golden_files() {
+        let text = fs::read_to_string(folder().join(format!("{name}.json"))).unwrap();
+        let golden: Value = serde_json::from_str(&text).unwrap();
+        let faults: Vec<String> = validator.iter_errors(&golden).map(|fault| fault.to_string()).collect();
+        assert!(faults.is_empty(), "{name}: {faults:?}");
+        let other: Value = serde_json::from_str(&text.replace(".v1\"", ".v0\"")).unwrap();
+        let unknown = golden.to_string().contains(".v1\"");
+        assert!(unknown && !validator.is_valid(&other), "{name} with a version that never was is valid");
+    }
+}

@@ -1,0 +1,14 @@
+//! The tests of the language, as one program: it is linked once.
+
+#[cfg(test)]
+mod codec;
+#[cfg(test)]
+mod given;
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod machines;
+#[cfg(test)]
+mod spec;
+#[cfg(test)]
+mod tables;

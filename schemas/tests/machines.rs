@@ -1,0 +1,631 @@
+//! Random commands in any order on the machines of a process and of a task. After each one the promises hold, and
+//! what happened survives the journal.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use schemas::actual::{self, Actual, State};
+use schemas::container::{Epoch, Instance};
+use schemas::definition::{DesiredLrpUpdate, Placement};
+use schemas::entry::{Actor, Aggregate, Entry, Event, Stamp};
+use schemas::evaluation::{Status, Trigger};
+use schemas::names::{CellId, DecisionId, DefinitionId, EntryId, ServiceId};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep, Unplaced};
+use schemas::task::{self, Outcome, Task};
+use schemas::{Decision, Refusal, Timestamp, cluster, crash, evacuating, evaluation, limits};
+
+use crate::given::{cell_id, domain, id, instance, lrp, net, task as desired_task};
+
+/// What may happen next.
+#[derive(Clone, Debug)]
+enum Move {
+    Desire { instances: u32, elsewhere: bool },
+    Update { instances: u32 },
+    Remove,
+    Retire { index: u32 },
+    Report { index: u32, who: Who, of_earlier_life: bool, steps: Vec<Step> },
+    Fail { count: u32, error: usize, of_earlier_attempt: bool },
+    Converge,
+    Pass { seconds: u64 },
+    Lose { cell: usize },
+    Return { cell: usize },
+    Freshness { fresh: bool },
+}
+
+/// Which container reports.
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    Holder,
+    Twin,
+    Some { number: u128, cell: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Claim,
+    Start { port: u16 },
+    Crash,
+    Remove,
+    Unclaim,
+    SetTwin { port: u16, seconds: u64 },
+    RemoveTwin,
+}
+
+const CELLS: [&str; 3] = ["c0", "c1", "c2"];
+const ERRORS: [&str; 2] = ["insufficient resources: memory", "found no compatible cells: stack"];
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => Just(Step::Claim),
+        3 => (1..3_u16).prop_map(|port| Step::Start { port }),
+        3 => Just(Step::Crash),
+        2 => Just(Step::Remove),
+        2 => Just(Step::Unclaim),
+        2 => (1..3_u16, 0..600_u64).prop_map(|(port, seconds)| Step::SetTwin { port, seconds }),
+        1 => Just(Step::RemoveTwin),
+    ]
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    let who = prop_oneof![
+        5 => Just(Who::Holder),
+        1 => Just(Who::Twin),
+        4 => (1..5_u128, 0..3_usize).prop_map(|(number, cell)| Who::Some { number, cell }),
+    ];
+    let report = (0..5_u32, who, prop::bool::weighted(0.05), vec(any_step(), 1..3));
+    prop_oneof![
+        3 => (0..4_u32, prop::bool::weighted(0.1))
+            .prop_map(|(instances, elsewhere)| Move::Desire { instances, elsewhere }),
+        3 => (0..5_u32).prop_map(|instances| Move::Update { instances }),
+        1 => Just(Move::Remove),
+        2 => (0..5_u32).prop_map(|index| Move::Retire { index }),
+        16 => report.prop_map(|(index, who, of_earlier_life, steps)| {
+            Move::Report { index, who, of_earlier_life, steps }
+        }),
+        3 => (1..4_u32, 0..2_usize, prop::bool::weighted(0.1)).prop_map(
+            |(count, error, of_earlier_attempt)| Move::Fail { count, error, of_earlier_attempt }
+        ),
+        4 => Just(Move::Converge),
+        3 => (1..1200_u64).prop_map(|seconds| Move::Pass { seconds }),
+        1 => (0..3_usize).prop_map(|cell| Move::Lose { cell }),
+        2 => (0..3_usize).prop_map(|cell| Move::Return { cell }),
+        1 => any::<bool>().prop_map(|fresh| Move::Freshness { fresh }),
+    ]
+}
+
+/// One process, and what its decisions depend on.
+struct World {
+    process: Option<Process>,
+    now: Timestamp,
+    fresh: bool,
+    absent: BTreeSet<CellId>,
+    decisions: u128,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Timestamp::from_millis(1_000_000_000);
+        Self { process: None, now, fresh: false, absent: BTreeSet::new(), decisions: 0 }
+    }
+
+    fn actual(&self, index: u32) -> Option<&Actual> {
+        self.process.as_ref()?.actual(index)
+    }
+
+    /// What a move asks; none: it changed what decisions depend on.
+    fn command(&mut self, what: &Move) -> Option<Command> {
+        match what {
+            Move::Desire { instances, elsewhere } => {
+                let name = if *elsewhere { "elsewhere" } else { "apps" };
+                return Some(Command::Desire(Box::new(lrp(name, *instances))));
+            }
+            Move::Update { instances } => {
+                let instances = Some(*instances);
+                return Some(Command::Update(DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() }));
+            }
+            Move::Remove => return Some(Command::Remove),
+            Move::Retire { index } => return Some(Command::Retire { index: *index }),
+            Move::Report { index, who, of_earlier_life, steps } => {
+                return Some(Command::Report(self.report(*index, *who, *of_earlier_life, steps)));
+            }
+            Move::Fail { count, error, of_earlier_attempt } => {
+                return Some(self.fail(*count, ERRORS[*error], *of_earlier_attempt));
+            }
+            Move::Converge => return Some(Command::Converge),
+            Move::Pass { seconds } => self.now = self.now + Duration::from_secs(*seconds),
+            Move::Lose { cell } => drop(self.absent.insert(cell_id(CELLS[*cell]))),
+            Move::Return { cell } => drop(self.absent.remove(CELLS[*cell])),
+            Move::Freshness { fresh } => self.fresh = *fresh,
+        }
+        None
+    }
+
+    fn report(&self, index: u32, who: Who, of_earlier_life: bool, steps: &[Step]) -> Report {
+        let process = self.process.as_ref();
+        let twin = || Some(process?.slot(index)?.evacuating.as_ref()?.by.clone());
+        let known = match who {
+            Who::Holder => self.actual(index).and_then(|lrp| lrp.holder().cloned()),
+            Who::Twin => twin(),
+            Who::Some { number, cell } => Some(instance(number, CELLS[cell])),
+        };
+        let epoch = process.map_or(Epoch(Timestamp(1)), |process| process.epoch);
+        let step = |step: &Step| match *step {
+            Step::Claim => ReportStep::Actual(actual::Command::Claim { placement: None }),
+            Step::Start { port } => ReportStep::Actual(actual::Command::Start { net: net(port) }),
+            Step::Crash => ReportStep::Actual(actual::Command::Crash { reason: "boom".into() }),
+            Step::Remove => ReportStep::Actual(actual::Command::Remove),
+            Step::Unclaim => ReportStep::Actual(actual::Command::Unclaim),
+            Step::SetTwin { port, seconds } => {
+                let expires_at = self.now + Duration::from_secs(seconds);
+                ReportStep::Evacuating(evacuating::Command::Set { net: net(port), expires_at })
+            }
+            Step::RemoveTwin => ReportStep::Evacuating(evacuating::Command::Remove),
+        };
+        Report {
+            domain: process.map_or(domain("apps"), |process| process.domain.clone()),
+            index,
+            epoch: if of_earlier_life { Epoch(Timestamp(0)) } else { epoch },
+            definition_id: DefinitionId::new("web").unwrap(),
+            by: known.unwrap_or_else(|| instance(1, CELLS[0])),
+            steps: steps.iter().map(step).collect(),
+        }
+    }
+
+    fn fail(&self, count: u32, error: &str, of_earlier_attempt: bool) -> Command {
+        let attempt = |index| self.actual(index).map_or(self.now, |lrp| lrp.since);
+        let unplaced = (0..count).map(|index| Unplaced {
+            index,
+            attempt: if of_earlier_attempt { Timestamp(7) } else { attempt(index) },
+            error: error.to_owned(),
+        });
+        Command::Fail(unplaced.collect(), None)
+    }
+
+    fn decide(&self, command: &Command) -> Result<Vec<Event>, Refusal> {
+        let present = |cell: &CellId| !self.absent.contains(cell);
+        let context = Context { now: self.now, fresh: self.fresh, present: &present };
+        process::decide(self.process.as_ref(), command, context)
+    }
+
+    /// Folds what was decided, as it comes back from the journal.
+    fn fold(&mut self, command: &Command, events: &[Event]) {
+        self.decisions += 1;
+        let born = match command {
+            Command::Desire(lrp) => Some((lrp.domain.clone(), Epoch(self.now))),
+            Command::Report(report) => Some((report.domain.clone(), report.epoch)),
+            Command::Update(_)
+            | Command::Remove
+            | Command::Retire { .. }
+            | Command::Fail(..)
+            | Command::Converge => None,
+        };
+        let events = through_the_journal(events, self.now, self.decisions);
+        let web = schemas::names::ProcessGuid::new("web").unwrap();
+        let mut process = self.process.take().unwrap_or_else(|| {
+            let (domain, epoch) = born.expect("only a desire or a report is about a process nobody knows");
+            Process::new(web, domain, epoch)
+        });
+        process::evolve(&mut process, &events, &stamp(self.now, self.decisions));
+        self.process = Some(process);
+    }
+
+    /// Decides a command and folds what comes of it.
+    fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+        // Decisions of one shard never share a moment.
+        self.now = self.now.next();
+        let events = self.decide(command)?;
+        if !events.is_empty() {
+            self.fold(command, &events);
+        }
+        Ok(events)
+    }
+}
+
+fn stamp(at: Timestamp, decision: u128) -> Stamp {
+    let decision = DecisionId(id(decision));
+    Stamp { decision, correlation: decision, at, request: None }
+}
+
+/// What is written is what is read.
+fn through_the_journal(events: &[Event], at: Timestamp, decision: u128) -> Vec<Event> {
+    let decision = Decision {
+        id: DecisionId(id(decision)),
+        aggregate: Aggregate::Cluster,
+        version: 1,
+        at,
+        actor: Actor::Bbs(ServiceId::new("bbs").unwrap()),
+        request_id: None,
+        cause: None,
+        correlation: DecisionId(id(decision)),
+        reason: None,
+        traceparent: None,
+        events: events.to_vec(),
+    };
+    let entry = Entry { id: EntryId(id(1)), format: cluster::FORMAT, decisions: vec![decision] };
+    let read = Entry::decode(&entry.encode()).unwrap();
+    assert_eq!(read, entry);
+    read.decisions.into_iter().flat_map(|decision| decision.events).collect()
+}
+
+// --- promises of a process ------------------------------------------------------------------------------------------
+
+fn the_counters_equal_a_recount(process: &Process) {
+    let records = || process.slots.iter().filter_map(|slot| slot.actual.as_ref());
+    assert_eq!(records().filter(|lrp| lrp.is_unclaimed()).count(), process.unclaimed as usize);
+    assert_eq!(records().filter(|lrp| lrp.is_unplaced()).count(), process.unplaced as usize);
+}
+
+fn every_index_has_one_slot(process: &Process) {
+    assert!(process.slots.is_sorted_by(|one, next| one.index < next.index), "{:?}", process.slots);
+    assert!(process.slots.iter().all(|slot| slot.actual.is_some() || slot.evacuating.is_some()));
+}
+
+fn what_is_desired_has_a_record_and_only_that_is_work(process: &Process) {
+    let wanted = process.desired.as_ref().map_or(0, |desired| desired.instances);
+    for index in 0..wanted {
+        assert!(process.actual(index).is_some(), "index {index} is desired and has no record: {process:#?}");
+    }
+    let unclaimed =
+        process.slots.iter().filter(|slot| slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
+    for slot in unclaimed {
+        assert!(slot.index < wanted, "index {} is work that nobody desires: {process:#?}", slot.index);
+    }
+}
+
+fn work_has_one_open_evaluation(process: &Process) {
+    let open: Vec<_> = process.evaluations.iter().filter(|evaluation| evaluation.status.is_open()).collect();
+    assert!(open.len() <= 1 && process.evaluations.len() <= limits::KEPT_EVALUATIONS);
+    assert_eq!(open.len() == 1, process.unclaimed > 0, "{process:#?}");
+    assert_eq!(open.last().copied(), process.open_evaluation());
+    let Some(open) = open.last() else { return };
+    // Work without an answer is pending, and where everything has one it is blocked.
+    let answered = process.unplaced == process.unclaimed;
+    assert_eq!(matches!(open.status, Status::Blocked { .. }), answered, "{process:#?}");
+}
+
+fn nothing_is_due_after_converging(process: &Process, now: Timestamp) {
+    assert!(process.next_due().is_none_or(|due| due > now), "{process:#?}");
+}
+
+/// A crash count moves by a crash, as the policy says, and starts at 0 with a new record.
+fn crashes_are_counted_by_the_policy(
+    before: Option<&Process>,
+    after: &Process,
+    events: &[Event],
+    now: Timestamp,
+) {
+    for slot in &after.slots {
+        let Some(new) = &slot.actual else { continue };
+        let mut expected = before.and_then(|process| process.actual(slot.index)).cloned();
+        for event in events {
+            let Event::Actual(event) = event else { continue };
+            if !event.indices().contains(slot.index) {
+                continue;
+            }
+            if let actual::Event::Crashed { crash_count, .. } = event {
+                let since = expected.as_ref().and_then(|lrp| match lrp.state {
+                    State::Running { .. } => Some(lrp.since),
+                    State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed => None,
+                });
+                let stored = expected.as_ref().map_or(0, |lrp| lrp.crash_count);
+                assert_eq!(*crash_count, crash::count_before(stored, since, now) + 1);
+            }
+            expected = actual::evolve(expected, event, now);
+        }
+        assert_eq!(expected.map(|lrp| lrp.crash_count), Some(new.crash_count));
+    }
+}
+
+/// Whether asking this twice must be asking once. To retire what has no container makes it anew each time, and a report
+/// of several steps may undo its own first one.
+fn asks_once(world: &World, command: &Command) -> bool {
+    match command {
+        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Fail(..) | Command::Converge => {
+            true
+        }
+        Command::Retire { index } => world.actual(*index).is_some_and(|lrp| lrp.holder().is_some()),
+        Command::Report(report) => report.steps.len() == 1,
+    }
+}
+
+/// A report decided as a whole is the same as its steps decided one by one at the same moment.
+fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
+    let Command::Report(report) = command else { return };
+    let whole = world.decide(command);
+    let mut apart = World {
+        process: world.process.clone(),
+        now: world.now,
+        fresh: world.fresh,
+        absent: world.absent.clone(),
+        decisions: 0,
+    };
+    let mut together = World { process: world.process.clone(), absent: world.absent.clone(), ..World::new() };
+    together.now = world.now;
+    for step in &report.steps {
+        let alone = Command::Report(Report { steps: vec![step.clone()], ..report.clone() });
+        match apart.decide(&alone) {
+            Ok(events) if events.is_empty() => {}
+            Ok(events) => apart.fold(&alone, &events),
+            Err(refusal) => {
+                assert_eq!(whole.as_ref().map_err(|refusal| refusal.code), Err(refusal.code));
+                return;
+            }
+        }
+    }
+    let events = whole.expect("no step was refused");
+    if !events.is_empty() {
+        together.fold(command, &events);
+    }
+    let slots =
+        |world: &World| world.process.as_ref().map(|process| process.slots.clone()).unwrap_or_default();
+    assert_eq!(slots(&together), slots(&apart), "{command:#?} made {events:#?}");
+}
+
+fn step(world: &mut World, what: &Move) {
+    let Some(command) = world.command(what) else { return };
+    let before = world.process.clone();
+    let once = asks_once(world, &command);
+    steps_are_as_good_as_the_whole(world, &command);
+    let Ok(events) = world.ask(&command) else { return };
+    let found_late = Event::Evaluation(evaluation::Event::Created { trigger: Trigger::Convergence });
+    assert!(!events.contains(&found_late), "only convergence found the work of {command:?}: {before:#?}");
+    let Some(process) = &world.process else { return };
+    the_counters_equal_a_recount(process);
+    every_index_has_one_slot(process);
+    what_is_desired_has_a_record_and_only_that_is_work(process);
+    work_has_one_open_evaluation(process);
+    crashes_are_counted_by_the_policy(before.as_ref(), process, &events, world.now);
+    if matches!(command, Command::Converge) {
+        nothing_is_due_after_converging(process, world.now);
+    }
+    if once {
+        let again = world.decide(&command).unwrap_or_default();
+        assert!(again.is_empty(), "{command:#?} again does {again:#?} after {events:#?}");
+    }
+}
+
+/// So many cases; a failing one is printed, smallest first, and not kept in a file.
+pub(crate) fn cases(count: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
+}
+
+proptest! {
+    #![proptest_config(cases(1500))]
+
+    #[test]
+    fn a_process_keeps_its_promises(moves in vec(any_move(), 1..60)) {
+        let mut world = World::new();
+        for what in &moves {
+            step(&mut world, what);
+        }
+    }
+}
+
+// --- tasks ------------------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Debug)]
+enum TaskMove {
+    Desire { queue: bool },
+    Cancel,
+    Resolve,
+    Start { number: u128, cell: usize, of_earlier_life: bool },
+    Complete { number: u128, cell: usize, bytes: Option<usize> },
+    CompleteByHolder { bytes: Option<usize> },
+    Fail { error: usize },
+    BeginResolving,
+    EndResolving,
+    Converge,
+    Pass { seconds: u64 },
+    Lose { cell: usize },
+    Return { cell: usize },
+}
+
+fn any_task_move() -> impl Strategy<Value = TaskMove> {
+    let bytes = || proptest::option::of(prop_oneof![0..20_usize, 51_190..51_210_usize]);
+    prop_oneof![
+        5 => any::<bool>().prop_map(|queue| TaskMove::Desire { queue }),
+        1 => Just(TaskMove::Cancel),
+        2 => Just(TaskMove::Resolve),
+        6 => (1..4_u128, 0..3_usize, prop::bool::weighted(0.1)).prop_map(
+            |(number, cell, of_earlier_life)| TaskMove::Start { number, cell, of_earlier_life }
+        ),
+        2 => (1..4_u128, 0..3_usize, bytes())
+            .prop_map(|(number, cell, bytes)| TaskMove::Complete { number, cell, bytes }),
+        3 => bytes().prop_map(|bytes| TaskMove::CompleteByHolder { bytes }),
+        2 => (0..2_usize).prop_map(|error| TaskMove::Fail { error }),
+        2 => Just(TaskMove::BeginResolving),
+        2 => Just(TaskMove::EndResolving),
+        4 => Just(TaskMove::Converge),
+        3 => (1..2400_u64).prop_map(|seconds| TaskMove::Pass { seconds }),
+        1 => (0..3_usize).prop_map(|cell| TaskMove::Lose { cell }),
+        2 => (0..3_usize).prop_map(|cell| TaskMove::Return { cell }),
+    ]
+}
+
+/// One task, and what its decisions depend on.
+struct TaskWorld {
+    task: Option<Task>,
+    now: Timestamp,
+    absent: BTreeSet<CellId>,
+    decisions: u128,
+}
+
+impl TaskWorld {
+    fn command(&mut self, what: &TaskMove) -> Option<task::Command> {
+        let report = |by: Instance, epoch, step| {
+            task::Command::Report(task::Report { domain: domain("apps"), epoch, by, step })
+        };
+        let epoch = self.task.as_ref().map_or(Epoch(Timestamp(1)), |task| task.epoch);
+        let outcome = |bytes: &Option<usize>| match bytes {
+            Some(bytes) => Outcome::Succeeded { result: "x".repeat(*bytes) },
+            None => Outcome::Failed { reason: "exit 1".into() },
+        };
+        Some(match what {
+            TaskMove::Desire { queue } => {
+                let wait = Placement::Queue { deadline_ms: 600_000 };
+                let placement = if *queue { wait } else { Placement::Fail };
+                task::Command::Desire(Box::new(desired_task("apps", placement)))
+            }
+            TaskMove::Cancel => task::Command::Cancel,
+            TaskMove::Resolve => task::Command::Resolve,
+            TaskMove::Start { number, cell, of_earlier_life } => {
+                let epoch = if *of_earlier_life { Epoch(Timestamp(0)) } else { epoch };
+                report(instance(*number, CELLS[*cell]), epoch, task::ReportStep::Start { placement: None })
+            }
+            TaskMove::Complete { number, cell, bytes } => {
+                let step = task::ReportStep::Complete { outcome: outcome(bytes) };
+                report(instance(*number, CELLS[*cell]), epoch, step)
+            }
+            TaskMove::CompleteByHolder { bytes } => {
+                let by = self.task.as_ref()?.holder()?.clone();
+                report(by, epoch, task::ReportStep::Complete { outcome: outcome(bytes) })
+            }
+            TaskMove::Fail { error } => task::Command::Fail(None, ERRORS[*error].into()),
+            TaskMove::BeginResolving => task::Command::BeginResolving,
+            TaskMove::EndResolving => task::Command::EndResolving,
+            TaskMove::Converge => task::Command::Converge,
+            TaskMove::Pass { seconds } => {
+                self.now = self.now + Duration::from_secs(*seconds);
+                return None;
+            }
+            TaskMove::Lose { cell } => {
+                self.absent.insert(cell_id(CELLS[*cell]));
+                return None;
+            }
+            TaskMove::Return { cell } => {
+                self.absent.remove(CELLS[*cell]);
+                return None;
+            }
+        })
+    }
+
+    fn decide(&self, command: &task::Command) -> Result<Vec<Event>, Refusal> {
+        let present = |cell: &CellId| !self.absent.contains(cell);
+        task::decide(self.task.as_ref(), command, task::Context { now: self.now, present: &present })
+    }
+}
+
+fn name_of(task: Option<&Task>) -> &'static str {
+    task.map_or("DELETED", Task::state_name)
+}
+
+/// One event moves a task along one edge of seed `000`'s graph.
+fn moves_along_the_graph(before: Option<&Task>, after: Option<&Task>, event: &Event) {
+    let edge = (name_of(before), name_of(after));
+    let known = [
+        ("DELETED", "PENDING"),
+        ("PENDING", "RUNNING"),
+        ("PENDING", "COMPLETED"),
+        ("RUNNING", "COMPLETED"),
+        ("COMPLETED", "RESOLVING"),
+        ("COMPLETED", "DELETED"),
+        ("RESOLVING", "COMPLETED"),
+        ("RESOLVING", "DELETED"),
+    ];
+    let stays = matches!(event, Event::Task(task::Event::PlacementFailed { .. }) | Event::Evaluation(_));
+    assert!(known.contains(&edge) || (stays && edge.0 == edge.1), "{edge:?} by {event:?}");
+}
+
+/// The first outcome wins, with the moment of it.
+fn the_outcome_never_changes(before: Option<&Task>, after: Option<&Task>) {
+    let done = |task: Option<&Task>| task.and_then(|task| task.completed().cloned());
+    if let (Some(before), Some(after)) = (done(before), done(after)) {
+        assert_eq!(before.outcome, after.outcome);
+        assert_eq!(before.by, after.by);
+        assert_eq!(before.first_completed_at, after.first_completed_at);
+    }
+    if let Some(Outcome::Succeeded { result }) = done(after).map(|done| done.outcome) {
+        assert!(result.len() <= limits::TASK_RESULT_BYTES);
+    }
+}
+
+fn task_step(world: &mut TaskWorld, what: &TaskMove) {
+    let Some(command) = world.command(what) else { return };
+    world.now = world.now.next();
+    let before = world.task.clone();
+    let Ok(events) = world.decide(&command) else { return };
+    if !events.is_empty() {
+        world.decisions += 1;
+        let events = through_the_journal(&events, world.now, world.decisions);
+        let stamp = stamp(world.now, world.decisions);
+        let mut one_by_one = before.clone();
+        for event in &events {
+            let next = task::evolve(one_by_one.clone(), std::slice::from_ref(event), &stamp);
+            moves_along_the_graph(one_by_one.as_ref(), next.as_ref(), event);
+            one_by_one = next;
+        }
+        world.task = task::evolve(before.clone(), &events, &stamp);
+        assert_eq!(name_of(one_by_one.as_ref()), name_of(world.task.as_ref()));
+    }
+    if !matches!(command, task::Command::Desire(_)) {
+        the_outcome_never_changes(before.as_ref(), world.task.as_ref());
+    }
+    let again = world.decide(&command).unwrap_or_default();
+    assert!(again.is_empty(), "{command:?} again does {again:?}");
+    let Some(task) = &world.task else { return };
+    let open = task.evaluations.iter().filter(|evaluation| evaluation.status.is_open()).count();
+    assert_eq!(open == 1, task.is_pending(), "{task:#?}");
+    assert!(open <= 1 && task.evaluations.len() <= limits::KEPT_EVALUATIONS);
+    if matches!(command, task::Command::Converge) {
+        assert!(task.next_due().is_none_or(|due| due > world.now), "{task:#?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1500))]
+
+    #[test]
+    fn a_task_keeps_its_promises(moves in vec(any_task_move(), 1..60)) {
+        let now = Timestamp::from_millis(1_000_000_000);
+        let mut world = TaskWorld { task: None, now, absent: BTreeSet::new(), decisions: 0 };
+        for what in &moves {
+            task_step(&mut world, what);
+        }
+    }
+}
+
+// --- cells --------------------------------------------------------------------------------------------------------------
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn a_heartbeat_is_recorded_once(
+        beats in vec((0..3_u128, any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u64), 1..30),
+    ) {
+        use schemas::cell::{Presence, Seen, decide_lost, decide_seen, evolve};
+        use schemas::names::{Incarnation, Stack, Zone};
+        let mut cell = None;
+        for (incarnation, evacuating, sick, lost, memory_mb) in beats {
+            let seen = Seen {
+                presence: Presence {
+                    incarnation: Incarnation(id(incarnation)),
+                    zone: Zone::new("z1").unwrap(),
+                    stack: Stack::new("linux").unwrap(),
+                    placement_tags: BTreeSet::new(),
+                    total: schemas::resources::Resources { memory_mb, disk_mb: 1, containers: 1 },
+                },
+                evacuating,
+                unhealthy: sick.then(|| "disk".repeat(1000)),
+            };
+            for event in decide_seen(cell.as_ref(), &seen) {
+                if let schemas::cell::Event::Unhealthy { reason } = &event {
+                    prop_assert!(reason.len() <= limits::REASON_BYTES);
+                }
+                cell = evolve(cell, &event, Timestamp(1));
+            }
+            prop_assert_eq!(decide_seen(cell.as_ref(), &seen), vec![]);
+            let known = cell.as_ref().unwrap();
+            prop_assert!(known.present && known.presence == seen.presence && known.healthy != sick);
+            prop_assert!(known.evacuating || !evacuating);
+            if lost {
+                for event in decide_lost(cell.as_ref(), "silent") {
+                    cell = evolve(cell, &event, Timestamp(2));
+                }
+                prop_assert_eq!(decide_lost(cell.as_ref(), "silent"), vec![]);
+            }
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Specs: what is read is what was written, and what can't be read is refused field by field, quickly.
+
+use proptest::prelude::*;
+use schemas::definition::Placement;
+use schemas::limits;
+use schemas::refusal::{Code, Refusal};
+use schemas::spec::{self, ClientCommand, Item, client_command};
+use serde_json::{Value, json};
+
+use crate::given::{any_lrp, any_name, any_task, any_update, domain};
+
+/// The bad fields as `path: problem`, in order.
+fn named(refusal: &Refusal) -> Vec<String> {
+    assert_eq!(refusal.code, Code::InvalidRequest, "{refusal}");
+    refusal.fields.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect()
+}
+
+fn bad_lrp(value: Value) -> Vec<String> {
+    named(&spec::lrp(value).unwrap_err())
+}
+
+fn web() -> Value {
+    json!({"process_guid": "web", "domain": "apps", "action": {"run": {"path": "server"}}})
+}
+
+fn web_with(name: &str, value: Value) -> Value {
+    let mut web = web();
+    web[name] = value;
+    web
+}
+
+#[test]
+fn the_smallest_lrp_has_the_usual_rest() {
+    let lrp = spec::lrp(web()).unwrap();
+    assert_eq!((lrp.instances, lrp.definition_id.as_str()), (1, "web"));
+    assert_eq!((lrp.definition.grace_period_ms, lrp.definition.ports.len()), (10_000, 0));
+}
+
+#[test]
+fn every_bad_field_is_named_at_once() {
+    let problems = bad_lrp(json!({
+        "process_guid": "a.b",
+        "instances": -1,
+        "memory": 64,
+        "disk_mb": "64",
+        "cpu_weight": 1025,
+        "start_timeout_ms": 1.5,
+        "ports": [80, 0, 80, 65536],
+        "routes": "r",
+        "privileged": true,
+        "rootfs": "preloaded:cflinuxfs4",
+        "env": [{"name": "A", "value": 1}, {"name": "B=", "vlaue": "x"}],
+        "setup": {"serial": {"actions": []}},
+        "action": {"parallel": {"actions": [
+            {"run": {"path": "", "user": "vcap"}},
+            {"timeout": {"action": {"run": {"args": [1]}}, "timeout_ms": 0}},
+            {"download": {"from": "x"}},
+            {"rnu": {}},
+            {"run": {"path": "a"}, "try": {}},
+        ]}},
+    }));
+    assert_eq!(
+        problems,
+        [
+            "process_guid: \"a.b\" is no process guid: use 1 to 128 of A-Z a-z 0-9 _ -",
+            "domain: is missing",
+            "instances: must not be negative",
+            "routes: must be an object, and is text",
+            "env[0].value: must be text, and is a number",
+            "env[1].value: is missing",
+            "env[1].vlaue: is unknown: did you mean value?",
+            "setup.serial.actions: must name at least one action",
+            "action.parallel.actions[0].run.path: must name a program",
+            "action.parallel.actions[0].run.user: is not honoured yet: everything runs as the cell's own user",
+            "action.parallel.actions[1].timeout.timeout_ms: must be from 1 to 315360000000",
+            "action.parallel.actions[1].timeout.action.run.path: is missing",
+            "action.parallel.actions[1].timeout.action.run.args[0]: must be text, and is a number",
+            "action.parallel.actions[2].download: is not honoured yet",
+            "action.parallel.actions[3].rnu: is no action: did you mean run?",
+            "action.parallel.actions[4]: must be exactly one of run, timeout, try, parallel, serial, \
+             codependent, emit_progress",
+            "start_timeout_ms: must be a whole number",
+            "disk_mb: must be a number, and is text",
+            "cpu_weight: must be from 0 to 1024",
+            "ports[1]: must be from 1 to 65535",
+            "ports[2]: 80 is given twice",
+            "ports[3]: must be from 1 to 65535",
+            "memory: is unknown: did you mean memory_mb?",
+            "privileged: is not honoured yet",
+            "rootfs: is not honoured yet: use stack",
+        ]
+    );
+}
+
+#[test]
+fn what_is_given_twice_is_named() {
+    let tags = json!(["a", "b", "a"]);
+    assert_eq!(bad_lrp(web_with("placement_tags", tags)), ["placement_tags[2]: is given twice"]);
+    assert_eq!(bad_lrp(web_with("ports", json!([1, 2, 1]))), ["ports[2]: 1 is given twice"]);
+    let env = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
+    assert_eq!(bad_lrp(web_with("env", env)), ["env[1].name: A is given twice"]);
+    let mut both = web_with("env", json!({"A": "1"}));
+    both["environment_variables"] = json!([]);
+    assert_eq!(bad_lrp(both), ["env: is the short name of environment_variables: give one of them"]);
+}
+
+#[test]
+fn an_environment_is_a_list_or_an_object() {
+    let list = json!([{"name": "A", "value": "1"}, {"name": "B", "value": ""}]);
+    let of = |value| spec::lrp(value).unwrap().definition.environment_variables.clone();
+    let as_list = of(web_with("environment_variables", list));
+    assert_eq!(as_list, of(web_with("env", json!({"A": "1", "B": ""}))));
+    assert_eq!(as_list[0].value.plain(), Some("1"));
+    let sealed = json!({"A": {"sealed": {"key": "k", "data": "d"}}});
+    assert_eq!(bad_lrp(web_with("env", sealed)), ["env.A: sealed values are not honoured yet"]);
+    assert_eq!(
+        bad_lrp(web_with("env", json!({"A=B": "1", "": "2"}))),
+        ["env: must not be blank or contain = or NUL"]
+    );
+}
+
+#[test]
+fn nul_is_found_wherever_it_is() {
+    let mut value = web_with("annotation", json!("a\0"));
+    value["routes"] = json!({"r": [{"x": "\0"}]});
+    value["action"]["run"]["args"] = json!(["ok", "\0"]);
+    let mut problems = bad_lrp(value);
+    problems.sort();
+    assert_eq!(
+        problems,
+        [
+            "action.run.args[1]: must not contain NUL",
+            "annotation: must not contain NUL",
+            "routes.r[0].x: must not contain NUL"
+        ]
+    );
+}
+
+#[test]
+fn limits_are_exact() {
+    let over = |name: &str, good: Value, bad: Value| {
+        spec::lrp(web_with(name, good)).unwrap();
+        let problems = bad_lrp(web_with(name, bad));
+        assert!(problems.len() == 1 && problems[0].starts_with(name), "{problems:?}");
+    };
+    let text = |bytes: usize| Value::from("x".repeat(bytes));
+    let list = |members: u32| (1..=members).collect::<Value>();
+    let tags = |members: u32| (1..=members).map(|tag| tag.to_string()).collect::<Value>();
+    over("annotation", text(limits::ANNOTATION_BYTES), text(limits::ANNOTATION_BYTES + 1));
+    over("instances", json!(10_000), json!(10_001));
+    over("instances", json!(0), json!(4_294_967_296_u64));
+    over("memory_mb", json!(limits::RESOURCE_MB), json!(limits::RESOURCE_MB + 1));
+    over("memory_mb", json!(0), json!(u64::MAX));
+    over("grace_period_ms", json!(600_000), json!(600_001));
+    over("ports", list(64), list(65));
+    over("placement_tags", tags(16), tags(17));
+    // Two quotes around the text, and the name.
+    let routes = |bytes: usize| json!({"r": "x".repeat(bytes - 3)});
+    over("routes", routes(limits::ROUTES_BYTES), routes(limits::ROUTES_BYTES + 1));
+    let spec_of =
+        |bytes: usize| web_with("action", json!({"run": {"path": "a", "args": ["x".repeat(bytes)]}}));
+    spec::lrp(spec_of(limits::SPEC_BYTES - 100)).unwrap();
+    assert!(bad_lrp(spec_of(limits::SPEC_BYTES))[0].starts_with("message: has "));
+}
+
+#[test]
+fn routes_full_of_quotes_are_too_large_for_the_log() {
+    let quotes = web_with("routes", json!({"r": "\"".repeat(62_000)}));
+    let problems = bad_lrp(quotes);
+    assert!(problems[0].contains("bytes of the log"), "{problems:?}");
+}
+
+/// `try` so many times, around a program.
+fn nested(depth: usize) -> Value {
+    (1..depth).fold(json!({"run": {"path": "a"}}), |inner, _| json!({"try": {"action": inner}}))
+}
+
+#[test]
+fn trees_are_bounded_before_anything_recurses() {
+    spec::lrp(web_with("action", nested(limits::ACTION_DEPTH))).unwrap();
+    let deep = bad_lrp(web_with("action", nested(limits::ACTION_DEPTH + 1)));
+    assert!(deep[0].ends_with("is nested deeper than 16 actions"), "{deep:?}");
+    assert_eq!(bad_lrp(web_with("action", nested(1000))), ["message: is nested deeper than 64"]);
+    let wide = |members| json!({"serial": {"actions": vec![json!({"run": {"path": "a"}}); members]}});
+    spec::lrp(web_with("action", wide(limits::ACTION_NODES - 1))).unwrap();
+    assert_eq!(
+        bad_lrp(web_with("action", wide(limits::ACTION_NODES))),
+        ["action: has more than 256 actions"]
+    );
+    let in_routes = (0..1000).fold(json!(1), |inner, _| json!([inner]));
+    assert_eq!(bad_lrp(web_with("routes", in_routes)), ["message: is nested deeper than 64"]);
+}
+
+fn job_with(name: &str, value: Value) -> Value {
+    let mut job = json!({"task_guid": "job", "domain": "apps", "action": {"run": {"path": "x"}}});
+    job[name] = value;
+    job
+}
+
+#[test]
+fn a_task_has_its_own_fields() {
+    let queued = spec::task(job_with("placement", json!({"queue": {"deadline_ms": 5}}))).unwrap();
+    assert_eq!(queued.definition.placement, Placement::Queue { deadline_ms: 5 });
+    let good = [
+        ("placement", json!("fail")),
+        ("result_file", json!("out/result")),
+        ("result_file", json!("..out")),
+        ("completion_callback_url", json!("http://host:80/path?x#y")),
+    ];
+    for (name, value) in good {
+        spec::task(job_with(name, value)).unwrap();
+    }
+    let bad = [
+        ("placement", json!("wait")),
+        ("placement", json!({"queue": {}})),
+        ("placement", json!({"queue": {"deadline_ms": 0}})),
+        ("placement", json!({"queue": {"deadline_ms": 1}, "fail": {}})),
+        ("result_file", json!("/etc/passwd")),
+        ("result_file", json!("a/../../b")),
+        ("result_file", json!("..")),
+        ("completion_callback_url", json!("ftp://host")),
+        ("completion_callback_url", json!("http://")),
+        ("completion_callback_url", json!("http://a b")),
+        ("completion_callback_url", json!({"sealed": {"key": "k", "data": "d"}})),
+        ("instances", json!(1)),
+        ("monitor", json!({"run": {"path": "x"}})),
+    ];
+    for (name, value) in bad {
+        let problems = named(&spec::task(job_with(name, value)).unwrap_err());
+        assert!(problems.len() == 1 && problems[0].starts_with(name), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_document_holds_one_thing_or_lists() {
+    assert_eq!(spec::document(web()).unwrap(), [Item::Lrp(Box::new(spec::lrp(web()).unwrap()))]);
+    let run = json!({"run": {"path": "x"}});
+    let items = spec::document(json!({
+        "domain": "apps",
+        "lrp": [{"process_guid": "a", "action": run}, {"process_guid": "b", "domain": "own", "action": run}],
+        "task": {"task_guid": "a", "action": run},
+    }));
+    let domains = items.unwrap().into_iter().map(|item| match item {
+        Item::Lrp(lrp) => lrp.domain,
+        Item::Task(task) => task.domain,
+        Item::Domain { domain, .. } => domain,
+    });
+    assert_eq!(domains.collect::<Vec<_>>(), [domain("apps"), domain("own"), domain("apps")]);
+    let fresh = spec::document(json!({"domain": [{"domain": "a"}, {"domain": "b", "ttl_ms": 0}]})).unwrap();
+    let expected = [(domain("a"), None), (domain("b"), Some(0))];
+    assert_eq!(fresh, expected.map(|(domain, ttl_ms)| Item::Domain { domain, ttl_ms }));
+}
+
+#[test]
+fn a_bad_document_is_refused_with_paths_into_it() {
+    let bad = |value| named(&spec::document(value).unwrap_err());
+    let run = json!({"run": {"path": "x"}});
+    assert_eq!(
+        bad(json!({
+            "domain": "a b",
+            "lrp": [{"process_guid": "a", "action": {"run": {}}}, 7],
+            "task": [{"domain": "c", "action": run}],
+            "lrps": [],
+        })),
+        [
+            "domain: \"a b\" is no domain: use 1 to 128 of A-Z a-z 0-9 _ -",
+            "lrps: is unknown: did you mean lrp?",
+            "lrp[0].action.run.path: is missing",
+            "lrp[1]: must be an object, and is a number",
+            "task[0].task_guid: is missing",
+        ]
+    );
+    let twice = json!([{"process_guid": "a", "action": run}, {"process_guid": "a", "action": run}]);
+    assert_eq!(bad(json!({"domain": "d", "lrp": twice})), ["lrp: a is given twice"]);
+    assert!(bad(json!({}))[0].starts_with("message: holds no process_guid"));
+    assert_eq!(bad(json!([])), ["message: must be an object, and is a list"]);
+    assert_eq!(bad(json!({"process_guid": "a", "task_guid": "b"})).len(), 3);
+}
+
+fn ask(noun: &str, verb: &str, body: impl AsRef<[u8]>) -> Result<ClientCommand, Refusal> {
+    client_command(noun, verb, &domain("apps"), body.as_ref()).map(|(_, command)| command)
+}
+
+#[test]
+fn a_message_is_an_envelope_and_a_body() {
+    let body = json!({
+        "envelope": {
+            "request_id": "r1", "deadline": 7, "expect_version": 3, "reason": "why",
+            "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        },
+        "body": {"process_guid": "web", "instances": 17, "routes": {"r": [{"port": 8080}]}, "annotation": ""},
+    });
+    let (envelope, command) =
+        client_command("lrp", "update", &domain("apps"), body.to_string().as_bytes()).unwrap();
+    assert_eq!(envelope.request_id.unwrap().as_str(), "r1");
+    assert_eq!((envelope.deadline.unwrap().0, envelope.expect_version), (7, Some(3)));
+    let ClientCommand::LrpUpdate { update, .. } = command else { panic!("{command:?}") };
+    assert_eq!((update.instances, update.annotation.as_deref()), (Some(17), Some("")));
+    assert_eq!(update.routes.unwrap()["r"], r#"[{"port":8080}]"#);
+}
+
+#[test]
+fn each_command_has_its_body() {
+    let good = [
+        ("lrp", "remove", r#"{"body": {"process_guid": "a"}}"#),
+        ("lrp", "retire", r#"{"envelope": null, "body": {"process_guid": "a", "index": 2}}"#),
+        ("task", "cancel", r#"{"envelope": {}, "body": {"task_guid": "a"}}"#),
+        ("task", "resolve", r#"{"body": {"task_guid": "a"}}"#),
+        ("domain", "upsert", r#"{"body": {"domain": "apps"}}"#),
+        ("domain", "upsert", r#"{"body": {"domain": "apps", "ttl_ms": 120000}}"#),
+    ];
+    for (noun, verb, body) in good {
+        let command = ask(noun, verb, body).unwrap();
+        assert_eq!(command.noun_and_verb(), (noun, verb));
+    }
+    let bad = [
+        ("lrp", "retire", r#"{"body": {"process_guid": "a"}}"#, "body.index: is missing"),
+        ("lrp", "remove", r#"{"body": {"process_guid": "a", "x": 1}}"#, "body.x: is unknown"),
+        ("lrp", "remove", r#"{"process_guid": "a"}"#, "body: is missing"),
+        ("lrp", "remove", r#"{"body": 1}"#, "body: must be an object, and is a number"),
+        (
+            "task",
+            "cancel",
+            r#"{"envelope": {"request": "a"}, "body": {"task_guid": "a"}}"#,
+            "envelope.request: is unknown: did you mean request_id?",
+        ),
+        (
+            "task",
+            "cancel",
+            r#"{"envelope": {"traceparent": "00-x"}, "body": {"task_guid": "a"}}"#,
+            "envelope.traceparent: must be a W3C traceparent",
+        ),
+        ("lrp", "desires", "{}", "lrp.desires: is no command: did you mean lrp.desire?"),
+        (
+            "",
+            "",
+            "{}",
+            ".: is no command: use one of lrp.desire, lrp.update, lrp.remove, lrp.retire, \
+            task.desire, task.cancel, task.resolve, domain.upsert",
+        ),
+    ];
+    for (noun, verb, body, problem) in bad {
+        assert!(named(&ask(noun, verb, body).unwrap_err()).contains(&problem.to_owned()), "{problem}");
+    }
+}
+
+#[test]
+fn a_body_for_another_domain_is_forbidden() {
+    let body = json!({"body": spec::to_json(&spec::lrp(web()).unwrap())}).to_string();
+    ask("lrp", "desire", &body).unwrap();
+    let other = client_command("lrp", "desire", &domain("other"), body.as_bytes());
+    assert_eq!(other.unwrap_err().code, Code::Forbidden);
+    let upsert = ask("domain", "upsert", r#"{"body": {"domain": "other"}}"#);
+    assert_eq!(upsert.unwrap_err().code, Code::Forbidden);
+}
+
+#[test]
+fn what_is_no_message_is_refused() {
+    let refused = |body: &[u8], why: &str| {
+        let problems = named(&ask("lrp", "remove", body).unwrap_err());
+        assert!(problems.iter().any(|problem| problem.contains(why)), "{why}: {problems:?}");
+    };
+    refused(b"", "is not JSON");
+    refused(b"garbage", "is not JSON");
+    refused(b"\xff\xfe", "is not JSON");
+    refused(b"null", "message: must be an object, and is null");
+    refused(br#"{"body": {"process_guid": "a"}} x"#, "trailing characters");
+    refused(br#"{"body": {"process_guid": "a", "process_guid": "b"}}"#, "body.process_guid: is given twice");
+    refused(br#"{"body": {"process_guid": "a"}, "body": {}}"#, "body: is given twice");
+    refused(b"[".repeat(1000).as_slice(), "is nested deeper than 64");
+    refused(br#"{"body": 1e999}"#, "is not JSON");
+    let whole = br#"{"body": {"process_guid": "a"}}"#;
+    for length in 0..whole.len() {
+        refused(&whole[..length], "is not JSON");
+    }
+}
+
+#[test]
+fn a_doubled_key_is_found_however_deep() {
+    let body =
+        br#"{"body": {"process_guid": "a", "domain": "apps", "routes": {"r": [0, {"x": 1, "x": 2}]}}}"#;
+    let problems = named(&ask("lrp", "desire", body).unwrap_err());
+    assert_eq!(problems, ["body.routes.r[1].x: is given twice", "body.action: is missing"]);
+}
+
+#[test]
+fn ten_megabytes_are_refused_unread() {
+    let annotation = "x".repeat(10 * 1024 * 1024);
+    let body = format!(r#"{{"body": {{"process_guid": "a", "annotation": "{annotation}"}}}}"#);
+    let refusal = ask("lrp", "update", body).unwrap_err();
+    assert!(refusal.to_string().contains("bytes are more than 1048576"), "{refusal}");
+    assert!(bad_lrp(web_with("annotation", annotation.into())).len() <= 2);
+}
+
+#[test]
+fn a_refusal_of_many_fields_is_bounded() {
+    let many: Value =
+        (0..50_000).map(|at| (format!("f{at}"), json!(1))).collect::<serde_json::Map<_, _>>().into();
+    let refusal = spec::lrp(many).unwrap_err();
+    assert!(refusal.fields.len() <= 101 && refusal.message.len() <= limits::REASON_BYTES);
+}
+
+proptest! {
+    #![proptest_config(crate::machines::cases(200))]
+
+    #[test]
+    fn an_lrp_is_read_as_it_was_written(lrp in any_lrp()) {
+        let written = spec::to_json(&lrp);
+        prop_assert_eq!(spec::lrp(written.clone()).map_err(|refusal| refusal.to_string()), Ok(lrp.clone()));
+        let document = spec::document(written).map_err(|refusal| refusal.to_string());
+        prop_assert_eq!(document, Ok(vec![Item::Lrp(Box::new(lrp.clone()))]));
+        // What a spec accepts has no fault in the action's own judgement.
+        prop_assert!(lrp.definition.action.faults("action").is_empty());
+    }
+
+    #[test]
+    fn a_task_is_read_as_it_was_written(task in any_task()) {
+        let written = spec::task_to_json(&task);
+        prop_assert_eq!(spec::task(written).map_err(|refusal| refusal.to_string()), Ok(task));
+    }
+
+    #[test]
+    fn a_command_is_read_as_it_was_written(
+        lrp in any_lrp(), task in any_task(), update in any_update(), name in any_name(), index: u32,
+        ttl_ms in proptest::option::of(0..=limits::DURATION_MS),
+    ) {
+        let process_guid = lrp.process_guid.clone();
+        let task_guid = task.task_guid.clone();
+        let commands = [
+            ClientCommand::LrpRemove { process_guid: process_guid.clone() },
+            ClientCommand::LrpRetire { process_guid: process_guid.clone(), index },
+            ClientCommand::LrpUpdate { process_guid, update },
+            ClientCommand::LrpDesire(Box::new(lrp)),
+            ClientCommand::TaskCancel { task_guid: task_guid.clone() },
+            ClientCommand::TaskResolve { task_guid },
+            ClientCommand::TaskDesire(Box::new(task)),
+            ClientCommand::DomainUpsert { domain: domain(&name), ttl_ms },
+        ];
+        for command in commands {
+            let (noun, verb) = command.noun_and_verb();
+            let body = json!({"body": command.body()}).to_string();
+            let own = command.domain().cloned().unwrap_or(domain("apps"));
+            let read = client_command(noun, verb, &own, body.as_bytes());
+            prop_assert_eq!(read.map(|(_, command)| command).map_err(|refusal| refusal.to_string()), Ok(command));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(mut body in any_lrp().prop_map(|lrp| {
+        json!({"body": spec::to_json(&lrp)}).to_string().into_bytes()
+    }), at: prop::sample::Index, byte: u8) {
+        let at = at.index(body.len());
+        body[at] = byte;
+        drop(ask("lrp", "desire", &body));
+        drop(ask("task", "desire", &body[..at]));
+    }
+}

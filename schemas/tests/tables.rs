@@ -1,0 +1,701 @@
+//! The transitions of seed `000` as tables, one row per case, judged by the machines end to end.
+
+use std::time::Duration;
+
+use schemas::action::Secret;
+use schemas::actual;
+use schemas::container::{Epoch, Instance};
+use schemas::definition::Placement;
+use schemas::entry::{Event, Stamp};
+use schemas::evaluation::Status;
+use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::task::{self, Outcome, Task};
+use schemas::{Code, Refusal, Timestamp, crash, evacuating, limits};
+
+use crate::given::{domain, id, instance, lrp, net, task as desired_task};
+
+/// The columns are what the container of the row's second word asks; a word in capitals is the record afterwards.
+/// `=`: it is so already. `gone`: the record is removed. `!`: refused.
+///
+/// `self` is the container that the record names. `other` is any other: another guid on the same cell, the same guid on
+/// another cell, both other.
+const ACTUAL: &str = "
+    record            | who   | claim   | start   | crash     | remove | unclaim
+    none              | other | !       | RUNNING | CRASHED   | =      | !
+    UNCLAIMED         | other | CLAIMED | RUNNING | !         | !      | =
+    CLAIMED           | self  | =       | RUNNING | UNCLAIMED | gone   | UNCLAIMED
+    CLAIMED           | other | !       | RUNNING | !         | !      | !
+    CLAIMED stopping  | self  | =       | RUNNING | gone      | gone   | gone
+    CLAIMED stopping  | other | !       | RUNNING | !         | !      | !
+    RUNNING           | self  | CLAIMED | =       | UNCLAIMED | gone   | UNCLAIMED
+    RUNNING           | other | !       | !       | !         | !      | !
+    RUNNING stopping  | self  | CLAIMED | =       | gone      | gone   | gone
+    RUNNING stopping  | other | !       | !       | !         | !      | !
+    CRASHED           | other | !       | RUNNING | !         | !      | !
+";
+
+fn rows(table: &str) -> (Vec<String>, Vec<Vec<String>>) {
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let mut lines = table.lines().filter(|line| !line.trim().is_empty()).map(cells);
+    let head = lines.next().unwrap();
+    (head, lines.collect())
+}
+
+/// A process at some moment, and what is asked of it.
+struct Story {
+    process: Option<Process>,
+    now: Timestamp,
+    fresh: bool,
+    present: bool,
+    decisions: u128,
+}
+
+impl Story {
+    fn new() -> Self {
+        let now = Timestamp::from_millis(1_000_000_000);
+        Self { process: None, now, fresh: true, present: true, decisions: 0 }
+    }
+
+    fn desired(instances: u32) -> Self {
+        let mut story = Self::new();
+        story.ask(&Command::Desire(Box::new(lrp("apps", instances)))).unwrap();
+        story
+    }
+
+    fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+        self.now = self.now.next();
+        self.decisions += 1;
+        let present = |_: &CellId| self.present;
+        let context = Context { now: self.now, fresh: self.fresh, present: &present };
+        let events = process::decide(self.process.as_ref(), command, context)?;
+        let decision = DecisionId(id(self.decisions));
+        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        let born = || Process::new(ProcessGuid::new("web").unwrap(), domain("apps"), Epoch(Timestamp(1)));
+        if !events.is_empty() {
+            process::evolve(self.process.get_or_insert_with(born), &events, &stamp);
+        }
+        Ok(events)
+    }
+
+    fn report(&mut self, index: u32, by: &Instance, step: ReportStep) -> Result<Vec<Event>, Refusal> {
+        let epoch = self.process.as_ref().map_or(Epoch(Timestamp(1)), |process| process.epoch);
+        self.ask(&Command::Report(Report {
+            domain: domain("apps"),
+            index,
+            epoch,
+            definition_id: DefinitionId::new("web").unwrap(),
+            by: by.clone(),
+            steps: vec![step],
+        }))
+    }
+
+    fn tell(&mut self, by: &Instance, command: actual::Command) {
+        self.report(0, by, ReportStep::Actual(command)).unwrap();
+    }
+
+    fn state(&self) -> String {
+        let record = self.process.as_ref().and_then(|process| process.actual(0));
+        let stopping = |lrp: &actual::Actual| if lrp.is_stopping() { " stopping" } else { "" };
+        record.map_or("none".into(), |lrp| format!("{}{}", lrp.state_name(), stopping(lrp)))
+    }
+
+    fn evaluation(&self) -> Option<Status> {
+        Some(self.process.as_ref()?.evaluations.last()?.status.clone())
+    }
+
+    /// Brings index 0 of a desired process into a state, held by `by`.
+    fn with(state: &str, by: &Instance) -> Self {
+        if state == "none" {
+            return Self::new();
+        }
+        let mut story = Self::desired(1);
+        let (word, stopping) = (state.split(' ').next().unwrap(), state.ends_with("stopping"));
+        match word {
+            "UNCLAIMED" => {}
+            "CLAIMED" => story.tell(by, claim()),
+            "RUNNING" => story.tell(by, start()),
+            "CRASHED" => story.crash(by, 4),
+            other => panic!("no state {other}"),
+        }
+        if stopping {
+            story.ask(&Command::Retire { index: 0 }).unwrap();
+        }
+        assert_eq!(story.state(), state);
+        story
+    }
+
+    fn crash(&mut self, by: &Instance, times: u32) {
+        for _ in 0..times {
+            self.tell(by, start());
+            self.tell(by, crash());
+        }
+    }
+}
+
+fn claim() -> actual::Command {
+    actual::Command::Claim { placement: None }
+}
+
+fn start() -> actual::Command {
+    actual::Command::Start { net: net(1) }
+}
+
+fn crash() -> actual::Command {
+    actual::Command::Crash { reason: "boom".into() }
+}
+
+#[test]
+fn an_actual_lrp_changes_as_the_table_says() {
+    let own = instance(1, "c1");
+    let others = [instance(2, "c1"), instance(1, "c2"), instance(2, "c2")];
+    let (head, rows) = rows(ACTUAL);
+    for row in rows {
+        let who = if row[1] == "self" { std::slice::from_ref(&own) } else { &others };
+        for (column, expected) in head.iter().zip(&row).skip(2) {
+            for by in who {
+                let mut story = Story::with(&row[0], &own);
+                let command = match column.as_str() {
+                    "claim" => claim(),
+                    "start" => start(),
+                    "crash" => crash(),
+                    "remove" => actual::Command::Remove,
+                    _ => actual::Command::Unclaim,
+                };
+                let before = story.process.clone();
+                let answer = story.report(0, by, ReportStep::Actual(command));
+                let outcome = match &answer {
+                    Err(_) => "!".to_owned(),
+                    Ok(events) if events.is_empty() => "=".to_owned(),
+                    // A desired index whose record went is made anew in the same decision.
+                    Ok(events) if removes(events) => "gone".to_owned(),
+                    Ok(_) => story.state().trim_end_matches(" stopping").to_owned(),
+                };
+                assert_eq!(&outcome, expected, "{column} of {by:?} at {row:?}");
+                if answer.is_err() {
+                    assert_eq!(story.process, before);
+                }
+            }
+        }
+    }
+}
+
+fn removes(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event, Event::Actual(actual::Event::Removed { .. })))
+}
+
+#[test]
+fn what_was_asked_to_stop_stays_so_while_it_starts() {
+    let own = instance(1, "c1");
+    let mut story = Story::with("CLAIMED stopping", &own);
+    story.tell(&own, start());
+    assert_eq!(story.state(), "RUNNING stopping");
+    story.tell(&own, claim());
+    assert_eq!(story.state(), "CLAIMED stopping");
+    story.tell(&own, actual::Command::Remove);
+    assert_eq!(story.state(), "UNCLAIMED");
+}
+
+/// Stored count, seconds in RUNNING before the crash (`-`: it crashed while CLAIMED), count and state afterwards, and
+/// the seconds until it is due again.
+const CRASHES: &str = "
+    stored | running | count | state     | wait
+    0      | 1       | 1     | UNCLAIMED | -
+    1      | 299     | 2     | UNCLAIMED | -
+    2      | 1       | 3     | UNCLAIMED | -
+    3      | 1       | 4     | CRASHED   | 60
+    4      | 299     | 5     | CRASHED   | 120
+    4      | 300     | 1     | UNCLAIMED | -
+    4      | -       | 5     | CRASHED   | 120
+    7      | 1       | 8     | CRASHED   | 960
+    199    | 1       | 200   | CRASHED   | 960
+    200    | 1       | 201   | CRASHED   | never
+    200    | 300     | 1     | UNCLAIMED | -
+";
+
+#[test]
+fn crashes_are_answered_as_the_table_says() {
+    let own = instance(1, "c1");
+    for row in rows(CRASHES).1 {
+        let mut story = Story::desired(1);
+        story.crash(&own, row[0].parse().unwrap());
+        if row[1] == "-" {
+            // Crashed instances are claimed only after they were restarted.
+            story.now = story.now + crash::LONGEST_WAIT;
+            story.ask(&Command::Converge).unwrap();
+            story.tell(&own, claim());
+        } else {
+            story.tell(&own, start());
+            let running = Duration::from_secs(row[1].parse().unwrap());
+            // The report's own moment is the last nanosecond of it.
+            story.now = story.now + running - Duration::from_nanos(1);
+        }
+        story.tell(&own, crash());
+        let lrp = story.process.as_ref().unwrap().actual(0).unwrap();
+        let wait = match lrp.restart_at() {
+            Some(due) => due.since(story.now).as_secs().to_string(),
+            None if lrp.is_unclaimed() => "-".into(),
+            None => "never".into(),
+        };
+        let outcome = [lrp.crash_count.to_string(), lrp.state_name().into(), wait];
+        assert_eq!(outcome, row[2..], "{row:?}");
+    }
+}
+
+#[test]
+fn a_crashed_instance_restarts_exactly_when_it_is_due() {
+    let mut story = Story::with("CRASHED", &instance(1, "c1"));
+    story.now = story.now + Duration::from_secs(60) - Duration::from_nanos(2);
+    assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
+    story.ask(&Command::Converge).unwrap();
+    assert_eq!((story.state().as_str(), story.evaluation()), ("UNCLAIMED", Some(Status::Pending)));
+}
+
+/// What convergence makes of index 0, held by a cell that is there or lost, desired or not, in a fresh domain or not.
+const CONVERGENCE: &str = "
+    record            | desired fresh | desired stale | not fresh        | not stale        | lost desired | lost not
+    UNCLAIMED         | =             | =             | -                | -                | =            | -
+    CLAIMED           | =             | =             | CLAIMED stopping | =                | UNCLAIMED    | none
+    RUNNING           | =             | =             | RUNNING stopping | =                | UNCLAIMED    | none
+    RUNNING stopping  | =             | =             | =                | =                | UNCLAIMED    | none
+    CRASHED           | =             | =             | none             | =                | =            | none
+";
+
+/// The record of index 0 of a process that nobody desires, as a cell reported it.
+fn orphan(state: &str, own: &Instance) -> Option<Story> {
+    let mut story = Story::new();
+    match state {
+        "CLAIMED" => {
+            story.tell(own, start());
+            story.tell(own, claim());
+        }
+        "RUNNING" => story.tell(own, start()),
+        "RUNNING stopping" => {
+            story.tell(own, start());
+            story.ask(&Command::Retire { index: 0 }).unwrap();
+        }
+        "CRASHED" => story.tell(own, crash()),
+        _ => return None,
+    }
+    assert_eq!(story.state(), state);
+    Some(story)
+}
+
+#[test]
+fn convergence_does_what_the_table_says() {
+    let own = instance(1, "c1");
+    let (head, rows) = rows(CONVERGENCE);
+    for row in rows {
+        for (column, expected) in head.iter().zip(&row).skip(1) {
+            let desired = column.split(' ').any(|word| word == "desired");
+            let story = if desired { Some(Story::with(&row[0], &own)) } else { orphan(&row[0], &own) };
+            let Some(mut story) = story else {
+                assert_eq!(expected, "-");
+                continue;
+            };
+            story.fresh = !column.ends_with("stale");
+            story.present = !column.starts_with("lost");
+            let events = story.ask(&Command::Converge).unwrap();
+            let outcome = if events.is_empty() { "=".to_owned() } else { story.state() };
+            assert_eq!(&outcome, expected, "{column} at {row:?}: {events:?}");
+            assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
+        }
+    }
+}
+
+/// What the rep of a container asks of the evacuating record of an index. `instance` is who holds the instance.
+const EVACUATING: &str = "
+    instance | evacuating | set     | remove
+    none     | none       | self    | =
+    self     | none       | self    | =
+    other    | none       | self    | =
+    none     | self       | =       | none
+    self     | self       | =       | none
+    other    | self       | =       | none
+    self     | other      | self    | none
+    other    | other      | !       | =
+    none     | other      | !       | =
+";
+
+#[test]
+fn the_evacuating_record_changes_as_the_table_says() {
+    let (own, other) = (instance(1, "c1"), instance(2, "c2"));
+    let whose = |word: &str| match word {
+        "self" => Some(own.clone()),
+        "other" => Some(other.clone()),
+        _ => None,
+    };
+    let expires_at = Timestamp::from_millis(2_000_000_000);
+    let set = || ReportStep::Evacuating(evacuating::Command::Set { net: net(1), expires_at });
+    for row in rows(EVACUATING).1 {
+        for (command, expected) in
+            [set(), ReportStep::Evacuating(evacuating::Command::Remove)].iter().zip(&row[2..])
+        {
+            let mut story = Story::desired(1);
+            if let Some(by) = whose(&row[1]) {
+                story.report(0, &by, set()).unwrap();
+            }
+            if let Some(by) = whose(&row[0]) {
+                story.tell(&by, start());
+            }
+            let answer = story.report(0, &own, command.clone());
+            let twin = || story.process.as_ref()?.slot(0)?.evacuating.as_ref().map(|twin| twin.by == own);
+            let outcome = match (answer, twin()) {
+                (Err(_), _) => "!",
+                (Ok(events), _) if events.is_empty() => "=",
+                (Ok(_), None) => "none",
+                (Ok(_), Some(true)) => "self",
+                (Ok(_), Some(false)) => "other",
+            };
+            assert_eq!(outcome, expected, "{command:?} at {row:?}");
+        }
+    }
+}
+
+#[test]
+fn an_evacuating_record_ends_with_its_time_or_its_cell() {
+    let own = instance(1, "c1");
+    let mut story = Story::desired(1);
+    let expires_at = story.now + Duration::from_secs(60);
+    let set = evacuating::Command::Set { net: net(1), expires_at };
+    story.report(0, &own, ReportStep::Evacuating(set)).unwrap();
+    assert_eq!(story.process.as_ref().unwrap().next_due(), Some(expires_at));
+    assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
+    let mut lost = Story { process: story.process.clone(), present: false, ..Story::new() };
+    let gone = |cause| Ok(vec![Event::Evacuating(evacuating::Event::Removed { index: 0, cause })]);
+    assert_eq!(lost.ask(&Command::Converge), gone(evacuating::Gone::CellLost));
+    story.now = expires_at;
+    assert_eq!(story.ask(&Command::Converge), gone(evacuating::Gone::Expired));
+}
+
+#[test]
+fn an_evaluation_says_how_its_work_ended() {
+    let own = instance(1, "c1");
+    let fail = |story: &Story, index: u32| {
+        let attempt = story.process.as_ref().unwrap().actual(index).unwrap().since;
+        let error = "insufficient resources: memory".to_owned();
+        Command::Fail(vec![process::Unplaced { index, attempt, error }], None)
+    };
+    let blocked = Some(Status::Blocked { reason: "insufficient resources: memory".into() });
+    let claim = |story: &mut Story, index| story.report(index, &own, ReportStep::Actual(claim())).unwrap();
+
+    let mut story = Story::desired(2);
+    claim(&mut story, 0);
+    assert_eq!(story.evaluation(), Some(Status::Pending));
+    claim(&mut story, 1);
+    assert_eq!(story.evaluation(), Some(Status::Complete));
+
+    // What is left has its answer, whichever came first: the answer or the claim of the other.
+    for order in [[true, false], [false, true]] {
+        let mut story = Story::desired(2);
+        for answer in order {
+            if answer {
+                let command = fail(&story, 0);
+                story.ask(&command).unwrap();
+            } else {
+                claim(&mut story, 1);
+            }
+        }
+        assert_eq!(story.evaluation(), blocked, "{order:?}");
+        claim(&mut story, 0);
+        assert_eq!(story.evaluation(), Some(Status::Complete));
+    }
+
+    let mut story = Story::desired(1);
+    let command = fail(&story, 0);
+    story.ask(&command).unwrap();
+    story.ask(&Command::Remove).unwrap();
+    assert_eq!(story.evaluation(), Some(Status::Canceled));
+}
+
+/// What may be asked of a task in each state, by the container that it names (`self`) or another.
+const TASK: &str = "
+    state     | start self | start other | end self  | end other | cancel    | resolve | begin     | end     | fail
+    DELETED   | !          | !           | !         | !         | !         | !       | !         | !       | !
+    PENDING   | RUNNING    | RUNNING     | COMPLETED | COMPLETED | COMPLETED | !       | !         | !       | COMPLETED
+    RUNNING   | =          | !           | COMPLETED | !         | COMPLETED | !       | !         | !       | =
+    COMPLETED | !          | !           | =         | !         | !         | DELETED | RESOLVING | !       | =
+    RESOLVING | !          | !           | =         | !         | !         | !       | !         | DELETED | =
+";
+
+struct TaskStory {
+    task: Option<Task>,
+    now: Timestamp,
+    present: bool,
+}
+
+impl TaskStory {
+    fn with(state: &str, by: &Instance, placement: Placement) -> Self {
+        let mut story = Self { task: None, now: Timestamp::from_millis(1_000_000_000), present: true };
+        story.ask(&task::Command::Desire(Box::new(desired_task("apps", placement)))).unwrap();
+        let steps = match state {
+            "PENDING" => 0,
+            "RUNNING" => 1,
+            "COMPLETED" => 2,
+            "RESOLVING" => 3,
+            _ => 4,
+        };
+        let path =
+            [story.start(by), story.complete(by), task::Command::BeginResolving, task::Command::EndResolving];
+        for command in path.iter().take(steps) {
+            story.ask(command).unwrap();
+        }
+        assert_eq!(story.state(), state);
+        story
+    }
+
+    fn state(&self) -> &'static str {
+        self.task.as_ref().map_or("DELETED", Task::state_name)
+    }
+
+    fn report(&self, by: &Instance, step: task::ReportStep) -> task::Command {
+        let epoch = self.task.as_ref().map_or(Epoch(Timestamp(1)), |task| task.epoch);
+        task::Command::Report(task::Report { domain: domain("apps"), epoch, by: by.clone(), step })
+    }
+
+    fn start(&self, by: &Instance) -> task::Command {
+        self.report(by, task::ReportStep::Start { placement: None })
+    }
+
+    fn complete(&self, by: &Instance) -> task::Command {
+        let outcome = Outcome::Succeeded { result: "42".into() };
+        self.report(by, task::ReportStep::Complete { outcome })
+    }
+
+    fn ask(&mut self, command: &task::Command) -> Result<Vec<Event>, Refusal> {
+        self.now = self.now.next();
+        let present = |_: &CellId| self.present;
+        let context = task::Context { now: self.now, present: &present };
+        let events = task::decide(self.task.as_ref(), command, context)?;
+        let decision = DecisionId(id(1));
+        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        if !events.is_empty() {
+            self.task = task::evolve(self.task.take(), &events, &stamp);
+        }
+        Ok(events)
+    }
+}
+
+#[test]
+fn a_task_changes_as_the_table_says() {
+    let (own, other) = (instance(1, "c1"), instance(1, "c2"));
+    let (head, rows) = rows(TASK);
+    for row in rows {
+        for (column, expected) in head.iter().zip(&row).skip(1) {
+            let mut story = TaskStory::with(&row[0], &own, Placement::Fail);
+            let command = match column.as_str() {
+                "start self" => story.start(&own),
+                "start other" => story.start(&other),
+                "end self" => story.complete(&own),
+                "end other" => story.complete(&other),
+                "cancel" => task::Command::Cancel,
+                "resolve" => task::Command::Resolve,
+                "begin" => task::Command::BeginResolving,
+                "end" => task::Command::EndResolving,
+                _ => task::Command::Fail(None, "insufficient resources".into()),
+            };
+            let answer = story.ask(&command);
+            let outcome = match answer {
+                Err(_) => "!",
+                Ok(events) if events.is_empty() => "=",
+                Ok(_) => story.state(),
+            };
+            assert_eq!(outcome, expected, "{column} at {row:?}");
+        }
+    }
+}
+
+/// What convergence makes of a task so many seconds after it entered its state (and completed first, if it did).
+const TASK_CONVERGENCE: &str = "
+    state     | placement | after | cell    | becomes
+    PENDING   | fail      | 1799  | present | =
+    PENDING   | fail      | 1800  | present | COMPLETED
+    PENDING   | queue     | 599   | present | =
+    PENDING   | queue     | 600   | present | COMPLETED
+    RUNNING   | fail      | 90000 | present | =
+    RUNNING   | fail      | 0     | lost    | COMPLETED
+    COMPLETED | fail      | 119   | lost    | =
+    COMPLETED | fail      | 120   | present | DELETED
+    RESOLVING | fail      | 29    | present | =
+    RESOLVING | fail      | 30    | present | COMPLETED
+    RESOLVING | fail      | 120   | present | DELETED
+";
+
+#[test]
+fn convergence_of_tasks_does_what_the_table_says() {
+    for row in rows(TASK_CONVERGENCE).1 {
+        let wait = Placement::Queue { deadline_ms: 600_000 };
+        let placement = if row[1] == "queue" { wait } else { Placement::Fail };
+        let mut story = TaskStory::with(&row[0], &instance(1, "c1"), placement);
+        story.present = row[3] == "present";
+        story.now = story.now + Duration::from_secs(row[2].parse().unwrap()) - Duration::from_nanos(1);
+        let events = story.ask(&task::Command::Converge).unwrap();
+        let outcome = if events.is_empty() { "=" } else { story.state() };
+        assert_eq!(outcome, row[4], "{row:?}");
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_room_is_blocked_until_its_deadline() {
+    let wait = Placement::Queue { deadline_ms: 600_000 };
+    let mut story = TaskStory::with("PENDING", &instance(1, "c1"), wait);
+    let fail = task::Command::Fail(None, "insufficient resources".into());
+    story.ask(&fail).unwrap();
+    let status = |story: &TaskStory| story.task.as_ref().unwrap().evaluations.last().unwrap().status.clone();
+    let reason = "insufficient resources".to_owned();
+    assert_eq!((story.state(), status(&story)), ("PENDING", Status::Blocked { reason: reason.clone() }));
+    assert_eq!(story.ask(&fail), Ok(vec![]));
+    story.now = story.now + Duration::from_secs(600);
+    story.ask(&task::Command::Converge).unwrap();
+    assert_eq!((story.state(), status(&story)), ("COMPLETED", Status::Failed { reason: reason.clone() }));
+    let outcome = story.task.as_ref().unwrap().completed().unwrap().outcome.clone();
+    assert_eq!(outcome, Outcome::Failed { reason });
+}
+
+#[test]
+fn reasons_of_tasks_are_the_seeds_own() {
+    let own = instance(1, "c1");
+    let reason = |mut story: TaskStory, command: task::Command| {
+        story.ask(&command).unwrap();
+        match &story.task.unwrap().completed().unwrap().outcome {
+            Outcome::Failed { reason } => reason.clone(),
+            Outcome::Succeeded { .. } => panic!("it succeeded"),
+        }
+    };
+    assert_eq!(reason(TaskStory::with("PENDING", &own, Placement::Fail), task::Command::Cancel), "cancelled");
+    let mut lost = TaskStory::with("RUNNING", &own, Placement::Fail);
+    lost.present = false;
+    assert_eq!(reason(lost, task::Command::Converge), "cell disappeared before completion");
+}
+
+#[test]
+fn an_outcome_settles_only_what_it_judged() {
+    let own = instance(1, "c1");
+    let mut story = Story::desired(1);
+    let judged = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    let fail = |attempt| {
+        let unplaced = process::Unplaced { index: 0, attempt, error: "insufficient resources".into() };
+        Command::Fail(vec![unplaced], None)
+    };
+    story.tell(&own, start());
+    assert_eq!(story.ask(&fail(judged)), Ok(vec![]));
+    story.tell(&own, crash());
+    assert_eq!(story.state(), "UNCLAIMED");
+    assert_eq!(story.ask(&fail(judged)), Ok(vec![]));
+    let current = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    assert_eq!(story.ask(&fail(current)).unwrap().len(), 2);
+}
+
+#[test]
+fn a_lost_cell_takes_a_stopping_instance_with_it() {
+    let own = instance(1, "c1");
+    let mut story = Story::desired(1);
+    story.crash(&own, 2);
+    story.tell(&own, start());
+    let count = |story: &Story| story.process.as_ref().unwrap().actual(0).unwrap().crash_count;
+    let mut stopping = Story { process: story.process.clone(), now: story.now, ..Story::new() };
+    stopping.ask(&Command::Retire { index: 0 }).unwrap();
+    for lost in [&mut story, &mut stopping] {
+        lost.present = false;
+        lost.ask(&Command::Converge).unwrap();
+        assert_eq!(lost.state(), "UNCLAIMED");
+    }
+    // One moved, the other is a new one.
+    assert_eq!((count(&story), count(&stopping)), (2, 0));
+}
+
+#[test]
+fn the_container_that_crashed_last_is_known_until_the_index_begins_anew() {
+    let (own, next) = (instance(1, "c1"), instance(2, "c2"));
+    let crashed_in = |story: &Story| story.process.as_ref().unwrap().actual(0).unwrap().crashed_in.clone();
+    let mut story = Story::desired(1);
+    story.tell(&own, start());
+    assert_eq!(crashed_in(&story), None);
+    story.tell(&own, crash());
+    for command in [claim(), start(), actual::Command::Unclaim, start()] {
+        story.tell(&next, command);
+        assert_eq!(crashed_in(&story).as_deref(), Some(&own));
+    }
+    story.tell(&next, crash());
+    assert_eq!(crashed_in(&story).as_deref(), Some(&next));
+    story.tell(&own, start());
+    story.ask(&Command::Retire { index: 0 }).unwrap();
+    story.tell(&own, actual::Command::Remove);
+    assert_eq!((story.state().as_str(), crashed_in(&story)), ("UNCLAIMED", None));
+}
+
+#[test]
+fn a_report_of_another_life_domain_or_cell_is_refused() {
+    let own = instance(1, "c1");
+    let code = |answer: Result<Vec<Event>, Refusal>| answer.unwrap_err().code;
+    let mut story = Story::with("CLAIMED", &own);
+    let report = |story: &Story| Report {
+        domain: domain("apps"),
+        index: 0,
+        epoch: story.process.as_ref().unwrap().epoch,
+        definition_id: DefinitionId::new("web").unwrap(),
+        by: own.clone(),
+        steps: vec![ReportStep::Actual(start())],
+    };
+    let earlier = Report { epoch: Epoch(Timestamp(1)), ..report(&story) };
+    assert_eq!(code(story.ask(&Command::Report(earlier))), Code::StaleEpoch);
+    let elsewhere = Report { domain: domain("other"), ..report(&story) };
+    assert_eq!(code(story.ask(&Command::Report(elsewhere))), Code::Forbidden);
+    story.present = false;
+    let lost = report(&story);
+    assert_eq!(code(story.ask(&Command::Report(lost))), Code::CellAbsent);
+
+    let mut story = TaskStory::with("RUNNING", &own, Placement::Fail);
+    let report = |name: &str, epoch| {
+        let step = task::ReportStep::Complete { outcome: Outcome::Succeeded { result: "42".into() } };
+        task::Command::Report(task::Report { domain: domain(name), epoch, by: own.clone(), step })
+    };
+    let epoch = story.task.as_ref().unwrap().epoch;
+    assert_eq!(code(story.ask(&report("apps", Epoch(Timestamp(1))))), Code::StaleEpoch);
+    assert_eq!(code(story.ask(&report("other", epoch))), Code::Forbidden);
+    story.present = false;
+    let lost = story.complete(&own);
+    assert_eq!(code(story.ask(&lost)), Code::CellAbsent);
+}
+
+#[test]
+fn a_guid_changes_its_domain_only_when_nothing_is_left_of_it() {
+    let own = instance(1, "c1");
+    let mut story = Story::with("RUNNING", &own);
+    story.ask(&Command::Remove).unwrap();
+    let elsewhere = Command::Desire(Box::new(lrp("other", 1)));
+    assert_eq!(story.ask(&elsewhere).unwrap_err().code, Code::ResourceConflict);
+    story.tell(&own, actual::Command::Remove);
+    assert!(story.process.as_ref().unwrap().is_gone());
+    story.ask(&elsewhere).unwrap();
+    assert_eq!(story.process.unwrap().domain, domain("other"));
+}
+
+#[test]
+fn reasons_are_bounded_and_a_long_one_is_known_again() {
+    let own = instance(1, "c1");
+    let long = "x".repeat(5000);
+    let mut story = Story::desired(1);
+    let attempt = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    let unplaced = process::Unplaced { index: 0, attempt, error: long.clone() };
+    let fail = Command::Fail(vec![unplaced], None);
+    let text = format!("{:?}", story.ask(&fail).unwrap());
+    assert!(text.len() < 2 * limits::REASON_BYTES + 500, "{text}");
+    assert_eq!(story.ask(&fail), Ok(vec![]));
+    story.tell(&own, start());
+    story.tell(&own, actual::Command::Crash { reason: long.clone() });
+    let reason = &story.process.as_ref().unwrap().actual(0).unwrap().crash_reason;
+    assert!(reason.len() <= limits::REASON_BYTES && reason.ends_with("(truncated)"));
+
+    let wait = Placement::Queue { deadline_ms: 600_000 };
+    let mut story = TaskStory::with("PENDING", &own, wait);
+    let fail = task::Command::Fail(None, long);
+    assert!(format!("{:?}", story.ask(&fail).unwrap()).len() < 2 * limits::REASON_BYTES + 500);
+    assert_eq!(story.ask(&fail), Ok(vec![]));
+}
+
+#[test]
+fn a_callback_url_is_never_shown() {
+    let secret = Secret::Plain("https://user:password@example.com".into());
+    assert!(!format!("{secret:?}").contains("password"));
+}

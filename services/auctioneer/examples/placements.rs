@@ -1,0 +1,271 @@
+//! Prints how many placements a second one core makes, over 100 and 1,000 cells.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "an example measures and prints, and its names are good"
+)]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use auctioneer::auction::{Item, Siblings, auction};
+use auctioneer::board::{Board, Cell, Standing};
+use auctioneer::priority::DEFAULT_PRIORITY;
+use auctioneer::{Auctioneer, Effect, Input, Settings};
+use schemas::action::{Action, Run};
+use schemas::cell::Presence;
+use schemas::cluster::Role;
+use schemas::container::{Epoch, WorkKey};
+use schemas::definition::{Definition, DesiredLrp, Placement, TaskDefinition};
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::message::{Heartbeat, Order, PerformId};
+use schemas::names::{
+    CellId, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, ProcessGuid, ServiceId,
+    Stack, TaskGuid, Zone,
+};
+use schemas::resources::{Constraint, Resources};
+use schemas::{Decision, Entry, Indices, Position, Timestamp, actual, cell, cluster, desired};
+
+/// Work in one auction.
+const BATCH: u32 = 10_000;
+/// Work in one measurement.
+const WORK: u32 = 200_000;
+
+fn main() {
+    println!("{:>6}  {:<28} {:>12}", "cells", "work", "placements/s");
+    for cells in [100, 1_000, 10_000] {
+        row(cells, "1-instance processes", WORK, processes(1));
+        row(cells, "100-instance processes", WORK, processes(100));
+        row(cells, "10,000-instance processes", WORK, processes(10_000));
+        row(cells, "tasks", WORK, tasks);
+        row(cells, "tasks, twice what fits", WORK / 2, tasks);
+        machine(cells, 1);
+        machine(cells, 100);
+    }
+}
+
+/// Tells a leading auctioneer of processes, a few in an entry, and counts what it hands out.
+fn machine(cells: u32, instances: u32) {
+    let mut auctioneer = Auctioneer::new(ServiceId::new("a").unwrap(), Settings::default());
+    let mut log = Log { ids: Ids::new(1), position: 0, now: Timestamp::from_millis(1) };
+    let id = ClusterId(log.ids.next(log.now));
+    let founded = cluster::Event::Founded { id, shards: 32, format: 1 };
+    let elected =
+        cluster::Event::Elected { role: Role::Auctioneer, id: ServiceId::new("a").unwrap(), term: 1 };
+    let mut begin = vec![log.cluster(founded), log.cluster(elected), Input::CaughtUp];
+    for number in 0..cells {
+        begin.extend(log.cell(cell(number, WORK / cells)));
+    }
+    for input in begin {
+        auctioneer.step(log.now, input);
+    }
+    let processes = WORK / instances;
+    let entries: Vec<Input> = (0..processes)
+        .step_by(20)
+        .map(|first| log.desire((first..processes.min(first + 20)).map(|process| (process, instances))))
+        .collect();
+    let started = Instant::now();
+    let mut placed = 0;
+    for entries in entries.chunks(5) {
+        for entry in entries {
+            auctioneer.step(log.now, entry.clone());
+        }
+        for effect in auctioneer.step(log.now, Input::Turn) {
+            if let Effect::Perform { perform, .. } = effect {
+                placed += perform.work.len();
+            }
+        }
+    }
+    while auctioneer.books().ready > 0 {
+        for effect in auctioneer.step(log.now, Input::Turn) {
+            if let Effect::Perform { perform, .. } = effect {
+                placed += perform.work.len();
+            }
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let what = format!("{instances}-instance, whole machine");
+    println!("{cells:>6}  {what:<28} {:>12.0}   ({placed} of {WORK} placed)", f64::from(WORK) / seconds);
+}
+
+/// Writes entries.
+struct Log {
+    ids: Ids,
+    position: u64,
+    now: Timestamp,
+}
+
+impl Log {
+    fn record(&mut self, about: Vec<(Aggregate, Vec<Event>)>) -> Input {
+        self.position += 1;
+        let decisions = about.into_iter().map(|(aggregate, events)| {
+            let id = DecisionId(self.ids.next(self.now));
+            Decision {
+                id,
+                aggregate,
+                version: 1,
+                at: self.now,
+                actor: Actor::Bbs(ServiceId::new("b").unwrap()),
+                request_id: None,
+                cause: None,
+                correlation: id,
+                reason: None,
+                traceparent: None,
+                events,
+            }
+        });
+        let decisions = decisions.collect();
+        let entry = Entry { id: EntryId(self.ids.next(self.now)), format: 1, decisions };
+        Input::Recorded { position: Position(self.position), entry: Arc::new(entry) }
+    }
+
+    fn cluster(&mut self, event: cluster::Event) -> Input {
+        self.record(vec![(Aggregate::Cluster, vec![Event::Cluster(event)])])
+    }
+
+    fn cell(&mut self, cell: Cell) -> [Input; 2] {
+        let presence = Presence {
+            incarnation: Incarnation(self.ids.next(self.now)),
+            zone: cell.zone,
+            stack: cell.stack,
+            placement_tags: cell.placement_tags,
+            total: cell.total,
+        };
+        let heartbeat = Heartbeat {
+            cell_id: cell.id.clone(),
+            presence: presence.clone(),
+            free: cell.free,
+            starting: 0,
+            evacuating: false,
+            unhealthy: None,
+            performed: PerformId::default(),
+            sequence: 1,
+            fingerprint: 0,
+            format: 1,
+        };
+        let appeared = vec![Event::Cell(cell::Event::Appeared(presence))];
+        [self.record(vec![(Aggregate::Cell(cell.id), appeared)]), Input::Heartbeat(heartbeat)]
+    }
+
+    fn desire(&mut self, processes: impl Iterator<Item = (u32, u32)>) -> Input {
+        let decisions = processes.map(|(process, instances)| {
+            let guid = ProcessGuid::new(&format!("process-{process:06}")).unwrap();
+            let definition_id = DefinitionId::new("v1").unwrap();
+            let domain = Domain::new("d").unwrap();
+            let lrp = DesiredLrp {
+                process_guid: guid.clone(),
+                domain: domain.clone(),
+                instances,
+                routes: [].into(),
+                annotation: String::new(),
+                definition_id: definition_id.clone(),
+                definition: definition(process),
+            };
+            let created = actual::Event::Created { indices: Indices::below(instances), definition_id };
+            let events = vec![Event::Desired(desired::Event::Desired(Box::new(lrp))), Event::Actual(created)];
+            (Aggregate::Process { guid, domain, epoch: Epoch(self.now) }, events)
+        });
+        let decisions = decisions.collect();
+        self.record(decisions)
+    }
+}
+
+/// Places `WORK` in batches on cells that have room for `room`.
+fn row(cells: u32, what: &str, room: u32, make: impl Fn(u32) -> Item) {
+    let mut board = Board::new((0..cells).map(|number| cell(number, room / cells)));
+    let batches: Vec<Vec<Item>> =
+        (0..WORK / BATCH).map(|batch| (0..BATCH).map(|at| make(batch * BATCH + at)).collect()).collect();
+    let started = Instant::now();
+    let mut placed = 0;
+    for batch in batches {
+        let verdicts = auction(&mut board, batch, &Siblings::new());
+        placed += verdicts.iter().filter(|verdict| verdict.place.is_ok()).count();
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    println!("{cells:>6}  {what:<28} {:>12.0}   ({placed} of {WORK} placed)", f64::from(WORK) / seconds);
+}
+
+fn cell(number: u32, containers: u32) -> Cell {
+    // Two kinds of machine in three zones.
+    let large = u64::from(number % 2 + 1);
+    let total = Resources { memory_mb: large * 1024 * u64::from(containers), disk_mb: 1 << 24, containers };
+    Cell {
+        id: CellId::new(&format!("cell-{number:05}")).unwrap(),
+        zone: Zone::new(&format!("z{}", number % 3)).unwrap(),
+        stack: Stack::new("linux").unwrap(),
+        placement_tags: [].into(),
+        total,
+        free: total,
+        standing: Standing::Open,
+    }
+}
+
+fn constraint() -> Constraint {
+    Constraint { stack: Some(Stack::new("linux").unwrap()), placement_tags: [].into() }
+}
+
+fn action() -> Action {
+    Action::Run(Run {
+        path: "true".into(),
+        args: vec![],
+        dir: String::new(),
+        env: vec![],
+        suppress_log_output: false,
+    })
+}
+
+/// Memory differs from process to process.
+fn memory(number: u32) -> u64 {
+    64 * u64::from(number % 16 + 1)
+}
+
+fn processes(instances: u32) -> impl Fn(u32) -> Item {
+    move |number| {
+        let (process, index) = (number / instances, number % instances);
+        let key = WorkKey::Lrp {
+            process_guid: ProcessGuid::new(&format!("process-{process:06}")).unwrap(),
+            index,
+            definition_id: DefinitionId::new("v1").unwrap(),
+            epoch: Epoch::default(),
+        };
+        Item::new(DEFAULT_PRIORITY, Timestamp(u64::from(process)), key, Order::Lrp(definition(process)))
+    }
+}
+
+fn definition(process: u32) -> Arc<Definition> {
+    Arc::new(Definition {
+        constraint: constraint(),
+        environment_variables: vec![],
+        setup: None,
+        action: action(),
+        monitor: None,
+        start_timeout_ms: 0,
+        memory_mb: memory(process),
+        disk_mb: 256,
+        cpu_weight: 0,
+        ports: vec![],
+        grace_period_ms: 0,
+    })
+}
+
+fn tasks(number: u32) -> Item {
+    let key = WorkKey::Task {
+        task_guid: TaskGuid::new(&format!("task-{number:06}")).unwrap(),
+        epoch: Epoch::default(),
+    };
+    let definition = TaskDefinition {
+        constraint: constraint(),
+        environment_variables: vec![],
+        action: action(),
+        memory_mb: memory(number),
+        disk_mb: 256,
+        cpu_weight: 0,
+        result_file: String::new(),
+        completion_callback_url: None,
+        annotation: String::new(),
+        placement: Placement::Fail,
+        grace_period_ms: 0,
+    };
+    Item::new(DEFAULT_PRIORITY, Timestamp(u64::from(number)), key, Order::Task(Arc::new(definition)))
+}

@@ -1,0 +1,183 @@
+//! One auction: a batch of work, the cells, and what goes where (seed `000`, "Distributing ActualLRPs").
+//!
+//! Pure. The same cells and the same batch give the same answer, and the answer says why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::Timestamp;
+use schemas::container::WorkKey;
+use schemas::message::Order;
+use schemas::names::{CellId, ProcessGuid};
+use schemas::placement::Explanation;
+use schemas::resources::{Constraint, Resources};
+
+use crate::board::{Board, at, count};
+use crate::explain;
+use crate::family::Family;
+use crate::priority::Rank;
+use crate::score::Score;
+use crate::search::{Best, scan, search};
+use crate::tally::{Taken, Tally};
+
+/// One piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// When it has its turn; names it.
+    pub rank: Rank,
+    /// What it runs.
+    pub order: Order,
+    /// Cells that refused it: any other that fits is better.
+    pub refused_by: BTreeSet<CellId>,
+}
+
+/// What an auction answers for one piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The work.
+    pub item: Item,
+    /// The cell that takes it, or why none does, as users read it.
+    pub place: Result<CellId, String>,
+    /// Why.
+    pub explanation: Explanation,
+}
+
+/// Instances that are somewhere already: of each process how many on each cell.
+pub type Siblings = BTreeMap<ProcessGuid, BTreeMap<CellId, u32>>;
+
+impl Item {
+    /// Work that nobody refused.
+    #[must_use]
+    pub fn new(priority: u8, since: Timestamp, key: WorkKey, order: Order) -> Self {
+        let rank = Rank::new(priority, order.resources().memory_mb, since, key);
+        Self { rank, order, refused_by: BTreeSet::new() }
+    }
+
+    /// Which cells may take it.
+    #[must_use]
+    pub fn constraint(&self) -> &Constraint {
+        match &self.order {
+            Order::Lrp(definition) => &definition.constraint,
+            Order::Task(definition) => &definition.constraint,
+        }
+    }
+}
+
+/// Runs one auction, and takes what it places from what is free on the board. One answer for each piece of work, in the
+/// order in which they had their turn; of work that is twice in the batch the one with the earlier turn counts.
+pub fn auction(board: &mut Board, batch: Vec<Item>, siblings: &Siblings) -> Vec<Verdict> {
+    board.bound_views();
+    let (batch, families) = sort(board, batch, siblings);
+    let mut round = Round { board, families, taken: vec![], tallies: BTreeMap::new(), last: None };
+    batch.into_iter().map(|(item, family)| round.judge(item, family)).collect()
+}
+
+/// Puts the batch in order, without doubles, each with the number of its family; number 0 is nobody's.
+fn sort(board: &Board, mut batch: Vec<Item>, siblings: &Siblings) -> (Vec<(Item, usize)>, Vec<Family>) {
+    batch.sort_by(|a, b| (&a.rank.key, &a.rank).cmp(&(&b.rank.key, &b.rank)));
+    batch.dedup_by(|later, first| later.rank.key == first.rank.key);
+    let mut families = vec![Family::default()];
+    let mut last: Option<ProcessGuid> = None;
+    let mut numbered: Vec<(Item, usize)> = Vec::with_capacity(batch.len());
+    for item in batch {
+        let family = match &item.rank.key {
+            WorkKey::Task { .. } => 0,
+            WorkKey::Lrp { process_guid, .. } => {
+                if last.as_ref() != Some(process_guid) {
+                    families.push(family(board, siblings.get(process_guid)));
+                    last = Some(process_guid.clone());
+                }
+                families.len() - 1
+            }
+        };
+        numbered.push((item, family));
+    }
+    numbered.sort_unstable_by(|(a, _), (b, _)| a.rank.cmp(&b.rank));
+    (numbered, families)
+}
+
+fn family(board: &Board, siblings: Option<&BTreeMap<CellId, u32>>) -> Family {
+    let mut family = Family::default();
+    for (id, instances) in siblings.into_iter().flatten().filter(|(_, instances)| **instances > 0) {
+        if let Some(cell) = board.number(id) {
+            family.add(cell, board.zone(cell), *instances);
+        }
+    }
+    family
+}
+
+/// An auction under way.
+struct Round<'a> {
+    board: &'a mut Board,
+    families: Vec<Family>,
+    /// What was placed so far.
+    taken: Vec<Taken>,
+    tallies: BTreeMap<(usize, Resources), Tally>,
+    /// The constraint of the last work and its view: neighbours in the order are often alike.
+    last: Option<(Constraint, usize)>,
+}
+
+impl Round<'_> {
+    fn judge(&mut self, item: Item, family: usize) -> Verdict {
+        let size = item.order.resources();
+        let view = self.view_of(item.constraint());
+        let tally = self.tally(view, size);
+        let refused: Vec<u32> = item.refused_by.iter().filter_map(|id| self.board.number(id)).collect();
+        let best = if tally.fitting == 0 {
+            Best::default()
+        } else if refused.is_empty() {
+            search(self.board, view, size, &mut self.families[family])
+        } else {
+            scan(self.board, view, size, &self.families[family], &refused)
+        };
+        let places = best.places();
+        let refused = self.passed_over(view, size, &refused, places);
+        let seen = self.board.view(view);
+        let explanation = explain::explain(self.board, seen, &tally, refused, places);
+        let place = match places.first() {
+            Some(winner) => Ok(self.place(winner.cell, size, family)),
+            None => Err(explain::error(self.board, seen, &tally)),
+        };
+        Verdict { item, place, explanation }
+    }
+
+    fn view_of(&mut self, constraint: &Constraint) -> usize {
+        if let Some((known, view)) = &self.last
+            && known == constraint
+        {
+            return *view;
+        }
+        let view = self.board.view_of(constraint);
+        self.last = Some((constraint.clone(), view));
+        view
+    }
+
+    fn tally(&mut self, view: usize, size: Resources) -> Tally {
+        let (board, seen, taken) = (&*self.board, self.board.view(view), &self.taken);
+        let fresh = || Tally::new(board, seen, size, taken);
+        let tally = self.tallies.entry((view, size)).or_insert_with(fresh);
+        tally.refresh(board, seen, size, taken);
+        *tally
+    }
+
+    /// How many cells that have room were passed over because they had refused the work.
+    fn passed_over(&self, view: usize, size: Resources, refused: &[u32], places: &[Score]) -> u32 {
+        if places.first().is_none_or(|winner| winner.refused) {
+            return 0;
+        }
+        let takes = &self.board.view(view).takes;
+        let able = |cell: &&u32| takes[at(**cell)] && self.board.free(**cell).fits(size);
+        count(refused.iter().filter(able).count())
+    }
+
+    fn place(&mut self, cell: u32, size: Resources, family: usize) -> CellId {
+        let before = self.board.free(cell);
+        let after = before.minus(size);
+        self.board.set_free(cell, after);
+        self.taken.push(Taken { cell, before, after });
+        if family > 0 {
+            let zone = self.board.zone(cell);
+            self.families[family].add(cell, zone, 1);
+        }
+        self.board.cell(cell).id.clone()
+    }
+}

@@ -1,0 +1,22 @@
+//! Places work on cells.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`priority`], [`score`] | whose turn it is, and how good a place is: structs that sort |
+//! | [`auction`] | one auction: pure, the same cells and batch give the same answer |
+//! | [`board`] | the cells, indexed so that an auction looks at few of them |
+//! | [`machine`] | the machine around it: folds the log, finds the work there, gives it to reps |
+//!
+//! Nothing here waits, reads a clock or draws by chance.
+
+pub mod auction;
+pub mod board;
+mod explain;
+mod family;
+pub mod machine;
+pub mod priority;
+pub mod score;
+mod search;
+mod tally;
+
+pub use machine::{Auctioneer, Effect, Input, Settings};

@@ -1,0 +1,145 @@
+//! One turn of the leader: what is ready goes through an auction, and what comes of it to reps and to the BBS.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::container::WorkKey;
+use schemas::message::{Perform, Work};
+use schemas::names::{CellId, ProcessGuid};
+use schemas::placement::Explanation;
+use schemas::{Timestamp, limits};
+
+use super::open::{State, work_ref};
+use super::{Auctioneer, Effect, size};
+use crate::auction::{Item, Siblings, auction};
+
+/// Work for one cell, each with why it goes there.
+type Hand = Vec<(Item, Option<Explanation>)>;
+/// Work for each cell.
+type Hands = BTreeMap<CellId, Hand>;
+
+impl Auctioneer {
+    /// Places what is ready. The cost follows what changed, not how much there is.
+    pub(super) fn act(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
+        let again = self.wake(now);
+        let mut effects = self.hand_out(now, again, true);
+        let items = self.open.take(self.settings.batch);
+        let mut hands = Hands::new();
+        if !items.is_empty() {
+            let siblings = self.siblings(&items);
+            for verdict in auction(self.cells.board(), items, &siblings) {
+                match verdict.place {
+                    Ok(cell) => {
+                        hands.entry(cell).or_default().push((verdict.item, Some(verdict.explanation)));
+                    }
+                    Err(error) => {
+                        let work = work_ref(&verdict.item.rank.key);
+                        self.fail(now, &work, error, Some(verdict.explanation));
+                    }
+                }
+            }
+        }
+        effects.extend(self.hand_out(now, hands, false));
+        effects.extend(self.tell(now, term));
+        effects
+    }
+
+    /// Makes ready whose time has come, and what waits for the room that appeared. Answers what reps took and nobody
+    /// claimed: it is given to them again. A rep that has a reservation says so, and its room is not looked for anew.
+    fn wake(&mut self, now: Timestamp) -> Hands {
+        self.cells.expire(now);
+        for id in self.cells.refresh(&self.world, now, &self.settings) {
+            let board = self.cells.board();
+            if let Some(number) = board.number(&id) {
+                self.open.wake_for(board.cell(number), board.free(number), self.settings.batch);
+            }
+        }
+        if !self.cells.is_in_doubt(now, &self.settings) {
+            for work in std::mem::take(&mut self.withheld) {
+                self.open.unblock(&work);
+            }
+        }
+        let mut again = Hands::new();
+        let seen = |cell: &CellId, id| self.cells.has_seen(cell, id);
+        let is_there = |cell: &CellId| self.cells.is_fresh(cell, now, &self.settings);
+        for (cell, item) in self.open.wake_due(now, self.settings.asks, seen, is_there) {
+            if self.cells.is_open(&cell) {
+                again.entry(cell).or_default().push((item, None));
+            } else {
+                self.open.make_ready(&work_ref(&item.rank.key));
+            }
+        }
+        again
+    }
+
+    /// Where the processes of a batch have instances: those in the log that stay, and those on their way to a cell.
+    fn siblings(&self, items: &[Item]) -> Siblings {
+        let guid = |item: &'_ Item| match &item.rank.key {
+            WorkKey::Lrp { process_guid, .. } => Some(process_guid.clone()),
+            WorkKey::Task { .. } => None,
+        };
+        let guids: BTreeSet<ProcessGuid> = items.iter().filter_map(guid).collect();
+        let siblings = guids.into_iter().map(|guid| {
+            let mut on: BTreeMap<CellId, u32> = BTreeMap::new();
+            let slots = self.world.process(&guid).map_or(&[][..], |process| &process.slots);
+            let staying =
+                slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| !lrp.is_stopping());
+            for by in staying.filter_map(|lrp| lrp.holder()) {
+                *on.entry(by.cell_id.clone()).or_default() += 1;
+            }
+            for (_, piece) in self.open.of_process(&guid) {
+                if let State::HandedOut { cell, .. } = &piece.state {
+                    *on.entry(cell.clone()).or_default() += 1;
+                }
+            }
+            (guid, on)
+        });
+        siblings.filter(|(_, on)| !on.is_empty()).collect()
+    }
+
+    /// Gives work to reps, for each cell in as few messages as hold it.
+    fn hand_out(&mut self, now: Timestamp, hands: Hands, again: bool) -> Vec<Effect> {
+        let mut orders = size::Orders::default();
+        let mut effects = vec![];
+        for (cell, hand) in hands {
+            let (mut message, mut bytes) = (vec![], 0);
+            for (item, why) in hand {
+                let more = orders.work(&item.order, why.as_ref());
+                if message.len() >= limits::BATCH || (bytes + more > size::MESSAGE && !message.is_empty()) {
+                    effects.push(self.perform(now, &cell, std::mem::take(&mut message), again));
+                    bytes = 0;
+                }
+                message.push((item, why));
+                bytes += more;
+            }
+            effects.push(self.perform(now, &cell, message, again));
+        }
+        effects
+    }
+
+    fn perform(&mut self, now: Timestamp, cell: &CellId, hand: Hand, again: bool) -> Effect {
+        let until = now + self.settings.hand_out;
+        let items = hand.iter().map(|(item, _)| item.clone()).collect();
+        let id = self.cells.hand(cell, items, until, again);
+        let mut message = Vec::with_capacity(hand.len());
+        for (item, why) in hand {
+            let work = work_ref(&item.rank.key);
+            let Some(piece) = self.open.piece(&work) else { continue };
+            message.push(Work {
+                key: item.rank.key,
+                attempt: item.rank.since,
+                domain: piece.domain.clone(),
+                order: item.order,
+                placement: why.map(Box::new),
+            });
+            self.open.hand_out(&work, cell.clone(), id, until);
+        }
+        Effect::Perform { cell: cell.clone(), perform: Perform { id, work: message } }
+    }
+
+    fn tell(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
+        let failed = std::mem::take(&mut self.failed);
+        let (effects, late) = self.telling.tell((&self.id, term), failed);
+        self.tell_again(now, late);
+        effects
+    }
+}

@@ -1,0 +1,476 @@
+//! The machine around the auction: it folds the log, finds the work there, and gives it to reps.
+//!
+//! ```text
+//! log ──▶ World ──▶ open work ──▶ auction ──┬─▶ Perform ──▶ reps, which claim: the log says so
+//! heartbeats ─────▶ cells ─────────▲        └─▶ Outcomes ──▶ BBS, which records why not
+//! ```
+//! A piece of work is *ready*, *handed out* until its record changes, or *blocked* until capacity appears. Only who leads
+//! by the log places anything.
+
+mod act;
+mod cells;
+mod lead;
+mod open;
+mod size;
+mod telling;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use projections::{Change, WorkRef, World};
+use schemas::entry::{Aggregate, Event};
+use schemas::limits;
+use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed};
+use schemas::names::{CellId, ProcessGuid, ServiceId};
+use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
+use schemas::{Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
+
+pub use self::cells::EARLY_HEARTBEATS;
+pub use self::telling::TELLING;
+
+use self::cells::{Cells, Lost};
+use self::lead::{Election, leader};
+use self::open::{Open, State, known_error, work_ref};
+use self::telling::{Failed, Telling};
+use crate::auction::Item;
+
+/// The times and numbers of an auctioneer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Between two beats of the leader.
+    pub beat: Duration,
+    /// After so many missed beats another auctioneer asks for the lead.
+    pub missed_beats: u32,
+    /// Between two heartbeats of a rep; so long a new leader calls nothing impossible.
+    pub heartbeat: Duration,
+    /// A cell that was not heard for this long gets no work.
+    pub silence: Duration,
+    /// Work that was handed out and not claimed after this long is given to the same rep again if that took it and was
+    /// heard lately, and is placed anew if not.
+    pub hand_out: Duration,
+    /// A rep that took work gets it again so often; then the work is placed anew, elsewhere if it can be.
+    pub asks: u8,
+    /// Blocked work is tried again after this long, whatever happens.
+    pub retry: Duration,
+    /// An outcome that the BBS didn't take is told again after this long.
+    pub tell_again: Duration,
+    /// Work that was refused so often is blocked.
+    pub rounds: u8,
+    /// Most work in one auction; the rest is in the next.
+    pub batch: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            beat: Duration::from_millis(600),
+            missed_beats: 3,
+            heartbeat: Duration::from_secs(5),
+            silence: Duration::from_secs(15),
+            hand_out: Duration::from_secs(10),
+            asks: 5,
+            retry: Duration::from_secs(30),
+            tell_again: Duration::from_secs(1),
+            rounds: 5,
+            batch: 10_000,
+        }
+    }
+}
+
+/// What happens to an auctioneer.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The follower delivered an entry.
+    Recorded {
+        /// Where it stands.
+        position: Position,
+        /// The entry.
+        entry: Arc<Entry>,
+    },
+    /// The follower has reached the journal's end for the first time.
+    CaughtUp,
+    /// A rep says what it has.
+    Heartbeat(Heartbeat),
+    /// What became of a [`Perform`].
+    Performed {
+        /// The cell.
+        cell: CellId,
+        /// Which.
+        id: PerformId,
+        /// The rep's answer; none: it didn't answer in time.
+        answer: Option<Result<Performed, Refusal>>,
+    },
+    /// What became of [`Effect::Outcomes`].
+    OutcomesAnswered {
+        /// Which.
+        id: u64,
+        /// The BBS's answer; none: it didn't answer in time.
+        answer: Option<Result<Done, Refusal>>,
+    },
+    /// What became of [`Effect::Lead`]; none: no answer in time.
+    LeadAnswered(Option<Result<Done, Refusal>>),
+    /// Another auctioneer beats.
+    Beat(Beat),
+    /// Nothing else waits: act on what is known.
+    Turn,
+    /// The alarm went off: act on what is due.
+    Tick,
+}
+
+/// What an auctioneer wants done. Each message but the beat brings back one answer, or none in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Give work to a rep. Another one for the same cell may follow before this one is answered.
+    Perform {
+        /// The cell.
+        cell: CellId,
+        /// The work.
+        perform: Perform,
+    },
+    /// Tell the BBS what could not be placed.
+    Outcomes {
+        /// Names the message in its answer.
+        id: u64,
+        /// What could not be placed.
+        outcomes: Outcomes,
+    },
+    /// Ask the BBS for the lead.
+    Lead(Lead),
+    /// Say that this auctioneer leads and lives.
+    Beat(Beat),
+}
+
+/// How much an auctioneer has on its books.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// Open work.
+    pub open: usize,
+    /// Of it, what the next auction places.
+    pub ready: usize,
+    /// Of it, what a rep was given.
+    pub handed_out: usize,
+    /// Of it, what no cell takes.
+    pub blocked: usize,
+    /// `Perform`s that a heartbeat or an answer is still to come for.
+    pub performs: usize,
+    /// Messages to the BBS without an answer.
+    pub telling: usize,
+}
+
+/// An auctioneer.
+#[derive(Clone, Debug)]
+pub struct Auctioneer {
+    id: ServiceId,
+    settings: Settings,
+    world: World,
+    caught_up: bool,
+    /// The term in which this auctioneer acts.
+    acting: Option<u64>,
+    election: Election,
+    cells: Cells,
+    open: Open,
+    telling: Telling,
+    /// What the BBS is to be told with the next turn.
+    failed: Vec<Failed>,
+    /// Work of which nothing was said because of doubt.
+    withheld: BTreeSet<WorkRef>,
+    clock: Steady,
+    /// The time of the last step: what waits is measured by it.
+    now: Timestamp,
+}
+
+impl Auctioneer {
+    /// An auctioneer that knows nothing yet.
+    #[must_use]
+    pub fn new(id: ServiceId, settings: Settings) -> Self {
+        Self::with_world(id, settings, World::new())
+    }
+
+    /// An auctioneer that starts from a snapshot of the World.
+    #[must_use]
+    pub fn with_world(id: ServiceId, settings: Settings, world: World) -> Self {
+        Self {
+            id,
+            settings,
+            world,
+            caught_up: false,
+            acting: None,
+            election: Election::default(),
+            cells: Cells::default(),
+            open: Open::default(),
+            telling: Telling::default(),
+            failed: vec![],
+            withheld: BTreeSet::new(),
+            clock: Steady::default(),
+            now: Timestamp(0),
+        }
+    }
+
+    /// What is true as far as this auctioneer knows.
+    #[must_use]
+    pub const fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Whether it leads: the log says so, and all of the log is known.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.term().is_some()
+    }
+
+    /// When it wants a [`Input::Tick`].
+    #[must_use]
+    pub fn alarm(&self) -> Option<Timestamp> {
+        let ready = (self.open.is_ready() || !self.failed.is_empty()).then_some(self.now);
+        let due = [self.election.alarm(), self.open.next_timer(), ready].into_iter().flatten().min();
+        due.map(|due| self.clock.shown_at(due))
+    }
+
+    /// How much it has on its books.
+    #[must_use]
+    pub fn books(&self) -> Books {
+        let (open, ready, blocked) = self.open.counts();
+        Books {
+            open,
+            ready,
+            handed_out: open - ready - blocked,
+            blocked,
+            performs: self.cells.performs(),
+            telling: self.telling.len(),
+        }
+    }
+
+    /// Takes one step.
+    pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
+        let now = self.clock.at(now);
+        self.now = now;
+        let act = matches!(input, Input::Turn | Input::Tick);
+        self.take_in(now, input);
+        self.heed_the_log(now);
+        let mut effects: Vec<Effect> =
+            self.election.due(now, &self.world, &self.id, &self.settings).into_iter().collect();
+        if let Some(term) = self.acting.filter(|_| act) {
+            effects.extend(self.act(now, term));
+        }
+        effects
+    }
+
+    /// The term in which this auctioneer leads.
+    fn term(&self) -> Option<u64> {
+        let leader = leader(&self.world).filter(|leader| self.caught_up && leader.id == self.id);
+        leader.map(|leader| leader.term)
+    }
+
+    fn take_in(&mut self, now: Timestamp, input: Input) {
+        match input {
+            Input::Recorded { position, entry } => self.fold(now, position, &entry),
+            Input::CaughtUp => {
+                self.caught_up = true;
+                self.election.caught_up(now, &self.world, &self.id, &self.settings);
+            }
+            Input::Heartbeat(heartbeat) => {
+                self.cells.hear(&self.world, &heartbeat, now, &self.settings);
+            }
+            Input::Performed { cell, id, answer } => self.performed(now, &cell, id, answer),
+            Input::OutcomesAnswered { id, answer } => {
+                let told = self.telling.answered(id);
+                if !matches!(answer, Some(Ok(_))) {
+                    self.tell_again(now, told);
+                }
+            }
+            Input::LeadAnswered(answer) => match answer {
+                // The log will say it.
+                Some(Ok(_)) => {}
+                Some(Err(refusal)) if refusal.code != Code::Unavailable => {
+                    self.election.wait(now, &self.id, &self.settings);
+                }
+                Some(Err(_)) | None => self.election.again(now, &self.id, &self.settings),
+            },
+            Input::Beat(beat) => {
+                self.election.heard(now, &beat, &self.world, (&self.id, &self.settings));
+            }
+            Input::Turn | Input::Tick => {}
+        }
+    }
+
+    /// Begins or ends to act, as the log says who leads.
+    fn heed_the_log(&mut self, now: Timestamp) {
+        let term = self.term();
+        if term == self.acting {
+            return;
+        }
+        self.acting = term;
+        self.telling.clear();
+        self.failed.clear();
+        self.withheld.clear();
+        self.election.turn(now, term.is_some());
+        match term {
+            Some(term) => {
+                self.cells.begin(term, now, &self.settings);
+                self.open = Open::of(&self.world);
+            }
+            None => {
+                self.cells.end();
+                self.open = Open::default();
+                self.election.wait(now, &self.id, &self.settings);
+            }
+        }
+    }
+
+    fn fold(&mut self, now: Timestamp, position: Position, entry: &Entry) {
+        let changes = self.world.fold(position, entry);
+        for change in &changes {
+            match change {
+                Change::Cell(id) => {
+                    let lost = self.cells.recorded(&self.world, id, now, &self.settings);
+                    self.place_anew(&lost);
+                }
+                Change::Cluster => self.election.wait(now, &self.id, &self.settings),
+                Change::Process(_) | Change::Task(_) | Change::Domain(_) => {}
+            }
+        }
+        if self.acting.is_some() && !changes.is_empty() {
+            entry.decisions.iter().for_each(|decision| self.follow(decision));
+        }
+    }
+
+    /// Takes over what a decision makes of open work: only what it speaks of is looked at.
+    fn follow(&mut self, decision: &Decision) {
+        match &decision.aggregate {
+            Aggregate::Process { guid, .. } => {
+                decision.events.iter().for_each(|event| self.follow_process(guid, event));
+            }
+            Aggregate::Task { guid, .. } => self.open.refresh(&self.world, &WorkRef::Task(guid.clone())),
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+        }
+    }
+
+    fn follow_process(&mut self, guid: &ProcessGuid, event: &Event) {
+        match event {
+            Event::Desired(_) => self.open.refresh_process(&self.world, guid),
+            Event::Actual(event) => {
+                for index in event.indices().iter() {
+                    self.open.refresh(&self.world, &WorkRef::Lrp(guid.clone(), index));
+                }
+            }
+            Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => {}
+        }
+    }
+
+    fn performed(
+        &mut self,
+        now: Timestamp,
+        cell: &CellId,
+        id: PerformId,
+        answer: Option<Result<Performed, Refusal>>,
+    ) {
+        let refused = match answer {
+            Some(Ok(performed)) => {
+                self.note_taken(cell, id);
+                self.cells.performed(cell, id, performed.refused)
+            }
+            // A rep that knows a higher term: the log will say so. Meanwhile nothing is to be gained elsewhere.
+            Some(Err(refusal)) if refusal.code == Code::StaleTerm => vec![],
+            Some(Err(refusal)) => self.cells.refused(cell, id, &refusal.message),
+            None => return self.unanswered(now, cell, id),
+        };
+        for (item, reason) in refused {
+            self.carry_over(now, &item, (cell, id), reason);
+        }
+    }
+
+    /// The piece that this hand-out is about, if it still waits for it.
+    fn handed(&self, item: &Item, by: (&CellId, PerformId)) -> Option<WorkRef> {
+        let work = work_ref(&item.rank.key);
+        let piece = self.open.piece(&work).filter(|piece| piece.item.rank == item.rank)?;
+        match &piece.state {
+            State::HandedOut { cell, id, .. } if (cell, *id) == by => Some(work),
+            State::HandedOut { .. } | State::Ready | State::Auctioned | State::Blocked { .. } => None,
+        }
+    }
+
+    /// A rep took the work; what of it it refused comes back at once.
+    fn note_taken(&mut self, cell: &CellId, id: PerformId) {
+        let handed = self.cells.work_of(cell, id).filter_map(|item| self.handed(item, (cell, id)));
+        for work in handed.collect::<Vec<_>>() {
+            self.open.took(&work);
+        }
+    }
+
+    /// A rep that didn't answer may have the work: it waits for its time-out, and then goes elsewhere if it can. If the
+    /// rep was asked before, that was its time.
+    fn unanswered(&mut self, now: Timestamp, cell: &CellId, id: PerformId) {
+        let (items, again) = self.cells.unanswered(cell, id, now, &self.settings);
+        let is_over = again && !self.cells.has_seen(cell, id);
+        for work in items.iter().filter_map(|item| self.handed(item, (cell, id))).collect::<Vec<_>>() {
+            if let Some(piece) = self.open.piece_mut(&work) {
+                piece.item.refused_by.insert(cell.clone());
+            }
+            if is_over {
+                self.open.make_ready(&work);
+            }
+        }
+    }
+
+    /// Work that a rep refused is in the next auction, and another cell is better; after some rounds it is blocked.
+    fn carry_over(&mut self, now: Timestamp, item: &Item, by: (&CellId, PerformId), reason: String) {
+        let Some(work) = self.handed(item, by) else { return };
+        let Some(piece) = self.open.piece_mut(&work) else { return };
+        piece.rounds += 1;
+        piece.item.refused_by.insert(by.0.clone());
+        if piece.rounds < self.settings.rounds {
+            self.open.make_ready(&work);
+        } else {
+            let reason = if reason.is_empty() { INSUFFICIENT_RESOURCES.to_owned() } else { reason };
+            self.fail(now, &work, reason, None);
+        }
+    }
+
+    /// Work whose rep is gone, or another one, is placed anew at once.
+    fn place_anew(&mut self, lost: &[Lost]) {
+        for (item, cell, id) in lost {
+            if let Some(work) = self.handed(item, (cell, *id)) {
+                self.open.make_ready(&work);
+            }
+        }
+    }
+
+    /// No cell takes the work. Says so, unless that was said, or silence may be this auctioneer's own fault.
+    fn fail(&mut self, now: Timestamp, work: &WorkRef, error: String, explanation: Option<Explanation>) {
+        if self.cells.is_in_doubt(now, &self.settings) {
+            self.open.block(work, self.cells.doubt_ends(now, &self.settings));
+            self.withheld.insert(work.clone());
+            return;
+        }
+        self.open.block(work, now + self.settings.retry);
+        let error = limits::cut(&error, limits::REASON_BYTES);
+        let known = known_error(&self.world, work) == Some(&error);
+        let Some(piece) = self.open.piece_mut(work) else { return };
+        // What the log doesn't show after a while did not get there, whatever was answered.
+        let told = piece
+            .told
+            .as_ref()
+            .is_some_and(|(at, told)| *told == error && now.since(*at) < self.settings.retry);
+        if !known && !told {
+            piece.told = Some((now, error.clone()));
+            self.failed.push(Failed { item: piece.item.clone(), error, explanation });
+        }
+    }
+
+    /// The BBS didn't take what it was told: tries again soon, and tells what is true then.
+    fn tell_again(&mut self, now: Timestamp, told: Vec<WorkRef>) {
+        for work in told {
+            let Some(piece) = self.open.piece_mut(&work) else { continue };
+            piece.told = None;
+            if matches!(piece.state, State::Blocked { .. }) {
+                self.open.block(&work, now + self.settings.tell_again);
+            }
+        }
+    }
+}

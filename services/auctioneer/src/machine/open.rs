@@ -1,0 +1,323 @@
+//! The open work: what the log says is to be placed, and how far this auctioneer is with it.
+//!
+//! Derived: every piece stands for an UNCLAIMED index or a PENDING task of the World, comes with the record and goes
+//! with it. So it is bounded by the World, and there is no second queue to lose.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use projections::{WorkRef, World};
+use schemas::Timestamp;
+use schemas::actual;
+use schemas::container::WorkKey;
+use schemas::message::{Order, PerformId};
+use schemas::names::{CellId, Domain, ProcessGuid};
+use schemas::resources::{Constraint, Resources};
+use schemas::task;
+
+use crate::auction::Item;
+use crate::board::Cell;
+use crate::priority::{DEFAULT_PRIORITY, Rank};
+
+/// One piece of open work.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) item: Item,
+    pub(crate) domain: Domain,
+    pub(crate) state: State,
+    /// How often a rep refused it since it was last blocked.
+    pub(crate) rounds: u8,
+    /// How often the rep that took it was asked again.
+    pub(crate) asked: u8,
+    /// The placement error that the BBS was last told, and when.
+    pub(crate) told: Option<(Timestamp, String)>,
+}
+
+/// How far an auctioneer is with a piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// To be placed in the next auction.
+    Ready,
+    /// In the auction that is under way.
+    Auctioned,
+    /// Given to a cell, which said that it took it or said nothing yet. If nothing more is heard until then, the cell
+    /// is asked again, or the work is ready again.
+    HandedOut { cell: CellId, id: PerformId, until: Timestamp, taken: bool },
+    /// No cell takes it; it is tried again then, or when capacity appears.
+    Blocked { again: Timestamp },
+}
+
+/// Work that the same cells take.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Shape {
+    constraint: Constraint,
+    size: Resources,
+}
+
+/// All open work.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Open {
+    pieces: BTreeMap<WorkRef, Piece>,
+    ready: BTreeSet<Rank>,
+    blocked: BTreeMap<Shape, BTreeSet<Rank>>,
+    /// When what is handed out or blocked is ready again.
+    timers: BTreeSet<(Timestamp, WorkRef)>,
+}
+
+/// The name of work in the World.
+pub(crate) fn work_ref(key: &WorkKey) -> WorkRef {
+    match key {
+        WorkKey::Lrp { process_guid, index, .. } => WorkRef::Lrp(process_guid.clone(), *index),
+        WorkKey::Task { task_guid, .. } => WorkRef::Task(task_guid.clone()),
+    }
+}
+
+/// The work at this place of the World, if there is some.
+fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain)> {
+    match work {
+        WorkRef::Lrp(guid, index) => {
+            let process = world.process(guid)?;
+            let lrp = process.actual(*index).filter(|lrp| lrp.is_unclaimed() && process.wants(*index))?;
+            let definition = process.desired.as_ref()?.definition(&lrp.definition_id)?;
+            let key = WorkKey::Lrp {
+                process_guid: guid.clone(),
+                index: *index,
+                definition_id: lrp.definition_id.clone(),
+                epoch: process.epoch,
+            };
+            let item = Item::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
+            Some((item, process.domain.clone()))
+        }
+        WorkRef::Task(guid) => {
+            let task = world.task(guid).filter(|task| task.is_pending())?;
+            let key = WorkKey::Task { task_guid: guid.clone(), epoch: task.epoch };
+            let order = Order::Task(task.definition.clone());
+            Some((Item::new(DEFAULT_PRIORITY, task.epoch.0, key, order), task.domain.clone()))
+        }
+    }
+}
+
+/// The placement error that the log shows.
+pub(crate) fn known_error<'a>(world: &'a World, work: &WorkRef) -> Option<&'a str> {
+    match work {
+        WorkRef::Lrp(guid, index) => match &world.process(guid)?.actual(*index)?.state {
+            actual::State::Unclaimed { placement_error } => placement_error.as_deref(),
+            actual::State::Claimed { .. } | actual::State::Running { .. } | actual::State::Crashed => None,
+        },
+        WorkRef::Task(guid) => match world.task(guid)?.state.as_ref()? {
+            task::State::Pending { placement_error } => placement_error.as_deref(),
+            task::State::Running { .. } | task::State::Completed(_) | task::State::Resolving(_) => None,
+        },
+    }
+}
+
+impl Open {
+    /// All work of a World.
+    pub(crate) fn of(world: &World) -> Self {
+        let mut open = Self::default();
+        for work in world.work() {
+            open.refresh(world, work);
+        }
+        open
+    }
+
+    /// How many pieces there are, how many of them are ready, and how many are blocked.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        (self.pieces.len(), self.ready.len(), self.blocked.values().map(BTreeSet::len).sum())
+    }
+
+    /// Whether something waits for the next auction.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// When something is ready again.
+    pub(crate) fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// A piece.
+    pub(crate) fn piece(&self, work: &WorkRef) -> Option<&Piece> {
+        self.pieces.get(work)
+    }
+
+    /// A piece, but not its state.
+    pub(crate) fn piece_mut(&mut self, work: &WorkRef) -> Option<&mut Piece> {
+        self.pieces.get_mut(work)
+    }
+
+    /// Takes over what the World says of one piece. The same attempt stays where it is.
+    pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) {
+        let found = look(world, work);
+        let known = self.pieces.get(work).map(|piece| &piece.item.rank);
+        if known.is_some() && known == found.as_ref().map(|(item, _)| &item.rank) {
+            return;
+        }
+        self.remove(work);
+        if let Some((item, domain)) = found {
+            self.ready.insert(item.rank.clone());
+            let piece = Piece { item, domain, state: State::Ready, rounds: 0, asked: 0, told: None };
+            self.pieces.insert(work.clone(), piece);
+        }
+    }
+
+    /// Takes over what the World says of every piece of a process.
+    pub(crate) fn refresh_process(&mut self, world: &World, guid: &ProcessGuid) {
+        let known: Vec<WorkRef> = self.of_process(guid).map(|(work, _)| work.clone()).collect();
+        for work in known {
+            self.refresh(world, &work);
+        }
+    }
+
+    /// The pieces of a process.
+    pub(crate) fn of_process(&self, guid: &ProcessGuid) -> impl Iterator<Item = (&WorkRef, &Piece)> {
+        let first = Bound::Included(WorkRef::Lrp(guid.clone(), 0));
+        let last = Bound::Included(WorkRef::Lrp(guid.clone(), u32::MAX));
+        self.pieces.range((first, last))
+    }
+
+    /// Takes what is ready for an auction, at most this much: what has its turn first.
+    pub(crate) fn take(&mut self, most: usize) -> Vec<Item> {
+        let mut items = vec![];
+        while items.len() < most
+            && let Some(rank) = self.ready.pop_first()
+        {
+            if let Some(piece) = self.pieces.get_mut(&work_ref(&rank.key)) {
+                piece.state = State::Auctioned;
+                items.push(piece.item.clone());
+            }
+        }
+        items
+    }
+
+    /// A piece is to be placed in the next auction.
+    pub(crate) fn make_ready(&mut self, work: &WorkRef) {
+        self.leave(work);
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.state = State::Ready;
+            piece.asked = 0;
+            self.ready.insert(piece.item.rank.clone());
+        }
+    }
+
+    /// A piece was given to a cell.
+    pub(crate) fn hand_out(&mut self, work: &WorkRef, cell: CellId, id: PerformId, until: Timestamp) {
+        self.leave(work);
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.state = State::HandedOut { cell, id, until, taken: false };
+            self.timers.insert((until, work.clone()));
+        }
+    }
+
+    /// No cell takes a piece: whoever refused it may be asked again the next time.
+    pub(crate) fn block(&mut self, work: &WorkRef, again: Timestamp) {
+        self.leave(work);
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.state = State::Blocked { again };
+            piece.rounds = 0;
+            piece.item.refused_by.clear();
+            self.timers.insert((again, work.clone()));
+            self.blocked.entry(shape(&piece.item)).or_default().insert(piece.item.rank.clone());
+        }
+    }
+
+    /// A piece is to be tried again, if it is blocked.
+    pub(crate) fn unblock(&mut self, work: &WorkRef) {
+        if self.piece(work).is_some_and(|piece| matches!(piece.state, State::Blocked { .. })) {
+            self.make_ready(work);
+        }
+    }
+
+    /// The cell took a piece.
+    pub(crate) fn took(&mut self, work: &WorkRef) {
+        if let Some(Piece { state: State::HandedOut { taken, .. }, .. }) = self.pieces.get_mut(work) {
+            *taken = true;
+        }
+    }
+
+    /// Makes ready whose time has come. Answers what a cell took, or `seen` says that its rep saw, and is to be asked
+    /// about: at most so often, and only who is there to be asked.
+    pub(crate) fn wake_due(
+        &mut self,
+        now: Timestamp,
+        most: u8,
+        seen: impl Fn(&CellId, PerformId) -> bool,
+        is_there: impl Fn(&CellId) -> bool,
+    ) -> Vec<(CellId, Item)> {
+        let mut asked = vec![];
+        while let Some((_, work)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
+            self.timers.pop_first();
+            let Some(piece) = self.pieces.get_mut(&work) else { continue };
+            match &piece.state {
+                State::HandedOut { cell, id, taken, .. } if *taken || seen(cell, *id) => {
+                    if piece.asked < most && is_there(cell) {
+                        piece.asked += 1;
+                        asked.push((cell.clone(), piece.item.clone()));
+                        continue;
+                    }
+                    piece.item.refused_by.insert(cell.clone());
+                }
+                State::HandedOut { .. } | State::Blocked { .. } | State::Ready | State::Auctioned => {}
+            }
+            self.make_ready(&work);
+        }
+        asked
+    }
+
+    /// Makes ready what waits for a cell like this one: of each shape as much as has room there, in order.
+    pub(crate) fn wake_for(&mut self, cell: &Cell, free: Resources, most: usize) {
+        let fits = |shape: &&Shape| {
+            free.fits(shape.size) && shape.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
+        };
+        let shapes: Vec<Shape> = self.blocked.keys().filter(fits).cloned().collect();
+        for shape in shapes {
+            let room = how_often(free, shape.size).min(most);
+            let ranks = self.blocked.get(&shape).into_iter().flatten().take(room);
+            for work in ranks.map(|rank| work_ref(&rank.key)).collect::<Vec<_>>() {
+                self.make_ready(&work);
+            }
+        }
+    }
+
+    fn remove(&mut self, work: &WorkRef) {
+        self.leave(work);
+        self.pieces.remove(work);
+    }
+
+    /// Takes a piece out of the index of its state.
+    fn leave(&mut self, work: &WorkRef) {
+        let Some(piece) = self.pieces.get(work) else { return };
+        match &piece.state {
+            State::Ready => {
+                self.ready.remove(&piece.item.rank);
+            }
+            State::Auctioned => {}
+            State::HandedOut { until, .. } => {
+                self.timers.remove(&(*until, work.clone()));
+            }
+            State::Blocked { again } => {
+                self.timers.remove(&(*again, work.clone()));
+                let shape = shape(&piece.item);
+                if let Some(ranks) = self.blocked.get_mut(&shape) {
+                    ranks.remove(&piece.item.rank);
+                    if ranks.is_empty() {
+                        self.blocked.remove(&shape);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn shape(item: &Item) -> Shape {
+    Shape { constraint: item.constraint().clone(), size: item.order.resources() }
+}
+
+/// How often work of this size fits.
+fn how_often(free: Resources, size: Resources) -> usize {
+    let times = |free: u64, size: u64| free.checked_div(size).unwrap_or(u64::MAX);
+    let memory = times(free.memory_mb, size.memory_mb);
+    let disk = times(free.disk_mb, size.disk_mb);
+    let containers = times(free.containers.into(), size.containers.into());
+    usize::try_from(memory.min(disk).min(containers)).unwrap_or(usize::MAX)
+}

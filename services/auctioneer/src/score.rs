@@ -1,0 +1,154 @@
+//! How good a place is: a struct that sorts.
+
+use schemas::limits;
+use schemas::resources::Resources;
+
+/// How full a cell is: the mean of the used parts of memory, disk and containers, in parts of 2^32, rounded down.
+/// Integers, so that every program and every run ranks alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Load(u64);
+
+impl Load {
+    /// The same in thousandths, to the nearest, as explanations say it.
+    #[must_use]
+    pub fn permille(self) -> u32 {
+        let rounded = self.0.saturating_mul(1000).saturating_add(1 << 31);
+        u32::try_from(rounded >> 32).unwrap_or(u32::MAX)
+    }
+}
+
+/// How good a place is. Smaller is better; the fields stand in order of importance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score {
+    /// Whether this cell refused this very work: any other cell that fits is better.
+    pub refused: bool,
+    /// Instances of the same process in the cell's zone. A task has no siblings.
+    pub siblings_in_zone: u32,
+    /// Instances of the same process on the cell.
+    pub siblings_on_cell: u32,
+    /// How full the cell is with the work on it.
+    pub load: Load,
+    /// The cell's place in the order of ids: the last word.
+    pub cell: u32,
+}
+
+/// How the resources of a cell with these totals weigh in its load.
+///
+/// The mean of three fractions is kept as one numerator over `3 · memory · disk · containers`, so that among cells with
+/// the same totals the order by numerator is the order by load, whatever work is added.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    total: Resources,
+    memory: u128,
+    disk: u128,
+    containers: u128,
+    whole: u128,
+}
+
+impl Scale {
+    /// The scale of cells with these totals, as [`bounded`] leaves them: then nothing here overflows.
+    #[must_use]
+    pub fn new(total: Resources) -> Self {
+        // A cell without disk can't use any of it: its fraction is 0 of 1.
+        let memory = u128::from(total.memory_mb.max(1));
+        let disk = u128::from(total.disk_mb.max(1));
+        let containers = u128::from(total.containers.max(1));
+        Self {
+            total,
+            memory: disk * containers,
+            disk: memory * containers,
+            containers: memory * disk,
+            whole: 3 * memory * disk * containers,
+        }
+    }
+
+    /// The totals.
+    #[must_use]
+    pub const fn total(&self) -> Resources {
+        self.total
+    }
+
+    /// What this much weighs: the numerator. Weights add up.
+    #[must_use]
+    pub fn weigh(&self, used: Resources) -> u128 {
+        u128::from(used.memory_mb) * self.memory
+            + u128::from(used.disk_mb) * self.disk
+            + u128::from(used.containers) * self.containers
+    }
+
+    /// The load of a cell of which this weight is used.
+    #[must_use]
+    pub fn load(&self, weight: u128) -> Load {
+        Load(u64::try_from((weight << 32) / self.whole).unwrap_or(u64::MAX))
+    }
+}
+
+/// Totals within the limits of the language, and what is free of them: never more than there is.
+#[must_use]
+pub fn bounded(total: Resources, free: Resources) -> (Resources, Resources) {
+    let total = Resources {
+        memory_mb: total.memory_mb.min(limits::RESOURCE_MB),
+        disk_mb: total.disk_mb.min(limits::RESOURCE_MB),
+        containers: total.containers,
+    };
+    let free = Resources {
+        memory_mb: free.memory_mb.min(total.memory_mb),
+        disk_mb: free.disk_mb.min(total.disk_mb),
+        containers: free.containers.min(total.containers),
+    };
+    (total, free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn resources(memory_mb: u64, disk_mb: u64, containers: u32) -> Resources {
+        Resources { memory_mb, disk_mb, containers }
+    }
+
+    #[test]
+    fn load_is_the_mean_of_three_fractions() {
+        let scale = Scale::new(resources(1000, 2000, 10));
+        let load = |used| scale.load(scale.weigh(used)).permille();
+        assert_eq!(load(resources(0, 0, 0)), 0);
+        assert_eq!(load(resources(300, 0, 0)), 100);
+        assert_eq!(load(resources(500, 1000, 5)), 500);
+        assert_eq!(load(resources(1000, 2000, 10)), 1000);
+    }
+
+    #[test]
+    fn the_largest_cell_does_not_overflow() {
+        let all = resources(u64::MAX, u64::MAX, u32::MAX);
+        let (total, free) = bounded(all, all);
+        assert_eq!(total, free);
+        let scale = Scale::new(total);
+        assert_eq!(scale.load(scale.weigh(total)).permille(), 1000);
+    }
+
+    #[test]
+    fn a_cell_without_disk_has_a_load() {
+        let scale = Scale::new(resources(100, 0, 10));
+        assert_eq!(scale.load(scale.weigh(resources(100, 0, 10))).permille(), 667);
+    }
+
+    #[test]
+    fn the_zone_matters_more_than_the_cell_and_the_cell_more_than_the_load() {
+        let score = |refused, siblings_in_zone, siblings_on_cell, load, cell| Score {
+            refused,
+            siblings_in_zone,
+            siblings_on_cell,
+            load: Load(load),
+            cell,
+        };
+        let row = [
+            score(false, 0, 0, 9, 9),
+            score(false, 1, 0, 8, 8),
+            score(false, 1, 1, 6, 7),
+            score(false, 1, 1, 7, 5),
+            score(false, 1, 1, 7, 6),
+            score(true, 0, 0, 0, 0),
+        ];
+        assert!(row.is_sorted());
+    }
+}

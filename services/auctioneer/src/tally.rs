@@ -1,0 +1,82 @@
+//! How many candidates lack what, kept up to date while an auction fills the cells.
+
+use schemas::resources::{Lack, Resources};
+
+use crate::board::{Board, View, at};
+
+/// One placement of the auction: what was free of a cell before and after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) cell: u32,
+    pub(crate) before: Resources,
+    pub(crate) after: Resources,
+}
+
+/// Of the candidates of a view: how many have room for work of one size, and how many lack what.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) fitting: u32,
+    pub(crate) containers: u32,
+    pub(crate) disk: u32,
+    pub(crate) memory: u32,
+    /// How many placements it takes into account.
+    seen: usize,
+}
+
+impl Tally {
+    /// Counts every candidate.
+    pub(crate) fn new(board: &Board, view: &View, size: Resources, taken: &[Taken]) -> Self {
+        let mut tally = Self { seen: taken.len(), ..Self::default() };
+        for cell in &view.candidates {
+            tally.add(board.free(*cell), size);
+        }
+        tally
+    }
+
+    /// Takes in the placements since it was last asked, or counts anew if that is quicker.
+    pub(crate) fn refresh(&mut self, board: &Board, view: &View, size: Resources, taken: &[Taken]) {
+        let news = &taken[self.seen..];
+        if news.len() > view.candidates.len() {
+            *self = Self::new(board, view, size, taken);
+            return;
+        }
+        for Taken { cell, before, after } in news {
+            if view.takes[at(*cell)] {
+                self.subtract(*before, size);
+                self.add(*after, size);
+            }
+        }
+        self.seen = taken.len();
+    }
+
+    /// How many candidates lack it.
+    pub(crate) const fn lacking(&self, what: Lack) -> u32 {
+        match what {
+            Lack::Containers => self.containers,
+            Lack::Disk => self.disk,
+            Lack::Memory => self.memory,
+        }
+    }
+
+    fn add(&mut self, free: Resources, size: Resources) {
+        self.fitting += u32::from(free.fits(size));
+        for what in free.lacks(size) {
+            *self.counter(what) += 1;
+        }
+    }
+
+    fn subtract(&mut self, free: Resources, size: Resources) {
+        self.fitting -= u32::from(free.fits(size));
+        for what in free.lacks(size) {
+            *self.counter(what) -= 1;
+        }
+    }
+
+    const fn counter(&mut self, what: Lack) -> &mut u32 {
+        match what {
+            Lack::Containers => &mut self.containers,
+            Lack::Disk => &mut self.disk,
+            Lack::Memory => &mut self.memory,
+        }
+    }
+}

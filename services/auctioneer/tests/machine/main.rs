@@ -1,0 +1,606 @@
+//! The machine, told small logs and heartbeats by hand.
+
+#![expect(clippy::unwrap_used, reason = "the names in these tests are good, and logs are valid")]
+
+mod chaos;
+mod scene;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use auctioneer::machine::Books;
+use auctioneer::{Effect, Input};
+use schemas::actual::Command as Lrp;
+use schemas::cell;
+use schemas::container::{Instance, NetInfo, WorkKey};
+use schemas::definition::Placement;
+use schemas::message::{Beat, Outcome, Perform, PerformId, Performed, Work};
+use schemas::names::{CellId, Incarnation, InstanceGuid, TaskGuid};
+use schemas::process::{self, Report, ReportStep};
+use schemas::resources::Resources;
+use schemas::{Code, Position, Refusal, limits};
+
+use scene::*;
+
+#[test]
+fn one_instance_is_placed_when_it_arrives() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 100);
+    let (cell, perform) = only(performs(scene.turn()));
+    assert_eq!((cell.as_str(), perform.id), ("c1", PerformId { term: 1, number: 1 }));
+    let work = only(perform.work);
+    let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(0).unwrap();
+    assert_eq!((work.attempt, work.domain.as_str()), (lrp.since, "d"));
+    assert_eq!(work.placement.as_ref().unwrap().best[0].cell_id, cell_id("c1"));
+    assert_eq!(performs(scene.turn()), []);
+
+    scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+    scene.claim("c1", &work);
+    scene.beat("c1", mib(MIB_OF_A_CELL - 100), 1);
+    scene.turn();
+    assert_eq!(scene.books(), Books::default());
+}
+
+#[test]
+fn who_does_not_lead_does_nothing() {
+    let mut scene = Scene::founded();
+    scene.cell("c1", "z1", "linux");
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.elect("other", 1);
+    scene.desire("p", 1, 100);
+    assert_eq!(scene.turn(), []);
+    assert_eq!(scene.books(), Books::default());
+    assert!(!scene.auctioneer.leads());
+}
+
+#[test]
+fn nobody_leads_so_this_one_asks_once_and_beats_when_it_is_elected() {
+    let mut scene = Scene::founded();
+    let effects = scene.pass(Duration::from_millis(700));
+    assert_eq!(leads(&effects), [1]);
+    let effects = scene.elect("a", 1);
+    assert!(scene.auctioneer.leads());
+    assert!(matches!(&effects[..], [Effect::Beat(Beat { term: 1, .. })]), "{effects:?}");
+    let effects = scene.pass(SECOND * 3);
+    assert_eq!((effects.len(), leads(&effects)), (5, vec![]));
+}
+
+#[test]
+fn a_leader_that_beats_is_left_alone_and_one_that_is_silent_is_replaced() {
+    let mut scene = Scene::founded();
+    scene.elect("other", 4);
+    for _ in 0..20 {
+        assert_eq!(scene.pass(Duration::from_millis(600)), []);
+        scene.step(Input::Beat(Beat { id: name("other"), term: 4, position: Position(1) }));
+    }
+    let effects = scene.pass(Duration::from_millis(600 * 4));
+    assert_eq!(leads(&effects), [5]);
+    // Who could not be asked is asked again soon; an old leader's beat doesn't help the one that is silent.
+    scene.step(Input::LeadAnswered(None));
+    scene.step(Input::Beat(Beat { id: name("old"), term: 3, position: Position(1) }));
+    assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
+}
+
+#[test]
+fn the_deposed_stops_at_once() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 100);
+    scene.desire("q", 1, 5_000);
+    let (cell, perform) = only(performs(scene.turn()));
+    scene.elect("other", 2);
+    assert!(!scene.auctioneer.leads());
+    scene.refuse(&cell, &perform, "full");
+    scene.desire("r", 1, 100);
+    assert_eq!(scene.turn(), []);
+    assert_eq!(scene.books(), Books::default());
+}
+
+#[test]
+fn work_that_a_cell_refuses_goes_elsewhere() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 100);
+    let (first, perform) = only(performs(scene.turn()));
+    scene.refuse(&first, &perform, "no room");
+    let (second, perform) = only(performs(scene.turn()));
+    assert_ne!(first, second);
+    let why = perform.work[0].placement.as_ref().unwrap();
+    assert_eq!(why.passed_over.get("refused"), Some(&1));
+    scene.refuse(&second, &perform, "no room");
+    assert_eq!(performs(scene.turn()).len(), 1);
+}
+
+#[test]
+fn after_five_rounds_work_is_blocked_with_the_reason() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 100);
+    for _ in 0..4 {
+        let (cell, perform) = only(performs(scene.turn()));
+        scene.refuse(&cell, &perform, "insufficient resources: ports");
+        assert_eq!(scene.books().blocked, 0);
+    }
+    let (cell, perform) = only(performs(scene.turn()));
+    scene.refuse(&cell, &perform, "insufficient resources: ports");
+    let effects = scene.turn();
+    assert_eq!(scene.books().blocked, 1);
+    assert_eq!(errors(effects), [("insufficient resources: ports".to_owned(), 1)].into());
+}
+
+#[test]
+fn a_perform_that_is_refused_as_a_whole_goes_elsewhere_unless_the_term_is_over() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 100);
+    let (first, perform) = only(performs(scene.turn()));
+    scene.answer(&first, perform.id, Some(Err(Refusal::new(Code::Unavailable, "starting"))));
+    let (second, perform) = only(performs(scene.turn()));
+    assert_ne!(first, second);
+    scene.answer(&second, perform.id, Some(Err(Refusal::new(Code::StaleTerm, "term 2 leads"))));
+    assert_eq!(performs(scene.turn()), []);
+    assert_eq!(scene.books().handed_out, 1);
+}
+
+#[test]
+fn work_of_a_silent_rep_waits_for_its_time_and_then_goes_elsewhere() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 100);
+    let (first, perform) = only(performs(scene.turn()));
+    scene.answer(&first, perform.id, None);
+    assert_eq!(performs(scene.turn()), []);
+    let second = if first == cell_id("c1") { "c2" } else { "c1" };
+    scene.beat(second, mib(MIB_OF_A_CELL), 0);
+    assert_eq!(performs(scene.pass(SECOND * 9)), []);
+    let (cell, _) = only(performs(scene.pass(SECOND * 2)));
+    assert_eq!(cell.as_str(), second);
+}
+
+#[test]
+fn a_rep_that_does_not_answer_gets_nothing_more_until_it_is_heard() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 100);
+    let (cell, perform) = only(performs(scene.turn()));
+    scene.answer(&cell, perform.id, None);
+    scene.desire("q", 1, 100);
+    assert_eq!(scene.turn(), []); // nor is it called impossible
+    scene.beat("c1", mib(MIB_OF_A_CELL), 1);
+    let (_, perform) = only(performs(scene.turn()));
+    assert_eq!(perform.work.len(), 1);
+}
+
+#[test]
+fn a_rep_that_took_work_and_does_not_claim_it_gets_it_again_and_its_room_is_not_looked_for() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.beat("c2", mib(0), 0);
+    scene.desire_task("t", 900, Placement::Fail);
+    let (cell, first) = only(performs(scene.turn()));
+    let took = |scene: &mut Scene, id| scene.answer(&cell, id, Some(Ok(Performed { refused: vec![] })));
+    took(&mut scene, first.id);
+    for number in 2..=6 {
+        // The reservation is in the heartbeat, and the claim doesn't come through.
+        scene.beat("c1", mib(100), number - 1);
+        scene.beat("c2", mib(900), 0);
+        let mut effects = scene.pass(SECOND * 5);
+        scene.beat("c1", mib(100), number - 1);
+        effects.extend(scene.pass(SECOND * 5));
+        assert_eq!(outcomes(effects.clone()), []);
+        let (same, again) = only(performs(effects));
+        assert_eq!((&same, again.id.number), (&cell, number));
+        assert_eq!((&again.work[0].key, again.work[0].attempt), (&first.work[0].key, first.work[0].attempt));
+        took(&mut scene, again.id);
+    }
+    // Enough: it goes elsewhere.
+    assert_eq!(performs(scene.pass(SECOND * 5)), []);
+    scene.beat("c1", mib(100), 6);
+    scene.beat("c2", mib(900), 0);
+    assert_eq!(only(performs(scene.pass(SECOND * 5))).0.as_str(), "c2");
+}
+
+#[test]
+fn a_rep_whose_answer_is_lost_is_asked_again_if_its_heartbeat_says_that_it_saw_the_work() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 900);
+    let (cell, first) = only(performs(scene.turn()));
+    scene.answer(&cell, first.id, None);
+    assert_eq!(performs(scene.pass(SECOND * 5)), []);
+    scene.beat(cell.as_str(), mib(100), 1);
+    assert_eq!(only(performs(scene.pass(SECOND * 5))).0, cell);
+}
+
+#[test]
+fn work_of_a_rep_that_took_it_and_died_is_placed_anew_when_the_hand_out_is_over() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 900);
+    let (cell, first) = only(performs(scene.turn()));
+    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
+    scene.beat(cell.as_str(), mib(100), 1);
+    let other = if cell == cell_id("c1") { "c2" } else { "c1" };
+    assert_eq!(performs(scene.pass(SECOND * 9)), []);
+    scene.beat(other, mib(MIB_OF_A_CELL), 0);
+    // Nobody waits until the cell counts as lost, and nobody asks who isn't heard.
+    let (where_to, again) = only(performs(scene.pass(SECOND)));
+    assert_eq!((where_to.as_str(), again.work[0].attempt), (other, first.work[0].attempt));
+}
+
+#[test]
+fn work_of_a_rep_that_took_it_and_starts_again_is_placed_anew_at_once() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 900);
+    let (cell, first) = only(performs(scene.turn()));
+    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
+    scene.cell(cell.as_str(), "z1", "linux");
+    let (_, again) = only(performs(scene.turn()));
+    assert_eq!(again.work[0].attempt, first.work[0].attempt);
+}
+
+#[test]
+fn work_of_a_rep_that_does_not_answer_any_more_is_placed_anew_at_once() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 900);
+    let (cell, first) = only(performs(scene.turn()));
+    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
+    let other = if cell == cell_id("c1") { "c2" } else { "c1" };
+    scene.pass(SECOND * 8);
+    scene.beat(cell.as_str(), mib(100), 1);
+    scene.beat(other, mib(MIB_OF_A_CELL), 0);
+    let (same, again) = only(performs(scene.pass(SECOND * 2)));
+    assert_eq!(same, cell, "it was heard lately, so it is asked");
+    assert_eq!(performs(scene.pass(SECOND * 5)), []);
+    scene.answer(&cell, again.id, None);
+    assert_eq!(only(performs(scene.turn())).0.as_str(), other);
+}
+
+#[test]
+fn room_that_a_refusal_leaves_is_known_to_others_with_the_next_heartbeat() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("large", 1, 900);
+    let (cell, perform) = only(performs(scene.turn()));
+    scene.desire("small", 1, 300);
+    assert_eq!(errors(scene.turn()).len(), 1, "the large one seems to fill the cell");
+    // The rep has less than it said, so the large one has no room there, but the small one has.
+    scene.refuse(&cell, &perform, "insufficient resources: memory");
+    scene.beat("c1", mib(400), 1);
+    let (_, small) = only(performs(scene.turn()));
+    assert_eq!(only(small.work).order.resources().memory_mb, 300);
+}
+
+#[test]
+fn whatever_the_clock_is_set_to_the_leader_beats_and_work_is_handed_out_again() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    for seconds in [-30_i64, 3_600, -3_600] {
+        scene.desire(&format!("p{}", seconds.unsigned_abs() + u64::from(seconds > 0)), 1, 10);
+        let (cell, perform) = only(performs(scene.turn()));
+        let step = Duration::from_secs(seconds.unsigned_abs());
+        scene.now = if seconds < 0 { scene.now - step } else { scene.now + step };
+        let mut effects = scene.turn();
+        ["c1", "c2"].iter().for_each(|cell| drop(scene.beat(cell, mib(MIB_OF_A_CELL), 0)));
+        effects.extend(scene.pass(SECOND * 6));
+        ["c1", "c2"].iter().for_each(|cell| drop(scene.beat(cell, mib(MIB_OF_A_CELL), 0)));
+        effects.extend(scene.pass(SECOND * 5));
+        let beats = effects.iter().filter(|effect| matches!(effect, Effect::Beat(_))).count();
+        assert!((18..=20).contains(&beats), "{seconds}: {beats} beats");
+        let (_, again) = performs(effects).pop().unwrap();
+        assert_eq!(again.work[0].key, perform.work[0].key);
+        scene.claim(cell.as_str(), &again.work[0]);
+    }
+}
+
+#[test]
+fn a_rep_that_lost_what_it_took_says_so_when_it_gets_it_again() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 900);
+    let (cell, first) = only(performs(scene.turn()));
+    scene.answer(&cell, first.id, Some(Ok(Performed { refused: vec![] })));
+    scene.pass(SECOND * 5);
+    scene.beat(cell.as_str(), mib(MIB_OF_A_CELL), 1);
+    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+    let (cell, again) = only(performs(scene.pass(SECOND * 5)));
+    scene.refuse(&cell, &again, "insufficient resources: memory");
+    assert_eq!(only(performs(scene.turn())).0.as_str(), "c2");
+}
+
+#[test]
+fn a_second_perform_does_not_wait_for_the_first_and_nothing_is_overcommitted() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 600);
+    let (_, first) = only(performs(scene.turn()));
+    scene.desire("q", 1, 300);
+    let (_, second) = only(performs(scene.turn()));
+    assert_eq!((first.id.number, second.id.number), (1, 2));
+    scene.desire("r", 1, 200);
+    let effects = scene.turn();
+    assert_eq!(performs(effects.clone()), []);
+    assert_eq!(errors(effects), [("insufficient resources: memory".to_owned(), 1)].into());
+    // The heartbeat includes the first: only the second is still to be subtracted. Then there is room for 150.
+    scene.beat("c1", mib(MIB_OF_A_CELL - 600 + 50), 1);
+    scene.desire("s", 1, 150);
+    assert_eq!(only(performs(scene.turn())).1.work.len(), 1);
+    // A late heartbeat changes nothing.
+    scene.sequence -= 2;
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    assert_eq!(performs(scene.turn()), []);
+}
+
+#[test]
+fn a_new_leader_is_careful_until_every_cell_has_reported() {
+    let mut scene = Scene::founded();
+    scene.cell("c1", "z1", "linux");
+    scene.cell("c2", "z1", "linux");
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.elect("a", 1);
+    scene.desire_task("large", 5_000, Placement::Fail);
+    scene.desire("p", 1, 100);
+    let effects = scene.turn();
+    assert_eq!(performs(effects.clone()).len(), 1); // good news goes out at once
+    assert_eq!(outcomes(effects), []);
+    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+    assert_eq!(errors(scene.turn()), [("insufficient resources: memory".to_owned(), 1)].into());
+}
+
+#[test]
+fn a_new_leader_is_careful_for_one_interval_of_heartbeats_and_no_longer() {
+    let mut scene = Scene::founded();
+    scene.cell("c1", "z1", "linux");
+    scene.elect("a", 1);
+    scene.desire("p", 1, 100);
+    assert_eq!(errors(scene.turn()), [].into());
+    assert_eq!(errors(scene.pass(Duration::from_millis(4_900))), [].into());
+    let error = "unable to communicate to compatible cells".to_owned();
+    assert_eq!(errors(scene.pass(Duration::from_millis(200))), [(error, 1)].into());
+}
+
+#[test]
+fn who_hears_nobody_blames_nobody() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.pass(SECOND * 60);
+    scene.desire_task("t", 100, Placement::Fail);
+    assert_eq!(errors(scene.turn()), [].into());
+    assert_eq!(errors(scene.pass(SECOND * 60)), [].into());
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    assert_eq!(performs(scene.turn()).len(), 1);
+}
+
+#[test]
+fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.beat("c1", mib(150), 0);
+    scene.desire("p", 4, 100);
+    let effects = scene.turn();
+    let (_, perform) = only(performs(effects.clone()));
+    scene.claim("c1", &perform.work[0]);
+    let (id, told) = only(outcomes(effects));
+    assert_eq!((told.id.as_str(), told.term), ("a", 1));
+    let Outcome::Lrp { unplaced, explanation, .. } = &told.outcomes[0] else { panic!("{told:?}") };
+    assert_eq!(unplaced.iter().map(|one| one.index).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(explanation.as_ref().unwrap().passed_over, [("memory".to_owned(), 1)].into());
+    scene.record_outcomes(id, told);
+    let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(3).unwrap();
+    assert!(lrp.is_unplaced());
+    assert_eq!(scene.books().blocked, 3);
+
+    // Tried again every 30 s, and not told again: it is recorded so.
+    for _ in 0..20 {
+        scene.beat("c1", mib(50), 1);
+        assert_eq!(outcomes(scene.pass(SECOND * 5)), []);
+    }
+    // Room for two more: two go there at once. The order is kept.
+    scene.beat("c1", mib(250), 1);
+    let indices = |perform: &Perform| -> Vec<u32> {
+        let index = |work: &Work| match &work.key {
+            WorkKey::Lrp { index, .. } => *index,
+            WorkKey::Task { .. } => panic!("{work:?}"),
+        };
+        perform.work.iter().map(index).collect()
+    };
+    let (_, perform) = only(performs(scene.turn()));
+    let again = indices(&perform);
+    assert_eq!(again.len(), 2);
+    // A new cell has room for the rest.
+    scene.cell("c2", "z2", "linux");
+    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+    let (cell, _) = only(performs(scene.turn()));
+    assert_eq!(cell.as_str(), "c2");
+}
+
+#[test]
+fn a_cell_that_is_healthy_again_is_capacity() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.cell_event("c1", cell::Event::Unhealthy { reason: "disk".into() });
+    scene.cell_event("c2", cell::Event::Evacuating {});
+    scene.desire("p", 1, 100);
+    let error = "unable to communicate to compatible cells".to_owned();
+    assert_eq!(errors(scene.turn()), [(error, 1)].into());
+    scene.cell_event("c1", cell::Event::Healthy {});
+    assert_eq!(only(performs(scene.turn())).0.as_str(), "c1");
+}
+
+#[test]
+fn a_task_fails_at_once_unless_it_may_wait() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire_task("now", 5_000, Placement::Fail);
+    scene.desire_task("later", 5_000, Placement::Queue { deadline_ms: 60_000 });
+    let (id, told) = only(outcomes(scene.turn()));
+    assert_eq!(told.outcomes.len(), 2);
+    scene.record_outcomes(id, told);
+    let state = |scene: &Scene, id: &str| {
+        scene.auctioneer.world().task(&TaskGuid::new(id).unwrap()).unwrap().state_name()
+    };
+    assert_eq!((state(&scene, "now"), state(&scene, "later")), ("COMPLETED", "PENDING"));
+    assert_eq!((scene.books().open, scene.books().blocked, scene.books().telling), (1, 1, 0));
+}
+
+#[test]
+fn an_outcome_that_the_bbs_did_not_take_is_told_again() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire_task("t", 5_000, Placement::Fail);
+    let (id, _) = only(outcomes(scene.turn()));
+    scene.step(Input::OutcomesAnswered { id, answer: None });
+    assert_eq!(outcomes(scene.turn()), []);
+    let (id, _) = only(outcomes(scene.pass(SECOND * 2)));
+    let refusal = Refusal::new(Code::Unavailable, "does not lead");
+    scene.step(Input::OutcomesAnswered { id, answer: Some(Err(refusal)) });
+    assert_eq!(outcomes(scene.pass(SECOND * 2)).len(), 1);
+}
+
+#[test]
+fn no_compatible_cell_is_said_with_the_reason() {
+    let mut scene = Scene::leading(&[]);
+    scene.desire("none", 1, 1);
+    assert_eq!(errors(scene.turn()), [].into(), "a cell may still appear");
+    assert_eq!(
+        errors(scene.pass(Duration::from_secs(6))),
+        [("found no compatible cells".to_owned(), 1)].into()
+    );
+    scene.cell("w", "z1", "windows");
+    scene.beat("w", mib(MIB_OF_A_CELL), 0);
+    scene.desire("p", 1, 1);
+    assert_eq!(errors(scene.turn()), [("found no compatible cells: stack".to_owned(), 1)].into());
+}
+
+#[test]
+fn instances_spread_over_zones_and_cells_also_across_turns() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1"), ("c3", "z2"), ("c4", "z2")]);
+    scene.desire("p", 2, 10);
+    let first = performs(scene.turn());
+    let zone = |cell: &CellId| if *cell < cell_id("c3") { "z1" } else { "z2" };
+    assert_eq!(first.iter().map(|(cell, _)| zone(cell)).collect::<Vec<_>>(), ["z1", "z2"]);
+    // One is claimed, the other still on its way: the next two go to the other cells.
+    scene.claim(first[0].0.as_str(), &first[0].1.work[0]);
+    let update = schemas::definition::DesiredLrpUpdate { instances: Some(4), ..Default::default() };
+    scene.decide("p", &process::Command::Update(update));
+    let second = performs(scene.turn());
+    let cells: BTreeSet<&CellId> = first.iter().chain(&second).map(|(cell, _)| cell).collect();
+    assert_eq!((second.len(), cells.len()), (2, 4));
+}
+
+#[test]
+fn work_on_a_lost_cell_is_placed_anew_at_once() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 1, 100);
+    let (first, _) = only(performs(scene.turn()));
+    scene.cell_event(first.as_str(), cell::Event::Disappeared { reason: "silent".into() });
+    let (second, _) = only(performs(scene.turn()));
+    assert_ne!(first, second);
+    // A rep that starts again has nothing of what it was given.
+    scene.cell(second.as_str(), "z1", "linux");
+    scene.beat(second.as_str(), mib(MIB_OF_A_CELL), 0);
+    let (third, perform) = only(performs(scene.turn()));
+    assert_eq!((third, perform.id.number), (second, 2));
+}
+
+#[test]
+fn a_heartbeat_may_come_before_the_log_tells_of_its_cell() {
+    let mut scene = Scene::leading(&[]);
+    scene.desire("p", 1, 100);
+    scene.turn();
+    let incarnation = Incarnation(scene.ids.next(scene.now));
+    scene.incarnations.insert(cell_id("c1"), incarnation);
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    assert_eq!(performs(scene.turn()), []);
+    scene.cell_event("c1", cell::Event::Appeared(presence(incarnation, "z1", "linux")));
+    assert_eq!(performs(scene.turn()).len(), 1);
+}
+
+#[test]
+fn work_that_is_no_longer_wanted_is_forgotten() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 3, 600);
+    let (id, _) = only(outcomes(scene.turn()));
+    scene.step(Input::OutcomesAnswered { id, answer: Some(Ok(done())) });
+    assert_eq!((scene.books().handed_out, scene.books().blocked), (1, 2));
+    scene.decide("p", &process::Command::Remove);
+    assert_eq!((scene.books().open, scene.books().performs), (0, 1));
+    // Nothing more is heard of the `Perform`: its time passes, and the room is free.
+    scene.pass(SECOND * 11);
+    assert_eq!(scene.books(), Books::default());
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.desire("q", 1, 900);
+    assert_eq!(performs(scene.turn()).len(), 1);
+}
+
+#[test]
+fn a_crash_makes_another_attempt() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 100);
+    let (_, perform) = only(performs(scene.turn()));
+    let by = Instance { instance_guid: InstanceGuid(scene.ids.next(scene.now)), cell_id: cell_id("c1") };
+    let work = &perform.work[0];
+    let WorkKey::Lrp { index, definition_id, epoch, .. } = &work.key else { panic!("{work:?}") };
+    let report = |steps| Report {
+        domain: domain(),
+        index: *index,
+        epoch: *epoch,
+        definition_id: definition_id.clone(),
+        by: by.clone(),
+        steps,
+    };
+    let start = ReportStep::Actual(Lrp::Start { net: NetInfo::default() });
+    let crash = ReportStep::Actual(Lrp::Crash { reason: "exit 1".into() });
+    scene.decide("p", &process::Command::Report(report(vec![start])));
+    assert_eq!(scene.books().open, 0);
+    scene.decide("p", &process::Command::Report(report(vec![crash])));
+    let (_, again) = only(performs(scene.turn()));
+    assert_eq!(again.work[0].key, work.key);
+    assert!(again.work[0].attempt > work.attempt);
+}
+
+#[test]
+fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() {
+    let cells: Vec<String> = (0..10).map(|number| format!("c{number}")).collect();
+    let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
+    let mut scene = Scene::leading(&named);
+    let large = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 100 };
+    for id in &cells {
+        scene.beat(id, large, 0);
+    }
+    scene.desire("p", limits::INSTANCES, 1);
+    let mut effects = scene.turn();
+    effects.extend(scene.turn());
+    let (handed, told) = (performs(effects.clone()), outcomes(effects));
+    assert_eq!(handed.iter().map(|(_, perform)| perform.work.len()).sum::<usize>(), 10 * 100);
+    for (_, perform) in &handed {
+        assert!(perform.work.len() <= limits::BATCH);
+        let bytes = schemas::codec::encode(schemas::codec::Form::Json, perform);
+        assert!(bytes.len() <= limits::MESSAGE_BYTES, "{}", bytes.len());
+    }
+    let mut unplaced = 0;
+    for (id, outcomes) in told {
+        let bytes = schemas::codec::encode(schemas::codec::Form::Json, &outcomes);
+        assert!(bytes.len() <= limits::MESSAGE_BYTES, "{}", bytes.len());
+        unplaced += outcomes
+            .outcomes
+            .iter()
+            .map(|outcome| match outcome {
+                Outcome::Lrp { unplaced, .. } => unplaced.len(),
+                Outcome::Task { .. } => 0,
+            })
+            .sum::<usize>();
+        scene.record_outcomes(id, outcomes);
+    }
+    assert_eq!(unplaced, 9_000);
+    assert_eq!((scene.books().handed_out, scene.books().blocked), (1_000, 9_000));
+    for (cell, perform) in handed {
+        scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+        for work in &perform.work {
+            scene.claim(cell.as_str(), work);
+        }
+    }
+    scene.decide("p", &process::Command::Remove);
+    for id in &cells {
+        scene.beat(id, mib(MIB_OF_A_CELL), 1);
+    }
+    scene.turn();
+    assert_eq!(scene.books(), Books::default());
+}
+
+#[test]
+fn the_same_inputs_give_the_same_effects() {
+    let run = || {
+        let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z2"), ("c3", "z2")]);
+        for number in 0..40 {
+            scene.desire(&format!("p{number}"), number % 5, 7 * u64::from(number));
+            scene.desire_task(&format!("t{number}"), u64::from(number), Placement::Fail);
+        }
+        let mut effects = scene.turn();
+        effects.extend(scene.pass(SECOND * 40));
+        effects
+    };
+    assert_eq!(run(), run());
+}

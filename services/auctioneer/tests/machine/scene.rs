@@ -1,0 +1,351 @@
+//! An auctioneer, a log written by hand, and heartbeats.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use auctioneer::machine::Books;
+use auctioneer::{Auctioneer, Effect, Input, Settings};
+use schemas::action::{Action, Run};
+use schemas::actual::Command as Lrp;
+use schemas::cell::{self, Presence};
+use schemas::cluster::{self, Role};
+use schemas::container::{Epoch, Instance, WorkKey};
+use schemas::definition::{Definition, DesiredLrp, DesiredTask, Placement, TaskDefinition};
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::message::{Done, Heartbeat, Outcome, Outcomes, Perform, PerformId, Performed, Work};
+use schemas::names::{
+    CellId, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
+    ProcessGuid, ServiceId, Stack, TaskGuid, Zone,
+};
+use schemas::process::{self, Report, ReportStep};
+use schemas::resources::{Constraint, Resources};
+use schemas::{Decision, Entry, Position, Refusal, Timestamp, task};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MIB_OF_A_CELL: u64 = 1000;
+
+pub(crate) fn name(id: &str) -> ServiceId {
+    ServiceId::new(id).unwrap()
+}
+
+pub(crate) fn cell_id(id: &str) -> CellId {
+    CellId::new(id).unwrap()
+}
+
+pub(crate) fn guid(id: &str) -> ProcessGuid {
+    ProcessGuid::new(id).unwrap()
+}
+
+pub(crate) fn domain() -> Domain {
+    Domain::new("d").unwrap()
+}
+
+pub(crate) fn mib(memory_mb: u64) -> Resources {
+    Resources { memory_mb, disk_mb: 10_000, containers: 100 }
+}
+
+pub(crate) fn action() -> Action {
+    Action::Run(Run {
+        path: "true".into(),
+        args: vec![],
+        dir: String::new(),
+        env: vec![],
+        suppress_log_output: false,
+    })
+}
+
+pub(crate) fn constraint() -> Constraint {
+    Constraint { stack: Some(Stack::new("linux").unwrap()), placement_tags: [].into() }
+}
+
+pub(crate) fn definition(memory_mb: u64) -> Definition {
+    Definition {
+        constraint: constraint(),
+        environment_variables: vec![],
+        setup: None,
+        action: action(),
+        monitor: None,
+        start_timeout_ms: 0,
+        memory_mb,
+        disk_mb: 1,
+        cpu_weight: 0,
+        ports: vec![],
+        grace_period_ms: 0,
+    }
+}
+
+pub(crate) fn done() -> Done {
+    Done { position: Position(0), version: 0 }
+}
+
+/// An auctioneer, the log that it is told, and the reps' side of what it knows.
+pub(crate) struct Scene {
+    pub(crate) auctioneer: Auctioneer,
+    pub(crate) now: Timestamp,
+    pub(crate) position: u64,
+    pub(crate) ids: Ids,
+    pub(crate) incarnations: BTreeMap<CellId, Incarnation>,
+    pub(crate) sequence: u64,
+}
+
+impl Scene {
+    /// A founded cluster, and an auctioneer that knows the log and doesn't lead.
+    pub(crate) fn founded() -> Self {
+        let mut scene = Self {
+            auctioneer: Auctioneer::new(name("a"), Settings::default()),
+            now: Timestamp::from_millis(1_000_000),
+            position: 0,
+            ids: Ids::new(7),
+            incarnations: BTreeMap::new(),
+            sequence: 0,
+        };
+        let id = ClusterId(scene.ids.next(scene.now));
+        scene.record(
+            Aggregate::Cluster,
+            vec![Event::Cluster(cluster::Event::Founded { id, shards: 4, format: 1 })],
+        );
+        scene.step(Input::CaughtUp);
+        scene
+    }
+
+    /// A cluster whose auctioneer leads, with these cells, each with its zone.
+    pub(crate) fn leading(cells: &[(&str, &str)]) -> Self {
+        let mut scene = Self::founded();
+        for (id, zone) in cells {
+            scene.cell(id, zone, "linux");
+            scene.beat(id, mib(MIB_OF_A_CELL), 0);
+        }
+        scene.elect("a", 1);
+        scene
+    }
+
+    pub(crate) fn step(&mut self, input: Input) -> Vec<Effect> {
+        self.auctioneer.step(self.now, input)
+    }
+
+    pub(crate) fn turn(&mut self) -> Vec<Effect> {
+        self.step(Input::Turn)
+    }
+
+    /// Lets time pass, and the alarm go off whenever it wants to.
+    pub(crate) fn pass(&mut self, length: Duration) -> Vec<Effect> {
+        let end = self.now + length;
+        let mut effects = vec![];
+        while let Some(at) = self.auctioneer.alarm().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            effects.extend(self.step(Input::Tick));
+        }
+        self.now = end;
+        effects
+    }
+
+    pub(crate) fn record(&mut self, aggregate: Aggregate, events: Vec<Event>) -> Vec<Effect> {
+        self.now = self.now.next();
+        self.position += 1;
+        let id = DecisionId(self.ids.next(self.now));
+        let decision = Decision {
+            id,
+            aggregate,
+            version: self.position,
+            at: self.now,
+            actor: Actor::Bbs(name("b")),
+            request_id: None,
+            cause: None,
+            correlation: id,
+            reason: None,
+            traceparent: None,
+            events,
+        };
+        let entry = Entry { id: EntryId(self.ids.next(self.now)), format: 1, decisions: vec![decision] };
+        self.step(Input::Recorded { position: Position(self.position), entry: Arc::new(entry) })
+    }
+
+    pub(crate) fn elect(&mut self, id: &str, term: u64) -> Vec<Effect> {
+        let event = cluster::Event::Elected { role: Role::Auctioneer, id: name(id), term };
+        self.record(Aggregate::Cluster, vec![Event::Cluster(event)])
+    }
+
+    pub(crate) fn cell(&mut self, id: &str, zone: &str, stack: &str) {
+        let incarnation = Incarnation(self.ids.next(self.now));
+        self.incarnations.insert(cell_id(id), incarnation);
+        let presence = presence(incarnation, zone, stack);
+        self.cell_event(id, cell::Event::Appeared(presence));
+    }
+
+    pub(crate) fn cell_event(&mut self, id: &str, event: cell::Event) {
+        self.record(Aggregate::Cell(cell_id(id)), vec![Event::Cell(event)]);
+    }
+
+    /// A rep of the incarnation that the log knows says what is free, after this `Perform` of term 1.
+    pub(crate) fn beat(&mut self, id: &str, free: Resources, performed: u64) -> Vec<Effect> {
+        self.sequence += 1;
+        let heartbeat = Heartbeat {
+            cell_id: cell_id(id),
+            presence: presence(self.incarnations[&cell_id(id)], "-", "linux"),
+            free,
+            starting: 0,
+            evacuating: false,
+            unhealthy: None,
+            performed: PerformId { term: 1, number: performed },
+            sequence: self.sequence,
+            fingerprint: 0,
+            format: 1,
+        };
+        self.step(Input::Heartbeat(heartbeat))
+    }
+
+    pub(crate) fn decide(&mut self, process: &str, command: &process::Command) {
+        let known = self.auctioneer.world().process(&guid(process));
+        let epoch = known.map_or(Epoch(self.now.next()), |process| process.epoch);
+        let context = process::Context { now: self.now.next(), fresh: true, present: &|_| true };
+        let events = process::decide(known, command, context).unwrap();
+        self.record(Aggregate::Process { guid: guid(process), domain: domain(), epoch }, events);
+    }
+
+    pub(crate) fn desire(&mut self, process: &str, instances: u32, memory_mb: u64) {
+        let lrp = DesiredLrp {
+            process_guid: guid(process),
+            domain: domain(),
+            instances,
+            routes: [].into(),
+            annotation: String::new(),
+            definition_id: DefinitionId::new(process).unwrap(),
+            definition: Arc::new(definition(memory_mb)),
+        };
+        self.decide(process, &process::Command::Desire(Box::new(lrp)));
+    }
+
+    /// A rep reports on work that it was given.
+    pub(crate) fn report(&mut self, cell: &str, work: &Work, step: Lrp) {
+        let WorkKey::Lrp { process_guid, index, definition_id, epoch } = &work.key else {
+            panic!("{:?}", work.key)
+        };
+        let report = Report {
+            domain: domain(),
+            index: *index,
+            epoch: *epoch,
+            definition_id: definition_id.clone(),
+            by: Instance { instance_guid: InstanceGuid(self.ids.next(self.now)), cell_id: cell_id(cell) },
+            steps: vec![ReportStep::Actual(step)],
+        };
+        self.decide(process_guid.as_str(), &process::Command::Report(report));
+    }
+
+    pub(crate) fn claim(&mut self, cell: &str, work: &Work) {
+        self.report(cell, work, Lrp::Claim { placement: None });
+    }
+
+    pub(crate) fn desire_task(&mut self, id: &str, memory_mb: u64, placement: Placement) {
+        let task_guid = TaskGuid::new(id).unwrap();
+        let epoch = Epoch(self.now.next());
+        let definition = TaskDefinition {
+            constraint: constraint(),
+            environment_variables: vec![],
+            action: action(),
+            memory_mb,
+            disk_mb: 1,
+            cpu_weight: 0,
+            result_file: String::new(),
+            completion_callback_url: None,
+            annotation: String::new(),
+            placement,
+            grace_period_ms: 0,
+        };
+        let desired =
+            DesiredTask { task_guid: task_guid.clone(), domain: domain(), definition: Arc::new(definition) };
+        let events = vec![Event::Task(task::Event::Desired(Box::new(desired)))];
+        self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
+    }
+
+    /// The BBS records what the auctioneer told it.
+    pub(crate) fn record_outcomes(&mut self, id: u64, outcomes: Outcomes) {
+        for outcome in outcomes.outcomes {
+            match outcome {
+                Outcome::Lrp { process_guid, unplaced, explanation, .. } => {
+                    self.decide(process_guid.as_str(), &process::Command::Fail(unplaced, explanation));
+                }
+                Outcome::Task { task_guid, epoch, error, explanation } => {
+                    let known = self.auctioneer.world().task(&task_guid);
+                    let context = task::Context { now: self.now.next(), present: &|_| true };
+                    let events =
+                        task::decide(known, &task::Command::Fail(explanation, error), context).unwrap();
+                    self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
+                }
+            }
+        }
+        self.step(Input::OutcomesAnswered { id, answer: Some(Ok(done())) });
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        cell: &CellId,
+        id: PerformId,
+        answer: Option<Result<Performed, Refusal>>,
+    ) -> Vec<Effect> {
+        self.step(Input::Performed { cell: cell.clone(), id, answer })
+    }
+
+    pub(crate) fn refuse(&mut self, cell: &CellId, perform: &Perform, reason: &str) {
+        let refused = (0..).zip(&perform.work).map(|(place, _)| (place, reason.to_owned())).collect();
+        self.answer(cell, perform.id, Some(Ok(Performed { refused })));
+    }
+
+    pub(crate) fn books(&self) -> Books {
+        self.auctioneer.books()
+    }
+}
+
+pub(crate) fn presence(incarnation: Incarnation, zone: &str, stack: &str) -> Presence {
+    Presence {
+        incarnation,
+        zone: Zone::new(zone).unwrap(),
+        stack: Stack::new(stack).unwrap(),
+        placement_tags: BTreeSet::new(),
+        total: mib(MIB_OF_A_CELL),
+    }
+}
+
+pub(crate) fn performs(effects: Vec<Effect>) -> Vec<(CellId, Perform)> {
+    let perform = |effect| match effect {
+        Effect::Perform { cell, perform } => Some((cell, perform)),
+        Effect::Outcomes { .. } | Effect::Lead(_) | Effect::Beat(_) => None,
+    };
+    effects.into_iter().filter_map(perform).collect()
+}
+
+pub(crate) fn outcomes(effects: Vec<Effect>) -> Vec<(u64, Outcomes)> {
+    let outcome = |effect| match effect {
+        Effect::Outcomes { id, outcomes } => Some((id, outcomes)),
+        Effect::Perform { .. } | Effect::Lead(_) | Effect::Beat(_) => None,
+    };
+    effects.into_iter().filter_map(outcome).collect()
+}
+
+pub(crate) fn leads(effects: &[Effect]) -> Vec<u64> {
+    let lead = |effect: &Effect| match effect {
+        Effect::Lead(lead) => Some(lead.term),
+        Effect::Perform { .. } | Effect::Outcomes { .. } | Effect::Beat(_) => None,
+    };
+    effects.iter().filter_map(lead).collect()
+}
+
+/// The one message that there is.
+pub(crate) fn only<T: std::fmt::Debug>(mut all: Vec<T>) -> T {
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// The placement errors that are told, each with how often.
+pub(crate) fn errors(effects: Vec<Effect>) -> BTreeMap<String, usize> {
+    let mut errors = BTreeMap::new();
+    for outcome in outcomes(effects).into_iter().flat_map(|(_, outcomes)| outcomes.outcomes) {
+        match outcome {
+            Outcome::Lrp { unplaced, .. } => {
+                unplaced.into_iter().for_each(|one| *errors.entry(one.error).or_default() += 1);
+            }
+            Outcome::Task { error, .. } => *errors.entry(error).or_default() += 1,
+        }
+    }
+    errors
+}

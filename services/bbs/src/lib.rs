@@ -1,0 +1,37 @@
+//! The BBS: the deciding machine.
+//!
+//! [`Bbs::step`] takes one input and says what is to be done; it waits for nothing, reads no clock, draws no chance.
+//!
+//! ```text
+//! asked ──▶ shard queue ──▶ decide on the World, on a scratch copy ──▶ append (compare-and-set)
+//!                                                                          │
+//! answer ◀── World.fold ◀────────────── what the follower delivers ◀───────┘
+//! ```
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`machine`] | inputs, effects, the one `step`; its parts are `landing` (the journal), `asking` (commands), `reacting` (what happened), `timing` (alarms), `answering` (queries) |
+//! | [`shard`] | group commit: one entry in flight for each subject |
+//! | `judge` | a command against the World and what the batch decided so far |
+//! | [`converge`] | what is due: the safety net and the timers |
+//! | [`presence`] | who is there: heartbeats, probes, the brake on mass loss |
+//! | [`election`] | who leads |
+//! | [`callbacks`] | telling the owners of completed tasks |
+//! | [`queries`], [`records`] | what is true, for readers and for reps |
+
+mod answering;
+mod asking;
+pub mod callbacks;
+pub mod converge;
+pub mod election;
+mod judge;
+mod landing;
+pub mod machine;
+pub mod presence;
+pub mod queries;
+mod reacting;
+pub mod records;
+pub mod shard;
+mod timing;
+
+pub use machine::{Ask, Bbs, Effect, Input, NotAppended, Query, Reply, Settings};

@@ -1,0 +1,451 @@
+//! Who is there: cells by their heartbeats (DESIGN section 4, "A cell disappears").
+//!
+//! A cell is lost after 15 s of silence and one unanswered probe. Time in which the BBS itself was paused,
+//! disconnected or not leading counts for no cell. If more than half of the cells, and at least two, fall silent
+//! together, that is probably the network: it is believed only after another minute.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::Timestamp;
+use schemas::message::Heartbeat;
+use schemas::names::{CellId, Incarnation};
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Silence after which a cell is probed.
+    pub silence: Duration,
+    /// How long silence of most cells is taken for a fault of the network.
+    pub mass_loss_wait: Duration,
+    /// A longer time between two looks means that the BBS was paused.
+    pub pause: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_secs(15),
+            mass_loss_wait: Duration::from_secs(60),
+            pause: Duration::from_secs(3),
+        }
+    }
+}
+
+/// How long a cell that the log doesn't call present is remembered, so that an old heartbeat of it is known as such.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// What the leader knows of the cells' signs of life.
+#[derive(Clone, Debug)]
+pub struct Presence {
+    settings: Settings,
+    watches: BTreeMap<CellId, Watch>,
+    looked_at: Timestamp,
+    mass: Option<Mass>,
+    deaf: bool,
+}
+
+/// Many cells are silent together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mass {
+    since: Timestamp,
+    told: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    heard: Timestamp,
+    incarnation: Option<Incarnation>,
+    sequence: u64,
+    probe: Probe,
+    /// Whether the log calls the cell present: only then its silence says something.
+    present: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    None,
+    Asked,
+    Silent,
+}
+
+/// What a heartbeat is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The cell lives.
+    Alive,
+    /// It is older than one that was heard.
+    Old,
+    /// It is of another run of the rep, which began earlier than the known one as far as its id tells: an old copy, or
+    /// one of a rep that started after its clock was set back. A probe tells which.
+    Doubtful,
+}
+
+/// What a look at the cells asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Cells to probe.
+    pub probe: Vec<CellId>,
+    /// Cells that are lost, if the rest of the cluster is there.
+    pub lost: Vec<CellId>,
+    /// How many cells are silent together, when that begins to be taken for a fault of the network, or spreads.
+    pub mass: Option<usize>,
+}
+
+impl Presence {
+    /// Knows nothing yet.
+    #[must_use]
+    pub const fn new(settings: Settings) -> Self {
+        Self { settings, watches: BTreeMap::new(), looked_at: Timestamp(0), mass: None, deaf: false }
+    }
+
+    /// Begins to watch: nothing that was heard before counts.
+    pub fn begin(&mut self, now: Timestamp) {
+        self.watches.clear();
+        self.reset(now);
+    }
+
+    /// Starts all over: nobody was silent before now.
+    pub fn reset(&mut self, now: Timestamp) {
+        for watch in self.watches.values_mut() {
+            watch.heard = watch.heard.max(now);
+            watch.probe = Probe::None;
+        }
+        self.looked_at = now;
+        self.mass = None;
+    }
+
+    /// Nobody can be heard until [`Presence::listen`]: nobody is silent.
+    pub const fn deafen(&mut self) {
+        self.deaf = true;
+    }
+
+    /// Everybody can be heard again, from now on.
+    pub fn listen(&mut self, now: Timestamp) {
+        self.deaf = false;
+        self.reset(now);
+    }
+
+    /// Takes a heartbeat. `known` is the run of the rep that the log knows last.
+    pub fn heard(&mut self, beat: &Heartbeat, known: Option<Incarnation>, now: Timestamp) -> Heard {
+        let incarnation = beat.presence.incarnation;
+        let watch = self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now));
+        let known = watch.incarnation.or(known);
+        if known.is_some_and(|known| incarnation < known) {
+            return Heard::Doubtful;
+        }
+        if watch.incarnation == Some(incarnation) && beat.sequence < watch.sequence {
+            return Heard::Old;
+        }
+        watch.hear(beat, now);
+        Heard::Alive
+    }
+
+    /// A probe was answered: whatever run of the rep this is, it is the one that lives.
+    pub fn answered(&mut self, beat: &Heartbeat, now: Timestamp) {
+        let watch = self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now));
+        watch.hear(beat, now);
+    }
+
+    /// A probe was not answered.
+    pub fn silent(&mut self, cell: &CellId) {
+        if let Some(watch) = self.watches.get_mut(cell)
+            && watch.probe == Probe::Asked
+        {
+            watch.probe = Probe::Silent;
+        }
+    }
+
+    /// Whether a cell is silent for too long, and was asked in vain.
+    #[must_use]
+    pub fn is_silent(&self, cell: &CellId) -> bool {
+        self.watches.get(cell).is_some_and(|watch| watch.probe == Probe::Silent)
+    }
+
+    /// When the next cell's silence becomes too long.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        if self.deaf {
+            return None;
+        }
+        let due = |watch: &Watch| match watch.probe {
+            Probe::None => watch.heard + self.settings.silence,
+            Probe::Asked | Probe::Silent => self.looked_at + Duration::from_secs(1),
+        };
+        self.watches.values().filter(|watch| watch.present).map(due).min()
+    }
+
+    /// Looks at the cells that the log calls present.
+    pub fn look<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) -> Look {
+        if self.deaf {
+            self.looked_at = now;
+            return Look::default();
+        }
+        if now.since(self.looked_at) > self.settings.pause {
+            self.reset(now);
+        }
+        self.looked_at = now;
+        self.heed(present, now);
+        let mut look = Look::default();
+        for (cell, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.present) {
+            if now.since(watch.heard) < self.settings.silence {
+                continue;
+            }
+            match watch.probe {
+                Probe::None => {
+                    watch.probe = Probe::Asked;
+                    look.probe.push(cell.clone());
+                }
+                Probe::Asked => {}
+                Probe::Silent => look.lost.push(cell.clone()),
+            }
+        }
+        self.brake(&mut look, now);
+        look
+    }
+
+    /// Watches the present cells, and forgets the others in time.
+    fn heed<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) {
+        self.watches.values_mut().for_each(|watch| watch.present = false);
+        for cell in present {
+            self.watches.entry(cell.clone()).or_insert(Watch::since(now)).present = true;
+        }
+        self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < REMEMBERED);
+    }
+
+    /// Doesn't believe that most cells are lost before it has gone on for a while. Cells fall silent one after the other
+    /// even if the network fails at once, for their last heartbeats were: who missed one counts as well.
+    fn brake(&mut self, look: &mut Look, now: Timestamp) {
+        let quiet = |watch: &&Watch| now.since(watch.heard) >= self.settings.silence / 2;
+        let present = || self.watches.values().filter(|watch| watch.present);
+        let missing = present().filter(quiet).count();
+        if missing < 2 || missing * 2 <= present().count() {
+            self.release(look, now);
+        } else if !look.lost.is_empty() {
+            let mass = self.mass.get_or_insert(Mass { since: now, told: 0 });
+            if now.since(mass.since) < self.settings.mass_loss_wait {
+                look.mass = Some(missing).filter(|missing| *missing > mass.told);
+                mass.told = mass.told.max(missing);
+                look.lost.clear();
+            }
+        }
+    }
+
+    /// Most cells are there. If they were not a moment ago, those that are still silent may be about to come back, too:
+    /// they are asked once more.
+    fn release(&mut self, look: &mut Look, now: Timestamp) {
+        let braked = |mass: Mass| now.since(mass.since) < self.settings.mass_loss_wait;
+        if self.mass.take().is_some_and(braked) {
+            for cell in look.lost.drain(..) {
+                if let Some(watch) = self.watches.get_mut(&cell) {
+                    watch.probe = Probe::Asked;
+                }
+                look.probe.push(cell);
+            }
+        }
+    }
+}
+
+impl Watch {
+    const fn since(now: Timestamp) -> Self {
+        Self { heard: now, incarnation: None, sequence: 0, probe: Probe::None, present: false }
+    }
+
+    const fn hear(&mut self, beat: &Heartbeat, now: Timestamp) {
+        *self = Self {
+            heard: now,
+            incarnation: Some(beat.presence.incarnation),
+            sequence: beat.sequence,
+            probe: Probe::None,
+            present: self.present,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(count: usize) -> Vec<CellId> {
+        (0..count).map(|at| CellId::new(&format!("c{at}")).unwrap()).collect()
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn quiet_until(presence: &mut Presence, cells: &[CellId], seconds: u64) -> Look {
+        let mut look = Look::default();
+        for second in 0..=seconds {
+            look = presence.look(cells.iter(), at(second));
+            for cell in look.probe.clone() {
+                presence.silent(&cell);
+            }
+            if !look.lost.is_empty() {
+                break;
+            }
+        }
+        look
+    }
+
+    #[test]
+    fn silence_and_an_unanswered_probe_lose_a_cell() {
+        let cells = cells(1);
+        let mut presence = Presence::new(Settings::default());
+        assert_eq!(quiet_until(&mut presence, &cells, 14), Look::default());
+        assert_eq!(presence.look(cells.iter(), at(15)).probe, cells);
+        assert_eq!(presence.look(cells.iter(), at(16)), Look::default(), "the probe is still out");
+        presence.silent(&cells[0]);
+        assert_eq!(presence.look(cells.iter(), at(17)).lost, cells);
+    }
+
+    #[test]
+    fn a_pause_of_the_bbs_counts_for_no_cell() {
+        let cells = cells(1);
+        let mut presence = Presence::new(Settings::default());
+        quiet_until(&mut presence, &cells, 10);
+        assert_eq!(presence.look(cells.iter(), at(100)), Look::default());
+        assert_eq!(presence.look(cells.iter(), at(102)), Look::default());
+    }
+
+    #[test]
+    fn who_hears_nobody_loses_nobody() {
+        let cells = cells(1);
+        let mut presence = Presence::new(Settings::default());
+        quiet_until(&mut presence, &cells, 10);
+        presence.deafen();
+        for second in 11..60 {
+            assert_eq!(presence.look(cells.iter(), at(second)), Look::default());
+        }
+        presence.listen(at(60));
+        assert_eq!(presence.look(cells.iter(), at(62)), Look::default());
+        assert_eq!(presence.next_due(), Some(at(75)));
+    }
+
+    #[test]
+    fn many_lost_together_are_believed_a_minute_later() {
+        let cells = cells(4);
+        let mut presence = Presence::new(Settings::default());
+        quiet_until(&mut presence, &cells, 15);
+        assert_eq!(presence.look(cells.iter(), at(16)).mass, Some(4));
+        let mut lost = vec![];
+        for second in 17..=76 {
+            assert_eq!(lost, []);
+            let look = presence.look(cells.iter(), at(second));
+            assert_eq!(look.mass, None, "said once");
+            lost = look.lost;
+        }
+        assert_eq!(lost, cells);
+    }
+
+    fn beat(cell: &CellId, incarnation: u64, sequence: u64) -> Heartbeat {
+        let presence = schemas::cell::Presence {
+            incarnation: Incarnation(uuid::Uuid::from_u64_pair(incarnation, 0)),
+            zone: "z1".parse().unwrap(),
+            stack: "linux".parse().unwrap(),
+            placement_tags: [].into(),
+            total: schemas::resources::Resources::default(),
+        };
+        Heartbeat {
+            cell_id: cell.clone(),
+            presence,
+            free: schemas::resources::Resources::default(),
+            starting: 0,
+            evacuating: false,
+            unhealthy: None,
+            performed: schemas::message::PerformId::default(),
+            sequence,
+            fingerprint: 0,
+            format: 1,
+        }
+    }
+
+    /// Cells whose heartbeats come a second and a half after one another, every five seconds, until the network fails.
+    fn staggered(presence: &mut Presence, cells: &[CellId], fails: u64, until: u64) -> Vec<Look> {
+        let mut looks = vec![];
+        for half in 0..=until * 2 {
+            let now = Timestamp::from_millis(half * 500);
+            for (number, cell) in (0..).zip(cells) {
+                if half < fails * 2 && half % 10 == number * 3 {
+                    presence.heard(&beat(cell, 1, half), None, now);
+                }
+            }
+            let look = presence.look(cells.iter(), now);
+            look.probe.iter().for_each(|cell| presence.silent(cell));
+            looks.push(look);
+        }
+        looks
+    }
+
+    #[test]
+    fn cells_that_fall_silent_one_after_the_other_are_lost_together_all_the_same() {
+        let cells = cells(3);
+        let mut presence = Presence::new(Settings::default());
+        let looks = staggered(&mut presence, &cells, 20, 75);
+        assert!(looks.iter().all(|look| look.lost.is_empty()), "{looks:?}");
+        assert_eq!(looks.iter().filter_map(|look| look.mass).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn who_was_silent_with_most_cells_is_asked_again_when_they_are_back() {
+        let cells = cells(3);
+        let mut presence = Presence::new(Settings::default());
+        staggered(&mut presence, &cells, 20, 50);
+        let (back, away) = cells.split_at(2);
+        back.iter()
+            .for_each(|cell| assert_eq!(presence.heard(&beat(cell, 1, 999), None, at(51)), Heard::Alive));
+        let look = presence.look(cells.iter(), at(51));
+        assert_eq!((look.probe.as_slice(), look.lost.len()), (away, 0));
+        assert_eq!(presence.look(cells.iter(), at(52)), Look::default(), "the probe is out");
+        presence.silent(&away[0]);
+        assert_eq!(presence.look(cells.iter(), at(53)).lost, away);
+    }
+
+    #[test]
+    fn one_cell_of_many_that_is_silent_is_lost_at_once() {
+        let all = cells(3);
+        let mut presence = Presence::new(Settings::default());
+        let mut lost = vec![];
+        for second in 0..20 {
+            all[1..].iter().for_each(|cell| {
+                presence.heard(&beat(cell, 1, second), None, at(second));
+            });
+            let look = presence.look(all.iter(), at(second));
+            look.probe.iter().for_each(|cell| presence.silent(cell));
+            lost.extend(look.lost.into_iter().map(|cell| (second, cell)));
+            if !lost.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(lost, [(16, all[0].clone())]);
+    }
+
+    #[test]
+    fn an_old_heartbeat_is_none_even_when_its_cell_is_gone() {
+        let cells = cells(1);
+        let mut presence = Presence::new(Settings::default());
+        presence.look(cells.iter(), at(0));
+        assert_eq!(presence.heard(&beat(&cells[0], 2, 7), None, at(1)), Heard::Alive);
+        presence.look([].iter(), at(2));
+        assert_eq!(presence.heard(&beat(&cells[0], 2, 6), None, at(3)), Heard::Old);
+        assert_eq!(presence.heard(&beat(&cells[0], 1, 99), None, at(3)), Heard::Doubtful);
+        assert_eq!(presence.heard(&beat(&cells[0], 3, 1), None, at(3)), Heard::Alive);
+        assert_eq!(presence.next_due(), None, "nobody waits for a cell that is not present");
+    }
+
+    #[test]
+    fn a_rep_that_started_after_its_clock_was_set_back_is_believed_when_it_answers() {
+        let cells = cells(1);
+        let mut presence = Presence::new(Settings::default());
+        presence.look(cells.iter(), at(0));
+        presence.heard(&beat(&cells[0], 2, 7), None, at(1));
+        let later = beat(&cells[0], 1, 1);
+        assert_eq!(presence.heard(&later, None, at(2)), Heard::Doubtful);
+        presence.answered(&later, at(3));
+        assert_eq!(presence.heard(&beat(&cells[0], 1, 2), None, at(4)), Heard::Alive);
+        // Who leads since a moment ago knows what the log knows.
+        let mut fresh = Presence::new(Settings::default());
+        let known = Some(Incarnation(uuid::Uuid::from_u64_pair(2, 0)));
+        assert_eq!(fresh.heard(&later, known, at(2)), Heard::Doubtful);
+    }
+}

@@ -1,0 +1,67 @@
+//! Clocks that are set back or forward.
+
+use std::time::Duration;
+
+use bbs::Input;
+
+use crate::scene::Scene;
+use crate::words::{self, container, start};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Everybody's clock is set, and who slept wakes up.
+fn set(scene: &mut Scene, seconds: i64) {
+    let step = Duration::from_secs(seconds.unsigned_abs());
+    scene.now = if seconds < 0 { scene.now - step } else { scene.now + step };
+    scene.resume();
+    for node in 0..scene.bbs.len() {
+        scene.input(node, Input::Turn);
+    }
+}
+
+#[test]
+fn the_leader_beats_on_and_nothing_is_lost_whatever_the_clock_is_set_to() {
+    let mut scene = Scene::with(2, &["c1", "c2", "c3"]);
+    scene.client(0, words::lrp("web", 1));
+    let epoch = scene.epoch(0, "web");
+    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), start()));
+    for seconds in [-30, 3_600, -3_600, -5] {
+        scene.beats.clear();
+        set(&mut scene, seconds);
+        let from = scene.now;
+        scene.pass(10 * SECOND);
+        let beats = scene.beats.iter().filter(|(node, at)| *node == 0 && *at >= from).count();
+        assert!((15..=18).contains(&beats), "{seconds}: {beats} beats");
+    }
+    assert_eq!(scene.times("cluster.elected.v1").len(), 1, "nobody else had to lead");
+    assert_eq!(scene.times("cell.disappeared.v1"), []);
+    assert_eq!(scene.state(0, "web", 0), "RUNNING");
+}
+
+#[test]
+fn a_standby_and_the_watch_over_cells_go_on_when_the_clock_is_set_back() {
+    let mut scene = Scene::with(2, &["c1", "c2", "c3"]);
+    scene.pass(SECOND);
+    scene.bbs[0] = None;
+    set(&mut scene, -30);
+    scene.pass(4 * SECOND);
+    assert!(scene.bbs(1).leads());
+    scene.cells.remove("c1");
+    scene.pass(10 * SECOND);
+    set(&mut scene, -30);
+    scene.pass(12 * SECOND);
+    assert_eq!(scene.times("cell.disappeared.v1").len(), 1);
+}
+
+#[test]
+fn decisions_never_go_back_in_time() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::lrp("web", 1));
+    set(&mut scene, -30);
+    let epoch = scene.epoch(0, "web");
+    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), start()));
+    assert_eq!(scene.state(0, "web", 0), "RUNNING");
+    let of_shard =
+        scene.decisions().into_iter().filter(|(at, _)| scene.journal[at - 1].subject.contains("lrp"));
+    assert!(of_shard.map(|(_, decision)| decision.at).is_sorted());
+}

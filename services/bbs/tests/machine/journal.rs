@@ -1,0 +1,93 @@
+//! What the journal holds that nobody should have written, and what it never got.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use schemas::{Code, Position};
+
+use bbs::Reply;
+
+use crate::scene::{Fate, Scene};
+use crate::words;
+
+#[test]
+fn what_is_no_entry_is_set_aside_and_shown() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let whole = scene.journal.iter().find(|stored| stored.subject == "muster.event.cell.c1").unwrap();
+    let whole = whole.bytes.clone();
+    let flipped = String::from_utf8(whole.to_vec()).unwrap().replace("appeared.v1", "appearef.v1");
+    scene.vandal("muster.event.cell.c1", b"garbage");
+    scene.vandal("muster.event.cell.c1", &whole[..whole.len() / 2]);
+    scene.vandal("muster.event.cell.c1", flipped.as_bytes());
+    scene.vandal("muster.event.strange.subject", &whole);
+    scene.vandal("muster.event.cell.c2", &whole);
+    let end = Position(scene.journal.len() as u64);
+    assert_eq!(scene.bbs(0).world().position(), end, "who asks for that position is answered");
+    let row = scene.cluster(0);
+    assert_eq!(row.set_aside.count, 5);
+    let last: Vec<u64> = row.set_aside.last.iter().map(|one| one.position.0).collect();
+    assert_eq!(last, (end.0 - 4..=end.0).collect::<Vec<_>>());
+    assert!(row.set_aside.last[3].why.contains("is no subject of Muster"), "{row:?}");
+    // The rest goes on, on the same subjects as well.
+    scene.client(0, words::lrp("web", 1));
+    assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
+    let mut beat = words::heartbeat("c1", 1, 99);
+    beat.evacuating = true;
+    scene.input(0, bbs::Input::Heartbeat(beat));
+    assert_eq!(scene.times("cell.evacuating.v1").len(), 1);
+    // Who starts later sees the same.
+    let later = scene.start();
+    assert_eq!(scene.cluster(later).set_aside, row.set_aside);
+    assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
+    assert!(scene.halted.is_empty());
+}
+
+#[test]
+fn an_entry_that_is_damaged_on_its_way_into_the_log_is_decided_again() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.fate.insert("muster.event.lrp", Fate::Held);
+    let asker = scene.client(0, words::lrp("web", 2));
+    assert!(!scene.answers.contains_key(&asker));
+    scene.fate.clear();
+    scene.release(|bytes| bytes.slice(..bytes.len() - 1));
+    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    assert_eq!([0, 1].map(|index| scene.state(0, "web", index)), ["UNCLAIMED"; 2]);
+    assert_eq!(scene.cluster(0).set_aside.count, 1);
+    // And so is one that reads well and says something else.
+    scene.fate.insert("muster.event.lrp", Fate::Held);
+    let asker = scene.client(0, words::lrp("db", 2));
+    scene.fate.clear();
+    let changed = |bytes: Bytes| Bytes::from(String::from_utf8_lossy(&bytes).replace("\"db\"", "\"dc\""));
+    scene.release(changed);
+    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    assert_eq!(scene.state(0, "db", 0), "UNCLAIMED");
+}
+
+#[test]
+fn what_a_deposed_bbs_could_not_store_is_not_stored_later() {
+    let mut scene = Scene::with(2, &["c1"]);
+    scene.fate.insert("muster.event.lrp", Fate::Lost);
+    let asker = scene.client(0, words::lrp("web", 1));
+    // It is paused, and somebody else takes over.
+    let paused = scene.bbs[0].take();
+    scene.pass(Duration::from_secs(5));
+    assert!(scene.bbs(1).leads());
+    scene.bbs[0] = paused;
+    scene.fate.clear();
+    for position in 1..=scene.journal.len() {
+        scene.again(0, position);
+    }
+    scene.pass(Duration::from_secs(5));
+    assert_eq!(scene.state(1, "web", 0), "-");
+    let Some(Reply::Done(Err(refusal))) = scene.answers.get(&asker) else { panic!("not answered") };
+    assert_eq!(refusal.code, Code::Unavailable);
+}
+
+#[test]
+fn a_leader_that_starts_again_under_its_name_leads_on() {
+    let mut scene = Scene::with(2, &["c1"]);
+    scene.restart(0);
+    assert!(scene.bbs(0).leads());
+    scene.client(0, words::lrp("web", 1));
+    assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
+}

@@ -1,0 +1,9 @@
+//! The BBS's machine in stories: a journal in memory, and everybody else played by hand.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+mod cells;
+mod clock;
+mod journal;
+mod scene;
+mod tasks;
+mod words;

@@ -1,0 +1,322 @@
+//! BBSs, a journal, and cells that beat by themselves.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bbs::{Ask, Bbs, Effect, Input, NotAppended, Query, Reply, Settings, presence};
+use bytes::Bytes;
+use schemas::container::Epoch;
+use schemas::entry::Event;
+use schemas::message::{Envelope, Report, Reports, Stop};
+use schemas::names::{CellId, ClientName, EntryId, Ids, ServiceId, TaskGuid};
+use schemas::query::{ClusterRow, One};
+use schemas::spec::ClientCommand;
+use schemas::{Decision, Entry, Position, Subject, Timestamp};
+
+use crate::words;
+
+/// What the journal holds at a position.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) subject: String,
+    pub(crate) entry: Option<EntryId>,
+    pub(crate) bytes: Bytes,
+}
+
+/// What becomes of an append.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is stored and told to all.
+    #[default]
+    Stored,
+    /// It is stored, and told when the story says so.
+    Held,
+    /// It is lost, and its sender knows nothing.
+    Lost,
+    /// The journal never takes it.
+    Refused,
+}
+
+/// An append whose fate is open.
+type Append = (Subject, Position, EntryId, Bytes);
+
+#[derive(Default)]
+pub(crate) struct Scene {
+    pub(crate) now: Timestamp,
+    /// The BBSs; none: it is dead.
+    pub(crate) bbs: Vec<Option<Bbs>>,
+    pub(crate) journal: Vec<Stored>,
+    /// What becomes of appends to subjects that begin so.
+    pub(crate) fate: BTreeMap<&'static str, Fate>,
+    /// Stored, and not told yet.
+    held: Vec<Append>,
+    /// A BBS that dies when its next entry with this event is stored, before it is told of it.
+    pub(crate) dies_after: Option<(usize, &'static str)>,
+    /// Cells that beat every five seconds and answer probes; their incarnation and the number of heartbeats.
+    pub(crate) cells: BTreeMap<String, (u64, u64)>,
+    next_beat: Timestamp,
+    pub(crate) answers: BTreeMap<u64, Reply>,
+    pub(crate) stops: Vec<(CellId, Stop)>,
+    pub(crate) cancels: Vec<(CellId, Stop)>,
+    pub(crate) probes: Vec<CellId>,
+    pub(crate) beats: Vec<(usize, Timestamp)>,
+    pub(crate) warned: Vec<String>,
+    pub(crate) halted: BTreeSet<usize>,
+    /// Calls that nobody answered.
+    pub(crate) calls: Vec<(usize, TaskGuid, Epoch)>,
+    asker: u64,
+}
+
+impl Scene {
+    /// So many BBSs, of which the first leads, and these cells.
+    pub(crate) fn with(bbss: usize, cells: &[&str]) -> Self {
+        let mut scene = Self { now: words::at(0), ..Self::default() };
+        scene.next_beat = scene.now;
+        scene.start();
+        scene.pass(Duration::from_secs(1));
+        for _ in 1..bbss {
+            scene.start();
+        }
+        scene.cells = cells.iter().map(|cell| ((*cell).to_owned(), (1, 0))).collect();
+        scene.pass(Duration::from_secs(6));
+        assert!(scene.bbs[0].as_ref().unwrap().leads());
+        cells.iter().for_each(|cell| assert!(scene.bbs(0).world().is_present(&words::cell_id(cell))));
+        scene
+    }
+
+    /// One more BBS, which reads the journal from its start.
+    pub(crate) fn start(&mut self) -> usize {
+        self.bbs.push(None);
+        self.restart(self.bbs.len() - 1)
+    }
+
+    /// A BBS of this number, which reads the journal from its start.
+    pub(crate) fn restart(&mut self, number: usize) -> usize {
+        let settings = Settings {
+            id: ServiceId::new(&format!("b{number}")).unwrap(),
+            shards: 4,
+            presence: presence::Settings::default(),
+            durability: "none".into(),
+        };
+        self.asker += 1;
+        self.bbs[number] = Some(Bbs::new(settings, Ids::new(100 + self.asker)));
+        for position in 1..=self.journal.len() {
+            self.input(number, self.recorded(position));
+        }
+        self.input(number, Input::CaughtUp);
+        self.input(number, Input::Tick);
+        number
+    }
+
+    pub(crate) fn bbs(&self, number: usize) -> &Bbs {
+        self.bbs[number].as_ref().unwrap()
+    }
+
+    fn recorded(&self, position: usize) -> Input {
+        let Stored { subject, entry, bytes } = self.journal[position - 1].clone();
+        Input::Recorded { position: Position(position as u64), subject, entry, bytes }
+    }
+
+    /// One input and everything that follows from it.
+    pub(crate) fn input(&mut self, node: usize, input: Input) {
+        let mut waiting = VecDeque::from([(node, input)]);
+        while let Some((node, input)) = waiting.pop_front() {
+            for input in [input, Input::Turn] {
+                let Some(bbs) = &mut self.bbs[node] else { break };
+                for effect in bbs.step(self.now, input) {
+                    waiting.extend(self.perform(node, effect));
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, node: usize, effect: Effect) -> Vec<(usize, Input)> {
+        match effect {
+            Effect::Append { subject, expected, entry, bytes } => {
+                return self.append(node, (subject, expected, entry, bytes));
+            }
+            Effect::ReadLast(subject) => {
+                let text = subject.to_string();
+                let place = self.journal.iter().rposition(|stored| stored.subject == text);
+                let last = place.map(|at| (Position(at as u64 + 1), self.journal[at].entry));
+                return vec![(node, Input::Last { subject, last: Ok(last) })];
+            }
+            Effect::Answer { asker, reply } => drop(self.answers.insert(asker, reply)),
+            Effect::Stop(cell, stop) => self.stops.push((cell, stop)),
+            Effect::Cancel(cell, stop) => self.cancels.push((cell, stop)),
+            Effect::Probe(cell, _) => {
+                self.probes.push(cell.clone());
+                let answer = self
+                    .cells
+                    .get(cell.as_str())
+                    .map(|(incarnation, beats)| words::heartbeat(cell.as_str(), *incarnation, *beats));
+                return vec![(node, Input::Probed { cell, answer })];
+            }
+            Effect::Beat(beat) => {
+                self.beats.push((node, self.now));
+                let others = (0..self.bbs.len()).filter(|other| *other != node);
+                return others.map(|other| (other, Input::Beat(beat.clone()))).collect();
+            }
+            Effect::Call { task, epoch, .. } => self.calls.push((node, task, epoch)),
+            Effect::Warn(why) => self.warned.push(why),
+            Effect::Halt(_) => drop(self.halted.insert(node)),
+            Effect::Leading(_) | Effect::Evacuate { .. } => {}
+        }
+        vec![]
+    }
+
+    fn append(&mut self, node: usize, append: Append) -> Vec<(usize, Input)> {
+        let (subject, _, entry, _) = &append;
+        let text = subject.to_string();
+        let fate = self.fate.iter().find(|(start, _)| text.starts_with(**start)).map(|(_, fate)| *fate);
+        let not = |why| vec![(node, Input::NotAppended { subject: subject.clone(), entry: *entry, why })];
+        match fate.unwrap_or_default() {
+            Fate::Stored => self.store(node, append),
+            Fate::Held => {
+                self.held.push(append);
+                vec![]
+            }
+            Fate::Lost => not(NotAppended::Unknown),
+            Fate::Refused => not(NotAppended::Refused("no".into())),
+        }
+    }
+
+    fn store(&mut self, node: usize, (subject, expected, entry, bytes): Append) -> Vec<(usize, Input)> {
+        let text = subject.to_string();
+        let last = self.journal.iter().rposition(|stored| stored.subject == text).map_or(0, |at| at + 1);
+        if expected.0 != last as u64 {
+            return vec![(node, Input::NotAppended { subject, entry, why: NotAppended::Conflict })];
+        }
+        let event = self.dies_after.filter(|(who, _)| *who == node).map(|(_, event)| event);
+        if event.is_some_and(|event| String::from_utf8_lossy(&bytes).contains(event)) {
+            self.bbs[node] = None;
+            self.dies_after = None;
+        }
+        self.put(&text, Some(entry), bytes)
+    }
+
+    /// Stores bytes, whatever they are, and answers that everybody is to be told.
+    fn put(&mut self, subject: &str, entry: Option<EntryId>, bytes: Bytes) -> Vec<(usize, Input)> {
+        self.journal.push(Stored { subject: subject.to_owned(), entry, bytes });
+        let position = self.journal.len();
+        (0..self.bbs.len()).map(|node| (node, self.recorded(position))).collect()
+    }
+
+    /// What stands at a position is told once more.
+    pub(crate) fn again(&mut self, node: usize, position: usize) {
+        let input = self.recorded(position);
+        self.input(node, input);
+    }
+
+    /// The cells go on to beat, whatever the clock shows.
+    pub(crate) fn resume(&mut self) {
+        self.next_beat = self.now;
+    }
+
+    /// Somebody who shouldn't writes into the journal.
+    pub(crate) fn vandal(&mut self, subject: &str, bytes: &[u8]) {
+        for (node, input) in self.put(subject, None, Bytes::copy_from_slice(bytes)) {
+            self.input(node, input);
+        }
+    }
+
+    /// What was held is stored, in order, as `changed` makes it.
+    pub(crate) fn release(&mut self, changed: impl Fn(Bytes) -> Bytes) {
+        for (subject, expected, entry, bytes) in std::mem::take(&mut self.held) {
+            for (node, input) in self.store(0, (subject, expected, entry, changed(bytes))) {
+                self.input(node, input);
+            }
+        }
+    }
+
+    /// Lets time pass, from alarm to alarm and from heartbeat to heartbeat.
+    pub(crate) fn pass(&mut self, length: Duration) {
+        let end = self.now + length;
+        loop {
+            let alarms = self.bbs.iter().flatten().filter_map(Bbs::alarm);
+            let Some(next) = alarms.chain([self.next_beat]).min().filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            if self.next_beat <= self.now {
+                self.next_beat = self.now + Duration::from_secs(5);
+                self.all_beat();
+            }
+            for node in 0..self.bbs.len() {
+                if self.bbs[node].as_ref().and_then(Bbs::alarm).is_some_and(|at| at <= self.now) {
+                    self.input(node, Input::Tick);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    fn all_beat(&mut self) {
+        for cell in self.cells.keys().cloned().collect::<Vec<_>>() {
+            self.beat(&cell);
+        }
+    }
+
+    pub(crate) fn beat(&mut self, cell: &str) {
+        let (incarnation, beats) = self.cells.get_mut(cell).unwrap();
+        *beats += 1;
+        let beat = words::heartbeat(cell, *incarnation, *beats);
+        for node in 0..self.bbs.len() {
+            self.input(node, Input::Heartbeat(beat.clone()));
+        }
+    }
+
+    pub(crate) fn ask(&mut self, node: usize, ask: Ask) -> u64 {
+        self.asker += 1;
+        self.input(node, Input::Asked { asker: self.asker, ask });
+        self.asker
+    }
+
+    pub(crate) fn client(&mut self, node: usize, command: ClientCommand) -> u64 {
+        let client = ClientName::new("tester").unwrap();
+        let (domain, envelope) = (words::domain(), Envelope::default());
+        self.ask(node, Ask::Client { domain, client, envelope, command })
+    }
+
+    pub(crate) fn report(&mut self, node: usize, cell: &str, report: Report) -> u64 {
+        let reports = Reports { reports: vec![report] };
+        self.ask(node, Ask::Cell { cell: words::cell_id(cell), reports })
+    }
+
+    /// Everything that was decided, with its position.
+    pub(crate) fn decisions(&self) -> Vec<(usize, Decision)> {
+        let of = |(at, stored): (usize, &Stored)| {
+            let decisions = Entry::decode(&stored.bytes).map_or(vec![], |entry| entry.decisions);
+            decisions.into_iter().map(move |decision| (at + 1, decision)).collect::<Vec<_>>()
+        };
+        self.journal.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// When events of this type were decided.
+    pub(crate) fn times(&self, event: &str) -> Vec<Timestamp> {
+        let has =
+            |decision: &Decision| decision.events.iter().map(Event::type_name).any(|name| name == event);
+        self.decisions().into_iter().filter(|(_, one)| has(one)).map(|(_, one)| one.at).collect()
+    }
+
+    pub(crate) fn epoch(&self, node: usize, name: &str) -> Epoch {
+        self.bbs(node).world().process(&words::process_guid(name)).unwrap().epoch
+    }
+
+    pub(crate) fn state(&self, node: usize, name: &str, index: u32) -> &'static str {
+        let process = self.bbs(node).world().process(&words::process_guid(name));
+        process.and_then(|process| process.actual(index)).map_or("-", |lrp| lrp.state_name())
+    }
+
+    pub(crate) fn task_state(&self, node: usize, name: &str) -> &'static str {
+        let task = self.bbs(node).world().task(&words::task_guid(name));
+        task.filter(|task| task.state.is_some()).map_or("-", |task| task.state_name())
+    }
+
+    /// The cluster as a BBS shows it.
+    pub(crate) fn cluster(&mut self, node: usize) -> ClusterRow {
+        self.asker += 1;
+        let asker = self.asker;
+        self.input(node, Input::Queried { asker, at_least: None, query: Query::Cluster });
+        let Some(Reply::Rows(Ok(rows))) = self.answers.get(&asker) else { panic!("no answer") };
+        serde_json::from_str::<One<ClusterRow>>(rows).unwrap().row
+    }
+}

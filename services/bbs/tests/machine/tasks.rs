@@ -1,0 +1,127 @@
+//! The life of a task, to its last timer.
+
+use std::time::Duration;
+
+use bbs::Input;
+use bbs::callbacks::Called;
+use schemas::container::{Epoch, WorkKey};
+use schemas::spec::ClientCommand;
+use schemas::task::{self, Outcome, ReportStep};
+
+use crate::scene::Scene;
+use crate::words::{self, container};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn epoch(scene: &Scene) -> Epoch {
+    scene.bbs(0).world().task(&words::task_guid("count")).unwrap().epoch
+}
+
+/// A cluster with a task that runs in container 1 on c1.
+fn running(callback: Option<&str>) -> Scene {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::task("count", callback));
+    let begin = ReportStep::Start { placement: None };
+    let report = words::of_task("count", epoch(&scene), container(1, "c1"), begin);
+    scene.report(0, "c1", report);
+    assert_eq!(scene.task_state(0, "count"), "RUNNING");
+    scene
+}
+
+fn complete(scene: &mut Scene) {
+    let outcome = Outcome::Succeeded { result: "42".into() };
+    let report = words::of_task("count", epoch(scene), container(1, "c1"), ReportStep::Complete { outcome });
+    scene.report(0, "c1", report);
+}
+
+#[test]
+fn a_task_that_nobody_starts_fails_after_half_an_hour_and_is_deleted_two_minutes_later() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::task("count", None));
+    scene.pass(task::PENDING_EXPIRES - SECOND);
+    assert_eq!(scene.task_state(0, "count"), "PENDING");
+    scene.pass(2 * SECOND);
+    assert_eq!(scene.task_state(0, "count"), "COMPLETED");
+    scene.pass(task::COMPLETED_DELETED - 2 * SECOND);
+    assert_eq!(scene.task_state(0, "count"), "COMPLETED");
+    scene.pass(2 * SECOND);
+    assert_eq!(scene.task_state(0, "count"), "-");
+}
+
+#[test]
+fn who_owns_a_completed_task_is_called_until_it_answers() {
+    let mut scene = running(Some("http://owner"));
+    complete(&mut scene);
+    scene.pass(SECOND / 100);
+    assert_eq!(scene.task_state(0, "count"), "RESOLVING");
+    assert_eq!(scene.calls.len(), 1, "at once");
+    let called = |called| Input::Called { task: words::task_guid("count"), epoch: Epoch::default(), called };
+    scene.input(0, called(Called::Answered(200)));
+    assert_eq!(scene.task_state(0, "count"), "RESOLVING", "an answer for another life says nothing");
+    let epoch = epoch(&scene);
+    let called = |called| Input::Called { task: words::task_guid("count"), epoch, called };
+    for (calls, failed) in [(1, Called::Answered(503)), (2, Called::Failed("timed out".into()))] {
+        assert_eq!(scene.calls.len(), calls);
+        scene.input(0, called(failed));
+        scene.pass(3 * SECOND);
+    }
+    assert_eq!(scene.calls.len(), 3);
+    scene.input(0, called(Called::Answered(404)));
+    assert_eq!(scene.task_state(0, "count"), "-", "it said that it doesn't care");
+}
+
+#[test]
+fn a_call_that_nobody_hears_of_again_is_made_again_until_the_task_is_deleted() {
+    let mut scene = running(Some("http://owner"));
+    complete(&mut scene);
+    scene.pass(SECOND / 100);
+    assert_eq!(scene.calls.len(), 1);
+    scene.pass(task::RESOLVING_DEMOTED + SECOND);
+    assert_eq!(scene.times("task.demoted.v1").len(), 1, "30 s are too long");
+    scene.pass(task::COMPLETED_ASKED_AGAIN);
+    assert_eq!(scene.calls.len(), 2, "asked again 30 s later");
+    scene.pass(MINUTE);
+    assert_eq!(scene.task_state(0, "count"), "-", "two minutes after it first completed");
+}
+
+#[test]
+fn the_next_leader_calls_who_was_not_called() {
+    let mut scene = Scene::with(2, &["c1"]);
+    scene.client(0, words::task("count", Some("http://owner")));
+    let begin = ReportStep::Start { placement: None };
+    let report = words::of_task("count", epoch(&scene), container(1, "c1"), begin);
+    scene.report(0, "c1", report);
+    scene.dies_after = Some((0, "completed.v1"));
+    complete(&mut scene);
+    assert_eq!(scene.calls, []);
+    scene.pass(5 * SECOND);
+    assert_eq!(scene.calls.len(), 1);
+    assert_eq!(scene.calls[0].0, 1);
+}
+
+#[test]
+fn a_cancellation_names_the_container_of_its_attempt() {
+    let mut scene = running(None);
+    let life = epoch(&scene);
+    scene.client(0, ClientCommand::TaskCancel { task_guid: words::task_guid("count") });
+    assert_eq!(scene.task_state(0, "count"), "COMPLETED");
+    let key = WorkKey::Task { task_guid: words::task_guid("count"), epoch: life };
+    let (cell, cancel) = &scene.cancels[0];
+    assert_eq!(*cell, words::cell_id("c1"));
+    assert_eq!(cancel.containers, [(key, container(1, "c1").instance_guid)]);
+    // The next task of that name runs in another container: what the first reports is nothing to it.
+    scene.client(0, ClientCommand::TaskResolve { task_guid: words::task_guid("count") });
+    scene.client(0, words::task("count", None));
+    let begin = ReportStep::Start { placement: None };
+    scene.report(0, "c1", words::of_task("count", life, container(1, "c1"), begin.clone()));
+    assert_eq!(scene.task_state(0, "count"), "PENDING");
+    let (now, two) = (epoch(&scene), container(2, "c1"));
+    scene.report(0, "c1", words::of_task("count", now, two.clone(), begin));
+    let outcome = Outcome::Failed { reason: "killed".into() };
+    let step = ReportStep::Complete { outcome };
+    scene.report(0, "c1", words::of_task("count", now, container(1, "c1"), step));
+    assert_eq!(scene.task_state(0, "count"), "RUNNING");
+    let task = scene.bbs(0).world().task(&words::task_guid("count")).unwrap();
+    assert_eq!(task.holder(), Some(&two));
+}

@@ -1,0 +1,166 @@
+//! The client: who asks, on what terms.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::Bus;
+use schemas::Position;
+use schemas::message::Envelope;
+use schemas::names::{ClientName, Domain, RequestId};
+
+use crate::ask::Line;
+use crate::error::Error;
+use crate::limits::PATIENCE;
+use crate::target::Target;
+
+/// A client of a domain. Clones share the connection, and what they have seen of the log.
+///
+/// A command is asked again, with the same request id, until it is answered or the patience ends. A query asks for at
+/// least the highest position that any answer gave, so what was written is read.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) line: Arc<Line>,
+    pub(crate) domain: Domain,
+    pub(crate) name: ClientName,
+    pub(crate) patience: Duration,
+    terms: Terms,
+}
+
+/// What a client says with its commands.
+#[derive(Clone, Debug, Default)]
+struct Terms {
+    request_id: Option<RequestId>,
+    expect_version: Option<u64>,
+    reason: Option<String>,
+    traceparent: Option<String>,
+}
+
+/// A client that is being connected: await it.
+#[derive(Clone, Debug)]
+pub struct Connect {
+    target: Target,
+    domain: Domain,
+    name: ClientName,
+}
+
+/// The domain of a client that wasn't told another: `default`.
+#[must_use]
+pub fn default_domain() -> Domain {
+    Domain::new("default").expect("it is a name")
+}
+
+fn default_name() -> ClientName {
+    ClientName::new("client").expect("it is a name")
+}
+
+impl Connect {
+    /// The domain whose processes and tasks it is about; else `default`.
+    #[must_use]
+    pub fn domain(self, domain: Domain) -> Self {
+        Self { domain, ..self }
+    }
+
+    /// Who asks, as the log shall know it; else `client`.
+    #[must_use]
+    pub fn name(self, name: ClientName) -> Self {
+        Self { name, ..self }
+    }
+}
+
+impl IntoFuture for Connect {
+    type Output = Result<Client, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Self { target, domain, name } = self;
+            let bus = target.connect(&domain, &name).await?;
+            let line = Line::new(bus, Some((target, domain.clone(), name.clone())))?;
+            Ok(Client { line, domain, name, patience: PATIENCE, terms: Terms::default() })
+        })
+    }
+}
+
+impl Client {
+    /// Connects: `Client::connect(target).domain(domain).name(name).await`.
+    #[must_use]
+    pub fn connect(target: Target) -> Connect {
+        Connect { target, domain: default_domain(), name: default_name() }
+    }
+
+    /// A client over a bus that is there already. The answers go to that bus's inbox.
+    ///
+    /// # Errors
+    /// The operating system gives no randomness for request ids.
+    pub fn over(bus: Bus, domain: Domain, name: ClientName) -> Result<Self, Error> {
+        let line = Line::new(bus, None)?;
+        Ok(Self { line, domain, name, patience: PATIENCE, terms: Terms::default() })
+    }
+
+    /// The same client for another domain.
+    #[must_use]
+    pub fn in_domain(&self, domain: Domain) -> Self {
+        Self { domain, ..self.clone() }
+    }
+
+    /// The same client, which keeps asking for this long before it gives up; else 10 s.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// The same client, which gives this reason with its commands: it is kept in the log.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.terms.reason = Some(reason.into());
+        self
+    }
+
+    /// The same client for one command with this request id: the same command asked twice with it happens once.
+    /// Without it every command gets a new one.
+    #[must_use]
+    pub fn request(mut self, id: RequestId) -> Self {
+        self.terms.request_id = Some(id);
+        self
+    }
+
+    /// The same client for one command that is refused unless its object has this version.
+    #[must_use]
+    pub fn expecting(mut self, version: u64) -> Self {
+        self.terms.expect_version = Some(version);
+        self
+    }
+
+    /// The same client, whose commands belong to this W3C trace.
+    #[must_use]
+    pub fn traced(mut self, traceparent: impl Into<String>) -> Self {
+        self.terms.traceparent = Some(traceparent.into());
+        self
+    }
+
+    /// Its domain.
+    #[must_use]
+    pub const fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// The highest position that any answer gave, which every query asks for at least; none before the first answer.
+    #[must_use]
+    pub fn seen(&self) -> Option<Position> {
+        self.line.seen()
+    }
+
+    /// What stands around a command that is asked now.
+    pub(crate) fn envelope(&self) -> Envelope {
+        let Terms { request_id, expect_version, reason, traceparent } = self.terms.clone();
+        Envelope {
+            request_id: Some(request_id.unwrap_or_else(|| self.line.request_id())),
+            deadline: Some(runtime::clock::now() + self.patience),
+            expect_version,
+            reason,
+            traceparent,
+        }
+    }
+}

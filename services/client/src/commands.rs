@@ -1,0 +1,149 @@
+//! Commands: what a client asks to be done. Each is answered when it is in the log.
+
+use std::time::Duration;
+
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
+use schemas::message::{Done, Request};
+use schemas::names::{CellId, ProcessGuid, TaskGuid};
+use schemas::spec::ClientCommand;
+use schemas::{BadField, Code, Refusal};
+use serde::Serialize;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::subjects;
+
+/// What is asked of an operator's subject about a cell.
+#[derive(Serialize)]
+struct OfCell<'a> {
+    cell_id: &'a CellId,
+}
+
+impl Client {
+    /// Desires a process: it shall run. Refused with `ResourceExists` if it is desired already.
+    ///
+    /// # Errors
+    /// See [`Error`]; so for every command below. What doesn't exist is `Refused` with `ResourceNotFound`.
+    pub async fn desire_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpDesire(Box::new(lrp))).await
+    }
+
+    /// Changes the scale, routes or annotation of a process, and restarts nothing.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn update_lrp(&self, guid: ProcessGuid, update: DesiredLrpUpdate) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpUpdate { process_guid: guid, update }).await
+    }
+
+    /// Desires a process, or, if it is desired already, changes its scale, routes and annotation to what is given.
+    /// A definition that differs is refused with `ResourceConflict`: that needs another process guid.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
+        match self.desire_lrp(lrp.clone()).await {
+            Err(error) if error.code() == Some(Code::ResourceExists) => {}
+            answer => return answer,
+        }
+        let known = self.lrp(&lrp.process_guid).await?.row;
+        if known.definition.as_ref().is_some_and(|known| *known != *lrp.definition) {
+            let why = format!(
+                "process {} is desired with another definition: desire the new one under another guid",
+                lrp.process_guid
+            );
+            return Err(Refusal::new(Code::ResourceConflict, why).into());
+        }
+        let update = DesiredLrpUpdate {
+            instances: Some(lrp.instances),
+            routes: Some(lrp.routes),
+            annotation: Some(lrp.annotation),
+        };
+        self.update_lrp(lrp.process_guid, update).await
+    }
+
+    /// Ends the desire for a process: its instances are stopped.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn remove_lrp(&self, guid: ProcessGuid) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpRemove { process_guid: guid }).await
+    }
+
+    /// Stops one instance. If it is still desired it is started again.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn retire_lrp(&self, guid: ProcessGuid, index: u32) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpRetire { process_guid: guid, index }).await
+    }
+
+    /// Desires a task: it shall run once.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn desire_task(&self, task: DesiredTask) -> Result<Done, Error> {
+        self.send(&ClientCommand::TaskDesire(Box::new(task))).await
+    }
+
+    /// Cancels a task: it ends as failed.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn cancel_task(&self, guid: TaskGuid) -> Result<Done, Error> {
+        self.send(&ClientCommand::TaskCancel { task_guid: guid }).await
+    }
+
+    /// Says that a completed task's outcome was taken note of: it is deleted.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn resolve_task(&self, guid: TaskGuid) -> Result<Done, Error> {
+        self.send(&ClientCommand::TaskResolve { task_guid: guid }).await
+    }
+
+    /// Says that what is desired in this client's domain is up to date, for `ttl` from now or for ever: only then is
+    /// stopped what nobody desires.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn refresh_domain(&self, ttl: Option<Duration>) -> Result<Done, Error> {
+        let ttl_ms = ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        self.send(&ClientCommand::DomainUpsert { domain: self.domain.clone(), ttl_ms }).await
+    }
+
+    /// Moves everything away from a cell, which takes no new work. Operators may do so, not clients of a domain.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn evacuate_cell(&self, id: &CellId) -> Result<Done, Error> {
+        let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id } };
+        self.ask_for(&subjects::evacuate_cell(&self.name), &request).await
+    }
+
+    /// Sends a command. What names its own domain is sent as a client of that domain.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn send(&self, command: &ClientCommand) -> Result<Done, Error> {
+        let subject = subjects::command(command.domain().unwrap_or(&self.domain), &self.name, command);
+        let request = Request { envelope: self.envelope(), body: command.body() };
+        self.ask_for(&subject, &request).await
+    }
+
+    async fn ask_for<T: Serialize>(&self, subject: &str, request: &Request<T>) -> Result<Done, Error> {
+        let Ok(_turn) = self.line.room.acquire().await else {
+            let why = "this client was closed".to_owned();
+            return Err(Error::Unreachable(why));
+        };
+        let done: Done = self.line.ask(subject, request, self.patience).await?;
+        self.line.note(done.position);
+        Ok(done)
+    }
+}
+
+/// A refusal of text that is no name, as the BBS would give it.
+#[must_use]
+pub fn bad_name(field: &str, problem: &schemas::names::BadName) -> Refusal {
+    Refusal::invalid(vec![BadField { field: field.to_owned(), problem: problem.to_string() }])
+}

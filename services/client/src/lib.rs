@@ -1,0 +1,46 @@
+//! The typed client for other programs.
+//!
+//! ```no_run
+//! # async fn example(lrp: schemas::definition::DesiredLrp) -> Result<(), client::Error> {
+//! use client::{Client, Target};
+//! use std::time::Duration;
+//!
+//! let client = Client::connect(Target::nats("nats://127.0.0.1:4222")).await?;
+//! let guid = lrp.process_guid.clone();
+//! let done = client.desire_lrp(lrp).await?;
+//! client.wait_for_lrp(&guid, done.position, Duration::from_secs(60)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - A **command** carries a request id and a deadline, and is asked again with the same id until it is answered or the
+//!   patience ends: asking twice is asking once. It is answered when it is in the log.
+//! - A **query** reads all its pages, and sees at least what this client has seen before: what was written is read.
+//! - **Events** are followed from a position. A lost connection is waited for, and none is missed or given twice.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`target`] | where a cluster is reached |
+//! | [`subjects`] | the one place that builds subjects |
+//! | [`limits`] | every limit, with its unit |
+
+mod ask;
+mod client;
+mod commands;
+mod error;
+mod events;
+pub mod limits;
+mod logs;
+mod queries;
+pub mod subjects;
+pub mod target;
+mod watch;
+
+pub use client::{Client, Connect, default_domain};
+pub use commands::bad_name;
+pub use error::Error;
+pub use events::Events;
+pub use logs::{LogReader, Piece, Whose};
+pub use queries::{Listed, Only, instance_name, reached_at};
+pub use target::{Login, Target, Tls, default_folder, default_socket};
+pub use watch::{LOOKED_AT, LrpWatch, Progress, Sight, TaskEnd};

@@ -1,0 +1,217 @@
+//! Queries: reads at one position, paged.
+
+use schemas::Position;
+use schemas::container::PortMapping;
+use schemas::names::{CellId, DecisionId, Domain, ProcessGuid, TaskGuid};
+use schemas::query::{
+    CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, LrpRow, One, Page,
+    ReadEvents, Show, TaskRow,
+};
+use serde::de::DeserializeOwned;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::subjects::Query;
+
+/// All rows of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed<T> {
+    /// Where the world stood at the first page.
+    pub position: Position,
+    /// The rows, in order of their names.
+    pub rows: Vec<T>,
+}
+
+/// What lists are narrowed by. Nothing: everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Only {
+    /// Only of this domain.
+    pub domain: Option<Domain>,
+    /// Only of this process.
+    pub process_guid: Option<ProcessGuid>,
+    /// Only on this cell.
+    pub cell_id: Option<CellId>,
+}
+
+impl Only {
+    /// Only of a domain.
+    #[must_use]
+    pub fn domain(domain: Domain) -> Self {
+        Self { domain: Some(domain), ..Self::default() }
+    }
+
+    /// Only of a process.
+    #[must_use]
+    pub fn process(guid: ProcessGuid) -> Self {
+        Self { process_guid: Some(guid), ..Self::default() }
+    }
+
+    /// Only on a cell.
+    #[must_use]
+    pub fn cell(id: CellId) -> Self {
+        Self { cell_id: Some(id), ..Self::default() }
+    }
+}
+
+/// How an instance is named in a query: `PROCESS/INDEX`.
+#[must_use]
+pub fn instance_name(guid: &ProcessGuid, index: u32) -> String {
+    format!("{guid}/{index}")
+}
+
+/// Where an instance is reached by one of its ports: `address:host_port`.
+#[must_use]
+pub fn reached_at(row: &InstanceRow, port: &PortMapping) -> Option<String> {
+    row.address.as_ref().map(|address| format!("{address}:{}", port.host_port))
+}
+
+impl Client {
+    /// All processes.
+    ///
+    /// # Errors
+    /// See [`Error`]; so for every query below. What doesn't exist is `Refused` with `ResourceNotFound`.
+    pub async fn lrps(&self, only: &Only) -> Result<Listed<LrpRow>, Error> {
+        self.list(Query::ListLrps, only).await
+    }
+
+    /// One process, with its definition.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn lrp(&self, guid: &ProcessGuid) -> Result<One<LrpRow>, Error> {
+        self.show(Query::ShowLrp, guid.as_str()).await
+    }
+
+    /// All instances, with their evacuating twins.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn instances(&self, only: &Only) -> Result<Listed<InstanceRow>, Error> {
+        self.list(Query::ListInstances, only).await
+    }
+
+    /// One instance: `PROCESS/INDEX`, or an instance guid. Of an index that is being evacuated also its twin, so there
+    /// may be two rows, and there is always one.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn instance(&self, id: &str) -> Result<One<Vec<InstanceRow>>, Error> {
+        self.show(Query::ShowInstance, id).await
+    }
+
+    /// All tasks.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn tasks(&self, only: &Only) -> Result<Listed<TaskRow>, Error> {
+        self.list(Query::ListTasks, only).await
+    }
+
+    /// One task, with its definition.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn task(&self, guid: &TaskGuid) -> Result<One<TaskRow>, Error> {
+        self.show(Query::ShowTask, guid.as_str()).await
+    }
+
+    /// All domains.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn domains(&self) -> Result<Listed<DomainRow>, Error> {
+        self.list(Query::ListDomains, &Only::default()).await
+    }
+
+    /// All cells.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn cells(&self) -> Result<Listed<CellRow>, Error> {
+        self.list(Query::ListCells, &Only::default()).await
+    }
+
+    /// One cell.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn cell(&self, id: &CellId) -> Result<One<CellRow>, Error> {
+        self.show(Query::ShowCell, id.as_str()).await
+    }
+
+    /// The evaluations that are remembered.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn evaluations(&self, only: &Only) -> Result<Listed<EvaluationRow>, Error> {
+        self.list(Query::ListEvaluations, only).await
+    }
+
+    /// One evaluation.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn evaluation(&self, id: DecisionId) -> Result<One<EvaluationRow>, Error> {
+        self.show(Query::ShowEvaluation, &id.to_string()).await
+    }
+
+    /// The cluster.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn cluster(&self) -> Result<One<ClusterRow>, Error> {
+        let filter = Filter { at_least: self.line.seen(), ..Filter::default() };
+        let one: One<ClusterRow> =
+            self.line.ask(Query::ShowCluster.subject(), &filter, self.patience).await?;
+        self.line.note(one.position);
+        Ok(one)
+    }
+
+    /// One read of what happened. [`Client::events`] follows it.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn read_events(&self, read: &ReadEvents) -> Result<EventsPage, Error> {
+        self.line.ask(Query::ReadEvents.subject(), read, self.patience).await
+    }
+
+    /// One page of rows. [`Client::lrps`] and its like read all of them.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn page<T: DeserializeOwned>(&self, query: Query, filter: &Filter) -> Result<Page<T>, Error> {
+        let page: Page<T> = self.line.ask(query.subject(), filter, self.patience).await?;
+        self.line.note(page.position);
+        Ok(page)
+    }
+
+    async fn list<T: DeserializeOwned>(&self, query: Query, only: &Only) -> Result<Listed<T>, Error> {
+        let mut filter = Filter {
+            domain: only.domain.clone(),
+            process_guid: only.process_guid.clone(),
+            cell_id: only.cell_id.clone(),
+            at_least: self.line.seen(),
+            cursor: None,
+            limit: None,
+        };
+        let Page { position, mut rows, mut next } = self.page(query, &filter).await?;
+        while let Some(cursor) = next {
+            if filter.cursor.as_ref() == Some(&cursor) {
+                let why = format!("the page at {cursor:?} is followed by itself");
+                return Err(Error::Protocol { subject: query.subject().to_owned(), why });
+            }
+            filter.cursor = Some(cursor);
+            let page = self.page(query, &filter).await?;
+            rows.extend(page.rows);
+            next = page.next;
+        }
+        Ok(Listed { position, rows })
+    }
+
+    async fn show<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
+        let show = Show { id: id.to_owned(), at_least: self.line.seen() };
+        let one: One<T> = self.line.ask(query.subject(), &show, self.patience).await?;
+        self.line.note(one.position);
+        Ok(one)
+    }
+}

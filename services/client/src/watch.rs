@@ -1,0 +1,312 @@
+//! Watching what is carried out: told by an event that something changed, and by a query how it is.
+
+use std::time::Duration;
+
+use schemas::container::Instance;
+use schemas::entry::Event;
+use schemas::names::{ProcessGuid, TaskGuid};
+use schemas::query::{InstanceRow, LrpRow, ReadEntry, RecordedEntry};
+use schemas::task::{self, Outcome};
+use schemas::{Position, Timestamp};
+use tokio::time::timeout;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::events::Events;
+use crate::queries::Only;
+
+/// Up to this many instances are looked at one by one while a process changes; of more, only when they are settled.
+pub const LOOKED_AT: u32 = 200;
+
+/// A process as it is at a position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Where the world stood.
+    pub position: Position,
+    /// The process; none: nothing of it is left.
+    pub lrp: Option<LrpRow>,
+    /// Its instances; empty while a large process is not settled.
+    pub instances: Vec<InstanceRow>,
+}
+
+/// How far a process is from what is desired of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something is still being done.
+    Under,
+    /// Every desired instance is RUNNING, and no other is left.
+    Running,
+    /// Nobody desires it, and nothing of it is left.
+    Gone,
+    /// Nothing is being done, and these instances don't run: they could not be placed, or crashed and wait.
+    Stuck(Vec<InstanceRow>),
+}
+
+/// A process that is being watched.
+#[derive(Debug)]
+pub struct LrpWatch {
+    client: Client,
+    guid: ProcessGuid,
+    events: Events,
+    looked: bool,
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskEnd {
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// The container that ran it, if one did.
+    pub by: Option<Instance>,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Sight {
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let Some(lrp) = &self.lrp else { return Progress::Gone };
+        let wanted = if lrp.desired { lrp.instances } else { 0 };
+        let known = lrp.running + lrp.claimed + lrp.unclaimed + lrp.crashed;
+        if wanted == 0 {
+            let gone = known == 0 && self.instances.is_empty();
+            return if !gone {
+                Progress::Under
+            } else if lrp.desired {
+                Progress::Running
+            } else {
+                Progress::Gone
+            };
+        }
+        let ordinary = || self.instances.iter().filter(|row| row.presence == "ORDINARY");
+        let extra = ordinary().any(|row| row.index >= wanted || row.stopping);
+        if lrp.running == wanted && known == wanted && !extra {
+            return Progress::Running;
+        }
+        let stuck: Vec<InstanceRow> = ordinary().filter(|row| is_stuck(row)).cloned().collect();
+        let settled = known == wanted && !extra && u32::try_from(stuck.len()) == Ok(wanted - lrp.running);
+        if settled && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::Under }
+    }
+}
+
+/// Whether an instance doesn't run and nobody does anything about it at present.
+fn is_stuck(row: &InstanceRow) -> bool {
+    (row.state == "UNCLAIMED" && row.placement_error.is_some()) || row.state == "CRASHED"
+}
+
+impl Client {
+    /// Watches a process from a position: the one that the command was answered with.
+    #[must_use]
+    pub fn watch_lrp(&self, guid: ProcessGuid, after: Position) -> LrpWatch {
+        let events = self.events(after).about(format!("lrp:{guid}"));
+        LrpWatch { client: self.clone(), guid, events, looked: false }
+    }
+
+    /// Waits until a process is as it is desired, or is stuck. See [`Client::watch_lrp`].
+    ///
+    /// # Errors
+    /// See [`Error`]; `TimedOut` if that takes longer than `limit`.
+    pub async fn wait_for_lrp(
+        &self,
+        guid: &ProcessGuid,
+        after: Position,
+        limit: Duration,
+    ) -> Result<(Progress, Sight), Error> {
+        let mut watch = self.watch_lrp(guid.clone(), after);
+        let settled = async {
+            loop {
+                let sight = watch.next().await?;
+                match sight.progress() {
+                    Progress::Under => {}
+                    done @ (Progress::Running | Progress::Gone | Progress::Stuck(_)) => {
+                        return Ok((done, sight));
+                    }
+                }
+            }
+        };
+        let late = || Error::TimedOut { what: format!("process {guid} to settle"), waited: limit };
+        timeout(limit, settled).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Waits until a task ends, and tells how. `after` is the position that its desire was answered with.
+    ///
+    /// # Errors
+    /// See [`Error`]; `TimedOut` if that takes longer than `limit`.
+    pub async fn wait_for_task(
+        &self,
+        guid: &TaskGuid,
+        after: Position,
+        limit: Duration,
+    ) -> Result<TaskEnd, Error> {
+        // The outcome is read from the log itself: a task with a callback may be gone before anybody lists it.
+        let before = Position(after.0.saturating_sub(1));
+        let mut events = self.events(before).about(format!("task:{guid}"));
+        let ended = async {
+            loop {
+                if let Some(end) = task_end(&events.next().await?) {
+                    return Ok(end);
+                }
+            }
+        };
+        let late = || Error::TimedOut { what: format!("task {guid} to end"), waited: limit };
+        timeout(limit, ended).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+impl LrpWatch {
+    /// How the process is: at first at once, then whenever something happened to it. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn next(&mut self) -> Result<Sight, Error> {
+        if self.looked {
+            self.events.next().await?;
+        }
+        let sight = self.look().await?;
+        self.events.skip_to(sight.position);
+        self.looked = true;
+        Ok(sight)
+    }
+
+    async fn look(&self) -> Result<Sight, Error> {
+        self.client.line.note(self.events.position());
+        let lrp = match self.client.lrp(&self.guid).await {
+            Ok(one) => one,
+            Err(error) if error.is_not_found() => {
+                let position = self.events.position();
+                return Ok(Sight { position, lrp: None, instances: vec![] });
+            }
+            Err(error) => return Err(error),
+        };
+        let known = lrp.row.running + lrp.row.claimed + lrp.row.unclaimed + lrp.row.crashed;
+        let instances = if known > LOOKED_AT && lrp.row.claimed > 0 {
+            vec![]
+        } else {
+            self.client.instances(&Only::process(self.guid.clone())).await?.rows
+        };
+        Ok(Sight { position: lrp.position, lrp: Some(lrp.row), instances })
+    }
+}
+
+/// How a task ended, if an entry about it says so.
+fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
+    let entry = match &entry.entry {
+        ReadEntry::Known(entry) => entry,
+        ReadEntry::Unknown { .. } => return None,
+    };
+    entry.decisions.iter().find_map(|decision| {
+        decision.events.iter().find_map(|event| match event {
+            Event::Task(task::Event::Completed { by, outcome, .. }) => {
+                Some(TaskEnd { outcome: outcome.clone(), by: by.clone(), at: decision.at })
+            }
+            Event::Task(_)
+            | Event::Desired(_)
+            | Event::Actual(_)
+            | Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => None,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::container::Epoch;
+    use schemas::names::{Domain, InstanceGuid};
+
+    use super::*;
+
+    fn instance(index: u32, state: &str) -> InstanceRow {
+        InstanceRow {
+            process_guid: ProcessGuid::new("web").unwrap(),
+            index,
+            domain: Domain::new("shop").unwrap(),
+            epoch: Epoch::default(),
+            presence: "ORDINARY".into(),
+            state: state.into(),
+            instance_guid: Some(InstanceGuid("00000000-0000-7000-8000-000000000001".parse().unwrap())),
+            cell_id: None,
+            stopping: false,
+            address: None,
+            ports: vec![],
+            placement_error: None,
+            crash_count: 0,
+            crash_reason: None,
+            crashed_in: None,
+            restart_at: None,
+            definition_id: None,
+            since: Timestamp(0),
+        }
+    }
+
+    fn sight(instances: u32, rows: Vec<InstanceRow>) -> Sight {
+        let count =
+            |state: &str| u32::try_from(rows.iter().filter(|row| row.state == state).count()).unwrap();
+        let lrp = LrpRow {
+            process_guid: ProcessGuid::new("web").unwrap(),
+            domain: Domain::new("shop").unwrap(),
+            epoch: Epoch::default(),
+            version: 1,
+            desired: true,
+            instances,
+            running: count("RUNNING"),
+            claimed: count("CLAIMED"),
+            unclaimed: count("UNCLAIMED"),
+            crashed: count("CRASHED"),
+            routes: schemas::definition::Routes::new(),
+            annotation: String::new(),
+            definition_id: None,
+            definition: None,
+            changed_at: Timestamp(0),
+        };
+        Sight { position: Position(7), lrp: Some(lrp), instances: rows }
+    }
+
+    fn unplaced(index: u32) -> InstanceRow {
+        InstanceRow {
+            placement_error: Some("insufficient resources: memory".into()),
+            ..instance(index, "UNCLAIMED")
+        }
+    }
+
+    #[test]
+    fn a_process_is_running_when_every_index_runs_and_no_other() {
+        let running = |index| instance(index, "RUNNING");
+        assert_eq!(sight(2, vec![running(0), running(1)]).progress(), Progress::Running);
+        assert_eq!(sight(0, vec![]).progress(), Progress::Running);
+        for under in [
+            sight(2, vec![running(0)]),
+            sight(2, vec![running(0), instance(1, "CLAIMED")]),
+            sight(2, vec![running(0), running(2)]),
+            sight(1, vec![running(0), running(1)]),
+            sight(1, vec![InstanceRow { stopping: true, ..running(0) }]),
+            sight(0, vec![running(0)]),
+        ] {
+            assert_eq!(under.progress(), Progress::Under, "{under:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_stuck_when_nothing_is_done_about_what_does_not_run() {
+        let stuck = sight(3, vec![instance(0, "RUNNING"), unplaced(1), instance(2, "CRASHED")]).progress();
+        assert_eq!(stuck, Progress::Stuck(vec![unplaced(1), instance(2, "CRASHED")]));
+        for under in [
+            sight(3, vec![instance(0, "CLAIMED"), unplaced(1), instance(2, "CRASHED")]),
+            sight(2, vec![instance(0, "UNCLAIMED"), unplaced(1)]),
+        ] {
+            assert_eq!(under.progress(), Progress::Under, "{under:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_desires_is_gone_when_nothing_is_left() {
+        let mut removed = sight(2, vec![instance(0, "RUNNING")]);
+        removed.lrp.as_mut().unwrap().desired = false;
+        assert_eq!(removed.progress(), Progress::Under);
+        let gone = Sight { position: Position(9), lrp: None, instances: vec![] };
+        assert_eq!(gone.progress(), Progress::Gone);
+    }
+}

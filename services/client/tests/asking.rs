@@ -1,0 +1,248 @@
+//! A client against a bus whose other side loses, doubles and refuses.
+#![expect(clippy::unwrap_used, reason = "a test ends where it can't go on")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Client, Error, Only, Whose};
+use runtime::Bus;
+use schemas::definition::DesiredLrpUpdate;
+use schemas::names::{CellId, ClientName, ClusterId, Domain, EntryId, ProcessGuid, RequestId};
+use schemas::query::{EventsPage, ReadEntry, RecordedEntry};
+use schemas::{Code, Entry, Position};
+use serde_json::{Value, json};
+
+/// What the other side does with one question.
+enum Does {
+    Answers(Value),
+    Refuses(&'static str),
+    Keeps,
+    Garbles,
+}
+
+/// What it was asked, each with the subject.
+type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// The other side of a bus: does one thing after the other, and then keeps every question.
+fn other_side(bus: &Bus, does: Vec<Does>) -> Asked {
+    let asked = Asked::default();
+    let (bus, seen) = (bus.clone(), Arc::clone(&asked));
+    let mut does = VecDeque::from(does);
+    tokio::spawn(async move {
+        let mut questions = bus.subscribe("muster.>", None).await.unwrap();
+        while let Some(question) = questions.next().await {
+            let Some(reply) = question.reply else { continue };
+            let read: Value = serde_json::from_slice(&question.payload).unwrap();
+            seen.lock().unwrap().push((question.subject, read));
+            let answer = match does.pop_front().unwrap_or(Does::Keeps) {
+                Does::Answers(value) => json!({"ok": value}).to_string(),
+                Does::Refuses(code) => {
+                    json!({"refused": {"code": code, "message": "no", "fields": []}}).to_string()
+                }
+                Does::Garbles => "{\"ok\":".to_owned(),
+                Does::Keeps => continue,
+            };
+            bus.reply(&reply, Bytes::from(answer)).await.unwrap();
+        }
+    });
+    asked
+}
+
+async fn client(does: Vec<Does>) -> (Client, Asked) {
+    let bus = Bus::in_process("muster.inbox.client.shop.ci").unwrap();
+    let asked = other_side(&bus, does);
+    tokio::task::yield_now().await;
+    (Client::over(bus, Domain::new("shop").unwrap(), ClientName::new("ci").unwrap()).unwrap(), asked)
+}
+
+fn guid() -> ProcessGuid {
+    ProcessGuid::new("web").unwrap()
+}
+
+fn done(position: u64) -> Does {
+    Does::Answers(json!({"position": position, "version": 1}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_is_asked_again_with_the_same_request_id() {
+    let does = vec![Does::Keeps, Does::Refuses("Unavailable"), Does::Refuses("Overloaded"), done(7)];
+    let (client, asked) = client(does).await;
+    let answer = client.clone().because("because").remove_lrp(guid()).await.unwrap();
+    assert_eq!(answer.position, Position(7));
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 4);
+    assert!(asked.iter().all(|question| *question == asked[0]), "{asked:?}");
+    let (subject, question) = &asked[0];
+    assert_eq!(subject, "muster.client.shop.ci.lrp.remove");
+    assert_eq!(question["body"], json!({"process_guid": "web"}));
+    assert_eq!(question["envelope"]["reason"], "because");
+    assert!(question["envelope"]["request_id"].is_string() && question["envelope"]["deadline"].is_u64());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_commands_have_two_request_ids_unless_one_is_given() {
+    let (client, asked) = client(vec![done(1), done(2), done(3)]).await;
+    let scale = |instances| DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
+    client.update_lrp(guid(), scale(5)).await.unwrap();
+    client.update_lrp(guid(), scale(3)).await.unwrap();
+    let mine = RequestId::new("mine").unwrap();
+    client.clone().request(mine).expecting(9).update_lrp(guid(), scale(4)).await.unwrap();
+    let asked = asked.lock().unwrap();
+    assert_ne!(asked[0].1["envelope"]["request_id"], asked[1].1["envelope"]["request_id"]);
+    assert_eq!(asked[2].1["envelope"]["request_id"], "mine");
+    assert_eq!(asked[2].1["envelope"]["expect_version"], 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_final_and_silence_has_an_end() {
+    let (refused, asked) = client(vec![Does::Refuses("ResourceNotFound")]).await;
+    let error = refused.remove_lrp(guid()).await.unwrap_err();
+    assert_eq!(error.code(), Some(Code::ResourceNotFound));
+    assert_eq!(asked.lock().unwrap().len(), 1);
+
+    let (silent, asked) = client(vec![]).await;
+    let error = silent.remove_lrp(guid()).await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert!(asked.lock().unwrap().len() > 2);
+
+    let (garbled, _) = client(vec![Does::Garbles]).await;
+    let error = garbled.remove_lrp(guid()).await.unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+
+    let nobody = Bus::in_process("muster.inbox.client.shop.ci").unwrap();
+    let name = ClientName::new("ci").unwrap();
+    let alone = Client::over(nobody, Domain::new("shop").unwrap(), name).unwrap();
+    let error = alone.evacuate_cell(&CellId::new("c1").unwrap()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_)), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_has_all_pages_and_sees_what_was_written() {
+    let row = |name: &str| json!({"domain": name, "fresh": true, "refreshed_at": 1, "expires_at": null});
+    let page =
+        |name: &str, next: Value| Does::Answers(json!({"position": 9, "rows": [row(name)], "next": next}));
+    let (client, asked) = client(vec![done(8), page("a", json!("a")), page("b", json!(null))]).await;
+    client.refresh_domain(Some(Duration::from_secs(60))).await.unwrap();
+    let listed = client.domains().await.unwrap();
+    let names: Vec<&str> = listed.rows.iter().map(|row| row.domain.as_str()).collect();
+    assert_eq!((names, listed.position), (vec!["a", "b"], Position(9)));
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[0].1["body"], json!({"domain": "shop", "ttl_ms": 60_000}));
+    assert_eq!((&asked[1].1["at_least"], &asked[1].1["cursor"]), (&json!(8), &json!(null)));
+    assert_eq!((&asked[2].1["at_least"], &asked[2].1["cursor"]), (&json!(8), &json!("a")));
+    assert_eq!(client.seen(), Some(Position(9)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_follows_itself_ends_the_list() {
+    let page = || Does::Answers(json!({"position": 9, "rows": [], "next": "a"}));
+    let (client, _) = client(vec![page(), page(), page()]).await;
+    let error = client.instances(&Only::process(guid())).await.unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+}
+
+fn entry(position: u64) -> RecordedEntry {
+    let id = EntryId(ClusterId("00000000-0000-7000-8000-000000000001".parse().unwrap()).0);
+    let entry = ReadEntry::Known(Entry { id, format: 1, decisions: vec![] });
+    RecordedEntry { position: Position(position), subject: "muster.event.lrp.0".into(), entry }
+}
+
+fn entries(next: u64, end: u64, at: &[u64]) -> Does {
+    let entries = at.iter().copied().map(entry).collect();
+    let page = EventsPage { next: Position(next), end: Position(end), entries };
+    Does::Answers(serde_json::to_value(page).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_once_and_in_order_whatever_is_lost_on_the_way() {
+    let (client, asked) = client(vec![
+        entries(5, 5, &[4, 5]),
+        Does::Keeps,
+        Does::Refuses("Unavailable"),
+        entries(5, 5, &[]),
+        entries(7, 7, &[5, 6, 7, 7]),
+        entries(8, 8, &[8]),
+    ])
+    .await;
+    let mut events = client.events(Position(3)).about("lrp:web");
+    let mut got = vec![];
+    for _ in 0..5 {
+        got.push(events.next().await.unwrap().position.0);
+    }
+    assert_eq!(got, [4, 5, 6, 7, 8]);
+    assert_eq!(events.position(), Position(8));
+    let asked = asked.lock().unwrap();
+    let after: Vec<u64> = asked.iter().map(|(_, read)| read["after"].as_u64().unwrap()).collect();
+    assert_eq!(after, [3, 5, 5, 5, 5, 7]);
+    assert!(asked.iter().all(|(_, read)| read["about"] == "lrp:web"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_gives_up_only_if_it_is_told_to() {
+    let (client, _) = client(vec![]).await;
+    let mut bounded = client.events(Position(0)).give_up_after(Duration::from_secs(10));
+    assert!(matches!(bounded.next().await, Err(Error::TimedOut { .. })));
+    let mut patient = client.events(Position(0));
+    let waited = tokio::time::timeout(Duration::from_secs(600), patient.next()).await;
+    assert!(waited.is_err(), "it waits for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_reads_to_the_end_of_the_log() {
+    let (client, asked) = client(vec![entries(4, 9, &[2, 4]), entries(9, 9, &[9])]).await;
+    let (history, end) = client.history(Position(0), Some("cell:c1")).await.unwrap();
+    let positions: Vec<u64> = history.iter().map(|entry| entry.position.0).collect();
+    assert_eq!((positions, end), (vec![2, 4, 9], Position(9)));
+    assert_eq!(asked.lock().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_followed_log_goes_on_with_the_next_container() {
+    let (one, two) = ("00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-000000000002");
+    let logs = |guid: &str, text: &str, next: u64, ended: bool| {
+        Does::Answers(json!({"instance_guid": guid, "text": text, "next": next, "ended": ended}))
+    };
+    let (client, asked) = client(vec![
+        logs(one, "a\n", 2, false),
+        logs(one, "", 2, false),
+        logs(one, "b\n", 4, true),
+        logs(one, "", 4, true),
+        Does::Answers(json!({"position": 5, "row": []})),
+        logs(two, "skipped", 8, false),
+        logs(one, "bye\n", 8, true),
+        logs(two, "skipped", 8, false),
+        logs(one, "", 8, true),
+        logs(two, "c\n", 2, true),
+        logs(two, "", 2, true),
+        Does::Refuses("ResourceNotFound"),
+    ])
+    .await;
+    let mut log = client.logs(Whose::Instance("web/0".into()), true);
+    let mut text = String::new();
+    while let Some(piece) = log.next().await.unwrap() {
+        text.push_str(&piece.text);
+    }
+    assert_eq!(text, "a\nb\nbye\nc\n", "what the first wrote before it crashed isn't lost");
+    let asked = asked.lock().unwrap();
+    let from: Vec<Option<u64>> = asked.iter().map(|(_, question)| question["from"].as_u64()).collect();
+    let of_each = [0, 2, 2, 4].map(Some).into_iter().chain([None]).chain([4, 4, 8, 8, 0, 2].map(Some));
+    assert_eq!(from, of_each.chain([None]).collect::<Vec<_>>());
+    let previous = asked.iter().filter(|(_, question)| question["previous"] == true).count();
+    assert_eq!(previous, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_of_a_container_that_crashed_is_read_to_its_end() {
+    let logs = |text: &str, ended: bool| {
+        let guid = "00000000-0000-7000-8000-000000000001";
+        Does::Answers(json!({"instance_guid": guid, "text": text, "next": 2, "ended": ended}))
+    };
+    let (client, asked) = client(vec![logs("a\n", false), logs("", true)]).await;
+    let mut log = client.logs(Whose::Previous("web/0".into()), false);
+    assert_eq!(log.next().await.unwrap().unwrap().text, "a\n");
+    assert_eq!(log.next().await.unwrap(), None);
+    let asked = asked.lock().unwrap();
+    assert!(asked.iter().all(|(_, question)| question["previous"] == true), "{asked:?}");
+}

@@ -1,0 +1,99 @@
+//! The environment of the programs in a container. Nothing of the rep's own gets in, apart from what says where
+//! programs are and how people write and count time here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use schemas::action::{Action, Variable};
+use schemas::container::{Recipe, WorkKey};
+
+use crate::folder::{MARKER, Spec};
+
+/// Where programs are looked for if the rep has no `PATH` either.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// One entry of `CF_INSTANCE_PORTS`.
+#[derive(Serialize)]
+struct CfPort {
+    external: u16,
+    internal: u16,
+}
+
+/// The environment of one program. What a definition says wins over what the cell inherits; what the cell knows wins
+/// over both, since a plain process must listen on the port of the host that it got.
+pub(crate) fn of(
+    spec: &Spec,
+    work: &Path,
+    inherited: impl Fn(&str) -> Option<String>,
+    own: &[Variable],
+) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    all.insert("PATH".to_owned(), inherited("PATH").unwrap_or_else(|| PATH.to_owned()));
+    all.insert("HOME".to_owned(), work.display().to_string());
+    for name in ["LANG", "TZ"] {
+        all.extend(inherited(name).map(|value| (name.to_owned(), value)));
+    }
+    for Variable { name, value } in spec.recipe.environment_variables.iter().chain(own) {
+        // A recipe with sealed values is refused before it gets here.
+        all.extend(value.plain().map(|value| (name.clone(), value.to_owned())));
+    }
+    let mut set = |name: &str, value: String| {
+        all.insert(name.to_owned(), value);
+    };
+    let guid = spec.recipe.instance_guid.to_string();
+    set(MARKER, guid.clone());
+    set("INSTANCE_GUID", guid.clone());
+    set("CF_INSTANCE_GUID", guid);
+    set("MUSTER_CELL_ID", spec.cell_id.to_string());
+    set("MUSTER_DOMAIN", spec.recipe.domain.to_string());
+    match &spec.recipe.work {
+        WorkKey::Lrp { process_guid, index, .. } => {
+            set("MUSTER_PROCESS_GUID", process_guid.to_string());
+            for name in ["MUSTER_INDEX", "INSTANCE_INDEX", "CF_INSTANCE_INDEX"] {
+                set(name, index.to_string());
+            }
+        }
+        WorkKey::Task { task_guid, .. } => set("MUSTER_TASK_GUID", task_guid.to_string()),
+    }
+    set_network(spec, &mut set);
+    all
+}
+
+/// Where the container is reached.
+fn set_network(spec: &Spec, set: &mut impl FnMut(&str, String)) {
+    let address = &spec.net.address;
+    set("CF_INSTANCE_IP", address.clone());
+    set("CF_INSTANCE_INTERNAL_IP", address.clone());
+    if let Some(first) = spec.net.ports.first() {
+        set("PORT", first.host_port.to_string());
+        set("CF_INSTANCE_PORT", first.host_port.to_string());
+        set("CF_INSTANCE_ADDR", format!("{address}:{}", first.host_port));
+    }
+    let ports = spec.net.ports.iter();
+    let cf: Vec<CfPort> = ports
+        .clone()
+        .map(|port| CfPort { external: port.host_port, internal: port.container_port })
+        .collect();
+    set("CF_INSTANCE_PORTS", serde_json::to_string(&cf).expect("numbers are JSON"));
+    let host_ports: Vec<String> = ports.clone().map(|port| port.host_port.to_string()).collect();
+    set("MUSTER_PORTS", host_ports.join(","));
+    for port in ports {
+        set(&format!("PORT_{}", port.container_port), port.host_port.to_string());
+    }
+}
+
+/// The name of a variable whose value is sealed, if the recipe has one.
+pub(crate) fn sealed(recipe: &Recipe) -> Option<&str> {
+    let mut open: Vec<&Action> = recipe.setup.iter().chain([&recipe.action]).chain(&recipe.monitor).collect();
+    let mut lists = vec![&recipe.environment_variables];
+    while let Some(action) = open.pop() {
+        if let Action::Run(run) = action {
+            lists.push(&run.env);
+        }
+        open.extend(action.children());
+    }
+    let mut variables = lists.into_iter().flatten();
+    variables.find(|variable| variable.value.plain().is_none()).map(|variable| variable.name.as_str())
+}

@@ -1,0 +1,27 @@
+//! Containers: real processes with their shim, and scripted ones in memory.
+//!
+//! ```text
+//!   rep ── run, stop, delete ──▶ Executor ── spec.json, orders ──▶ shim ── fork ──▶ setup, action, monitor
+//!    ▲                              │  ▲                             │
+//!    └── list, events, logs ────────┘  └── state.json, events ◀──────┘
+//! ```
+//!
+//! A container is a folder and a **shim**: a small program in a session of its own that runs the recipe and writes
+//! down what became of it. The shim needs nobody: a rep may die and another may open the same data folder, and finds
+//! what ran, what ended meanwhile and how. Two named pipes in the folder join the two: on `orders` a byte asks the
+//! shim to stop, on `events` a byte says that `state.json` is worth reading, and the end of `events` says that the
+//! shim is gone.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`process`] | the executor: real containers, their ports, their logs |
+//! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
+//! | [`scripted`] | containers in memory that behave as their recipe says, for simulation and benchmarks |
+
+mod clock;
+mod environment;
+mod folder;
+pub mod process;
+mod processes;
+pub mod scripted;
+pub mod shim;

@@ -1,0 +1,173 @@
+//! The logs of containers that are gone: people ask for them just when it is too late. What was `log/` in the folder of
+//! the container is `data/ended/<guid>/` afterwards; the time of that folder says when it ended.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use schemas::names::InstanceGuid;
+
+use super::open::remove;
+use crate::folder::Folder;
+
+/// The folder of all of them.
+pub(super) const FOLDER: &str = "ended";
+/// Logs that are kept, the newest ones.
+const MOST: usize = 256;
+/// How long a log is kept.
+const LONGEST: Duration = Duration::from_hours(24);
+
+/// The logs of containers that are gone.
+#[derive(Debug)]
+pub(super) struct Ended {
+    data: PathBuf,
+    /// Those that are kept, the oldest first: so nobody has to look through the folder when another one comes.
+    kept: Mutex<VecDeque<(SystemTime, InstanceGuid)>>,
+}
+
+impl Ended {
+    /// Finds what an earlier executor kept, and removes what is too old or too much of it.
+    pub(super) fn open(data: &Path, now: SystemTime) -> io::Result<Self> {
+        let mut kept = vec![];
+        for entry in fs::read_dir(data.join(FOLDER))? {
+            let entry = entry?;
+            if let Some(guid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                kept.push((entry.metadata()?.modified()?, guid));
+            }
+        }
+        kept.sort_unstable();
+        let ended = Self { data: data.to_owned(), kept: Mutex::new(kept.into()) };
+        ended.prune(now);
+        Ok(ended)
+    }
+
+    /// Where the log of a container is, if it is kept.
+    pub(super) fn log(&self, guid: InstanceGuid) -> PathBuf {
+        self.data.join(FOLDER).join(guid.to_string())
+    }
+
+    /// Whether the log of the container with this name and folder was already moved here, so that only the end of the
+    /// program kept the rest from being removed.
+    pub(super) fn has_log_of(&self, name: &str, folder: &Folder) -> bool {
+        !folder.log().exists() && self.data.join(FOLDER).join(name).exists()
+    }
+
+    /// Moves the log of a container here. One that was never made has none.
+    pub(super) fn keep(&self, guid: InstanceGuid, log: &Path, now: SystemTime) -> io::Result<()> {
+        let moved = File::open(log)
+            .and_then(|folder| folder.set_modified(now))
+            .and_then(|()| fs::rename(log, self.log(guid)));
+        match moved {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        }
+        self.kept().push_back((now, guid));
+        self.prune(now);
+        Ok(())
+    }
+
+    fn prune(&self, now: SystemTime) {
+        while let Some(guid) = self.next_to_go(now) {
+            if let Err(error) = remove(&self.data, &self.log(guid)) {
+                tracing::warn!(container = %guid, %error, "cannot remove the log of a container that is gone");
+            }
+        }
+    }
+
+    /// The oldest, if it is too old or one too many; it is no longer counted.
+    fn next_to_go(&self, now: SystemTime) -> Option<InstanceGuid> {
+        let mut kept = self.kept();
+        let (ended, _) = *kept.front()?;
+        let old = now.duration_since(ended).is_ok_and(|age| age > LONGEST);
+        if old || kept.len() > MOST { kept.pop_front().map(|(_, guid)| guid) } else { None }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(SystemTime, InstanceGuid)>> {
+        self.kept.lock().expect("nobody panics while holding the list of logs")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const START: SystemTime = UNIX_EPOCH;
+
+    fn data() -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["containers", FOLDER, "trash"] {
+            fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        root
+    }
+
+    fn guid(number: usize) -> InstanceGuid {
+        InstanceGuid(uuid::Uuid::from_u128(u128::try_from(number).unwrap()))
+    }
+
+    /// A container with a log of two files ends.
+    fn end(ended: &Ended, number: usize, now: SystemTime) {
+        let log = ended.data.join("containers").join(number.to_string());
+        fs::create_dir(&log).unwrap();
+        fs::write(log.join("00000000000000000000"), "a\n").unwrap();
+        fs::write(log.join("00000000000000000002"), "b\n").unwrap();
+        ended.keep(guid(number), &log, now).unwrap();
+    }
+
+    fn kept(ended: &Ended) -> Vec<usize> {
+        let names = fs::read_dir(ended.data.join(FOLDER)).unwrap();
+        let guids = names.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<InstanceGuid>());
+        let mut numbers: Vec<_> =
+            guids.map(|guid| usize::try_from(guid.unwrap().0.as_u128()).unwrap()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn the_newest_are_kept_by_when_they_ended() {
+        let root = data();
+        let ended = Ended::open(root.path(), START).unwrap();
+        // The highest number ends first.
+        for number in (0..MOST + 3).rev() {
+            end(&ended, number, START + Duration::from_secs(u64::try_from(1000 - number).unwrap()));
+        }
+        assert_eq!(kept(&ended), (0..MOST).collect::<Vec<_>>());
+        assert_eq!(fs::read_dir(ended.log(guid(7))).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn no_log_is_kept_longer_than_a_day() {
+        let root = data();
+        let ended = Ended::open(root.path(), START).unwrap();
+        let minute = Duration::from_mins(1);
+        end(&ended, 9, START);
+        end(&ended, 5, START + minute);
+        end(&ended, 7, START + LONGEST);
+        assert_eq!(kept(&ended), [5, 7, 9]);
+        end(&ended, 1, START + LONGEST + minute);
+        assert_eq!(kept(&ended), [1, 5, 7]);
+
+        let again = Ended::open(root.path(), START + LONGEST + 2 * minute).unwrap();
+        assert_eq!(kept(&again), [1, 7]);
+        end(&again, 2, START + 2 * LONGEST + minute);
+        assert_eq!(kept(&again), [1, 2]);
+        // A clock that was set back keeps what it finds.
+        assert_eq!(kept(&Ended::open(root.path(), START).unwrap()), [1, 2]);
+    }
+
+    #[test]
+    fn who_has_no_log_leaves_none() {
+        let root = data();
+        let ended = Ended::open(root.path(), START).unwrap();
+        ended.keep(guid(1), &root.path().join("containers/1/log"), START).unwrap();
+        assert!(kept(&ended).is_empty());
+    }
+}

@@ -1,0 +1,291 @@
+//! The keeper of one container: creates it or adopts it, watches its shim, settles its end, removes it.
+
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use schemas::container::{ContainerState, NetInfo, PortMapping, Recipe, RunResult};
+use schemas::limits::{REASON_BYTES, cut};
+use schemas::names::InstanceGuid;
+
+use super::is_trial;
+use super::link::{self, Link, Started};
+use super::open::remove;
+use super::shared::{Order, Shared, blocking};
+use crate::folder::{Folder, MARKER, Spec, Status};
+use crate::{clock, environment, processes};
+
+/// How much longer than the grace period a shim may take to stop its container. Then it is killed itself.
+const STOP_SLACK: Duration = Duration::from_secs(10);
+/// Pause before the processes of a dead shim are looked for again; doubled up to the longest.
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+/// Longest such pause.
+const SWEEP_LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How a keeper comes to its container.
+pub(super) enum Begin {
+    /// It makes it.
+    Create(Box<Recipe>),
+    /// An earlier executor made it; none if its shim is gone.
+    Adopt(Option<Link>),
+}
+
+/// The keeper of one container.
+pub(super) struct Keeper {
+    shared: Arc<Shared>,
+    guid: InstanceGuid,
+    folder: Folder,
+    ports: Vec<PortMapping>,
+    orders: watch::Receiver<Order>,
+    /// Why it can't go on, if something failed here rather than in the container.
+    trouble: Option<String>,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        guid: InstanceGuid,
+        ports: Vec<PortMapping>,
+        orders: watch::Receiver<Order>,
+    ) -> Self {
+        let folder = shared.folder(guid);
+        Self { shared, guid, folder, ports, orders, trouble: None }
+    }
+
+    /// Keeps the container until it is deleted.
+    pub(super) async fn keep(mut self, begin: Begin) {
+        let link = match begin {
+            Begin::Create(recipe) => self.create(*recipe).await,
+            Begin::Adopt(link) => link,
+        };
+        if let Some(link) = link {
+            self.watch(&link).await;
+            self.bury(link).await;
+        }
+        self.settle().await;
+        while self.order() < Order::Delete {
+            self.ordered().await;
+        }
+        let (shared, guid, folder) = (Arc::clone(&self.shared), self.guid, self.folder.clone());
+        blocking(move || leave(&shared, guid, &folder)).await;
+        self.shared.forget(self.guid, &self.ports);
+    }
+
+    /// Makes the folder and starts the shim. None if that failed, or nobody wants it any more.
+    async fn create(&mut self, recipe: Recipe) -> Option<Link> {
+        let shared = Arc::clone(&self.shared);
+        let permit = shared.creating.acquire().await.expect("the semaphore is never closed");
+        if self.order() > Order::Run {
+            return None;
+        }
+        let (shared, folder) = (Arc::clone(&self.shared), self.folder.clone());
+        let (ports, started) = blocking(move || create(&shared, &folder, recipe)).await;
+        drop(permit);
+        self.ports = ports;
+        match started.and_then(Started::link) {
+            Ok(link) => Some(link),
+            Err(error) => {
+                self.trouble = Some(format!("failed to create container: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Tells what the shim says, and passes orders to it, until it is gone.
+    async fn watch(&mut self, link: &Link) {
+        let mut kill_at = None;
+        // What it said before the pipe was watched gave no hint.
+        self.tell_status();
+        loop {
+            if self.order() > Order::Run && kill_at.is_none() {
+                kill_at = Some(self.stop());
+            }
+            let overdue = async {
+                match kill_at {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                hint = link.hint() => match hint {
+                    Ok(true) => self.tell_status(),
+                    Ok(false) => return,
+                    Err(error) => {
+                        self.trouble = Some(format!("lost the shim: {error}"));
+                        return;
+                    }
+                },
+                () = ordered(&mut self.orders) => {}
+                () = overdue => {
+                    tracing::warn!(container = %self.guid, "kills a shim that does not stop its container");
+                    self.sweep().await;
+                    kill_at = Some(Instant::now() + STOP_SLACK);
+                }
+            }
+        }
+    }
+
+    /// Asks the shim to stop, and says until when it must have done so.
+    fn stop(&mut self) -> Instant {
+        let grace = match self.folder.spec() {
+            Ok(spec) => Duration::from_millis(spec.recipe.grace_period_ms),
+            Err(error) => {
+                tracing::warn!(container = %self.guid, %error, "cannot read the grace period of a container");
+                Duration::ZERO
+            }
+        };
+        match self.folder.order_stop() {
+            Ok(()) => Instant::now() + grace + STOP_SLACK,
+            Err(error) => {
+                tracing::warn!(container = %self.guid, %error, "cannot reach a shim, so it is killed");
+                Instant::now()
+            }
+        }
+    }
+
+    /// Takes note of the end of a shim that was started here.
+    async fn bury(&mut self, link: Link) {
+        if self.trouble.is_some() {
+            // It may be alive: what is left of it when it is killed goes with this program.
+            return;
+        }
+        if let Err(error) = blocking(move || link.bury()).await {
+            tracing::warn!(container = %self.guid, %error, "cannot wait for the end of a shim");
+        }
+    }
+
+    /// Makes sure that nothing runs, and writes down how it ended if the shim could not.
+    async fn settle(&mut self) {
+        if let Ok(Some(Status::Completed(result))) = self.folder.status() {
+            return self.shared.tell(self.guid, ContainerState::Completed(result));
+        }
+        self.sweep().await;
+        let result = match (self.order(), self.trouble.take()) {
+            (Order::Stop | Order::Delete, _) => RunResult::Stopped,
+            (Order::Run, Some(trouble)) => RunResult::Failed { reason: cut(&trouble, REASON_BYTES) },
+            (Order::Run, None) => RunResult::Failed { reason: self.end_of_shim() },
+        };
+        let (folder, status) = (self.folder.clone(), Status::Completed(result.clone()));
+        let written = blocking(move || match folder.write_status(&status) {
+            // It was never made, so there is nothing that a later executor could find.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        });
+        if let Err(error) = written.await {
+            tracing::error!(container = %self.guid, %error, "cannot write down how a container ended");
+        }
+        self.shared.tell(self.guid, ContainerState::Completed(result));
+    }
+
+    fn end_of_shim(&self) -> String {
+        let complaint = self.folder.last_complaint();
+        let reason = match complaint.as_str() {
+            "" => "the shim of the container ended unexpectedly".to_owned(),
+            complaint => format!("the shim of the container ended unexpectedly: {complaint}"),
+        };
+        cut(&reason, REASON_BYTES)
+    }
+
+    /// Kills every process that carries the mark of this container, until there is none.
+    async fn sweep(&self) {
+        let mut pause = SWEEP_PAUSE;
+        loop {
+            let marker = self.guid.to_string();
+            if blocking(move || kill_marked(&marker)).await {
+                return;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(SWEEP_LONGEST_PAUSE);
+        }
+    }
+
+    /// Tells what the folder says, apart from the end: that is told when the shim is gone, too.
+    fn tell_status(&self) {
+        let told = self.folder.status().and_then(|status| match status {
+            None | Some(Status::Completed(_)) => Ok(None),
+            Some(Status::Created) => Ok(Some(ContainerState::Created)),
+            Some(Status::Running) => self.folder.spec().map(|spec| Some(ContainerState::Running(spec.net))),
+        });
+        match told {
+            Ok(state) => state.into_iter().for_each(|state| self.shared.tell(self.guid, state)),
+            Err(error) => {
+                tracing::warn!(container = %self.guid, %error, "cannot read the state of a container");
+            }
+        }
+    }
+
+    fn order(&self) -> Order {
+        *self.orders.borrow()
+    }
+
+    async fn ordered(&mut self) {
+        ordered(&mut self.orders).await;
+    }
+}
+
+/// Waits for another order.
+async fn ordered(orders: &mut watch::Receiver<Order>) {
+    // The register holds the other end until the keeper itself drops the container from it.
+    orders.changed().await.expect("the register holds the order of every kept container");
+}
+
+/// Makes a container: its folder, its ports, its shim. Ports that it took are returned even if it failed, and its spec
+/// is written if it can be, so that a later executor finds how it ended.
+fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> (Vec<PortMapping>, io::Result<Started>) {
+    let settings = &shared.settings;
+    let taken = match environment::sealed(&recipe) {
+        None => shared.ports().take(&recipe.ports).map_err(io::Error::other),
+        Some(name) => {
+            Err(io::Error::other(format!("the value of {name} is sealed, and no cell can open it")))
+        }
+    };
+    let (ports, trouble) = match taken {
+        Ok(ports) => (ports, None),
+        Err(error) => (vec![], Some(error)),
+    };
+    let marker = recipe.instance_guid.to_string();
+    let spec = Spec {
+        recipe,
+        cell_id: settings.cell_id.clone(),
+        net: NetInfo { address: settings.address.clone(), ports: ports.clone() },
+        log_bytes: settings.log_bytes,
+        unhealthy_monitoring_interval: settings.unhealthy_monitoring_interval,
+        healthy_monitoring_interval: settings.healthy_monitoring_interval,
+    };
+    let started = folder
+        .make()
+        .and_then(|()| folder.write_spec(&spec))
+        .and_then(|()| trouble.map_or(Ok(()), Err))
+        .and_then(|()| link::start(&settings.shim, folder, &marker));
+    (ports, started)
+}
+
+/// Removes what a container left, apart from its log.
+fn leave(shared: &Shared, guid: InstanceGuid, folder: &Folder) {
+    let settings = &shared.settings;
+    if !is_trial(&settings.cell_id, guid)
+        && let Err(error) = shared.ended.keep(guid, &folder.log(), clock::wall())
+    {
+        tracing::warn!(container = %guid, %error, "cannot keep the log of a container");
+    }
+    if let Err(error) = remove(&settings.data, folder.path()) {
+        tracing::warn!(container = %guid, %error, "cannot remove what a container left; tries again later");
+    }
+}
+
+/// Kills every process with the mark of a container; true if there was none.
+fn kill_marked(marker: &str) -> bool {
+    let processes = processes::marked(MARKER, marker);
+    for process in &processes {
+        if let Err(error) = process.signal(Signal::KILL) {
+            tracing::warn!(container = marker, %error, "cannot kill a process of a container");
+        }
+    }
+    processes.is_empty()
+}

@@ -1,0 +1,286 @@
+//! Real processes: an executor keeps the containers of one cell in one data folder.
+//!
+//! ```text
+//!   data/lock                 held while the folder is open: one folder, one owner
+//!   data/containers/<guid>/   one container, see `folder.rs`
+//!   data/ended/<guid>/        the log of a container that was deleted, for a while, see `ended.rs`
+//!   data/trash/<guid>/        a deleted container on its way out
+//! ```
+//!
+//! Each container has a keeper, a task that alone changes its state (`keeper.rs`); [`Executor`] only passes orders to
+//! it and reads what it told. Dropping an executor stops nothing: the containers run on for the next one.
+
+mod ended;
+mod keeper;
+mod link;
+mod logs;
+mod open;
+mod ports;
+mod shared;
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::fd::OwnedFd;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use schemas::Timestamp;
+use schemas::action::{Action, Run};
+use schemas::container::{Container, ContainerState, Epoch, PortMapping, Recipe, RunResult, WorkKey};
+use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
+use schemas::resources::Resources;
+
+pub use logs::{CHUNK_BYTES, LogChunk, LogError};
+pub use open::OpenError;
+
+use keeper::{Begin, Keeper};
+use shared::{Order, Shared, blocking};
+
+/// Ports of the host that containers get unless the settings say otherwise. Below the range from which Linux takes the
+/// ports of outgoing connections.
+pub const HOST_PORTS: RangeInclusive<u16> = 20_000..=29_999;
+/// Size of one log file unless the settings say otherwise, in bytes. Two are kept.
+pub const LOG_BYTES: u64 = 1024 * 1024;
+/// State changes that wait for their reader; beyond them only the newest state of each container is kept for it.
+const EVENTS: usize = 256;
+/// How long the container of a self test may take.
+const SELF_TEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// How an executor is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The folder that holds the containers. One executor at a time may have it.
+    pub data: PathBuf,
+    /// The cell whose containers these are.
+    pub cell_id: CellId,
+    /// The address by which others reach this host: told in `NetInfo` and `CF_INSTANCE_IP`.
+    pub address: String,
+    /// Ports of the host that containers may get; [`HOST_PORTS`] unless there is a reason.
+    pub ports: RangeInclusive<u16>,
+    /// The program that starts a shim and its first arguments, such as `[current_exe, "shim"]`; the folder of the
+    /// container is added. It must call [`crate::shim::run`].
+    pub shim: Vec<OsString>,
+    /// Size of one log file, in bytes; two are kept for each container. [`LOG_BYTES`] unless there is a reason.
+    pub log_bytes: u64,
+    /// Time between probes of a monitor before its first success; 0.5 s in seed `003`.
+    pub unhealthy_monitoring_interval: Duration,
+    /// Time between probes of a monitor afterwards; 30 s in seed `003`.
+    pub healthy_monitoring_interval: Duration,
+}
+
+impl Settings {
+    /// The usual settings.
+    #[must_use]
+    pub fn new(data: PathBuf, cell_id: CellId, address: &str, shim: Vec<OsString>) -> Self {
+        Self {
+            data,
+            cell_id,
+            address: address.to_owned(),
+            ports: HOST_PORTS,
+            shim,
+            log_bytes: LOG_BYTES,
+            unhealthy_monitoring_interval: Duration::from_millis(500),
+            healthy_monitoring_interval: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The containers of one cell.
+#[derive(Debug)]
+pub struct Executor {
+    shared: Arc<Shared>,
+    /// The keepers and the forwarder of events; they end with the executor.
+    tasks: Mutex<JoinSet<()>>,
+    runtime: Handle,
+    self_tests: AtomicU64,
+    /// Held, never used: the lock on the data folder goes with it.
+    _lock: OwnedFd,
+}
+
+impl Executor {
+    /// Opens a data folder, made if there is none, and adopts the containers in it. Must be called within a tokio
+    /// runtime, which keeps the containers from then on.
+    ///
+    /// The receiver gets each container whose state changed, as a hint: a reader that is slow gets only the newest
+    /// state of each.
+    ///
+    /// # Errors
+    /// `OpenError` if somebody else has the folder, or it can't be read and written.
+    pub async fn open(settings: Settings) -> Result<(Self, mpsc::Receiver<Container>), OpenError> {
+        let opened = blocking(move || open::open(settings)).await?;
+        let shared = Arc::new(Shared::new(opened.settings, opened.ports, opened.ended));
+        let executor = Self {
+            shared: Arc::clone(&shared),
+            tasks: Mutex::new(JoinSet::new()),
+            runtime: Handle::current(),
+            self_tests: AtomicU64::new(0),
+            _lock: opened.lock,
+        };
+        for found in opened.found {
+            let guid = found.container.instance_guid;
+            let trial = is_trial(&executor.shared.settings.cell_id, guid);
+            executor.keep(found.container, found.ports, trial, Begin::Adopt(found.link));
+            if trial {
+                executor.delete(guid);
+            }
+        }
+        let (sender, receiver) = mpsc::channel(EVENTS);
+        executor.spawn(async move { shared.forward(sender).await });
+        Ok((executor, receiver))
+    }
+
+    /// Every container, from INITIALIZING until it is deleted.
+    #[must_use]
+    pub fn list(&self) -> Vec<Container> {
+        self.shared.list()
+    }
+
+    /// Creates a container and runs its recipe. It is INITIALIZING at once, then CREATED, RUNNING and COMPLETED; one
+    /// that can't be created is COMPLETED with the reason. A guid that exists already is left as it is.
+    pub fn run(&self, recipe: Recipe) {
+        self.begin(recipe, false);
+    }
+
+    /// Stops a container: TERM to every process of it, KILL to what is left when its grace period is over. It is
+    /// COMPLETED once nothing of it runs. Does nothing to one that is completed, or unknown.
+    pub fn stop(&self, guid: InstanceGuid) {
+        self.shared.order(guid, Order::Stop);
+    }
+
+    /// Deletes a container, stopping it first if need be. It is listed until nothing of it runs and its folder and
+    /// ports are free. Its log stays for a while.
+    pub fn delete(&self, guid: InstanceGuid) {
+        self.shared.order(guid, Order::Delete);
+    }
+
+    /// Reads a container's log from the byte `from`, at most `limit` bytes and [`CHUNK_BYTES`]. What is older than
+    /// the two files that are kept is skipped. The log of a deleted container is there for a day, unless many others
+    /// were deleted since.
+    ///
+    /// # Errors
+    /// `LogError` if there is no such container, or its files can't be read.
+    pub async fn logs(&self, guid: InstanceGuid, from: u64, limit: usize) -> Result<LogChunk, LogError> {
+        let completed = self.shared.get(guid).is_some_and(|container| is_completed(&container.state));
+        let (log, kept) = (self.shared.folder(guid).log(), self.shared.ended.log(guid));
+        let read = blocking(move || match logs::read(&log, from, limit, completed) {
+            Err(error) if error.kind() == ErrorKind::NotFound => logs::read(&kept, from, limit, true),
+            other => other,
+        });
+        match read.await {
+            Ok(chunk) => Ok(chunk),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Before its folder is made there is nothing to read; afterwards its log was removed.
+                match self.shared.get(guid) {
+                    Some(_) => Ok(LogChunk { next: from, ended: completed, ..LogChunk::default() }),
+                    None => Err(LogError::Unknown(guid)),
+                }
+            }
+            Err(error) => Err(LogError::Read(error)),
+        }
+    }
+
+    /// Whether this cell can run containers: runs `true` in one, to its end, and deletes it. It is neither listed nor
+    /// told.
+    ///
+    /// # Errors
+    /// Why it can't.
+    pub async fn self_test(&self) -> Result<(), String> {
+        let number = self.self_tests.fetch_add(1, Ordering::Relaxed);
+        let recipe = trial(&self.shared.settings.cell_id, number);
+        let guid = recipe.instance_guid;
+        self.begin(recipe, true);
+        let end = tokio::time::timeout(SELF_TEST_LIMIT, self.shared.completed(guid)).await;
+        self.delete(guid);
+        let gone = tokio::time::timeout(SELF_TEST_LIMIT, self.shared.gone(Some(guid))).await;
+        match end {
+            Ok(RunResult::Succeeded { .. }) => {}
+            Ok(RunResult::Failed { reason }) => return Err(reason),
+            Ok(RunResult::Stopped) => return Err("the container was stopped".into()),
+            Err(_) => return Err(format!("the container did not end within {SELF_TEST_LIMIT:?}")),
+        }
+        gone.map_err(|_| format!("the container was not deleted within {SELF_TEST_LIMIT:?}"))
+    }
+
+    /// Deletes every container, and waits until they are gone.
+    pub async fn end_all(&self) {
+        for guid in self.shared.guids() {
+            self.delete(guid);
+        }
+        self.shared.gone(None).await;
+    }
+
+    fn begin(&self, recipe: Recipe, hidden: bool) {
+        let container = Container {
+            instance_guid: recipe.instance_guid,
+            work: recipe.work.clone(),
+            domain: recipe.domain.clone(),
+            resources: recipe.resources,
+            state: ContainerState::Initializing,
+        };
+        self.keep(container, vec![], hidden, Begin::Create(Box::new(recipe)));
+    }
+
+    /// Registers a container and gives it its keeper.
+    fn keep(&self, container: Container, ports: Vec<PortMapping>, hidden: bool, begin: Begin) {
+        let guid = container.instance_guid;
+        if let Some(orders) = self.shared.register(container, &ports, hidden) {
+            let keeper = Keeper::new(Arc::clone(&self.shared), guid, ports, orders);
+            self.spawn(keeper.keep(begin));
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().expect("nobody panics while holding the tasks");
+        while let Some(ended) = tasks.try_join_next() {
+            if let Err(error) = ended {
+                tracing::error!(%error, "the keeper of a container broke");
+            }
+        }
+        tasks.spawn_on(task, &self.runtime);
+    }
+}
+
+const fn is_completed(state: &ContainerState) -> bool {
+    match state {
+        ContainerState::Completed(_) => true,
+        ContainerState::Reserved
+        | ContainerState::Initializing
+        | ContainerState::Created
+        | ContainerState::Running(_) => false,
+    }
+}
+
+/// Whether a container was made by a self test. One that is found was cut short by the end of the program.
+fn is_trial(cell_id: &CellId, guid: InstanceGuid) -> bool {
+    guid.0.as_u64_pair().0 == ports::fnv(cell_id.as_str())
+}
+
+/// What a self test runs. Its guid is made of the cell and a number, for it is no part of the cluster's history.
+fn trial(cell_id: &CellId, number: u64) -> Recipe {
+    let own = u64::from(std::process::id());
+    let guid = uuid::Uuid::from_u64_pair(ports::fnv(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));
+    Recipe {
+        instance_guid: InstanceGuid(guid),
+        work: WorkKey::Task {
+            task_guid: TaskGuid::new("self-test").expect("this is a name"),
+            epoch: Epoch(Timestamp(0)),
+        },
+        domain: Domain::new("self-test").expect("this is a name"),
+        environment_variables: vec![],
+        setup: None,
+        action: Action::Run(Run { path: "true".into(), ..Run::default() }),
+        monitor: None,
+        start_timeout_ms: 0,
+        grace_period_ms: 0,
+        ports: vec![],
+        result_file: String::new(),
+        resources: Resources::of_container(0, 0),
+    }
+}

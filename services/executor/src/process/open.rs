@@ -1,0 +1,219 @@
+//! Opening a data folder: the lock, what a crash left behind, and the containers to adopt.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use schemas::container::{Container, ContainerState, NetInfo, PortMapping};
+use schemas::names::InstanceGuid;
+
+use super::Settings;
+use super::ended::{self, Ended};
+use super::link::Link;
+use super::ports::Ports;
+use crate::folder::{Folder, MARKER, Spec, Status};
+use crate::{clock, processes};
+
+/// How long a lock may be held by a dead owner: a child that it was just starting has it, too, until it runs a program
+/// of its own.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+/// Pause between attempts to get the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// Why a data folder can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another executor has it.
+    #[error("another program runs the containers of {}: one data folder has one owner", path.display())]
+    Owned {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It can't be read or written.
+    #[error("cannot open the containers of {}: {source}", path.display())]
+    Unusable {
+        /// The folder, or what in it was the matter.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// An opened data folder.
+pub(super) struct Opened {
+    pub(super) settings: Settings,
+    pub(super) ports: Ports,
+    pub(super) ended: Ended,
+    pub(super) lock: OwnedFd,
+    pub(super) found: Vec<Found>,
+}
+
+/// A container that an earlier executor left.
+pub(super) struct Found {
+    pub(super) container: Container,
+    pub(super) ports: Vec<PortMapping>,
+    /// The tie to its shim; none if that is gone.
+    pub(super) link: Option<Link>,
+}
+
+/// Opens a data folder. Must run where a tokio runtime is current.
+pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
+    let unusable = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Unusable { path, source }
+    };
+    let named = settings.data.clone();
+    for folder in ["containers", ended::FOLDER, "trash"] {
+        let make = DirBuilder::new().mode(0o700).recursive(true).create(named.join(folder));
+        make.map_err(unusable(&named))?;
+    }
+    // The shim gets this path and has a working directory of its own.
+    settings.data = fs::canonicalize(&named).map_err(unusable(&named))?;
+    let lock = lock(&settings.data)?;
+    empty_trash(&settings.data).map_err(unusable(&settings.data))?;
+    let ended = Ended::open(&settings.data, clock::wall()).map_err(unusable(&settings.data))?;
+    let containers = settings.data.join("containers");
+    let mut found = vec![];
+    for entry in fs::read_dir(&containers).map_err(unusable(&containers))? {
+        let path = entry.map_err(unusable(&containers))?.path();
+        found.extend(adopt(&settings.data, &ended, &path).map_err(unusable(&path))?);
+    }
+    let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
+    Ok(Opened { settings, ports, ended, lock, found })
+}
+
+/// The lock on the folder, for as long as the descriptor is open.
+fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
+    let path = data.join("lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.map_err(|source| OpenError::Unusable { path: path.clone(), source })?;
+    let patient_until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file.into()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < patient_until => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(OpenError::Owned { path: data.to_owned() }),
+            Err(error) => return Err(OpenError::Unusable { path, source: error.into() }),
+        }
+    }
+}
+
+/// Takes in one folder; none if it holds no container.
+fn adopt(data: &Path, ended: &Ended, path: &Path) -> io::Result<Option<Found>> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let folder = Folder::new(path.to_owned());
+    if ended.has_log_of(name, &folder) {
+        remove(data, path)?;
+        return Ok(None);
+    }
+    let spec = name.parse::<InstanceGuid>().map_err(io::Error::other).and_then(|guid| {
+        let spec = folder.spec()?;
+        if spec.recipe.instance_guid == guid {
+            Ok(spec)
+        } else {
+            Err(io::Error::other("is another container's"))
+        }
+    });
+    let spec = match spec {
+        Ok(spec) => spec,
+        Err(error) => {
+            tracing::warn!(folder = name, %error, "removes a folder that holds no whole container");
+            // Nothing runs before its spec is written; if the spec was spoiled later, something may.
+            for process in processes::marked(MARKER, name) {
+                process.signal(Signal::KILL)?;
+            }
+            remove(data, path)?;
+            return Ok(None);
+        }
+    };
+    let link = match Link::adopt(&folder) {
+        Ok(link) => link,
+        // Without its pipes nobody can have a shim.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let state = match folder.status() {
+        Ok(status) => state(status.as_ref(), &spec.net),
+        Err(error) => {
+            tracing::warn!(container = name, %error, "cannot read the state of a container");
+            ContainerState::Initializing
+        }
+    };
+    let ports = spec.net.ports.clone();
+    let Spec { recipe, .. } = spec;
+    let container = Container {
+        instance_guid: recipe.instance_guid,
+        work: recipe.work,
+        domain: recipe.domain,
+        resources: recipe.resources,
+        state,
+    };
+    Ok(Some(Found { container, ports, link }))
+}
+
+/// The state of a container, as its folder tells it.
+fn state(status: Option<&Status>, net: &NetInfo) -> ContainerState {
+    match status {
+        None => ContainerState::Initializing,
+        Some(Status::Created) => ContainerState::Created,
+        Some(Status::Running) => ContainerState::Running(net.clone()),
+        Some(Status::Completed(result)) => ContainerState::Completed(result.clone()),
+    }
+}
+
+/// Removes the folder of a container, or of its log. It is none from the first step on, so a crash leaves only trash.
+pub(super) fn remove(data: &Path, path: &Path) -> io::Result<()> {
+    let trash = data.join("trash").join(path.file_name().unwrap_or_default());
+    match fs::rename(path, &trash) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    }
+    discard(&trash)
+}
+
+/// Removes what earlier removals left; what still resists stays for the next time.
+fn empty_trash(data: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(data.join("trash"))? {
+        let path = entry?.path();
+        if let Err(error) = discard(&path) {
+            tracing::warn!(path = %path.display(), %error, "cannot remove what a container left");
+        }
+    }
+    Ok(())
+}
+
+/// Removes a path and all below it, also where a container took the permission to do so from its own folders.
+fn discard(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return fs::remove_file(path);
+    }
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path)?;
+            fs::remove_dir_all(path)
+        }
+        other => other,
+    }
+}
+
+/// Gives the owner every permission on all folders below a path. Without recursion: a container may nest them deep.
+fn open_up(path: &Path) -> io::Result<()> {
+    let mut open = vec![path.to_owned()];
+    while let Some(folder) = open.pop() {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                open.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! What the keepers of one executor share: the register of containers, the ports, the changes to tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+
+use schemas::container::{Container, ContainerState, PortMapping, RunResult};
+use schemas::names::InstanceGuid;
+
+use super::Settings;
+use super::ended::Ended;
+use super::ports::Ports;
+use crate::folder::Folder;
+
+/// Containers that are created at once. Creating is a dozen short system calls; more at once would only wait for each
+/// other.
+const CREATED_AT_ONCE: usize = 4;
+
+/// What is wanted of a container, each more than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Order {
+    Run,
+    Stop,
+    Delete,
+}
+
+/// What the keepers of one executor share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) creating: Semaphore,
+    /// The logs of containers that are gone.
+    pub(super) ended: Ended,
+    ports: Mutex<Ports>,
+    register: Mutex<Register>,
+    /// Woken when there is something to tell.
+    changed: Notify,
+    /// Wakes all who wait for a container to end or to go.
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Register {
+    containers: BTreeMap<InstanceGuid, Entry>,
+    /// Containers with a state that wasn't told yet.
+    untold: BTreeSet<InstanceGuid>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    container: Container,
+    /// Whether only the executor knows of it.
+    hidden: bool,
+    order: watch::Sender<Order>,
+}
+
+/// Does something that blocks where that disturbs nobody.
+pub(super) async fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(job).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is being shut down, and this task with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings, ports: Ports, ended: Ended) -> Self {
+        Self {
+            settings,
+            creating: Semaphore::new(CREATED_AT_ONCE),
+            ended,
+            ports: Mutex::new(ports),
+            register: Mutex::default(),
+            changed: Notify::new(),
+            moved: Notify::new(),
+        }
+    }
+
+    /// The folder of a container.
+    pub(super) fn folder(&self, guid: InstanceGuid) -> Folder {
+        Folder::new(self.settings.data.join("containers").join(guid.to_string()))
+    }
+
+    /// Takes a new container into the register, with the ports that it already has; none if its guid is there.
+    pub(super) fn register(
+        &self,
+        container: Container,
+        ports: &[PortMapping],
+        hidden: bool,
+    ) -> Option<watch::Receiver<Order>> {
+        let guid = container.instance_guid;
+        let mut register = self.lock();
+        if register.containers.contains_key(&guid) {
+            return None;
+        }
+        self.ports().adopt(ports);
+        let (order, orders) = watch::channel(Order::Run);
+        register.containers.insert(guid, Entry { container, hidden, order });
+        if !hidden {
+            register.untold.insert(guid);
+        }
+        drop(register);
+        self.changed.notify_one();
+        Some(orders)
+    }
+
+    /// Gives a container's keeper an order, unless it has this or a greater one.
+    pub(super) fn order(&self, guid: InstanceGuid, order: Order) {
+        if let Some(entry) = self.lock().containers.get(&guid) {
+            entry.order.send_if_modified(|current| {
+                let greater = order > *current;
+                *current = order.max(*current);
+                greater
+            });
+        }
+    }
+
+    /// Tells the state of a container. It never goes back.
+    pub(super) fn tell(&self, guid: InstanceGuid, state: ContainerState) {
+        let mut register = self.lock();
+        let Some(entry) = register.containers.get_mut(&guid) else { return };
+        if rank(&state) <= rank(&entry.container.state) {
+            return;
+        }
+        entry.container.state = state;
+        if !entry.hidden {
+            register.untold.insert(guid);
+        }
+        drop(register);
+        self.changed.notify_one();
+        self.moved.notify_waiters();
+    }
+
+    /// Drops a container from the register, and its ports.
+    pub(super) fn forget(&self, guid: InstanceGuid, ports: &[PortMapping]) {
+        self.ports().give(ports);
+        let mut register = self.lock();
+        register.containers.remove(&guid);
+        register.untold.remove(&guid);
+        drop(register);
+        self.moved.notify_waiters();
+    }
+
+    /// One container.
+    pub(super) fn get(&self, guid: InstanceGuid) -> Option<Container> {
+        self.lock().containers.get(&guid).map(|entry| entry.container.clone())
+    }
+
+    /// All that are not hidden.
+    pub(super) fn list(&self) -> Vec<Container> {
+        let register = self.lock();
+        let shown = register.containers.values().filter(|entry| !entry.hidden);
+        shown.map(|entry| entry.container.clone()).collect()
+    }
+
+    /// The names of all.
+    pub(super) fn guids(&self) -> Vec<InstanceGuid> {
+        self.lock().containers.keys().copied().collect()
+    }
+
+    /// Waits until a container is completed. It must not be deleted meanwhile.
+    pub(super) async fn completed(&self, guid: InstanceGuid) -> RunResult {
+        loop {
+            let moved = self.moved.notified();
+            match self.get(guid).map(|container| container.state) {
+                Some(ContainerState::Completed(result)) => return result,
+                Some(
+                    ContainerState::Reserved
+                    | ContainerState::Initializing
+                    | ContainerState::Created
+                    | ContainerState::Running(_),
+                ) => moved.await,
+                None => return RunResult::Stopped,
+            }
+        }
+    }
+
+    /// Waits until a container, or all, are gone from the register.
+    pub(super) async fn gone(&self, guid: Option<InstanceGuid>) {
+        loop {
+            let moved = self.moved.notified();
+            let there = match guid {
+                Some(guid) => self.lock().containers.contains_key(&guid),
+                None => !self.lock().containers.is_empty(),
+            };
+            if !there {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// Sends each state that wasn't told yet, until nobody listens.
+    pub(super) async fn forward(&self, to: mpsc::Sender<Container>) {
+        loop {
+            while let Some(container) = self.next_untold() {
+                if to.send(container).await.is_err() {
+                    return;
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn next_untold(&self) -> Option<Container> {
+        let mut register = self.lock();
+        let guid = register.untold.pop_first()?;
+        register.containers.get(&guid).map(|entry| entry.container.clone())
+    }
+
+    /// The ports of the cell.
+    pub(super) fn ports(&self) -> MutexGuard<'_, Ports> {
+        self.ports.lock().expect("nobody panics while holding the ports")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().expect("nobody panics while holding the register")
+    }
+}
+
+/// The order of states in the life of a container.
+const fn rank(state: &ContainerState) -> u8 {
+    match state {
+        ContainerState::Reserved => 0,
+        ContainerState::Initializing => 1,
+        ContainerState::Created => 2,
+        ContainerState::Running(_) => 3,
+        ContainerState::Completed(_) => 4,
+    }
+}

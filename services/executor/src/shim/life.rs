@@ -1,0 +1,232 @@
+//! The life of a container: setup, then action and monitor side by side, then the end of the whole tree.
+
+use std::cell::RefCell;
+use std::fs::OpenOptions;
+use std::future::pending;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use schemas::action::Action;
+use schemas::container::{RunResult, WorkKey};
+use schemas::limits::{REASON_BYTES, TASK_RESULT_BYTES, cut};
+
+use super::log::Log;
+use super::perform::{Failure, Performer, Scope};
+use super::reaper::Reaper;
+use super::{complain, orders, report, stop_ordered};
+use crate::folder::{Folder, Spec, Status};
+use crate::processes;
+
+/// Longest probe of a monitor. A monitor that hangs is a monitor that fails.
+const PROBE_LIMIT: Duration = Duration::from_secs(30);
+/// Pause before what survived KILL is killed again: it was born meanwhile.
+const KILL_PAUSE: Duration = Duration::from_millis(20);
+/// How long output may outlive the last process: only somebody outside of the tree can hold it longer.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
+
+/// A container while it lives.
+struct Life {
+    folder: Folder,
+    spec: Spec,
+    reaper: Rc<Reaper>,
+    performer: Performer,
+}
+
+/// How the recipe came to its end, before what is left of it was ended too.
+enum End {
+    Done,
+    Failed(String),
+    Stopped,
+}
+
+/// Runs a container to its end, and writes down how it ended.
+pub(super) async fn live(folder: Folder, spec: Spec) -> io::Result<()> {
+    let orders = orders()?;
+    let mut told_to_end = signal(SignalKind::terminate())?;
+    let reaper = Reaper::start()?;
+    let log = Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes)));
+    let performer = Performer::new(spec.clone(), folder.work(), Rc::clone(&reaper), log);
+    let life = Life { folder, spec, reaper, performer };
+
+    report(&life.folder, &Status::Created)?;
+    let end = tokio::select! {
+        biased;
+        ordered = stop_ordered(&orders) => ordered.map(|()| End::Stopped),
+        _ = told_to_end.recv() => Ok(End::Failed("the shim of the container was killed by signal 15 (TERM)".into())),
+        end = life.recipe() => end,
+    };
+    let end = end.unwrap_or_else(|error| End::Failed(format!("the shim of the container failed: {error}")));
+    life.end_tree().await?;
+    if timeout(OUTPUT_LIMIT, life.performer.output_ended()).await.is_err() {
+        complain(&"somebody outside of the container holds its output");
+    }
+    report(&life.folder, &Status::Completed(life.result(end)))
+}
+
+impl Life {
+    /// Runs setup, action and monitor.
+    async fn recipe(&self) -> io::Result<End> {
+        let recipe = &self.spec.recipe;
+        if let Some(setup) = &recipe.setup
+            && let Err(failure) = self.performer.perform(setup, &Scope::new(None)).await
+        {
+            return Ok(End::Failed(format!("Setup failed: {failure}")));
+        }
+        let begun = Notify::new();
+        let scope = Scope::new(Some(&begun));
+        let action = self.performer.perform(&recipe.action, &scope);
+        match &recipe.monitor {
+            None => self.unmonitored(action, &begun).await,
+            Some(monitor) => self.monitored(action, monitor).await,
+        }
+    }
+
+    /// Runs the action, which is RUNNING as soon as its first program is.
+    async fn unmonitored(
+        &self,
+        action: impl Future<Output = Result<(), Failure>>,
+        begun: &Notify,
+    ) -> io::Result<End> {
+        let running = async {
+            begun.notified().await;
+            match report(&self.folder, &Status::Running) {
+                Ok(()) => pending().await,
+                Err(error) => error,
+            }
+        };
+        tokio::select! {
+            biased;
+            error = running => Err(error),
+            done = action => Ok(match (done, &self.spec.recipe.work) {
+                (Err(failure), _) => End::Failed(failure.to_string()),
+                (Ok(()), WorkKey::Task { .. }) => End::Done,
+                // A process that runs long has no good end.
+                (Ok(()), WorkKey::Lrp { .. }) => End::Failed("Exited with status 0".into()),
+            }),
+        }
+    }
+
+    /// Runs the action beside its monitor, which says when it is RUNNING. An action that ends well has detached what
+    /// the monitor looks after; a task that ends well is done.
+    async fn monitored(
+        &self,
+        action: impl Future<Output = Result<(), Failure>>,
+        monitor: &Action,
+    ) -> io::Result<End> {
+        let mut watch = pin!(self.watch(monitor));
+        let done = tokio::select! {
+            biased;
+            done = action => done,
+            reason = &mut watch => return reason.map(End::Failed),
+        };
+        match (done, &self.spec.recipe.work) {
+            (Err(failure), _) => Ok(End::Failed(failure.to_string())),
+            (Ok(()), WorkKey::Task { .. }) => Ok(End::Done),
+            (Ok(()), WorkKey::Lrp { .. }) => watch.await.map(End::Failed),
+        }
+    }
+
+    /// Probes until the container is not healthy any more, or never became so in time: says why.
+    async fn watch(&self, monitor: &Action) -> io::Result<String> {
+        if let Err(reason) = self.become_healthy(monitor).await {
+            return Ok(reason);
+        }
+        report(&self.folder, &Status::Running)?;
+        loop {
+            sleep(self.spec.healthy_monitoring_interval).await;
+            if let Err(failure) = self.probe(monitor).await {
+                return Ok(format!("Instance became unhealthy: {failure}"));
+            }
+        }
+    }
+
+    async fn become_healthy(&self, monitor: &Action) -> Result<(), String> {
+        let limit = Duration::from_millis(self.spec.recipe.start_timeout_ms);
+        let last = RefCell::new("the monitor did not end".to_owned());
+        let healthy = async {
+            while let Err(failure) = self.probe(monitor).await {
+                *last.borrow_mut() = failure.to_string();
+                sleep(self.spec.unhealthy_monitoring_interval).await;
+            }
+        };
+        if limit.is_zero() {
+            healthy.await;
+            return Ok(());
+        }
+        // A probe under way is dropped with the rest: the tree is ended next.
+        let in_time = timeout_at(Instant::now() + limit, healthy).await;
+        in_time.map_err(|_| format!("Instance never healthy after {limit:?}: {}", last.borrow()))
+    }
+
+    async fn probe(&self, monitor: &Action) -> Result<(), Failure> {
+        let scope = Scope { interrupt: CancellationToken::new(), begun: None, quiet: true };
+        self.performer.limited(monitor, PROBE_LIMIT, &scope).await
+    }
+
+    /// Ends every process of the container: TERM, and KILL for what is left after the grace period. What can't be
+    /// killed, such as a process that waits for a dead disk, is waited for.
+    async fn end_tree(&self) -> io::Result<()> {
+        if self.reaper.childless_within(Duration::ZERO).await {
+            return Ok(());
+        }
+        let pid = rustix::process::getpid().as_raw_pid();
+        let all =
+            |signal| processes::descendants(pid).into_iter().try_for_each(|process| process.signal(signal));
+        all(Signal::TERM)?;
+        let grace = Duration::from_millis(self.spec.recipe.grace_period_ms);
+        if self.reaper.childless_within(grace).await {
+            return Ok(());
+        }
+        loop {
+            all(Signal::KILL)?;
+            if self.reaper.childless_within(KILL_PAUSE).await {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What a container that ended so has to say.
+    fn result(&self, end: End) -> RunResult {
+        let failed = |reason: &str| RunResult::Failed { reason: cut(reason, REASON_BYTES) };
+        match end {
+            End::Stopped => RunResult::Stopped,
+            End::Failed(reason) => failed(&reason),
+            End::Done if self.spec.recipe.result_file.is_empty() => {
+                RunResult::Succeeded { result: String::new() }
+            }
+            End::Done => match result_file(&self.folder.work().join(&self.spec.recipe.result_file)) {
+                Ok(result) => RunResult::Succeeded { result },
+                Err(reason) => failed(&reason),
+            },
+        }
+    }
+}
+
+/// The content of a task's result file.
+fn result_file(path: &Path) -> Result<String, String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let unreadable = |error: io::Error| format!("cannot read the result file {name}: {error}");
+    // Not to wait: a task may have made a pipe of that name.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(format!("the result file {name} is no file"));
+    }
+    let mut bytes = vec![];
+    let limit = u64::try_from(TASK_RESULT_BYTES).expect("the limit is small");
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > TASK_RESULT_BYTES {
+        return Err(format!("result file is larger than {TASK_RESULT_BYTES} bytes"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

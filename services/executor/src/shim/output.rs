@@ -1,0 +1,133 @@
+//! What a program writes, on its way to the log.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use tokio::net::unix::pipe::Receiver;
+
+use super::log::{LINE_BYTES, Log, Source};
+use crate::clock;
+
+/// Bytes that are read at once: what a pipe holds.
+const READ_BYTES: usize = 64 * 1024;
+/// Reads in a row before others get their turn.
+const READS: usize = 16;
+
+/// One of the two streams of a program.
+pub(super) struct Output {
+    pipe: Receiver,
+    source: Source,
+    log: Rc<RefCell<Log>>,
+    line: RefCell<Line>,
+}
+
+/// A line that has no end yet. What is too long is dropped as it comes.
+#[derive(Default)]
+struct Line {
+    bytes: Vec<u8>,
+}
+
+impl Output {
+    /// Takes the reading end of a program's pipe.
+    pub(super) fn new(pipe: OwnedFd, source: Source, log: Rc<RefCell<Log>>) -> io::Result<Self> {
+        Ok(Self { pipe: Receiver::from_owned_fd(pipe)?, source, log, line: RefCell::default() })
+    }
+
+    /// Copies until nobody holds the other end.
+    pub(super) async fn copy(&self) -> io::Result<()> {
+        loop {
+            self.pipe.readable().await?;
+            match self.read(|bytes| self.pipe.try_read(bytes)) {
+                // There is more, and this stream had its turn.
+                Ok(true) => tokio::task::yield_now().await,
+                Ok(false) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Copies what is there, without waiting to be told that something is.
+    pub(super) fn drain(&self) -> io::Result<()> {
+        match self.read(|bytes| Ok(rustix::io::read(&self.pipe, bytes)?)) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads until that would block, which is an error: true if there may be more, false if the stream ended.
+    fn read(&self, read: impl Fn(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
+        let mut bytes = vec![0; READ_BYTES];
+        for _ in 0..READS {
+            match read(&mut bytes) {
+                Ok(0) => {
+                    let rest = self.line.borrow_mut().rest();
+                    self.write(&rest);
+                    return Ok(false);
+                }
+                Ok(count) => {
+                    let lines = self.line.borrow_mut().split(&bytes[..count]);
+                    self.write(&lines);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn write(&self, lines: &[String]) {
+        if !lines.is_empty() {
+            let lines = lines.iter().map(String::as_str);
+            self.log.borrow_mut().write(clock::now(), self.source, lines);
+        }
+    }
+}
+
+impl Line {
+    /// The lines that end in `bytes`.
+    fn split(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut lines = vec![];
+        let mut parts = bytes.split(|&byte| byte == b'\n').peekable();
+        while let Some(part) = parts.next() {
+            // One byte more than fits tells the log that there was more.
+            let room = (LINE_BYTES + 1).saturating_sub(self.bytes.len());
+            self.bytes.extend(&part[..part.len().min(room)]);
+            if parts.peek().is_some() {
+                lines.push(self.take());
+            }
+        }
+        lines
+    }
+
+    /// What has no end, as a line.
+    fn rest(&mut self) -> Vec<String> {
+        if self.bytes.is_empty() { vec![] } else { vec![self.take()] }
+    }
+
+    fn take(&mut self) -> String {
+        let bytes = std::mem::take(&mut self.bytes);
+        let text = String::from_utf8_lossy(bytes.strip_suffix(b"\r").unwrap_or(&bytes));
+        text.into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_whole_however_they_come() {
+        let mut line = Line::default();
+        assert_eq!(line.split(b"on"), Vec::<String>::new());
+        assert_eq!(line.split(b"e\ntwo\r\n\nthr"), ["one", "two", ""]);
+        assert_eq!(line.rest(), ["thr"]);
+        assert_eq!(line.rest(), Vec::<String>::new());
+        assert_eq!(line.split(&[b'x'; 3 * LINE_BYTES]), Vec::<String>::new());
+        assert_eq!(line.split(b"y\nz\n").iter().map(String::len).collect::<Vec<_>>(), [LINE_BYTES + 1, 1]);
+        assert_eq!(line.split(b"\xff\n"), ["\u{fffd}"]);
+    }
+}

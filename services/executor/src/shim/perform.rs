@@ -1,0 +1,339 @@
+//! Actions, one rule each (seed `000`, the executor's steps): run, timeout, try, parallel, serial, codependent, emit
+//! progress.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::{LocalBoxFuture, join_all};
+use futures::stream::{FuturesUnordered, StreamExt};
+use rustix::process::{Signal, WaitStatus};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use schemas::action::{Action, EmitProgress, Run, Timeout, Try};
+
+use super::complain;
+use super::log::{Log, Source};
+use super::output::Output;
+use super::reaper::Reaper;
+use crate::folder::Spec;
+use crate::{clock, environment, processes};
+
+/// Pause between looks at processes that were told to end.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// Signals by name; the others are told by number alone.
+const SIGNALS: [(Signal, &str); 14] = [
+    (Signal::HUP, "HUP"),
+    (Signal::INT, "INT"),
+    (Signal::QUIT, "QUIT"),
+    (Signal::ILL, "ILL"),
+    (Signal::TRAP, "TRAP"),
+    (Signal::ABORT, "ABRT"),
+    (Signal::BUS, "BUS"),
+    (Signal::FPE, "FPE"),
+    (Signal::KILL, "KILL"),
+    (Signal::USR1, "USR1"),
+    (Signal::SEGV, "SEGV"),
+    (Signal::PIPE, "PIPE"),
+    (Signal::TERM, "TERM"),
+    (Signal::XCPU, "XCPU"),
+];
+
+/// How an action did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Why.
+    Reason(String),
+    /// Somebody above ended it, and knows why.
+    Interrupted,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reason(reason) => reason,
+            Self::Interrupted => "interrupted",
+        })
+    }
+}
+
+/// What an action is part of.
+pub(super) struct Scope<'a> {
+    /// Ends it.
+    pub(super) interrupt: CancellationToken,
+    /// Told when a program of it has been started.
+    pub(super) begun: Option<&'a Notify>,
+    /// Whether its output is thrown away.
+    pub(super) quiet: bool,
+}
+
+impl<'a> Scope<'a> {
+    /// A scope of its own.
+    pub(super) fn new(begun: Option<&'a Notify>) -> Self {
+        Self { interrupt: CancellationToken::new(), begun, quiet: false }
+    }
+
+    /// A scope within this one that can be ended alone.
+    fn within(&self) -> Self {
+        Self { interrupt: self.interrupt.child_token(), begun: self.begun, quiet: self.quiet }
+    }
+}
+
+/// Performs the actions of one container.
+pub(super) struct Performer {
+    spec: Spec,
+    work: PathBuf,
+    reaper: Rc<Reaper>,
+    log: Rc<RefCell<Log>>,
+    copies: RefCell<JoinSet<()>>,
+}
+
+/// A program that was started.
+struct Program {
+    pid: i32,
+    end: oneshot::Receiver<WaitStatus>,
+    outputs: Vec<Rc<Output>>,
+}
+
+impl Performer {
+    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>, log: Rc<RefCell<Log>>) -> Self {
+        Self { spec, work, reaper, log, copies: RefCell::default() }
+    }
+
+    /// Performs an action to its end.
+    pub(super) fn perform<'a>(
+        &'a self,
+        action: &'a Action,
+        scope: &'a Scope<'a>,
+    ) -> LocalBoxFuture<'a, Result<(), Failure>> {
+        match action {
+            Action::Run(run) => Box::pin(self.run(run, scope)),
+            Action::Timeout(Timeout { action, timeout_ms }) => {
+                Box::pin(self.limited(action, Duration::from_millis(*timeout_ms), scope))
+            }
+            Action::Try(Try { action }) => Box::pin(self.tried(action, scope)),
+            Action::Parallel(group) => Box::pin(self.parallel(&group.actions, scope)),
+            Action::Serial(group) => Box::pin(self.serial(&group.actions, scope)),
+            Action::Codependent(group) => Box::pin(self.codependent(&group.actions, scope)),
+            Action::EmitProgress(progress) => Box::pin(self.emit_progress(progress, scope)),
+        }
+    }
+
+    /// Interrupts the action when its time is over, which is a failure.
+    pub(super) async fn limited(
+        &self,
+        action: &Action,
+        limit: Duration,
+        scope: &Scope<'_>,
+    ) -> Result<(), Failure> {
+        let inner = scope.within();
+        let mut performed = pin!(self.perform(action, &inner));
+        tokio::select! {
+            biased;
+            done = &mut performed => return done,
+            () = sleep(limit) => inner.interrupt.cancel(),
+        }
+        match performed.await {
+            Err(Failure::Interrupted) if scope.interrupt.is_cancelled() => Err(Failure::Interrupted),
+            Ok(()) | Err(Failure::Interrupted | Failure::Reason(_)) => {
+                Err(Failure::Reason(format!("exceeded {limit:?} timeout")))
+            }
+        }
+    }
+
+    /// Swallows the failure of its action.
+    async fn tried(&self, action: &Action, scope: &Scope<'_>) -> Result<(), Failure> {
+        match self.perform(action, scope).await {
+            Ok(()) | Err(Failure::Reason(_)) => Ok(()),
+            Err(Failure::Interrupted) => Err(Failure::Interrupted),
+        }
+    }
+
+    /// Waits for all, and tells the failures of all.
+    async fn parallel(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
+        let mut reasons = vec![];
+        for done in join_all(actions.iter().map(|action| self.perform(action, scope))).await {
+            match done {
+                Ok(()) => {}
+                Err(Failure::Reason(reason)) => reasons.push(reason),
+                Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+            }
+        }
+        if reasons.is_empty() { Ok(()) } else { Err(Failure::Reason(reasons.join("; "))) }
+    }
+
+    /// Stops at the first failure.
+    async fn serial(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
+        for action in actions {
+            self.perform(action, scope).await?;
+        }
+        Ok(())
+    }
+
+    /// The first to end ends all.
+    async fn codependent(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
+        let inner = scope.within();
+        let mut all: FuturesUnordered<_> =
+            actions.iter().map(|action| self.perform(action, &inner)).collect();
+        let first = all.next().await.unwrap_or(Ok(()));
+        inner.interrupt.cancel();
+        while all.next().await.is_some() {}
+        Err(match first {
+            Ok(()) => Failure::Reason("Codependent step exited".into()),
+            Err(failure) => failure,
+        })
+    }
+
+    /// Tells the log of its action.
+    async fn emit_progress(&self, progress: &EmitProgress, scope: &Scope<'_>) -> Result<(), Failure> {
+        let EmitProgress { action, start_message, success_message, failure_message_prefix } = progress;
+        self.tell(Source::Out, start_message, scope);
+        let done = self.perform(action, scope).await;
+        match &done {
+            Ok(()) => self.tell(Source::Out, success_message, scope),
+            Err(failure) if !failure_message_prefix.is_empty() => {
+                self.tell(Source::Err, &format!("{failure_message_prefix}: {failure}"), scope);
+            }
+            Err(_) => {}
+        }
+        done
+    }
+
+    fn tell(&self, source: Source, message: &str, scope: &Scope<'_>) {
+        if !message.is_empty() && !scope.quiet {
+            self.log.borrow_mut().write(clock::now(), source, message.lines());
+        }
+    }
+
+    /// Runs a program.
+    async fn run(&self, run: &Run, scope: &Scope<'_>) -> Result<(), Failure> {
+        if scope.interrupt.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        let started = self.start(run, scope.quiet || run.suppress_log_output);
+        let mut program =
+            started.map_err(|error| Failure::Reason(format!("cannot start {}: {error}", run.path)))?;
+        if let Some(begun) = scope.begun {
+            begun.notify_one();
+        }
+        let end = tokio::select! {
+            biased;
+            end = &mut program.end => Some(end.expect("the reaper tells every end")),
+            () = scope.interrupt.cancelled() => None,
+        };
+        if end.is_none() {
+            self.end(program.pid).await;
+        }
+        for output in &program.outputs {
+            if let Err(error) = output.drain() {
+                complain(&format!("cannot read output: {error}"));
+            }
+        }
+        end.map_or(Err(Failure::Interrupted), judge)
+    }
+
+    /// Starts a program in a process group of its own.
+    fn start(&self, run: &Run, quiet: bool) -> io::Result<Program> {
+        let output = || if quiet { Stdio::null() } else { Stdio::piped() };
+        let inherited = |name: &str| std::env::var(name).ok();
+        let mut child = Command::new(&run.path)
+            .args(&run.args)
+            .current_dir(self.work.join(&run.dir))
+            .env_clear()
+            .envs(environment::of(&self.spec, &self.work, inherited, &run.env))
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(output())
+            .stderr(output())
+            .spawn()?;
+        let pid = i32::try_from(child.id()).expect("a pid is an i32");
+        let end = self.reaper.expect(pid);
+        let pipes = [
+            (child.stdout.take().map(OwnedFd::from), Source::Out),
+            (child.stderr.take().map(OwnedFd::from), Source::Err),
+        ];
+        let mut outputs = vec![];
+        for (pipe, source) in pipes {
+            let Some(pipe) = pipe else { continue };
+            match Output::new(pipe, source, Rc::clone(&self.log)) {
+                Ok(output) => outputs.push(self.copy(output)),
+                Err(error) => complain(&format!("cannot read output: {error}")),
+            }
+        }
+        Ok(Program { pid, end, outputs })
+    }
+
+    /// Copies an output for as long as anybody writes to it: a program that detached itself may outlive its starter.
+    fn copy(&self, output: Output) -> Rc<Output> {
+        let output = Rc::new(output);
+        let copied = Rc::clone(&output);
+        let mut copies = self.copies.borrow_mut();
+        while copies.try_join_next().is_some() {}
+        copies.spawn_local(async move {
+            if let Err(error) = copied.copy().await {
+                complain(&format!("cannot read output: {error}"));
+            }
+        });
+        output
+    }
+
+    /// Waits until all output has been copied.
+    pub(super) async fn output_ended(&self) {
+        let mut copies = self.copies.take();
+        while copies.join_next().await.is_some() {}
+    }
+
+    /// Ends a program and what it started: TERM, and KILL for what is left after the grace period. What detached
+    /// itself earlier is found no more, and ends with the container.
+    async fn end(&self, pid: i32) {
+        let shim = rustix::process::getpid().as_raw_pid();
+        let kill_at = Instant::now() + Duration::from_millis(self.spec.recipe.grace_period_ms);
+        // Kept from look to look: a child whose parent ended is a child of the shim, and tells no longer where from.
+        let mut members = processes::members(shim, pid);
+        signal_all(&members, Signal::TERM);
+        loop {
+            members.retain(|process| process.alive());
+            if members.is_empty() {
+                return;
+            }
+            if Instant::now() >= kill_at {
+                members.extend(processes::members(shim, pid));
+                signal_all(&members, Signal::KILL);
+            }
+            sleep(LOOK_PAUSE).await;
+        }
+    }
+}
+
+fn signal_all<'a>(processes: impl IntoIterator<Item = &'a processes::Process>, signal: Signal) {
+    for process in processes {
+        if let Err(error) = process.signal(signal) {
+            complain(&format!("cannot send a signal: {error}"));
+        }
+    }
+}
+
+/// What the end of a program means.
+fn judge(status: WaitStatus) -> Result<(), Failure> {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(status), _) => Err(Failure::Reason(format!("Exited with status {status}"))),
+        (None, Some(number)) => {
+            let name = SIGNALS.iter().find(|(signal, _)| signal.as_raw() == number).map(|(_, name)| name);
+            let name = name.map_or_else(String::new, |name| format!(" ({name})"));
+            Err(Failure::Reason(format!("Killed by signal {number}{name}")))
+        }
+        // The reaper asks for ends alone.
+        (None, None) => Err(Failure::Reason("Ended in an unknown way".into())),
+    }
+}

@@ -1,0 +1,111 @@
+//! Containers outlive the rep.
+
+use std::time::Duration;
+
+use executor::process::{Executor, OpenError};
+use schemas::container::{ContainerState, Recipe, RunResult};
+
+use crate::support::{Cell, eventually, kill, lrp, processes_of, settings, sh, shim_of, task};
+
+#[tokio::test]
+async fn a_second_owner_is_refused() {
+    let cell = Cell::new().await;
+    let second = Executor::open(settings(cell.root.path().join("data"))).await;
+    let error = second.expect_err("the folder is taken");
+    assert!(matches!(error, OpenError::Owned { .. }), "{error}");
+    assert!(error.to_string().starts_with("another program runs the containers of "), "{error}");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn what_runs_is_adopted_with_its_ports_and_log_and_can_be_stopped() {
+    let mut cell = Cell::new().await;
+    let script = "echo $PORT; echo ready; while [ ! -e go ]; do sleep 0.01; done; echo went; exec sleep 60";
+    let guid = cell.run(Recipe { ports: vec![8080], ..lrp(sh(script)) });
+    let net = cell.running(guid).await;
+    cell.says(guid, "ready").await;
+    let before = cell.get(guid).unwrap();
+    let shim = shim_of(guid);
+
+    let work = cell.root.path().join(format!("data/containers/{guid}/work"));
+    let mut cell = cell.reopen_after(async { std::fs::write(work.join("go"), "").unwrap() }).await;
+    assert_eq!(cell.get(guid).unwrap(), before);
+    assert_eq!(shim_of(guid), shim);
+    cell.says(guid, "went").await;
+    assert_eq!(cell.log(guid).await[0], format!("OUT {}", net.ports[0].host_port));
+    let other = cell.run(Recipe { ports: vec![8080], ..lrp(sh("exec sleep 60")) });
+    assert_ne!(cell.running(other).await.ports, net.ports);
+    cell.executor.stop(guid);
+    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn what_ended_meanwhile_is_known_with_its_result() {
+    let mut cell = Cell::new().await;
+    let wait = "while [ ! -e go ]; do sleep 0.01; done";
+    let good = cell.run(Recipe { result_file: "out".into(), ..task(sh(&format!("{wait}; echo 5 > out"))) });
+    let bad = cell.run(lrp(sh(&format!("{wait}; exit 5"))));
+    cell.running(good).await;
+    cell.running(bad).await;
+    let containers = cell.root.path().join("data/containers");
+    let away = async {
+        for guid in [good, bad] {
+            std::fs::write(containers.join(guid.to_string()).join("work/go"), "").unwrap();
+            eventually(async || processes_of(guid).is_empty()).await;
+        }
+    };
+    let mut cell = cell.reopen_after(away).await;
+    assert_eq!(cell.completed(good).await, RunResult::Succeeded { result: "5\n".into() });
+    assert_eq!(cell.failure(bad).await, "Exited with status 5");
+    // Told again and again, until somebody deletes it.
+    let mut cell = cell.reopen_after(async {}).await;
+    assert_eq!(cell.failure(bad).await, "Exited with status 5");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_shim_that_was_killed_meanwhile_is_noticed() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(lrp(sh("sleep 62 & exec sleep 60")));
+    cell.running(guid).await;
+    eventually(async || processes_of(guid).len() == 3).await;
+    let shim = shim_of(guid);
+    let mut cell = cell.reopen_after(async { kill(shim) }).await;
+    assert_eq!(cell.failure(guid).await, "the shim of the container ended unexpectedly");
+    assert!(processes_of(guid).is_empty());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_shim_that_dies_after_adoption_is_noticed() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(lrp(sh("exec sleep 60")));
+    cell.running(guid).await;
+    let mut cell = cell.reopen_after(async {}).await;
+    assert!(matches!(cell.get(guid).unwrap().state, ContainerState::Running(_)));
+    kill(shim_of(guid));
+    assert_eq!(cell.failure(guid).await, "the shim of the container ended unexpectedly");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn half_written_folders_are_cleaned_up() {
+    let cell = Cell::new().await;
+    let data = cell.root.path().join("data");
+    let away = async {
+        for name in
+            ["not-a-guid", "0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002"]
+        {
+            std::fs::create_dir_all(data.join("containers").join(name).join("work")).unwrap();
+        }
+        let spoiled = data.join("containers/0198c0de-0000-7000-8000-000000000002/spec.json");
+        std::fs::write(spoiled, "{\"recipe\":").unwrap();
+        std::fs::write(data.join("containers/stray"), "").unwrap();
+        std::fs::create_dir_all(data.join("trash/old/work")).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    let cell = cell.reopen_after(away).await;
+    assert_eq!(cell.executor.list(), []);
+    cell.end().await;
+}

@@ -1,0 +1,183 @@
+//! What a container is given, and how it ends by itself.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use executor::process::Settings;
+use schemas::action::{Sealed, Secret, Variable};
+use schemas::container::{ContainerState, Recipe, RunResult};
+use schemas::limits::TASK_RESULT_BYTES;
+
+use crate::support::{Cell, eventually, kill, lrp, processes_of, program, sh, shim, shim_of, task, variable};
+
+#[tokio::test]
+async fn it_runs_and_answers_on_its_port() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(Recipe { ports: vec![8080, 9090], ..lrp(program(shim(), &["serve"])) });
+    assert_eq!(cell.get(guid).unwrap().state, ContainerState::Initializing);
+    let net = cell.running(guid).await;
+    assert_eq!(net.address, "127.0.0.1");
+    assert_eq!(net.ports.iter().map(|port| port.container_port).collect::<Vec<_>>(), [8080, 9090]);
+    let answer = async || {
+        let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, net.ports[0].host_port)) else {
+            return false;
+        };
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text == "hello from 3\n"
+    };
+    eventually(answer).await;
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn the_environment_is_its_own() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(Recipe {
+        ports: vec![8080, 9090],
+        environment_variables: vec![variable("A", "1"), variable("B", "x y"), variable("PORT", "8080")],
+        ..lrp(sh("env; echo ready; exec sleep 60"))
+    });
+    let ports = cell.running(guid).await.ports;
+    let (first, second) = (ports[0].host_port, ports[1].host_port);
+    cell.says(guid, "ready").await;
+    let log = cell.log(guid).await;
+    let work = cell.root.path().canonicalize().unwrap().join(format!("data/containers/{guid}/work"));
+    for wanted in [
+        "A=1".to_owned(),
+        "B=x y".to_owned(),
+        format!("HOME={}", work.display()),
+        format!("PWD={}", work.display()),
+        format!("PORT={first}"),
+        format!("PORT_8080={first}"),
+        format!("PORT_9090={second}"),
+        format!("MUSTER_PORTS={first},{second}"),
+        format!("MUSTER_INSTANCE_GUID={guid}"),
+        "MUSTER_PROCESS_GUID=web".to_owned(),
+        "MUSTER_INDEX=3".to_owned(),
+        "MUSTER_CELL_ID=cell-1".to_owned(),
+        "MUSTER_DOMAIN=test".to_owned(),
+        "INSTANCE_INDEX=3".to_owned(),
+        format!("INSTANCE_GUID={guid}"),
+        format!("CF_INSTANCE_GUID={guid}"),
+        "CF_INSTANCE_INDEX=3".to_owned(),
+        "CF_INSTANCE_IP=127.0.0.1".to_owned(),
+        "CF_INSTANCE_INTERNAL_IP=127.0.0.1".to_owned(),
+        format!("CF_INSTANCE_PORT={first}"),
+        format!("CF_INSTANCE_ADDR=127.0.0.1:{first}"),
+        format!(
+            r#"CF_INSTANCE_PORTS=[{{"external":{first},"internal":8080}},{{"external":{second},"internal":9090}}]"#
+        ),
+    ] {
+        assert!(log.contains(&format!("OUT {wanted}")), "{wanted} is not in {log:#?}");
+    }
+    assert!(!log.iter().any(|line| line.contains("CARGO")), "inherits the environment of the rep");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn the_reason_says_how_it_ended() {
+    let mut cell = Cell::new().await;
+    assert_eq!(cell.failure_of(lrp(sh("exit 3"))).await, "Exited with status 3");
+    assert_eq!(cell.failure_of(lrp(sh("exit 0"))).await, "Exited with status 0");
+    assert_eq!(cell.failure_of(lrp(sh("kill -9 $$"))).await, "Killed by signal 9 (KILL)");
+    assert_eq!(cell.failure_of(task(sh("kill -15 $$"))).await, "Killed by signal 15 (TERM)");
+    let setup = Recipe { setup: Some(sh("exit 4")), ..lrp(sh("exec sleep 60")) };
+    assert_eq!(cell.failure_of(setup).await, "Setup failed: Exited with status 4");
+    let missing = cell.failure_of(lrp(program("/no/such/program", &[]))).await;
+    assert_eq!(missing, "cannot start /no/such/program: No such file or directory (os error 2)");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn setup_runs_to_its_end_before_the_action_begins() {
+    let mut cell = Cell::new().await;
+    let setup = Some(sh("sleep 0.1; echo made > file; echo set up"));
+    let guid = cell.run(Recipe { setup, result_file: "file".into(), ..task(sh("cat file; echo acted")) });
+    assert_eq!(cell.completed(guid).await, RunResult::Succeeded { result: "made\n".into() });
+    assert_eq!(cell.log(guid).await, ["OUT set up", "OUT made", "OUT acted"]);
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_task_has_a_result_of_limited_size() {
+    let mut cell = Cell::new().await;
+    let with = |file: &str, script: &str| Recipe { result_file: file.into(), ..task(sh(script)) };
+    let guid = cell.run(with("out", "printf 42 > out"));
+    assert_eq!(cell.completed(guid).await, RunResult::Succeeded { result: "42".into() });
+    let full = cell.run(with("out", &format!("head -c {TASK_RESULT_BYTES} /dev/zero | tr '\\0' x > out")));
+    assert_eq!(cell.completed(full).await, RunResult::Succeeded { result: "x".repeat(TASK_RESULT_BYTES) });
+    let script = format!("head -c {} /dev/zero > out", TASK_RESULT_BYTES + 1);
+    assert_eq!(cell.failure_of(with("out", &script)).await, "result file is larger than 51200 bytes");
+    let missing = cell.failure_of(with("out", "true")).await;
+    assert_eq!(missing, "cannot read the result file out: No such file or directory (os error 2)");
+    assert_eq!(cell.failure_of(with("out", "mkfifo out")).await, "the result file out is no file");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_created_is_completed_with_the_reason() {
+    let mut cell = Cell::with(|settings| Settings { ports: 29_999..=29_999, ..settings }).await;
+    let no_port = cell.failure_of(Recipe { ports: vec![1, 2], ..lrp(sh("true")) }).await;
+    assert_eq!(no_port, "failed to create container: no free host port in 29999-29999");
+    let sealed = Sealed { key: "k".into(), data: String::new() };
+    let secret = Variable { name: "TOKEN".into(), value: Secret::Sealed(sealed) };
+    let unreadable = cell.failure_of(Recipe { environment_variables: vec![secret], ..lrp(sh("true")) }).await;
+    assert_eq!(
+        unreadable,
+        "failed to create container: the value of TOKEN is sealed, and no cell can open it"
+    );
+    cell.end().await;
+
+    let mut cell = Cell::with(|settings| Settings { shim: vec!["/no/shim".into()], ..settings }).await;
+    let no_shim = cell.failure_of(lrp(sh("true"))).await;
+    assert_eq!(no_shim, "failed to create container: No such file or directory (os error 2)");
+    assert!(cell.executor.self_test().await.unwrap_err().contains("No such file"));
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_killed_action_is_reported_at_once() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(lrp(sh("sleep 60 & exec sleep 61")));
+    cell.running(guid).await;
+    eventually(async || processes_of(guid).len() == 3).await;
+    let shim = shim_of(guid);
+    let children = std::fs::read_to_string(format!("/proc/{shim}/task/{shim}/children")).unwrap();
+    let begun = Instant::now();
+    kill(children.trim().parse().unwrap());
+    assert_eq!(cell.failure(guid).await, "Killed by signal 9 (KILL)");
+    println!("a killed action was reported after {:?}", begun.elapsed());
+    assert!(processes_of(guid).is_empty());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn the_self_test_is_neither_listed_nor_left() {
+    let cell = Cell::new().await;
+    let begun = Instant::now();
+    cell.executor.self_test().await.unwrap();
+    println!("a self test took {:?}", begun.elapsed());
+    assert_eq!(cell.executor.list(), []);
+    cell.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_containers_run() {
+    let mut cell = Cell::new().await;
+    let begun = Instant::now();
+    let guids: Vec<_> =
+        (0..100).map(|_| cell.run(Recipe { ports: vec![8080], ..lrp(program("sleep", &["600"])) })).collect();
+    let asked = begun.elapsed();
+    let mut ports = std::collections::BTreeSet::new();
+    for &guid in &guids {
+        let net = cell.running(guid).await;
+        assert!(ports.insert(net.ports[0].host_port), "a port was given twice");
+    }
+    println!("100 containers: asked for after {asked:?}, running after {:?}", begun.elapsed());
+    let ending = Instant::now();
+    cell.end().await;
+    println!("100 containers: gone after {:?}", ending.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}

@@ -1,0 +1,10 @@
+//! Real processes, end to end: an executor, its shims, and what they run.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+mod actions;
+mod adoption;
+mod life;
+mod logs;
+mod monitor;
+mod stop;
+mod support;

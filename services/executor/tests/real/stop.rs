@@ -1,0 +1,113 @@
+//! A stop takes the whole tree.
+
+use std::time::{Duration, Instant};
+
+use schemas::container::{Recipe, RunResult};
+
+use crate::support::{Cell, LIMIT, eventually, kill, lrp, processes_of, sh, shim_of};
+
+#[tokio::test]
+async fn a_stop_asks_first() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(lrp(sh("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done")));
+    cell.says(guid, "ready").await;
+    cell.executor.stop(guid);
+    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    assert!(cell.log(guid).await.contains(&"OUT bye".to_owned()));
+    assert!(processes_of(guid).is_empty());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn who_ignores_term_is_killed_after_the_grace_period() {
+    let mut cell = Cell::new().await;
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let guid = cell.run(Recipe { grace_period_ms: 400, ..lrp(sh(script)) });
+    cell.says(guid, "ready").await;
+    let begun = Instant::now();
+    cell.executor.stop(guid);
+    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    assert!(begun.elapsed() >= Duration::from_millis(400), "killed within its grace period");
+    assert!(processes_of(guid).is_empty());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_daemon_that_forked_twice_goes_too() {
+    let mut cell = Cell::new().await;
+    let daemon = "trap \"\" TERM; echo daemon; while :; do sleep 0.05; done";
+    let script = format!("(setsid sh -c '{daemon}' &) ; (setsid env -i sleep 67 &) ; exec sleep 60");
+    let guid = cell.run(Recipe { grace_period_ms: 200, ..lrp(sh(&script)) });
+    cell.says(guid, "daemon").await;
+    let work = format!("/data/containers/{guid}/work");
+    let in_work = || {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let places = entries.filter_map(|entry| std::fs::read_link(entry.path().join("cwd")).ok());
+        places.filter(|place| place.to_string_lossy().contains(&work)).count()
+    };
+    eventually(async || in_work() >= 3).await;
+    cell.executor.stop(guid);
+    assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    assert!(processes_of(guid).is_empty());
+    assert_eq!(in_work(), 0, "not even those without a mark are left");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn delete_stops_and_leaves_nothing() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(Recipe {
+        ports: vec![1],
+        ..lrp(sh("mkdir -p a/b; touch a/b/c; chmod 0 a/b; echo ready; exec sleep 60"))
+    });
+    cell.says(guid, "ready").await;
+    cell.executor.delete(guid);
+    eventually(async || cell.get(guid).is_none()).await;
+    assert!(processes_of(guid).is_empty());
+    assert!(!cell.root.path().join(format!("data/containers/{guid}")).exists());
+    assert_eq!(cell.log(guid).await, ["OUT ready"], "nothing but its log");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_stop_in_the_first_moment_is_not_lost() {
+    let mut cell = Cell::new().await;
+    let guids: Vec<_> = (0..8).map(|_| cell.run(lrp(sh("exec sleep 60")))).collect();
+    for (at, &guid) in guids.iter().enumerate() {
+        tokio::time::sleep(Duration::from_millis(u64::try_from(at).unwrap() / 2)).await;
+        cell.executor.stop(guid);
+        cell.executor.stop(guid);
+    }
+    for guid in guids {
+        assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+    }
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn the_death_of_a_shim_is_reported_and_the_tree_is_gone() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(lrp(sh("(setsid sleep 63 &); sleep 62 & exec sleep 60")));
+    cell.running(guid).await;
+    eventually(async || processes_of(guid).len() == 4).await;
+    let begun = Instant::now();
+    kill(shim_of(guid));
+    assert_eq!(cell.failure(guid).await, "the shim of the container ended unexpectedly");
+    println!("a killed shim was reported after {:?}", begun.elapsed());
+    assert!(processes_of(guid).is_empty());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn the_death_of_a_shim_during_a_stop_is_a_stop() {
+    let mut cell = Cell::new().await;
+    let guid = cell.run(lrp(sh("trap '' TERM; echo ready; while :; do sleep 0.05; done")));
+    cell.says(guid, "ready").await;
+    cell.executor.stop(guid);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    kill(shim_of(guid));
+    let stopped = tokio::time::timeout(LIMIT, cell.completed(guid)).await.unwrap();
+    assert_eq!(stopped, RunResult::Stopped);
+    assert!(processes_of(guid).is_empty());
+    cell.end().await;
+}

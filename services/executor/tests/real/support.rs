@@ -1,0 +1,256 @@
+//! A cell in a folder of its own that leaves nothing behind.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use executor::process::{Executor, Settings};
+use schemas::Timestamp;
+use schemas::action::{Action, Group, Run, Secret, Variable};
+use schemas::container::{Container, ContainerState, Epoch, NetInfo, Recipe, RunResult, WorkKey};
+use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::resources::Resources;
+use tempfile::TempDir;
+use tokio::sync::mpsc::Receiver;
+
+/// How long anything in these tests may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A cell under test.
+pub(crate) struct Cell {
+    pub(crate) root: TempDir,
+    pub(crate) executor: Executor,
+    events: Receiver<Container>,
+    guids: BTreeSet<InstanceGuid>,
+}
+
+/// The program that starts shims.
+pub(crate) fn shim() -> &'static str {
+    env!("CARGO_BIN_EXE_executor-shim")
+}
+
+/// The usual settings of a test, with short pauses between probes.
+pub(crate) fn settings(data: PathBuf) -> Settings {
+    let cell_id = CellId::new("cell-1").unwrap();
+    let settings = Settings::new(data, cell_id, "127.0.0.1", vec![shim().into(), "shim".into()]);
+    Settings {
+        unhealthy_monitoring_interval: Duration::from_millis(20),
+        healthy_monitoring_interval: Duration::from_millis(100),
+        ..settings
+    }
+}
+
+impl Cell {
+    pub(crate) async fn new() -> Self {
+        Self::with(|settings| settings).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(Settings) -> Settings) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let (executor, events) = Executor::open(change(settings(root.path().join("data")))).await.unwrap();
+        Self { root, executor, events, guids: BTreeSet::new() }
+    }
+
+    /// Drops the executor as the death of a rep would, waits, and opens the folder again.
+    pub(crate) async fn reopen_after(mut self, away: impl Future<Output = ()>) -> Self {
+        // An executor can only be dropped from its place if another takes it.
+        let spare = tempfile::tempdir().unwrap();
+        let (other, _) = Executor::open(settings(spare.path().to_owned())).await.unwrap();
+        drop(std::mem::replace(&mut self.executor, other));
+        away.await;
+        let data = self.root.path().join("data");
+        (self.executor, self.events) = Executor::open(settings(data)).await.unwrap();
+        self
+    }
+
+    pub(crate) fn run(&mut self, recipe: Recipe) -> InstanceGuid {
+        let guid = recipe.instance_guid;
+        self.guids.insert(guid);
+        self.executor.run(recipe);
+        guid
+    }
+
+    pub(crate) fn get(&self, guid: InstanceGuid) -> Option<Container> {
+        self.executor.list().into_iter().find(|container| container.instance_guid == guid)
+    }
+
+    /// Waits until the state of a container is such that `wanted` finds something in it.
+    pub(crate) async fn until<T>(
+        &mut self,
+        guid: InstanceGuid,
+        wanted: impl Fn(&ContainerState) -> Option<T>,
+    ) -> T {
+        let found = async {
+            loop {
+                let container = self.get(guid).expect("the container is listed");
+                if let Some(found) = wanted(&container.state) {
+                    return found;
+                }
+                self.events.recv().await.expect("the executor tells changes");
+            }
+        };
+        let found = tokio::time::timeout(LIMIT, found).await;
+        found.unwrap_or_else(|_| panic!("{guid} stays {:?}", self.get(guid)))
+    }
+
+    pub(crate) async fn completed(&mut self, guid: InstanceGuid) -> RunResult {
+        self.until(guid, |state| match state {
+            ContainerState::Completed(result) => Some(result.clone()),
+            ContainerState::Reserved
+            | ContainerState::Initializing
+            | ContainerState::Created
+            | ContainerState::Running(_) => None,
+        })
+        .await
+    }
+
+    pub(crate) async fn running(&mut self, guid: InstanceGuid) -> NetInfo {
+        self.until(guid, |state| match state {
+            ContainerState::Running(net) => Some(net.clone()),
+            ContainerState::Completed(result) => panic!("completed too early: {result:?}"),
+            ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => None,
+        })
+        .await
+    }
+
+    /// The reason of a failure.
+    pub(crate) async fn failure(&mut self, guid: InstanceGuid) -> String {
+        match self.completed(guid).await {
+            RunResult::Failed { reason } => reason,
+            other @ (RunResult::Succeeded { .. } | RunResult::Stopped) => panic!("{other:?} is no failure"),
+        }
+    }
+
+    /// What a recipe fails with.
+    pub(crate) async fn failure_of(&mut self, recipe: Recipe) -> String {
+        let guid = self.run(recipe);
+        self.failure(guid).await
+    }
+
+    /// The log without its times.
+    pub(crate) async fn log(&self, guid: InstanceGuid) -> Vec<String> {
+        let chunk = self.executor.logs(guid, 0, usize::MAX).await.unwrap();
+        chunk.text.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
+    }
+
+    /// Waits until a line stands in the log.
+    pub(crate) async fn says(&self, guid: InstanceGuid, line: &str) {
+        eventually(async || self.log(guid).await.iter().any(|found| found.ends_with(line))).await;
+    }
+
+    /// Ends everything, and makes sure that nothing is left.
+    pub(crate) async fn end(self) {
+        tokio::time::timeout(LIMIT, self.executor.end_all()).await.unwrap();
+        assert_eq!(self.executor.list(), []);
+        for guid in &self.guids {
+            assert!(processes_of(*guid).is_empty());
+        }
+        for folder in ["containers", "trash"] {
+            assert_eq!(std::fs::read_dir(self.root.path().join("data").join(folder)).unwrap().count(), 0);
+        }
+    }
+}
+
+impl Drop for Cell {
+    /// A test that failed leaves nothing either.
+    fn drop(&mut self) {
+        for guid in &self.guids {
+            for pid in processes_of(*guid) {
+                kill(pid);
+            }
+        }
+    }
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually(so: impl AsyncFn() -> bool) {
+    let end = std::time::Instant::now() + LIMIT;
+    while !so().await {
+        assert!(std::time::Instant::now() < end, "it never came to be");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The processes that carry the mark of a container.
+pub(crate) fn processes_of(guid: InstanceGuid) -> Vec<i32> {
+    let mark = format!("MUSTER_INSTANCE_GUID={guid}");
+    let names = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+    })
+    .collect()
+}
+
+/// The shim of a container.
+pub(crate) fn shim_of(guid: InstanceGuid) -> i32 {
+    let is_shim = |pid: &i32| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(shim()) && line.contains("\0shim\0")
+    };
+    processes_of(guid).into_iter().find(is_shim).expect("the container has a shim")
+}
+
+pub(crate) fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    // It may have ended meanwhile.
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+}
+
+fn next_guid() -> InstanceGuid {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    InstanceGuid(uuid::Uuid::from_u64_pair(u64::from(std::process::id()), number))
+}
+
+pub(crate) fn sh(script: &str) -> Action {
+    program("sh", &["-c", script])
+}
+
+pub(crate) fn program(path: &str, args: &[&str]) -> Action {
+    let args = args.iter().map(|&arg| arg.to_owned()).collect();
+    Action::Run(Run { path: path.to_owned(), args, ..Run::default() })
+}
+
+pub(crate) fn group<const N: usize>(actions: [Action; N]) -> Group {
+    Group { actions: actions.into() }
+}
+
+pub(crate) fn variable(name: &str, value: &str) -> Variable {
+    Variable { name: name.to_owned(), value: Secret::Plain(value.to_owned()) }
+}
+
+/// A process that runs long.
+pub(crate) fn lrp(action: Action) -> Recipe {
+    let work = WorkKey::Lrp {
+        process_guid: ProcessGuid::new("web").unwrap(),
+        index: 3,
+        definition_id: DefinitionId::new("web").unwrap(),
+        epoch: Epoch(Timestamp(7)),
+    };
+    recipe(work, action)
+}
+
+pub(crate) fn task(action: Action) -> Recipe {
+    let work = WorkKey::Task { task_guid: TaskGuid::new("job").unwrap(), epoch: Epoch(Timestamp(7)) };
+    recipe(work, action)
+}
+
+fn recipe(work: WorkKey, action: Action) -> Recipe {
+    Recipe {
+        instance_guid: next_guid(),
+        work,
+        domain: Domain::new("test").unwrap(),
+        environment_variables: vec![],
+        setup: None,
+        action,
+        monitor: None,
+        start_timeout_ms: 0,
+        grace_period_ms: 10_000,
+        ports: vec![],
+        result_file: String::new(),
+        resources: Resources::of_container(16, 16),
+    }
+}

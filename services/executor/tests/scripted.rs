@@ -1,0 +1,268 @@
+//! Containers in memory do what their recipe says, when it says.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::time::Duration;
+
+use executor::scripted::{Behaviour, Happened, Scripted, What};
+use proptest::prelude::*;
+use schemas::Timestamp;
+use schemas::action::{Action, Group, Run, Timeout};
+use schemas::container::{
+    Container, ContainerState, Epoch, NetInfo, PortMapping, Recipe, RunResult, WorkKey,
+};
+use schemas::names::{DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::resources::Resources;
+
+const T: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn guid(number: u64) -> InstanceGuid {
+    InstanceGuid(uuid::Uuid::from_u64_pair(0, number))
+}
+
+fn scripted(args: &[&str]) -> Action {
+    let args = args.iter().map(|&arg| arg.to_owned()).collect();
+    Action::Run(Run { path: "scripted".into(), args, ..Run::default() })
+}
+
+fn recipe(number: u64, work: WorkKey, action: Action) -> Recipe {
+    Recipe {
+        instance_guid: guid(number),
+        work,
+        domain: Domain::new("test").unwrap(),
+        environment_variables: vec![],
+        setup: None,
+        action,
+        monitor: None,
+        start_timeout_ms: 5_000,
+        grace_period_ms: 10_000,
+        ports: vec![8080],
+        result_file: String::new(),
+        resources: Resources::of_container(16, 16),
+    }
+}
+
+fn lrp(number: u64, args: &[&str]) -> Recipe {
+    let work = WorkKey::Lrp {
+        process_guid: ProcessGuid::new("web").unwrap(),
+        index: 0,
+        definition_id: DefinitionId::new("web").unwrap(),
+        epoch: Epoch(T),
+    };
+    recipe(number, work, scripted(args))
+}
+
+fn task(number: u64, args: &[&str]) -> Recipe {
+    let work = WorkKey::Task { task_guid: TaskGuid::new("job").unwrap(), epoch: Epoch(T) };
+    recipe(number, work, scripted(args))
+}
+
+fn cell() -> Scripted {
+    Scripted::new("10.0.0.1", Behaviour::of)
+}
+
+fn states(changes: Vec<Container>) -> Vec<ContainerState> {
+    changes.into_iter().map(|container| container.state).collect()
+}
+
+/// Everything that ever happens, with the milliseconds after `T` at which it does.
+fn story(cell: &mut Scripted) -> Vec<(u128, ContainerState)> {
+    let mut story = vec![];
+    while let Some(at) = cell.next_due() {
+        story.extend(states(cell.advance(at)).into_iter().map(|state| (at.since(T).as_millis(), state)));
+    }
+    story
+}
+
+fn running(host_port: u16) -> ContainerState {
+    let ports = vec![PortMapping { container_port: 8080, host_port }];
+    ContainerState::Running(NetInfo { address: "10.0.0.1".into(), ports })
+}
+
+fn failed(reason: &str) -> ContainerState {
+    ContainerState::Completed(RunResult::Failed { reason: reason.into() })
+}
+
+const STOPPED: ContainerState = ContainerState::Completed(RunResult::Stopped);
+
+#[test]
+fn a_process_without_a_script_runs_at_once_and_for_ever() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &[]));
+    cell.run(T, &lrp(2, &[]));
+    cell.run(T, &lrp(2, &["exit=1"]));
+    assert_eq!(states(cell.list()), [ContainerState::Initializing, ContainerState::Initializing]);
+    assert_eq!(cell.next_due(), Some(T));
+    let wanted = [ContainerState::Created, ContainerState::Created, running(20_000), running(20_001)];
+    assert_eq!(states(cell.advance(T)), wanted);
+    assert_eq!(cell.next_due(), None);
+}
+
+#[test]
+fn times_and_ends_are_as_the_script_says() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &["create=5ms", "start=10ms", "run=2s", "exit=3"]));
+    let wanted =
+        [(5, ContainerState::Created), (15, running(20_000)), (2015, failed("Exited with status 3"))];
+    assert_eq!(story(&mut cell), wanted);
+    cell.run(T, &lrp(2, &["run=1s"]));
+    assert_eq!(story(&mut cell).last(), Some(&(1000, failed("Exited with status 0"))));
+}
+
+#[test]
+fn a_task_ends_at_once_with_its_result() {
+    let mut cell = cell();
+    cell.run(T, &task(1, &["result=a=b"]));
+    cell.run(T, &task(2, &["run=20ms", "exit=2"]));
+    let done = ContainerState::Completed(RunResult::Succeeded { result: "a=b".into() });
+    let story = story(&mut cell);
+    assert!(story.contains(&(0, done)));
+    assert_eq!(story.last(), Some(&(20, failed("Exited with status 2"))));
+}
+
+#[test]
+fn a_stop_waits_for_nobody_but_him_who_ignores_term() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &[]));
+    cell.run(T, &lrp(2, &["ignore-term"]));
+    cell.advance(T);
+    cell.stop(T, guid(1));
+    cell.stop(T, guid(2));
+    let later = T + Duration::from_secs(3);
+    cell.stop(later, guid(2));
+    assert_eq!(story(&mut cell), [(0, STOPPED), (10_000, STOPPED)]);
+}
+
+#[test]
+fn one_that_ends_by_itself_before_its_kill_ends_by_itself() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &["ignore-term", "run=1s", "exit=1"]));
+    cell.advance(T);
+    cell.stop(T, guid(1));
+    assert_eq!(story(&mut cell), [(1000, failed("Exited with status 1"))]);
+}
+
+#[test]
+fn one_that_is_never_healthy_fails_in_time() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &["never-healthy"]));
+    let reason = "Instance never healthy after 5s: Exited with status 1";
+    assert_eq!(story(&mut cell), [(0, ContainerState::Created), (5000, failed(reason))]);
+    cell.run(T, &Recipe { start_timeout_ms: 0, ..lrp(2, &["never-healthy"]) });
+    assert_eq!(story(&mut cell), [(0, ContainerState::Created)]);
+}
+
+#[test]
+fn creation_may_hang_or_fail() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &["hang-create"]));
+    assert_eq!(cell.next_due(), None);
+    cell.stop(T, guid(1));
+    assert_eq!(story(&mut cell), [(0, STOPPED)]);
+    cell.run(T, &lrp(2, &["fail-create=no disk"]));
+    assert_eq!(story(&mut cell), [(0, failed("failed to create container: no disk"))]);
+    cell.run(T, &lrp(3, &["start=soon"]));
+    let reason = "failed to create container: scripted: cannot read \"start=soon\"";
+    assert_eq!(story(&mut cell), [(0, failed(reason))]);
+    assert_eq!(cell.happened(), [], "nothing of them ever ran");
+}
+
+#[test]
+fn delete_ends_first_and_is_told_once() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &["ignore-term"]));
+    cell.advance(T);
+    cell.delete(T, guid(1));
+    assert_eq!(states(cell.list()), [running(20_000)]);
+    assert_eq!(story(&mut cell), [(10_000, STOPPED)]);
+    assert_eq!(cell.list(), []);
+    cell.run(T, &task(2, &[]));
+    cell.advance(T);
+    cell.delete(T, guid(2));
+    assert_eq!((cell.list(), cell.next_due()), (vec![], None));
+}
+
+#[test]
+fn a_crash_needs_no_script() {
+    let mut cell = cell();
+    cell.run(T, &lrp(1, &["run=1s"]));
+    cell.advance(T);
+    cell.take_happened();
+    let later = T + Duration::from_millis(7);
+    cell.crash(later, guid(1), "struck by lightning");
+    cell.crash(later, guid(9), "nobody");
+    assert_eq!(story(&mut cell), [(7, failed("struck by lightning"))]);
+    let ended = RunResult::Failed { reason: "struck by lightning".into() };
+    let work = lrp(1, &[]).work;
+    let wanted = Happened { instance_guid: guid(1), work, at: later, what: What::Ended(ended) };
+    assert_eq!(cell.happened(), [wanted]);
+}
+
+#[test]
+fn the_script_is_found_within_other_actions() {
+    let run = Action::Timeout(Timeout { action: Box::new(scripted(&["exit=4"])), timeout_ms: 1 });
+    let mut recipe = task(1, &[]);
+    recipe.action = Action::Parallel(Group { actions: vec![run, scripted(&["exit=5"])] });
+    let mut cell = cell();
+    cell.run(T, &recipe);
+    assert_eq!(story(&mut cell).last(), Some(&(0, failed("Exited with status 4"))));
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Run(u64, usize),
+    Stop(u64),
+    Delete(u64),
+    Crash(u64),
+    Wait(u64),
+}
+
+const SCRIPTS: [&[&str]; 6] = [
+    &[],
+    &["run=3ms"],
+    &["create=2ms", "start=2ms", "ignore-term"],
+    &["never-healthy"],
+    &["hang-create"],
+    &["fail-create=x"],
+];
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        (0..4_u64, 0..SCRIPTS.len()).prop_map(|(number, script)| Move::Run(number, script)),
+        (0..4_u64).prop_map(Move::Stop),
+        (0..4_u64).prop_map(Move::Delete),
+        (0..4_u64).prop_map(Move::Crash),
+        (0..5_u64).prop_map(Move::Wait),
+    ];
+    proptest::collection::vec(one, 0..40)
+}
+
+proptest! {
+    /// What started ends once or runs still, and in the end a delete leaves nothing.
+    #[test]
+    fn starts_and_ends_take_turns(moves in moves()) {
+        let (mut cell, mut now) = (cell(), T);
+        for step in moves {
+            match step {
+                Move::Run(number, script) => cell.run(now, &lrp(number, SCRIPTS[script])),
+                Move::Stop(number) => cell.stop(now, guid(number)),
+                Move::Delete(number) => cell.delete(now, guid(number)),
+                Move::Crash(number) => cell.crash(now, guid(number), "crash"),
+                Move::Wait(millis) => now = now + Duration::from_millis(millis),
+            }
+            cell.advance(now);
+        }
+        for number in 0..4 {
+            cell.delete(now, guid(number));
+        }
+        cell.advance(now + Duration::from_secs(60));
+        prop_assert_eq!(cell.list(), []);
+        prop_assert_eq!(cell.next_due(), None);
+        for number in 0..4 {
+            let of = cell.happened().iter().filter(|happened| happened.instance_guid == guid(number));
+            let started: Vec<bool> = of.map(|happened| happened.what == What::Started).collect();
+            prop_assert!(started.len().is_multiple_of(2));
+            prop_assert!(started.iter().enumerate().all(|(at, started)| *started == (at % 2 == 0)));
+        }
+        prop_assert!(cell.happened().is_sorted_by_key(|happened| happened.at));
+    }
+}

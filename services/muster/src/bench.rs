@@ -1,0 +1,233 @@
+//! `muster bench`: the whole system with containers in memory, measured.
+//!
+//! Every figure is taken from the log as a follower sees it: a thing has happened when its event is delivered.
+
+mod figures;
+mod load;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use runtime::journal::{Sqlite, StreamSettings};
+use runtime::{Bus, Journal};
+use schemas::names::{CellId, Zone};
+use schemas::resources::Resources;
+use tokio_util::sync::CancellationToken;
+
+use crate::local::{Kind, Local, Roles};
+use crate::serve::{Nats, Trouble};
+use figures::Figures;
+use load::Load;
+use watch::Watch;
+
+/// Measure the whole system: real services, a real journal, containers in memory
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Cells
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=5000))]
+    pub(crate) cells: u32,
+    /// Processes that are desired all at once
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) lrps: u32,
+    /// Instances of each of them
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) instances: u32,
+    /// Tasks that are desired all at once
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) tasks: u32,
+    /// Processes that are desired one after the other, and instances that are crashed so
+    #[arg(long, default_value_t = 100)]
+    pub(crate) singles: u32,
+    /// Also kill a cell and wait until it is believed lost and replaced, some 20 s
+    #[arg(long)]
+    pub(crate) cell_loss: bool,
+    /// Commands that wait for an answer at once, of clients with 16 each
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) waiting: u32,
+    /// Monitoring address of the NATS server: there is seen whether it syncs every write
+    #[arg(long, value_delimiter = ',', value_name = "URL")]
+    pub(crate) monitoring: Vec<String>,
+    /// Figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Runs the benchmark and prints its figures.
+///
+/// # Errors
+/// Why a cluster can't be had, or what did not happen in time.
+pub(crate) async fn run(
+    nats: Option<Nats>,
+    args: BenchArgs,
+    stop: CancellationToken,
+) -> Result<String, Trouble> {
+    crate::host::allow_many_files();
+    let folder = Scratch::new()?;
+    let place = Place::open(nats, &folder.0, &args.monitoring).await?;
+    let mut local = place.start(&args).await?;
+    let load = Load::new(place.bus("client.bench.bench").await?, args.waiting);
+    let mut watch = Watch::start(place.journal.clone());
+    let figures = tokio::select! {
+        figures = measure(&args, &mut local, &load, &mut watch, &place) => figures,
+        () = stop.cancelled() => Err("stopped".to_owned()),
+    };
+    local.end().await;
+    let figures = figures?;
+    Ok(if args.json { figures.json() } else { figures.table() })
+}
+
+async fn measure(
+    args: &BenchArgs,
+    local: &mut Local,
+    load: &Load,
+    watch: &mut Watch,
+    place: &Place,
+) -> Result<Figures, String> {
+    let bar = bar();
+    let mut figures = Figures::new(args, &place.name);
+    bar.set_message("waiting for the cells");
+    watch.cells_present(args.cells).await?;
+
+    bar.set_message("one process at a time");
+    for number in 0..args.singles {
+        let guid = format!("single{number}");
+        let asked = std::time::Instant::now();
+        load.desire(&guid, 1).await?;
+        let at = watch.running(&guid, 0).await?;
+        figures.one_lrp.push(at.duration_since(asked));
+    }
+
+    bar.set_message("crashes, one at a time");
+    for number in 0..args.singles {
+        let guid = format!("single{number}");
+        let (cell, instance) = watch.holder(&guid, 0).ok_or("an instance without a holder")?;
+        let cell = local.cells.iter().find(|known| known.id == cell).ok_or("an unknown cell")?;
+        let crashed = std::time::Instant::now();
+        cell.containers.crash(instance, "benchmark");
+        let at = watch.running_as_another(&guid, 0, instance).await?;
+        figures.crash.push(at.duration_since(crashed));
+    }
+
+    bar.set_message(format!("{} processes of {} instances", args.lrps, args.instances));
+    let before = watch.counts();
+    let started = std::time::Instant::now();
+    let wanted = u64::from(args.lrps) * u64::from(args.instances);
+    let (asked, last) =
+        tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
+    asked?;
+    figures.lrps(wanted, last?.duration_since(started), before, watch.counts());
+
+    bar.set_message(format!("{} tasks", args.tasks));
+    let started = std::time::Instant::now();
+    let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(u64::from(args.tasks)));
+    asked?;
+    figures.tasks(u64::from(args.tasks), last?.duration_since(started));
+
+    if args.cell_loss {
+        bar.set_message("a cell is lost");
+        let lost = local.cells.first().cloned().ok_or("no cell")?;
+        let instances = watch.on_cell(&lost.id);
+        let killed = std::time::Instant::now();
+        lost.stop.cancel();
+        for (guid, index, instance) in instances {
+            let at = watch.running_as_another(&guid, index, instance).await?;
+            figures.cell_loss.push(at.duration_since(killed));
+        }
+    }
+
+    bar.set_message("auctions");
+    figures.placements(args.cells);
+    figures.memory();
+    bar.finish_and_clear();
+    Ok(figures)
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Where the cluster is.
+struct Place {
+    journal: Journal,
+    nats: Option<Nats>,
+    in_process: runtime::bus::InProcess,
+    name: String,
+}
+
+impl Place {
+    async fn open(nats: Option<Nats>, folder: &Path, monitoring: &[String]) -> Result<Self, Trouble> {
+        let in_process = runtime::bus::InProcess::new();
+        match nats {
+            None => {
+                let sqlite = Sqlite::open(folder).await.map_err(|error| crate::serve::chain(&error))?;
+                let name = "embedded journal, synchronous full".to_owned();
+                Ok(Self { journal: Journal::Sqlite(sqlite), nats, in_process, name })
+            }
+            Some(nats) => {
+                let settings =
+                    StreamSettings { monitoring: monitoring.to_vec(), ..StreamSettings::default() };
+                let journal = nats.journal("bench writer", "bbs-writer.bench", &settings).await?;
+                let end = journal.end().await.map_err(|error| error.to_string())?;
+                if end.0 > 0 {
+                    let why = "this NATS server holds a cluster already: give the benchmark one of its own";
+                    return Err(Trouble::Other(why.to_owned()));
+                }
+                let name = format!("JetStream, {}", journal.durability());
+                Ok(Self { journal, nats: Some(nats), in_process, name })
+            }
+        }
+    }
+
+    async fn bus(&self, role: &str) -> Result<Bus, Trouble> {
+        match &self.nats {
+            None => Ok(self.in_process.bus(role)?),
+            Some(nats) => nats.bus(&format!("bench {role}"), role).await,
+        }
+    }
+
+    async fn start(&self, args: &BenchArgs) -> Result<Local, Trouble> {
+        let (bbs, auctioneer) = (self.bus("bbs.bench").await?, self.bus("auctioneer.bench").await?);
+        let mut local = Local::start(&self.journal, bbs, auctioneer, Duration::from_secs(60))?;
+        let work = u64::from(args.lrps) * u64::from(args.instances) + u64::from(args.tasks + args.singles);
+        let each = work.div_ceil(u64::from(args.cells)) * 2 + 50;
+        let total = Resources {
+            memory_mb: each * 64,
+            disk_mb: each * 64,
+            containers: u32::try_from(each).unwrap_or(u32::MAX),
+        };
+        for number in 0..args.cells {
+            let id = CellId::new(&format!("c{number}")).map_err(|error| error.to_string())?;
+            let zone = Zone::new(&format!("z{}", number % 3)).map_err(|error| error.to_string())?;
+            let bus = self.bus(&format!("rep.{id}")).await?;
+            local.add_cell(id, zone, total, &Kind::Scripted, bus).await?;
+        }
+        Ok(local)
+    }
+}
+
+/// A folder that goes with the benchmark.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("muster-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, "the benchmark's folder is left");
+        }
+    }
+}

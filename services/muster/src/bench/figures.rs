@@ -1,0 +1,196 @@
+//! The figures of a benchmark, and how they are written.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use auctioneer::auction::{Item, Siblings, auction};
+use auctioneer::board::{Board, Cell, Standing};
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use schemas::Timestamp;
+use schemas::action::{Action, Run};
+use schemas::container::{Epoch, WorkKey};
+use schemas::definition::{DEFAULT_GRACE_MS, Definition};
+use schemas::message::Order;
+use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
+use schemas::resources::{Constraint, Resources};
+use serde_json::{Map, Value, json};
+
+use super::BenchArgs;
+use super::watch::Counts;
+
+/// Pieces of work in the auction that is measured alone.
+const PLACEMENTS: u32 = 50_000;
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    place: String,
+    cells: u32,
+    lrps: u32,
+    instances: u32,
+    tasks: u32,
+    /// From the desire of one process to its RUNNING.
+    pub(super) one_lrp: Vec<Duration>,
+    /// From a crash to RUNNING again.
+    pub(super) crash: Vec<Duration>,
+    /// From the death of a cell to RUNNING elsewhere, for each of its instances.
+    pub(super) cell_loss: Vec<Duration>,
+    rates: Vec<(&'static str, f64)>,
+}
+
+impl Figures {
+    pub(super) fn new(args: &BenchArgs, place: &str) -> Self {
+        Self {
+            place: place.to_owned(),
+            cells: args.cells,
+            lrps: args.lrps,
+            instances: args.instances,
+            tasks: args.tasks,
+            one_lrp: vec![],
+            crash: vec![],
+            cell_loss: vec![],
+            rates: vec![],
+        }
+    }
+
+    /// So many instances from the first desire to the last RUNNING.
+    pub(super) fn lrps(&mut self, instances: u64, took: Duration, before: Counts, after: Counts) {
+        self.rate("lrps_per_second", instances, took);
+        self.rate("decisions_per_second", after.decisions - before.decisions, took);
+        self.rate("entries_per_second", after.entries - before.entries, took);
+    }
+
+    /// So many tasks from the first desire to the last COMPLETED.
+    pub(super) fn tasks(&mut self, tasks: u64, took: Duration) {
+        self.rate("tasks_per_second", tasks, took);
+    }
+
+    fn rate(&mut self, name: &'static str, count: u64, took: Duration) {
+        if count > 0 {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            self.rates.push((name, f64::from(count) / took.as_secs_f64().max(1e-9)));
+        }
+    }
+
+    /// Measures the auction alone: processes of one instance on empty cells.
+    pub(super) fn placements(&mut self, cells: u32) {
+        let mut board = Board::new((0..cells).map(cell));
+        let definition = Arc::new(definition());
+        let batch = (0..PLACEMENTS).map(|number| item(number, &definition)).collect();
+        let started = Instant::now();
+        let verdicts = auction(&mut board, batch, &Siblings::new());
+        let took = started.elapsed();
+        let placed = verdicts.iter().filter(|verdict| verdict.place.is_ok()).count();
+        self.rate("placements_per_second", placed as u64, took);
+    }
+
+    /// Reads how much memory this process holds.
+    pub(super) fn memory(&mut self) {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let read = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<f64>().ok()
+        };
+        for (name, line) in [("memory_mib", "VmRSS:"), ("memory_peak_mib", "VmHWM:")] {
+            self.rates.extend(read(line).map(|kib| (name, kib / 1024.0)));
+        }
+    }
+
+    fn latencies(&self) -> [(&'static str, &[Duration]); 3] {
+        [
+            ("one_lrp_ms", &self.one_lrp),
+            ("crash_to_replacement_ms", &self.crash),
+            ("cell_loss_to_replacement_ms", &self.cell_loss),
+        ]
+    }
+
+    pub(super) fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(NOTHING).set_header(["FIGURE", "VALUE", "P50", "P99"]);
+        for (name, value) in &self.rates {
+            table.add_row([(*name).to_owned(), format!("{value:.0}"), String::new(), String::new()]);
+        }
+        for (name, all) in self.latencies().into_iter().filter(|(_, all)| !all.is_empty()) {
+            let [p50, p99] = [50, 99].map(|percent| format!("{:.2}", percentile(all, percent)));
+            table.add_row([name.to_owned(), String::new(), p50, p99]);
+        }
+        format!(
+            "{} cells, {} processes of {} instances, {} tasks; {}\n{table}",
+            self.cells, self.lrps, self.instances, self.tasks, self.place
+        )
+    }
+
+    pub(super) fn json(&self) -> String {
+        let mut figures: Map<String, Value> =
+            self.rates.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        for (name, all) in self.latencies().into_iter().filter(|(_, all)| !all.is_empty()) {
+            let value = json!({"p50": percentile(all, 50), "p99": percentile(all, 99), "count": all.len()});
+            figures.insert(name.to_owned(), value);
+        }
+        json!({
+            "journal": self.place, "cells": self.cells, "lrps": self.lrps, "instances": self.instances,
+            "tasks": self.tasks, "figures": figures,
+        })
+        .to_string()
+    }
+}
+
+/// The smallest value that so many percent of all don't exceed, in milliseconds.
+fn percentile(all: &[Duration], percent: usize) -> f64 {
+    let mut sorted = all.to_vec();
+    sorted.sort();
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).map_or(0.0, |value| value.as_secs_f64() * 1_000.0)
+}
+
+fn cell(number: u32) -> Cell {
+    let name = |text: String| CellId::new(&text).expect("a name");
+    let total = Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 1 << 16 };
+    Cell {
+        id: name(format!("cell{number:05}")),
+        zone: Zone::new(&format!("z{}", number % 3)).expect("a name"),
+        stack: Stack::new("linux").expect("a name"),
+        placement_tags: BTreeSet::new(),
+        total,
+        free: total,
+        standing: Standing::Open,
+    }
+}
+
+fn item(number: u32, definition: &Arc<Definition>) -> Item {
+    let process_guid = ProcessGuid::new(&format!("process{number}")).expect("a name");
+    let definition_id = DefinitionId::new(process_guid.as_str()).expect("a name");
+    let key = WorkKey::Lrp { process_guid, index: 0, definition_id, epoch: Epoch(Timestamp(1)) };
+    Item::new(0, Timestamp(u64::from(number)), key, Order::Lrp(Arc::clone(definition)))
+}
+
+fn definition() -> Definition {
+    Definition {
+        constraint: Constraint::default(),
+        environment_variables: vec![],
+        setup: None,
+        action: Action::Run(Run { path: "scripted".into(), ..Run::default() }),
+        monitor: None,
+        start_timeout_ms: 0,
+        memory_mb: 64,
+        disk_mb: 64,
+        cpu_weight: 0,
+        ports: vec![8080],
+        grace_period_ms: DEFAULT_GRACE_MS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_nearest_rank() {
+        let all: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!([50, 99].map(|percent| percentile(&all, percent)), [50.0, 99.0]);
+        assert_eq!(percentile(&all[..1], 99), 1.0);
+        assert_eq!(percentile(&[], 50), 0.0);
+    }
+}

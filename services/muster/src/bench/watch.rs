@@ -1,0 +1,194 @@
+//! What the benchmark sees of the log: who runs where, and when it was told.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use runtime::Journal;
+use schemas::entry::{Aggregate, Event};
+use schemas::names::{CellId, InstanceGuid};
+use schemas::subject::Position;
+use schemas::{Decision, Entry, actual, cell, task};
+use tokio::sync::Notify;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Default)]
+struct Seen {
+    running: BTreeMap<(String, u32), (CellId, InstanceGuid, Instant)>,
+    cells: u32,
+    counts: Counts,
+    started_last: Option<Instant>,
+    completed: u64,
+    completed_last: Option<Instant>,
+    failed: Option<String>,
+}
+
+/// How much the log held at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) entries: u64,
+    pub(super) decisions: u64,
+    pub(super) started: u64,
+}
+
+/// A follower of the log.
+#[derive(Debug)]
+pub(super) struct Watch {
+    seen: Arc<Mutex<Seen>>,
+    changed: Arc<Notify>,
+}
+
+impl Watch {
+    pub(super) fn start(journal: Journal) -> Self {
+        let watch = Self { seen: Arc::default(), changed: Arc::default() };
+        let (seen, changed) = (Arc::clone(&watch.seen), Arc::clone(&watch.changed));
+        tokio::spawn(async move {
+            let mut follower = journal.follow(Position(0));
+            loop {
+                match follower.next_batch(1_000).await {
+                    Ok(batch) => {
+                        let now = Instant::now();
+                        let mut seen = lock(&seen);
+                        for recorded in batch {
+                            seen.take(&recorded.bytes, now);
+                        }
+                    }
+                    Err(error) => {
+                        lock(&seen).failed = Some(error.to_string());
+                        changed.notify_waiters();
+                        return;
+                    }
+                }
+                changed.notify_waiters();
+            }
+        });
+        watch
+    }
+
+    /// Waits until something is so.
+    async fn until<T>(&self, what: &str, mut so: impl FnMut(&Seen) -> Option<T>) -> Result<T, String> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let seen = lock(&self.seen);
+                if let Some(value) = so(&seen) {
+                    return Ok(value);
+                }
+                if let Some(why) = &seen.failed {
+                    return Err(why.clone());
+                }
+            }
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return Err(format!("{what}: not within {PATIENCE:?}"));
+            }
+        }
+    }
+
+    pub(super) async fn cells_present(&self, cells: u32) -> Result<(), String> {
+        self.until("cells appear", |seen| (seen.cells >= cells).then_some(())).await
+    }
+
+    pub(super) async fn running(&self, guid: &str, index: u32) -> Result<Instant, String> {
+        let key = (guid.to_owned(), index);
+        self.until(guid, |seen| seen.running.get(&key).map(|(_, _, at)| *at)).await
+    }
+
+    pub(super) async fn running_as_another(
+        &self,
+        guid: &str,
+        index: u32,
+        than: InstanceGuid,
+    ) -> Result<Instant, String> {
+        let key = (guid.to_owned(), index);
+        let another = |seen: &Seen| {
+            let (_, instance, at) = seen.running.get(&key)?;
+            (*instance != than).then_some(*at)
+        };
+        self.until(guid, another).await
+    }
+
+    /// Waits until so many starts were seen in all.
+    pub(super) async fn started(&self, wanted: u64) -> Result<Instant, String> {
+        let enough = |seen: &Seen| (seen.counts.started >= wanted).then_some(seen.started_last).flatten();
+        self.until("instances run", enough).await
+    }
+
+    pub(super) async fn completed(&self, tasks: u64) -> Result<Instant, String> {
+        let enough = |seen: &Seen| (seen.completed >= tasks).then_some(seen.completed_last).flatten();
+        self.until("tasks complete", enough).await
+    }
+
+    pub(super) fn holder(&self, guid: &str, index: u32) -> Option<(CellId, InstanceGuid)> {
+        let seen = lock(&self.seen);
+        seen.running.get(&(guid.to_owned(), index)).map(|(cell, instance, _)| (cell.clone(), *instance))
+    }
+
+    pub(super) fn on_cell(&self, cell: &CellId) -> Vec<(String, u32, InstanceGuid)> {
+        let seen = lock(&self.seen);
+        let here = seen.running.iter().filter(|(_, (on, _, _))| on == cell);
+        here.map(|((guid, index), (_, instance, _))| (guid.clone(), *index, *instance)).collect()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        lock(&self.seen).counts
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seen {
+    fn take(&mut self, bytes: &[u8], now: Instant) {
+        match Entry::decode(bytes) {
+            Ok(entry) => {
+                self.counts.entries += 1;
+                for decision in &entry.decisions {
+                    self.counts.decisions += 1;
+                    self.take_decision(decision, now);
+                }
+            }
+            Err(error) => self.failed = Some(error.to_string()),
+        }
+    }
+
+    fn take_decision(&mut self, decision: &Decision, now: Instant) {
+        for event in &decision.events {
+            match (event, &decision.aggregate) {
+                (
+                    Event::Actual(actual::Event::Started { index, by, .. }),
+                    Aggregate::Process { guid, .. },
+                ) => {
+                    let holder = (by.cell_id.clone(), by.instance_guid, now);
+                    self.running.insert((guid.as_str().to_owned(), *index), holder);
+                    self.counts.started += 1;
+                    self.started_last = Some(now);
+                }
+                (Event::Task(task::Event::Completed { outcome, .. }), _) => {
+                    self.completed += 1;
+                    self.completed_last = Some(now);
+                    if let task::Outcome::Failed { reason } = outcome {
+                        self.failed = Some(format!("a task failed: {reason}"));
+                    }
+                }
+                (Event::Cell(cell::Event::Appeared(_)), _) => self.cells += 1,
+                (
+                    Event::Desired(_)
+                    | Event::Actual(_)
+                    | Event::Evacuating(_)
+                    | Event::Evaluation(_)
+                    | Event::Task(_)
+                    | Event::Domain(_)
+                    | Event::Cell(_)
+                    | Event::Cluster(_),
+                    _,
+                ) => {}
+            }
+        }
+    }
+}

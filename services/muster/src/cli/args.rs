@@ -1,0 +1,425 @@
+//! The words of the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use schemas::Position;
+use schemas::names::{CellId, ClientName, DecisionId, Domain, ProcessGuid, RequestId, TaskGuid};
+
+use super::words::parse_duration;
+
+/// What may stand before or behind every command.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Global {
+    #[arg(
+        help = "NATS servers of the cluster, with commas between [env: MUSTER_NATS_URL]",
+        long,
+        global = true,
+        value_name = "URL"
+    )]
+    pub(crate) nats: Option<String>,
+    #[arg(
+        help = "Credentials file for the NATS server [env: MUSTER_NATS_CREDS]",
+        long,
+        global = true,
+        value_name = "FILE"
+    )]
+    pub(crate) creds: Option<PathBuf>,
+    #[arg(
+        help = "Data folder; a local cluster is looked for there [env: MUSTER_DATA]",
+        long,
+        global = true,
+        value_name = "DIR"
+    )]
+    pub(crate) data: Option<PathBuf>,
+    /// Unix socket of a local cluster [default: muster.sock in the data folder]
+    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["nats", "data"])]
+    pub(crate) socket: Option<PathBuf>,
+    /// How answers are written
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+    /// Only this domain; of a file, the domain of what names none
+    #[arg(long, global = true, env = "MUSTER_DOMAIN")]
+    pub(crate) domain: Option<Domain>,
+    /// How long to wait, as 30s or 5m
+    #[arg(long, global = true, value_parser = parse_duration, value_name = "TIME")]
+    pub(crate) timeout: Option<Duration>,
+    /// Why, in your words: kept in the log
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Name of this request: the same request with the same id happens once
+    #[arg(long, global = true, value_name = "ID")]
+    pub(crate) request_id: Option<RequestId>,
+    /// Who asks, as the log shall know it [default: the user's name]
+    #[arg(long, global = true, env = "MUSTER_CLIENT", value_name = "NAME")]
+    pub(crate) client: Option<ClientName>,
+    /// Whether answers are coloured
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: Color,
+    #[arg(
+        help = "File with options by their long names, TOML; flags and the environment win [env: MUSTER_CONFIG]",
+        long,
+        global = true,
+        value_name = "FILE"
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// Show ids in full
+    #[arg(long, global = true)]
+    pub(crate) full_ids: bool,
+    #[arg(
+        help = "What of its own work the program tells, as debug or runtime=debug [env: RUST_LOG]",
+        long,
+        global = true,
+        value_name = "FILTER"
+    )]
+    pub(crate) log: Option<String>,
+}
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// One JSON value
+    Json,
+    /// One JSON value per line
+    Jsonl,
+}
+
+/// Whether answers are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless the environment says otherwise
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Commands to a running cluster.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Long-running processes: what shall run
+    #[command(subcommand, alias = "desired-lrp")]
+    Lrp(Lrp),
+    /// Instances of processes: what runs
+    #[command(subcommand, alias = "actual-lrp")]
+    Instance(Instance),
+    /// Tasks: what runs once
+    #[command(subcommand)]
+    Task(Task),
+    /// Domains, and whether what is desired in them is up to date
+    #[command(subcommand)]
+    Domain(DomainVerb),
+    /// Cells: where things run
+    #[command(subcommand, alias = "node")]
+    Cell(Cell),
+    /// The cluster as a whole
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Evaluations: every scheduling attempt and its cause
+    #[command(subcommand)]
+    Evaluation(Evaluation),
+    /// Events: the log itself
+    #[command(subcommand)]
+    Events(Events),
+    /// Everything that was ever decided about one thing
+    #[command(subcommand)]
+    History(History),
+    /// Show what runs and what happens, live
+    Watch,
+    /// Why an instance is where it is: from its state back to the first command
+    Why {
+        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        instance: String,
+    },
+    /// Completion for a shell
+    Completion {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Whether a command waits until it is carried out.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Wait {
+    /// Return as soon as the command is in the log
+    #[arg(long, short)]
+    pub(crate) detach: bool,
+}
+
+/// What can be done with processes.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Lrp {
+    /// Desire the processes of a file: they shall run
+    Desire {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// All processes
+    #[command(alias = "ls")]
+    List,
+    /// One process, with its definition and instances
+    Show {
+        /// Which
+        guid: ProcessGuid,
+    },
+    /// Change how many instances shall run: GUID=N..., or GUID N
+    Scale {
+        /// GUID=N..., or GUID N
+        #[arg(required = true, value_name = "GUID=N")]
+        what: Vec<String>,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Change scale, routes or annotation; nothing is restarted
+    Update {
+        /// Which
+        guid: ProcessGuid,
+        /// How many instances
+        #[arg(long, value_name = "N")]
+        instances: Option<u32>,
+        /// File with the routing data, TOML or JSON: for each router anything
+        #[arg(long, value_name = "FILE")]
+        routes: Option<PathBuf>,
+        /// Your own text
+        #[arg(long, value_name = "TEXT")]
+        annotation: Option<String>,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Desire a process no longer: its instances are stopped
+    #[command(alias = "rm")]
+    Remove {
+        /// Which
+        guid: ProcessGuid,
+        #[command(flatten)]
+        wait: Wait,
+    },
+}
+
+/// What can be done with instances.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Instance {
+    /// All instances
+    #[command(alias = "ls")]
+    List {
+        /// Only of this process
+        #[arg(long, value_name = "GUID")]
+        lrp: Option<ProcessGuid>,
+        /// Only on this cell
+        #[arg(long, value_name = "ID")]
+        cell: Option<CellId>,
+        /// Only in this state: unclaimed, claimed, running, crashed
+        #[arg(long, ignore_case = true, value_parser = ["unclaimed", "claimed", "running", "crashed"])]
+        state: Option<String>,
+    },
+    /// One instance
+    Show {
+        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        id: String,
+    },
+    /// What an instance wrote
+    Logs {
+        /// PROCESS/INDEX, or the beginning or end of an instance guid; with --all a process
+        id: String,
+        /// Wait for more
+        #[arg(short, long)]
+        follow: bool,
+        /// Of all instances of the process
+        #[arg(long)]
+        all: bool,
+        /// Of the container that crashed last, even while another runs
+        #[arg(long, conflicts_with_all = ["follow", "all"])]
+        previous: bool,
+    },
+    /// Stop an instance; if it is still desired it starts again
+    Stop {
+        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        id: String,
+    },
+}
+
+/// What can be done with tasks.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Run the tasks of a file
+    #[command(alias = "desire")]
+    Run {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
+        /// Wait until they end, and show the results
+        #[arg(short, long)]
+        wait: bool,
+    },
+    /// All tasks
+    #[command(alias = "ls")]
+    List,
+    /// One task, with its definition
+    Show {
+        /// Which
+        guid: TaskGuid,
+    },
+    /// End a task before its time
+    Cancel {
+        /// Which
+        guid: TaskGuid,
+    },
+    /// Take note of a task's outcome: it is deleted
+    Resolve {
+        /// Which
+        guid: TaskGuid,
+    },
+    /// What a task wrote
+    Logs {
+        /// Which
+        guid: TaskGuid,
+        /// Wait for more
+        #[arg(short, long)]
+        follow: bool,
+    },
+}
+
+/// What can be done with domains.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum DomainVerb {
+    /// All domains
+    #[command(alias = "ls")]
+    List,
+    /// Say that what is desired in a domain is up to date: what nobody desires may be stopped
+    Refresh {
+        /// Which
+        #[arg(value_name = "DOMAIN")]
+        name: Domain,
+        /// For how long, as 1h [default: for ever]
+        #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+        ttl: Option<Duration>,
+    },
+}
+
+/// What can be done with cells.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Cell {
+    /// All cells
+    #[command(alias = "ls")]
+    List,
+    /// One cell, with what runs there
+    Show {
+        /// Which
+        id: CellId,
+    },
+    /// Move everything away from a cell; it takes no new work
+    Evacuate {
+        /// Which
+        id: CellId,
+    },
+}
+
+/// What can be done with the cluster.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Cluster {
+    /// Who leads, and how much of what there is
+    Show,
+}
+
+/// What can be done with evaluations.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Evaluation {
+    /// The evaluations that are remembered
+    #[command(alias = "ls")]
+    List {
+        /// Only of this process
+        #[arg(long, value_name = "GUID")]
+        lrp: Option<ProcessGuid>,
+    },
+    /// One evaluation: its cause, and where it put things
+    Show {
+        /// Its id, or the beginning or end of it
+        id: String,
+    },
+}
+
+/// What can be done with events.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Events {
+    /// Show events as they come
+    Tail {
+        /// Begin behind this position [default: now]
+        #[arg(long, value_parser = parse_position, value_name = "POSITION")]
+        after: Option<Position>,
+        /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
+        #[arg(long, value_parser = parse_about, value_name = "THING")]
+        about: Option<String>,
+    },
+    /// Show what happened
+    #[command(alias = "ls")]
+    List {
+        /// Begin behind this position [default: the beginning]
+        #[arg(long, value_parser = parse_position, value_name = "POSITION")]
+        after: Option<Position>,
+        /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
+        #[arg(long, value_parser = parse_about, value_name = "THING")]
+        about: Option<String>,
+    },
+    /// One entry of the log, whole
+    Show {
+        /// Where it stands
+        #[arg(value_parser = parse_position)]
+        position: Position,
+    },
+}
+
+/// Whose history.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum History {
+    /// A process, with its instances
+    #[command(alias = "desired-lrp")]
+    Lrp {
+        /// Which
+        guid: ProcessGuid,
+    },
+    /// An index of a process, or one container, also one that is long gone
+    #[command(alias = "actual-lrp")]
+    Instance {
+        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        id: String,
+    },
+    /// A task
+    Task {
+        /// Which
+        guid: TaskGuid,
+    },
+    /// A cell
+    #[command(alias = "node")]
+    Cell {
+        /// Which
+        id: CellId,
+    },
+}
+
+fn parse_position(text: &str) -> Result<Position, String> {
+    let digits = text.strip_prefix('#').unwrap_or(text);
+    digits.parse().map(Position).map_err(|_| "a position is a number, as 41".to_owned())
+}
+
+fn parse_about(text: &str) -> Result<String, String> {
+    let bad = |problem: String| Err(problem);
+    let named = |name: &str| ProcessGuid::new(name).map(|_| text.to_owned()).map_err(|bad| bad.to_string());
+    match text.split_once(':') {
+        Some(("lrp" | "task" | "cell" | "domain", name)) => named(name),
+        None if text == "cluster" => Ok(text.to_owned()),
+        Some(_) | None => bad("use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster".to_owned()),
+    }
+}
+
+/// An evaluation's whole id, if the text is one.
+pub(crate) fn whole_id(text: &str) -> Option<DecisionId> {
+    (text.len() == 36).then(|| text.parse().ok()).flatten()
+}

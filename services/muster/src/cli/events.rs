@@ -1,0 +1,359 @@
+//! `muster events` and `muster history`.
+
+use client::Client;
+use schemas::entry::Event;
+use schemas::query::{ReadEntry, ReadEvents, RecordedEntry};
+use schemas::{Decision, Position};
+use serde::Serialize;
+
+use super::args::{Events, Format, Global, History};
+use super::connect::connect;
+use super::failure::{Exit, Failure};
+use super::output::{Look, Output, note};
+use super::table::{Cell, Table};
+use super::tell::{sentence, sentences, who};
+use super::words::one_line;
+use super::{find, rows};
+
+/// Entries that are read at once.
+const PAGE: usize = 500;
+
+/// A decision, with where it stands.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Decided {
+    /// Where its entry stands.
+    pub(crate) position: Position,
+    /// The decision.
+    pub(crate) decision: Decision,
+}
+
+pub(crate) async fn run(verb: Events, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let client = connect(global).await?;
+    match verb {
+        Events::Tail { after, about } => {
+            let after = match after {
+                Some(after) => after,
+                None => end_of_log(&client).await?,
+            };
+            tail(&client, after, about, output).await
+        }
+        Events::List { after, about } => list(&client, after.unwrap_or_default(), about, output).await,
+        Events::Show { position } => {
+            let after = Position(position.0.saturating_sub(1));
+            let read = ReadEvents { after, limit: Some(1), ..ReadEvents::default() };
+            let page = client.read_events(&read).await?;
+            let found = page.entries.into_iter().find(|entry| entry.position == position);
+            let entry = found.ok_or_else(|| {
+                Failure::not_found(format!("an entry at position {position}"))
+                    .advise(format!("the log ends at position {}", page.end))
+            })?;
+            output.one(&entry, |entry, _| rows::entry(entry))
+        }
+    }
+}
+
+/// Where the log ends.
+pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
+    let read = ReadEvents { limit: Some(1), ..ReadEvents::default() };
+    Ok(client.read_events(&read).await?.end)
+}
+
+async fn tail(
+    client: &Client,
+    after: Position,
+    about: Option<String>,
+    output: Output,
+) -> Result<(), Failure> {
+    let mut events = client.events(after);
+    if let Some(about) = about {
+        events = events.about(about);
+    }
+    loop {
+        let entry = tokio::select! {
+            entry = events.next() => entry?,
+            interrupted = tokio::signal::ctrl_c() => {
+                note(&format!("go on with muster events tail --after {}", events.position()));
+                return interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()));
+            }
+        };
+        output.next(&entry, lines)?;
+    }
+}
+
+async fn list(
+    client: &Client,
+    after: Position,
+    about: Option<String>,
+    output: Output,
+) -> Result<(), Failure> {
+    match output.format {
+        Format::Json => {
+            let (entries, _) = client.history(after, about.as_deref()).await?;
+            return output.rows(&entries, |_, _| Table::default());
+        }
+        Format::Table | Format::Jsonl => {}
+    }
+    // Page by page: a log is as long as it likes.
+    let mut after = after;
+    loop {
+        let read = ReadEvents { after, limit: Some(PAGE), wait_ms: None, about: about.clone() };
+        let page = client.read_events(&read).await?;
+        for entry in &page.entries {
+            output.next(entry, lines)?;
+        }
+        if page.next <= after || page.next >= page.end {
+            return Ok(());
+        }
+        after = page.next;
+    }
+}
+
+/// An entry as lines: position, time, who, what.
+pub(crate) fn lines(entry: &RecordedEntry, look: Look) -> String {
+    let position = entry.position;
+    match &entry.entry {
+        ReadEntry::Known(known) => {
+            let line = |decision: &Decision| {
+                let head = format!("{position:>6}  {}  {:<18}", decision.at, who(&decision.actor));
+                let told = sentences(decision, look.full_ids).into_iter();
+                told.map(|sentence| format!("{head}  {sentence}")).collect::<Vec<_>>()
+            };
+            known.decisions.iter().flat_map(line).collect::<Vec<_>>().join("\n")
+        }
+        ReadEntry::Unknown { why, .. } => {
+            format!("{position:>6}  unknown entry on {}: {}", one_line(&entry.subject), one_line(why))
+        }
+    }
+}
+
+pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let client = connect(global).await?;
+    let (about, index) = match verb {
+        History::Lrp { guid } => (format!("lrp:{guid}"), None),
+        History::Task { guid } => (format!("task:{guid}"), None),
+        History::Cell { id } => (format!("cell:{id}"), None),
+        History::Instance { id } => match find::split(&id)? {
+            Some((process, index)) => (format!("lrp:{process}"), Some(index)),
+            None => return history_of_container(&client, &id, output).await,
+        },
+    };
+    let decided = decided(client.history(Position(0), Some(&about)).await?.0);
+    if decided.is_empty() {
+        return Err(Failure::not_found(format!("anything about {about} in the log")));
+    }
+    let told = match index {
+        Some(index) => of_index(decided, index),
+        None => decided,
+    };
+    output.rows(&told, |decided, look| table(decided, index.map(Of::Index).unwrap_or(Of::All), look))
+}
+
+/// All that was decided about one container, which may be long gone: found by reading the whole log.
+async fn history_of_container(client: &Client, part: &str, output: Output) -> Result<(), Failure> {
+    find::check_fragment("instance", part, "PROCESS/INDEX, or the beginning or end of an instance guid")?;
+    let all = decided(client.history(Position(0), None).await?.0);
+    let mut guids: Vec<String> = vec![];
+    for guid in all.iter().flat_map(|decided| &decided.decision.events).filter_map(container) {
+        if find::matches(&guid, part) && !guids.contains(&guid) {
+            guids.push(guid);
+        }
+    }
+    match &guids[..] {
+        [] => Err(Failure::not_found(format!("a container {part} in the log"))),
+        [guid] => {
+            let of = |decided: &Decided| {
+                decided.decision.events.iter().any(|event| container(event).as_ref() == Some(guid))
+            };
+            let told: Vec<Decided> = all.into_iter().filter(of).collect();
+            output.rows(&told, |decided, look| table(decided, Of::Container(guid), look))
+        }
+        several => {
+            let why =
+                format!("{part} is the beginning or end of {} ids: {}", several.len(), several.join(", "));
+            Err(Failure::new(Exit::Usage, "Ambiguous", why).advise("give more of it"))
+        }
+    }
+}
+
+/// The container that an event names.
+fn container(event: &Event) -> Option<String> {
+    use schemas::{actual, evacuating, task};
+    let by = match event {
+        Event::Actual(event) => match event {
+            actual::Event::Claimed { by, .. }
+            | actual::Event::Started { by, .. }
+            | actual::Event::Crashed { by, .. } => Some(by),
+            actual::Event::Created { .. }
+            | actual::Event::PlacementFailed { .. }
+            | actual::Event::Unclaimed { .. }
+            | actual::Event::StopRequested { .. }
+            | actual::Event::Removed { .. } => None,
+        },
+        Event::Evacuating(evacuating::Event::Set { by, .. }) => Some(by),
+        Event::Task(task::Event::Started { by, .. }) => Some(by),
+        Event::Task(task::Event::Completed { by, .. }) => by.as_ref(),
+        Event::Evacuating(_)
+        | Event::Task(_)
+        | Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    };
+    by.map(|by| by.instance_guid.to_string())
+}
+
+/// The decisions of entries, in order. Entries that nobody understands are in `muster events`.
+pub(crate) fn decided(entries: Vec<RecordedEntry>) -> Vec<Decided> {
+    let of = |recorded: RecordedEntry| {
+        let position = recorded.position;
+        let decisions = match recorded.entry {
+            ReadEntry::Known(entry) => entry.decisions,
+            ReadEntry::Unknown { .. } => vec![],
+        };
+        decisions.into_iter().map(move |decision| Decided { position, decision })
+    };
+    entries.into_iter().flat_map(of).collect()
+}
+
+/// The decisions that touch an index.
+pub(crate) fn of_index(decided: Vec<Decided>, index: u32) -> Vec<Decided> {
+    let touches = |decided: &Decided| decided.decision.events.iter().any(|event| is_of_index(event, index));
+    decided.into_iter().filter(touches).collect()
+}
+
+/// Whether an event speaks of an index, or of what it runs.
+pub(crate) fn is_of_index(event: &Event, index: u32) -> bool {
+    use schemas::evacuating;
+    match event {
+        Event::Actual(event) => event.indices().contains(index),
+        Event::Evacuating(
+            evacuating::Event::Set { index: of, .. } | evacuating::Event::Removed { index: of, .. },
+        ) => *of == index,
+        Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => false,
+    }
+}
+
+/// Which events of a decision are told.
+#[derive(Clone, Copy, Debug)]
+enum Of<'a> {
+    All,
+    Index(u32),
+    Container(&'a str),
+}
+
+impl Of<'_> {
+    fn tells(self, event: &Event) -> bool {
+        match self {
+            Self::All => true,
+            Self::Index(index) => is_of_index(event, index),
+            Self::Container(guid) => container(event).as_deref() == Some(guid),
+        }
+    }
+}
+
+/// History for people: when, where in the log, what, who, why.
+fn table(decided: &[Decided], of: Of<'_>, look: Look) -> Table {
+    let place = |id| decided.iter().find(|other| other.decision.id == id).map(|other| other.position);
+    let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO", "WHY"]);
+    for Decided { position, decision } in decided {
+        let why = match (&decision.reason, decision.cause) {
+            (Some(reason), _) => Cell::text(format!("\"{reason}\"")),
+            (None, Some(cause)) => {
+                place(cause).map_or(Cell::None, |place| Cell::text(format!("after {place}")))
+            }
+            (None, None) => Cell::None,
+        };
+        let told: Vec<String> = if decision.events.is_empty() {
+            sentences(decision, look.full_ids)
+        } else {
+            let events = decision.events.iter().filter(|event| of.tells(event));
+            events.map(|event| sentence(decision, event, look.full_ids)).collect()
+        };
+        for what in told {
+            let (time, by) = (Cell::text(decision.at), Cell::text(who(&decision.actor)));
+            table.row(vec![time, Cell::number(position), Cell::text(what), by, why.clone()]);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::actual::{self, Unclaimed};
+    use schemas::names::{DefinitionId, EntryId};
+    use schemas::{Entry, Indices, Timestamp};
+
+    use super::*;
+    use crate::cli::tell::tests::{client, container as by, decision, id};
+
+    fn recorded(position: u64, decisions: Vec<Decision>) -> RecordedEntry {
+        let entry = Entry { id: EntryId(id(position.into())), format: 1, decisions };
+        RecordedEntry {
+            position: Position(position),
+            subject: "muster.event.lrp.3".into(),
+            entry: ReadEntry::Known(entry),
+        }
+    }
+
+    fn story() -> Vec<RecordedEntry> {
+        let definition_id = DefinitionId::new("web").unwrap();
+        let created = actual::Event::Created { indices: Indices::below(2), definition_id };
+        let mut desired = decision(1, client(), vec![Event::Actual(created)]);
+        desired.reason = Some("launch".into());
+        let claim =
+            |index| actual::Event::Claimed { index, by: by(7 + u128::from(index), "c1"), placement: None };
+        let mut claimed = decision(2, client(), vec![Event::Actual(claim(0)), Event::Actual(claim(1))]);
+        claimed.cause = Some(desired.id);
+        let lost = actual::Event::Unclaimed { indices: Indices::from(1), cause: Unclaimed::CellLost };
+        vec![
+            recorded(4, vec![desired]),
+            recorded(6, vec![claimed, decision(3, client(), vec![Event::Actual(lost)])]),
+        ]
+    }
+
+    const LOOK: Look = Look { now: Timestamp(0), full_ids: false, colour: false };
+
+    #[test]
+    fn a_history_says_when_where_what_who_and_why() {
+        let told = of_index(decided(story()), 1);
+        assert_eq!(
+            table(&told, Of::Index(1), LOOK).render(false),
+            "TIME                       POSITION   WHAT                                              WHO               WHY\n\
+             1970-01-01T00:00:01.000Z          4   web/0-1: created, to be placed                    client shop/ada   \"launch\"\n\
+             1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)         client shop/ada   after 4\n\
+             1970-01-01T00:00:03.000Z          6   web/1: to be placed again: its cell disappeared   client shop/ada   -"
+        );
+    }
+
+    #[test]
+    fn a_container_has_its_own_history() {
+        let all = decided(story());
+        let guid = by(7, "c1").instance_guid.to_string();
+        assert_eq!(table(&all, Of::Container(&guid), LOOK).render(false).lines().count(), 2);
+    }
+
+    #[test]
+    fn an_entry_is_a_line_for_each_event() {
+        assert_eq!(
+            lines(&story()[0], LOOK),
+            "     4  1970-01-01T00:00:01.000Z  client shop/ada     web/0-1: created, to be placed"
+        );
+        let unknown = RecordedEntry {
+            position: Position(9),
+            subject: "muster.event.lrp.3".into(),
+            entry: ReadEntry::Unknown { why: "entry is of format 2".into(), raw: "{}".into() },
+        };
+        assert_eq!(
+            lines(&unknown, LOOK),
+            "     9  unknown entry on muster.event.lrp.3: entry is of format 2"
+        );
+    }
+}

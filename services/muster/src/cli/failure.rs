@@ -1,0 +1,291 @@
+//! What goes wrong, as the user reads it and as scripts do: a code, a sentence, what to do, and an exit status.
+
+use std::fmt;
+
+use client::Error;
+use schemas::query::InstanceRow;
+use schemas::{BadField, Code, Refusal};
+use serde::Serialize;
+
+/// How the program ends. Fixed and documented: scripts depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It was done.
+    Done = 0,
+    /// Something else went wrong.
+    Failed = 1,
+    /// The command line itself is wrong.
+    Usage = 2,
+    /// The thing doesn't exist.
+    NotFound = 3,
+    /// The thing exists, or is in a state in which this can't be done.
+    Conflict = 4,
+    /// Nobody answers.
+    Unreachable = 5,
+    /// No cell could take it.
+    NotPlaced = 6,
+    /// It was not carried out in the time that was given for it.
+    TimedOut = 8,
+}
+
+/// Why a command didn't do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// How the program ends.
+    pub(crate) exit: Exit,
+    /// A word for programs that never changes its meaning.
+    pub(crate) code: String,
+    /// What, on which object, why.
+    pub(crate) message: String,
+    /// Every bad field.
+    pub(crate) fields: Vec<BadField>,
+    /// What to do next.
+    pub(crate) advice: Vec<String>,
+}
+
+impl Failure {
+    /// A failure without advice.
+    pub(crate) fn new(exit: Exit, code: &str, message: impl Into<String>) -> Self {
+        Self { exit, code: code.to_owned(), message: message.into(), fields: vec![], advice: vec![] }
+    }
+
+    /// The command line is wrong in a way that only this program can see.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "Usage", message)
+    }
+
+    /// There is no such thing.
+    pub(crate) fn not_found(what: impl fmt::Display) -> Self {
+        Refusal::not_found(what).into()
+    }
+
+    /// The reader of our standard output went away: nobody is left to tell anything.
+    pub(crate) fn nobody_reads() -> Self {
+        Self::new(Exit::Done, "", "")
+    }
+
+    /// Whether there is nothing to say about it.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.message.is_empty()
+    }
+
+    /// The same, with the action that failed before it: `can't scale process web: ...`.
+    pub(crate) fn doing(mut self, what: impl fmt::Display) -> Self {
+        if !self.is_silent() {
+            self.message = format!("can't {what}: {}", self.message);
+        }
+        self
+    }
+
+    /// The same, with something to do next.
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice.push(advice.into());
+        self
+    }
+
+    /// The same, with something to do next if the exit status is this one.
+    pub(crate) fn advise_on(self, exit: Exit, advice: impl Into<String>) -> Self {
+        if self.exit == exit { self.advise(advice) } else { self }
+    }
+
+    /// As people read it.
+    pub(crate) fn text(&self, colour: bool) -> String {
+        let (on, off) = if colour { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
+        let mut text = format!("{on}error:{off} {}", self.message);
+        if !self.code.is_empty() {
+            text.push_str(&format!(" ({})", self.code));
+        }
+        if self.fields.len() > 1 {
+            for bad in &self.fields {
+                text.push_str(&format!("\n  {}: {}", bad.field, bad.problem));
+            }
+        }
+        for advice in &self.advice {
+            text.push_str(&format!("\n  {advice}"));
+        }
+        text
+    }
+
+    /// As programs read it.
+    pub(crate) fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Told<'a> {
+            code: &'a str,
+            message: &'a str,
+            fields: &'a [BadField],
+        }
+        let told = Told { code: &self.code, message: &self.message, fields: &self.fields };
+        serde_json::to_string(&told).unwrap_or_else(|_| "{}".to_owned())
+    }
+}
+
+/// How the program ends when the BBS refuses.
+pub(crate) const fn exit_of(code: Code) -> Exit {
+    match code {
+        Code::ResourceNotFound => Exit::NotFound,
+        Code::ResourceExists
+        | Code::ResourceConflict
+        | Code::InvalidStateTransition
+        | Code::ActualLrpCannotBeClaimed
+        | Code::ActualLrpCannotBeStarted
+        | Code::ActualLrpCannotBeCrashed
+        | Code::ActualLrpCannotBeRemoved
+        | Code::ActualLrpCannotBeUnclaimed
+        | Code::ActualLrpCannotBeEvacuated
+        | Code::RunningOnDifferentCell
+        | Code::StaleEpoch => Exit::Conflict,
+        Code::Unavailable => Exit::Unreachable,
+        Code::StaleTerm
+        | Code::CellAbsent
+        | Code::InvalidRequest
+        | Code::DeadlinePassed
+        | Code::Forbidden
+        | Code::Overloaded
+        | Code::Unreadable => Exit::Failed,
+    }
+}
+
+/// What to do about a refusal, whatever it is about.
+fn advice_on(code: Code) -> Option<&'static str> {
+    match code {
+        Code::Unavailable => Some("no BBS leads at present: try again, and see muster cluster show"),
+        Code::Overloaded => Some("the BBS is busy: try again"),
+        Code::DeadlinePassed => Some("the command came too late to be carried out: try again"),
+        Code::Forbidden => {
+            Some("see which domain and client the server lets you use: --domain, --client, --creds")
+        }
+        Code::Unreadable => Some("this program and the cluster are of different versions: use the same"),
+        Code::ResourceExists
+        | Code::ResourceNotFound
+        | Code::ResourceConflict
+        | Code::InvalidStateTransition
+        | Code::ActualLrpCannotBeClaimed
+        | Code::ActualLrpCannotBeStarted
+        | Code::ActualLrpCannotBeCrashed
+        | Code::ActualLrpCannotBeRemoved
+        | Code::ActualLrpCannotBeUnclaimed
+        | Code::ActualLrpCannotBeEvacuated
+        | Code::RunningOnDifferentCell
+        | Code::StaleEpoch
+        | Code::StaleTerm
+        | Code::CellAbsent
+        | Code::InvalidRequest => None,
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { code, message, fields } = refusal;
+        let message = match fields.len() {
+            0 | 1 => message,
+            bad => format!("{bad} fields are bad"),
+        };
+        let advice = advice_on(code).map(str::to_owned).into_iter().collect();
+        Self { exit: exit_of(code), code: code.to_string(), message, fields, advice }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::Refused(refusal) => refusal.into(),
+            Error::Unreachable(_) => Self::new(Exit::Unreachable, "Unreachable", message).advise(
+                "see that a BBS runs there: muster cluster show; or start a local cluster: muster dev",
+            ),
+            Error::TimedOut { .. } => Self::new(Exit::Unreachable, "NoAnswer", message)
+                .advise("ask again with the same --request-id to be sure that it happens once"),
+            Error::Protocol { .. } => Self::new(Exit::Failed, "Protocol", message)
+                .advise("this program and the cluster are of different versions: use the same"),
+            Error::Setup { .. } => Self::new(Exit::Failed, "Setup", message),
+        }
+    }
+}
+
+/// What is left of a process that is stuck: which instances could not be placed, which crashed.
+pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
+    let unplaced = rows.iter().any(|row| row.placement_error.is_some());
+    let crashed = rows.iter().any(|row| row.placement_error.is_none());
+    let (exit, code) = if unplaced { (Exit::NotPlaced, "NotPlaced") } else { (Exit::Failed, "Crashed") };
+    let lines: Vec<String> = rows
+        .iter()
+        .take(10)
+        .map(|row| {
+            let name = format!("{}/{}", row.process_guid, row.index);
+            match &row.placement_error {
+                Some(error) => format!("{name} is not placed: {}", super::words::one_line(error)),
+                None => {
+                    let reason = row.crash_reason.as_deref().unwrap_or("no reason is known");
+                    format!("{name} crashed {} times: {}", row.crash_count, super::words::one_line(reason))
+                }
+            }
+        })
+        .collect();
+    let more = rows.len().saturating_sub(lines.len());
+    let mut failure =
+        Failure::new(exit, code, format!("process {process} doesn't run as desired: {}", lines.join("; ")));
+    if more > 0 {
+        failure = failure.advise(format!("and {more} more"));
+    }
+    if unplaced {
+        failure = failure.advise(
+            "it is placed as soon as there is room; see muster cell list, and muster evaluation list",
+        );
+    }
+    if crashed {
+        let first = rows.iter().find(|row| row.placement_error.is_none()).map_or(0, |row| row.index);
+        failure = failure.advise(format!(
+            "see muster instance logs {process}/{first}, and muster history instance {process}/{first}"
+        ));
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_its_exit_status() {
+        let exits = [
+            (Code::ResourceNotFound, 3),
+            (Code::ResourceExists, 4),
+            (Code::ResourceConflict, 4),
+            (Code::InvalidStateTransition, 4),
+            (Code::Unavailable, 5),
+            (Code::InvalidRequest, 1),
+            (Code::Forbidden, 1),
+        ];
+        for (code, exit) in exits {
+            assert_eq!(exit_of(code) as u8, exit, "{code}");
+        }
+        let exit = |error: Error| Failure::from(error).exit as u8;
+        assert_eq!(exit(Error::Unreachable("gone".into())), 5);
+        let waited = std::time::Duration::from_secs(1);
+        assert_eq!(exit(Error::TimedOut { what: "it".into(), waited }), 5);
+        assert_eq!(exit(Error::Protocol { subject: "s".into(), why: "w".into() }), 1);
+    }
+
+    #[test]
+    fn a_failure_says_what_why_and_what_to_do() {
+        let failure =
+            Failure::not_found("process web").doing("scale process web").advise("did you mean wob?");
+        assert_eq!(
+            failure.text(false),
+            "error: can't scale process web: process web does not exist (ResourceNotFound)\n  did you mean wob?"
+        );
+        assert_eq!(
+            failure.json(),
+            r#"{"code":"ResourceNotFound","message":"can't scale process web: process web does not exist","fields":[]}"#
+        );
+    }
+
+    #[test]
+    fn every_bad_field_is_named() {
+        let bad = |field: &str| BadField { field: field.into(), problem: "is bad".into() };
+        let one = Failure::from(Refusal::invalid(vec![bad("a")]));
+        assert_eq!(one.text(false), "error: a: is bad (InvalidRequest)");
+        let two = Failure::from(Refusal::invalid(vec![bad("a"), bad("b")]));
+        assert_eq!(two.text(false), "error: 2 fields are bad (InvalidRequest)\n  a: is bad\n  b: is bad");
+    }
+}

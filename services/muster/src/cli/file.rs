@@ -1,0 +1,147 @@
+//! Files that say what is desired: TOML or JSON, from a path or the standard input.
+
+use std::io::Read;
+use std::path::Path;
+
+use schemas::Refusal;
+use schemas::action::depth_of_json;
+use schemas::codec::JSON_DEPTH;
+use schemas::names::Domain;
+use schemas::spec::{self, Item};
+use serde_json::Value;
+
+use super::failure::{Exit, Failure};
+
+/// Largest file that is read, in bytes.
+const FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Reads everything that a file desires. `domain` is the domain of what names none.
+pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
+    let mut value = value(path)?;
+    if let (Value::Object(root), Some(domain)) = (&mut value, domain) {
+        root.entry("domain").or_insert_with(|| domain.as_str().into());
+    }
+    let refused = |refusal: Refusal| {
+        let failure = Failure::from(refusal).doing(format!("read what {} desires", shown(path)));
+        if domain.is_none() && failure.fields.iter().any(|bad| bad.field.ends_with("domain")) {
+            return failure.advise("a domain can also be given with --domain");
+        }
+        failure
+    };
+    spec::document(value).map_err(refused)
+}
+
+/// Reads a file as JSON, whichever of both it is written in.
+pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
+    let text = read(path)?;
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let is_json = match extension {
+        Some("json") => true,
+        Some("toml") => false,
+        Some(_) | None => text.trim_start().starts_with('{'),
+    };
+    let bad = |language: &str, problem: String| {
+        Failure::new(
+            Exit::Failed,
+            "InvalidRequest",
+            format!("{} is no {language}: {}", shown(path), problem.trim_end()),
+        )
+    };
+    if !is_json {
+        return toml::from_str(&text).map_err(|error| bad("TOML", error.to_string()));
+    }
+    if depth_of_json(text.as_bytes()) > JSON_DEPTH {
+        return Err(bad("spec", format!("it is nested deeper than {JSON_DEPTH}")));
+    }
+    serde_json::from_str(&text).map_err(|error| bad("JSON", error.to_string()))
+}
+
+/// Reads a text from a file, or from the standard input.
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(FILE_BYTES + 1).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES + 1).read_to_string(&mut text))
+    };
+    match read {
+        Ok(bytes) if bytes as u64 > FILE_BYTES => {
+            let why = format!("{} is larger than {FILE_BYTES} bytes", shown(path));
+            Err(Failure::new(Exit::Failed, "InvalidRequest", why))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => Err(Failure::new(Exit::Failed, "File", format!("can't read {}: {error}", shown(path)))),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    const JSON: &str = r#"{"process_guid": "web", "domain": "d", "action": {"run": {"path": "true"}}}"#;
+    const TOML: &str = "process_guid = \"web\"\ndomain = \"d\"\naction.run.path = \"true\"\n";
+
+    #[test]
+    fn toml_and_json_say_the_same() {
+        let read = |name, text| {
+            let (_folder, path) = file(name, text);
+            items(&path, None).unwrap()
+        };
+        let one = read("a.json", JSON);
+        assert_eq!(one.len(), 1);
+        assert!(
+            [read("a.toml", TOML), read("a", JSON), read("b.txt", TOML)].iter().all(|other| *other == one)
+        );
+    }
+
+    #[test]
+    fn the_domain_may_come_from_the_command_line() {
+        let (_folder, path) = file("a.toml", "process_guid = \"web\"\naction.run.path = \"true\"\n");
+        let domain = Domain::new("shop").unwrap();
+        let [Item::Lrp(lrp)] = &items(&path, Some(&domain)).unwrap()[..] else { panic!("one process") };
+        assert_eq!(lrp.domain, domain);
+        let failure = items(&path, None).unwrap_err();
+        assert!(failure.text(false).contains("--domain"), "{}", failure.text(false));
+    }
+
+    #[test]
+    fn the_examples_are_read() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let hello = items(&examples.join("hello.toml"), None).unwrap();
+        assert_eq!(hello.len(), 3, "{hello:?}");
+        assert_eq!(items(&examples.join("web.json"), None).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn bad_files_say_what_is_wrong() {
+        let failure = |name, text: &str| {
+            let (_folder, path) = file(name, text);
+            items(&path, None).unwrap_err().text(false)
+        };
+        assert!(failure("a.json", "{").contains("is no JSON: EOF"));
+        assert!(failure("a.toml", "a = ").contains("is no TOML"));
+        assert!(failure("a.json", &"[".repeat(10_000)).contains("nested deeper"));
+        let bad = failure("a.json", r#"{"process_guid": "a b", "domain": "d", "instances": -1}"#);
+        assert!(
+            bad.contains("process_guid: ") && bad.contains("instances: ") && bad.contains("action: "),
+            "{bad}"
+        );
+        assert!(
+            items(Path::new("/nowhere.toml"), None)
+                .unwrap_err()
+                .text(false)
+                .contains("can't read /nowhere.toml")
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Finding what the user means: by name, or by a part of an id that only one thing has.
+
+use client::{Client, Only};
+use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::query::{CellRow, EvaluationRow, InstanceRow, LrpRow, One, TaskRow};
+
+use super::args::{Global, whole_id};
+use super::failure::{Exit, Failure};
+use super::near::did_you_mean;
+
+/// The shortest part of an id that is looked for.
+const FRAGMENT: usize = 4;
+
+/// A process.
+pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<One<LrpRow>, Failure> {
+    match client.lrp(guid).await {
+        Ok(one) => Ok(one),
+        Err(error) if error.is_not_found() => {
+            let known = client.lrps(&Only::default()).await?.rows;
+            let names = known.iter().map(|row| row.process_guid.as_str());
+            Err(missing(&format!("process {guid}"), guid.as_str(), names, "muster lrp list"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A task.
+pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<One<TaskRow>, Failure> {
+    match client.task(guid).await {
+        Ok(one) => Ok(one),
+        Err(error) if error.is_not_found() => {
+            let known = client.tasks(&Only::default()).await?.rows;
+            let names = known.iter().map(|row| row.task_guid.as_str());
+            let failure = missing(&format!("task {guid}"), guid.as_str(), names, "muster task list");
+            Err(failure.advise(format!(
+                "a task that ended is kept for two minutes; its history stays: muster history task {guid}"
+            )))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A cell.
+pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<One<CellRow>, Failure> {
+    match client.cell(id).await {
+        Ok(one) => Ok(one),
+        Err(error) if error.is_not_found() => {
+            let known = client.cells().await?.rows;
+            let names = known.iter().map(|row| row.cell_id.as_str());
+            Err(missing(&format!("cell {id}"), id.as_str(), names, "muster cell list"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An instance, with its evacuating twin if it has one: `PROCESS/INDEX`, or a part of an instance guid.
+pub(crate) async fn instance(client: &Client, id: &str) -> Result<Vec<InstanceRow>, Failure> {
+    if let Some((process, index)) = split(id)? {
+        let name = client::instance_name(&process, index);
+        return match client.instance(&name).await {
+            Ok(one) => Ok(one.row),
+            Err(error) if error.is_not_found() => {
+                lrp(client, &process)
+                    .await
+                    .map_err(|failure| failure.doing(format!("find instance {name}")))?;
+                let advice = format!("see muster instance list --lrp {process}");
+                Err(Failure::not_found(format!("instance {name}")).advise(advice))
+            }
+            Err(error) => Err(error.into()),
+        };
+    }
+    if id.parse::<InstanceGuid>().is_err() {
+        check_fragment("instance", id, "PROCESS/INDEX, or the beginning or end of an instance guid")?;
+    }
+    let rows = client.instances(&Only::default()).await?.rows;
+    let of = |row: &InstanceRow| row.instance_guid.map(|guid| guid.to_string());
+    let found = pick("instance", id, rows, of)?;
+    Ok(vec![found])
+}
+
+/// An evaluation: its id, or a part of it.
+pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRow, Failure> {
+    let missing = |failure: Failure| {
+        failure.advise("only the newest of each process are kept; all of them are in muster history")
+    };
+    match whole_id(id) {
+        Some(id) => Ok(client.evaluation(id).await.map_err(|error| missing(error.into()))?.row),
+        None => {
+            check_fragment("evaluation", id, "the id, or its beginning or end")?;
+            let rows = client.evaluations(&Only::default()).await?.rows;
+            let of = |row: &EvaluationRow| Some::<DecisionId>(row.evaluation.id).map(|id| id.to_string());
+            pick("evaluation", id, rows, of).map_err(missing)
+        }
+    }
+}
+
+/// `PROCESS/INDEX` in its parts, if it is that.
+pub(crate) fn split(id: &str) -> Result<Option<(ProcessGuid, u32)>, Failure> {
+    let Some((process, index)) = id.split_once('/') else { return Ok(None) };
+    let process = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
+    let index = index
+        .parse()
+        .map_err(|_| Failure::usage(format!("{index:?} is no index: use a number, as {process}/0")))?;
+    Ok(Some((process, index)))
+}
+
+/// Refuses what can't be a part of an id, or is too short to mean anything.
+pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<(), Failure> {
+    let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    if hex && text.len() >= FRAGMENT {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{text:?} names no {what}: use {instead}")))
+}
+
+/// The one thing whose id begins or ends so.
+fn pick<T>(what: &str, part: &str, rows: Vec<T>, id: impl Fn(&T) -> Option<String>) -> Result<T, Failure> {
+    let mut found: Vec<(String, T)> = rows
+        .into_iter()
+        .filter_map(|row| id(&row).map(|id| (id, row)))
+        .filter(|(id, _)| matches(id, part))
+        .collect();
+    match found.len() {
+        1 => Ok(found.remove(0).1),
+        0 => Err(Failure::not_found(format!("{what} {part}")).advise(format!("see muster {what} list"))),
+        several => {
+            let ids: Vec<&str> = found.iter().take(5).map(|(id, _)| id.as_str()).collect();
+            let why = format!("{part} is the beginning or end of {several} ids: {}", ids.join(", "));
+            Err(Failure::new(Exit::Usage, "Ambiguous", why).advise("give more of it"))
+        }
+    }
+}
+
+/// Whether an id begins or ends with a part.
+pub(crate) fn matches(id: &str, part: &str) -> bool {
+    let part = part.to_ascii_lowercase();
+    id.starts_with(&part) || id.ends_with(&part)
+}
+
+fn missing<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>, list: &str) -> Failure {
+    let failure = Failure::not_found(what);
+    match did_you_mean(name, known) {
+        Some(question) => failure.advise(question),
+        None => failure.advise(format!("see {list}")),
+    }
+}
+
+/// Whose client changes something: the domain that the user named, else the thing's own. A wrong one is refused.
+pub(crate) fn whose(global: &Global, own: Domain) -> Domain {
+    global.domain.clone().unwrap_or(own)
+}
+
+/// Only what the user asked to see: of the domain that was named, or of all.
+pub(crate) fn only(domain: Option<&Domain>) -> Only {
+    domain.map_or_else(Only::default, |domain| Only::domain(domain.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_id_means_the_one_thing_that_has_it() {
+        let rows = || vec!["0193-aaaa", "0193-bbbb", "0194-bbbc"];
+        let pick = |part: &str| pick("instance", part, rows(), |row| Some((*row).to_owned()));
+        assert_eq!(pick("bbbc"), Ok("0194-bbbc"));
+        assert_eq!(pick("0194"), Ok("0194-bbbc"));
+        assert_eq!(pick("AAAA"), Ok("0193-aaaa"));
+        assert_eq!(pick("ffff").unwrap_err().exit, Exit::NotFound);
+        let several = pick("0193").unwrap_err();
+        assert_eq!(several.exit, Exit::Usage);
+        assert!(several.text(false).contains("0193-aaaa, 0193-bbbb"), "{}", several.text(false));
+    }
+
+    #[test]
+    fn instances_have_names() {
+        assert_eq!(split("web/3").unwrap().unwrap().1, 3);
+        assert_eq!(split("deadbeef"), Ok(None));
+        assert_eq!(split("web/x").unwrap_err().exit, Exit::Usage);
+        assert_eq!(split("a b/0").unwrap_err().exit, Exit::Usage);
+        assert!(check_fragment("instance", "beef", "").is_ok());
+        assert!(
+            check_fragment("instance", "web", "").is_err() && check_fragment("instance", "abc", "").is_err()
+        );
+    }
+}

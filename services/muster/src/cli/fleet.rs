@@ -1,0 +1,118 @@
+//! `muster domain`, `cell`, `cluster` and `evaluation`.
+
+use std::time::Duration;
+
+use client::Only;
+use schemas::Position;
+use schemas::names::{CellId, Domain};
+use serde::Serialize;
+
+use super::args::{Cell, Cluster, DomainVerb, Evaluation, Global};
+use super::connect::connect;
+use super::failure::Failure;
+use super::output::Output;
+use super::why::placements;
+use super::{find, rows};
+
+/// What a refresh did.
+#[derive(Serialize)]
+struct Refreshed {
+    domain: Domain,
+    ttl_ms: Option<u128>,
+    position: Position,
+}
+
+/// What an order to evacuate did.
+#[derive(Serialize)]
+struct Evacuated {
+    cell_id: CellId,
+    position: Position,
+}
+
+/// An evaluation, with what came of it.
+#[derive(Serialize)]
+struct Explained {
+    evaluation: schemas::query::EvaluationRow,
+    decisions: Vec<super::events::Decided>,
+}
+
+pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let client = connect(global).await?;
+    match verb {
+        DomainVerb::List => output.rows(&client.domains().await?.rows, rows::domains),
+        DomainVerb::Refresh { name, ttl } => {
+            let done = client.in_domain(name.clone()).refresh_domain(ttl).await;
+            let done = done.map_err(|error| Failure::from(error).doing(format!("refresh domain {name}")))?;
+            let ttl_ms = ttl.map(|ttl| ttl.as_millis());
+            let refreshed = Refreshed { domain: name, ttl_ms, position: done.position };
+            output.next(&refreshed, |refreshed, _| {
+                let long = ttl.map_or("for ever".to_owned(), |ttl: Duration| {
+                    format!("for {}", super::words::span(ttl))
+                });
+                format!("domain {} is fresh {long}", refreshed.domain)
+            })
+        }
+    }
+}
+
+pub(crate) async fn cell(verb: Cell, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let client = connect(global).await?;
+    match verb {
+        Cell::List => output.rows(&client.cells().await?.rows, rows::cells),
+        Cell::Show { id } => {
+            let row = find::cell(&client, &id).await?.row;
+            let (instances, tasks) = if output.is_for_people() {
+                let only = Only::cell(id);
+                (client.instances(&only).await?.rows, client.tasks(&only).await?.rows)
+            } else {
+                (vec![], vec![])
+            };
+            output.one(&row, |row, look| rows::cell(row, &instances, &tasks, look))
+        }
+        Cell::Evacuate { id } => {
+            let doing = |failure: Failure| failure.doing(format!("evacuate cell {id}"));
+            find::cell(&client, &id).await.map_err(doing)?;
+            let done = client.evacuate_cell(&id).await.map_err(|error| doing(error.into()))?;
+            let evacuated = Evacuated { cell_id: id.clone(), position: done.position };
+            output.next(&evacuated, |_, _| format!("cell {id} is being evacuated; see muster cell show {id}"))
+        }
+    }
+}
+
+pub(crate) async fn cluster(verb: Cluster, global: &Global) -> Result<(), Failure> {
+    match verb {
+        Cluster::Show => {
+            let row = connect(global).await?.cluster().await?.row;
+            Output::new(global).one(&row, rows::cluster)
+        }
+    }
+}
+
+pub(crate) async fn evaluation(verb: Evaluation, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let client = connect(global).await?;
+    match verb {
+        Evaluation::List { lrp } => {
+            let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: None };
+            output.rows(&client.evaluations(&only).await?.rows, rows::evaluations)
+        }
+        Evaluation::Show { id } => {
+            let evaluation = find::evaluation(&client, &id).await?;
+            let about = match evaluation.subject.split_once(' ') {
+                Some(("process", guid)) => format!("lrp:{guid}"),
+                Some((_, guid)) => format!("task:{guid}"),
+                None => evaluation.subject.clone(),
+            };
+            let (entries, _) = client.history(Position(0), Some(&about)).await?;
+            let decisions = placements(entries, evaluation.evaluation.id);
+            let explained = Explained { evaluation, decisions };
+            output.one(&explained, |explained, look| {
+                let head = rows::evaluation(&explained.evaluation, look);
+                let told = super::why::told(&explained.decisions, look);
+                if told.is_empty() { head } else { format!("{head}\n\n{told}") }
+            })
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Names that were probably meant.
+
+/// How many are named.
+const NAMED: usize = 3;
+
+/// The known names that `name` is probably a slip of, the likeliest first: one is the beginning of the other, or few
+/// letters differ.
+pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let lower = name.to_lowercase();
+    let distance = |other: &str| {
+        let other = other.to_lowercase();
+        let begins = lower.len() >= 2 && (other.starts_with(&lower) || lower.starts_with(&other));
+        if begins { usize::from(other != lower) } else { strsim::osa_distance(&lower, &other) }
+    };
+    let close = 1 + lower.len() / 4;
+    let mut all: Vec<(usize, &str)> = known.map(|other| (distance(other), other)).collect();
+    all.retain(|(distance, _)| *distance <= close);
+    all.sort_unstable();
+    all.into_iter().take(NAMED).map(|(_, name)| name).collect()
+}
+
+/// A question for the names that were probably meant, if there are any.
+pub(crate) fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let names = near(name, known);
+    (!names.is_empty()).then(|| format!("did you mean {}?", names.join(" or ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised() {
+        let known = ["web", "worker", "web-staging", "database"];
+        assert_eq!(near("wbe", known.into_iter()), ["web"]);
+        assert_eq!(near("Web", known.into_iter()), ["web", "web-staging"]);
+        assert_eq!(near("wroker", known.into_iter()), ["worker"]);
+        assert_eq!(near("zzz", known.into_iter()), Vec::<&str>::new());
+        assert_eq!(did_you_mean("databse", known.into_iter()).unwrap(), "did you mean database?");
+    }
+}

@@ -1,0 +1,238 @@
+//! Showing how far a command is carried out, on the standard error: a line that moves on a terminal, plain lines
+//! elsewhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use client::{Client, LrpWatch, Progress as Far, Sight};
+use indicatif::{ProgressBar, ProgressStyle};
+use schemas::Position;
+use schemas::names::ProcessGuid;
+use schemas::query::InstanceRow;
+use tokio::time::timeout;
+
+use super::failure::{Exit, Failure, stuck};
+use super::output::{Output, note};
+use super::rows::reached;
+use super::words::one_line;
+
+/// What became of a process while somebody watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watched {
+    /// It is as it is desired, with this many instances.
+    Settled {
+        /// How many run.
+        running: u32,
+    },
+    /// The user went away; it goes on.
+    Detached,
+}
+
+/// A line that moves, or none.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    bar: Option<ProgressBar>,
+}
+
+impl Bar {
+    /// Begins. For programs nothing is shown.
+    pub(crate) fn new(output: Output, text: String) -> Self {
+        if !output.is_for_people() {
+            return Self { bar: None };
+        }
+        let bar = ProgressBar::new_spinner();
+        // The template is a constant of this program, and it is a template.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
+            bar.set_style(style);
+        }
+        bar.set_message(text);
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Self { bar: Some(bar) }
+    }
+
+    /// Shows where things stand.
+    pub(crate) fn set(&self, text: String) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+        }
+    }
+
+    /// Writes a line that stays.
+    pub(crate) fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) if bar.is_hidden() => note(line),
+            Some(bar) => bar.suspend(|| note(line)),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Watches a process from the position of the command until it is as desired, or is stuck, or the time is over, or the
+/// user goes away.
+pub(crate) async fn settle(
+    client: &Client,
+    guid: &ProcessGuid,
+    after: Position,
+    limit: Option<Duration>,
+    output: Output,
+) -> Result<Watched, Failure> {
+    let bar = Bar::new(output, format!("process {guid}"));
+    let mut seen = BTreeMap::new();
+    let watch = follow(client.watch_lrp(guid.clone(), after), guid, &bar, &mut seen);
+    let watched = tokio::select! {
+        watched = timeout(limit.unwrap_or(Duration::MAX), watch) => watched,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
+            drop(bar);
+            note(&format!("detached: process {guid} goes on; see muster lrp show {guid}"));
+            return Ok(Watched::Detached);
+        }
+    };
+    match watched {
+        Ok(settled) => settled.map(|running| Watched::Settled { running }),
+        Err(_) => {
+            let waited = super::words::span(limit.unwrap_or_default());
+            let why = format!("process {guid} is not as desired after {waited}");
+            Err(Failure::new(Exit::TimedOut, "WaitTimedOut", why)
+                .advise(format!("it goes on; see muster lrp show {guid}")))
+        }
+    }
+}
+
+async fn follow(
+    mut watch: LrpWatch,
+    guid: &ProcessGuid,
+    bar: &Bar,
+    seen: &mut BTreeMap<(u32, String), String>,
+) -> Result<u32, Failure> {
+    let mut first = true;
+    loop {
+        let sight = watch.next().await?;
+        let lines = changes(guid, seen, &sight.instances);
+        // What ran before the command is no news.
+        let ran = |line: &String| line.contains(" runs on ");
+        lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
+        first = false;
+        bar.set(standing(guid, &sight));
+        match sight.progress() {
+            Far::Under => {}
+            Far::Running | Far::Gone => return Ok(sight.lrp.map_or(0, |lrp| lrp.running)),
+            Far::Stuck(rows) => return Err(stuck(guid.as_str(), &rows)),
+        }
+    }
+}
+
+/// Where a process stands, in one line.
+fn standing(guid: &ProcessGuid, sight: &Sight) -> String {
+    let Some(lrp) = &sight.lrp else { return format!("process {guid} is gone") };
+    let mut parts = vec![format!("{} of {} running", lrp.running, lrp.instances)];
+    let more = [(lrp.claimed, "starting"), (lrp.unclaimed, "to be placed"), (lrp.crashed, "crashed")];
+    parts.extend(
+        more.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!("{number} {what}")),
+    );
+    format!("process {guid}: {}", parts.join(", "))
+}
+
+/// What changed since it was last looked at, a line for each instance; `seen` is brought up to date.
+fn changes(
+    process: &ProcessGuid,
+    seen: &mut BTreeMap<(u32, String), String>,
+    rows: &[InstanceRow],
+) -> Vec<String> {
+    let mut lines = vec![];
+    let mut now = BTreeMap::new();
+    for row in rows {
+        let (key, line) = ((row.index, row.presence.clone()), told(row));
+        if seen.get(&key) != Some(&line) {
+            lines.push(format!("{process}/{} {line}", row.index));
+        }
+        now.insert(key, line);
+    }
+    let gone = seen.keys().filter(|key| !now.contains_key(*key) && key.1 == "ORDINARY");
+    lines.extend(gone.map(|(index, _)| format!("{process}/{index} is gone")));
+    *seen = now;
+    lines
+}
+
+/// What an instance does, in few words.
+fn told(row: &InstanceRow) -> String {
+    let cell = row.cell_id.as_ref().map(|cell| format!(" on {cell}")).unwrap_or_default();
+    match (row.state.as_str(), row.stopping) {
+        (_, true) => format!("stops{cell}"),
+        ("RUNNING", false) if row.presence == "EVACUATING" => {
+            format!("is evacuated from{}", cell.trim_start_matches(" on"))
+        }
+        ("RUNNING", false) => {
+            format!("runs{cell}{}", reached(row).map(|address| format!(" at {address}")).unwrap_or_default())
+        }
+        ("CLAIMED", false) => format!("starts{cell}"),
+        ("CRASHED", false) => {
+            format!("crashed: {}", one_line(row.crash_reason.as_deref().unwrap_or_default()))
+        }
+        (_, false) => match &row.placement_error {
+            Some(error) => format!("is not placed: {}", one_line(error)),
+            None => "waits for a cell".to_owned(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::rows::tests::running;
+
+    #[test]
+    fn changes_are_told_once() {
+        let (web, mut seen) = (ProcessGuid::new("web").unwrap(), BTreeMap::new());
+        let waits = InstanceRow {
+            state: "UNCLAIMED".into(),
+            cell_id: None,
+            address: None,
+            ports: vec![],
+            ..running(1)
+        };
+        let first = [running(0), waits.clone()];
+        assert_eq!(
+            changes(&web, &mut seen, &first),
+            ["web/0 runs on c1 at 10.0.0.1:60001", "web/1 waits for a cell"]
+        );
+        assert!(changes(&web, &mut seen, &first).is_empty());
+        let unplaced = InstanceRow { placement_error: Some("insufficient resources".into()), ..waits };
+        assert_eq!(
+            changes(&web, &mut seen, &[running(0), unplaced]),
+            ["web/1 is not placed: insufficient resources"]
+        );
+        let stops = InstanceRow { stopping: true, ..running(0) };
+        assert_eq!(changes(&web, &mut seen, &[stops]), ["web/0 stops on c1", "web/1 is gone"]);
+        assert_eq!(changes(&web, &mut seen, &[]), ["web/0 is gone"]);
+    }
+
+    #[test]
+    fn what_is_stuck_has_its_exit_status() {
+        let unplaced = InstanceRow {
+            state: "UNCLAIMED".into(),
+            placement_error: Some("found no compatible cells".into()),
+            ..running(0)
+        };
+        let crashed = InstanceRow {
+            state: "CRASHED".into(),
+            crash_count: 4,
+            crash_reason: Some("exit status 3".into()),
+            ..running(1)
+        };
+        let both = stuck("web", &[unplaced, crashed.clone()]);
+        assert_eq!(both.exit, Exit::NotPlaced);
+        assert!(both.message.contains("web/0 is not placed: found no compatible cells"), "{}", both.message);
+        let one = stuck("web", &[crashed]);
+        assert_eq!((one.exit, one.code.as_str()), (Exit::Failed, "Crashed"));
+        assert!(one.text(false).contains("muster instance logs web/1"), "{}", one.text(false));
+    }
+}

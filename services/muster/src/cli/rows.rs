@@ -1,0 +1,420 @@
+//! Rows of answers as tables and as text for people. Pure: rows and the time in, text out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemas::definition::{DesiredLrp, DesiredTask};
+use schemas::evaluation::Status;
+use schemas::query::{
+    CellRow, ClusterRow, DomainRow, EvaluationRow, InstanceRow, LrpRow, NoEntry, RecordedEntry, SetAside,
+    TaskRow,
+};
+use schemas::resources::Resources;
+use schemas::spec;
+use serde_json::Value;
+
+use super::output::Look;
+use super::table::{Cell, Table, facts};
+use super::tell::trigger_name;
+use super::words::{age, count, mebibytes, one_line, short, until};
+
+/// Processes.
+pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
+    let mut table =
+        Table::new(&["PROCESS", "DOMAIN", "DESIRED", "RUNNING", "STARTING", "CRASHED", "NOTE", "CHANGED"]);
+    for row in rows {
+        table.row(vec![
+            Cell::text(&row.process_guid),
+            Cell::text(&row.domain),
+            Cell::number(row.instances),
+            Cell::number(row.running),
+            Cell::number(row.claimed + row.unclaimed),
+            Cell::number(row.crashed),
+            if row.desired { Cell::maybe(first_line(&row.annotation)) } else { Cell::text("being removed") },
+            Cell::text(age(look.now, row.changed_at)),
+        ]);
+    }
+    table
+}
+
+/// The beginning of an annotation, if there is one.
+fn first_line(text: &str) -> Option<String> {
+    let line = text.lines().next().unwrap_or_default().trim();
+    match line.char_indices().nth(40) {
+        Some((end, _)) => Some(format!("{}...", &line[..end])),
+        None => (!line.is_empty()).then(|| line.to_owned()),
+    }
+}
+
+/// One process.
+pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String {
+    let mut text = facts(&[
+        ("process", row.process_guid.to_string()),
+        ("domain", row.domain.to_string()),
+        ("desired", if row.desired { count(row.instances.into(), "instance") } else { "no longer".into() }),
+        ("running", row.running.to_string()),
+        ("version", row.version.to_string()),
+        ("changed", format!("{} ({} ago)", row.changed_at, age(look.now, row.changed_at))),
+        ("definition", row.definition_id.as_ref().map(ToString::to_string).unwrap_or_default()),
+    ]);
+    if let (Some(definition), Some(definition_id)) = (&row.definition, &row.definition_id) {
+        let desired = DesiredLrp {
+            process_guid: row.process_guid.clone(),
+            domain: row.domain.clone(),
+            instances: row.instances,
+            routes: row.routes.clone(),
+            annotation: row.annotation.clone(),
+            definition_id: definition_id.clone(),
+            definition: Arc::new(definition.clone()),
+        };
+        text.push_str(&format!("\n\n{}", indented(&as_written(spec::to_json(&desired)))));
+    }
+    if !instances.is_empty() {
+        text.push_str(&format!("\n\n{}", self::instances(instances, look).render(look.colour)));
+    }
+    text
+}
+
+/// A spec as somebody would write it: without what says nothing.
+fn as_written(value: Value) -> Value {
+    let says = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(object) => !object.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    };
+    match value {
+        Value::Object(object) => {
+            let parts = object.into_iter().map(|(name, part)| (name, as_written(part)));
+            Value::Object(parts.filter(|(_, part)| says(part)).collect())
+        }
+        Value::Array(list) => Value::Array(list.into_iter().map(as_written).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
+    }
+}
+
+/// Anything as JSON, moved to the right.
+fn indented(thing: &impl serde::Serialize) -> String {
+    let text = serde_json::to_string_pretty(thing).unwrap_or_default();
+    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// Instances.
+pub(crate) fn instances(rows: &[InstanceRow], look: Look) -> Table {
+    let mut table = Table::new(&["INSTANCE", "ID", "STATE", "CELL", "ADDRESS", "CRASHES", "AGE", "NOTE"]);
+    for row in rows {
+        table.row(vec![
+            Cell::text(format!("{}/{}", row.process_guid, row.index)),
+            Cell::maybe(row.instance_guid.map(|guid| short(&guid, look.full_ids))),
+            Cell::state(state(row)),
+            Cell::maybe(row.cell_id.as_ref()),
+            Cell::maybe(reached(row)),
+            Cell::number(row.crash_count),
+            Cell::text(age(look.now, row.since)),
+            Cell::maybe(note(row, look)),
+        ]);
+    }
+    table
+}
+
+/// The state of an instance, with what is special about it.
+pub(crate) fn state(row: &InstanceRow) -> String {
+    match (row.presence.as_str(), row.stopping) {
+        ("EVACUATING", _) => format!("{} EVACUATING", row.state),
+        (_, true) => format!("STOPPING {}", row.state),
+        (_, false) => row.state.clone(),
+    }
+}
+
+/// Where an instance is reached.
+pub(crate) fn reached(row: &InstanceRow) -> Option<String> {
+    let all: Vec<String> = row.ports.iter().filter_map(|port| client::reached_at(row, port)).collect();
+    (!all.is_empty()).then(|| all.join(" "))
+}
+
+/// What is wrong with an instance, if something is.
+pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
+    let due = || row.restart_at.map(|at| format!("restarts {}", until(look.now, at)));
+    match row.state.as_str() {
+        "UNCLAIMED" => row.placement_error.clone(),
+        "CRASHED" => {
+            let reason = row.crash_reason.clone().unwrap_or_default();
+            let next = due().unwrap_or_else(|| "given up".to_owned());
+            Some(format!("{reason}; {next}"))
+        }
+        _ => row.crash_reason.as_ref().map(|reason| format!("last crash: {reason}")),
+    }
+}
+
+/// One instance.
+pub(crate) fn instance(row: &InstanceRow, look: Look) -> String {
+    let text = |value: Option<String>| value.unwrap_or_default();
+    facts(&[
+        ("instance", format!("{}/{}", row.process_guid, row.index)),
+        ("id", text(row.instance_guid.map(|guid| guid.to_string()))),
+        ("domain", row.domain.to_string()),
+        ("state", format!("{} since {} ({})", state(row), row.since, age(look.now, row.since))),
+        ("cell", text(row.cell_id.as_ref().map(ToString::to_string))),
+        ("address", text(reached(row))),
+        ("ports", ports(row)),
+        ("not placed", text(row.placement_error.clone())),
+        ("crashes", row.crash_count.to_string()),
+        ("last crash", text(row.crash_reason.clone())),
+        ("restarts", text(row.restart_at.map(|at| format!("{at} ({})", until(look.now, at))))),
+        ("definition", text(row.definition_id.as_ref().map(ToString::to_string))),
+    ])
+}
+
+fn ports(row: &InstanceRow) -> String {
+    let port =
+        |port: &schemas::container::PortMapping| format!("{} is {}", port.container_port, port.host_port);
+    row.ports.iter().map(port).collect::<Vec<_>>().join(", ")
+}
+
+/// Tasks.
+pub(crate) fn tasks(rows: &[TaskRow], look: Look) -> Table {
+    let mut table = Table::new(&["TASK", "DOMAIN", "STATE", "OUTCOME", "CELL", "AGE", "NOTE"]);
+    for row in rows {
+        table.row(vec![
+            Cell::text(&row.task_guid),
+            Cell::text(&row.domain),
+            Cell::state(&row.state),
+            outcome(row).map_or(Cell::None, Cell::state),
+            Cell::maybe(row.cell_id.as_ref()),
+            Cell::text(age(look.now, row.since)),
+            Cell::maybe(task_note(row)),
+        ]);
+    }
+    table
+}
+
+/// How a task ended, if it did.
+pub(crate) fn outcome(row: &TaskRow) -> Option<&'static str> {
+    row.failed.map(|failed| if failed { "FAILED" } else { "SUCCEEDED" })
+}
+
+/// Why a task failed or waits, or the beginning of its result.
+pub(crate) fn task_note(row: &TaskRow) -> Option<String> {
+    let problem = row.failure_reason.as_ref().or(row.placement_error.as_ref()).cloned();
+    problem.or_else(|| row.result.as_deref().and_then(first_line))
+}
+
+/// One task.
+pub(crate) fn task(row: &TaskRow, look: Look) -> String {
+    let text = |value: Option<String>| value.unwrap_or_default();
+    let mut shown = facts(&[
+        ("task", row.task_guid.to_string()),
+        ("domain", row.domain.to_string()),
+        ("state", format!("{} since {} ({})", row.state, row.since, age(look.now, row.since))),
+        ("outcome", outcome(row).unwrap_or_default().to_owned()),
+        ("reason", text(row.failure_reason.clone())),
+        ("not placed", text(row.placement_error.clone())),
+        ("created", row.epoch.0.to_string()),
+        ("completed", text(row.first_completed_at.map(|at| at.to_string()))),
+        ("cell", text(row.cell_id.as_ref().map(ToString::to_string))),
+        ("container", text(row.instance_guid.map(|guid| guid.to_string()))),
+        ("result", text(row.result.clone())),
+    ]);
+    if let Some(definition) = &row.definition {
+        let desired = DesiredTask {
+            task_guid: row.task_guid.clone(),
+            domain: row.domain.clone(),
+            definition: Arc::new(definition.clone()),
+        };
+        shown.push_str(&format!("\n\n{}", indented(&as_written(spec::task_to_json(&desired)))));
+    }
+    shown
+}
+
+/// Domains.
+pub(crate) fn domains(rows: &[DomainRow], look: Look) -> Table {
+    let mut table = Table::new(&["DOMAIN", "STATE", "REFRESHED", "EXPIRES"]);
+    for row in rows {
+        table.row(vec![
+            Cell::text(&row.domain),
+            Cell::state(if row.fresh { "FRESH" } else { "NOT FRESH" }),
+            Cell::text(format!("{} ago", age(look.now, row.refreshed_at))),
+            match row.expires_at {
+                Some(at) if at <= look.now => Cell::text(format!("{} ago", age(look.now, at))),
+                Some(at) => Cell::text(until(look.now, at)),
+                None => Cell::text("never"),
+            },
+        ]);
+    }
+    table
+}
+
+/// Cells.
+pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
+    let mut table = Table::new(&[
+        "CELL",
+        "ZONE",
+        "STATE",
+        "STACK",
+        "TAGS",
+        "INSTANCES",
+        "TASKS",
+        "MEMORY",
+        "DISK",
+        "CONTAINERS",
+        "SINCE",
+    ]);
+    for row in rows {
+        let (used, total) = (row.used, row.presence.total);
+        let tags: Vec<&str> = row.presence.placement_tags.iter().map(|tag| tag.as_str()).collect();
+        table.row(vec![
+            Cell::text(&row.cell_id),
+            Cell::text(&row.presence.zone),
+            Cell::state(&row.state),
+            Cell::text(&row.presence.stack),
+            Cell::maybe((!tags.is_empty()).then(|| tags.join(","))),
+            Cell::number(row.instances),
+            Cell::number(row.tasks),
+            Cell::number(of(mebibytes(used.memory_mb), mebibytes(total.memory_mb))),
+            Cell::number(of(mebibytes(used.disk_mb), mebibytes(total.disk_mb))),
+            Cell::number(of(used.containers.to_string(), total.containers.to_string())),
+            Cell::text(age(look.now, row.since)),
+        ]);
+    }
+    table
+}
+
+fn of(used: String, total: String) -> String {
+    format!("{used}/{total}")
+}
+
+/// One cell, with what runs there.
+pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], look: Look) -> String {
+    let Resources { memory_mb, disk_mb, containers } = row.used;
+    let total = row.presence.total;
+    let tags: Vec<&str> = row.presence.placement_tags.iter().map(|tag| tag.as_str()).collect();
+    let mut text = facts(&[
+        ("cell", row.cell_id.to_string()),
+        ("zone", row.presence.zone.to_string()),
+        ("state", format!("{} since {} ({})", row.state, row.since, age(look.now, row.since))),
+        ("stack", row.presence.stack.to_string()),
+        ("tags", tags.join(", ")),
+        ("memory", of(mebibytes(memory_mb), mebibytes(total.memory_mb))),
+        ("disk", of(mebibytes(disk_mb), mebibytes(total.disk_mb))),
+        ("containers", of(containers.to_string(), total.containers.to_string())),
+        ("run", format!("{} since it started", row.presence.incarnation)),
+    ]);
+    if !instances.is_empty() {
+        text.push_str(&format!("\n\n{}", self::instances(instances, look).render(look.colour)));
+    }
+    if !tasks.is_empty() {
+        text.push_str(&format!("\n\n{}", self::tasks(tasks, look).render(look.colour)));
+    }
+    text
+}
+
+/// The cluster.
+pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
+    let leader = |leader: &Option<schemas::cluster::Leader>| match leader {
+        Some(leader) => {
+            format!("{} in term {}, for {}", leader.id, leader.term, age(look.now, leader.since))
+        }
+        None => "nobody leads".to_owned(),
+    };
+    let zones: Vec<&str> = row.zones.iter().map(|zone| zone.as_str()).collect();
+    let aside = &row.set_aside;
+    let text = facts(&[
+        ("cluster", row.cluster_id.to_string()),
+        ("bbs", leader(&row.bbs)),
+        ("auctioneer", leader(&row.auctioneer)),
+        ("cells", by_state(&row.cells)),
+        ("zones", zones.join(", ")),
+        ("processes", row.lrps.to_string()),
+        ("instances", by_state(&row.instances)),
+        ("tasks", by_state(&row.tasks)),
+        ("found by convergence", row.found_by_convergence.to_string()),
+        ("durability", row.durability.clone()),
+        ("shards", row.shards.to_string()),
+        ("format", row.format.to_string()),
+        ("set aside", if aside.count > 0 { no_entries_count(aside) } else { String::new() }),
+    ]);
+    if aside.last.is_empty() {
+        return text;
+    }
+    format!("{text}\n\n{}", no_entries(&aside.last).render(look.colour))
+}
+
+fn no_entries_count(aside: &SetAside) -> String {
+    let are = if aside.count == 1 { "is no entry" } else { "are no entries" };
+    format!("{} of the journal {are}", count(aside.count, "message"))
+}
+
+/// What of the journal is no entry, the last first.
+fn no_entries(rows: &[NoEntry]) -> Table {
+    let mut table = Table::new(&["POSITION", "SUBJECT", "WHY IT IS NO ENTRY"]);
+    for row in rows.iter().rev() {
+        let subject = Cell::text(one_line(&row.subject));
+        table.row(vec![Cell::number(row.position), subject, Cell::text(one_line(&row.why))]);
+    }
+    table
+}
+
+fn by_state<N: std::fmt::Display + Default + PartialEq>(counts: &BTreeMap<String, N>) -> String {
+    let some = counts.iter().filter(|(_, number)| **number != N::default());
+    let text = some.map(|(state, number)| format!("{number} {state}")).collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "none".to_owned() } else { text }
+}
+
+/// Evaluations.
+pub(crate) fn evaluations(rows: &[EvaluationRow], look: Look) -> Table {
+    let mut table = Table::new(&["EVALUATION", "OF", "DOMAIN", "CAUSE", "STATE", "LEFT", "AGE", "NOTE"]);
+    for row in rows {
+        let (state, note) = status(&row.evaluation.status);
+        table.row(vec![
+            Cell::text(short(&row.evaluation.id, look.full_ids)),
+            Cell::text(&row.subject),
+            Cell::text(&row.domain),
+            Cell::text(trigger_name(row.evaluation.trigger)),
+            Cell::state(state),
+            Cell::number(row.left),
+            Cell::text(age(look.now, row.evaluation.created_at)),
+            Cell::maybe(note),
+        ]);
+    }
+    table
+}
+
+/// Where an evaluation stands, and why.
+fn status(status: &Status) -> (&'static str, Option<&str>) {
+    match status {
+        Status::Pending => ("PENDING", None),
+        Status::Blocked { reason } => ("BLOCKED", Some(reason)),
+        Status::Complete => ("COMPLETE", None),
+        Status::Failed { reason } => ("FAILED", Some(reason)),
+        Status::Canceled => ("CANCELED", None),
+    }
+}
+
+/// One evaluation.
+pub(crate) fn evaluation(row: &EvaluationRow, look: Look) -> String {
+    let evaluation = &row.evaluation;
+    let (state, reason) = status(&evaluation.status);
+    facts(&[
+        ("evaluation", evaluation.id.to_string()),
+        ("of", row.subject.clone()),
+        ("domain", row.domain.to_string()),
+        ("cause", trigger_name(evaluation.trigger).to_owned()),
+        ("state", format!("{state} since {} ({})", evaluation.since, age(look.now, evaluation.since))),
+        ("reason", reason.map(one_line).unwrap_or_default()),
+        ("left to place", row.left.to_string()),
+        ("created", format!("{} ({} ago)", evaluation.created_at, age(look.now, evaluation.created_at))),
+        ("first command", evaluation.correlation.to_string()),
+        ("supersedes", evaluation.previous.map(|id| id.to_string()).unwrap_or_default()),
+    ])
+}
+
+/// One entry of the log, whole.
+pub(crate) fn entry(row: &RecordedEntry) -> String {
+    let head = facts(&[("position", row.position.to_string()), ("subject", row.subject.clone())]);
+    format!("{head}\n\n{}", indented(&row.entry))
+}
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,244 @@
+//! What tables look like.
+
+use schemas::Timestamp;
+use schemas::cell::Presence;
+use schemas::container::{Epoch, PortMapping};
+use schemas::definition::Routes;
+use schemas::evaluation::{Evaluation, Trigger};
+use schemas::names::{
+    CellId, DecisionId, DefinitionId, Domain, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
+};
+use uuid::Uuid;
+
+use super::*;
+
+const LOOK: Look = Look { now: Timestamp::from_millis(10_000_000), full_ids: false, colour: false };
+
+fn ago(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(10_000_000 - seconds * 1_000)
+}
+
+fn domain() -> Domain {
+    Domain::new("shop").unwrap()
+}
+
+pub(crate) fn running(index: u32) -> InstanceRow {
+    InstanceRow {
+        process_guid: ProcessGuid::new("web").unwrap(),
+        index,
+        domain: domain(),
+        epoch: Epoch::default(),
+        presence: "ORDINARY".into(),
+        state: "RUNNING".into(),
+        instance_guid: Some(InstanceGuid(Uuid::from_u128(0xabc0 + u128::from(index)))),
+        cell_id: Some(CellId::new("c1").unwrap()),
+        stopping: false,
+        address: Some("10.0.0.1".into()),
+        ports: vec![PortMapping { container_port: 8080, host_port: 60001 }],
+        placement_error: None,
+        crash_count: 0,
+        crash_reason: None,
+        crashed_in: None,
+        restart_at: None,
+        definition_id: Some(DefinitionId::new("web").unwrap()),
+        since: ago(90),
+    }
+}
+
+fn held_by_nobody(state: &str) -> InstanceRow {
+    let nobody =
+        InstanceRow { instance_guid: None, cell_id: None, address: None, ports: vec![], ..running(1) };
+    InstanceRow { state: state.into(), ..nobody }
+}
+
+#[test]
+fn instances_are_a_table() {
+    let rows = [
+        running(0),
+        InstanceRow {
+            placement_error: Some("insufficient resources: memory".into()),
+            ..held_by_nobody("UNCLAIMED")
+        },
+        InstanceRow {
+            crash_count: 4,
+            crash_reason: Some("exit status 3".into()),
+            restart_at: Some(LOOK.now + std::time::Duration::from_secs(50)),
+            ..held_by_nobody("CRASHED")
+        },
+        InstanceRow { stopping: true, ..running(3) },
+        InstanceRow { presence: "EVACUATING".into(), ..running(4) },
+    ];
+    assert_eq!(
+        instances(&rows, LOOK).render(false),
+        "INSTANCE   ID         STATE                CELL   ADDRESS          CRASHES   AGE   NOTE\n\
+         web/0      0000abc0   RUNNING              c1     10.0.0.1:60001         0   90s   -\n\
+         web/1      -          UNCLAIMED            -      -                      0   90s   insufficient resources: memory\n\
+         web/1      -          CRASHED              -      -                      4   90s   exit status 3; restarts in 50s\n\
+         web/3      0000abc3   STOPPING RUNNING     c1     10.0.0.1:60001         0   90s   -\n\
+         web/4      0000abc4   RUNNING EVACUATING   c1     10.0.0.1:60001         0   90s   -"
+    );
+    assert!(instances(&rows, Look { full_ids: true, ..LOOK }).render(false).contains("-0000-00000000abc0"));
+}
+
+#[test]
+fn an_instance_is_facts() {
+    assert_eq!(
+        instance(&running(0), LOOK),
+        "instance    web/0\n\
+         id          00000000-0000-0000-0000-00000000abc0\n\
+         domain      shop\n\
+         state       RUNNING since 1970-01-01T02:45:10.000Z (90s)\n\
+         cell        c1\n\
+         address     10.0.0.1:60001\n\
+         ports       8080 is 60001\n\
+         crashes     0\n\
+         definition  web"
+    );
+}
+
+#[test]
+fn processes_are_a_table() {
+    let row = LrpRow {
+        process_guid: ProcessGuid::new("web").unwrap(),
+        domain: domain(),
+        epoch: Epoch::default(),
+        version: 3,
+        desired: true,
+        instances: 3,
+        running: 1,
+        claimed: 1,
+        unclaimed: 1,
+        crashed: 0,
+        routes: Routes::new(),
+        annotation: "the shop's front\nmore".into(),
+        definition_id: None,
+        definition: None,
+        changed_at: ago(300),
+    };
+    let rows = [row.clone(), LrpRow { desired: false, instances: 0, ..row }];
+    assert_eq!(
+        lrps(&rows, LOOK).render(false),
+        "PROCESS   DOMAIN   DESIRED   RUNNING   STARTING   CRASHED   NOTE               CHANGED\n\
+         web       shop           3         1          2         0   the shop's front   5m\n\
+         web       shop           0         1          2         0   being removed      5m"
+    );
+}
+
+#[test]
+fn tasks_are_a_table() {
+    let row = TaskRow {
+        task_guid: TaskGuid::new("greet").unwrap(),
+        domain: domain(),
+        epoch: Epoch::default(),
+        version: 3,
+        state: "COMPLETED".into(),
+        instance_guid: None,
+        cell_id: Some(CellId::new("c1").unwrap()),
+        failed: Some(false),
+        failure_reason: None,
+        result: Some("hello\n".into()),
+        placement_error: None,
+        first_completed_at: Some(ago(4)),
+        since: ago(4),
+        annotation: String::new(),
+        definition: None,
+    };
+    let failed = TaskRow {
+        failed: Some(true),
+        failure_reason: Some("cancelled".into()),
+        result: None,
+        cell_id: None,
+        ..row.clone()
+    };
+    assert_eq!(
+        tasks(&[row, failed], LOOK).render(false),
+        "TASK    DOMAIN   STATE       OUTCOME     CELL   AGE   NOTE\n\
+         greet   shop     COMPLETED   SUCCEEDED   c1     4s    hello\n\
+         greet   shop     COMPLETED   FAILED      -      4s    cancelled"
+    );
+}
+
+#[test]
+fn cells_domains_and_evaluations_are_tables() {
+    let cell = CellRow {
+        cell_id: CellId::new("c1").unwrap(),
+        presence: Presence {
+            incarnation: Incarnation(Uuid::from_u128(1)),
+            zone: Zone::new("z1").unwrap(),
+            stack: Stack::new("linux").unwrap(),
+            placement_tags: std::collections::BTreeSet::new(),
+            total: Resources { memory_mb: 4096, disk_mb: 10_240, containers: 64 },
+        },
+        state: "PRESENT".into(),
+        instances: 2,
+        tasks: 0,
+        used: Resources { memory_mb: 512, disk_mb: 1024, containers: 2 },
+        since: ago(5),
+    };
+    assert_eq!(
+        cells(&[cell], LOOK).render(false),
+        "CELL   ZONE   STATE     STACK   TAGS   INSTANCES   TASKS    MEMORY     DISK   CONTAINERS   SINCE\n\
+         c1     z1     PRESENT   linux   -              2       0   512M/4G   1G/10G         2/64   5s"
+    );
+    let fresh = DomainRow { domain: domain(), fresh: true, refreshed_at: ago(5), expires_at: None };
+    let stale = DomainRow { fresh: false, expires_at: Some(ago(2)), ..fresh.clone() };
+    assert_eq!(
+        domains(&[fresh, stale], LOOK).render(false),
+        "DOMAIN   STATE       REFRESHED   EXPIRES\n\
+         shop     FRESH       5s ago      never\n\
+         shop     NOT FRESH   5s ago      2s ago"
+    );
+    let evaluation = EvaluationRow {
+        subject: "process web".into(),
+        domain: domain(),
+        evaluation: Evaluation {
+            id: DecisionId(Uuid::from_u128(0xe1)),
+            correlation: DecisionId(Uuid::from_u128(1)),
+            trigger: Trigger::Scale,
+            status: Status::Blocked { reason: "insufficient resources".into() },
+            created_at: ago(7),
+            since: ago(6),
+            previous: None,
+        },
+        left: 2,
+    };
+    assert_eq!(
+        evaluations(&[evaluation], LOOK).render(false),
+        "EVALUATION   OF            DOMAIN   CAUSE                    STATE     LEFT   AGE   NOTE\n\
+         000000e1     process web   shop     more instances desired   BLOCKED      2   7s    insufficient resources"
+    );
+}
+
+#[test]
+fn a_cluster_tells_what_of_its_journal_is_no_entry() {
+    let whole = ClusterRow {
+        cluster_id: schemas::names::ClusterId(Uuid::nil()),
+        shards: 32,
+        format: 1,
+        bbs: None,
+        auctioneer: None,
+        cells: [].into(),
+        zones: vec![],
+        lrps: 0,
+        instances: [].into(),
+        tasks: [].into(),
+        found_by_convergence: 0,
+        durability: "verified".into(),
+        set_aside: SetAside::default(),
+    };
+    assert!(!cluster(&whole, LOOK).contains("set aside"));
+    let no_entry = |position, why: &str| NoEntry {
+        position: schemas::Position(position),
+        subject: "muster.event.lrp.0".into(),
+        why: why.into(),
+    };
+    let last = vec![no_entry(7, "EOF while parsing"), no_entry(41, "expected value")];
+    let damaged = ClusterRow { set_aside: SetAside { count: 9, last }, ..whole };
+    let text = cluster(&damaged, LOOK);
+    let expected = "set aside             9 messages of the journal are no entries
+
+POSITION   SUBJECT              WHY IT IS NO ENTRY
+      41   muster.event.lrp.0   expected value
+       7   muster.event.lrp.0   EOF while parsing";
+    assert!(text.ends_with(expected), "{text}");
+}

@@ -1,0 +1,147 @@
+//! Tables: columns without borders, from plain data.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Attribute, Cell as Painted, CellAlignment, Color, ContentArrangement};
+
+use super::words::one_line;
+
+/// A table that is to be shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    headers: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// What stands in one place of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// Text.
+    Text(String),
+    /// A number, or something that is compared like one: stands to the right.
+    Number(String),
+    /// A state, coloured by how good it is.
+    State(String),
+    /// Nothing.
+    None,
+}
+
+impl Cell {
+    /// Text.
+    pub(crate) fn text(text: impl ToString) -> Self {
+        Self::Text(text.to_string())
+    }
+
+    /// A number.
+    pub(crate) fn number(number: impl ToString) -> Self {
+        Self::Number(number.to_string())
+    }
+
+    /// A state.
+    pub(crate) fn state(state: impl ToString) -> Self {
+        Self::State(state.to_string())
+    }
+
+    /// Text, if there is some.
+    pub(crate) fn maybe(text: Option<impl ToString>) -> Self {
+        text.map_or(Self::None, Self::text)
+    }
+
+    fn paint(&self) -> Painted {
+        match self {
+            Self::Text(text) => Painted::new(one_line(text)),
+            Self::Number(text) => Painted::new(text).set_alignment(CellAlignment::Right),
+            Self::State(state) => match colour_of(state) {
+                Some(colour) => Painted::new(one_line(state)).fg(colour),
+                None => Painted::new(one_line(state)),
+            },
+            Self::None => Painted::new("-"),
+        }
+    }
+}
+
+/// The colour of a state: green is well, yellow is on its way, red is bad. It never says more than the word.
+fn colour_of(state: &str) -> Option<Color> {
+    match state.split(' ').next().unwrap_or_default() {
+        "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" => Some(Color::Green),
+        "CLAIMED" | "UNCLAIMED" | "PENDING" | "RESOLVING" | "EVACUATING" | "STOPPING" | "BLOCKED" => {
+            Some(Color::Yellow)
+        }
+        "CRASHED" | "ABSENT" | "FAILED" | "UNHEALTHY" | "NOT" => Some(Color::Red),
+        _ => None,
+    }
+}
+
+impl Table {
+    /// A table with these columns.
+    pub(crate) fn new(headers: &[&'static str]) -> Self {
+        Self { headers: headers.to_vec(), rows: vec![] }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as lines, without a line end behind the last.
+    pub(crate) fn render(&self, colour: bool) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        if colour {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        let numbers = |at: usize| self.rows.iter().any(|row| matches!(row.get(at), Some(Cell::Number(_))));
+        let header = self.headers.iter().enumerate().map(|(at, name)| {
+            let name = Painted::new(name).add_attribute(Attribute::Bold);
+            if numbers(at) { name.set_alignment(CellAlignment::Right) } else { name }
+        });
+        table.set_header(header.collect::<Vec<_>>());
+        table.add_rows(self.rows.iter().map(|row| row.iter().map(Cell::paint).collect::<Vec<_>>()));
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 3));
+        }
+        table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Names and values, one to a line, the values under each other.
+pub(crate) fn facts(facts: &[(&str, String)]) -> String {
+    let shown: Vec<_> = facts.iter().filter(|(_, value)| !value.is_empty()).collect();
+    let width = shown.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, value): &&(&str, String)| format!("{name:width$}  {}", one_line(value));
+    shown.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_columns_and_nothing_else() {
+        let mut table = Table::new(&["NAME", "STATE", "CRASHES", "CELL"]);
+        table.row(vec![Cell::text("web/0"), Cell::state("RUNNING"), Cell::number(0), Cell::text("c1")]);
+        table.row(vec![Cell::text("worker/10"), Cell::state("CRASHED"), Cell::number(12), Cell::None]);
+        assert_eq!(
+            table.render(false),
+            "NAME        STATE     CRASHES   CELL\n\
+             web/0       RUNNING         0   c1\n\
+             worker/10   CRASHED        12   -"
+        );
+        assert!(table.render(true).contains("\u{1b}["));
+        assert_eq!(Table::new(&["A", "B"]).render(false), "A   B");
+    }
+
+    #[test]
+    fn text_of_others_does_nothing_to_the_terminal() {
+        let mut table = Table::new(&["NOTE"]);
+        table.row(vec![Cell::text("a\nb\u{1b}[2J")]);
+        assert_eq!(table.render(false), "NOTE\na\\nb\\u{1b}[2J");
+    }
+
+    #[test]
+    fn facts_stand_under_each_other() {
+        let text = facts(&[("a", "1".into()), ("empty", String::new()), ("long", "2".into())]);
+        assert_eq!(text, "a     1\nlong  2");
+    }
+}

@@ -1,0 +1,224 @@
+//! `muster task`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use client::{Client, TaskEnd, Whose};
+use schemas::message::Done;
+use schemas::names::TaskGuid;
+use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS};
+use schemas::spec::Item;
+use schemas::task::Outcome;
+use serde::Serialize;
+
+use super::args::{Global, Task};
+use super::connect::connect;
+use super::failure::{Exit, Failure};
+use super::output::{self, Output, note};
+use super::progress::Bar;
+use super::{file, find, instance, rows, words};
+
+/// What a command did to a task.
+#[derive(Serialize)]
+struct Changed<'a> {
+    task_guid: &'a TaskGuid,
+    did: &'a str,
+    position: schemas::Position,
+    version: u64,
+}
+
+/// How a task ended.
+#[derive(Serialize)]
+struct Ended<'a> {
+    task_guid: &'a TaskGuid,
+    failed: bool,
+    failure_reason: Option<&'a str>,
+    result: Option<&'a str>,
+}
+
+pub(crate) async fn run(verb: Task, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    match verb {
+        Task::Run { file, wait } => {
+            let items = file::items(&file, global.domain.as_ref())?;
+            desire(&connect(global).await?, &file, items, wait, global.timeout, output).await
+        }
+        Task::List => {
+            let listed = connect(global).await?.tasks(&find::only(global.domain.as_ref())).await?;
+            output.rows(&listed.rows, rows::tasks)
+        }
+        Task::Show { guid } => {
+            let row = find::task(&connect(global).await?, &guid).await?.row;
+            output.one(&row, rows::task)
+        }
+        Task::Cancel { guid } => {
+            let client = in_its_domain(global, &guid, "cancel").await?;
+            let done = client.cancel_task(guid.clone()).await;
+            told(
+                &guid,
+                "cancelled",
+                done.map_err(|error| Failure::from(error).doing(format!("cancel task {guid}")))?,
+                output,
+            )
+        }
+        Task::Resolve { guid } => {
+            let client = in_its_domain(global, &guid, "resolve").await?;
+            let done = client.resolve_task(guid.clone()).await.map_err(|error| {
+                let failure = Failure::from(error).doing(format!("resolve task {guid}"));
+                failure.advise_on(
+                    Exit::Conflict,
+                    "a task can be resolved when it is COMPLETED: see muster task show",
+                )
+            })?;
+            told(&guid, "resolved and deleted", done, output)
+        }
+        Task::Logs { guid, follow } => {
+            let client = connect(global).await?;
+            find::task(&client, &guid).await?;
+            instance::show(client.logs(Whose::Task(guid.to_string()), follow), guid.as_str(), output).await
+        }
+    }
+}
+
+async fn in_its_domain(global: &Global, guid: &TaskGuid, verb: &str) -> Result<Client, Failure> {
+    let client = connect(global).await?;
+    let known =
+        find::task(&client, guid).await.map_err(|failure| failure.doing(format!("{verb} task {guid}")))?;
+    Ok(client.in_domain(find::whose(global, known.row.domain)))
+}
+
+fn told(guid: &TaskGuid, did: &str, done: Done, output: Output) -> Result<(), Failure> {
+    let changed = Changed { task_guid: guid, did, position: done.position, version: done.version };
+    output.next(&changed, |_, _| format!("task {guid} {did}"))
+}
+
+async fn desire(
+    client: &Client,
+    path: &Path,
+    items: Vec<Item>,
+    wait: bool,
+    limit: Option<Duration>,
+    output: Output,
+) -> Result<(), Failure> {
+    let (mut tasks, mut others) = (vec![], false);
+    for item in items {
+        match item {
+            Item::Task(task) => tasks.push(*task),
+            Item::Lrp(_) | Item::Domain { .. } => others = true,
+        }
+    }
+    if tasks.is_empty() {
+        let why = format!("{} holds no task", path.display());
+        return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
+            .advise("processes are desired by muster lrp desire"));
+    }
+    if others {
+        note(&format!(
+            "only the tasks of the file are run; for the rest: muster lrp desire {}",
+            path.display()
+        ));
+    }
+    let mut desired = vec![];
+    for task in tasks {
+        let guid = task.task_guid.clone();
+        let done = client.desire_task(task).await.map_err(|error| not_run(error.into(), &guid))?;
+        if !wait {
+            told(&guid, "desired", done, output)?;
+        }
+        desired.push((guid, done));
+    }
+    let alone = desired.len() == 1;
+    let mut result = Ok(());
+    for (guid, done) in desired.iter().filter(|_| wait) {
+        result = result.and(wait_for(client, guid, *done, limit, alone, output).await);
+    }
+    result
+}
+
+fn not_run(failure: Failure, guid: &TaskGuid) -> Failure {
+    failure.doing(format!("run task {guid}")).advise_on(
+        Exit::Conflict,
+        format!("a task guid is free again when its task was resolved: muster task resolve {guid}"),
+    )
+}
+
+/// Waits for the end of a task, and shows it.
+async fn wait_for(
+    client: &Client,
+    guid: &TaskGuid,
+    done: Done,
+    limit: Option<Duration>,
+    alone: bool,
+    output: Output,
+) -> Result<(), Failure> {
+    let bar = Bar::new(output, format!("task {guid} runs"));
+    let ended = tokio::select! {
+        ended = client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)) => ended,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
+            drop(bar);
+            note(&format!("detached: task {guid} goes on; see muster task show {guid}"));
+            return Ok(());
+        }
+    };
+    drop(bar);
+    let end = ended.map_err(|error| match error {
+        client::Error::TimedOut { .. } if limit.is_some() => {
+            let waited = words::span(limit.unwrap_or_default());
+            Failure::new(Exit::TimedOut, "WaitTimedOut", format!("task {guid} has not ended after {waited}"))
+                .advise(format!("it goes on; see muster task show {guid}"))
+        }
+        other @ (client::Error::TimedOut { .. }
+        | client::Error::Refused(_)
+        | client::Error::Unreachable(_)
+        | client::Error::Protocol { .. }
+        | client::Error::Setup { .. }) => other.into(),
+    })?;
+    show(guid, &end, alone, output)
+}
+
+fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) -> Result<(), Failure> {
+    let (failure_reason, result) = match &end.outcome {
+        Outcome::Succeeded { result } => (None, Some(result.as_str())),
+        Outcome::Failed { reason } => (Some(reason.as_str()), None),
+    };
+    let ended = Ended { task_guid: guid, failed: failure_reason.is_some(), failure_reason, result };
+    if !output.is_for_people() {
+        output.next(&ended, |_, _| String::new())?;
+    } else if let Some(result) = result {
+        note(&format!("task {guid} succeeded"));
+        if !alone {
+            note("its result:");
+        }
+        let end = if result.is_empty() || result.ends_with('\n') { "" } else { "\n" };
+        output::text_as_it_is(&format!("{result}{end}"))?;
+    }
+    failure_reason.map_or(Ok(()), |reason| Err(failed(guid, reason)))
+}
+
+/// What a failed task means for who waited for it.
+fn failed(guid: &TaskGuid, reason: &str) -> Failure {
+    let unplaced = [NO_COMPATIBLE_CELLS, INSUFFICIENT_RESOURCES, UNREACHABLE_CELLS];
+    let why = format!("task {guid} failed: {}", words::one_line(reason));
+    if unplaced.iter().any(|begin| reason.starts_with(begin)) {
+        return Failure::new(Exit::NotPlaced, "NotPlaced", why).advise(
+            "see muster cell list; with placement = { queue = { deadline_ms = .. } } a task waits for room",
+        );
+    }
+    Failure::new(Exit::Failed, "TaskFailed", why).advise(format!("see muster task logs {guid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_no_cell_takes_has_its_exit_status() {
+        let guid = TaskGuid::new("greet").unwrap();
+        let exit = |reason: &str| failed(&guid, reason).exit;
+        assert_eq!(exit("insufficient resources: memory"), Exit::NotPlaced);
+        assert_eq!(exit("found no compatible cells: stack"), Exit::NotPlaced);
+        assert_eq!(exit("cancelled"), Exit::Failed);
+        assert!(failed(&guid, "exit status 3").text(false).contains("muster task logs greet"));
+    }
+}

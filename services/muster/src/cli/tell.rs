@@ -1,0 +1,323 @@
+//! What was decided, in words: a decision as sentences.
+
+use schemas::actual::{self, Ended, Unclaimed};
+use schemas::cell;
+use schemas::cluster::{self, Role};
+use schemas::container::{Instance, NetInfo};
+use schemas::desired;
+use schemas::domain;
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::evacuating::{self, Gone};
+use schemas::evaluation::{self, Trigger};
+use schemas::names::DecisionId;
+use schemas::task::{self, Outcome};
+use schemas::{Decision, Indices};
+
+use super::words::{count, mebibytes, one_line, short};
+
+/// What a decision is about.
+pub(crate) fn about(aggregate: &Aggregate) -> String {
+    match aggregate {
+        Aggregate::Process { guid, .. } => guid.to_string(),
+        Aggregate::Task { guid, .. } => format!("task {guid}"),
+        Aggregate::Domain(domain) => format!("domain {domain}"),
+        Aggregate::Cell(cell) => format!("cell {cell}"),
+        Aggregate::Cluster => "cluster".to_owned(),
+    }
+}
+
+/// Who asked.
+pub(crate) fn who(actor: &Actor) -> String {
+    match actor {
+        Actor::Client { domain, name } => format!("client {domain}/{name}"),
+        Actor::Cell(cell) => format!("cell {cell}"),
+        Actor::Auctioneer(id) | Actor::Bbs(id) => id.to_string(),
+    }
+}
+
+/// What happened, one sentence for each event. `full` shows ids in full.
+pub(crate) fn sentences(decision: &Decision, full: bool) -> Vec<String> {
+    if decision.events.is_empty() {
+        return vec![format!("{}: asked again; it was so already", about(&decision.aggregate))];
+    }
+    decision.events.iter().map(|event| sentence(decision, event, full)).collect()
+}
+
+/// What happened, with what it happened to.
+pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String {
+    let what = about(&decision.aggregate);
+    match event {
+        Event::Desired(event) => format!("{what}: {}", of_desired(event)),
+        Event::Actual(event) => of_actual(&what, event, full),
+        Event::Evacuating(event) => of_evacuating(&what, event, full),
+        Event::Evaluation(event) => format!("{what}: {}", of_evaluation(event, decision.id, full)),
+        Event::Task(event) => format!("{what}: {}", of_task(event, full)),
+        Event::Domain(domain::Event::Refreshed { expires_at }) => match expires_at {
+            Some(at) => format!("{what}: fresh until {at}"),
+            None => format!("{what}: fresh for ever"),
+        },
+        Event::Cell(event) => format!("{what}: {}", of_cell(event)),
+        Event::Cluster(event) => format!("{what}: {}", of_cluster(event)),
+    }
+}
+
+/// `web/0`, or `web/0-2,5`.
+fn at(process: &str, indices: &Indices) -> String {
+    let range = |&(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    format!("{process}/{}", indices.ranges().iter().map(range).collect::<Vec<_>>().join(","))
+}
+
+/// Where a container is, and how it is called.
+fn on(by: &Instance, full: bool) -> String {
+    format!("{} (container {})", by.cell_id, short(&by.instance_guid, full))
+}
+
+/// Where something is reached: `127.0.0.1:60001`.
+pub(crate) fn addresses(net: &NetInfo) -> String {
+    let address = |port: &schemas::container::PortMapping| format!("{}:{}", net.address, port.host_port);
+    net.ports.iter().map(address).collect::<Vec<_>>().join(" ")
+}
+
+fn of_desired(event: &desired::Event) -> String {
+    match event {
+        desired::Event::Desired(lrp) => format!("desired with {}", count(lrp.instances.into(), "instance")),
+        desired::Event::Updated(update) => {
+            let mut parts = vec![];
+            parts.extend(
+                update.instances.map(|instances| format!("{} desired", count(instances.into(), "instance"))),
+            );
+            parts.extend(update.routes.is_some().then(|| "routes changed".to_owned()));
+            parts.extend(update.annotation.is_some().then(|| "annotation changed".to_owned()));
+            parts.join(", ")
+        }
+        desired::Event::Removed {} => "no longer desired".to_owned(),
+    }
+}
+
+fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
+    let at = at(process, &event.indices());
+    match event {
+        actual::Event::Created { .. } => format!("{at}: created, to be placed"),
+        actual::Event::Claimed { by, .. } => format!("{at}: claimed by {}", on(by, full)),
+        actual::Event::Started { by, net, .. } => {
+            let addresses = addresses(net);
+            let reached = if addresses.is_empty() { String::new() } else { format!(" at {addresses}") };
+            format!("{at}: running on {}{reached}", on(by, full))
+        }
+        actual::Event::Crashed { by, reason, crash_count, .. } => {
+            format!("{at}: crashed on {} ({crash_count}): {}", on(by, full), one_line(reason))
+        }
+        actual::Event::PlacementFailed { error, .. } => format!("{at}: not placed: {}", one_line(error)),
+        actual::Event::Unclaimed { cause, .. } => format!("{at}: to be placed again: {}", unclaimed(*cause)),
+        actual::Event::StopRequested { cause, .. } => format!("{at}: asked to stop: {}", ended(*cause)),
+        actual::Event::Removed { cause, .. } => format!("{at}: gone: {}", ended(*cause)),
+    }
+}
+
+const fn unclaimed(cause: Unclaimed) -> &'static str {
+    match cause {
+        Unclaimed::Crash => "it crashed and restarts at once",
+        Unclaimed::Restart => "its wait after a crash is over",
+        Unclaimed::CellLost => "its cell disappeared",
+        Unclaimed::Evacuation => "its cell is evacuated",
+    }
+}
+
+const fn ended(cause: Ended) -> &'static str {
+    match cause {
+        Ended::Removed => "the process was removed",
+        Ended::Scale => "fewer instances are desired",
+        Ended::Retired => "somebody stopped this instance",
+        Ended::Superseded => "the process was desired anew",
+        Ended::Undesired => "nobody desires it",
+        Ended::Stopped => "it was stopped, or there is no container for it",
+        Ended::Crashed => "it crashed while it was being stopped",
+        Ended::CellLost => "its cell disappeared",
+        Ended::Evacuated => "its cell was evacuated",
+    }
+}
+
+fn of_evacuating(process: &str, event: &evacuating::Event, full: bool) -> String {
+    match event {
+        evacuating::Event::Set { index, by, expires_at, .. } => {
+            format!("{process}/{index}: evacuating from {} until {expires_at}", on(by, full))
+        }
+        evacuating::Event::Removed { index, cause } => {
+            let why = match cause {
+                Gone::Replaced => "a replacement runs",
+                Gone::Removed => "its container is gone",
+                Gone::Expired => "its time is over",
+                Gone::CellLost => "its cell disappeared",
+            };
+            format!("{process}/{index}: no longer evacuating: {why}")
+        }
+    }
+}
+
+fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) -> String {
+    match event {
+        evaluation::Event::Created { trigger } => {
+            format!("evaluation {} begins: {}", short(&decision, full), trigger_name(*trigger))
+        }
+        evaluation::Event::Blocked { reason } => format!("evaluation blocked: {}", one_line(reason)),
+        evaluation::Event::Completed {} => "evaluation complete: everything is placed".to_owned(),
+        evaluation::Event::Failed { reason } => format!("evaluation failed: {}", one_line(reason)),
+        evaluation::Event::Canceled {} => "evaluation canceled: nothing is left to place".to_owned(),
+    }
+}
+
+/// What made work, in words.
+pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Desire => "desired",
+        Trigger::Scale => "more instances desired",
+        Trigger::Stop => "an instance was stopped and is still desired",
+        Trigger::Crash => "a crash that restarts at once",
+        Trigger::Restart => "the wait after a crash is over",
+        Trigger::CellLost => "a cell disappeared",
+        Trigger::Evacuation => "a cell is evacuated",
+        Trigger::Convergence => "found by convergence",
+    }
+}
+
+fn of_task(event: &task::Event, full: bool) -> String {
+    match event {
+        task::Event::Desired(_) => "desired".to_owned(),
+        task::Event::Started { by, .. } => format!("running on {}", on(by, full)),
+        task::Event::PlacementFailed { error, .. } => format!("not placed yet: {}", one_line(error)),
+        task::Event::Completed { outcome, .. } => match outcome {
+            Outcome::Succeeded { result } if result.is_empty() => "succeeded".to_owned(),
+            Outcome::Succeeded { result } => {
+                format!("succeeded with {} of result", count(result.len() as u64, "byte"))
+            }
+            Outcome::Failed { reason } => format!("failed: {}", one_line(reason)),
+        },
+        task::Event::Resolving {} => "being resolved".to_owned(),
+        task::Event::Demoted {} => "not resolved in time; waits again".to_owned(),
+        task::Event::Deleted {} => "deleted".to_owned(),
+    }
+}
+
+fn of_cell(event: &cell::Event) -> String {
+    match event {
+        cell::Event::Appeared(presence) => format!(
+            "appeared in zone {}, stack {}, {} memory, {} disk, {}",
+            presence.zone,
+            presence.stack,
+            mebibytes(presence.total.memory_mb),
+            mebibytes(presence.total.disk_mb),
+            count(presence.total.containers.into(), "container"),
+        ),
+        cell::Event::Evacuating {} => "evacuating: it takes no new work".to_owned(),
+        cell::Event::Healthy {} => "healthy again".to_owned(),
+        cell::Event::Unhealthy { reason } => format!("unhealthy: {}", one_line(reason)),
+        cell::Event::Disappeared { reason } => format!("disappeared: {}", one_line(reason)),
+    }
+}
+
+fn of_cluster(event: &cluster::Event) -> String {
+    match event {
+        cluster::Event::Founded { id, shards, format } => {
+            format!("founded as {id} with {shards} shards at format {format}")
+        }
+        cluster::Event::Elected { role, id, term } => {
+            let role = match role {
+                Role::Bbs => "BBS",
+                Role::Auctioneer => "auctioneer",
+            };
+            format!("{id} leads as {role} in term {term}")
+        }
+        cluster::Event::FormatRaised { format } => format!("format raised to {format}"),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use schemas::Timestamp;
+    use schemas::container::{Epoch, PortMapping};
+    use schemas::names::{CellId, ClientName, Domain, InstanceGuid, ProcessGuid};
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// An id that ends in a number.
+    pub(crate) fn id(number: u128) -> Uuid {
+        Uuid::from_u128(number)
+    }
+
+    pub(crate) fn container(number: u128, cell: &str) -> Instance {
+        Instance { instance_guid: InstanceGuid(id(number)), cell_id: CellId::new(cell).unwrap() }
+    }
+
+    /// A decision about the process `web`, made `number` seconds after the epoch.
+    pub(crate) fn decision(number: u64, actor: Actor, events: Vec<Event>) -> Decision {
+        let aggregate = Aggregate::Process {
+            guid: ProcessGuid::new("web").unwrap(),
+            domain: Domain::new("shop").unwrap(),
+            epoch: Epoch(Timestamp(1)),
+        };
+        Decision {
+            id: DecisionId(id(number.into())),
+            aggregate,
+            version: number,
+            at: Timestamp::from_millis(number * 1_000),
+            actor,
+            request_id: None,
+            cause: None,
+            correlation: DecisionId(id(1)),
+            reason: None,
+            traceparent: None,
+            events,
+        }
+    }
+
+    pub(crate) fn client() -> Actor {
+        Actor::Client { domain: Domain::new("shop").unwrap(), name: ClientName::new("ada").unwrap() }
+    }
+
+    #[test]
+    fn what_happened_is_told_in_sentences() {
+        let net = NetInfo {
+            address: "10.0.0.1".into(),
+            ports: vec![PortMapping { container_port: 8080, host_port: 60001 }],
+        };
+        let definition_id = schemas::names::DefinitionId::new("web").unwrap();
+        let events = vec![
+            Event::Actual(actual::Event::Created {
+                indices: [0, 1, 2, 5].into_iter().collect(),
+                definition_id: definition_id.clone(),
+            }),
+            Event::Actual(actual::Event::Claimed { index: 0, by: container(7, "c1"), placement: None }),
+            Event::Actual(actual::Event::Started {
+                index: 0,
+                by: container(7, "c1"),
+                net,
+                definition_id: definition_id.clone(),
+            }),
+            Event::Actual(actual::Event::Crashed {
+                index: 0,
+                by: container(7, "c1"),
+                reason: "exit status 3\n".into(),
+                crash_count: 2,
+                definition_id,
+            }),
+            Event::Evaluation(evaluation::Event::Created { trigger: Trigger::Crash }),
+        ];
+        assert_eq!(
+            sentences(&decision(9, client(), events), false),
+            [
+                "web/0-2,5: created, to be placed",
+                "web/0: claimed by c1 (container 00000007)",
+                "web/0: running on c1 (container 00000007) at 10.0.0.1:60001",
+                "web/0: crashed on c1 (container 00000007) (2): exit status 3",
+                "web: evaluation 00000009 begins: a crash that restarts at once",
+            ]
+        );
+        assert_eq!(who(&client()), "client shop/ada");
+        let again = decision(10, client(), vec![]);
+        assert_eq!(sentences(&again, false), ["web: asked again; it was so already"]);
+    }
+}

@@ -1,0 +1,381 @@
+//! `muster why`: from what is, back to the first command.
+
+use schemas::container::Epoch;
+use schemas::entry::{Aggregate, Event};
+use schemas::names::{DecisionId, ProcessGuid};
+use schemas::placement::Explanation;
+use schemas::query::{InstanceRow, RecordedEntry};
+use schemas::{Decision, Position, actual, task};
+use serde::Serialize;
+
+use super::args::Global;
+use super::connect::connect;
+use super::events::{Decided, decided, is_of_index};
+use super::failure::Failure;
+use super::find;
+use super::output::{Look, Output};
+use super::rows::{reached, state};
+use super::table::{Cell, Table};
+use super::tell::{sentence, sentences, who};
+use super::words::{age, one_line, short};
+
+/// Causes that are followed. A longer chain is a process that crashes and crashes.
+const LONGEST: usize = 256;
+/// Steps that are shown before those in the middle are left out.
+const SHOWN: usize = 12;
+
+/// Why an instance is where it is.
+#[derive(Clone, Debug, Serialize)]
+struct Why {
+    instance: InstanceRow,
+    /// From the newest decision back to the first command.
+    chain: Vec<Decided>,
+}
+
+/// Causes, as far as the decisions at hand know them.
+struct Chain<'a> {
+    steps: Vec<&'a Decided>,
+    /// A cause that is not among them.
+    elsewhere: Option<DecisionId>,
+}
+
+pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let client = connect(global).await?;
+    let rows = find::instance(&client, id).await.map_err(|failure| failure.doing(format!("explain {id}")))?;
+    let instance = rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
+    let about = format!("lrp:{}", instance.process_guid);
+    let mut all = decided(client.history(Position(0), Some(&about)).await?.0);
+    if chain(&all, &instance).elsewhere.is_some() {
+        // The cause lies with something else, as a cell that was lost: only the whole log has it.
+        all = decided(client.history(Position(0), None).await?.0);
+    }
+    let chain = chain(&all, &instance).steps.into_iter().cloned().collect();
+    output.one(&Why { instance, chain }, text)
+}
+
+/// From the newest decision about the instance back to the one that made it to be placed, and from there from cause to
+/// cause.
+fn chain<'a>(all: &'a [Decided], instance: &InstanceRow) -> Chain<'a> {
+    let mut steps = vec![];
+    for decided in
+        all.iter().rev().filter(|decided| is_about(decided, &instance.process_guid, instance.epoch))
+    {
+        let mut of_it =
+            decided.decision.events.iter().filter(|event| is_of_index(event, instance.index)).peekable();
+        if of_it.peek().is_none() {
+            continue;
+        }
+        steps.push(decided);
+        if of_it.any(makes_work) {
+            break;
+        }
+    }
+    let mut cause = steps.last().and_then(|made| made.decision.cause);
+    if let Some(stop) = steps.last().and_then(|made| stop_before(all, made, instance)) {
+        steps.push(stop);
+        cause = stop.decision.cause;
+    }
+    while let Some(id) = cause {
+        let Some(found) = all.iter().find(|decided| decided.decision.id == id) else {
+            return Chain { steps, elsewhere: Some(id) };
+        };
+        if steps.len() >= LONGEST {
+            break;
+        }
+        steps.push(found);
+        cause = found.decision.cause;
+    }
+    Chain { steps, elsewhere: None }
+}
+
+/// Who asked the instance to stop, if it is placed anew because it was stopped: its rep only reports that it is gone.
+fn stop_before<'a>(all: &'a [Decided], made: &Decided, instance: &InstanceRow) -> Option<&'a Decided> {
+    let has = |decided: &Decided, is: fn(&Event) -> bool| {
+        decided.decision.events.iter().any(|event| is(event) && is_of_index(event, instance.index))
+    };
+    if !has(made, |event| matches!(event, Event::Actual(actual::Event::Removed { .. }))) {
+        return None;
+    }
+    let before = all.iter().rev().filter(|decided| decided.decision.version < made.decision.version);
+    before.filter(|decided| is_about(decided, &instance.process_guid, instance.epoch)).find(|decided| {
+        has(decided, |event| matches!(event, Event::Actual(actual::Event::StopRequested { .. })))
+    })
+}
+
+fn is_about(decided: &Decided, process: &ProcessGuid, epoch: Epoch) -> bool {
+    match &decided.decision.aggregate {
+        Aggregate::Process { guid, epoch: of, .. } => guid == process && *of == epoch,
+        Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
+    }
+}
+
+/// Whether an event makes an index one that has to be placed.
+fn makes_work(event: &Event) -> bool {
+    matches!(event, Event::Actual(actual::Event::Created { .. } | actual::Event::Unclaimed { .. }))
+}
+
+fn text(why: &Why, look: Look) -> String {
+    let row = &why.instance;
+    let mut head = format!("{}/{} is {}", row.process_guid, row.index, state(row));
+    if let (Some(cell), Some(guid)) = (&row.cell_id, &row.instance_guid) {
+        head.push_str(&format!(" on {cell} (container {})", short(guid, look.full_ids)));
+    }
+    if let Some(address) = reached(row) {
+        head.push_str(&format!(" at {address}"));
+    }
+    head.push_str(&format!(", for {}", age(look.now, row.since)));
+    if let Some(error) = &row.placement_error {
+        head.push_str(&format!(": {}", one_line(error)));
+    }
+    let mut lines = vec![head];
+    let left_out = why.chain.len().saturating_sub(SHOWN);
+    for (at, decided) in why.chain.iter().enumerate() {
+        let from_end = why.chain.len() - at;
+        if left_out > 0 && at >= SHOWN / 2 && from_end > SHOWN / 2 {
+            if at == SHOWN / 2 {
+                lines.push(format!("... {left_out} steps more"));
+            }
+            continue;
+        }
+        lines.push(String::new());
+        lines.push(step(decided, Some((&row.process_guid, row.index)), look));
+    }
+    lines.join("\n")
+}
+
+/// One step: what happened, when and by whom, and how the place was chosen.
+fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> String {
+    let Decided { position, decision } = decided;
+    let told = told_events(decision, of);
+    let sentences: Vec<String> = if told.is_empty() {
+        sentences(decision, look.full_ids)
+    } else {
+        told.iter().map(|event| sentence(decision, event, look.full_ids)).collect()
+    };
+    let mut lines: Vec<String> = sentences.iter().map(|sentence| format!("because  {sentence}")).collect();
+    let mut stamp = format!("         {} at position {position}, by {}", decision.at, who(&decision.actor));
+    if let Some(request) = &decision.request_id {
+        stamp.push_str(&format!(", request {request}"));
+    }
+    if let Some(reason) = &decision.reason {
+        stamp.push_str(&format!(", who said \"{}\"", one_line(reason)));
+    }
+    lines.push(stamp);
+    for event in told {
+        if let Some((explanation, placed)) = explanation_of(event) {
+            lines.push(explained(explanation, placed, "         "));
+        }
+    }
+    lines.join("\n")
+}
+
+/// The events of a decision that are told: of the process those of the index and of the whole, else all.
+fn told_events<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
+    let tells = |event: &&Event| match (&decision.aggregate, of) {
+        (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
+            is_of_index(event, index) || matches!(event, Event::Desired(_) | Event::Evaluation(_))
+        }
+        (_, Some(_) | None) => true,
+    };
+    decision.events.iter().filter(tells).collect()
+}
+
+/// How the place was chosen, and whether one was found.
+fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
+    match event {
+        Event::Actual(actual::Event::Claimed { placement, .. }) => {
+            placement.as_deref().map(|why| (why, true))
+        }
+        Event::Actual(actual::Event::PlacementFailed { explanation, .. }) => {
+            explanation.as_deref().map(|why| (why, false))
+        }
+        Event::Task(task::Event::Started { placement, .. }) => placement.as_deref().map(|why| (why, true)),
+        Event::Task(
+            task::Event::PlacementFailed { explanation, .. } | task::Event::Completed { explanation, .. },
+        ) => explanation.as_deref().map(|why| (why, false)),
+        Event::Actual(_)
+        | Event::Task(_)
+        | Event::Desired(_)
+        | Event::Evacuating(_)
+        | Event::Evaluation(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    }
+}
+
+/// The candidates of an auction, the winner first, and why others were passed over.
+fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
+    let mut lines = vec![];
+    if !explanation.best.is_empty() {
+        let mut table = Table::new(&["CELL", "ZONE", "IN ZONE", "ON CELL", "USED", ""]);
+        for (rank, candidate) in explanation.best.iter().enumerate() {
+            table.row(vec![
+                Cell::text(&candidate.cell_id),
+                Cell::text(&candidate.zone),
+                Cell::number(candidate.siblings_in_zone),
+                Cell::number(candidate.siblings_on_cell),
+                Cell::number(format!("{}.{}%", candidate.used_permille / 10, candidate.used_permille % 10)),
+                Cell::text(if rank == 0 && placed { "chosen" } else { "" }),
+            ]);
+        }
+        lines.extend(table.render(false).lines().map(|line| format!("{indent}{line}")));
+    }
+    let passed: Vec<String> =
+        explanation.passed_over.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let passed = if passed.is_empty() { "none".to_owned() } else { passed.join(", ") };
+    lines.push(format!("{indent}of {} cells passed over: {passed}", explanation.cells));
+    lines.join("\n")
+}
+
+/// The decisions that an evaluation led to: where work was put, or why not.
+pub(crate) fn placements(entries: Vec<RecordedEntry>, evaluation: DecisionId) -> Vec<Decided> {
+    let mut all = decided(entries);
+    all.retain(|decided| {
+        decided.decision.cause == Some(evaluation)
+            && decided.decision.events.iter().any(|event| explanation_of(event).is_some())
+    });
+    all
+}
+
+/// What an evaluation led to, for people.
+pub(crate) fn told(decided: &[Decided], look: Look) -> String {
+    decided.iter().map(|decided| step(decided, None, look)).collect::<Vec<_>>().join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::actual::Unclaimed;
+    use schemas::container::NetInfo;
+    use schemas::definition::DesiredLrpUpdate;
+    use schemas::desired;
+    use schemas::names::{CellId, DefinitionId, Zone};
+    use schemas::placement::Candidate;
+    use schemas::{Indices, Timestamp};
+
+    use super::*;
+    use crate::cli::rows::tests::running;
+    use crate::cli::tell::tests::{client, container, decision, id};
+
+    const LOOK: Look = Look { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
+
+    fn at(position: u64, cause: Option<u64>, mut decision: Decision) -> Decided {
+        decision.cause = cause.map(|number| DecisionId(id(number.into())));
+        Decided { position: Position(position), decision }
+    }
+
+    fn placement() -> Box<Explanation> {
+        let candidate = |cell: &str, used_permille| Candidate {
+            cell_id: CellId::new(cell).unwrap(),
+            zone: Zone::new("z1").unwrap(),
+            siblings_in_zone: 0,
+            siblings_on_cell: 0,
+            used_permille,
+        };
+        let best = vec![candidate("c2", 125), candidate("c3", 250)];
+        Box::new(Explanation { cells: 4, passed_over: [("memory".to_owned(), 2)].into(), best })
+    }
+
+    fn story() -> Vec<Decided> {
+        let definition_id = || DefinitionId::new("web").unwrap();
+        let scaled = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
+        let created = actual::Event::Created { indices: Indices::below(2), definition_id: definition_id() };
+        let claimed = |number, cell: &str| {
+            Event::Actual(actual::Event::Claimed {
+                index: 0,
+                by: container(number, cell),
+                placement: Some(placement()),
+            })
+        };
+        let started = actual::Event::Started {
+            index: 0,
+            by: container(8, "c2"),
+            net: NetInfo { address: "10.0.0.1".into(), ports: vec![] },
+            definition_id: definition_id(),
+        };
+        let lost = actual::Event::Unclaimed { indices: Indices::from(0), cause: Unclaimed::CellLost };
+        let mut desire = decision(
+            1,
+            client(),
+            vec![Event::Desired(desired::Event::Updated(scaled)), Event::Actual(created)],
+        );
+        desire.reason = Some("launch".into());
+        let mut gone = decision(
+            3,
+            client(),
+            vec![Event::Cell(schemas::cell::Event::Disappeared { reason: "silent".into() })],
+        );
+        gone.aggregate = Aggregate::Cell(CellId::new("c1").unwrap());
+        vec![
+            at(2, None, desire),
+            at(3, Some(1), decision(2, client(), vec![claimed(7, "c1")])),
+            at(5, None, gone),
+            at(6, Some(3), decision(4, client(), vec![Event::Actual(lost)])),
+            at(8, Some(4), decision(5, client(), vec![claimed(8, "c2")])),
+            at(9, Some(4), decision(6, client(), vec![Event::Actual(started)])),
+        ]
+    }
+
+    fn instance() -> InstanceRow {
+        InstanceRow {
+            epoch: Epoch(Timestamp(1)),
+            cell_id: Some(CellId::new("c2").unwrap()),
+            since: Timestamp::from_millis(6_000),
+            ..running(0)
+        }
+    }
+
+    #[test]
+    fn the_chain_leads_back_over_other_things() {
+        let all = story();
+        let positions =
+            |chain: &Chain<'_>| chain.steps.iter().map(|step| step.position.0).collect::<Vec<_>>();
+        assert_eq!(positions(&chain(&all, &instance())), [9, 8, 6, 5]);
+        let only_of_process: Vec<Decided> =
+            all.iter().filter(|decided| decided.position.0 != 5).cloned().collect();
+        let part = chain(&only_of_process, &instance());
+        assert_eq!((positions(&part), part.elsewhere), (vec![9, 8, 6], Some(DecisionId(id(3)))));
+        let before: Vec<Decided> = all.into_iter().take(2).collect();
+        assert_eq!(positions(&chain(&before, &instance())), [3, 2]);
+    }
+
+    #[test]
+    fn what_was_stopped_is_explained_by_who_stopped_it() {
+        let mut all = story();
+        all.truncate(2);
+        let stop = |cause| Event::Actual(actual::Event::StopRequested { indices: Indices::from(0), cause });
+        let gone = |cause| Event::Actual(actual::Event::Removed { indices: Indices::from(0), cause });
+        let again = actual::Event::Created {
+            indices: Indices::from(0),
+            definition_id: DefinitionId::new("web").unwrap(),
+        };
+        all.push(at(4, None, decision(7, client(), vec![stop(actual::Ended::Retired)])));
+        let made = vec![gone(actual::Ended::Stopped), Event::Actual(again)];
+        all.push(at(5, Some(1), decision(8, client(), made)));
+        let positions: Vec<u64> = chain(&all, &instance()).steps.iter().map(|step| step.position.0).collect();
+        assert_eq!(positions, [5, 4]);
+    }
+
+    #[test]
+    fn a_placement_is_explained() {
+        let before: Vec<Decided> = story().into_iter().take(2).collect();
+        let chain = chain(&before, &instance()).steps.into_iter().cloned().collect();
+        let text = text(&Why { instance: instance(), chain }, LOOK);
+        assert_eq!(
+            text,
+            "web/0 is RUNNING on c2 (container 0000abc0) at 10.0.0.1:60001, for 54s\n\
+             \n\
+             because  web/0: claimed by c1 (container 00000007)\n         \
+             1970-01-01T00:00:02.000Z at position 3, by client shop/ada\n         \
+             CELL   ZONE   IN ZONE   ON CELL    USED\n         \
+             c2     z1           0         0   12.5%   chosen\n         \
+             c3     z1           0         0   25.0%\n         \
+             of 4 cells passed over: 2 memory\n\
+             \n\
+             because  web: 2 instances desired\n\
+             because  web/0-1: created, to be placed\n         \
+             1970-01-01T00:00:01.000Z at position 2, by client shop/ada, who said \"launch\""
+        );
+    }
+}

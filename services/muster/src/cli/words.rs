@@ -1,0 +1,138 @@
+//! Small texts: ages, spans of time, short ids, sizes.
+
+use std::time::Duration;
+
+use schemas::Timestamp;
+
+/// How many characters of an id are shown.
+const SHORT: usize = 8;
+
+/// How long ago, in its largest unit: `3s`, `12m`, `4h`, `9d`.
+pub(crate) fn age(now: Timestamp, then: Timestamp) -> String {
+    span(now.since(then))
+}
+
+/// A span of time in its largest unit.
+pub(crate) fn span(length: Duration) -> String {
+    let seconds = length.as_secs();
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// When something is due: `in 40s`, or `due`.
+pub(crate) fn until(now: Timestamp, then: Timestamp) -> String {
+    if then <= now { "due".to_owned() } else { format!("in {}", span(then.since(now))) }
+}
+
+/// The end of an id, which is what tells it from others: ids begin with the time at which they were made, and what was
+/// made in the same minute begins alike.
+pub(crate) fn short(id: &impl ToString, full: bool) -> String {
+    let id = id.to_string();
+    if full { id } else { id[id.len().saturating_sub(SHORT)..].to_owned() }
+}
+
+/// The time of day of a moment.
+pub(crate) fn time_of_day(at: Timestamp) -> String {
+    at.to_string().get(11..19).unwrap_or_default().to_owned()
+}
+
+/// Memory or disk: `512M`, `2G`, `1.5T`.
+pub(crate) fn mebibytes(mb: u64) -> String {
+    match mb {
+        0..1_024 => format!("{mb}M"),
+        1_024..1_048_576 => tenths(mb * 10 / 1_024, 'G'),
+        _ => tenths(mb / 1_024 * 10 / 1_024, 'T'),
+    }
+}
+
+fn tenths(tenths: u64, unit: char) -> String {
+    if tenths.is_multiple_of(10) {
+        format!("{}{unit}", tenths / 10)
+    } else {
+        format!("{}.{}{unit}", tenths / 10, tenths % 10)
+    }
+}
+
+/// Text of others as one line that does nothing to a terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    text.trim_end()
+        .chars()
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .collect()
+}
+
+/// One thing, or several: `1 instance`, `3 instances`.
+pub(crate) fn count(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// Reads a span of time: `90`, `90s`, `1m30s`, `500ms`, `1h`, `7d`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("{text:?} is no span of time: use 500ms, 30s, 5m, 1h or 7d");
+    let mut rest = text.trim();
+    let mut sum = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(bad());
+    }
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let number: u64 = rest[..digits].parse().map_err(|_| bad())?;
+        rest = &rest[digits..];
+        let letters = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let millis = match &rest[..letters] {
+            "ms" => 1,
+            "s" => 1_000,
+            // A bare number is seconds, if it stands alone.
+            "" if sum.is_zero() && rest.is_empty() => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return Err(bad()),
+        };
+        rest = &rest[letters..];
+        let part = Duration::from_millis(number.checked_mul(millis).ok_or_else(bad)?);
+        sum = sum.checked_add(part).ok_or_else(bad)?;
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_one_unit() {
+        let now = Timestamp::from_millis(1_000_000_000);
+        let age = |seconds| age(now, now - Duration::from_secs(seconds));
+        assert_eq!([0, 119, 120, 7_199, 7_200, 172_800].map(age), ["0s", "119s", "2m", "119m", "2h", "2d"]);
+        assert_eq!(super::age(now, now + Duration::from_secs(5)), "0s");
+        assert_eq!(until(now, now + Duration::from_secs(60)), "in 60s");
+        assert_eq!(until(now, now), "due");
+    }
+
+    #[test]
+    fn spans_of_time_are_read() {
+        let read = |text| parse_duration(text).map(|length| length.as_millis());
+        assert_eq!(
+            ["90", "90s", "1m30s", "500ms", "1h", "7d"].map(read),
+            [Ok(90_000), Ok(90_000), Ok(90_000), Ok(500), Ok(3_600_000), Ok(604_800_000)]
+        );
+        for bad in ["", "s", "1x", "-1s", "1.5s", "1h5", "99999999999999999999s", "9999999999999999999d"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn small_texts() {
+        assert_eq!([0, 512, 1_024, 1_536, 1_048_576].map(mebibytes), ["0M", "512M", "1G", "1.5G", "1T"]);
+        assert_eq!(one_line("a\nb\u{1b}[31mc\n"), "a\\nb\\u{1b}[31mc");
+        assert_eq!(short(&"00000000-0000-7000-8000-0000deadbeef", false), "deadbeef");
+        assert_eq!(short(&"c1", false), "c1");
+        assert_eq!((count(1, "cell"), count(2, "cell")), ("1 cell".into(), "2 cells".into()));
+        assert_eq!(time_of_day(Timestamp(0)), "00:00:00");
+    }
+}

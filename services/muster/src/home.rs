@@ -1,0 +1,83 @@
+//! The cluster that a rep's data folder belongs to: containers of one must never be taken for another's.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::Duration;
+
+use runtime::Bus;
+use schemas::codec::{self, Form};
+use schemas::message::Answer;
+use schemas::names::ClusterId;
+use schemas::query::{ClusterRow, Filter, One};
+
+/// The file in a data folder that names its cluster.
+const FILE: &str = "cluster";
+/// How long one answer is awaited, and the time before the next question.
+const PATIENCE: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Waits until a BBS tells which cluster this is. A new folder belongs to it from then on.
+///
+/// # Errors
+/// The folder belongs to another cluster, or can't be used.
+pub(crate) async fn check(bus: &Bus, data: &Path) -> Result<(), String> {
+    let id = cluster(bus).await.to_string();
+    let known = known(data, &id).map_err(|error| format!("the data folder {}: {error}", data.display()))?;
+    if known == id {
+        return Ok(());
+    }
+    Err(format!(
+        "the data folder {} belongs to cluster {known}, and this is cluster {id}: choose another folder, or the NATS \
+         server of that cluster",
+        data.display()
+    ))
+}
+
+/// The cluster that a folder names; `id`, from now on, if it names none.
+fn known(data: &Path, id: &str) -> io::Result<String> {
+    let path = data.join(FILE);
+    match fs::read_to_string(&path) {
+        Ok(known) => Ok(known.trim().to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            fs::DirBuilder::new().mode(0o700).recursive(true).create(data)?;
+            let draft = data.join("cluster.new");
+            fs::write(&draft, format!("{id}\n"))?;
+            fs::rename(&draft, &path)?;
+            Ok(id.to_owned())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks until somebody knows.
+async fn cluster(bus: &Bus) -> ClusterId {
+    let mut told = false;
+    loop {
+        let question = codec::encode(Form::Json, &Filter::default());
+        let answer = bus.ask("muster.query.cluster.show", question.into(), PATIENCE).await;
+        let answer = answer.ok().and_then(|bytes| codec::decode::<Answer<One<ClusterRow>>>(&bytes).ok());
+        if let Some((Answer::Ok(cluster), _)) = answer {
+            return cluster.row.cluster_id;
+        }
+        if !told {
+            tracing::info!("waiting for a BBS to tell which cluster this is");
+            told = true;
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_belongs_to_the_first_cluster() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("a/b");
+        assert_eq!(known(&data, "one").unwrap(), "one");
+        assert_eq!(known(&data, "two").unwrap(), "one");
+    }
+}

@@ -1,0 +1,115 @@
+//! Starting services: `muster dev`, `bbs`, `auctioneer`, `rep` and `bench`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use client::Login;
+use runtime::{stop, telemetry};
+use tokio_util::sync::CancellationToken;
+
+use crate::bench::{self, BenchArgs};
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::output::Output;
+use crate::cli::{Global, output};
+use crate::dev::{self, Data, DevArgs};
+use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, RepArgs, Trouble};
+
+/// What can be started.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Service {
+    /// Run a whole cluster here, with nothing else to install
+    Dev(DevArgs),
+    /// Run a BBS: it decides, and writes the log
+    Bbs(BbsArgs),
+    /// Run an auctioneer: it places work on cells
+    Auctioneer(AuctioneerArgs),
+    /// Run a rep: it runs the containers of a cell
+    Rep(RepArgs),
+    /// Measure the whole system, with containers in memory
+    Bench(BenchArgs),
+}
+
+/// Runs a service until it is told to stop.
+pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
+    match start(service, global) {
+        Ok(()) => ExitCode::from(Exit::Done as u8),
+        Err(failure) => {
+            output::failed(&failure, global);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn start(service: Service, global: &Global) -> Result<(), Failure> {
+    let default = match service {
+        Service::Dev(_) | Service::Bench(_) => "warn",
+        Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) => "info,async_nats=warn",
+    };
+    telemetry::start(global.log.as_deref(), default, telemetry::Format::Text)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, "Start", format!("can't start: {error}")))?;
+    let result = runtime.block_on(Box::pin(serve(service, global)));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result.map_err(|trouble| match trouble {
+        Trouble::Unreachable(why) => Failure::new(Exit::Unreachable, "Unreachable", why).advise(
+            "start a NATS server (nats-server -c deploy/nats.conf), or run everything here: muster dev",
+        ),
+        Trouble::Other(why) => Failure::new(Exit::Failed, "Failed", why),
+    })
+}
+
+async fn serve(service: Service, global: &Global) -> Result<(), Trouble> {
+    let stop = stop::on_signal().map_err(|error| format!("can't listen to signals: {error}"))?;
+    match service {
+        Service::Dev(args) => local(args, global, stop).await,
+        Service::Bench(args) => {
+            let text = bench::run(nats(global), args, stop).await?;
+            output::line(&text).map_err(|failure| Trouble::Other(failure.text(false)))
+        }
+        Service::Bbs(args) => serve::run_bbs(&needed(global)?, &args, stop).await,
+        Service::Auctioneer(args) => serve::run_auctioneer(&needed(global)?, &args, stop).await,
+        Service::Rep(args) => {
+            let data = data_folder(global);
+            let data = data.ok_or_else(|| "a rep needs a data folder: --data DIR".to_owned())?;
+            serve::run_rep(&needed(global)?, data, &args, stop).await
+        }
+    }
+}
+
+async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Result<(), Trouble> {
+    let data = match data_folder(global) {
+        Some(folder) => Data::Kept(folder),
+        None => Data::Scratch(client::default_folder()),
+    };
+    Box::pin(dev::run(args, data, Output::new(global), stop)).await.map_err(Trouble::Other)
+}
+
+/// What the environment gives, if it is not empty.
+fn given(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// The data folder that was named.
+fn data_folder(global: &Global) -> Option<PathBuf> {
+    global.data.clone().or_else(|| given("MUSTER_DATA").map(PathBuf::from))
+}
+
+/// The NATS servers that were named.
+fn nats(global: &Global) -> Option<Nats> {
+    let urls = global.nats.clone().or_else(|| given("MUSTER_NATS_URL"))?;
+    let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
+    let creds = global.creds.clone().or_else(|| given("MUSTER_NATS_CREDS").map(PathBuf::from));
+    let login = creds.map_or(Login::Anonymous, Login::Credentials);
+    Some(Nats { urls, login, tls: client::Tls::default() })
+}
+
+fn needed(global: &Global) -> Result<Nats, Trouble> {
+    nats(global).ok_or_else(|| {
+        let why = "no NATS server is named: give --nats URL or set MUSTER_NATS_URL";
+        Trouble::Unreachable(why.to_owned())
+    })
+}

@@ -1,0 +1,174 @@
+//! A whole cluster in this process: a BBS, an auctioneer and cells, on a journal and a bus that are given.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::{Bus, Journal};
+use schemas::names::{CellId, Stack, Zone};
+use schemas::resources::Resources;
+use schemas::subject::DEFAULT_SHARDS;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::serve::{chain, identity, shim_command};
+use crate::wire::containers::Containers;
+use crate::wire::drive::INPUTS;
+use crate::wire::{auctioneer, bbs, rep};
+
+/// What runs containers on the cells.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// Real processes, in a folder for each cell below this one.
+    Process(PathBuf),
+    /// In memory, as their recipes say.
+    Scripted,
+}
+
+/// The bus as each role has it: answers to its questions come to its own inbox.
+pub(crate) trait Roles {
+    /// The bus for a role, as `bbs.x` or `rep.c1`.
+    fn bus(&self, role: &str) -> Result<Bus, String>;
+}
+
+impl Roles for runtime::bus::InProcess {
+    fn bus(&self, role: &str) -> Result<Bus, String> {
+        let bus = self.with_inbox(&format!("muster.inbox.{role}")).map_err(|error| error.to_string())?;
+        Ok(Bus::InProcess(bus))
+    }
+}
+
+/// A running cluster.
+pub(crate) struct Local {
+    services: JoinSet<Result<(), String>>,
+    stop: CancellationToken,
+    reps: CancellationToken,
+    /// The containers of each cell.
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// A cell of a running cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    /// Its name.
+    pub(crate) id: CellId,
+    /// What runs its containers.
+    pub(crate) containers: Containers,
+    /// Ends its rep, and nothing else.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Local {
+    /// Starts a BBS and an auctioneer.
+    ///
+    /// # Errors
+    /// Why the bus can't be had.
+    pub(crate) fn start(
+        journal: &Journal,
+        bbs_bus: Bus,
+        auctioneer_bus: Bus,
+        mass_loss_wait: Duration,
+    ) -> Result<Self, String> {
+        let stop = CancellationToken::new();
+        let reps = stop.child_token();
+        let mut services = JoinSet::new();
+        let (id, seed) = identity("bbs")?;
+        let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
+        let durability = journal.durability().to_string();
+        let settings = ::bbs::Settings { id, shards: DEFAULT_SHARDS, presence, durability };
+        services.spawn(bbs::run(settings, seed, journal.clone(), bbs_bus, stop.clone()));
+        let (id, _) = identity("auctioneer")?;
+        services.spawn(auctioneer::run(id, journal.clone(), auctioneer_bus, stop.clone()));
+        Ok(Self { services, stop, reps, cells: vec![] })
+    }
+
+    /// Adds a cell.
+    ///
+    /// # Errors
+    /// Why its containers can't be run.
+    pub(crate) async fn add_cell(
+        &mut self,
+        id: CellId,
+        zone: Zone,
+        total: Resources,
+        kind: &Kind,
+        bus: Bus,
+    ) -> Result<(), String> {
+        let (inputs, receiver) = mpsc::channel(INPUTS);
+        let containers = match kind {
+            Kind::Scripted => Containers::scripted(inputs.clone()),
+            Kind::Process(folder) => {
+                let settings = executor::process::Settings::new(
+                    folder.join(id.as_str()),
+                    id.clone(),
+                    "127.0.0.1",
+                    shim_command()?,
+                );
+                Containers::process(settings, inputs.clone()).await.map_err(|error| chain(&error))?
+            }
+        };
+        let stack = Stack::new("linux").map_err(|error| error.to_string())?;
+        let (_, seed) = identity("rep")?;
+        let settings = ::rep::Settings::new(id.clone(), zone, stack, total);
+        let stop = self.reps.child_token();
+        let channel = (inputs, receiver);
+        self.services.spawn(rep::run(settings, seed, bus, containers.clone(), channel, stop.clone()));
+        self.cells.push(Cell { id, containers, stop });
+        Ok(())
+    }
+
+    /// Waits until a service ends, which it does only when something is wrong.
+    pub(crate) async fn failed(&mut self) -> String {
+        loop {
+            match self.services.join_next().await {
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(why))) => return why,
+                Some(Err(error)) => return error.to_string(),
+                None => return "every service has ended".to_owned(),
+            }
+        }
+    }
+
+    /// Ends the cluster and every container in it. The reps end first, so that what is desired stays desired and no
+    /// end of a container counts as a crash.
+    pub(crate) async fn end(mut self) {
+        self.reps.cancel();
+        let ends: Vec<_> = self
+            .cells
+            .iter()
+            .map(|cell| {
+                let containers = cell.containers.clone();
+                tokio::spawn(async move { containers.end_all().await })
+            })
+            .collect();
+        for end in ends {
+            if let Err(error) = end.await {
+                tracing::warn!(%error, "containers of a cell may be left");
+            }
+        }
+        self.stop.cancel();
+        while let Some(ended) = self.services.join_next().await {
+            if let Ok(Err(why)) = ended {
+                tracing::warn!(why, "a service ended badly");
+            }
+        }
+    }
+}
+
+/// Ends what an earlier run left in a folder, when it was killed and nobody ended its containers.
+///
+/// # Errors
+/// Why a cell's folder can't be opened.
+pub(crate) async fn end_leftovers(folder: &Path) -> Result<(), String> {
+    let Ok(cells) = std::fs::read_dir(folder) else { return Ok(()) };
+    for cell in cells.flatten() {
+        let name = cell.file_name();
+        let Some(id) = name.to_str().and_then(|name| CellId::new(name).ok()) else { continue };
+        let settings = executor::process::Settings::new(cell.path(), id, "127.0.0.1", shim_command()?);
+        let (executor, _changes) =
+            executor::process::Executor::open(settings).await.map_err(|error| chain(&error))?;
+        Arc::new(executor).end_all().await;
+    }
+    Ok(())
+}

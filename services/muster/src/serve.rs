@@ -1,0 +1,244 @@
+//! `muster bbs`, `muster auctioneer`, `muster rep`: one service each, on NATS.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use client::{Login, Tls};
+use runtime::journal::{Durability, JetStream, StreamSettings};
+use runtime::nats::{ConnectError, Settings};
+use runtime::{Bus, Journal};
+use schemas::Timestamp;
+use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
+use schemas::resources::Resources;
+use schemas::subject::DEFAULT_SHARDS;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::wire::containers::Containers;
+use crate::wire::drive::INPUTS;
+use crate::wire::{auctioneer, bbs, rep};
+use crate::{home, host};
+
+/// Where the NATS servers are, and who we say that we are.
+#[derive(Clone, Debug)]
+pub(crate) struct Nats {
+    pub(crate) urls: Vec<String>,
+    pub(crate) login: Login,
+    pub(crate) tls: Tls,
+}
+
+/// Why a service ended that should not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The NATS server can't be reached.
+    Unreachable(String),
+    /// Anything else, for a person to read.
+    Other(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+/// A BBS decides: it takes commands and writes the log. Start as many as you like; one leads.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BbsArgs {
+    /// Shards of the cluster, if this is its first BBS ever
+    #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = clap::value_parser!(u16).range(1..=1024), env = "MUSTER_SHARDS")]
+    pub(crate) shards: u16,
+    /// NATS servers that must hold every entry: 1, 3 or 5
+    #[arg(long, default_value_t = 1, env = "MUSTER_REPLICAS")]
+    pub(crate) replicas: usize,
+    /// Monitoring addresses of the NATS servers, with commas between them: there is seen whether they sync every write
+    #[arg(long, value_delimiter = ',', value_name = "URL", env = "MUSTER_NATS_MONITORING")]
+    pub(crate) monitoring: Vec<String>,
+    /// Seconds that the silence of most cells together is taken for a fault of the network
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", env = "MUSTER_MASS_LOSS_WAIT")]
+    pub(crate) mass_loss_wait: u64,
+}
+
+/// An auctioneer places work on cells. Start as many as you like; one leads.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AuctioneerArgs {
+    /// NATS servers that must hold every entry: 1, 3 or 5
+    #[arg(long, default_value_t = 1, env = "MUSTER_REPLICAS")]
+    pub(crate) replicas: usize,
+}
+
+/// A rep runs the containers of a cell.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RepArgs {
+    /// The cell's name, one of its own
+    #[arg(long, value_name = "ID", env = "MUSTER_CELL")]
+    pub(crate) cell: CellId,
+    /// The availability zone that it is in
+    #[arg(long, value_name = "ZONE", env = "MUSTER_ZONE")]
+    pub(crate) zone: Zone,
+    /// What it offers to definitions that ask for a stack
+    #[arg(long, default_value = "linux", env = "MUSTER_STACK")]
+    pub(crate) stack: Stack,
+    /// A tag that work must ask for to be placed here; may be given again
+    #[arg(long = "tag", value_name = "TAG", env = "MUSTER_TAGS", value_delimiter = ',')]
+    pub(crate) tags: Vec<PlacementTag>,
+    /// Memory that it gives to containers, in MiB [default: the host's]
+    #[arg(long, value_name = "MIB", env = "MUSTER_MEMORY_MB")]
+    pub(crate) memory_mb: Option<u64>,
+    /// Disk that it gives to containers, in MiB [default: the free disk of its data folder]
+    #[arg(long, value_name = "MIB", env = "MUSTER_DISK_MB")]
+    pub(crate) disk_mb: Option<u64>,
+    /// Containers that it takes
+    #[arg(long, default_value_t = 250, env = "MUSTER_CONTAINERS")]
+    pub(crate) containers: u32,
+    /// The address by which others reach this host
+    #[arg(long, default_value = "127.0.0.1", env = "MUSTER_ADDRESS")]
+    pub(crate) address: String,
+    /// Host ports that containers may get, as 20000-29999
+    #[arg(long, value_parser = parse_ports, default_value = "20000-29999", value_name = "FROM-TO", env = "MUSTER_PORTS")]
+    pub(crate) ports: std::ops::RangeInclusive<u16>,
+    /// Seconds that an evacuation may take
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
+    pub(crate) evacuation_timeout: u64,
+}
+
+fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
+    let wrong = || format!("{text:?} is no range of ports: use FROM-TO, as 20000-29999");
+    let (from, to) = text.split_once('-').ok_or_else(wrong)?;
+    let (from, to): (u16, u16) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
+    if from == 0 || from > to { Err(wrong()) } else { Ok(from..=to) }
+}
+
+impl Nats {
+    async fn connect(&self, name: &str, inbox: &str) -> Result<runtime::nats::Connection, Trouble> {
+        let mut settings = Settings::new(self.urls.clone(), name, inbox);
+        settings.login = self.login.clone();
+        settings.tls = self.tls.clone();
+        settings.connect().await.map_err(|error| match error {
+            unreachable @ ConnectError::Unreachable { .. } => Trouble::Unreachable(unreachable.to_string()),
+            other
+            @ (ConnectError::Refused { .. } | ConnectError::File { .. } | ConnectError::Settings(_)) => {
+                Trouble::Other(chain(&other))
+            }
+        })
+    }
+
+    /// The bus, for somebody whose questions are answered to `muster.inbox.<role>`.
+    pub(crate) async fn bus(&self, name: &str, role: &str) -> Result<Bus, Trouble> {
+        Ok(Bus::from(self.connect(name, &format!("muster.inbox.{role}")).await?))
+    }
+
+    /// The journal, by a connection of its own: who writes events answers no questions.
+    pub(crate) async fn journal(
+        &self,
+        name: &str,
+        role: &str,
+        settings: &StreamSettings,
+    ) -> Result<Journal, Trouble> {
+        let connection = self.connect(name, &format!("muster.inbox.{role}")).await?;
+        let stream = JetStream::open(connection, settings).await.map_err(|error| chain(&error))?;
+        Ok(Journal::JetStream(stream))
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A new name for a program, and the seed of its ids.
+pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), String> {
+    let seed = runtime::ids::seed().map_err(|error| format!("no randomness: {error}"))?;
+    let id = Ids::new(seed).next(Timestamp(0)).simple().to_string();
+    let name = format!("{role}-{}", &id[20..]);
+    let id = ServiceId::new(&name).map_err(|error| error.to_string())?;
+    Ok((id, seed))
+}
+
+/// Runs a BBS.
+///
+/// # Errors
+/// Why it can't start or go on.
+pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken) -> Result<(), Trouble> {
+    let (id, seed) = identity("bbs")?;
+    let stream =
+        StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
+    let journal = nats.journal(&format!("{id} writer"), &format!("bbs-writer.{id}"), &stream).await?;
+    let bus = nats.bus(id.as_str(), &format!("bbs.{id}")).await?;
+    let durability = journal.durability();
+    match &durability {
+        Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
+        Durability::Unverified(why) => tracing::warn!(%id, why, "durability is unverified"),
+        Durability::Volatile => tracing::warn!(%id, "the journal survives nothing"),
+    }
+    let presence = ::bbs::presence::Settings {
+        mass_loss_wait: std::time::Duration::from_secs(args.mass_loss_wait),
+        ..::bbs::presence::Settings::default()
+    };
+    let settings = ::bbs::Settings { id, shards: args.shards, presence, durability: durability.to_string() };
+    Ok(bbs::run(settings, seed, journal, bus, stop).await?)
+}
+
+/// Runs an auctioneer.
+///
+/// # Errors
+/// Why it can't start or go on.
+pub(crate) async fn run_auctioneer(
+    nats: &Nats,
+    args: &AuctioneerArgs,
+    stop: CancellationToken,
+) -> Result<(), Trouble> {
+    let (id, _) = identity("auctioneer")?;
+    let stream = StreamSettings { replicas: args.replicas, create: true, monitoring: vec![] };
+    let journal = nats.journal(&format!("{id} reader"), &format!("auctioneer-reader.{id}"), &stream).await?;
+    let bus = nats.bus(id.as_str(), &format!("auctioneer.{id}")).await?;
+    Ok(auctioneer::run(id, journal, bus, stop).await?)
+}
+
+/// Runs a rep.
+///
+/// # Errors
+/// Why it can't start or go on.
+pub(crate) async fn run_rep(
+    nats: &Nats,
+    data: PathBuf,
+    args: &RepArgs,
+    stop: CancellationToken,
+) -> Result<(), Trouble> {
+    let bus = nats.bus(&format!("rep {}", args.cell), &format!("rep.{}", args.cell)).await?;
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        checked = home::check(&bus, &data) => checked?,
+    }
+    host::allow_many_files();
+    let host = host::resources(&data);
+    let total = Resources {
+        memory_mb: args.memory_mb.unwrap_or(host.memory_mb),
+        disk_mb: args.disk_mb.unwrap_or(host.disk_mb),
+        containers: args.containers,
+    };
+    let mut settings = ::rep::Settings::new(args.cell.clone(), args.zone.clone(), args.stack.clone(), total);
+    settings.placement_tags = args.tags.iter().cloned().collect::<BTreeSet<_>>();
+    settings.evacuation_timeout = std::time::Duration::from_secs(args.evacuation_timeout);
+    let (inputs, receiver) = mpsc::channel(INPUTS);
+    let mut executor =
+        executor::process::Settings::new(data, args.cell.clone(), &args.address, shim_command()?);
+    executor.ports = args.ports.clone();
+    let containers = Containers::process(executor, inputs.clone()).await.map_err(|error| chain(&error))?;
+    let (_, seed) = identity("rep")?;
+    Ok(rep::run(settings, seed, bus, containers, (inputs, receiver), stop).await?)
+}
+
+/// The program that starts a shim: this one.
+pub(crate) fn shim_command() -> Result<Vec<OsString>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("where is this program: {error}"))?;
+    Ok(vec![program.into(), "shim".into()])
+}

@@ -1,0 +1,201 @@
+//! `muster simulate`: a story, or a seed, run on the simulator and shown. Needs no server, and takes no time.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use schemas::entry::Event;
+use schemas::{Decision, Entry};
+use serde_json::{Value, json};
+use simulation::asked::Told;
+use simulation::cluster::START;
+use simulation::story::{Facts, Seen, Story, Time};
+use simulation::{Outcome, Plan, run_told};
+
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::output::{self, Look, Output};
+use crate::cli::table::Table;
+use crate::cli::tell::sentence;
+use crate::cli::words::one_line;
+use crate::cli::{Global, file, rows};
+
+/// Run a story on the simulator, or what a seed draws, and show what happens
+#[derive(Clone, Debug, Args)]
+#[command(group = clap::ArgGroup::new("plan").required(true))]
+pub(crate) struct SimulateArgs {
+    /// A story, as those in tests/stories; - is the standard input
+    #[arg(group = "plan")]
+    story: Option<PathBuf>,
+    /// Run what this seed draws: a minute of wishes and faults
+    #[arg(long, group = "plan", value_name = "N")]
+    seed: Option<u64>,
+    /// Show only the last lines of what happens
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
+    /// Print it as a story, and run nothing
+    #[arg(long)]
+    print: bool,
+}
+
+/// Runs it, and gives the program's exit status: 0 if everything was as expected and promised.
+pub(crate) fn run(args: &SimulateArgs, global: &Global) -> ExitCode {
+    match simulate(args, Output::new(global)) {
+        Ok(true) => ExitCode::from(Exit::Done as u8),
+        Ok(false) => ExitCode::from(Exit::Failed as u8),
+        Err(failure) => {
+            output::failed(&failure, global);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn simulate(args: &SimulateArgs, output: Output) -> Result<bool, Failure> {
+    let story = match (&args.story, args.seed) {
+        (Some(path), _) => read(path)?,
+        (None, seed) => {
+            let seed = seed.unwrap_or_default();
+            let about = vec![format!("What seed {seed} draws")];
+            Story { about, only_simulated: None, plan: Plan::drawn(seed) }
+        }
+    };
+    if args.print {
+        return output::text_as_it_is(&story.to_string()).map(|()| true);
+    }
+    if output.is_for_people() {
+        output::line(&story.about.join("\n"))?;
+    }
+    let mut shown = Shown { output, last: args.last, lines: VecDeque::new(), trouble: None, end: None };
+    let outcome = run_told(&story.plan, &mut |at, seen| shown.see(at, seen));
+    shown.ends(&story.plan, &outcome)?;
+    Ok(outcome.broken.is_empty())
+}
+
+fn read(path: &Path) -> Result<Story, Failure> {
+    let text = file::read(path).map_err(|failure| Failure { exit: Exit::Usage, ..failure })?;
+    text.parse().map_err(|bad| {
+        Failure::usage(format!("{}, {bad}", path.display()))
+            .advise("how a story is written: tests/stories/README.md; how one looks: muster simulate --seed 1 --print")
+    })
+}
+
+/// What was seen so far.
+struct Shown {
+    output: Output,
+    last: Option<usize>,
+    /// The last lines, if only they are shown.
+    lines: VecDeque<String>,
+    /// Why nothing more can be shown.
+    trouble: Option<Failure>,
+    /// What the log says when peace begins.
+    end: Option<Facts>,
+}
+
+impl Shown {
+    fn see(&mut self, at: Duration, seen: Seen<'_>) {
+        if let Seen::Peace(facts) = seen {
+            self.end = Some(facts.clone());
+        }
+        let lines = if self.output.is_for_people() {
+            words(seen).into_iter().map(|line| format!("{:>9.3}s  {line}", at.as_secs_f64())).collect()
+        } else {
+            values(at, seen).iter().map(Value::to_string).collect::<Vec<_>>()
+        };
+        for line in lines {
+            self.show(line);
+        }
+    }
+
+    fn show(&mut self, line: String) {
+        match self.last {
+            Some(last) => {
+                self.lines.push_back(line);
+                self.lines.drain(..self.lines.len().saturating_sub(last));
+            }
+            None if self.trouble.is_none() => self.trouble = output::line(&line).err(),
+            None => {}
+        }
+    }
+
+    /// The state at the end, and what came of it all.
+    fn ends(self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
+        self.trouble.map_or(Ok(()), Err)?;
+        self.lines.iter().try_for_each(|line| output::line(line))?;
+        let broken = outcome.broken.iter().map(|broken| format!("BROKEN  {broken}"));
+        let broken: Vec<String> = broken.map(|line| one_line(&line)).collect();
+        if !self.output.is_for_people() {
+            let how = outcome.broken.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let end = json!({"broken": how, "steps": outcome.steps, "entries": outcome.entries});
+            return output::line(&json!({ "end": end }).to_string());
+        }
+        let look = Look { now: START + plan.peace_at, ..self.output.look() };
+        let facts = self.end.unwrap_or_default();
+        let render = |title: &str, table: Table, empty: bool| {
+            if empty { String::new() } else { format!("\n{title}\n{}", table.render(look.colour)) }
+        };
+        output::line(&render(
+            "Instances",
+            rows::instances(&facts.instances, look),
+            facts.instances.is_empty(),
+        ))?;
+        output::line(&render("Tasks", rows::tasks(&facts.tasks, look), facts.tasks.is_empty()))?;
+        output::line(&render("Cells", rows::cells(&facts.cells, look), facts.cells.is_empty()))?;
+        let (steps, entries) = (outcome.steps, outcome.entries);
+        let whole = Time(Duration::from_secs(outcome.simulated.as_secs()));
+        output::line(&format!("\n{steps} steps, {entries} entries, {whole} with the peace behind it"))?;
+        let end = if broken.is_empty() { "No promise was broken.".to_owned() } else { broken.join("\n") };
+        output::line(&end)
+    }
+}
+
+/// What is seen, as a person reads it.
+fn words(seen: Seen<'_>) -> Vec<String> {
+    match seen {
+        Seen::Act(act) => vec![format!("-- {act}")],
+        Seen::Answered(act, Told::Refused(code)) => vec![format!("   {act}: refused: {code}")],
+        Seen::Answered(_, Told::Done(_) | Told::Nothing) => vec![],
+        Seen::Stored(position, bytes) => match Entry::decode(bytes) {
+            Ok(entry) => {
+                let told = entry.decisions.iter().flat_map(told);
+                told.map(|what| format!("{position:>5}  {what}")).collect()
+            }
+            Err(error) => vec![format!("{position:>5}  unknown entry: {}", one_line(&error.to_string()))],
+        },
+        Seen::Kept(expect) => vec![format!("ok {expect}")],
+        Seen::Broken(broken) => vec![format!("BROKEN {}", one_line(&broken.how))],
+        Seen::Peace(_) => vec!["-- peace".into()],
+    }
+}
+
+/// What a decision says of things that people care about.
+fn told(decision: &Decision) -> Vec<String> {
+    let matters = |event: &&Event| !matches!(event, Event::Evaluation(_));
+    decision.events.iter().filter(matters).map(|event| sentence(decision, event, false)).collect()
+}
+
+/// What is seen, as a program reads it.
+fn values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
+    let at = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+    let value = match seen {
+        Seen::Act(act) => json!({"at_ms": at, "act": act.to_string()}),
+        Seen::Answered(act, told) => {
+            let answer = match told {
+                Told::Done(_) => "done".to_owned(),
+                Told::Refused(code) => code.to_string(),
+                Told::Nothing => "nothing".to_owned(),
+            };
+            json!({"at_ms": at, "act": act.to_string(), "answer": answer})
+        }
+        Seen::Stored(position, bytes) => {
+            let entry: Value = serde_json::from_slice(bytes).unwrap_or_default();
+            json!({"at_ms": at, "position": position, "entry": entry})
+        }
+        Seen::Kept(expect) => json!({"at_ms": at, "kept": expect.to_string()}),
+        Seen::Broken(broken) => json!({"at_ms": at, "broken": broken.to_string()}),
+        Seen::Peace(facts) => {
+            json!({"at_ms": at, "instances": facts.instances, "tasks": facts.tasks, "cells": facts.cells})
+        }
+    };
+    vec![value]
+}

@@ -1,0 +1,126 @@
+//! Questions between services: in postcard where both were built from the same schema, else in JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use runtime::Bus;
+use runtime::bus::ReplyTo;
+use schemas::codec::{self, Form};
+use schemas::message::Answer;
+use schemas::{Code, Refusal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How long a service waits for another's answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks another service. None: no answer in time, or nobody to ask.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    bus: Bus,
+    /// Whether somebody answered that it reads another schema; then everything is said in JSON.
+    json: AtomicBool,
+}
+
+impl Asker {
+    pub(crate) const fn new(bus: Bus) -> Self {
+        Self { bus, json: AtomicBool::new(false) }
+    }
+
+    pub(crate) const fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// Asks, and asks again in JSON if the other speaks another schema.
+    pub(crate) async fn ask<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        subject: &str,
+        question: &Q,
+        patience: Duration,
+    ) -> Option<Result<A, Refusal>> {
+        let form = if self.json.load(Ordering::Relaxed) { Form::Json } else { Form::Postcard };
+        let answer = self.ask_as(form, subject, question, patience).await?;
+        match answer {
+            Err(refusal) if refusal.code == Code::Unreadable => {
+                tracing::info!(subject, "the other side has another schema: speaking JSON from now on");
+                self.json.store(true, Ordering::Relaxed);
+                self.ask_as(Form::Json, subject, question, patience).await
+            }
+            answer => Some(answer),
+        }
+    }
+
+    async fn ask_as<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        form: Form,
+        subject: &str,
+        question: &Q,
+        patience: Duration,
+    ) -> Option<Result<A, Refusal>> {
+        let bytes = codec::encode(form, question);
+        match self.bus.ask(subject, bytes.into(), patience).await {
+            Ok(answer) => match codec::decode::<Answer<A>>(&answer) {
+                Ok((answer, _)) => Some(answer.into()),
+                Err(refusal) => {
+                    tracing::warn!(subject, %refusal, "an answer that nobody understands");
+                    Some(Err(refusal))
+                }
+            },
+            Err(error) => {
+                tracing::debug!(subject, %error, "no answer");
+                None
+            }
+        }
+    }
+
+    /// Tells, without waiting: the bus may lose it. In JSON, since nobody answers that it can't be read.
+    pub(crate) async fn tell<M: Serialize>(&self, subject: &str, message: &M) {
+        let bytes = codec::encode(Form::Json, message);
+        if let Err(error) = self.bus.publish(subject, bytes.into()).await {
+            tracing::debug!(subject, %error, "not told");
+        }
+    }
+}
+
+/// Askers that wait for a machine's answer, by the number that the machine knows them by.
+#[derive(Debug)]
+pub(crate) struct Waiting<T> {
+    next: AtomicU64,
+    askers: Mutex<BTreeMap<u64, T>>,
+}
+
+impl<T> Default for Waiting<T> {
+    fn default() -> Self {
+        Self { next: AtomicU64::new(0), askers: Mutex::new(BTreeMap::new()) }
+    }
+}
+
+impl<T> Waiting<T> {
+    pub(crate) fn add(&self, asker: T) -> u64 {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(number, asker);
+        number
+    }
+
+    pub(crate) fn take(&self, number: u64) -> Option<T> {
+        self.lock().remove(&number)
+    }
+
+    pub(crate) fn take_all(&self) -> Vec<T> {
+        std::mem::take(&mut *self.lock()).into_values().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, T>> {
+        self.askers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Answers in the form in which was asked.
+pub(crate) async fn answer<T: Serialize>(bus: &Bus, to: &ReplyTo, form: Form, result: Result<T, Refusal>) {
+    let bytes = codec::encode(form, &Answer::from(result));
+    if let Err(error) = bus.reply(to, bytes.into()).await {
+        tracing::debug!(%error, "not answered");
+    }
+}

@@ -1,0 +1,125 @@
+//! The hands of an auctioneer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auctioneer::{Auctioneer, Effect, Input, Settings};
+use projections::Reader;
+use projections::reader::{self, Read};
+use runtime::journal::Recorded;
+use runtime::{Bus, Journal};
+use schemas::Refusal;
+use schemas::codec;
+use schemas::names::ServiceId;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::asking::{Asker, PATIENCE};
+use super::drive::{INPUTS, drive};
+use super::following;
+
+/// Runs an auctioneer until it is told to stop.
+///
+/// # Errors
+/// What is wrong with the journal or the bus, for a person to read.
+pub(crate) async fn run(
+    id: ServiceId,
+    journal: Journal,
+    bus: Bus,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let (inputs, receiver) = mpsc::channel(INPUTS);
+    let fatal = Arc::new(std::sync::Mutex::new(None));
+    let ends = stop.child_token();
+    subscribe(&bus, &inputs).await.map_err(|error| error.to_string())?;
+    let follower = tokio::spawn(follow(journal, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
+    let asker = Arc::new(Asker::new(bus));
+    let machine = Auctioneer::new(id, Settings::default());
+    drive(machine, receiver, ends, |effect| perform(effect, &asker, &inputs)).await;
+    follower.abort();
+    let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    fatal.map_or(Ok(()), Err)
+}
+
+/// What went wrong for good, for whoever waits for the end.
+type Fatal = Arc<std::sync::Mutex<Option<String>>>;
+
+async fn follow(journal: Journal, inputs: mpsc::Sender<Input>, ends: CancellationToken, fatal: Fatal) {
+    let mut reader = Reader::default();
+    let read = |recorded| input(&mut reader, recorded);
+    if let Err(why) = following::follow(&journal, &inputs, Input::CaughtUp, read).await {
+        *fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(why);
+        ends.cancel();
+    }
+}
+
+/// What is no entry is passed over as the BBS does, so that both fold the same; what a later program wrote stops this one.
+fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, String> {
+    let Recorded { position, subject, bytes, .. } = recorded;
+    let read =
+        reader.read(position, &subject, &bytes).map_err(|why| format!("position {position}: {why}"))?;
+    let entry = match read {
+        Read::Entry(entry) => entry,
+        Read::SetAside(why) => {
+            tracing::warn!(%position, subject, why, "an entry is set aside");
+            reader::nothing()
+        }
+    };
+    Ok(Some(Input::Recorded { position, entry: Arc::new(entry) }))
+}
+
+async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), runtime::bus::BusError> {
+    let mut heartbeats = bus.subscribe("muster.cell.*.heartbeat", None).await?;
+    let mut beats = bus.subscribe("muster.beat.auctioneer", None).await?;
+    let (to_machine, machine) = (inputs.clone(), inputs.clone());
+    tokio::spawn(async move {
+        while let Some(incoming) = heartbeats.next().await {
+            if let Ok((beat, _)) = codec::decode(&incoming.payload)
+                && to_machine.send(Input::Heartbeat(beat)).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+    tokio::spawn(async move {
+        while let Some(incoming) = beats.next().await {
+            if let Ok((beat, _)) = codec::decode(&incoming.payload)
+                && machine.send(Input::Beat(beat)).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+fn perform(effect: Effect, asker: &Arc<Asker>, inputs: &mpsc::Sender<Input>) {
+    let (asker, inputs) = (Arc::clone(asker), inputs.clone());
+    tokio::spawn(async move {
+        let input = match effect {
+            Effect::Perform { cell, perform } => {
+                let subject = format!("muster.cell.{cell}.rep.perform");
+                let answer = asker.ask(&subject, &perform, PATIENCE).await;
+                Some(Input::Performed { cell, id: perform.id, answer })
+            }
+            Effect::Outcomes { id, outcomes } => {
+                let answer = asker.ask("muster.auctioneer.bbs.outcome", &outcomes, PATIENCE).await;
+                Some(Input::OutcomesAnswered { id, answer })
+            }
+            Effect::Lead(lead) => {
+                let patience = Duration::from_secs(2);
+                let answer: Option<Result<_, Refusal>> =
+                    asker.ask("muster.auctioneer.bbs.lead", &lead, patience).await;
+                Some(Input::LeadAnswered(answer))
+            }
+            Effect::Beat(beat) => {
+                asker.tell("muster.beat.auctioneer", &beat).await;
+                None
+            }
+        };
+        if let Some(input) = input {
+            // A machine that ended needs no answer.
+            drop(inputs.send(input).await);
+        }
+    });
+}

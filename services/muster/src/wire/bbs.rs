@@ -1,0 +1,341 @@
+//! The hands of a BBS: the journal, the answers, the orders to reps, the callbacks.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use bbs::{Bbs, Effect, Input, NotAppended, Reply, Settings};
+use projections::Reader;
+use runtime::bus::ReplyTo;
+use runtime::journal::{Append, AppendError, Recorded};
+use runtime::{Bus, Journal};
+use schemas::codec::Form;
+use schemas::message::{Answer, Command, Done, Heartbeat};
+use schemas::names::{CellId, Ids};
+use schemas::subject::{EVENT_ROOT, Subject};
+use schemas::{Code, Refusal};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::asking::{Asker, PATIENCE, Waiting, answer};
+use super::bbs_inbox;
+use super::drive::{INPUTS, drive};
+use super::following;
+
+/// How long a completion callback may take, in all.
+const CALLBACK: Duration = Duration::from_secs(10);
+/// How often is looked whether there is a connection.
+const CONNECTION: Duration = Duration::from_millis(250);
+/// How long a probed rep may take to answer.
+const PROBE: Duration = Duration::from_secs(2);
+
+/// Who waits for the machine's answer.
+#[derive(Debug)]
+pub(super) enum Waiter {
+    /// Somebody on the bus, in the form in which was asked.
+    Bus(ReplyTo, Form),
+    /// These hands, on behalf of somebody who asked for more than the machine knows.
+    Hands(oneshot::Sender<Reply>),
+}
+
+/// The hands of one BBS.
+pub(super) struct Hands {
+    pub(super) journal: Journal,
+    pub(super) asker: Asker,
+    pub(super) inputs: mpsc::Sender<Input>,
+    pub(super) waiting: Waiting<Waiter>,
+    http: reqwest::Client,
+    leading: Mutex<CancellationToken>,
+    /// What the log says of the cluster, for whoever reads the log here.
+    reader: Mutex<Reader>,
+    ends: CancellationToken,
+    fatal: Mutex<Option<String>>,
+    /// Why it decides nothing any more, once it doesn't.
+    stopped: OnceLock<String>,
+    decides: CancellationToken,
+}
+
+/// Runs a BBS until it is told to stop.
+///
+/// # Errors
+/// Why it can't go on, for a person to read: the journal holds what this program doesn't understand, can't be followed,
+/// or the bus can't be listened to.
+pub(crate) async fn run(
+    settings: Settings,
+    seed: u64,
+    journal: Journal,
+    bus: Bus,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let (inputs, receiver) = mpsc::channel(INPUTS);
+    // Another part of the program may have chosen the same provider first: then there is one.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
+    let ends = stop.child_token();
+    let hands = Arc::new(Hands {
+        journal,
+        asker: Asker::new(bus),
+        inputs,
+        waiting: Waiting::default(),
+        http: http.build().map_err(|error| error.to_string())?,
+        leading: Mutex::new(CancellationToken::new()),
+        reader: Mutex::new(Reader::default()),
+        decides: ends.child_token(),
+        ends,
+        fatal: Mutex::new(None),
+        stopped: OnceLock::new(),
+    });
+    bbs_inbox::listen(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
+    let follower = tokio::spawn(Arc::clone(&hands).follow());
+    let listening = tokio::spawn(Arc::clone(&hands).watch_connection());
+    let machine = Bbs::new(settings, Ids::new(seed));
+    drive(machine, receiver, hands.decides.clone(), |effect| hands.perform(effect)).await;
+    follower.abort();
+    listening.abort();
+    hands.lead(false);
+    if let Some(why) = hands.stopped() {
+        hands.refuse_all(why).await;
+        // It still shows the log, until somebody has seen what is the matter.
+        hands.ends.cancelled().await;
+        return Err(why.to_owned());
+    }
+    let fatal = lock(&hands.fatal).take();
+    fatal.map_or(Ok(()), Err)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Hands {
+    /// Something that only a person can mend: the program ends with it.
+    fn halt(&self, why: String) {
+        lock(&self.fatal).get_or_insert(why);
+        self.ends.cancel();
+    }
+
+    /// The log holds what this program doesn't understand: it decides nothing any more, and answers nothing but what
+    /// stands in the log.
+    fn stop_deciding(&self, why: String) {
+        // First: who has read the line below is answered accordingly.
+        let why = self.stopped.get_or_init(|| why);
+        tracing::error!(
+            "{why}. Nothing is lost. This BBS decides nothing any more and only shows the log: muster events"
+        );
+        self.decides.cancel();
+    }
+
+    /// Answers whoever waits for the machine, which has stopped.
+    async fn refuse_all(&self, why: &str) {
+        let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
+        for waiter in self.waiting.take_all() {
+            if let Waiter::Bus(to, form) = waiter {
+                answer::<()>(self.asker.bus(), &to, form, Err(refusal.clone())).await;
+            }
+        }
+    }
+
+    /// Why it decides nothing any more, if so.
+    pub(super) fn stopped(&self) -> Option<&str> {
+        self.stopped.get().map(String::as_str)
+    }
+
+    /// Tells the machine when nobody can be heard: that is no silence of the cells.
+    async fn watch_connection(self: Arc<Self>) {
+        let mut was = true;
+        loop {
+            tokio::time::sleep(CONNECTION).await;
+            let is = self.asker.bus().is_connected();
+            match (was, is) {
+                (true, false) => self.tell_machine(Input::Disconnected).await,
+                (false, true) => self.tell_machine(Input::Reconnected).await,
+                (true, true) | (false, false) => {}
+            }
+            was = is;
+        }
+    }
+
+    /// What tells entries from what is none, as the log stands.
+    pub(super) fn reader(&self) -> Reader {
+        lock(&self.reader).clone()
+    }
+
+    async fn follow(self: Arc<Self>) {
+        let recorded = |recorded: Recorded| {
+            let Recorded { position, subject, entry, bytes } = recorded;
+            if subject.strip_prefix(EVENT_ROOT) == Some("cluster") {
+                // The machine says what is wrong with it, if so.
+                drop(lock(&self.reader).read(position, &subject, &bytes));
+            }
+            Ok(Some(Input::Recorded { position, subject, entry, bytes }))
+        };
+        if let Err(why) = following::follow(&self.journal, &self.inputs, Input::CaughtUp, recorded).await {
+            self.halt(why);
+        }
+    }
+
+    /// A machine that ended needs to know nothing.
+    pub(super) async fn tell_machine(&self, input: Input) {
+        drop(self.inputs.send(input).await);
+    }
+
+    fn perform(self: &Arc<Self>, effect: Effect) {
+        match effect {
+            Effect::Leading(leads) => self.lead(leads),
+            Effect::Warn(text) => tracing::warn!("{text}"),
+            Effect::Halt(why) => self.stop_deciding(why),
+            effect @ (Effect::Append { .. }
+            | Effect::ReadLast(_)
+            | Effect::Answer { .. }
+            | Effect::Stop(..)
+            | Effect::Cancel(..)
+            | Effect::Probe(..)
+            | Effect::Evacuate { .. }
+            | Effect::Beat(_)
+            | Effect::Call { .. }) => {
+                let hands = Arc::clone(self);
+                tokio::spawn(async move { hands.perform_waiting(effect).await });
+            }
+        }
+    }
+
+    async fn perform_waiting(&self, effect: Effect) {
+        match effect {
+            Effect::Append { subject, expected, entry, bytes } => {
+                let append = Append { subject: subject.clone(), expected, entry, bytes };
+                if let Err(error) = self.journal.append(append).await {
+                    let why = match error {
+                        AppendError::Conflict => NotAppended::Conflict,
+                        AppendError::Unknown(source) => {
+                            tracing::warn!(%subject, %source, "nobody knows whether an entry is stored");
+                            NotAppended::Unknown
+                        }
+                        AppendError::Refused(why) => NotAppended::Refused(why),
+                    };
+                    self.tell_machine(Input::NotAppended { subject, entry, why }).await;
+                }
+            }
+            Effect::ReadLast(subject) => self.read_last(subject).await,
+            Effect::Answer { asker, reply } => {
+                if let Some(waiter) = self.waiting.take(asker) {
+                    self.reply(waiter, reply).await;
+                }
+            }
+            Effect::Stop(cell, stop) => {
+                self.asker.tell(&format!("muster.cell.{cell}.rep.stop"), &stop).await;
+            }
+            Effect::Cancel(cell, cancel) => {
+                self.asker.tell(&format!("muster.cell.{cell}.rep.cancel"), &cancel).await;
+            }
+            Effect::Probe(cell, term) => {
+                let subject = format!("muster.cell.{cell}.rep.state");
+                let answer: Option<Result<Heartbeat, Refusal>> =
+                    self.asker.ask(&subject, &Command { term }, PROBE).await;
+                self.tell_machine(Input::Probed { cell, answer: answer.and_then(Result::ok) }).await;
+            }
+            Effect::Evacuate { asker, cell, term, done } => self.evacuate(asker, &cell, term, done).await,
+            Effect::Beat(beat) => self.asker.tell("muster.beat.bbs", &beat).await,
+            Effect::Call { task, epoch, url, body } => {
+                let called = self.call(&url, body).await;
+                tracing::info!(%task, ?called, "completion callback");
+                self.tell_machine(Input::Called { task, epoch, called }).await;
+            }
+            Effect::Leading(_) | Effect::Warn(_) | Effect::Halt(_) => {}
+        }
+    }
+
+    async fn read_last(&self, subject: Subject) {
+        let last = match self.journal.last(&subject).await {
+            Ok(last) => Ok(last.map(|recorded| (recorded.position, recorded.entry))),
+            Err(error) => Err(error.to_string()),
+        };
+        self.tell_machine(Input::Last { subject, last }).await;
+    }
+
+    async fn reply(&self, waiter: Waiter, reply: Reply) {
+        let (to, form) = match waiter {
+            Waiter::Bus(to, form) => (to, form),
+            Waiter::Hands(sender) => return drop(sender.send(reply)),
+        };
+        let bus = self.asker.bus();
+        match reply {
+            Reply::Done(done) => answer(bus, &to, form, done).await,
+            Reply::Reported(reported) => answer(bus, &to, form, reported).await,
+            Reply::Records(records) => answer(bus, &to, form, Ok(records)).await,
+            Reply::Rows(Err(refusal)) => answer::<()>(bus, &to, form, Err(refusal)).await,
+            Reply::Rows(Ok(rows)) => {
+                // Rows are JSON text already: put the answer around it.
+                let text = format!(r#"{{"ok":{rows}}}"#);
+                if let Err(error) = bus.reply(&to, text.into()).await {
+                    tracing::debug!(%error, "not answered");
+                }
+            }
+        }
+    }
+
+    async fn evacuate(&self, asker: u64, cell: &CellId, term: u64, done: Done) {
+        let subject = format!("muster.cell.{cell}.rep.evacuate");
+        let answer: Option<Result<Heartbeat, Refusal>> =
+            self.asker.ask(&subject, &Command { term }, PATIENCE).await;
+        let result = match answer {
+            Some(Ok(_)) => Ok(done),
+            Some(Err(refusal)) => Err(refusal),
+            None => Err(Refusal::new(Code::Unavailable, format!("cell {cell} does not answer: try again"))),
+        };
+        if let Some(waiter) = self.waiting.take(asker) {
+            self.reply(waiter, Reply::Done(result)).await;
+        }
+    }
+
+    async fn call(&self, url: &str, body: String) -> bbs::callbacks::Called {
+        use bbs::callbacks::Called;
+        let request = self.http.post(url).header("content-type", "application/json").body(body);
+        match request.send().await {
+            Ok(answer) => Called::Answered(answer.status().as_u16()),
+            Err(error) => Called::Failed(error.to_string()),
+        }
+    }
+
+    /// A leader listens to commands; who doesn't lead leaves them to the leader.
+    fn lead(self: &Arc<Self>, leads: bool) {
+        let mut leading = lock(&self.leading);
+        leading.cancel();
+        *leading = self.ends.child_token();
+        if leads {
+            tracing::info!("this BBS leads");
+            let (hands, token) = (Arc::clone(self), leading.clone());
+            tokio::spawn(async move {
+                if let Err(error) = bbs_inbox::listen_to_commands(&hands, &token).await {
+                    hands.halt(error.to_string());
+                }
+            });
+        } else {
+            tracing::info!("this BBS does not lead");
+        }
+    }
+
+    /// Asks the machine on behalf of somebody who asked for more than it knows.
+    pub(super) async fn query(&self, query: bbs::Query) -> Result<String, Refusal> {
+        let (sender, receiver) = oneshot::channel();
+        let asker = self.waiting.add(Waiter::Hands(sender));
+        self.tell_machine(Input::Queried { asker, at_least: None, query }).await;
+        match receiver.await {
+            Ok(Reply::Rows(rows)) => rows,
+            Ok(Reply::Done(_) | Reply::Reported(_) | Reply::Records(_)) | Err(_) => {
+                Err(Refusal::new(Code::Unavailable, "the BBS is stopping"))
+            }
+        }
+    }
+
+    /// Passes a question on to another service and its answer back.
+    pub(super) async fn relay<Q, A>(&self, subject: &str, question: &Q) -> Result<A, Refusal>
+    where
+        Q: serde::Serialize,
+        A: serde::de::DeserializeOwned,
+    {
+        let bytes = schemas::codec::encode(Form::Json, question);
+        let answered = self.asker.bus().ask(subject, bytes.into(), PATIENCE).await;
+        let bytes = answered.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
+        let (answer, _) = schemas::codec::decode::<Answer<A>>(&bytes)?;
+        answer.into()
+    }
+}

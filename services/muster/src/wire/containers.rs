@@ -1,0 +1,162 @@
+//! Containers behind one door: real processes, or scripted ones in memory for benchmarks.
+
+use std::sync::Arc;
+
+use executor::process;
+use executor::scripted::{Behaviour, Scripted};
+use rep::Input;
+use runtime::clock;
+use schemas::container::{Container, Recipe};
+use schemas::names::InstanceGuid;
+use tokio::sync::mpsc;
+
+/// What runs containers.
+#[derive(Clone, Debug)]
+pub(crate) enum Containers {
+    /// Real processes.
+    Process(Arc<process::Executor>),
+    /// In memory.
+    Scripted(mpsc::UnboundedSender<Order>),
+}
+
+/// What a scripted executor is told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Run(Box<Recipe>),
+    Stop(InstanceGuid),
+    Delete(InstanceGuid),
+    Crash(InstanceGuid, String),
+    List,
+}
+
+impl Containers {
+    /// Containers in memory; what happens to them goes to the rep.
+    pub(crate) fn scripted(inputs: mpsc::Sender<Input>) -> Self {
+        let (orders, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(play(receiver, inputs));
+        Self::Scripted(orders)
+    }
+
+    /// Real containers; what happens to them goes to the rep.
+    ///
+    /// # Errors
+    /// Why the data folder can't be opened.
+    pub(crate) async fn process(
+        settings: process::Settings,
+        inputs: mpsc::Sender<Input>,
+    ) -> Result<Self, process::OpenError> {
+        let (executor, mut changes) = process::Executor::open(settings).await?;
+        tokio::spawn(async move {
+            while let Some(container) = changes.recv().await {
+                if inputs.send(Input::Container(container)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self::Process(Arc::new(executor)))
+    }
+
+    pub(crate) fn run(&self, recipe: Box<Recipe>) {
+        match self {
+            Self::Process(executor) => executor.run(*recipe),
+            Self::Scripted(orders) => tell(orders, Order::Run(recipe)),
+        }
+    }
+
+    pub(crate) fn stop(&self, guid: InstanceGuid) {
+        match self {
+            Self::Process(executor) => executor.stop(guid),
+            Self::Scripted(orders) => tell(orders, Order::Stop(guid)),
+        }
+    }
+
+    pub(crate) fn delete(&self, guid: InstanceGuid) {
+        match self {
+            Self::Process(executor) => executor.delete(guid),
+            Self::Scripted(orders) => tell(orders, Order::Delete(guid)),
+        }
+    }
+
+    /// Makes a scripted container crash; a real one is left alone.
+    pub(crate) fn crash(&self, guid: InstanceGuid, reason: &str) {
+        match self {
+            Self::Process(_) => {}
+            Self::Scripted(orders) => tell(orders, Order::Crash(guid, reason.to_owned())),
+        }
+    }
+
+    /// Lists all containers; the list comes to the rep as an input.
+    pub(crate) fn list(&self, inputs: &mpsc::Sender<Input>) {
+        match self {
+            Self::Process(executor) => {
+                let (executor, inputs) = (Arc::clone(executor), inputs.clone());
+                tokio::spawn(async move { drop(inputs.send(Input::Containers(executor.list())).await) });
+            }
+            Self::Scripted(orders) => tell(orders, Order::List),
+        }
+    }
+
+    /// Tries whether a container can be run at all.
+    pub(crate) async fn self_test(&self) -> Result<(), String> {
+        match self {
+            Self::Process(executor) => executor.self_test().await,
+            Self::Scripted(_) => Ok(()),
+        }
+    }
+
+    /// Ends every container, for a program that takes its cell with it.
+    pub(crate) async fn end_all(&self) {
+        match self {
+            Self::Process(executor) => executor.end_all().await,
+            Self::Scripted(_) => {}
+        }
+    }
+}
+
+fn tell(orders: &mpsc::UnboundedSender<Order>, order: Order) {
+    // The player ends with the rep that it plays for; then nobody waits for the order.
+    drop(orders.send(order));
+}
+
+/// Plays scripted containers: orders in, changes out, in the time that their script takes.
+async fn play(mut orders: mpsc::UnboundedReceiver<Order>, inputs: mpsc::Sender<Input>) {
+    let mut scripted = Scripted::new("127.0.0.1", Behaviour::of);
+    loop {
+        let due = scripted.next_due();
+        tokio::select! {
+            biased;
+            order = orders.recv() => {
+                let Some(order) = order else { return };
+                if let Some(list) = take(&mut scripted, order)
+                    && inputs.send(Input::Containers(list)).await.is_err()
+                {
+                    return;
+                }
+            }
+            () = async {
+                match due {
+                    Some(due) => tokio::time::sleep(due.since(clock::now())).await,
+                    None => std::future::pending().await,
+                }
+            } => {}
+        }
+        for container in scripted.advance(clock::now()) {
+            if inputs.send(Input::Container(container)).await.is_err() {
+                return;
+            }
+        }
+        scripted.take_happened();
+    }
+}
+
+fn take(scripted: &mut Scripted, order: Order) -> Option<Vec<Container>> {
+    let now = clock::now();
+    match order {
+        Order::Run(recipe) => scripted.run(now, &recipe),
+        Order::Stop(guid) => scripted.stop(now, guid),
+        Order::Delete(guid) => scripted.delete(now, guid),
+        Order::Crash(guid, reason) => scripted.crash(now, guid, &reason),
+        Order::List => return Some(scripted.list()),
+    }
+    None
+}

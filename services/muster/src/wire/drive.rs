@@ -1,0 +1,148 @@
+//! The loop that drives a machine: inputs in, effects out, an alarm in between.
+
+use std::time::Duration;
+
+use runtime::clock;
+use schemas::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Inputs that wait for a machine; whoever brings more waits too.
+pub(crate) const INPUTS: usize = 16_384;
+/// Inputs that are taken before effects of a turn are due, however many more wait.
+const INPUTS_IN_A_TURN: usize = 1_024;
+
+/// A machine without IO, as the services are.
+pub(crate) trait Machine {
+    /// What happens to it.
+    type Input: Send;
+    /// What it wants done.
+    type Effect;
+    /// Nothing else waits.
+    const TURN: Self::Input;
+    /// Its alarm went off.
+    const TICK: Self::Input;
+    /// Takes one input and says what is to be done.
+    fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect>;
+    /// When it wants a tick.
+    fn alarm(&self) -> Option<Timestamp>;
+}
+
+/// The time as a machine gets it. The clock stands still after it was set back, for as long as it takes to catch up, and
+/// nobody may wait for that: meanwhile time runs on.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    now: Timestamp,
+    read: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { now: clock::now(), read: Instant::now() }
+    }
+
+    fn now(&mut self) -> Timestamp {
+        self.at(clock::now(), Instant::now())
+    }
+
+    /// The time at an instant at which the clock shows this.
+    fn at(&mut self, shown: Timestamp, read: Instant) -> Timestamp {
+        self.now = shown.max(self.now + read.duration_since(self.read));
+        self.read = read;
+        self.now
+    }
+}
+
+/// Drives a machine until it is told to stop or nobody can bring it inputs any more.
+pub(crate) async fn drive<M: Machine>(
+    mut machine: M,
+    mut inputs: mpsc::Receiver<M::Input>,
+    stop: CancellationToken,
+    mut perform: impl FnMut(M::Effect),
+) {
+    let mut batch = Vec::with_capacity(INPUTS_IN_A_TURN);
+    let mut pace = Pace::new();
+    loop {
+        let wait = machine.alarm().map(|due| due.since(pace.now()));
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            count = inputs.recv_many(&mut batch, INPUTS_IN_A_TURN) => if count == 0 { return },
+            () = pass(wait) => {}
+        }
+        let now = pace.now();
+        for input in batch.drain(..) {
+            machine.step(now, input).into_iter().for_each(&mut perform);
+        }
+        // A busy machine must not forget the time.
+        if machine.alarm().is_some_and(|due| due <= now) {
+            machine.step(now, M::TICK).into_iter().for_each(&mut perform);
+        }
+        machine.step(now, M::TURN).into_iter().for_each(&mut perform);
+    }
+}
+
+async fn pass(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait.max(Duration::from_micros(100))).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Machine for ::bbs::Bbs {
+    type Input = ::bbs::Input;
+    type Effect = ::bbs::Effect;
+    const TURN: Self::Input = ::bbs::Input::Turn;
+    const TICK: Self::Input = ::bbs::Input::Tick;
+    fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect> {
+        Self::step(self, now, input)
+    }
+    fn alarm(&self) -> Option<Timestamp> {
+        Self::alarm(self)
+    }
+}
+
+impl Machine for ::auctioneer::Auctioneer {
+    type Input = ::auctioneer::Input;
+    type Effect = ::auctioneer::Effect;
+    const TURN: Self::Input = ::auctioneer::Input::Turn;
+    const TICK: Self::Input = ::auctioneer::Input::Tick;
+    fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect> {
+        Self::step(self, now, input)
+    }
+    fn alarm(&self) -> Option<Timestamp> {
+        Self::alarm(self)
+    }
+}
+
+impl Machine for ::rep::Rep {
+    type Input = ::rep::Input;
+    type Effect = ::rep::Effect;
+    const TURN: Self::Input = ::rep::Input::Turn;
+    const TICK: Self::Input = ::rep::Input::Tick;
+    fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect> {
+        Self::step(self, now, input)
+    }
+    fn alarm(&self) -> Option<Timestamp> {
+        Self::alarm(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_runs_on_while_the_clock_stands_still() {
+        let start = Instant::now();
+        let at = Timestamp::from_millis;
+        let mut pace = Pace { now: at(100_000), read: start };
+        let mut read = |shown, seconds| pace.at(at(shown), start + Duration::from_secs(seconds));
+        assert_eq!(read(101_000, 1), at(101_000));
+        assert_eq!(read(101_000, 3), at(103_000), "it was set back");
+        assert_eq!(read(101_000, 31), at(131_000));
+        assert_eq!(read(132_000, 32), at(132_000), "it has caught up");
+        assert_eq!(read(3_732_000, 33), at(3_732_000), "it was set forward");
+    }
+}

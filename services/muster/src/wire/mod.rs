@@ -1,0 +1,22 @@
+//! Wiring: machines and their hands.
+//!
+//! A machine says what is to be done; the hands in these files do it, one effect at a time, and bring back what came
+//! of it as inputs. Nothing is decided here.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`drive`] | the loop that drives a machine |
+//! | [`following`] | the journal, entry by entry, to a machine |
+//! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
+//! | [`bbs`], [`bbs_inbox`] | the hands of a BBS, and what comes to it by the bus |
+//! | [`auctioneer`], [`rep`] | the hands of the others |
+//! | [`containers`] | real containers and scripted ones, behind one door |
+
+pub(crate) mod asking;
+pub(crate) mod auctioneer;
+pub(crate) mod bbs;
+mod bbs_inbox;
+pub(crate) mod containers;
+pub(crate) mod drive;
+mod following;
+pub(crate) mod rep;

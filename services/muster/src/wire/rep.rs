@@ -1,0 +1,243 @@
+//! The hands of a rep.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use rep::{Effect, Input, Level, Rep};
+use runtime::Bus;
+use runtime::bus::{Incoming, ReplyTo};
+use schemas::codec::{self, Form};
+use schemas::message::{Beat, Command, Heartbeat, Perform, Stop};
+use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
+use schemas::query::{Logs, ReadLogs};
+use schemas::{Code, Refusal};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::asking::{Asker, PATIENCE, Waiting, answer};
+use super::containers::Containers;
+use super::drive::drive;
+
+/// Most bytes of a log in one answer.
+const LOG_BYTES: usize = 64 * 1024;
+
+struct Hands {
+    cell: CellId,
+    asker: Asker,
+    containers: Containers,
+    inputs: mpsc::Sender<Input>,
+    waiting: Waiting<(ReplyTo, Form)>,
+    /// The last heartbeat, for whoever leads from now on.
+    heartbeat: Mutex<Option<Heartbeat>>,
+    stop: CancellationToken,
+}
+
+/// Runs a rep until it is told to stop, or until its evacuation is over.
+///
+/// # Errors
+/// Why the bus can't be listened to.
+pub(crate) async fn run(
+    settings: rep::Settings,
+    seed: u64,
+    bus: Bus,
+    containers: Containers,
+    channel: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let (inputs, receiver) = channel;
+    let mut ids = Ids::new(seed);
+    let incarnation = Incarnation(ids.next(runtime::clock::now()));
+    let hands = Arc::new(Hands {
+        cell: settings.cell_id.clone(),
+        asker: Asker::new(bus.clone()),
+        containers,
+        inputs,
+        waiting: Waiting::default(),
+        heartbeat: Mutex::new(None),
+        stop: stop.child_token(),
+    });
+    let subject = format!("muster.cell.{}.rep.*", settings.cell_id);
+    let mut orders = bus.subscribe(&subject, None).await.map_err(|error| error.to_string())?;
+    let listener = Arc::clone(&hands);
+    let listening = tokio::spawn(async move {
+        while let Some(incoming) = orders.next().await {
+            listener.take(incoming).await;
+        }
+    });
+    let mut beats = bus.subscribe("muster.beat.*", None).await.map_err(|error| error.to_string())?;
+    let listener = Arc::clone(&hands);
+    let hearing = tokio::spawn(async move {
+        let mut leaders = BTreeMap::new();
+        while let Some(incoming) = beats.next().await {
+            if let Ok((beat, _)) = codec::decode::<Beat>(&incoming.payload)
+                && leaders.insert(incoming.subject, beat.term) != Some(beat.term)
+            {
+                listener.beat_again().await;
+            }
+        }
+    });
+    let machine = Rep::new(settings, incarnation, ids);
+    drive(machine, receiver, hands.stop.clone(), |effect| hands.perform(effect)).await;
+    listening.abort();
+    hearing.abort();
+    Ok(())
+}
+
+impl Hands {
+    /// What comes by the bus: the verb is the last token of the subject.
+    async fn take(self: &Arc<Self>, incoming: Incoming) {
+        let verb = incoming.subject.rsplit('.').next().unwrap_or_default();
+        let input = match verb {
+            "perform" => self.question(&incoming, &["auctioneer"]).await.map(|(asker, perform)| {
+                let perform: Perform = perform;
+                Input::Perform { asker, perform }
+            }),
+            "evacuate" => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+                let command: Command = command;
+                Input::Evacuate { asker, command }
+            }),
+            "state" => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+                let command: Command = command;
+                Input::State { asker, command }
+            }),
+            "stop" => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Stop(stop)),
+            "cancel" => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop)),
+            "logs" => {
+                let hands = Arc::clone(self);
+                tokio::spawn(async move { hands.logs(&incoming).await });
+                None
+            }
+            other => {
+                tracing::warn!(verb = other, "an order that no rep knows");
+                None
+            }
+        };
+        if let Some(input) = input {
+            drop(self.inputs.send(input).await);
+        }
+    }
+
+    /// Decodes a question and remembers who asked. What can't be read is refused, and what was asked from elsewhere
+    /// than an inbox of the expected role is not answered at all.
+    async fn question<Q: DeserializeOwned>(&self, incoming: &Incoming, roles: &[&str]) -> Option<(u64, Q)> {
+        let reply = incoming.reply.as_ref()?;
+        if !roles.iter().any(|role| reply.is_inbox_of(role)) {
+            tracing::warn!(
+                subject = incoming.subject,
+                reply = reply.subject(),
+                "a reply subject of another role"
+            );
+            return None;
+        }
+        match codec::decode(&incoming.payload) {
+            Ok((question, form)) => Some((self.waiting.add((reply.clone(), form)), question)),
+            Err(refusal) => {
+                answer::<()>(self.asker.bus(), reply, Form::Json, Err(refusal)).await;
+                None
+            }
+        }
+    }
+
+    fn last_heartbeat(&self) -> std::sync::MutexGuard<'_, Option<Heartbeat>> {
+        self.heartbeat.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Somebody leads who may not have heard of this cell: it is told without waiting for the next heartbeat.
+    async fn beat_again(&self) {
+        let beat = self.last_heartbeat().clone();
+        if let Some(beat) = beat {
+            self.asker.tell(&format!("muster.cell.{}.heartbeat", self.cell), &beat).await;
+        }
+    }
+
+    async fn logs(&self, incoming: &Incoming) {
+        let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else { return };
+        let result = match codec::decode::<ReadLogs>(&incoming.payload) {
+            Ok((asked, _)) => self.read_logs(&asked).await,
+            Err(refusal) => Err(refusal),
+        };
+        answer(self.asker.bus(), reply, Form::Json, result).await;
+    }
+
+    async fn read_logs(&self, asked: &ReadLogs) -> Result<Logs, Refusal> {
+        let not_found = || Refusal::not_found(format!("container {} on cell {}", asked.id, self.cell));
+        let guid: InstanceGuid = asked.id.parse().map_err(|_| not_found())?;
+        let limit = asked.limit.unwrap_or(LOG_BYTES).min(LOG_BYTES);
+        match &self.containers {
+            Containers::Process(executor) => {
+                let chunk = executor.logs(guid, asked.from, limit).await.map_err(|error| match error {
+                    executor::process::LogError::Unknown(_) => not_found(),
+                    error @ executor::process::LogError::Read(_) => {
+                        Refusal::new(Code::Unavailable, error.to_string())
+                    }
+                })?;
+                Ok(Logs { instance_guid: guid, text: chunk.text, next: chunk.next, ended: chunk.ended })
+            }
+            Containers::Scripted(_) => Err(not_found()),
+        }
+    }
+
+    fn perform(self: &Arc<Self>, effect: Effect) {
+        match effect {
+            Effect::Run(recipe) => self.containers.run(recipe),
+            Effect::Stop(guid) => self.containers.stop(guid),
+            Effect::Delete(guid) => self.containers.delete(guid),
+            Effect::ListContainers => self.containers.list(&self.inputs),
+            Effect::Exit => self.stop.cancel(),
+            Effect::Log { level: Level::Info, text } => tracing::info!(cell = %self.cell, "{text}"),
+            Effect::Log { level: Level::Warn, text } => tracing::warn!(cell = %self.cell, "{text}"),
+            effect @ (Effect::AnswerPerform { .. }
+            | Effect::AnswerState { .. }
+            | Effect::Report { .. }
+            | Effect::AskRecords { .. }
+            | Effect::SelfTest
+            | Effect::Heartbeat(_)) => {
+                let hands = Arc::clone(self);
+                tokio::spawn(async move { hands.perform_waiting(effect).await });
+            }
+        }
+    }
+
+    async fn perform_waiting(&self, effect: Effect) {
+        let bus = self.asker.bus();
+        let input = match effect {
+            Effect::AnswerPerform { asker, answer: result } => {
+                if let Some((to, form)) = self.waiting.take(asker) {
+                    answer(bus, &to, form, result).await;
+                }
+                None
+            }
+            Effect::AnswerState { asker, answer: result } => {
+                if let Some((to, form)) = self.waiting.take(asker) {
+                    answer(bus, &to, form, result).await;
+                }
+                None
+            }
+            Effect::Report { id, reports } => {
+                let subject = format!("muster.cell.{}.bbs.report", self.cell);
+                let answer = self.asker.ask(&subject, &reports, PATIENCE).await;
+                Some(Input::Reported { id, answer })
+            }
+            Effect::AskRecords { id, records } => {
+                let answer = self.asker.ask("muster.query.cell.records", &records, PATIENCE).await;
+                Some(Input::Records { id, answer })
+            }
+            Effect::SelfTest => Some(Input::SelfTested(self.containers.self_test().await)),
+            Effect::Heartbeat(beat) => {
+                *self.last_heartbeat() = Some(beat.clone());
+                self.asker.tell(&format!("muster.cell.{}.heartbeat", self.cell), &beat).await;
+                None
+            }
+            Effect::Run(_)
+            | Effect::Stop(_)
+            | Effect::Delete(_)
+            | Effect::ListContainers
+            | Effect::Exit
+            | Effect::Log { .. } => None,
+        };
+        if let Some(input) = input {
+            drop(self.inputs.send(input).await);
+        }
+    }
+}

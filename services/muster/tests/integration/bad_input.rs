@@ -1,0 +1,427 @@
+//! Commands that must be refused: each with a stable code and every bad field named, and the service goes on.
+
+use std::collections::BTreeSet;
+
+use client::{Client, Target};
+use schemas::Code;
+use schemas::codec::{self, Form};
+use schemas::container::{Epoch, Instance};
+use schemas::definition::DesiredLrpUpdate;
+use schemas::message::{Answer, Report, Reported, Reports};
+use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::{Timestamp, actual, process, task};
+use serde_json::{Value, json};
+
+use crate::dev::sleeper;
+use crate::support::plain::Plain;
+use crate::support::{Cluster, Muster};
+
+/// A process with more fields, or others.
+fn lrp(more: Value) -> Value {
+    let usual = json!({"process_guid": "web", "domain": "shop", "action": {"run": {"path": "true"}}});
+    with(usual, more)
+}
+
+/// An object with more fields, or others. Null takes one away.
+fn with(mut object: Value, more: Value) -> Value {
+    let Value::Object(more) = more else { panic!("no object") };
+    for (name, value) in more {
+        if value.is_null() {
+            object.as_object_mut().unwrap().remove(&name);
+        } else {
+            object[name] = value;
+        }
+    }
+    object
+}
+
+/// A name that is none, for every reason that there is.
+fn bad_names() -> Vec<String> {
+    let long = "x".repeat(200);
+    let bad = [
+        "",
+        "a.b",
+        "a b",
+        "*",
+        ">",
+        "a*",
+        "a\nb",
+        "a\tb",
+        "a\u{0}b",
+        "a\u{7f}",
+        "\u{1b}[31m",
+        "ä",
+        "a/b",
+        ".",
+    ];
+    bad.into_iter().map(str::to_owned).chain([long]).collect()
+}
+
+/// Who asks, of which domain: `shop`.
+struct Asker {
+    plain: Plain,
+}
+
+impl Asker {
+    fn desire(&mut self, body: &Value) -> Value {
+        self.ask("lrp.desire", &json!({ "body": body }))
+    }
+
+    fn ask(&mut self, verb: &str, request: &Value) -> Value {
+        self.plain.ask_json(&format!("muster.client.shop.me.{verb}"), request)
+    }
+
+    /// It is refused, and exactly these fields are bad.
+    fn refused(&mut self, verb: &str, request: &Value, code: Code, fields: &[&str]) {
+        let answer = self.ask(verb, request);
+        assert_refused(&answer, code, fields, &format!("{verb} {request:.200}"));
+    }
+
+    fn is_invalid(&mut self, body: &Value, fields: &[&str]) {
+        self.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, fields);
+    }
+}
+
+fn assert_refused(answer: &Value, code: Code, fields: &[&str], what: &str) {
+    assert_eq!(answer["refused"]["code"], code.to_string(), "{what}: {answer}");
+    assert!(!answer["refused"]["message"].as_str().unwrap().is_empty());
+    let bad = answer["refused"]["fields"].as_array().unwrap();
+    // Below the body, whose own fields most of these tests are about.
+    let name = |bad: &'_ Value| bad["field"].as_str().unwrap().trim_start_matches("body.").to_owned();
+    let found: BTreeSet<String> = bad.iter().map(name).collect();
+    let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    assert_eq!(found, fields.iter().copied().collect(), "{what}: {answer}");
+    assert!(bad.iter().all(|bad| !bad["problem"].as_str().unwrap().is_empty()), "{answer}");
+}
+
+#[test]
+fn what_is_wrong_is_refused_and_named() {
+    let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let mut asker = Asker { plain: cluster.plain("me") };
+    let before = cluster.log().len();
+    names_that_are_none(&mut asker);
+    fields_that_are_wrong(&mut asker);
+    actions_that_are_too_much(&mut asker);
+    what_is_too_large(&cluster, &mut asker);
+    what_is_not_what_its_subject_says(&cluster, &mut asker);
+    assert_eq!(cluster.log().len(), before, "nothing of it is in the log");
+    what_comes_twice_or_too_late(&mut asker);
+    reports_that_are_wrong(&cluster);
+    the_command_line_refuses_the_same(&cluster);
+    assert!(asker.desire(&lrp(json!({"process_guid": "after"})))["ok"].is_object());
+    cluster.muster().ok("lrp show after");
+}
+
+fn names_that_are_none(asker: &mut Asker) {
+    for name in bad_names() {
+        asker.is_invalid(&lrp(json!({ "process_guid": name })), &["process_guid"]);
+        asker
+            .is_invalid(&lrp(json!({ "domain": name, "definition_id": name })), &["domain", "definition_id"]);
+        asker.is_invalid(
+            &lrp(json!({ "placement_tags": [name], "stack": name })),
+            &["placement_tags[0]", "stack"],
+        );
+        let scale = json!({"body": {"process_guid": name, "instances": 1}});
+        asker.refused("lrp.update", &scale, Code::InvalidRequest, &["process_guid"]);
+        let task = json!({"envelope": {"request_id": name}, "body": {"task_guid": name}});
+        asker.refused("task.cancel", &task, Code::InvalidRequest, &["envelope.request_id", "task_guid"]);
+    }
+    // In a subject, as far as a subject can hold it.
+    let long = "x".repeat(200);
+    for token in ["a*b", "a$b", "ä", long.as_str()] {
+        let subjects = [
+            format!("muster.client.{token}.me.lrp.remove"),
+            format!("muster.client.shop.{token}.lrp.remove"),
+        ];
+        for subject in subjects {
+            let answer = asker.plain.ask_json(&subject, &json!({"body": {"process_guid": "web"}}));
+            assert_refused(&answer, Code::InvalidRequest, &["subject"], &subject);
+        }
+    }
+}
+
+fn fields_that_are_wrong(asker: &mut Asker) {
+    asker.is_invalid(&json!({}), &["process_guid", "domain", "action"]);
+    let many = json!({"process_guid": 7, "instances": -1, "memory": 64, "memory_mb": "64", "disk_mb": 1.5,
+        "ports": [8080, 8080, 0, 70000], "environment_variables": {"A": 1}, "privileged": true, "start_timeout_s": 1,
+        "annotation": ["a"], "routes": "x", "grace_period_ms": 1_000_000_000_u64, "cpu_weight": 4096,
+        "instancez": 3, "setup": {"walk": {}}, "monitor": {"run": {"path": "", "argz": []}}});
+    let fields = [
+        "process_guid",
+        "instances",
+        "memory",
+        "memory_mb",
+        "disk_mb",
+        "ports[1]",
+        "ports[2]",
+        "ports[3]",
+        "environment_variables.A",
+        "privileged",
+        "start_timeout_s",
+        "annotation",
+        "routes",
+        "grace_period_ms",
+        "cpu_weight",
+        "instancez",
+        "setup.walk",
+        "monitor.run.path",
+        "monitor.run.argz",
+    ];
+    asker.is_invalid(&lrp(many), &fields);
+    asker.is_invalid(&lrp(json!({"instances": 10_001})), &["instances"]);
+    asker.is_invalid(&lrp(json!({"annotation": "a\u{0}"})), &["annotation"]);
+    for body in [json!(7), json!("x"), json!([]), Value::Null] {
+        asker.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, &["body"]);
+    }
+    let strange = json!({"envelop": {}, "envelope": {"deadline": "soon", "expect_version": -1, "traceparent": "x",
+        "reason": "r".repeat(2000), "who": "me"}, "body": lrp(json!({}))});
+    let fields = [
+        "envelop",
+        "envelope.deadline",
+        "envelope.expect_version",
+        "envelope.traceparent",
+        "envelope.reason",
+        "envelope.who",
+    ];
+    asker.refused("lrp.desire", &strange, Code::InvalidRequest, &fields);
+    let twice = asker
+        .plain
+        .ask("muster.client.shop.me.lrp.remove", br#"{"body": {"process_guid": "a", "process_guid": "b"}}"#);
+    assert_refused(&twice.json(), Code::InvalidRequest, &["process_guid"], "a field twice");
+    asker.refused("lrp.destroy", &json!({"body": {}}), Code::InvalidRequest, &["lrp.destroy"]);
+    let task = json!({"task_guid": "t", "domain": "shop", "result_file": "../../etc/passwd",
+        "completion_callback_url": "file:///etc/passwd", "placement": "somewhere", "action": {"run": {"path": "true"}}});
+    let fields = ["result_file", "completion_callback_url", "placement"];
+    asker.refused("task.desire", &json!({ "body": task }), Code::InvalidRequest, &fields);
+    asker.refused(
+        "domain.upsert",
+        &json!({"body": {"domain": "shop", "ttl_ms": -5}}),
+        Code::InvalidRequest,
+        &["ttl_ms"],
+    );
+}
+
+fn actions_that_are_too_much(asker: &mut Asker) {
+    let nested = |depth: usize| {
+        let open = r#"{"try":{"action":"#.repeat(depth);
+        format!(r#"{open}{{"run":{{"path":"true"}}}}{}"#, "}}".repeat(depth))
+    };
+    for depth in [17, 30, 1_000, 10_000] {
+        let body = format!(
+            r#"{{"body": {{"process_guid": "web", "domain": "shop", "action": {}}}}}"#,
+            nested(depth)
+        );
+        let answer = asker.plain.ask("muster.client.shop.me.lrp.desire", body.as_bytes()).json();
+        assert_eq!(answer["refused"]["code"], "InvalidRequest", "{depth} deep: {answer}");
+        assert_eq!(answer["refused"]["fields"].as_array().unwrap().len(), 1, "{depth} deep: {answer}");
+    }
+    let wide: Vec<Value> = (0..300).map(|_| json!({"run": {"path": "true"}})).collect();
+    let answer = asker.desire(&lrp(json!({"action": {"parallel": {"actions": wide}}})));
+    assert_eq!(answer["refused"]["code"], "InvalidRequest", "{answer}");
+}
+
+fn what_is_too_large(cluster: &Cluster, asker: &mut Asker) {
+    asker.is_invalid(&lrp(json!({"annotation": "a".repeat(10 * 1024 + 1)})), &["annotation"]);
+    // The largest that the server lets through.
+    let answer = asker.desire(&lrp(json!({"annotation": "a".repeat(1_000_000)})));
+    assert_eq!(answer["refused"]["code"], "InvalidRequest", "{answer}");
+    let huge = "a".repeat(10 * 1024 * 1024);
+    // What is larger never leaves a client, and says why.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(async {
+        let client = Client::connect(Target::nats(&cluster.server.url())).await.unwrap();
+        let update = DesiredLrpUpdate { annotation: Some(huge.clone()), ..DesiredLrpUpdate::default() };
+        client.update_lrp(ProcessGuid::new("web").unwrap(), update).await.unwrap_err()
+    });
+    assert_eq!(error.code(), Some(Code::InvalidRequest), "{error}");
+    assert!(error.to_string().contains("bytes are more than"), "{error}");
+    let file = cluster.place.file("huge.json", lrp(json!({ "annotation": huge })).to_string());
+    let said = cluster.muster().exits(1, &format!("lrp desire {} -o json", file.display()));
+    let refusal = said.refusal();
+    let fields: Vec<&Value> = refusal["fields"].as_array().unwrap().iter().map(|bad| &bad["field"]).collect();
+    assert_eq!(fields, ["message", "annotation"], "the whole is too large, and this of it");
+    // A client that sends it all the same is cut off by the server; nobody else is.
+    let mut rude = cluster.plain("rude");
+    rude.try_publish("muster.client.shop.me.lrp.desire", huge.as_bytes());
+    assert!(asker.plain.ask("muster.query.lrp.list", b"").json()["ok"].is_object());
+}
+
+fn what_is_not_what_its_subject_says(cluster: &Cluster, asker: &mut Asker) {
+    asker.refused("lrp.desire", &json!({"body": lrp(json!({"domain": "other"}))}), Code::Forbidden, &[]);
+    asker.refused("domain.upsert", &json!({"body": {"domain": "other"}}), Code::Forbidden, &[]);
+    let task = json!({"task_guid": "t", "domain": "other", "action": {"run": {"path": "true"}}});
+    asker.refused("task.desire", &json!({ "body": task }), Code::Forbidden, &[]);
+    let mut rep = cluster.plain_as("rep.c1");
+    let answer =
+        rep.ask("muster.cell.c1.bbs.report", &codec::encode(Form::Json, &reports(report("c2", 0)))).json();
+    assert_refused(&answer, Code::Forbidden, &[], "a report of another cell");
+    // A heartbeat has no answer: a cell that another one speaks of isn't believed in.
+    let beat = cluster_heartbeat(cluster, "c9");
+    rep.publish("muster.cell.c1.heartbeat", "", &beat);
+    asker.refused("lrp.remove", &json!({"body": {"process_guid": "nothing"}}), Code::ResourceNotFound, &[]);
+    cluster.muster().exits(3, "cell show c9");
+}
+
+/// A heartbeat like that of the cell that is there, in another cell's name.
+fn cluster_heartbeat(cluster: &Cluster, cell: &str) -> Vec<u8> {
+    let mut auctioneer = cluster.plain_as("bbs");
+    let state = codec::encode(Form::Json, &schemas::message::Command { term: 1_000 });
+    let answer = auctioneer.ask("muster.cell.c1.rep.state", &state).json();
+    let mut beat = answer["ok"].clone();
+    assert_eq!(beat["cell_id"], "c1", "{answer}");
+    beat["cell_id"] = cell.into();
+    beat["sequence"] = 1_000_000.into();
+    beat.to_string().into_bytes()
+}
+
+fn what_comes_twice_or_too_late(asker: &mut Asker) {
+    let late = json!({"envelope": {"deadline": 1}, "body": lrp(json!({}))});
+    asker.refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
+    let named = |request: &str, body: Value| json!({"envelope": {"request_id": request}, "body": body});
+    let desire =
+        named("one", lrp(json!({"instances": 2, "action": {"run": {"path": "sleep", "args": ["1000"]}}})));
+    let first = asker.ask("lrp.desire", &desire);
+    assert!(first["ok"].is_object(), "{first}");
+    assert_eq!(asker.ask("lrp.desire", &desire)["ok"]["version"], first["ok"]["version"]);
+    // Under another name it is another request.
+    asker.refused("lrp.desire", &named("two", lrp(json!({}))), Code::ResourceExists, &[]);
+    let scale = |request: &str, instances: u32| {
+        named(request, json!({"process_guid": "web", "instances": instances}))
+    };
+    let five = asker.ask("lrp.update", &scale("five", 5));
+    let three = asker.ask("lrp.update", &scale("three", 3));
+    let again = asker.ask("lrp.update", &scale("five", 5));
+    assert_eq!(again["ok"]["version"], five["ok"]["version"], "the answer that it had");
+    assert_ne!(again["ok"]["version"], three["ok"]["version"]);
+    let row = asker.plain.ask_json("muster.query.lrp.show", &json!({"id": "web"}));
+    assert_eq!(row["ok"]["row"]["instances"], 3, "what was asked again undoes nothing: {row}");
+    // Another domain's client may not touch it.
+    for (verb, body) in [
+        ("lrp.update", json!({"process_guid": "web", "instances": 9})),
+        ("lrp.remove", json!({"process_guid": "web"})),
+        ("lrp.retire", json!({"process_guid": "web", "index": 0})),
+    ] {
+        let answer =
+            asker.plain.ask_json(&format!("muster.client.other.me.{verb}"), &json!({ "body": body }));
+        assert_refused(&answer, Code::Forbidden, &[], verb);
+    }
+}
+
+/// A report that a container of the process `web` started, in a life of the guid.
+fn report(cell: &str, epoch: u64) -> Report {
+    let by = Instance {
+        instance_guid: InstanceGuid("00000000-0000-7000-8000-000000000001".parse().unwrap()),
+        cell_id: CellId::new(cell).unwrap(),
+    };
+    let claim = process::ReportStep::Actual(actual::Command::Claim { placement: None });
+    let report = process::Report {
+        domain: Domain::new("shop").unwrap(),
+        index: 0,
+        epoch: Epoch(Timestamp(epoch)),
+        definition_id: DefinitionId::new("web").unwrap(),
+        by,
+        steps: vec![claim],
+    };
+    Report::Lrp { process_guid: ProcessGuid::new("web").unwrap(), report }
+}
+
+fn reports(report: Report) -> Reports {
+    Reports { reports: vec![report] }
+}
+
+fn reports_that_are_wrong(cluster: &Cluster) {
+    let mut rep = cluster.plain_as("rep.c1");
+    let mut ask = |form: Form, reports: &Reports| {
+        let answer = rep.ask("muster.cell.c1.bbs.report", &codec::encode(form, reports));
+        let (answer, answered) = codec::decode::<Answer<Reported>>(&answer.payload).unwrap();
+        assert_eq!(answered, form, "answered as asked");
+        Result::from(answer)
+    };
+    for form in [Form::Json, Form::Postcard] {
+        // Of an earlier life.
+        let reported: Reported = ask(form, &reports(report("c1", 7))).unwrap();
+        assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::StaleEpoch);
+        // Of a task that was never desired.
+        let guid = TaskGuid::new("never").unwrap();
+        let Report::Lrp { report: of_lrp, .. } = report("c1", 7) else { unreachable!() };
+        let report = task::Report {
+            domain: of_lrp.domain,
+            epoch: of_lrp.epoch,
+            by: of_lrp.by,
+            step: task::ReportStep::Start { placement: None },
+        };
+        let reported = ask(form, &reports(Report::Task { task_guid: guid, report })).unwrap();
+        assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::ResourceNotFound);
+        // None, and too many.
+        assert_eq!(ask(form, &Reports { reports: vec![] }).unwrap_err().code, Code::InvalidRequest);
+        let many = Reports { reports: vec![self::report("c1", 7); 501] };
+        assert_eq!(ask(form, &many).unwrap_err().code, Code::InvalidRequest);
+    }
+    // An auctioneer, or a candidate, that nobody elected.
+    let mut auctioneer = cluster.plain_as("auctioneer");
+    let outcomes = json!({"id": "nobody", "term": 1, "outcomes": []});
+    let answer = auctioneer.ask_json("muster.auctioneer.bbs.outcome", &outcomes);
+    assert_refused(&answer, Code::StaleTerm, &[], "outcomes of nobody");
+    let answer = auctioneer.ask_json("muster.auctioneer.bbs.lead", &json!({"id": "nobody", "term": 1}));
+    assert_refused(&answer, Code::StaleTerm, &[], "an old term");
+    // A leader of an earlier term tells a rep.
+    let answer = auctioneer
+        .ask_json("muster.cell.c1.rep.perform", &json!({"id": {"term": 0, "number": 1}, "work": []}));
+    assert_refused(&answer, Code::StaleTerm, &[], "work of an old term");
+    let mut bbs = cluster.plain_as("bbs");
+    for verb in ["state", "evacuate"] {
+        let answer = bbs.ask_json(&format!("muster.cell.c1.rep.{verb}"), &json!({"term": 0}));
+        assert_refused(&answer, Code::StaleTerm, &[], verb);
+    }
+}
+
+fn the_command_line_refuses_the_same(cluster: &Cluster) {
+    let muster = cluster.muster();
+    for name in bad_names().iter().filter(|name| !name.contains('\0')) {
+        for words in [&["lrp", "show", name][..], &["task", "cancel", name], &["cell", "show", name]] {
+            muster.run(words).exits(2);
+        }
+    }
+    let bad = json!({"lrp": [with(lrp(json!({})), json!({"process_guid": "a b", "domain": "*", "ports": [1, 1], "x": 1}))]});
+    let file = cluster.place.file("bad.json", bad.to_string());
+    let said = muster.exits(1, &format!("lrp desire {} -o json", file.display()));
+    let refusal = said.refusal();
+    assert_eq!(refusal["code"], "InvalidRequest");
+    let fields: BTreeSet<&str> =
+        refusal["fields"].as_array().unwrap().iter().map(|bad| bad["field"].as_str().unwrap()).collect();
+    assert_eq!(fields, ["lrp[0].process_guid", "lrp[0].domain", "lrp[0].ports[1]", "lrp[0].x"].into());
+    muster
+        .exits(1, &format!("lrp desire {}", file.display()))
+        .tells(&["4 fields are bad", "lrp[0].ports[1]: "]);
+    for (name, content) in [
+        ("garbage.toml", "\u{0}\u{1}"),
+        ("cut.json", "{\"process_guid\": "),
+        ("empty.json", "{}"),
+        ("deep.json", &"[".repeat(100_000)),
+    ] {
+        let file = cluster.place.file(name, content);
+        muster.exits(1, &format!("lrp desire {}", file.display()));
+        muster.exits(1, &format!("task run {}", file.display()));
+    }
+    let bytes = cluster.place.file("bytes.toml", [0xff, 0xfe, 0x00]);
+    muster.exits(1, &format!("lrp desire {}", bytes.display())).tells(&["bytes.toml"]);
+    muster.exits(1, "lrp desire nowhere.toml").tells(&["can't read nowhere.toml"]);
+}
+
+#[test]
+fn a_local_cluster_refuses_the_same() {
+    let place = crate::support::Place::new();
+    let bad = place.file("bad.toml", sleeper("a b", 1).replace("memory_mb = 8", "memory_mb = -8"));
+    let bad = bad.display();
+    let muster = Muster::local(place.path());
+    let data = place.path().join("data");
+    let said = muster.exits(1, &format!("dev {bad} --data {}", data.display()));
+    said.tells(&["process_guid: ", "memory_mb: "]);
+    assert!(!data.exists(), "nothing was started");
+    // A folder that is somebody else's file.
+    muster.exits(1, &format!("dev --data {bad}")).tells(&["can't be used"]);
+    // A socket that is none.
+    muster.exits(5, "lrp list");
+    drop(std::os::unix::net::UnixListener::bind(place.path().join("muster.sock")).unwrap());
+    muster.exits(5, "lrp list");
+}

@@ -1,0 +1,240 @@
+//! Logs and folders that must not be worked with.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::dev::sleeper;
+use crate::support::containers::{living_in, running_in};
+use crate::support::place::so;
+use crate::support::plain::Plain;
+use crate::support::{Cluster, Muster, Service, eventually};
+
+/// The stream as Muster makes it, or otherwise.
+fn stream(otherwise: Value) -> Value {
+    let mut config = json!({"name": "MUSTER", "subjects": ["muster.event.>"], "storage": "file", "retention": "limits",
+        "discard": "new", "deny_delete": true, "deny_purge": true, "allow_direct": true, "num_replicas": 1,
+        "max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msgs_per_subject": -1, "compression": "s2"});
+    let Value::Object(otherwise) = otherwise else { panic!("no object") };
+    otherwise.into_iter().for_each(|(name, value)| config[name] = value);
+    config
+}
+
+/// Where the log ends, as the server says.
+fn end(plain: &mut Plain) -> u64 {
+    let info = plain.ask("$JS.API.STREAM.INFO.MUSTER", b"").json();
+    info["state"]["last_seq"].as_u64().unwrap_or_else(|| panic!("{info}"))
+}
+
+/// Puts bytes into the log, as nobody should who is no BBS.
+fn put(plain: &mut Plain, subject: &str, bytes: &[u8]) -> u64 {
+    let stored = plain.ask(subject, bytes).json();
+    stored["seq"].as_u64().unwrap_or_else(|| panic!("{stored}"))
+}
+
+/// Waits until a service ends, and answers what it said.
+fn ends_badly(service: Service) -> String {
+    let log = service.log().to_owned();
+    let status = service.wait();
+    let said = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    said
+}
+
+#[test]
+fn a_stream_that_could_drop_is_refused() {
+    let mut cluster = Cluster::empty();
+    let mut plain = cluster.plain("admin");
+    let configured = [
+        (json!({"max_msgs": 1000, "discard": "old"}), "max_msgs with discard old drops entries"),
+        (
+            json!({"max_age": 3_600_000_000_000_u64, "duplicate_window": 1_000_000_000}),
+            "max_age drops entries",
+        ),
+        (json!({"max_msgs_per_subject": 1}), "max_msgs_per_subject drops entries"),
+        (json!({"storage": "memory"}), "storage isn't file"),
+        (json!({"deny_delete": false}), "deny_delete isn't set"),
+        (json!({"deny_purge": false, "retention": "interest"}), "retention isn't limits"),
+        (json!({"subjects": ["muster.event.lrp.*"]}), "its subjects aren't exactly muster.event.>"),
+    ];
+    for (otherwise, told) in configured {
+        // The server clears away the one before in its own time.
+        eventually("the stream is made", || {
+            let made = plain.ask_json("$JS.API.STREAM.CREATE.MUSTER", &stream(otherwise.clone()));
+            so(made["error"].is_null(), || made.to_string())
+        });
+        for name in ["bbs-1", "auctioneer-1"] {
+            cluster.add(name);
+            let said = ends_badly(cluster.services.remove(name).unwrap());
+            assert!(said.contains("the journal is refused") && said.contains(told), "{otherwise}: {said}");
+            std::fs::remove_file(cluster.place.path().join(format!("{name}.log"))).unwrap();
+        }
+        let state = plain.ask("$JS.API.STREAM.INFO.MUSTER", b"").json();
+        assert_eq!(state["state"]["messages"], 0, "nothing was written");
+        let deleted = plain.ask("$JS.API.STREAM.DELETE.MUSTER", b"").json();
+        assert_eq!(deleted["success"], true, "{deleted}");
+    }
+    // Without it, one is made as it must be.
+    ["bbs-1", "auctioneer-1", "rep-c1"].iter().for_each(|name| cluster.add(name));
+    cluster.ready(1);
+}
+
+#[test]
+fn an_entry_of_a_later_version_stops_who_decides() {
+    let future =
+        json!({"id": "00000000-0000-7000-8000-000000000001", "format": 99, "decisions": {"new": "shape"}});
+    let told = "entry is of format 99, this program reads up to 1: upgrade it";
+    stops_at(&future.to_string(), told);
+}
+
+#[test]
+fn an_event_that_nobody_knows_stops_who_decides() {
+    let decision = json!({"id": "00000000-0000-7000-8000-000000000002", "aggregate": {"cell": "c1"}, "version": 9,
+        "at": 1, "actor": {"bbs": "later"}, "correlation": "00000000-0000-7000-8000-000000000002",
+        "events": [{"cell": {"painted.v1": {"colour": "blue"}}}]});
+    let unknown = json!({"id": "00000000-0000-7000-8000-000000000001", "format": 1, "decisions": [decision]});
+    stops_at(&unknown.to_string(), "entry holds an event that this program does not know");
+}
+
+/// Nobody decides any more once an entry stands in the log that this program doesn't understand; it can be seen, and
+/// nothing is lost.
+fn stops_at(entry: &str, told: &str) {
+    let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
+    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    let running = running_in(cluster.place.path());
+    let mut plain = cluster.plain("later");
+    let at = put(&mut plain, "muster.event.cell.c1", entry.as_bytes());
+    cluster.place.tell(&format!("an entry of a later version stands at {at}"));
+
+    let said = ends_badly(cluster.services.remove("auctioneer-1").unwrap());
+    assert!(said.contains(&format!("position {at}: {told}")), "{said}");
+    for name in ["bbs-1", "bbs-2"] {
+        let bbs = cluster.services.get_mut(name).unwrap();
+        bbs.says(&format!("position {at}: {told}"));
+        bbs.says("Nothing is lost");
+    }
+    cluster.muster().exits(5, "lrp scale web=1 --timeout 2s").tells(&[&format!("position {at}: {told}")]);
+    cluster.muster().exits(5, "cluster show --timeout 1s").tells(&["this BBS has stopped", told]);
+
+    it_is_seen(&cluster, at, told);
+    let list = cluster.muster().ok("events list").out;
+    assert!(list.lines().any(|line| line.contains("unknown entry on muster.event.cell.c1")), "{list}");
+    assert_eq!(end(&mut plain), at, "nothing was written behind it");
+    assert_eq!(running_in(cluster.place.path()), running, "what runs runs on");
+
+    // Who starts later meets it, too; and who is told to end says once more why it was no use.
+    cluster.add("bbs-3");
+    cluster.services.get_mut("bbs-3").unwrap().says(&format!("position {at}: {told}"));
+    it_is_seen(&cluster, at, told);
+    let status = cluster.services.remove("bbs-1").unwrap().interrupt();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(end(&mut plain), at);
+}
+
+fn it_is_seen(cluster: &Cluster, at: u64, told: &str) {
+    let entry = cluster.muster().json(&format!("events show {at}"));
+    let unknown = &entry["entry"]["unknown"];
+    assert!(unknown["why"].as_str().unwrap().starts_with(told), "{entry}");
+    assert!(unknown["raw"].as_str().unwrap().contains("00000000-0000-7000-8000-000000000001"), "{entry}");
+}
+
+#[test]
+fn what_is_no_entry_is_set_aside() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let mut plain = cluster.plain("vandal");
+    let mut put_there = BTreeSet::new();
+    let garbage: [(&str, &[u8]); 5] = [
+        ("muster.event.cell.c1", b"garbage"),
+        ("muster.event.lrp.0", b""),
+        ("muster.event.lrp.0", b"{\"id\": 1}"),
+        ("muster.event.strange.subject", b"{}"),
+        ("muster.event.cluster", &[0xff; 100]),
+    ];
+    for (subject, bytes) in garbage {
+        put_there.insert(put(&mut plain, subject, bytes));
+    }
+    // What was put there took the places that others expected: they decide again, and go on.
+    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.settles(&[("web", 2)]);
+    let unknown = |entry: &&Value| entry["entry"]["unknown"].is_object();
+    let log = cluster.log();
+    let found: BTreeSet<u64> =
+        log.iter().filter(unknown).map(|entry| entry["position"].as_u64().unwrap()).collect();
+    assert_eq!(found, put_there);
+    let aside = cluster.muster().json("cluster show")["set_aside"].clone();
+    assert_eq!(aside["count"], put_there.len(), "{aside}");
+    let last = aside["last"].as_array().unwrap().iter();
+    let last: BTreeSet<u64> = last.map(|one| one["position"].as_u64().unwrap()).collect();
+    assert_eq!(last, put_there);
+    let shown = cluster.muster().ok("cluster show").out;
+    assert!(shown.contains("5 messages of the journal are no entries"), "{shown}");
+    assert!(shown.contains("muster.event.strange.subject is no subject of Muster"), "{shown}");
+    // Who starts anew passes over it as well.
+    for name in ["bbs-1", "auctioneer-1"] {
+        cluster.kill9(name);
+        cluster.add(name);
+    }
+    cluster.muster().ok("lrp scale web=3 --timeout 60s");
+    cluster.settles(&[("web", 3)]);
+}
+
+#[test]
+fn a_folder_of_another_cluster_is_refused() {
+    let mut one = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let file = one.place.file("web.toml", sleeper("web", 1));
+    one.muster().ok(&format!("lrp desire {}", file.display()));
+    one.kill9("rep-c1");
+    let running = running_in(one.place.path());
+
+    let other = Cluster::start(&["bbs-1", "auctioneer-1"]);
+    let data = one.place.path().join("rep-c1").display().to_string();
+    let args = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data, "--nats", &other.server.url()];
+    let stray = Service::start("stray", &other.place.path().join("stray.log"), &args, &[]);
+    let said = ends_badly(stray);
+    let id =
+        |cluster: &Cluster| cluster.muster().json("cluster show")["cluster_id"].as_str().unwrap().to_owned();
+    for word in ["belongs to cluster", &id(&one), &id(&other), "choose another folder"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    assert_eq!(running_in(one.place.path()), running, "nothing of it was touched");
+    assert_eq!(other.muster().json("cell list"), json!([]));
+    // Where it belongs it goes on.
+    one.add("rep-c1");
+    one.settles(&[("web", 1)]);
+    assert_eq!(running_in(one.place.path()), running);
+    // One folder, one owner.
+    let args = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data, "--nats", &one.server.url()];
+    let second = Service::start("second", &one.place.path().join("second.log"), &args, &[]);
+    let said = ends_badly(second);
+    assert!(said.contains("one data folder has one owner"), "{said}");
+}
+
+#[test]
+fn a_journal_that_is_none_is_refused() {
+    let place = crate::support::Place::new();
+    let data = place.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let dev = |name: &str| {
+        let args = ["dev", "--plain", "--data", data.to_str().unwrap()];
+        Service::start("dev", &place.path().join(name), &args, &[])
+    };
+    std::fs::write(data.join("journal.db"), "this is no database, and long enough to be looked at as one")
+        .unwrap();
+    let said = ends_badly(dev("garbage.log"));
+    assert!(said.contains("journal.db"), "{said}");
+    let kept = std::fs::read_to_string(data.join("journal.db")).unwrap();
+    assert!(kept.starts_with("this is no database"), "it is left as it was");
+
+    // The same folder, once that file is out of the way.
+    std::fs::remove_file(data.join("journal.db")).unwrap();
+    let service = dev("good.log");
+    let muster = Muster::local(&data);
+    eventually("it is founded", || {
+        let row = muster.try_json("cluster show")?;
+        so(row["cluster_id"].is_string(), || row.to_string())
+    });
+    assert_eq!(service.interrupt().code(), Some(0));
+    assert_eq!(living_in(place.path()), []);
+}

@@ -1,0 +1,429 @@
+//! `muster dev`: what its file says, every command, the end and the next start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::containers::{exactly, indices, living_in, running_in, signal};
+use crate::support::place::so;
+use crate::support::{Muster, Place, Service, eventually};
+
+/// The example that the README begins with.
+const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.toml");
+
+/// A program that runs until it is told to stop.
+pub(crate) fn sleeper(guid: &str, instances: usize) -> String {
+    format!(
+        "process_guid = \"{guid}\"\ndomain = \"shop\"\ninstances = {instances}\nmemory_mb = 8\n\
+         action.run = {{ path = \"sleep\", args = [\"100000\"] }}\n"
+    )
+}
+
+/// A local cluster that is watched.
+struct Dev {
+    service: Service,
+    muster: Muster,
+}
+
+impl Dev {
+    /// Starts one with its data in a place; `file` is what it desires at the start.
+    fn start(place: &Place, file: &[&str]) -> Self {
+        let data = place.path().join("data");
+        let args: Vec<&str> = ["dev"].iter().chain(file).copied().collect();
+        let args: Vec<&str> = args.into_iter().chain(["--plain", "--data", data.to_str().unwrap()]).collect();
+        let service = Service::start("dev", &place.path().join("dev.log"), &args, &[]);
+        place.tell("start dev");
+        let muster = Muster::local(&data);
+        eventually("three cells are present", || {
+            let row = muster.try_json("cluster show")?;
+            so(row["cells"]["PRESENT"] == 3, || row.to_string())
+        });
+        Self { service, muster }
+    }
+
+    /// Ends it as Ctrl-C does: nothing of it may be left.
+    fn end(self, place: &Place) {
+        place.tell("Ctrl-C");
+        let status = self.service.interrupt();
+        assert_eq!(status.code(), Some(0));
+        assert_eq!(living_in(place.path()), []);
+        assert!(!place.path().join("data/muster.sock").exists());
+    }
+}
+
+/// What a web server answers.
+fn http(address: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| format!("{address}: {error}");
+    let mut connection = TcpStream::connect(address).map_err(failed)?;
+    connection.write_all(b"GET /here HTTP/1.1\r\nHost: localhost\r\n\r\n").map_err(failed)?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text).map_err(failed)?;
+    let body = text.strip_prefix("HTTP/1.1 200 OK\r\n").and_then(|rest| rest.split_once("\r\n\r\n"));
+    body.map(|(_, body)| body.to_owned()).ok_or(text)
+}
+
+fn address(row: &Value) -> String {
+    format!("{}:{}", row["address"].as_str().unwrap(), row["ports"][0]["host_port"])
+}
+
+/// The containers of rows, by index.
+fn guids(rows: &[Value]) -> BTreeMap<u64, String> {
+    let guid =
+        |row: &Value| (row["index"].as_u64().unwrap(), row["instance_guid"].as_str().unwrap().to_owned());
+    rows.iter().map(guid).collect()
+}
+
+#[test]
+fn what_the_file_says_runs_and_is_watched() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[HELLO]);
+    let muster = &dev.muster;
+
+    let rows = muster.runs("web", 3);
+    let cells: BTreeSet<&str> = rows.iter().map(|row| row["cell_id"].as_str().unwrap()).collect();
+    assert_eq!(cells.len(), 3, "siblings are on cells of their own: {rows:#?}");
+    for row in &rows {
+        let said =
+            format!("hello from instance {} on cell {}\n", row["index"], row["cell_id"].as_str().unwrap());
+        assert_eq!(http(&address(row)).unwrap(), said);
+    }
+    place.tell("three web servers answer");
+
+    let task = eventually("the task succeeds", || {
+        let row = muster.try_json("task show greet")?;
+        so(row["state"] == "COMPLETED", || row.to_string()).map(|()| row)
+    });
+    assert_eq!((&task["failed"], &task["result"]), (&false.into(), &"hello, world\n".into()));
+
+    the_words_about_instances(&place, muster);
+    the_words_about_the_log(&place, muster);
+    the_words_about_the_fleet(muster);
+
+    let crashed = eventually("the crasher is given a pause", || {
+        let row = muster.instances("crasher")?.remove(0);
+        so(row["state"] == "CRASHED", || row.to_string()).map(|()| row)
+    });
+    assert_eq!(crashed["crash_count"], 4, "three restarts at once: {crashed}");
+    assert_eq!(crashed["crash_reason"], "Exited with status 3");
+    muster.ok("instance logs crasher/0").tells(&["attempt on c"]);
+    assert!(crashed["restart_at"].as_u64().unwrap() > crashed["since"].as_u64().unwrap());
+    let history = muster.json("history instance crasher/0");
+    let started = history.to_string().matches("started.v1").count();
+    assert_eq!(started, 4, "{history:#}");
+    dev.end(&place);
+}
+
+fn the_words_about_instances(place: &Place, muster: &Muster) {
+    let rows = muster.runs("web", 3);
+    let guid = rows[1]["instance_guid"].as_str().unwrap();
+    for id in ["web/1", guid, &guid[28..]] {
+        assert_eq!(muster.json(&format!("instance show {id}"))["instance_guid"], guid, "{id}");
+    }
+    muster.ok("instance list").tells(&["web/0", "web/1", "web/2", "crasher/0", "RUNNING"]);
+    let running = muster.json("instance list --state running --cell c1");
+    assert!(running.as_array().unwrap().iter().all(|row| row["cell_id"] == "c1"), "{running}");
+
+    muster.ok("instance logs web/1").tells(&["instance 1 listens on"]);
+    let follower = place.path().join("follower.log");
+    let mut logs = muster.start(&follower, &["instance", "logs", "-f", "web/1"]);
+    logs.says("instance 1 listens on");
+    http(&address(&rows[1])).unwrap();
+    logs.says("GET /here HTTP/1.1");
+    assert_eq!(logs.interrupt().code(), Some(0));
+    let all = muster.ok("instance logs --all web -o jsonl").out;
+    for of in ["web/0", "web/1", "web/2"] {
+        assert!(all.contains(&format!("\"of\":\"{of}\"")), "{all}");
+    }
+
+    muster.ok("instance stop web/1");
+    eventually("another takes its place", || {
+        let rows = muster.instances("web")?;
+        let fine = rows.len() == 3 && rows.iter().all(|row| row["state"] == "RUNNING");
+        so(fine && guids(&rows)[&1] != guid, || format!("{rows:#?}"))
+    });
+    let why = muster.json("why web/1");
+    let steps = why["chain"].as_array().unwrap();
+    let first = &steps.last().unwrap()["decision"];
+    assert!(first["actor"]["client"].is_object() && first["cause"].is_null(), "ends with a command: {why:#}");
+    muster.ok("why web/1").tells(&["web/1", "claimed by"]);
+}
+
+fn the_words_about_the_log(place: &Place, muster: &Muster) {
+    let before = muster.json("lrp update web --annotation told")["position"].as_u64().unwrap() - 1;
+    let after = before.to_string();
+    let args = ["events", "tail", "--about", "lrp:web", "--after", &after];
+    let mut tail = muster.start(&place.path().join("tail.log"), &args);
+    tail.says("web: annotation changed");
+    muster.ok("instance stop web/2");
+    tail.says("web/2: asked to stop");
+    assert_eq!(tail.interrupt().code(), Some(0));
+    muster.runs("web", 3);
+
+    let events = muster.json("events list");
+    let events = events.as_array().unwrap();
+    for (at, entry) in events.iter().enumerate() {
+        assert_eq!(entry["position"], at as u64 + 1, "no gap");
+        assert!(entry["entry"]["known"].is_object(), "{entry}");
+    }
+    let shown = muster.json("events show 1");
+    assert_eq!(shown["entry"]["known"]["decisions"][0]["events"][0]["cluster"].as_object().unwrap().len(), 1);
+    muster.exits(3, "events show 1000000000").tells(&["the log ends at position"]);
+    let about = muster.json("events list --about task:greet");
+    assert!(about.as_array().unwrap().len() >= 3, "{about:#}");
+
+    for (what, least) in [("lrp web", 7), ("instance web/0", 3), ("task greet", 3), ("cell c1", 1)] {
+        let history = muster.json(&format!("history {what}"));
+        assert!(history.as_array().unwrap().len() >= least, "{what}: {history:#}");
+        muster.ok(&format!("history {what}"));
+    }
+    let web = muster.json("instance show web/0");
+    let guid = web["instance_guid"].as_str().unwrap();
+    let history = muster.json(&format!("history instance {guid}")).to_string();
+    assert!(history.contains("claimed.v1") && history.contains("started.v1"), "{history}");
+    muster.exits(3, "history lrp nothing");
+}
+
+fn the_words_about_the_fleet(muster: &Muster) {
+    let cells = muster.json("cell list");
+    let zones: Vec<_> = cells.as_array().unwrap().iter().map(|row| &row["presence"]["zone"]).collect();
+    assert_eq!(zones, ["z1", "z2", "z1"]);
+    assert_eq!(muster.json("cell show c2")["state"], "PRESENT");
+    muster.ok("cell show c2").tells(&["c2", "web/"]);
+    let cluster = muster.json("cluster show");
+    assert_eq!((&cluster["durability"], &cluster["found_by_convergence"]), (&"synced".into(), &0.into()));
+
+    muster.ok("domain refresh shop --ttl 1h");
+    let domains = muster.json("domain list");
+    let shop = domains.as_array().unwrap().iter().find(|row| row["domain"] == "shop").unwrap();
+    assert!(shop["fresh"] == true && shop["expires_at"].is_u64(), "{shop}");
+
+    let evaluations = muster.json("evaluation list --lrp web");
+    let id = evaluations[0]["evaluation"]["id"].as_str().unwrap();
+    let one = muster.json(&format!("evaluation show {id}"));
+    assert_eq!(one["evaluation"]["subject"], "process web");
+    muster.ok(&format!("evaluation show {}", &id[30..])).tells(&["process web"]);
+}
+
+#[test]
+fn every_command_does_what_it_says() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    what_runs_is_changed(&place, muster);
+    what_runs_once(&place, muster);
+    every_way_to_fail_has_its_status(&place, muster);
+    dev.end(&place);
+}
+
+fn what_runs_is_changed(place: &Place, muster: &Muster) {
+    let file = place.file("web.toml", sleeper("web", 2));
+    let said = muster.ok(&format!("lrp desire {}", file.display()));
+    said.tells(&["process web desired: 2 instances running"]);
+    exactly(place.path(), &["web/0", "web/1"]).unwrap();
+    let before = guids(&muster.runs("web", 2));
+
+    let scaled = muster.json("lrp scale web=4 --reason holidays");
+    assert_eq!((&scaled["did"], &scaled["carried_out"]), (&"scaled".into(), &true.into()));
+    let works = indices("web", 4);
+    exactly(place.path(), &works.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    assert!(muster.json("history lrp web").to_string().contains("holidays"));
+
+    muster.ok("lrp scale web 2");
+    exactly(place.path(), &["web/0", "web/1"]).unwrap();
+    assert_eq!(guids(&muster.runs("web", 2)), before, "a scale touches nobody else");
+
+    let routes = place.file("routes.json", r#"{"my-router": [{"port": 1}]}"#);
+    muster.ok(&format!("lrp update web --annotation new --routes {}", routes.display()));
+    let row = muster.json("lrp show web");
+    assert_eq!(
+        (&row["annotation"], &row["instances"], &row["running"]),
+        (&"new".into(), &2.into(), &2.into())
+    );
+    assert_eq!(row["routes"]["my-router"], r#"[{"port":1}]"#);
+    assert_eq!(row["definition"]["memory_mb"], 8);
+    assert_eq!(guids(&muster.runs("web", 2)), before, "an update restarts nothing");
+    let version = row["version"].as_u64().unwrap();
+
+    // The same request asked twice happens once; another one afterwards isn't undone by asking it again.
+    let first = muster.json("lrp scale web=3 --request-id first");
+    muster.ok("lrp scale web=1 --request-id second");
+    let again = muster.json("lrp scale web=3 --request-id first --detach");
+    assert_eq!(first["version"], again["version"], "version {version} before");
+    assert_eq!(muster.json("lrp show web")["instances"], 1);
+    muster.runs("web", 1);
+
+    muster.ok("lrp list").tells(&["web", "shop"]);
+    muster.ok("lrp remove web").tells(&["process web removed"]);
+    exactly(place.path(), &[]).unwrap();
+    muster.exits(3, "lrp show web");
+    // A guid that is free again begins a new life.
+    muster.ok(&format!("lrp desire {} --detach", file.display()));
+    muster.runs("web", 2);
+    muster.ok("lrp remove web");
+}
+
+fn what_runs_once(place: &Place, muster: &Muster) {
+    let task = |guid: &str, script: &str| {
+        let spec = serde_json::json!({
+            "task_guid": guid, "domain": "shop", "memory_mb": 8, "result_file": "result",
+            "action": {"run": {"path": "sh", "args": ["-c", script]}},
+        });
+        place.file(&format!("{guid}.json"), spec.to_string()).display().to_string()
+    };
+    let said = muster.ok(&format!("task run --wait {}", task("sum", "echo summing; echo 42 > result")));
+    assert_eq!(said.out, "42\n");
+    muster.ok("task logs sum").tells(&["summing"]);
+    muster.ok("task list").tells(&["sum", "SUCCEEDED"]);
+    muster.ok("task resolve sum");
+    muster.exits(3, "task show sum");
+    assert!(muster.json("history task sum").as_array().unwrap().len() >= 4);
+
+    let failed = muster.exits(1, &format!("task run --wait -o json {}", task("bad", "exit 7")));
+    assert_eq!(failed.json()["failure_reason"], "Exited with status 7");
+    assert_eq!(failed.refusal()["code"], "TaskFailed");
+
+    muster.ok(&format!("task run {}", task("long", "echo begun; sleep 100000")));
+    eventually("the long task runs", || exactly(place.path(), &["task long"]));
+    eventually("it writes", || {
+        let logs = muster.run(&["task", "logs", "long"]);
+        so(logs.out.contains("begun"), || format!("{logs:?}"))
+    });
+    muster.exits(4, "task resolve long").tells(&["InvalidStateTransition"]);
+    muster.ok("task cancel long");
+    eventually("nothing of a cancelled task runs", || exactly(place.path(), &[]));
+    let row = muster.json("task show long");
+    assert_eq!((&row["state"], &row["failure_reason"]), (&"COMPLETED".into(), &"cancelled".into()));
+}
+
+fn every_way_to_fail_has_its_status(place: &Place, muster: &Muster) {
+    muster.exits(2, "lrp scale web=many");
+    for unknown in [
+        "lrp show nothing",
+        "lrp remove nothing",
+        "instance show web/7",
+        "task cancel nothing",
+        "cell show c9",
+        "evaluation show deadbeef",
+        "instance logs nothing/0",
+    ] {
+        let said = muster.exits(3, unknown);
+        assert!(said.err.contains("ResourceNotFound"), "{said:?}");
+    }
+
+    let file = place.file("one.toml", sleeper("one", 1)).display().to_string();
+    muster.ok(&format!("lrp desire {file}"));
+    let said = muster.exits(4, &format!("lrp desire {file} -o json"));
+    assert_eq!(said.refusal()["code"], "ResourceExists");
+
+    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    muster.exits(5, &format!("cell list --nats nats://{nowhere}")).tells(&["server unreachable"]);
+    let nobody = place.path().join("no.sock").display().to_string();
+    muster.exits(5, &format!("cell list --socket {nobody}")).tells(&["muster dev"]);
+
+    let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 1000000000");
+    let large = place.file("large.toml", large).display().to_string();
+    let said = muster.exits(6, &format!("lrp desire {large}"));
+    said.tells(&["large/0 is not placed: insufficient resources: memory", "muster cell list"]);
+    muster.ok("lrp remove large");
+
+    let slow = format!("{}monitor.run.path = \"false\"\n", sleeper("slow", 1));
+    let slow = place.file("slow.toml", slow).display().to_string();
+    muster.exits(8, &format!("lrp desire {slow} --timeout 1s")).tells(&["not as desired after 1s"]);
+    muster.ok("lrp remove slow");
+    // Ctrl-C leaves it to itself.
+    let mut waits = muster.start(&place.path().join("waits.log"), &["lrp", "desire", &slow]);
+    waits.says("slow/0 starts on");
+    let said = place.path().join("waits.log");
+    assert_eq!(waits.interrupt().code(), Some(0));
+    assert!(std::fs::read_to_string(said).unwrap().contains("detached: process slow goes on"));
+    assert_eq!(muster.json("lrp show slow")["desired"], true);
+    muster.ok("lrp remove slow");
+
+    let data = place.path().join("data").display().to_string();
+    let second = muster.exits(1, &format!("dev --data {data}"));
+    second.tells(&["is in use by process"]);
+    muster.ok("lrp show one");
+}
+
+#[test]
+fn a_second_start_carries_on() {
+    let place = Place::new();
+    let file = place.file("web.toml", sleeper("web", 3));
+    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    dev.muster.runs("web", 3);
+    dev.muster.ok("lrp scale web=2 --reason fewer");
+    let before = dev.muster.json("history lrp web");
+    dev.end(&place);
+
+    let dev = Dev::start(&place, &[]);
+    eventually("what ought to run runs again", || exactly(place.path(), &["web/0", "web/1"]));
+    let after = dev.muster.json("history lrp web");
+    let [before, after] = [before, after].map(|history| history.as_array().unwrap().clone());
+    assert_eq!(after[..before.len()], before, "nothing is forgotten");
+
+    let (rows, running) = (dev.muster.runs("web", 2), running_in(place.path()));
+    place.tell(&format!("kill -9 dev (pid {})", dev.service.pid()));
+    dev.service.kill9();
+    assert_eq!(running_in(place.path()), running, "containers outlive it");
+    let dev = Dev::start(&place, &[]);
+    dev.muster.ok("lrp scale web=2");
+    assert_eq!(guids(&dev.muster.runs("web", 2)), guids(&rows), "the same containers are adopted");
+    assert_eq!(running_in(place.path()), running);
+
+    one_that_died_meanwhile_is_replaced(&place, dev);
+}
+
+fn one_that_died_meanwhile_is_replaced(place: &Place, dev: Dev) {
+    place.tell("kill -9 dev, and a container");
+    let old = guids(&dev.muster.runs("web", 2));
+    dev.service.kill9();
+    for process in living_in(place.path()).iter().filter(|process| process.guid.as_ref() == Some(&old[&0])) {
+        signal(process.pid, rustix::process::Signal::KILL);
+    }
+    eventually("it is dead", || exactly(place.path(), &["web/1"]));
+    let dev = Dev::start(place, &[]);
+    let new = eventually("it is replaced", || {
+        let new = guids(&dev.muster.instances("web")?.into_iter().filter(is_running).collect::<Vec<_>>());
+        so(new.len() == 2 && new[&0] != old[&0], || format!("{new:?}")).map(|()| new)
+    });
+    assert_eq!(new[&1], old[&1]);
+    eventually("none is double", || exactly(place.path(), &["web/0", "web/1"]));
+    dev.end(place);
+}
+
+fn is_running(row: &Value) -> bool {
+    row["state"] == "RUNNING"
+}
+
+/// What a start without `--data` keeps in the user's runtime folder.
+fn scratch(place: &Place, file: &Path) -> (Service, Muster) {
+    let folder = place.path().display().to_string();
+    let args = ["dev", "--plain", file.to_str().unwrap()];
+    let service =
+        Service::start("dev", &place.path().join("dev.log"), &args, &[("XDG_RUNTIME_DIR", &folder)]);
+    (service, Muster::local(&place.path().join("muster")))
+}
+
+#[test]
+fn without_a_folder_every_start_is_a_new_one() {
+    let place = Place::new();
+    let file = place.file("web.toml", sleeper("web", 2));
+    let (dev, muster) = scratch(&place, &file);
+    let first = eventually("it is founded", || muster.try_json("cluster show"));
+    let old = guids(&muster.runs("web", 2));
+    place.tell("kill -9 dev");
+    dev.kill9();
+
+    let (dev, muster) = scratch(&place, &file);
+    let second = eventually("it is founded", || muster.try_json("cluster show"));
+    assert_ne!(first["cluster_id"], second["cluster_id"]);
+    let new = guids(&muster.runs("web", 2));
+    assert!(new.values().all(|guid| !old.values().any(|gone| gone == guid)), "{old:?} {new:?}");
+    exactly(place.path(), &["web/0", "web/1"]).unwrap();
+    assert_eq!(dev.interrupt().code(), Some(0));
+    assert_eq!(living_in(place.path()), []);
+    assert!(!place.path().join("muster/journal.db").exists());
+}

@@ -1,0 +1,28 @@
+//! The program as its users have it: real processes, a real log, a real nats-server, and whatever goes wrong.
+//!
+//! Every test has a folder and a cluster of its own, waits for what must come to be and never for time to pass, and
+//! leaves nothing behind. What is killed is printed with its moment: `cargo test -p muster --test integration --
+//! --nocapture`.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | `dev.rs` | a cluster in one process: what its file says, every command, the end and the next start |
+//! | `nats.rs` | services on NATS, each killed while commands go on |
+//! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
+//! | `plain.rs` | a client in any language, as the README has it, and one that forges |
+//! | `bad_input.rs` | commands that must be refused, with every bad field named |
+//! | `bad_bytes.rs` | bytes that are no message, on every subject |
+//! | `bad_log.rs` | logs and folders that must not be worked with |
+//! | `stories.rs` | the stories of `tests/stories`, for real |
+//! | `support/` | folders, programs, their containers, a plain NATS client |
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
+
+mod bad_bytes;
+mod bad_input;
+mod bad_log;
+mod dev;
+mod lost;
+mod nats;
+mod plain;
+mod stories;
+mod support;

@@ -1,0 +1,158 @@
+//! A client in any language, as the README has it: a NATS client and JSON. And one that forges.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::place::so;
+use crate::support::plain::Plain;
+use crate::support::{Cluster, eventually};
+
+/// What the README desires.
+fn web(instances: u32) -> Value {
+    json!({"process_guid": "web", "domain": "shop", "instances": instances, "memory_mb": 64,
+        "action": {"run": {"path": "sleep", "args": ["1000"]}}})
+}
+
+#[test]
+fn a_plain_client_asks_and_is_answered() {
+    let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let mut watcher = cluster.plain("watcher");
+    watcher.subscribe("muster.event.>");
+    let mut plain = cluster.plain("me");
+
+    let desired = plain.ask_json("muster.client.shop.me.lrp.desire", &json!({"body": web(2)}));
+    let position = desired["ok"]["position"].as_u64().unwrap();
+    assert!(position > 0 && desired["ok"]["version"] == 1, "{desired}");
+    let again = plain.ask_json("muster.client.shop.me.lrp.desire", &json!({"body": web(2)}));
+    assert_eq!(again["refused"]["code"], "ResourceExists");
+    assert_eq!(again["refused"]["fields"], json!([]));
+
+    // What was written is read.
+    let listed =
+        plain.ask_json("muster.query.instance.list", &json!({"process_guid": "web", "at_least": position}));
+    assert_eq!(listed["ok"]["rows"].as_array().unwrap().len(), 2, "{listed}");
+    assert!(listed["ok"]["position"].as_u64().unwrap() >= position);
+    eventually("both run", || {
+        let listed = plain.ask_json("muster.query.instance.list", &json!({"process_guid": "web"}));
+        let rows = listed["ok"]["rows"].as_array().unwrap();
+        so(rows.iter().all(|row| row["state"] == "RUNNING"), || listed.to_string())
+    });
+
+    let scale = |request: &str, instances: u32| {
+        json!({"envelope": {"request_id": request, "reason": "by hand"},
+            "body": {"process_guid": "web", "instances": instances}})
+    };
+    let first = plain.ask_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
+    plain.ask_json("muster.client.shop.me.lrp.update", &scale("r-18", 3));
+    let again = plain.ask_json("muster.client.shop.me.lrp.update", &scale("r-17", 5));
+    assert_eq!(again["ok"]["version"], first["ok"]["version"], "{again}");
+    // An empty question asks for everything.
+    let all = plain.ask("muster.query.lrp.list", b"").json();
+    assert_eq!(all["ok"]["rows"][0]["instances"], 3, "{all}");
+    let conflict =
+        json!({"envelope": {"expect_version": 1}, "body": {"process_guid": "web", "instances": 1}});
+    let refused = plain.ask_json("muster.client.shop.me.lrp.update", &conflict);
+    assert_eq!(refused["refused"]["code"], "ResourceConflict");
+
+    for (verb, body) in [
+        ("domain.upsert", json!({"domain": "shop", "ttl_ms": 60_000})),
+        ("lrp.retire", json!({"process_guid": "web", "index": 0})),
+        ("lrp.remove", json!({"process_guid": "web"})),
+        ("task.desire", json!({"task_guid": "t", "domain": "shop", "action": {"run": {"path": "true"}}})),
+        ("task.cancel", json!({"task_guid": "t"})),
+    ] {
+        let answer = plain.ask_json(&format!("muster.client.shop.me.{verb}"), &json!({"body": body}));
+        assert!(answer["ok"]["position"].is_u64(), "{verb}: {answer}");
+    }
+    what_is_read_is_what_is_told(&mut plain, &mut watcher);
+}
+
+/// The entries that a subscriber of the log got are those that a reader reads, and are JSON.
+fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
+    let question = json!({"after": 0, "limit": 1000, "wait_ms": 1000});
+    let page = plain.ask_json("muster.query.events.read", &question);
+    let read: Vec<&Value> = page["ok"]["entries"].as_array().unwrap().iter().collect();
+    let mut types = BTreeSet::new();
+    let first = watcher.next().unwrap().json();
+    let at = read.iter().position(|entry| entry["entry"]["known"]["id"] == first["id"]).unwrap();
+    let mut told = vec![first];
+    while told.len() < read.len() - at {
+        let message = watcher.next().unwrap();
+        assert!(message.subject.starts_with("muster.event."), "{}", message.subject);
+        told.push(message.json());
+    }
+    for (told, read) in told.iter().zip(&read[at..]) {
+        assert_eq!(*told, read["entry"]["known"]);
+        for event in told["decisions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|decision| decision["events"].as_array().unwrap())
+        {
+            let (kind, what) = event.as_object().unwrap().iter().next().unwrap();
+            types.insert(format!("{kind}.{}", what.as_object().unwrap().keys().next().unwrap()));
+        }
+    }
+    for kind in ["desired.desired.v1", "actual.claimed.v1", "task.completed.v1", "domain.refreshed.v1"] {
+        assert!(types.contains(kind), "{kind}: {types:?}");
+    }
+    let about = json!({"after": 0, "about": "task:t"});
+    let page = plain.ask_json("muster.query.events.read", &about);
+    assert!(page["ok"]["entries"].as_array().unwrap().len() >= 2, "{page}");
+}
+
+#[test]
+fn a_forged_reply_subject_is_not_answered() {
+    let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let mut forger = cluster.plain("forger");
+    let end = |plain: &mut Plain| plain.ask("muster.query.events.read", b"").json()["ok"]["end"].clone();
+    let before = end(&mut forger);
+    let mut watcher = cluster.plain("watcher");
+    watcher.subscribe("muster.event.>");
+    watcher.subscribe("muster.inbox.>");
+    watcher.subscribe("elsewhere.>");
+    // The server has learned of the subscriptions when it answers what was asked after them.
+    end(&mut watcher);
+
+    let desire = json!({"body": web(1)}).to_string();
+    let asked: [(&str, &str); 9] = [
+        ("muster.client.shop.me.lrp.desire", &desire),
+        ("muster.client.shop.me.lrp.remove", "{"),
+        ("muster.operator.me.cell.evacuate", "{\"body\":{\"cell_id\":\"c1\"}}"),
+        ("muster.cell.c1.bbs.report", "{\"reports\":[]}"),
+        ("muster.auctioneer.bbs.lead", "{\"id\":\"forger\",\"term\":99}"),
+        ("muster.auctioneer.bbs.outcome", "{}"),
+        ("muster.query.lrp.list", "{}"),
+        ("muster.query.events.read", "{}"),
+        ("muster.cell.c1.rep.state", "{\"term\":0}"),
+    ];
+    let forged = [
+        "muster.event.lrp.0",
+        "muster.event.cluster",
+        "$JS.API.STREAM.DELETE.MUSTER",
+        "elsewhere.x",
+        "muster.inboxes.x",
+        "muster.inbox",
+        "muster.client.shop.me.lrp.desire",
+    ];
+    for (subject, body) in asked {
+        for reply in forged {
+            forger.publish(subject, reply, body.as_bytes());
+        }
+        // No reply subject at all: nobody could be told what came of it.
+        forger.publish(subject, "", body.as_bytes());
+    }
+    // An inbox, but of another role than the one that asks there.
+    forger.publish("muster.cell.c1.bbs.report", "muster.inbox.rep.c2.x", b"{\"reports\":[]}");
+    forger.publish("muster.auctioneer.bbs.lead", "muster.inbox.rep.c1.x", b"{\"id\":\"forger\",\"term\":99}");
+    forger.publish("muster.cell.c1.rep.evacuate", "muster.inbox.client.shop.me.x", b"{\"term\":99}");
+    forger.publish("muster.client.shop.me.lrp.desire", "muster.inbox.bbs.x", desire.as_bytes());
+    watcher.silence();
+
+    assert_eq!(end(&mut forger), before, "nothing is stored");
+    cluster.muster().exits(3, "lrp show web");
+    assert_eq!(cluster.muster().json("cell show c1")["state"], "PRESENT");
+    let answer = forger.ask_json("muster.client.shop.me.lrp.desire", &json!({"body": web(1)}));
+    assert!(answer["ok"]["position"].is_u64(), "{answer}");
+}

@@ -1,0 +1,160 @@
+//! What users and fate do, by the command line and by signals.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use schemas::names::Domain;
+use schemas::refusal::Code;
+use serde_json::json;
+use simulation::nodes::{Node, cell_id};
+use simulation::plan::{Act, Answer};
+use simulation::workload::{self, Ask};
+
+use super::stage::{Stage, Then};
+use super::work::spec;
+use crate::support::containers::{kill_all, signal};
+use crate::support::eventually;
+use crate::support::place::so;
+use crate::support::program::Said;
+
+/// How long after its end the rep of an evacuated cell starts again.
+const RETURN: Duration = Duration::from_secs(12);
+/// How long the server is without power.
+const NO_POWER: Duration = Duration::from_secs(2);
+
+impl Stage {
+    /// Does what is in a story.
+    pub(super) fn act(&mut self, at: Duration, act: &Act) {
+        self.cluster.place.tell(&format!("[{}] {act}", std::thread::current().name().unwrap_or("a story")));
+        match act {
+            Act::Ask { domain, ask, answer, .. } => self.ask(domain, ask, *answer, act),
+            Act::Evacuate(cell) => {
+                self.cluster.muster().ok(&format!("cell evacuate {}", cell_id(*cell)));
+                self.evacuating.insert(*cell);
+            }
+            Act::Kill { node, away } => {
+                self.kill(*node);
+                self.later.push((at + *away, Then::Start(*node)));
+            }
+            Act::Lose { cell, away } => {
+                self.kill(Node::Rep(*cell));
+                self.wipe(*cell);
+                self.later.extend(away.map(|away| (at + away, Then::Start(Node::Rep(*cell)))));
+            }
+            Act::Pause { node, time } => {
+                self.signal(*node, Signal::STOP);
+                self.later.push((at + *time, Then::GoOn(*node)));
+            }
+            Act::Junk => {
+                let mut plain = self.cluster.plain("vandal");
+                for subject in ["muster.event.lrp.0", "muster.event.task.1"] {
+                    plain.try_publish(subject, b"junk");
+                }
+                // The server has both when it answers what comes behind them.
+                plain.ask("muster.query.cluster.show", b"{}");
+            }
+            Act::PowerCut { unsynced: 0 } => {
+                self.cluster.server.kill9();
+                self.later.push((at + NO_POWER, Then::Power));
+            }
+            Act::CutOff { .. }
+            | Act::Part { .. }
+            | Act::Lag { .. }
+            | Act::Dark(_)
+            | Act::Deaf(_)
+            | Act::Unheard { .. }
+            | Act::Clock { .. }
+            | Act::Slow { .. }
+            | Act::Sick { .. }
+            | Act::PowerCut { .. } => {
+                panic!("`{act}` can't be done for real: say why this is only simulated")
+            }
+        }
+    }
+
+    /// What comes of what happened, if it is time for it.
+    pub(super) fn go_on(&mut self, now: Duration) {
+        for (_, then) in self.later.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>() {
+            match then {
+                Then::Start(node) if self.cluster.services.contains_key(&node.to_string()) => {}
+                Then::Start(node) => self.start(node),
+                Then::GoOn(node) => self.signal(node, Signal::CONT),
+                Then::Power => self.cluster.server.restart(),
+            }
+        }
+        for cell in self.evacuating.clone() {
+            let name = Node::Rep(cell).to_string();
+            if self.cluster.services.get_mut(&name).is_none_or(|service| service.has_ended()) {
+                self.cluster.services.remove(&name);
+                self.evacuating.remove(&cell);
+                self.later.push((now + RETURN, Then::Start(Node::Rep(cell))));
+            }
+        }
+    }
+
+    fn kill(&mut self, node: Node) {
+        if self.cluster.services.contains_key(&node.to_string()) {
+            self.cluster.kill9(&node.to_string());
+        }
+    }
+
+    fn signal(&self, node: Node, what: Signal) {
+        if let Some(service) = self.cluster.services.get(&node.to_string()) {
+            signal(service.pid(), what);
+        }
+    }
+
+    /// Everything that ran on a cell ends, and its folder is gone.
+    fn wipe(&self, cell: usize) {
+        let folder = self.cluster.place.path().join(Node::Rep(cell).to_string());
+        eventually("a lost machine is dead", || so(kill_all(&folder), || "its processes live".into()));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A client's wish: of the usual domain by the command line, of another one by a client in any language.
+    fn ask(&self, domain: &Domain, ask: &Ask, answer: Option<Answer>, act: &Act) {
+        let (told, said) =
+            if *domain == workload::domain() { self.command(domain, ask) } else { self.request(domain, ask) };
+        assert_eq!(told, Some(answer.unwrap_or(Answer::Done)), "{act}: {said}");
+    }
+
+    /// A request as any NATS client makes it.
+    fn request(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
+        let (noun, verb) = ask.command(domain).noun_and_verb();
+        let subject = format!("muster.client.{domain}.stranger.{noun}.{verb}");
+        let body = json!({"body": spec(ask, domain, &self.owner.url)});
+        let told = self.cluster.plain("stranger").ask_json(&subject, &body);
+        let refused = serde_json::from_value(told["refused"]["code"].clone()).map(Answer::Refused);
+        let answer = refused.ok().or((!told["ok"].is_null()).then_some(Answer::Done));
+        (answer, told.to_string())
+    }
+
+    fn command(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
+        let file = || {
+            let spec = spec(ask, domain, &self.owner.url).to_string();
+            self.cluster.place.file("desired.json", spec).display().to_string()
+        };
+        let line = match ask {
+            Ask::Desire { .. } => format!("lrp desire {} --detach", file()),
+            Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
+            Ask::Remove(process) => format!("lrp remove {process} --detach"),
+            Ask::Retire(process, index) => format!("instance stop {process}/{index}"),
+            Ask::Run { .. } => format!("task run {}", file()),
+            Ask::Cancel(task) => format!("task cancel {task}"),
+            Ask::Resolve(task) => format!("task resolve {task}"),
+            Ask::Fresh(None) => format!("domain refresh {domain}"),
+            Ask::Fresh(Some(time)) => format!("domain refresh {domain} --ttl {}s", time.as_secs().max(1)),
+        };
+        let line = format!("{line} --domain {domain} --timeout 30s -o json");
+        let said = self.cluster.muster().run(&line.split_whitespace().collect::<Vec<_>>());
+        let answer = if said.code == 0 { Some(Answer::Done) } else { refused(&said).map(Answer::Refused) };
+        (answer, format!("{said:?}"))
+    }
+}
+
+/// The code of a refusal, as programs read it.
+fn refused(said: &Said) -> Option<Code> {
+    let line = said.err.lines().last()?;
+    let told: serde_json::Value = serde_json::from_str(line).ok()?;
+    serde_json::from_value(told["code"].clone()).ok()
+}

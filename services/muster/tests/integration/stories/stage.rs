@@ -1,0 +1,153 @@
+//! The services of a story, and what is known of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use client::{Client, Only, Target};
+use schemas::names::{ClientName, Domain};
+use simulation::nodes::{Node, Shape};
+use simulation::plan::{Act, Plan};
+use simulation::story::Facts;
+use tokio::runtime::Runtime;
+
+use super::owner::Owner;
+use crate::support::containers::running_in;
+use crate::support::place::so;
+use crate::support::{Cluster, eventually};
+
+/// How long a query is waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What comes of something that happened, later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// A service starts again.
+    Start(Node),
+    /// A service goes on.
+    GoOn(Node),
+    /// The server has power again.
+    Power,
+}
+
+/// Everything that a story needs.
+pub(super) struct Stage {
+    pub(super) cluster: Cluster,
+    pub(super) shape: Shape,
+    pub(super) owner: Owner,
+    /// What is to come, and when.
+    pub(super) later: Vec<(Duration, Then)>,
+    /// Cells that are being evacuated: their reps end by themselves.
+    pub(super) evacuating: BTreeSet<usize>,
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Stage {
+    /// Starts the services of a plan, and waits until all of them are there.
+    pub(super) fn new(plan: &Plan) -> Self {
+        let shape = plan.shape;
+        let mut cluster = Cluster::empty();
+        // Of BBSs and auctioneers one is enough, where nothing happens to them.
+        let hit = |(_, act): &(Duration, Act)| {
+            if let Act::Kill { node, .. } | Act::Pause { node, .. } = act { Some(*node) } else { None }
+        };
+        let hit: Vec<Node> = plan.acts.iter().filter_map(hit).collect();
+        let bbss = hit.iter().any(|node| matches!(node, Node::Bbs(_)));
+        let auctioneers = hit.iter().any(|node| matches!(node, Node::Auctioneer(_)));
+        for node in shape.nodes().filter(|node| match node {
+            Node::Bbs(at) => *at == 0 || bbss,
+            Node::Auctioneer(at) => *at == 0 || auctioneers,
+            Node::Rep(_) => true,
+        }) {
+            start(&mut cluster, shape, node);
+        }
+        cluster.ready(shape.cells);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("onlooker").unwrap());
+        let connect = Client::connect(Target::nats(&cluster.server.url())).domain(domain).name(name);
+        let client = runtime.block_on(async { connect.await.unwrap() }).patience(PATIENCE);
+        let (later, evacuating) = (vec![], BTreeSet::new());
+        Self { cluster, shape, owner: Owner::listen(), later, evacuating, runtime, client }
+    }
+
+    pub(super) fn start(&mut self, node: Node) {
+        start(&mut self.cluster, self.shape, node);
+    }
+
+    /// Everything that a BBS says, and what the owners know.
+    pub(super) fn facts(&self) -> Result<Facts, String> {
+        let all = Only::default();
+        let client = &self.client;
+        let rows = self.runtime.block_on(async {
+            tokio::try_join!(client.lrps(&all), client.instances(&all), client.tasks(&all), client.cells())
+        });
+        let (lrps, instances, tasks, cells) = rows.map_err(|error| error.to_string())?;
+        let (lrps, instances, tasks, cells) = (lrps.rows, instances.rows, tasks.rows, cells.rows);
+        Ok(Facts { lrps, instances, tasks, cells, told: self.owner.told() })
+    }
+
+    /// Whether nothing is to come any more.
+    pub(super) fn is_done(&self) -> bool {
+        self.later.is_empty()
+    }
+
+    /// What really runs has to be what the log says, in the end.
+    pub(super) fn ends(self) {
+        eventually("what runs is what the log says", || {
+            let facts = self.facts()?;
+            let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+            for row in &facts.instances {
+                let name = format!("{}/{}", row.process_guid, row.index);
+                let guid = row.instance_guid.map(|guid| guid.to_string());
+                told.entry(name).or_default().extend(guid);
+            }
+            for row in &facts.tasks {
+                let guid = row.instance_guid.map(|guid| guid.to_string()).filter(|_| row.state == "RUNNING");
+                told.entry(format!("task {}", row.task_guid)).or_default().extend(guid);
+            }
+            let running = running_in(self.cluster.place.path());
+            for (work, containers) in &running {
+                let known = told.get(work).into_iter().flatten().collect::<BTreeSet<_>>();
+                let unknown = containers.keys().find(|guid| !known.contains(guid));
+                so(unknown.is_none(), || format!("{work} runs as {unknown:?}, which nobody knows"))?;
+            }
+            let is_missing = |row: &&schemas::query::InstanceRow| {
+                let name = format!("{}/{}", row.process_guid, row.index);
+                row.state == "RUNNING" && !row.stopping && !running.contains_key(&name)
+            };
+            let missing = facts.instances.iter().find(is_missing);
+            so(missing.is_none(), || format!("{missing:?} does not run"))
+        });
+    }
+}
+
+/// Starts a service of a shape, or starts it again.
+fn start(cluster: &mut Cluster, shape: Shape, node: Node) {
+    let name = node.to_string();
+    let monitoring = cluster.server.monitoring();
+    let args: Vec<String> = match node {
+        Node::Bbs(_) => {
+            ["bbs", "--mass-loss-wait", "10", "--monitoring", &monitoring].map(str::to_owned).into()
+        }
+        Node::Auctioneer(_) => vec!["auctioneer".to_owned()],
+        Node::Rep(at) => {
+            let settings = shape.cell(at);
+            let total = settings.total;
+            let data = cluster.place.path().join(&name).display().to_string();
+            let pairs = [
+                ("--cell", settings.cell_id.to_string()),
+                ("--zone", settings.zone.to_string()),
+                ("--data", data),
+                ("--memory-mb", total.memory_mb.to_string()),
+                ("--disk-mb", total.disk_mb.to_string()),
+                ("--containers", total.containers.to_string()),
+                ("--evacuation-timeout", settings.evacuation_timeout.as_secs().to_string()),
+            ];
+            let tags = settings.placement_tags.iter().map(|tag| ("--tag", tag.to_string()));
+            let pairs = pairs.into_iter().chain(tags);
+            let args = pairs.flat_map(|(option, value)| [option.to_owned(), value]);
+            std::iter::once("rep".to_owned()).chain(args).collect()
+        }
+    };
+    cluster.spawn(&name, &args.iter().map(String::as_str).collect::<Vec<_>>());
+}

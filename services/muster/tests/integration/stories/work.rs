@@ -1,0 +1,72 @@
+//! What a story's containers do, as shell programs; and its wishes as files.
+
+use std::time::Duration;
+
+use schemas::names::Domain;
+use serde_json::{Value, json};
+use simulation::workload::{Ask, Work};
+
+/// Shorter times to create and to start something happen by themselves.
+const AT_ONCE: Duration = Duration::from_millis(500);
+/// Longer than any test takes.
+const FOR_EVER: &str = "100000";
+
+/// What a file has to say to desire something: the simulator's own words, with programs that really run.
+pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
+    let mut spec = ask.command(domain).body();
+    match ask {
+        Ask::Desire { work, .. } => {
+            spec["action"] = run(&script(work, false));
+            spec["setup"] = setup(work);
+        }
+        Ask::Run { work, owner: called, .. } => {
+            let both = json!({"serial": {"actions": [setup(work), run(&script(work, true))]}});
+            spec["action"] = if setup(work).is_null() { run(&script(work, true)) } else { both };
+            if !spec["completion_callback_url"].is_null() {
+                spec["completion_callback_url"] = format!("{owner}/{}", called.name()).into();
+            }
+        }
+        Ask::Scale { .. }
+        | Ask::Remove(_)
+        | Ask::Retire(..)
+        | Ask::Cancel(_)
+        | Ask::Resolve(_)
+        | Ask::Fresh(_) => {}
+    }
+    spec
+}
+
+fn run(script: &str) -> Value {
+    json!({"run": {"path": "sh", "args": ["-c", script]}})
+}
+
+/// What takes the time until it is healthy: an instance is CLAIMED for so long.
+fn setup(work: &Work) -> Value {
+    let time = work.create + work.start;
+    if work.fails {
+        json!({"run": {"path": "/nonexistent/program"}})
+    } else if work.hangs {
+        run(&format!("sleep {FOR_EVER}"))
+    } else if time > AT_ONCE {
+        run(&format!("sleep {}", time.as_secs_f64()))
+    } else {
+        Value::Null
+    }
+}
+
+fn script(work: &Work, is_task: bool) -> String {
+    let mut script = String::new();
+    if work.ignores_term {
+        script += "trap '' TERM; ";
+    }
+    match (work.run, is_task) {
+        (Some(time), _) => script += &format!("sleep {}; ", time.as_secs_f64()),
+        (None, true) => {}
+        (None, false) => script += &format!("sleep {FOR_EVER}; "),
+    }
+    // A task that ends well has a result, be it empty.
+    if is_task && work.exit == 0 {
+        script += &format!("printf %s '{}' > result; ", work.result.replace('\'', "'\\''"));
+    }
+    script + &format!("exit {}", work.exit)
+}

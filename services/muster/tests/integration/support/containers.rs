@@ -1,0 +1,92 @@
+//! The processes of containers, as the operating system knows them: by their environment and their command lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The variable that every process of a container carries.
+const MARKER: &str = "MUSTER_INSTANCE_GUID";
+
+/// A living process that has to do with a folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    /// What it is, for messages.
+    pub(crate) line: String,
+    /// The container that it belongs to.
+    pub(crate) guid: Option<String>,
+    /// What that runs: `web/0`, or `task greet`. None for a shim.
+    pub(crate) work: Option<String>,
+}
+
+/// Every living process whose command line or environment names something in a folder.
+pub(crate) fn living_in(folder: &Path) -> Vec<Process> {
+    let folder = folder.to_str().unwrap();
+    let names = fs::read_dir("/proc").unwrap().flatten();
+    let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| look(pid, folder)).collect()
+}
+
+fn look(pid: i32, folder: &str) -> Option<Process> {
+    let read = |name: &str| {
+        let bytes = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (line, environment) = (read("cmdline"), read("environ"));
+    // A process that has ended and waits for its parent has neither.
+    if !line.contains(folder) && !environment.split('\0').any(|variable| is_home_in(variable, folder)) {
+        return None;
+    }
+    let variables: BTreeMap<&str, &str> =
+        environment.split('\0').filter_map(|variable| variable.split_once('=')).collect();
+    let get = |name: &str| variables.get(name).map(|value| (*value).to_owned());
+    let lrp = get("MUSTER_PROCESS_GUID").zip(get("MUSTER_INDEX"));
+    let work = lrp.map(|(guid, index)| format!("{guid}/{index}"));
+    let task = get("MUSTER_TASK_GUID").map(|guid| format!("task {guid}"));
+    Some(Process { pid, line: line.replace('\0', " "), guid: get(MARKER), work: work.or(task) })
+}
+
+fn is_home_in(variable: &str, folder: &str) -> bool {
+    variable.strip_prefix("HOME=").is_some_and(|home| home.starts_with(folder))
+}
+
+/// What really runs in a folder: for each work its containers, each with its processes.
+pub(crate) fn running_in(folder: &Path) -> BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> {
+    let mut running: BTreeMap<String, BTreeMap<String, BTreeSet<i32>>> = BTreeMap::new();
+    for process in living_in(folder) {
+        if let (Some(work), Some(guid)) = (process.work, process.guid) {
+            running.entry(work).or_default().entry(guid).or_default().insert(process.pid);
+        }
+    }
+    running
+}
+
+/// Fails unless exactly these instances really run, each in one container.
+pub(crate) fn exactly(folder: &Path, works: &[&str]) -> Result<(), String> {
+    let running = running_in(folder);
+    let wanted: BTreeSet<&str> = works.iter().copied().collect();
+    let found: BTreeSet<&str> = running.keys().map(String::as_str).collect();
+    if wanted == found && running.values().all(|containers| containers.len() == 1) {
+        return Ok(());
+    }
+    Err(format!("{running:?} runs"))
+}
+
+/// The names of the first instances of a process.
+pub(crate) fn indices(process: &str, count: usize) -> Vec<String> {
+    (0..count).map(|index| format!("{process}/{index}")).collect()
+}
+
+/// Kills everything that lives in a folder. True: there was nothing.
+pub(crate) fn kill_all(folder: &Path) -> bool {
+    let living = living_in(folder);
+    living.iter().for_each(|process| signal(process.pid, Signal::KILL));
+    living.is_empty()
+}
+
+/// Sends a signal to a process that may have ended meanwhile.
+pub(crate) fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).ok();
+}

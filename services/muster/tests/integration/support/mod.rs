@@ -1,0 +1,19 @@
+//! What the tests stand on.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | `place.rs` | a folder with all that lives in it, and how long things may take |
+//! | `program.rs` | `muster` as a service that runs, and as a command that answers |
+//! | `containers.rs` | the processes of containers, as the operating system knows them |
+//! | `plain.rs` | a NATS client of a hundred lines, as any language has one |
+//! | `cluster.rs` | services on a nats-server of their own |
+
+pub(crate) mod cluster;
+pub(crate) mod containers;
+pub(crate) mod place;
+pub(crate) mod plain;
+pub(crate) mod program;
+
+pub(crate) use cluster::Cluster;
+pub(crate) use place::{LIMIT, Place, eventually};
+pub(crate) use program::{Muster, Service};

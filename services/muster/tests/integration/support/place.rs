@@ -1,0 +1,74 @@
+//! A folder of a test's own.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::containers;
+
+/// How long anything in these tests may take that should take a moment: machines are busy.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often is looked whether something has come to be.
+const LOOK: Duration = Duration::from_millis(30);
+
+/// A folder with all that lives in it. Dropped, nothing of either is left.
+pub(crate) struct Place {
+    folder: TempDir,
+    began: Instant,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), began: Instant::now() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A file with this content.
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Tells what happens, with its moment.
+    pub(crate) fn tell(&self, what: &str) {
+        println!("{:7.2} s  {what}", self.began.elapsed().as_secs_f64());
+    }
+}
+
+impl Drop for Place {
+    /// A test that failed leaves nothing either.
+    fn drop(&mut self) {
+        let end = Instant::now() + LIMIT;
+        while !containers::kill_all(self.path()) && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Waits until there is something; fails with the last reason why there isn't.
+pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    within(LIMIT, what, look)
+}
+
+/// The same, within a time of its own.
+pub(crate) fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(why) if Instant::now() >= end => panic!("{what}: not within {limit:?}: {why}"),
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// Whether something is so, as [`eventually`] wants it.
+pub(crate) fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}

@@ -1,0 +1,395 @@
+//! Containers and records, said in the words of the tables; verdicts, said as reports.
+
+use schemas::container::{Container, ContainerState, Epoch, Instance, NetInfo, Recipe, RunResult, WorkKey};
+use schemas::message::{LrpRecord, LrpState, Order, Record, Report, TaskRecord, TaskState, Work};
+use schemas::names::{Domain, InstanceGuid};
+use schemas::placement::Explanation;
+use schemas::task::{EVACUATION_TIMED_OUT, NO_CONTAINER, Outcome};
+use schemas::{Timestamp, actual, evacuating, process, task as task_machine};
+
+use super::holds::{Hold, Rank};
+use crate::reconcile::evacuation::{self, Twin};
+use crate::reconcile::{Holder, Row, Step, Then, Verdict, conceivable, lrp, task};
+
+/// What is to be done, and which row of the tables says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Judgement {
+    /// None: the tables do not tell.
+    pub(super) row: Option<Row>,
+    pub(super) verdict: Verdict,
+}
+
+/// A container that shall go, whatever the tables say.
+const GO: Judgement = Judgement { row: None, verdict: conceivable(&[Step::DeleteContainer]) };
+
+/// Which of the seed's sections applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// The cell serves.
+    Ordinary,
+    /// It evacuates: processes move away, tasks are waited for.
+    Evacuating,
+    /// The evacuation's time is over: everything goes.
+    Closing,
+}
+
+impl From<Row> for Judgement {
+    fn from(row: Row) -> Self {
+        Self { row: Some(row), verdict: row.verdict() }
+    }
+}
+
+/// What is to be done about a container, given its record.
+pub(super) fn judge(hold: &Hold, record: &Record, me: &Instance, mode: Mode) -> Judgement {
+    let container = &hold.container;
+    if hold.outlived || epoch_of(record).is_some_and(|current| current > container.work.epoch()) {
+        return GO;
+    }
+    let (judged, waits) = match &container.work {
+        WorkKey::Lrp { .. } => (judge_lrp(container, record, me, mode), hold.rank() == Rank::Reserved),
+        WorkKey::Task { .. } => (judge_task(container, record, me, mode), hold.rank() != Rank::Completed),
+    };
+    // What was asked to end goes, even where its table would have it stay.
+    if hold.ending && waits && judged.verdict.then() != Then::Delete { GO } else { judged }
+}
+
+fn judge_lrp(container: &Container, record: &Record, me: &Instance, mode: Mode) -> Judgement {
+    let (instance, twin) = lrp_words(record, me);
+    let word = lrp_container(&container.state);
+    match mode {
+        Mode::Ordinary => Row::Lrp(word, instance.into()).into(),
+        Mode::Closing if word == lrp::Container::Running => {
+            Judgement { row: None, verdict: evacuation::give_up(instance, twin) }
+        }
+        Mode::Evacuating | Mode::Closing => Row::Evacuation(word, instance, twin).into(),
+    }
+}
+
+fn judge_task(container: &Container, record: &Record, me: &Instance, mode: Mode) -> Judgement {
+    let (word, record) = (task_container(&container.state), task_words(record, me));
+    match mode {
+        Mode::Ordinary | Mode::Evacuating => Row::Task(word, record).into(),
+        Mode::Closing if word == task::Container::Completed => Row::Task(word, record).into(),
+        // What nobody started may start elsewhere; what was started ends here.
+        Mode::Closing if word == task::Container::Reserved && record == task::Task::Pending => GO,
+        Mode::Closing => {
+            Judgement { row: None, verdict: task::reconcile(task::Container::Completed, record) }
+        }
+    }
+}
+
+/// What is to be done about a record for which there is no container, and which row says so. Of the steps several may
+/// apply, for the seed has a table for the instance, and a sentence for its evacuating twin.
+pub(super) fn judge_absent(record: &Record, me: &Instance) -> (Option<Row>, Vec<Step>) {
+    let (row, twin) = match record {
+        Record::Absent => return (None, vec![]),
+        Record::Lrp(_) => {
+            let (instance, twin) = lrp_words(record, me);
+            let twin = (twin == Twin::Alpha).then_some(Step::RemoveEvacuating);
+            (Row::Lrp(lrp::Container::None, instance.into()), twin)
+        }
+        Record::Task(_) => (Row::Task(task::Container::None, task_words(record, me)), None),
+    };
+    (Some(row), row.verdict().reported().chain(twin).collect())
+}
+
+/// Whether a record says that this container shall stop.
+pub(super) fn wants_stop(record: &Record, me: &Instance) -> bool {
+    match record {
+        Record::Lrp(LrpRecord {
+            state: Some(LrpState::Claimed { by, stopping } | LrpState::Running { by, stopping }),
+            ..
+        }) => *stopping && by == me,
+        Record::Lrp(LrpRecord {
+            state: Some(LrpState::Unclaimed { .. } | LrpState::Crashed) | None, ..
+        })
+        | Record::Absent
+        | Record::Task(_) => false,
+    }
+}
+
+/// The containers that a record names.
+pub(super) fn named(record: &Record) -> impl Iterator<Item = &Instance> {
+    let (one, two) = match record {
+        Record::Absent => (None, None),
+        Record::Lrp(record) => {
+            let by = match &record.state {
+                Some(LrpState::Claimed { by, .. } | LrpState::Running { by, .. }) => Some(by),
+                Some(LrpState::Unclaimed { .. } | LrpState::Crashed) | None => None,
+            };
+            (by, record.evacuating.as_ref())
+        }
+        Record::Task(record) => match &record.state {
+            TaskState::Running { by } => (Some(by), None),
+            TaskState::Completed { by } | TaskState::Resolving { by } => (by.as_ref(), None),
+            TaskState::Pending => (None, None),
+        },
+    };
+    // An instance and its twin may be one container: it is named once.
+    one.into_iter().chain(two.filter(|two| Some(*two) != one))
+}
+
+/// The life that a record speaks of.
+pub(super) const fn epoch_of(record: &Record) -> Option<Epoch> {
+    match record {
+        Record::Absent => None,
+        Record::Lrp(record) => Some(record.epoch),
+        Record::Task(record) => Some(record.epoch),
+    }
+}
+
+fn holder(by: &Instance, me: &Instance) -> Holder {
+    if by == me { Holder::Alpha } else { Holder::Omega }
+}
+
+fn lrp_words(record: &Record, me: &Instance) -> (evacuation::Instance, Twin) {
+    let record = match record {
+        Record::Lrp(record) => record,
+        Record::Absent | Record::Task(_) => return (evacuation::Instance::Absent, Twin::Absent),
+    };
+    let instance = match &record.state {
+        None => evacuation::Instance::Absent,
+        Some(LrpState::Unclaimed { placement_error: false }) => evacuation::Instance::Unclaimed,
+        Some(LrpState::Unclaimed { placement_error: true }) => evacuation::Instance::Unplaced,
+        Some(LrpState::Claimed { by, .. }) => evacuation::Instance::Claimed(holder(by, me)),
+        Some(LrpState::Running { by, .. }) => evacuation::Instance::Running(holder(by, me)),
+        Some(LrpState::Crashed) => evacuation::Instance::Crashed,
+    };
+    let twin = match record.evacuating.as_ref().map(|by| holder(by, me)) {
+        None => Twin::Absent,
+        Some(Holder::Alpha) => Twin::Alpha,
+        Some(Holder::Omega) => Twin::Beta,
+    };
+    (instance, twin)
+}
+
+fn task_words(record: &Record, me: &Instance) -> task::Task {
+    let record = match record {
+        Record::Task(record) => record,
+        Record::Absent | Record::Lrp(_) => return task::Task::Absent,
+    };
+    let ran = |by: &Option<Instance>| by.as_ref().map_or(Holder::Omega, |by| holder(by, me));
+    match &record.state {
+        TaskState::Pending => task::Task::Pending,
+        TaskState::Running { by } => task::Task::Running(holder(by, me)),
+        TaskState::Completed { by } => task::Task::Completed(ran(by)),
+        TaskState::Resolving { by } => task::Task::Resolving(ran(by)),
+    }
+}
+
+/// An instance is kept running, so one that ended by itself crashed, however well it ended.
+const fn lrp_container(state: &ContainerState) -> lrp::Container {
+    match state {
+        ContainerState::Reserved => lrp::Container::Reserved,
+        ContainerState::Initializing => lrp::Container::Initializing,
+        ContainerState::Created => lrp::Container::Created,
+        ContainerState::Running(_) => lrp::Container::Running,
+        ContainerState::Completed(RunResult::Succeeded { .. } | RunResult::Failed { .. }) => {
+            lrp::Container::Crashed
+        }
+        ContainerState::Completed(RunResult::Stopped) => lrp::Container::Shutdown,
+    }
+}
+
+const fn task_container(state: &ContainerState) -> task::Container {
+    match state {
+        ContainerState::Reserved => task::Container::Reserved,
+        ContainerState::Initializing => task::Container::Initializing,
+        ContainerState::Created => task::Container::Created,
+        ContainerState::Running(_) => task::Container::Running,
+        ContainerState::Completed(_) => task::Container::Completed,
+    }
+}
+
+/// Who speaks in a report: a container, or the gap where one should be.
+pub(super) struct Speaker<'a> {
+    pub(super) work: WorkKey,
+    pub(super) domain: Domain,
+    pub(super) by: Instance,
+    /// None: there is no container.
+    pub(super) state: Option<&'a ContainerState>,
+    pub(super) placement: Option<Box<Explanation>>,
+    /// When the evacuation ends, if there is one.
+    pub(super) evacuation_ends: Timestamp,
+}
+
+impl Speaker<'_> {
+    /// The speaker for a record that names a container which isn't there: it speaks of the record's own life.
+    pub(super) fn of_gap(record: &Record, by: Instance) -> Option<Self> {
+        let (work, domain) = match record {
+            Record::Absent => return None,
+            Record::Lrp(LrpRecord { process_guid, index, epoch, domain, definition_id, .. }) => {
+                let (process_guid, definition_id) = (process_guid.clone(), definition_id.clone());
+                let work = WorkKey::Lrp { process_guid, index: *index, definition_id, epoch: *epoch };
+                (work, domain.clone())
+            }
+            Record::Task(TaskRecord { task_guid, epoch, domain, .. }) => {
+                (WorkKey::Task { task_guid: task_guid.clone(), epoch: *epoch }, domain.clone())
+            }
+        };
+        Some(Self { work, domain, by, state: None, placement: None, evacuation_ends: Timestamp(0) })
+    }
+
+    /// The steps of a row as one report. None: the row asks nothing of the BBS.
+    pub(super) fn report(&self, steps: impl Iterator<Item = Step>) -> Option<Report> {
+        let (domain, by) = (self.domain.clone(), self.by.clone());
+        match &self.work {
+            WorkKey::Lrp { process_guid, index, definition_id, epoch } => {
+                let steps: Vec<_> = steps.filter_map(|step| self.lrp_step(step)).collect();
+                let (index, epoch, definition_id) = (*index, *epoch, definition_id.clone());
+                let report = process::Report { domain, index, epoch, definition_id, by, steps };
+                let process_guid = process_guid.clone();
+                (!report.steps.is_empty()).then_some(Report::Lrp { process_guid, report })
+            }
+            WorkKey::Task { task_guid, epoch } => {
+                let step = steps.filter_map(|step| self.task_step(step)).next()?;
+                let report = task_machine::Report { domain, epoch: *epoch, by, step };
+                Some(Report::Task { task_guid: task_guid.clone(), report })
+            }
+        }
+    }
+
+    fn lrp_step(&self, step: Step) -> Option<process::ReportStep> {
+        use actual::Command as A;
+        use evacuating::Command as E;
+        use process::ReportStep::{Actual, Evacuating};
+        match step {
+            Step::Claim => Some(Actual(A::Claim { placement: self.placement.clone() })),
+            Step::Start => Some(Actual(A::Start { net: self.net() })),
+            Step::Crash => Some(Actual(A::Crash { reason: self.crash_reason() })),
+            Step::RemoveLrp => Some(Actual(A::Remove)),
+            Step::Unclaim => Some(Actual(A::Unclaim)),
+            Step::SetEvacuating => {
+                Some(Evacuating(E::Set { net: self.net(), expires_at: self.evacuation_ends }))
+            }
+            Step::RemoveEvacuating => Some(Evacuating(E::Remove)),
+            Step::StartTask | Step::CompleteTask | Step::FailTask | Step::Run | Step::DeleteContainer => None,
+        }
+    }
+
+    fn task_step(&self, step: Step) -> Option<task_machine::ReportStep> {
+        use task_machine::ReportStep as T;
+        match step {
+            Step::StartTask => Some(T::Start { placement: self.placement.clone() }),
+            Step::CompleteTask => Some(T::Complete { outcome: self.outcome() }),
+            Step::FailTask => Some(T::Complete { outcome: failed(NO_CONTAINER) }),
+            Step::Claim
+            | Step::Start
+            | Step::Crash
+            | Step::RemoveLrp
+            | Step::Unclaim
+            | Step::SetEvacuating
+            | Step::RemoveEvacuating
+            | Step::Run
+            | Step::DeleteContainer => None,
+        }
+    }
+
+    /// Only rows of RUNNING containers ask for it.
+    fn net(&self) -> NetInfo {
+        match self.state {
+            Some(ContainerState::Running(net)) => net.clone(),
+            Some(
+                ContainerState::Reserved
+                | ContainerState::Initializing
+                | ContainerState::Created
+                | ContainerState::Completed(_),
+            )
+            | None => NetInfo::default(),
+        }
+    }
+
+    /// Only rows of COMPLETED containers ask for it.
+    fn crash_reason(&self) -> String {
+        match self.state {
+            Some(ContainerState::Completed(RunResult::Failed { reason })) => reason.clone(),
+            Some(
+                ContainerState::Completed(RunResult::Succeeded { .. } | RunResult::Stopped)
+                | ContainerState::Reserved
+                | ContainerState::Initializing
+                | ContainerState::Created
+                | ContainerState::Running(_),
+            )
+            | None => "exited".to_owned(),
+        }
+    }
+
+    /// Rows of COMPLETED containers ask for it, and the end of an evacuation, which waits no longer.
+    fn outcome(&self) -> Outcome {
+        match self.state {
+            Some(ContainerState::Completed(RunResult::Succeeded { result })) => {
+                Outcome::Succeeded { result: result.clone() }
+            }
+            Some(ContainerState::Completed(RunResult::Failed { reason })) => failed(reason),
+            Some(ContainerState::Completed(RunResult::Stopped)) => failed("stopped"),
+            Some(
+                ContainerState::Reserved
+                | ContainerState::Initializing
+                | ContainerState::Created
+                | ContainerState::Running(_),
+            ) => failed(EVACUATION_TIMED_OUT),
+            None => failed(NO_CONTAINER),
+        }
+    }
+}
+
+fn failed(reason: &str) -> Outcome {
+    Outcome::Failed { reason: reason.to_owned() }
+}
+
+/// The record that an auctioneer judged when it gave the work: nobody has it yet.
+pub(super) fn judged_record(work: &Work) -> Record {
+    match &work.key {
+        WorkKey::Lrp { process_guid, index, definition_id, epoch } => Record::Lrp(LrpRecord {
+            process_guid: process_guid.clone(),
+            index: *index,
+            epoch: *epoch,
+            domain: work.domain.clone(),
+            definition_id: definition_id.clone(),
+            state: Some(LrpState::Unclaimed { placement_error: false }),
+            evacuating: None,
+            since: work.attempt,
+        }),
+        WorkKey::Task { task_guid, epoch } => Record::Task(TaskRecord {
+            task_guid: task_guid.clone(),
+            epoch: *epoch,
+            domain: work.domain.clone(),
+            state: TaskState::Pending,
+        }),
+    }
+}
+
+/// What the executor needs to run work.
+pub(super) fn recipe(work: Work, instance_guid: InstanceGuid) -> Recipe {
+    let resources = work.order.resources();
+    match work.order {
+        Order::Lrp(definition) => Recipe {
+            instance_guid,
+            work: work.key,
+            domain: work.domain,
+            environment_variables: definition.environment_variables.clone(),
+            setup: definition.setup.clone(),
+            action: definition.action.clone(),
+            monitor: definition.monitor.clone(),
+            start_timeout_ms: definition.start_timeout_ms,
+            grace_period_ms: definition.grace_period_ms,
+            ports: definition.ports.clone(),
+            result_file: String::new(),
+            resources,
+        },
+        Order::Task(definition) => Recipe {
+            instance_guid,
+            work: work.key,
+            domain: work.domain,
+            environment_variables: definition.environment_variables.clone(),
+            setup: None,
+            action: definition.action.clone(),
+            monitor: None,
+            start_timeout_ms: 0,
+            grace_period_ms: definition.grace_period_ms,
+            ports: vec![],
+            result_file: definition.result_file.clone(),
+            resources,
+        },
+    }
+}

@@ -1,0 +1,245 @@
+//! The one road: look at a container, judge it against its record, act.
+
+use schemas::Timestamp;
+use schemas::container::{Container, ContainerState, Instance, WorkKey};
+use schemas::message::Record;
+use schemas::names::InstanceGuid;
+
+use super::holds::{Hold, Rank, rank};
+use super::judge::{self, Judgement, Mode, Speaker};
+use super::{Effect, Level, Phase, Rep};
+use crate::reconcile::{Row, Step, Surprise, Then, Verdict};
+
+/// How well a record is known when a container is judged by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knowledge {
+    /// As the rep last heard: good enough for all but ending what runs.
+    Remembered,
+    /// Read for this very decision.
+    Read,
+}
+
+impl Rep {
+    /// A container changed, says the executor.
+    pub(super) fn changed(&mut self, container: Container) {
+        let guid = container.instance_guid;
+        if self.merge(container) {
+            self.look(guid, Knowledge::Remembered);
+        }
+    }
+
+    /// Takes what the executor says of a container. False: that was known, or is old. RESERVED is never the
+    /// executor's to say.
+    pub(super) fn merge(&mut self, container: Container) -> bool {
+        let guid = container.instance_guid;
+        if rank(&container.state) == Rank::Reserved {
+            return false;
+        }
+        let Some(hold) = self.holds.get_mut(guid) else {
+            let since = self.next_message();
+            self.holds.insert(Hold::new(container, since));
+            return true;
+        };
+        if rank(&container.state) < hold.rank() || container.state == hold.container.state {
+            return false;
+        }
+        hold.container.state = container.state;
+        hold.tried = None;
+        true
+    }
+
+    /// Looks at a container and does what its table says. What can't be done is left to the next look.
+    pub(super) fn look(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
+        let Some(mode) = self.mode() else { return };
+        let me = self.instance(guid);
+        let Some(hold) = self.holds.get(guid).filter(|hold| !hold.leaving) else { return };
+        match hold.known.as_ref().map(|known| judge::wants_stop(&known.record, &me)) {
+            None => return self.reads.want(guid),
+            // First, so that a reservation that shall stop is not run because it is claimed.
+            Some(true) => self.stop_container(guid, knowledge),
+            Some(false) => {}
+        }
+        let Some(hold) = self.holds.get(guid).filter(|_| !self.flights.has(guid)) else { return };
+        let Some(known) = &hold.known else { return };
+        let judgement = judge::judge(hold, &known.record, &me, mode);
+        self.apply(guid, judgement, knowledge, mode);
+    }
+
+    fn apply(&mut self, guid: InstanceGuid, judgement: Judgement, knowledge: Knowledge, mode: Mode) {
+        let Judgement { row, verdict } = judgement;
+        let Some(hold) = self.holds.get(guid) else { return };
+        let unread = knowledge == Knowledge::Remembered && mode != Mode::Closing;
+        if verdict.then() == Then::Delete && hold.is_live() && unread {
+            self.reads.want(guid);
+            return;
+        }
+        self.met(row);
+        let Some(hold) = self.holds.get(guid) else { return };
+        let case = Some((hold.rank(), verdict));
+        if hold.tried == case {
+            return;
+        }
+        let text = loudness(verdict).map(|level| (level, describe(hold, verdict)));
+        let report = self.speaker(guid).and_then(|speaker| speaker.report(verdict.reported()));
+        if let Some((level, text)) = text {
+            self.log(level, text);
+        }
+        match report {
+            None => self.act(guid, verdict.then()),
+            Some(report) => {
+                if let Some(hold) = self.holds.get_mut(guid) {
+                    hold.tried = case;
+                }
+                self.flights.add(guid, report, verdict.then());
+            }
+        }
+    }
+
+    /// Counts a row that says what to do.
+    fn met(&mut self, row: Option<Row>) {
+        if let Some(row) = row.filter(|row| row.is_told()) {
+            *self.rows_met.entry(row).or_default() += 1;
+        }
+    }
+
+    /// Does the last step of a row.
+    pub(super) fn act(&mut self, guid: InstanceGuid, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Run => self.run(guid),
+            Then::Delete => self.let_go(guid),
+        }
+    }
+
+    fn run(&mut self, guid: InstanceGuid) {
+        let since = self.next_message();
+        let Some(hold) = self.holds.get_mut(guid) else { return };
+        let Some(reservation) = hold.reservation.take() else { return };
+        hold.container.state = ContainerState::Initializing;
+        hold.since = since;
+        self.emit(Effect::Run(Box::new(judge::recipe(reservation.work, guid))));
+    }
+
+    /// Whether a reservation that was just claimed may run: much may have happened since the claim was sent.
+    pub(super) fn may_run(&self, guid: InstanceGuid) -> bool {
+        let Some(hold) = self.holds.get(guid) else { return false };
+        let stopping =
+            hold.known.as_ref().is_some_and(|known| judge::wants_stop(&known.record, &self.instance(guid)));
+        let lrp = match &hold.container.work {
+            WorkKey::Lrp { .. } => true,
+            WorkKey::Task { .. } => false,
+        };
+        let mode = match self.mode() {
+            Some(Mode::Ordinary) => true,
+            Some(Mode::Evacuating) => !lrp,
+            Some(Mode::Closing) | None => false,
+        };
+        mode && !hold.ending && !stopping
+    }
+
+    /// Tells the executor to stop what may run. Said once, and again with every reading: orders may be lost.
+    pub(super) fn stop_container(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
+        let Some(hold) = self.holds.get_mut(guid) else { return };
+        hold.ending = true;
+        if hold.is_live() && !hold.leaving && (!hold.stopped || knowledge == Knowledge::Read) {
+            hold.stopped = true;
+            self.emit(Effect::Stop(guid));
+        }
+    }
+
+    /// Drops a reservation, or has a container deleted.
+    pub(super) fn let_go(&mut self, guid: InstanceGuid) {
+        let since = self.next_message();
+        let Some(hold) = self.holds.get_mut(guid) else { return };
+        let known = hold.known.as_ref().map(|known| known.record.clone());
+        let live = hold.is_live();
+        if hold.rank() == Rank::Reserved {
+            self.holds.remove(guid);
+            self.flights.cancel(guid);
+        } else {
+            hold.leaving = true;
+            hold.since = since;
+            self.emit(Effect::Delete(guid));
+            self.reads.confirm_at(self.now);
+        }
+        // While something of it may run, its record stands.
+        if let Some(record) = known.filter(|_| !live) {
+            self.judge_gap(guid, &record);
+        }
+    }
+
+    /// The container is not there any more.
+    pub(super) fn vanish(&mut self, guid: InstanceGuid) {
+        let known = self.holds.remove(guid).and_then(|hold| hold.known);
+        if let Some(known) = known {
+            self.judge_gap(guid, &known.record);
+        }
+    }
+
+    /// "No Container" includes "No Reservation": puts a record straight that names what isn't there.
+    pub(super) fn judge_gap(&mut self, guid: InstanceGuid, record: &Record) {
+        let me = self.instance(guid);
+        if self.flights.has(guid) || !judge::named(record).any(|by| *by == me) {
+            return;
+        }
+        let (row, steps) = judge::judge_absent(record, &me);
+        self.met(row);
+        let speaker = Speaker::of_gap(record, me);
+        let report = speaker.and_then(|speaker| speaker.report(steps.iter().copied()));
+        if let Some(report) = report {
+            let text = format!("there is no container {guid} as its record says: {steps:?}");
+            self.log(Level::Info, text);
+            self.flights.add_gap(guid, report);
+        }
+    }
+
+    /// Which tables apply. None: this is not the time to look.
+    fn mode(&self) -> Option<Mode> {
+        match self.phase {
+            Phase::Starting | Phase::Over => None,
+            Phase::Open => Some(Mode::Ordinary),
+            Phase::Evacuating { .. } => Some(Mode::Evacuating),
+            Phase::Closing { .. } => Some(Mode::Closing),
+        }
+    }
+
+    pub(super) fn instance(&self, guid: InstanceGuid) -> Instance {
+        Instance { instance_guid: guid, cell_id: self.settings.cell_id.clone() }
+    }
+
+    fn speaker(&self, guid: InstanceGuid) -> Option<Speaker<'_>> {
+        let hold = self.holds.get(guid)?;
+        let evacuation_ends = match self.phase {
+            Phase::Starting | Phase::Open | Phase::Over => Timestamp(0),
+            Phase::Evacuating { until } | Phase::Closing { until, .. } => self.clock.shown_at(until),
+        };
+        Some(Speaker {
+            work: hold.container.work.clone(),
+            domain: hold.container.domain.clone(),
+            by: self.instance(guid),
+            state: Some(&hold.container.state),
+            placement: hold.reservation.as_ref().and_then(|reserved| reserved.work.placement.clone()),
+            evacuation_ends,
+        })
+    }
+}
+
+/// How loudly a case is told. What is expected goes without saying, and so does waiting.
+const fn loudness(verdict: Verdict) -> Option<Level> {
+    match verdict.surprise {
+        Surprise::Inconceivable => Some(Level::Warn),
+        Surprise::Conceivable if !verdict.steps.is_empty() => Some(Level::Info),
+        Surprise::Conceivable | Surprise::Expected => None,
+    }
+}
+
+fn describe(hold: &Hold, verdict: Verdict) -> String {
+    let Container { instance_guid, work, .. } = &hold.container;
+    let steps: &[Step] = verdict.steps;
+    let record = match hold.known.as_ref().map(|known| &known.record) {
+        None | Some(Record::Absent) => "no record".to_owned(),
+        Some(Record::Lrp(record)) => format!("{:?}, {:?}", record.state, record.evacuating),
+        Some(Record::Task(record)) => format!("{:?}", record.state),
+    };
+    format!("{work} as {instance_guid}: {:?} against {record}: {steps:?}", hold.rank())
+}

@@ -1,0 +1,231 @@
+//! What others ask of the rep: to take work, to stop, to cancel, to evacuate, to say how it is.
+
+use schemas::container::{Container, ContainerState, WorkKey};
+use schemas::limits::BATCH;
+use schemas::message::{Command, Order, Perform, Performed, Stop, Work};
+use schemas::names::InstanceGuid;
+use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
+use schemas::refusal::{BadField, Code};
+use schemas::resources::{Constraint, Lack, Resources};
+use schemas::{Position, Refusal};
+
+use super::holds::{Hold, Known, Reservation};
+use super::judge;
+use super::look::Knowledge;
+use super::{Effect, Level, Phase, Rep};
+use crate::limits;
+
+impl Rep {
+    /// Takes work: makes reservations, says so at once, and then claims what it took.
+    pub(super) fn perform(&mut self, asker: u64, perform: Perform) {
+        if let Err(refusal) = self.heed_auctioneer(&perform) {
+            self.emit(Effect::AnswerPerform { asker, answer: Err(refusal) });
+            return;
+        }
+        let mut free = self.free();
+        let (mut refused, mut taken) = (vec![], vec![]);
+        for (place, work) in (0..).zip(perform.work) {
+            if self.holds.has_attempt(&work.key, work.attempt) {
+                continue;
+            }
+            match self.refuses(&work, free) {
+                Some(why) => refused.push((place, why)),
+                None => {
+                    free = free.minus(work.order.resources());
+                    taken.push(self.reserve(work));
+                }
+            }
+        }
+        self.emit(Effect::AnswerPerform { asker, answer: Ok(Performed { refused }) });
+        for guid in taken {
+            self.look(guid, Knowledge::Remembered);
+        }
+    }
+
+    fn heed_auctioneer(&mut self, perform: &Perform) -> Result<(), Refusal> {
+        self.auctioneer_term = heed_term("auctioneer", self.auctioneer_term, perform.id.term)?;
+        if perform.work.len() > BATCH {
+            let problem = format!("has {} pieces: at most {BATCH} are taken", perform.work.len());
+            return Err(Refusal::invalid(vec![BadField { field: "work".into(), problem }]));
+        }
+        self.performed = self.performed.max(perform.id);
+        Ok(())
+    }
+
+    /// Why this work is not taken, if so.
+    fn refuses(&self, work: &Work, free: Resources) -> Option<String> {
+        match self.phase {
+            Phase::Starting => return Some("the cell is starting".into()),
+            Phase::Evacuating { .. } | Phase::Closing { .. } | Phase::Over => {
+                return Some("the cell is evacuating".into());
+            }
+            Phase::Open => {}
+        }
+        if let Some(why) = self.self_tests.unhealthy() {
+            return Some(format!("the cell is unhealthy: {why}"));
+        }
+        let Some(constraint) = constraint(work) else {
+            return Some("the work and its definition are of different kinds".into());
+        };
+        if let Some(mismatch) = constraint.mismatch(&self.settings.stack, &self.settings.placement_tags) {
+            return Some(format!("{NO_COMPATIBLE_CELLS}: {}", mismatch.word()));
+        }
+        let lacks: Vec<&str> = free.lacks(work.order.resources()).map(Lack::word).collect();
+        (!lacks.is_empty()).then(|| format!("{INSUFFICIENT_RESOURCES}: {}", lacks.join(", ")))
+    }
+
+    fn reserve(&mut self, work: Work) -> InstanceGuid {
+        let instance_guid = InstanceGuid(self.ids.next(self.now));
+        let container = Container {
+            instance_guid,
+            work: work.key.clone(),
+            domain: work.domain.clone(),
+            resources: work.order.resources(),
+            state: ContainerState::Reserved,
+        };
+        let since = self.next_message();
+        let known = Known { position: Position(0), record: judge::judged_record(&work) };
+        self.holds.insert(Hold {
+            known: Some(known),
+            attempt: Some(work.attempt),
+            reservation: Some(Reservation { work, since: self.now }),
+            ..Hold::new(container, since)
+        });
+        instance_guid
+    }
+
+    /// Drops reservations that waited too long to be claimed.
+    pub(super) fn expire_reservations(&mut self) {
+        for guid in self.holds.expired(self.now) {
+            let waited = limits::RESERVATION;
+            self.log(Level::Info, format!("reservation {guid} was not claimed within {waited:?}"));
+            self.let_go(guid);
+            // A claim may have come through all the same.
+            self.reads.poll_soon(self.now);
+        }
+    }
+
+    /// Stops instances and cancels tasks: those that are named, in the life that is named.
+    pub(super) fn stop(&mut self, stop: Stop) {
+        match heed_term("BBS", self.bbs_term, stop.term) {
+            Ok(term) => self.bbs_term = term,
+            Err(refusal) => {
+                self.log(Level::Info, format!("an order to stop was refused: {refusal}"));
+                return;
+            }
+        }
+        for (work, guid) in stop.containers.into_iter().take(BATCH) {
+            match self.holds.get_mut(guid).map(|hold| hold.container.work == work) {
+                Some(true) => self.end(guid, &work),
+                // Its record says that it is here: the poll puts that straight.
+                None => self.reads.poll_soon(self.now),
+                Some(false) => self.log(Level::Warn, format!("container {guid} is not of {work}")),
+            }
+        }
+    }
+
+    fn end(&mut self, guid: InstanceGuid, work: &WorkKey) {
+        match work {
+            WorkKey::Lrp { .. } => self.stop_container(guid, Knowledge::Remembered),
+            WorkKey::Task { .. } => {
+                if let Some(hold) = self.holds.get_mut(guid) {
+                    hold.ending = true;
+                }
+            }
+        }
+        if let Some(hold) = self.holds.get_mut(guid) {
+            hold.tried = None;
+        }
+        self.look(guid, Knowledge::Remembered);
+    }
+
+    /// Begins to move away what the cell has. Asked again, it goes on as it began.
+    pub(super) fn evacuate(&mut self, asker: u64, command: Command) {
+        if let Err(refusal) = self.heed_bbs(command) {
+            self.emit(Effect::AnswerState { asker, answer: Err(refusal) });
+            return;
+        }
+        if self.phase == Phase::Open {
+            let until = self.now + self.settings.evacuation_timeout;
+            self.phase = Phase::Evacuating { until };
+            self.reads.poll_soon(self.now);
+            self.look_at_all();
+        }
+        self.state_answer(asker);
+    }
+
+    /// Says how the cell is.
+    pub(super) fn state(&mut self, asker: u64, command: Command) {
+        match self.heed_bbs(command) {
+            Ok(()) => self.state_answer(asker),
+            Err(refusal) => self.emit(Effect::AnswerState { asker, answer: Err(refusal) }),
+        }
+    }
+
+    fn state_answer(&mut self, asker: u64) {
+        let answer = Ok(self.heartbeat());
+        self.emit(Effect::AnswerState { asker, answer });
+    }
+
+    fn heed_bbs(&mut self, command: Command) -> Result<(), Refusal> {
+        self.bbs_term = heed_term("BBS", self.bbs_term, command.term)?;
+        match self.phase {
+            Phase::Starting => Err(Refusal::new(Code::Unavailable, "the rep is starting")),
+            Phase::Open | Phase::Evacuating { .. } | Phase::Closing { .. } | Phase::Over => Ok(()),
+        }
+    }
+
+    /// Ends an evacuation: when nothing is left, or when its time is over.
+    pub(super) fn close_when_done(&mut self) {
+        match self.phase {
+            Phase::Evacuating { until } if self.holds.is_empty() || until <= self.now => {
+                self.phase = Phase::Closing { until, end: self.now + limits::CLOSING };
+                self.reads.want_cell();
+                self.look_at_all();
+            }
+            Phase::Closing { end, .. } => {
+                let quiet = self.holds.is_empty() && self.flights.is_empty() && !self.reads.is_pending();
+                if quiet || end <= self.now {
+                    self.exit();
+                }
+            }
+            Phase::Starting | Phase::Open | Phase::Evacuating { .. } | Phase::Over => {}
+        }
+    }
+
+    fn exit(&mut self) {
+        let left: Vec<InstanceGuid> =
+            self.holds.iter().filter(|(_, hold)| !hold.leaving).map(|(guid, _)| guid).collect();
+        for guid in left {
+            self.emit(Effect::Delete(guid));
+        }
+        self.emit(Effect::Exit);
+        self.phase = Phase::Over;
+    }
+
+    fn look_at_all(&mut self) {
+        for guid in self.holds.guids() {
+            if let Some(hold) = self.holds.get_mut(guid) {
+                hold.tried = None;
+            }
+            self.look(guid, Knowledge::Remembered);
+        }
+    }
+}
+
+fn heed_term(of: &str, highest: u64, term: u64) -> Result<u64, Refusal> {
+    if term < highest {
+        let why = format!("a later {of} spoke already: term {highest}, not {term}");
+        return Err(Refusal::new(Code::StaleTerm, why));
+    }
+    Ok(term)
+}
+
+/// What the work demands of a cell. None: its key and its definition are of different kinds.
+fn constraint(work: &Work) -> Option<&Constraint> {
+    match (&work.key, &work.order) {
+        (WorkKey::Lrp { .. }, Order::Lrp(definition)) => Some(&definition.constraint),
+        (WorkKey::Task { .. }, Order::Task(definition)) => Some(&definition.constraint),
+        (WorkKey::Lrp { .. }, Order::Task(_)) | (WorkKey::Task { .. }, Order::Lrp(_)) => None,
+    }
+}

@@ -1,0 +1,271 @@
+//! What the rep asks: the executor for its containers, the BBS for records, and when.
+//!
+//! A poll is a list, and then a reading of every record that names the cell or one of its containers. In between,
+//! single containers are read about when a decision needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::container::{Container, Instance, WorkKey};
+use schemas::limits::BATCH;
+use schemas::message::Record;
+use schemas::names::InstanceGuid;
+use schemas::query::{Records, RecordsAnswer};
+use schemas::{Position, Refusal, Timestamp};
+
+use super::holds::{Key, Rank};
+use super::judge;
+use super::look::Knowledge;
+use super::{Effect, Level, Phase, Rep};
+use crate::limits;
+
+/// A list that the executor was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Listing {
+    /// When, on the count of messages: what the executor got to know before is in it.
+    since: u64,
+    /// Whether the records are read afterwards.
+    poll: bool,
+}
+
+/// A question for records that waits for its answer.
+#[derive(Debug)]
+struct Ask {
+    guids: Vec<InstanceGuid>,
+    /// Whether it is a poll's: every record that names the cell is looked at.
+    cell: bool,
+}
+
+/// What is to be read, and what was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    poll_due: Timestamp,
+    polled: Timestamp,
+    confirm_due: Option<Timestamp>,
+    listing: Option<Listing>,
+    wanted: BTreeSet<InstanceGuid>,
+    cell_wanted: bool,
+    asks: BTreeMap<u64, Ask>,
+    failures: u32,
+    not_before: Timestamp,
+}
+
+impl Reads {
+    /// A decision needs the record of this container.
+    pub(super) fn want(&mut self, guid: InstanceGuid) {
+        self.wanted.insert(guid);
+    }
+
+    /// Every record that names the cell is needed.
+    pub(super) fn want_cell(&mut self) {
+        self.cell_wanted = true;
+    }
+
+    /// Something was heard that a poll may explain. Polls keep their distance, however much is heard.
+    pub(super) fn poll_soon(&mut self, now: Timestamp) {
+        self.poll_due = self.poll_due.min(now.max(self.polled + limits::RETRY.0));
+    }
+
+    /// A container was deleted: a list will tell when it is gone.
+    pub(super) fn confirm_at(&mut self, now: Timestamp) {
+        self.confirm_due.get_or_insert(now + limits::CONFIRM);
+    }
+
+    /// Whether something is wanted, or asked for.
+    pub(super) fn is_pending(&self) -> bool {
+        self.cell_wanted || !self.wanted.is_empty() || !self.asks.is_empty()
+    }
+
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let wants = self.cell_wanted || !self.wanted.is_empty();
+        let retry = (wants && self.failures > 0 && self.asks.is_empty()).then_some(self.not_before);
+        let list =
+            self.listing.is_none().then(|| self.poll_due.min(self.confirm_due.unwrap_or(self.poll_due)));
+        [list, retry].into_iter().flatten().min()
+    }
+}
+
+impl Rep {
+    /// Asks the executor for its containers when it is time. One list at a time: else an old one could be taken for
+    /// the answer to a later question, and what was run in between for gone.
+    pub(super) fn poll_when_due(&mut self) {
+        if self.reads.listing.is_some() {
+            return;
+        }
+        let poll = self.reads.poll_due <= self.now;
+        if !poll && self.reads.confirm_due.is_none_or(|at| at > self.now) {
+            return;
+        }
+        if poll {
+            let interval = if self.evacuates() { self.settings.evacuation_poll } else { self.settings.poll };
+            self.reads.polled = self.now;
+            self.reads.poll_due = self.now + interval;
+        }
+        let since = self.next_message();
+        self.reads.confirm_due = None;
+        self.reads.listing = Some(Listing { since, poll });
+        self.emit(Effect::ListContainers);
+    }
+
+    /// The executor told all its containers.
+    pub(super) fn listed(&mut self, containers: Vec<Container>) {
+        let guids: BTreeSet<InstanceGuid> = containers.iter().map(|one| one.instance_guid).collect();
+        let changed: Vec<InstanceGuid> = containers
+            .into_iter()
+            .filter_map(|one| Some(one.instance_guid).filter(|_| self.merge(one)))
+            .collect();
+        if let Some(listing) = self.reads.listing.take() {
+            self.account(listing, &guids);
+        }
+        for guid in changed {
+            self.look(guid, Knowledge::Remembered);
+        }
+    }
+
+    /// What the executor knew when it was asked and did not list is gone. What it was told to delete and listed still
+    /// is on its way out.
+    fn account(&mut self, listing: Listing, listed: &BTreeSet<InstanceGuid>) {
+        for guid in self.holds.guids() {
+            let Some(hold) = self.holds.get(guid) else { continue };
+            let known = hold.rank() != Rank::Reserved && hold.since < listing.since;
+            let leaving = hold.leaving;
+            if known && !listed.contains(&guid) {
+                self.vanish(guid);
+            } else if leaving {
+                self.reads.confirm_at(self.now);
+                if listing.poll && known {
+                    self.emit(Effect::Delete(guid));
+                }
+            }
+        }
+        if listing.poll {
+            self.reads.want_cell();
+            let staying = self.holds.iter().filter(|(_, hold)| !hold.leaving).map(|(guid, _)| guid);
+            self.reads.wanted.extend(staying);
+        }
+    }
+
+    /// Asks for the records that are wanted, as far as there is a place for it.
+    pub(super) fn send_reads(&mut self) {
+        if self.reads.not_before > self.now {
+            return;
+        }
+        let (reads, holds) = (&mut self.reads, &self.holds);
+        reads.wanted.retain(|guid| holds.get(*guid).is_some_and(|hold| !hold.leaving));
+        while self.reads.asks.len() < limits::READS_IN_FLIGHT {
+            let cell = std::mem::take(&mut self.reads.cell_wanted);
+            let guids: Vec<InstanceGuid> = self.reads.wanted.iter().copied().take(BATCH).collect();
+            if !cell && guids.is_empty() {
+                return;
+            }
+            self.reads.wanted.retain(|guid| !guids.contains(guid));
+            let records = Records {
+                cell_id: self.settings.cell_id.clone(),
+                work: self.work_of(&guids),
+                at_least: (self.position > Position(0)).then_some(self.position),
+            };
+            let id = self.next_message();
+            self.reads.asks.insert(id, Ask { guids, cell });
+            self.emit(Effect::AskRecords { id, records });
+        }
+    }
+
+    /// What containers are for, each thing once.
+    fn work_of(&self, guids: &[InstanceGuid]) -> Vec<WorkKey> {
+        let work = guids.iter().filter_map(|guid| self.holds.get(*guid)).map(|hold| &hold.container.work);
+        let by_key: BTreeMap<Key, &WorkKey> = work.map(|work| (Key::of(work), work)).collect();
+        by_key.into_values().cloned().collect()
+    }
+
+    /// The BBS told records, or didn't.
+    pub(super) fn read(&mut self, id: u64, answer: Option<Result<RecordsAnswer, Refusal>>) {
+        let Some(ask) = self.reads.asks.remove(&id) else { return };
+        let why = match answer {
+            Some(Ok(answer)) => {
+                self.reads.failures = 0;
+                self.reads.not_before = Timestamp(0);
+                self.take_in(&ask, &answer);
+                return;
+            }
+            Some(Err(refusal)) => refusal.to_string(),
+            None => "no answer in time".to_owned(),
+        };
+        self.log(Level::Info, format!("records could not be read: {why}"));
+        self.reads.failures += 1;
+        self.reads.not_before = self.now + limits::backoff(self.reads.failures);
+        self.reads.cell_wanted |= ask.cell;
+        self.reads.wanted.extend(ask.guids);
+    }
+
+    fn take_in(&mut self, ask: &Ask, answer: &RecordsAnswer) {
+        self.position = self.position.max(answer.position);
+        let read = self.learn_all(ask, answer);
+        let opening = self.phase == Phase::Starting;
+        if opening {
+            if self.reads.is_pending() {
+                return;
+            }
+            self.open(ask.cell);
+        }
+        for guid in &read {
+            if let Some(hold) = self.holds.get_mut(*guid).filter(|_| ask.cell) {
+                hold.tried = None;
+            }
+            self.look(*guid, Knowledge::Read);
+        }
+        if opening {
+            for guid in self.holds.guids().into_iter().filter(|guid| !read.contains(guid)) {
+                self.look(guid, Knowledge::Remembered);
+            }
+        }
+        if ask.cell {
+            self.judge_gaps(&answer.records);
+        }
+    }
+
+    /// Takes the records in, and tells for which containers they are news or at least not old.
+    fn learn_all(&mut self, ask: &Ask, answer: &RecordsAnswer) -> BTreeSet<InstanceGuid> {
+        let by_key: BTreeMap<Key, &Record> =
+            answer.records.iter().filter_map(|record| Some((Key::of_record(record)?, record))).collect();
+        let told = by_key.keys().flat_map(|key| self.holds.with_key(key));
+        let guids: BTreeSet<InstanceGuid> = told.chain(ask.guids.iter().copied()).collect();
+        let mut read = BTreeSet::new();
+        for guid in guids {
+            let Some(hold) = self.holds.get_mut(guid) else { continue };
+            if hold.rank() == Rank::Reserved && self.flights.has(guid) {
+                // Whoever decides on its claim knows the record better than anybody who answers questions.
+                continue;
+            }
+            let record = by_key.get(&Key::of(&hold.container.work)).copied().unwrap_or(&Record::Absent);
+            if hold.learn(record, answer.position) {
+                read.insert(guid);
+            }
+        }
+        read
+    }
+
+    /// The rep knows what runs and what is on record: it says that it is there, and takes work. If not all was told in
+    /// one answer, a poll looks for records without containers.
+    fn open(&mut self, complete: bool) {
+        self.phase = Phase::Open;
+        self.beat();
+        if !complete {
+            self.reads.poll_soon(self.now);
+        }
+    }
+
+    /// Puts records straight that name containers of this cell which aren't there.
+    fn judge_gaps(&mut self, records: &[Record]) {
+        let here = |by: &&Instance| by.cell_id == self.settings.cell_id;
+        let named = records
+            .iter()
+            .flat_map(|record| judge::named(record).filter(here).map(move |by| (by.instance_guid, record)));
+        // A deleted container counts as one that isn't there once nothing of it runs.
+        let gaps: Vec<_> = named
+            .filter(|(guid, _)| self.holds.get(*guid).is_none_or(|hold| hold.leaving && !hold.is_live()))
+            .take(limits::ORPHANS)
+            .collect();
+        for (guid, record) in gaps {
+            self.judge_gap(guid, record);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A container of a process against both records of its index, while its cell evacuates (seed `000`, "Harmonizing
+//! during evacuation").
+
+use super::Holder::{Alpha, Omega};
+use super::Step::{Crash, DeleteContainer, RemoveEvacuating, RemoveLrp, SetEvacuating, Unclaim};
+use super::lrp::{Container, Lrp};
+use super::{Holder, Verdict, conceivable, expected, inconceivable};
+
+/// The state of the instance ActualLRP, seen from a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Instance {
+    /// There is none.
+    Absent,
+    /// UNCLAIMED, and an auction is to come.
+    Unclaimed,
+    /// UNCLAIMED with a placement error (ε of the seed).
+    Unplaced,
+    /// CLAIMED.
+    Claimed(Holder),
+    /// RUNNING.
+    Running(Holder),
+    /// CRASHED.
+    Crashed,
+}
+
+/// The state of the evacuating ActualLRP, seen from a container. Where it exists it is RUNNING.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Twin {
+    /// There is none.
+    Absent,
+    /// RUNNING-α: it names this container.
+    Alpha,
+    /// RUNNING-β: it names another one.
+    Beta,
+}
+
+impl Instance {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 8] = [
+        Self::Unclaimed,
+        Self::Unplaced,
+        Self::Claimed(Alpha),
+        Self::Claimed(Omega),
+        Self::Running(Alpha),
+        Self::Running(Omega),
+        Self::Crashed,
+        Self::Absent,
+    ];
+
+    /// It in the seed's words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "no ActualLRP",
+            Self::Unclaimed => "UNCLAIMED",
+            Self::Unplaced => "UNCLAIMED+ε",
+            Self::Claimed(Alpha) => "CLAIMED-α",
+            Self::Claimed(Omega) => "CLAIMED-ω",
+            Self::Running(Alpha) => "RUNNING-α",
+            Self::Running(Omega) => "RUNNING-ω",
+            Self::Crashed => "CRASHED",
+        }
+    }
+}
+
+impl Twin {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 3] = [Self::Absent, Self::Alpha, Self::Beta];
+
+    /// It in the seed's words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "no /e",
+            Self::Alpha => "/e RUNNING-α",
+            Self::Beta => "/e RUNNING-β",
+        }
+    }
+}
+
+impl From<Instance> for Lrp {
+    fn from(instance: Instance) -> Self {
+        match instance {
+            Instance::Absent => Self::Absent,
+            Instance::Unclaimed | Instance::Unplaced => Self::Unclaimed,
+            Instance::Claimed(holder) => Self::Claimed(holder),
+            Instance::Running(holder) => Self::Running(holder),
+            Instance::Crashed => Self::Crashed,
+        }
+    }
+}
+
+/// What resolves a container of an evacuating cell.
+#[must_use]
+pub fn reconcile(container: Container, instance: Instance, twin: Twin) -> Verdict {
+    match container {
+        Container::Reserved | Container::Initializing | Container::Created => give_up(instance, twin),
+        Container::Running => running(instance, twin),
+        Container::Crashed => crashed(instance, twin),
+        Container::Shutdown => shutdown(instance, twin),
+        Container::None => super::lrp::reconcile(Container::None, instance.into()),
+    }
+}
+
+/// "When the container is in the Running state".
+#[must_use]
+#[rustfmt::skip]
+pub const fn running(instance: Instance, twin: Twin) -> Verdict {
+    use Instance as I;
+    use Twin as T;
+    match (instance, twin) {
+        (I::Unclaimed,      T::Absent) => inconceivable(&[SetEvacuating]),
+        (I::Unplaced,       T::Absent) => inconceivable(&[]),
+        (I::Unclaimed,      T::Alpha)  => expected(&[]),
+        (I::Unplaced,       T::Alpha)  => conceivable(&[]),
+        (I::Unclaimed,      T::Beta)   => conceivable(&[DeleteContainer]),
+        // The seed lacks this row: DESIGN section 4 settles it as the one without ε.
+        (I::Unplaced,       T::Beta)   => conceivable(&[DeleteContainer]),
+        (I::Claimed(Alpha), T::Absent) => conceivable(&[SetEvacuating, Unclaim]),
+        (I::Claimed(Alpha), T::Alpha)  => conceivable(&[Unclaim]),
+        (I::Claimed(Alpha), T::Beta)   => conceivable(&[SetEvacuating, Unclaim]),
+        (I::Claimed(Omega), T::Absent) => inconceivable(&[SetEvacuating]),
+        (I::Claimed(Omega), T::Alpha)  => expected(&[]),
+        (I::Claimed(Omega), T::Beta)   => conceivable(&[DeleteContainer]),
+        (I::Running(Alpha), T::Absent) => expected(&[SetEvacuating, Unclaim]),
+        (I::Running(Alpha), T::Alpha)  => conceivable(&[Unclaim]),
+        (I::Running(Alpha), T::Beta)   => conceivable(&[SetEvacuating, Unclaim]),
+        (I::Running(Omega), T::Absent) => conceivable(&[DeleteContainer]),
+        (I::Running(Omega), T::Alpha)  => expected(&[RemoveEvacuating, DeleteContainer]),
+        (I::Running(Omega), T::Beta)   => conceivable(&[DeleteContainer]),
+        (I::Crashed,        T::Absent) => conceivable(&[DeleteContainer]),
+        (I::Crashed,        T::Alpha)  => expected(&[RemoveEvacuating, DeleteContainer]),
+        (I::Crashed,        T::Beta)   => conceivable(&[DeleteContainer]),
+        (I::Absent,         T::Absent) => conceivable(&[DeleteContainer]),
+        (I::Absent,         T::Alpha)  => expected(&[RemoveEvacuating, DeleteContainer]),
+        (I::Absent,         T::Beta)   => conceivable(&[DeleteContainer]),
+    }
+}
+
+/// "When the container is not Running", first case: the container goes, and another cell shall run the instance. The
+/// same is done with a running container when the evacuation's time is over.
+#[must_use]
+#[rustfmt::skip]
+pub const fn give_up(instance: Instance, twin: Twin) -> Verdict {
+    use Instance as I;
+    use Twin as T;
+    match (instance, twin) {
+        (I::Claimed(Alpha) | I::Running(Alpha), T::Alpha)           => expected(&[RemoveEvacuating, Unclaim, DeleteContainer]),
+        (I::Claimed(Alpha) | I::Running(Alpha), T::Absent | T::Beta) => expected(&[Unclaim, DeleteContainer]),
+        (I::Absent | I::Unclaimed | I::Unplaced | I::Claimed(Omega) | I::Running(Omega) | I::Crashed, T::Alpha)
+                                                                    => expected(&[RemoveEvacuating, DeleteContainer]),
+        (I::Absent | I::Unclaimed | I::Unplaced | I::Claimed(Omega) | I::Running(Omega) | I::Crashed, T::Absent | T::Beta)
+                                                                    => expected(&[DeleteContainer]),
+    }
+}
+
+/// "When the container is not Running", third case: as usual, and the evacuating record goes if it is this one's.
+#[must_use]
+#[rustfmt::skip]
+pub const fn crashed(instance: Instance, twin: Twin) -> Verdict {
+    use Instance as I;
+    use Twin as T;
+    match (instance, twin) {
+        (I::Absent | I::Claimed(Alpha) | I::Running(Alpha), T::Alpha)            => conceivable(&[RemoveEvacuating, Crash, DeleteContainer]),
+        (I::Absent | I::Claimed(Alpha) | I::Running(Alpha), T::Absent | T::Beta) => conceivable(&[Crash, DeleteContainer]),
+        (I::Unclaimed | I::Unplaced | I::Claimed(Omega) | I::Running(Omega) | I::Crashed, T::Alpha)
+                                                                                 => conceivable(&[RemoveEvacuating, DeleteContainer]),
+        (I::Unclaimed | I::Unplaced | I::Claimed(Omega) | I::Running(Omega) | I::Crashed, T::Absent | T::Beta)
+                                                                                 => conceivable(&[DeleteContainer]),
+    }
+}
+
+/// "When the container is not Running", second case: as usual, and the evacuating record goes if it is this one's.
+#[must_use]
+#[rustfmt::skip]
+pub const fn shutdown(instance: Instance, twin: Twin) -> Verdict {
+    use Instance as I;
+    use Twin as T;
+    match (instance, twin) {
+        (I::Claimed(Alpha) | I::Running(Alpha), T::Alpha)            => expected(&[RemoveEvacuating, RemoveLrp, DeleteContainer]),
+        (I::Claimed(Alpha) | I::Running(Alpha), T::Absent | T::Beta) => expected(&[RemoveLrp, DeleteContainer]),
+        (I::Absent | I::Unclaimed | I::Unplaced | I::Claimed(Omega) | I::Running(Omega) | I::Crashed, T::Alpha)
+                                                                     => conceivable(&[RemoveEvacuating, DeleteContainer]),
+        (I::Absent | I::Unclaimed | I::Unplaced | I::Claimed(Omega) | I::Running(Omega) | I::Crashed, T::Absent | T::Beta)
+                                                                     => conceivable(&[DeleteContainer]),
+    }
+}

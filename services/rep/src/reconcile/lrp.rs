@@ -1,0 +1,156 @@
+//! A container of a process against its ActualLRP (seed `000`, "Harmonizing ActualLRPs with Container State: Rep").
+
+use super::Holder::{Alpha, Omega};
+use super::Step::{Claim, Crash, DeleteContainer, RemoveEvacuating, RemoveLrp, Run, Start};
+use super::{Holder, Verdict, conceivable, expected, inconceivable};
+
+/// The state of a container, as the tables for processes need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Container {
+    /// Room is kept for it.
+    Reserved,
+    /// It is being created.
+    Initializing,
+    /// It is created and not yet healthy.
+    Created,
+    /// It runs.
+    Running,
+    /// It is COMPLETED without having been asked to stop.
+    Crashed,
+    /// It is COMPLETED because it was asked to stop.
+    Shutdown,
+    /// There is neither a container nor a reservation.
+    None,
+}
+
+/// The state of an ActualLRP, seen from a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lrp {
+    /// There is none.
+    Absent,
+    /// UNCLAIMED.
+    Unclaimed,
+    /// CLAIMED.
+    Claimed(Holder),
+    /// RUNNING.
+    Running(Holder),
+    /// CRASHED.
+    Crashed,
+}
+
+impl Container {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 7] = [
+        Self::Reserved,
+        Self::Initializing,
+        Self::Created,
+        Self::Running,
+        Self::Crashed,
+        Self::Shutdown,
+        Self::None,
+    ];
+
+    /// It in the seed's words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Reserved => "RESERVED container",
+            Self::Initializing => "INITIALIZING container",
+            Self::Created => "CREATED container",
+            Self::Running => "RUNNING container",
+            Self::Crashed => "COMPLETED (crashed) container",
+            Self::Shutdown => "COMPLETED (shutdown) container",
+            Self::None => "no container",
+        }
+    }
+}
+
+impl Lrp {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 7] = [
+        Self::Absent,
+        Self::Unclaimed,
+        Self::Claimed(Alpha),
+        Self::Claimed(Omega),
+        Self::Running(Alpha),
+        Self::Running(Omega),
+        Self::Crashed,
+    ];
+
+    /// It in the seed's words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "no ActualLRP",
+            Self::Unclaimed => "UNCLAIMED",
+            Self::Claimed(Alpha) => "CLAIMED α",
+            Self::Claimed(Omega) => "CLAIMED ω",
+            Self::Running(Alpha) => "RUNNING α",
+            Self::Running(Omega) => "RUNNING ω",
+            Self::Crashed => "CRASHED",
+        }
+    }
+}
+
+/// What brings the two into harmony. Where there is no container, only records that name it are the rep's business.
+#[must_use]
+#[rustfmt::skip]
+pub const fn reconcile(container: Container, lrp: Lrp) -> Verdict {
+    use Container as C;
+    use Lrp as L;
+    match (container, lrp) {
+        (C::Reserved,     L::Absent)         => conceivable(&[DeleteContainer]),
+        (C::Reserved,     L::Unclaimed)      => expected(&[Claim, Run]),
+        (C::Reserved,     L::Claimed(Alpha)) => conceivable(&[Run]),
+        (C::Reserved,     L::Claimed(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Reserved,     L::Running(Alpha)) => inconceivable(&[Claim, Run]),
+        (C::Reserved,     L::Running(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Reserved,     L::Crashed)        => conceivable(&[DeleteContainer]),
+
+        (C::Initializing, L::Absent)         => conceivable(&[DeleteContainer]),
+        (C::Initializing, L::Unclaimed)      => inconceivable(&[Claim]),
+        (C::Initializing, L::Claimed(Alpha)) => expected(&[]),
+        (C::Initializing, L::Claimed(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Initializing, L::Running(Alpha)) => inconceivable(&[Claim]),
+        (C::Initializing, L::Running(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Initializing, L::Crashed)        => conceivable(&[DeleteContainer]),
+
+        (C::Created,      L::Absent)         => conceivable(&[DeleteContainer]),
+        (C::Created,      L::Unclaimed)      => inconceivable(&[Claim]),
+        (C::Created,      L::Claimed(Alpha)) => expected(&[]),
+        (C::Created,      L::Claimed(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Created,      L::Running(Alpha)) => inconceivable(&[Claim]),
+        (C::Created,      L::Running(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Created,      L::Crashed)        => conceivable(&[DeleteContainer]),
+
+        (C::Running,      L::Absent)         => conceivable(&[Start]),
+        (C::Running,      L::Unclaimed)      => conceivable(&[Start]),
+        (C::Running,      L::Claimed(Alpha)) => expected(&[Start, RemoveEvacuating]),
+        (C::Running,      L::Claimed(Omega)) => conceivable(&[Start]),
+        (C::Running,      L::Running(Alpha)) => expected(&[]),
+        (C::Running,      L::Running(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Running,      L::Crashed)        => conceivable(&[Start]),
+
+        (C::Crashed,      L::Absent)         => conceivable(&[Crash, DeleteContainer]),
+        (C::Crashed,      L::Unclaimed)      => conceivable(&[DeleteContainer]),
+        (C::Crashed,      L::Claimed(Alpha)) => conceivable(&[Crash, DeleteContainer]),
+        (C::Crashed,      L::Claimed(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Crashed,      L::Running(Alpha)) => conceivable(&[Crash, DeleteContainer]),
+        (C::Crashed,      L::Running(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Crashed,      L::Crashed)        => conceivable(&[DeleteContainer]),
+
+        (C::Shutdown,     L::Absent)         => conceivable(&[DeleteContainer]),
+        (C::Shutdown,     L::Unclaimed)      => conceivable(&[DeleteContainer]),
+        (C::Shutdown,     L::Claimed(Alpha)) => conceivable(&[RemoveLrp, DeleteContainer]),
+        (C::Shutdown,     L::Claimed(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Shutdown,     L::Running(Alpha)) => expected(&[RemoveLrp, DeleteContainer]),
+        (C::Shutdown,     L::Running(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Shutdown,     L::Crashed)        => conceivable(&[DeleteContainer]),
+
+        (C::None,         L::Claimed(Alpha)) => conceivable(&[RemoveLrp]),
+        (C::None,         L::Running(Alpha)) => conceivable(&[RemoveLrp]),
+        // The seed has no further rows without a container: such a record is none of this cell's business.
+        (C::None,         L::Absent | L::Unclaimed | L::Claimed(Omega) | L::Running(Omega) | L::Crashed)
+                                             => expected(&[]),
+    }
+}

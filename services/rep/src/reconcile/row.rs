@@ -1,0 +1,114 @@
+//! The rows of the three tables: what a rep may meet.
+
+use std::fmt;
+
+use super::evacuation::{self, Instance, Twin};
+use super::lrp::{self, Lrp};
+use super::task::{self, Task};
+use super::{Holder, Verdict};
+
+/// One case of one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Row {
+    /// A container of a process against its ActualLRP.
+    Lrp(lrp::Container, Lrp),
+    /// A container of a process against both records of its index, while its cell evacuates.
+    Evacuation(lrp::Container, Instance, Twin),
+    /// A container of a task against the task.
+    Task(task::Container, Task),
+}
+
+impl Row {
+    /// Every row that the seed has: a line of a table or, of a container that doesn't run on an evacuating cell, a case
+    /// of one of its three sentences.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let lrps = lrp::Container::ALL.into_iter().flat_map(|one| Lrp::ALL.map(|two| Self::Lrp(one, two)));
+        let both = || Instance::ALL.into_iter().flat_map(|instance| Twin::ALL.map(|twin| (instance, twin)));
+        let evacuations = lrp::Container::ALL
+            .into_iter()
+            .flat_map(move |one| both().map(move |(instance, twin)| Self::Evacuation(one, instance, twin)));
+        let tasks =
+            task::Container::ALL.into_iter().flat_map(|one| Task::ALL.map(|two| Self::Task(one, two)));
+        lrps.chain(evacuations).chain(tasks).filter(|row| row.is_told())
+    }
+
+    /// Whether the seed tells of this case. Without a container it tells only of records that name this cell, and one
+    /// row of a running container it forgot (DESIGN section 4 settles it).
+    #[must_use]
+    pub const fn is_told(self) -> bool {
+        match self {
+            Self::Lrp(lrp::Container::None, record) => match record {
+                Lrp::Claimed(Holder::Alpha) | Lrp::Running(Holder::Alpha) => true,
+                Lrp::Absent
+                | Lrp::Unclaimed
+                | Lrp::Claimed(Holder::Omega)
+                | Lrp::Running(Holder::Omega)
+                | Lrp::Crashed => false,
+            },
+            Self::Task(task::Container::None, record) => match record {
+                Task::Running(Holder::Alpha)
+                | Task::Completed(Holder::Alpha)
+                | Task::Resolving(Holder::Alpha) => true,
+                Task::Absent
+                | Task::Pending
+                | Task::Running(Holder::Omega)
+                | Task::Completed(Holder::Omega)
+                | Task::Resolving(Holder::Omega) => false,
+            },
+            Self::Evacuation(lrp::Container::None, ..)
+            | Self::Evacuation(lrp::Container::Running, Instance::Unplaced, Twin::Beta) => false,
+            Self::Lrp(..) | Self::Evacuation(..) | Self::Task(..) => true,
+        }
+    }
+
+    /// Why no road leads to this row; none: one does. It takes a forged message, a log that lost or changed an entry, or
+    /// an executor that no longer knows what it said to meet one all the same.
+    #[must_use]
+    pub const fn out_of_reach(self) -> Option<&'static str> {
+        use lrp::Container as C;
+        use task::Container as T;
+        match self {
+            Self::Lrp(C::Reserved | C::Initializing | C::Created, Lrp::Running(Holder::Alpha))
+            | Self::Evacuation(
+                C::Reserved | C::Initializing | C::Created,
+                Instance::Running(Holder::Alpha),
+                Twin::Absent | Twin::Alpha | Twin::Beta,
+            )
+            | Self::Evacuation(C::Reserved | C::Initializing | C::Created, .., Twin::Alpha) => {
+                Some("a record calls a container RUNNING only after it ran, and a container never goes back")
+            }
+            Self::Task(
+                T::Initializing | T::Created | T::Running | T::Completed,
+                Task::Running(Holder::Omega)
+                | Task::Completed(Holder::Omega)
+                | Task::Resolving(Holder::Omega),
+            ) => Some(
+                "a container is made only after its task named it, and a task names no other in that life",
+            ),
+            Self::Lrp(..) | Self::Evacuation(..) | Self::Task(..) => None,
+        }
+    }
+
+    /// What its table says.
+    #[must_use]
+    pub fn verdict(self) -> Verdict {
+        match self {
+            Self::Lrp(container, record) => lrp::reconcile(container, record),
+            Self::Evacuation(container, instance, twin) => evacuation::reconcile(container, instance, twin),
+            Self::Task(container, record) => task::reconcile(container, record),
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    /// In the seed's words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lrp(container, record) => write!(f, "{}, {}", container.words(), record.words()),
+            Self::Evacuation(container, instance, twin) => {
+                write!(f, "evacuating: {}, {}, {}", container.words(), instance.words(), twin.words())
+            }
+            Self::Task(container, record) => write!(f, "task: {}, {}", container.words(), record.words()),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A container of a task against the task (seed `000`, "Harmonizing Tasks with Container State: Rep").
+
+use super::Holder::{Alpha, Omega};
+use super::Step::{CompleteTask, DeleteContainer, FailTask, Run, StartTask};
+use super::{Holder, Verdict, conceivable, expected, inconceivable};
+
+/// The state of a container, as the table for tasks needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Container {
+    /// Room is kept for it.
+    Reserved,
+    /// It is being created.
+    Initializing,
+    /// It is created.
+    Created,
+    /// It runs.
+    Running,
+    /// It ended, in whatever way.
+    Completed,
+    /// There is neither a container nor a reservation.
+    None,
+}
+
+/// The state of a task, seen from a container. A task that no container ever ran is complete in another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Task {
+    /// There is none.
+    Absent,
+    /// PENDING.
+    Pending,
+    /// RUNNING.
+    Running(Holder),
+    /// COMPLETED.
+    Completed(Holder),
+    /// RESOLVING.
+    Resolving(Holder),
+}
+
+impl Container {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 6] =
+        [Self::Reserved, Self::Initializing, Self::Created, Self::Running, Self::Completed, Self::None];
+
+    /// It in the seed's words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Reserved => "RESERVED container",
+            Self::Initializing => "INITIALIZING container",
+            Self::Created => "CREATED container",
+            Self::Running => "RUNNING container",
+            Self::Completed => "COMPLETED container",
+            Self::None => "no container",
+        }
+    }
+}
+
+impl Task {
+    /// All of them, in the order of the table.
+    pub const ALL: [Self; 8] = [
+        Self::Absent,
+        Self::Pending,
+        Self::Running(Alpha),
+        Self::Running(Omega),
+        Self::Completed(Alpha),
+        Self::Completed(Omega),
+        Self::Resolving(Alpha),
+        Self::Resolving(Omega),
+    ];
+
+    /// It in the seed's words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "no Task",
+            Self::Pending => "PENDING",
+            Self::Running(Alpha) => "RUNNING on α",
+            Self::Running(Omega) => "RUNNING on ω",
+            Self::Completed(Alpha) => "COMPLETED on α",
+            Self::Completed(Omega) => "COMPLETED on ω",
+            Self::Resolving(Alpha) => "RESOLVING on α",
+            Self::Resolving(Omega) => "RESOLVING on ω",
+        }
+    }
+}
+
+/// What brings the two into harmony. Where there is no container, only tasks that name it are the rep's business.
+#[must_use]
+#[rustfmt::skip]
+pub const fn reconcile(container: Container, task: Task) -> Verdict {
+    use Container as C;
+    use Task as T;
+    match (container, task) {
+        (C::Reserved,     T::Absent)           => conceivable(&[DeleteContainer]),
+        (C::Reserved,     T::Pending)          => expected(&[StartTask, Run]),
+        (C::Reserved,     T::Running(Alpha))   => expected(&[]),
+        (C::Reserved,     T::Running(Omega))   => conceivable(&[DeleteContainer]),
+        (C::Reserved,     T::Completed(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Reserved,     T::Completed(Omega)) => conceivable(&[DeleteContainer]),
+        (C::Reserved,     T::Resolving(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Reserved,     T::Resolving(Omega)) => conceivable(&[DeleteContainer]),
+
+        (C::Initializing, T::Absent)           => conceivable(&[DeleteContainer]),
+        (C::Initializing, T::Pending)          => inconceivable(&[StartTask]),
+        (C::Initializing, T::Running(Alpha))   => expected(&[]),
+        (C::Initializing, T::Running(Omega))   => inconceivable(&[DeleteContainer]),
+        (C::Initializing, T::Completed(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Initializing, T::Completed(Omega)) => inconceivable(&[DeleteContainer]),
+        (C::Initializing, T::Resolving(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Initializing, T::Resolving(Omega)) => inconceivable(&[DeleteContainer]),
+
+        (C::Created,      T::Absent)           => conceivable(&[DeleteContainer]),
+        (C::Created,      T::Pending)          => inconceivable(&[StartTask]),
+        (C::Created,      T::Running(Alpha))   => expected(&[]),
+        (C::Created,      T::Running(Omega))   => inconceivable(&[DeleteContainer]),
+        (C::Created,      T::Completed(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Created,      T::Completed(Omega)) => inconceivable(&[DeleteContainer]),
+        (C::Created,      T::Resolving(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Created,      T::Resolving(Omega)) => inconceivable(&[DeleteContainer]),
+
+        (C::Running,      T::Absent)           => conceivable(&[DeleteContainer]),
+        (C::Running,      T::Pending)          => inconceivable(&[StartTask]),
+        (C::Running,      T::Running(Alpha))   => expected(&[]),
+        (C::Running,      T::Running(Omega))   => inconceivable(&[DeleteContainer]),
+        (C::Running,      T::Completed(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Running,      T::Completed(Omega)) => inconceivable(&[DeleteContainer]),
+        (C::Running,      T::Resolving(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Running,      T::Resolving(Omega)) => inconceivable(&[DeleteContainer]),
+
+        (C::Completed,    T::Absent)           => conceivable(&[DeleteContainer]),
+        (C::Completed,    T::Pending)          => inconceivable(&[CompleteTask, DeleteContainer]),
+        (C::Completed,    T::Running(Alpha))   => expected(&[CompleteTask, DeleteContainer]),
+        (C::Completed,    T::Running(Omega))   => inconceivable(&[DeleteContainer]),
+        (C::Completed,    T::Completed(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Completed,    T::Completed(Omega)) => inconceivable(&[DeleteContainer]),
+        (C::Completed,    T::Resolving(Alpha)) => conceivable(&[DeleteContainer]),
+        (C::Completed,    T::Resolving(Omega)) => inconceivable(&[DeleteContainer]),
+
+        (C::None,         T::Running(Alpha))   => conceivable(&[FailTask]),
+        (C::None,         T::Completed(Alpha)) => expected(&[]),
+        (C::None,         T::Resolving(Alpha)) => expected(&[]),
+        // The seed has no further rows without a container: such a task is none of this cell's business.
+        (C::None,         T::Absent | T::Pending | T::Running(Omega) | T::Completed(Omega) | T::Resolving(Omega))
+                                               => expected(&[]),
+    }
+}

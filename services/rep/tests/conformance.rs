@@ -1,0 +1,293 @@
+//! The documents are the tests: every row of `tests/conformance/*.csv` says what the tables say, and the tables say
+//! nothing that no row says, apart from what is named here.
+
+use std::collections::BTreeSet;
+
+use rep::reconcile::Holder::{Alpha, Omega};
+use rep::reconcile::evacuation::{self, Instance, Twin};
+use rep::reconcile::lrp::{self, Container, Lrp};
+use rep::reconcile::task::{self, Task};
+use rep::reconcile::{Row, Step, Surprise, Then, Verdict};
+
+const RUNNING: &str = include_str!("../../../tests/conformance/rep_evacuation_running.csv");
+const LRP: &str = include_str!("../../../tests/conformance/rep_lrp.csv");
+const TASK: &str = include_str!("../../../tests/conformance/rep_task.csv");
+
+const CONTAINERS: [(&str, Container); 7] = [
+    ("reserved", Container::Reserved),
+    ("initializing", Container::Initializing),
+    ("created", Container::Created),
+    ("running", Container::Running),
+    ("completed_crashed", Container::Crashed),
+    ("completed_shutdown", Container::Shutdown),
+    ("none", Container::None),
+];
+const LRPS: [(&str, Lrp); 7] = [
+    ("absent", Lrp::Absent),
+    ("unclaimed", Lrp::Unclaimed),
+    ("claimed_self", Lrp::Claimed(Alpha)),
+    ("claimed_other", Lrp::Claimed(Omega)),
+    ("running_self", Lrp::Running(Alpha)),
+    ("running_other", Lrp::Running(Omega)),
+    ("crashed", Lrp::Crashed),
+];
+const TASK_CONTAINERS: [(&str, task::Container); 6] = [
+    ("reserved", task::Container::Reserved),
+    ("initializing", task::Container::Initializing),
+    ("created", task::Container::Created),
+    ("running", task::Container::Running),
+    ("completed", task::Container::Completed),
+    ("none", task::Container::None),
+];
+const TASKS: [(&str, Task); 8] = [
+    ("absent", Task::Absent),
+    ("pending", Task::Pending),
+    ("running_self", Task::Running(Alpha)),
+    ("running_other", Task::Running(Omega)),
+    ("completed_self", Task::Completed(Alpha)),
+    ("completed_other", Task::Completed(Omega)),
+    ("resolving_self", Task::Resolving(Alpha)),
+    ("resolving_other", Task::Resolving(Omega)),
+];
+const INSTANCES: [(&str, Instance); 8] = [
+    ("absent", Instance::Absent),
+    ("unclaimed", Instance::Unclaimed),
+    ("unclaimed_with_placement_error", Instance::Unplaced),
+    ("claimed_self", Instance::Claimed(Alpha)),
+    ("claimed_other", Instance::Claimed(Omega)),
+    ("running_self", Instance::Running(Alpha)),
+    ("running_other", Instance::Running(Omega)),
+    ("crashed", Instance::Crashed),
+];
+const TWINS: [(&str, Twin); 3] =
+    [("absent", Twin::Absent), ("running_self", Twin::Alpha), ("running_third", Twin::Beta)];
+
+fn rows(csv: &'static str) -> Vec<[&'static str; 3]> {
+    let cells = |line: &'static str| line.split(',').collect::<Vec<_>>().try_into().expect("three columns");
+    csv.lines().skip(1).map(cells).collect()
+}
+
+fn named<T: Copy>(words: &[(&str, T)], word: &str) -> T {
+    words.iter().find(|(name, _)| *name == word).unwrap_or_else(|| panic!("{word} is no word of the table")).1
+}
+
+fn steps(actions: &str) -> Vec<Step> {
+    let step = |word: &str| match word {
+        "claim" => Step::Claim,
+        "start" => Step::Start,
+        "crash" => Step::Crash,
+        "remove_lrp" => Step::RemoveLrp,
+        "unclaim" => Step::Unclaim,
+        "create_evacuating" | "update_evacuating" => Step::SetEvacuating,
+        "remove_evacuating" => Step::RemoveEvacuating,
+        "start_task" => Step::StartTask,
+        "complete_task" => Step::CompleteTask,
+        "fail_task" => Step::FailTask,
+        "run_container" => Step::Run,
+        "delete_container" => Step::DeleteContainer,
+        other => panic!("{other} is no word for a step"),
+    };
+    if actions == "nothing" { vec![] } else { actions.split('+').map(step).collect() }
+}
+
+/// Every case that no row names.
+fn unnamed<A: Copy, B: Copy>(
+    csv: &'static str,
+    left: &[(&'static str, A)],
+    right: &[(&'static str, B)],
+) -> Vec<(&'static str, &'static str, A, B)> {
+    let rows = rows(csv);
+    let is_named = |a: &str, b: &str| rows.iter().any(|[first, second, _]| (*first, *second) == (a, b));
+    let cases = left.iter().flat_map(|(a, one)| right.iter().map(|(b, two)| (*a, *b, *one, *two)));
+    cases.filter(|(a, b, ..)| !is_named(a, b)).collect()
+}
+
+#[test]
+fn every_row_for_processes_is_the_tables() {
+    assert_eq!(rows(LRP).len(), 44);
+    for [container, actual, actions] in rows(LRP) {
+        let verdict = lrp::reconcile(named(&CONTAINERS, container), named(&LRPS, actual));
+        assert_eq!(verdict.steps, steps(actions), "{container} against {actual}");
+    }
+}
+
+#[test]
+fn cases_for_processes_without_a_row_have_no_container_and_do_nothing() {
+    let cases = unnamed(LRP, &CONTAINERS, &LRPS);
+    assert_eq!(cases.len(), 5);
+    for (container, actual, one, two) in cases {
+        assert_eq!(container, "none", "against {actual}");
+        assert_eq!(lrp::reconcile(one, two).steps, [], "against {actual}");
+    }
+}
+
+#[test]
+fn every_row_for_tasks_is_the_tables() {
+    assert_eq!(rows(TASK).len(), 43);
+    for [container, record, actions] in rows(TASK) {
+        let verdict = task::reconcile(named(&TASK_CONTAINERS, container), named(&TASKS, record));
+        assert_eq!(verdict.steps, steps(actions), "{container} against {record}");
+    }
+}
+
+#[test]
+fn cases_for_tasks_without_a_row_have_no_container_and_do_nothing() {
+    let cases = unnamed(TASK, &TASK_CONTAINERS, &TASKS);
+    assert_eq!(cases.len(), 5);
+    for (container, record, one, two) in cases {
+        assert_eq!(container, "none", "against {record}");
+        assert_eq!(task::reconcile(one, two).steps, [], "against {record}");
+    }
+}
+
+#[test]
+fn every_row_for_running_containers_of_an_evacuating_cell_is_the_tables() {
+    assert_eq!(rows(RUNNING).len(), 23);
+    for [instance, twin, actions] in rows(RUNNING) {
+        let verdict = evacuation::running(named(&INSTANCES, instance), named(&TWINS, twin));
+        assert_eq!(verdict.steps, steps(actions), "{instance} with /e {twin}");
+    }
+}
+
+#[test]
+fn the_one_case_that_the_evacuation_table_lacks_is_as_without_a_placement_error() {
+    let cases = unnamed(RUNNING, &INSTANCES, &TWINS);
+    assert_eq!(cases.len(), 1);
+    assert_eq!(cases[0].2, Instance::Unplaced);
+    assert_eq!(cases[0].3, Twin::Beta);
+    assert_eq!(
+        evacuation::running(Instance::Unplaced, Twin::Beta),
+        evacuation::running(Instance::Unclaimed, Twin::Beta)
+    );
+}
+
+/// The rows that the documents have, by the words of the documents.
+fn told() -> Vec<Row> {
+    let lrps =
+        rows(LRP).into_iter().map(|[one, two, _]| Row::Lrp(named(&CONTAINERS, one), named(&LRPS, two)));
+    let running = rows(RUNNING).into_iter().map(|[instance, twin, _]| {
+        Row::Evacuation(Container::Running, named(&INSTANCES, instance), named(&TWINS, twin))
+    });
+    let sentences = CONTAINERS.map(|(_, container)| container).into_iter();
+    let sentences = sentences.filter(|one| !matches!(one, Container::Running | Container::None));
+    let sentences = sentences.flat_map(|one| {
+        INSTANCES
+            .into_iter()
+            .flat_map(move |(_, two)| TWINS.map(|(_, three)| Row::Evacuation(one, two, three)))
+    });
+    let tasks = rows(TASK)
+        .into_iter()
+        .map(|[one, two, _]| Row::Task(named(&TASK_CONTAINERS, one), named(&TASKS, two)));
+    lrps.chain(running).chain(sentences).chain(tasks).collect()
+}
+
+#[test]
+fn all_rows_are_those_of_the_documents_each_with_its_own_words() {
+    let told: BTreeSet<Row> = told().into_iter().collect();
+    assert_eq!(told.len(), 44 + 23 + 5 * 8 * 3 + 43);
+    assert_eq!(Row::all().collect::<BTreeSet<_>>(), told);
+    assert_eq!(Row::all().count(), told.len(), "each once");
+    let words: BTreeSet<String> = told.iter().map(Row::to_string).collect();
+    assert_eq!(words.len(), told.len(), "no two rows are called the same");
+    assert!(words.contains("RUNNING container, CLAIMED ω"), "{words:?}");
+    assert!(words.contains("evacuating: RUNNING container, UNCLAIMED+ε, /e RUNNING-α"), "{words:?}");
+    assert!(words.contains("task: no container, RUNNING on α"), "{words:?}");
+}
+
+#[test]
+fn out_of_reach_is_what_would_need_a_container_to_go_back_or_a_task_to_run_twice() {
+    let out: Vec<Row> = Row::all().filter(|row| row.out_of_reach().is_some()).collect();
+    let of = |row: &Row| match row {
+        Row::Lrp(..) => 0,
+        Row::Evacuation(..) => 1,
+        Row::Task(..) => 2,
+    };
+    let count = |table| out.iter().filter(|row| of(row) == table).count();
+    assert_eq!([count(0), count(1), count(2)], [3, 3 * (8 + 2), 4 * 3]);
+    assert!(Row::all().filter(|row| row.verdict().surprise == Surprise::Expected).all(|row| match row {
+        // The three sentences call all of their cases the same.
+        Row::Evacuation(container, ..) => container != Container::Running || row.out_of_reach().is_none(),
+        Row::Lrp(..) | Row::Task(..) => row.out_of_reach().is_none(),
+    }));
+}
+
+/// The seed tells the containers that don't run in three sentences: these are the sentences.
+#[test]
+fn containers_that_do_not_run_leave_as_the_three_sentences_say() {
+    for (container, word) in CONTAINERS {
+        for (_, instance) in INSTANCES {
+            for (_, twin) in TWINS {
+                let verdict = evacuation::reconcile(word, instance, twin);
+                let lrp = Lrp::from(instance);
+                let mine = matches!(lrp, Lrp::Claimed(Alpha) | Lrp::Running(Alpha));
+                let mut want = match word {
+                    Container::Reserved | Container::Initializing | Container::Created if mine => {
+                        vec![Step::Unclaim, Step::DeleteContainer]
+                    }
+                    Container::Reserved | Container::Initializing | Container::Created => {
+                        vec![Step::DeleteContainer]
+                    }
+                    Container::Crashed | Container::Shutdown => lrp::reconcile(word, lrp).steps.to_vec(),
+                    Container::Running | Container::None => continue,
+                };
+                if twin == Twin::Alpha {
+                    want.insert(0, Step::RemoveEvacuating);
+                }
+                assert_eq!(verdict.steps, want, "{container} against {instance:?} with /e {twin:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_last_step_of_a_row_is_done_to_the_container() {
+    let check = |verdict: Verdict| {
+        let then = match verdict.then() {
+            Then::Nothing => None,
+            Then::Run => Some(Step::Run),
+            Then::Delete => Some(Step::DeleteContainer),
+        };
+        let steps: Vec<Step> = verdict.reported().chain(then).collect();
+        assert_eq!(steps, verdict.steps);
+    };
+    for (_, container) in CONTAINERS {
+        LRPS.iter().for_each(|(_, lrp)| check(lrp::reconcile(container, *lrp)));
+        for (_, instance) in INSTANCES {
+            TWINS.iter().for_each(|(_, twin)| check(evacuation::reconcile(container, instance, *twin)));
+        }
+    }
+    for (_, container) in TASK_CONTAINERS {
+        TASKS.iter().for_each(|(_, record)| check(task::reconcile(container, *record)));
+    }
+}
+
+/// The seed's own words for the cases that it calls inconceivable.
+#[test]
+fn inconceivable_is_what_the_seed_calls_so() {
+    let loud = |verdict: Verdict| verdict.surprise == Surprise::Inconceivable;
+    let mut lrps = vec![];
+    for (container, one) in CONTAINERS {
+        for (record, two) in LRPS {
+            if loud(lrp::reconcile(one, two)) {
+                lrps.push((container, record));
+            }
+        }
+    }
+    let expected = [
+        ("reserved", "running_self"),
+        ("initializing", "unclaimed"),
+        ("initializing", "running_self"),
+        ("created", "unclaimed"),
+        ("created", "running_self"),
+    ];
+    assert_eq!(lrps, expected);
+    for (_, container) in TASK_CONTAINERS {
+        for (_, record) in TASKS {
+            let live = !matches!(container, task::Container::Reserved | task::Container::None);
+            let elsewhere =
+                matches!(record, Task::Running(Omega) | Task::Completed(Omega) | Task::Resolving(Omega));
+            let inconceivable = live && (elsewhere || record == Task::Pending);
+            assert_eq!(loud(task::reconcile(container, record)), inconceivable, "{container:?} {record:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A rep that starts again finds containers and records, and says nothing before it knows both.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::container::{Container, ContainerState};
+use schemas::names::InstanceGuid;
+use schemas::process;
+
+use rep::{Effect, Input, Settings};
+
+use crate::cell::Cell;
+use crate::small_bbs::SmallBbs;
+use crate::words;
+
+/// The rep of this cell dies; its containers and the BBS live on, and another rep starts.
+fn restart(cell: Cell) -> Cell {
+    let (bbs, containers, now) = (cell.bbs, cell.containers, cell.now);
+    let mut cell = Cell::asleep(words::settings(), bbs, containers);
+    cell.now = now;
+    cell
+}
+
+#[test]
+fn running_containers_are_adopted_before_the_first_heartbeat() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let mut cell = restart(cell);
+    assert!(cell.rep.alarm().unwrap() <= cell.now);
+    cell.input(Input::Tick);
+    assert_eq!(cell.told(), "self-test, read");
+    assert_eq!(cell.heartbeats.len(), 1);
+    assert_eq!(cell.heartbeats[0].free.memory_mb, 900);
+    assert_eq!(cell.heartbeats[0].sequence, 1);
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+    assert!(cell.containers.contains_key(&guid));
+}
+
+#[test]
+fn a_rep_that_can_not_read_takes_no_work_and_says_nothing() {
+    let mut cell = Cell::open();
+    cell.running("web");
+    cell.bbs.desire("api", 1, cell.now);
+    let mut cell = restart(cell);
+    cell.lose_messages = usize::MAX;
+    cell.input(Input::Tick);
+    cell.auction(1);
+    cell.pass(Duration::from_secs(60));
+    assert!(cell.heartbeats.is_empty());
+    let refused = &cell.performed[0].as_ref().unwrap().refused;
+    assert_eq!(*refused, [(0, "the cell is starting".to_owned())]);
+    assert_eq!(cell.containers.len(), 1);
+    cell.evacuate();
+    assert!(cell.answers[0].is_err());
+    cell.lose_messages = 0;
+    cell.pass(Duration::from_secs(16));
+    assert!(!cell.heartbeats.is_empty());
+    cell.auction(2);
+    assert_eq!(cell.bbs.state("api", 0), "CLAIMED");
+}
+
+#[test]
+fn what_ended_while_the_rep_was_away_is_told() {
+    let mut cell = Cell::open();
+    let web = cell.running("web");
+    let count = cell.running_task("count");
+    let gone = cell.running_task("lost");
+    cell.containers.get_mut(&web).unwrap().state = words::failed("broken");
+    cell.containers.get_mut(&count).unwrap().state = words::succeeded("42");
+    cell.containers.remove(&gone);
+    let mut cell = restart(cell);
+    cell.input(Input::Tick);
+    assert!(cell.containers.is_empty());
+    assert_eq!(cell.bbs.processes["web"].actual(0).unwrap().crash_count, 1);
+    let outcome = |name: &str| &cell.bbs.tasks[name].completed().unwrap().outcome;
+    assert_eq!(*outcome("count"), schemas::task::Outcome::Succeeded { result: "42".into() });
+    let reason = schemas::task::NO_CONTAINER.to_owned();
+    assert_eq!(*outcome("lost"), schemas::task::Outcome::Failed { reason });
+}
+
+#[test]
+fn containers_that_nobody_claimed_are_judged_by_the_record_that_was_read() {
+    let (web, api) = (words::guid(1), words::guid(2));
+    let mut bbs = SmallBbs::default();
+    bbs.desire("web", 1, words::at(0));
+    let of = |guid, name: &str, state| {
+        (guid, words::container(guid, words::lrp_key(name, 0, words::at(0)), state))
+    };
+    let containers: BTreeMap<InstanceGuid, Container> =
+        [of(web, "web", ContainerState::Created), of(api, "api", ContainerState::Created)].into();
+    let mut cell = Cell::asleep(words::settings(), bbs, containers);
+    cell.input(Input::Tick);
+    // `web` is claimed, which is inconceivable; nobody desires `api`.
+    assert_eq!(cell.told(), "self-test, read, delete, claim");
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, web);
+    assert_eq!(cell.loud.len(), 1, "{:?}", cell.loud);
+    assert!(!cell.containers.contains_key(&api));
+}
+
+#[test]
+fn more_containers_than_one_question_holds_are_read_in_several() {
+    let total = schemas::resources::Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 5_000 };
+    let settings = Settings { total, ..words::settings() };
+    let mut bbs = SmallBbs::default();
+    bbs.desire("web", 2_600, words::at(0));
+    let containers = (0..2_600).map(|index| {
+        let guid = words::guid(u64::from(index));
+        let state = ContainerState::Running(words::net(1));
+        (guid, words::container(guid, words::lrp_key("web", index, words::at(0)), state))
+    });
+    let mut cell = Cell::asleep(settings, bbs, containers.collect());
+    let mut effects = cell.rep.step(cell.now, Input::Tick);
+    assert_eq!(effects.remove(0), Effect::ListContainers);
+    cell.input(Input::Containers(cell.containers.values().cloned().collect()));
+    assert_eq!(cell.story.iter().filter(|word| *word == "read").count(), 6);
+    assert_eq!(cell.bbs.processes["web"].unclaimed, 0);
+    assert_eq!(cell.containers.len(), 2_600);
+}
+
+#[test]
+fn records_that_name_this_cell_without_a_container_are_put_straight_at_the_start() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    cell.containers.remove(&guid);
+    let mut cell = restart(cell);
+    cell.input(Input::Tick);
+    assert_eq!(cell.told(), "self-test, read, remove");
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+}

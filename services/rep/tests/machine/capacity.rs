@@ -1,0 +1,278 @@
+//! What a cell has is never given away twice.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use schemas::actual::Actual;
+use schemas::container::{ContainerState, WorkKey};
+use schemas::message::{Order, Work};
+use schemas::names::InstanceGuid;
+use schemas::resources::Constraint;
+use schemas::task::Task;
+
+use rep::Input;
+
+use crate::cell::Cell;
+use crate::words;
+
+#[test]
+fn work_that_does_not_fit_is_refused_with_what_lacks() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 12, cell.now);
+    cell.auction(1);
+    let refused = &cell.performed[0].as_ref().unwrap().refused;
+    let places: Vec<u32> = refused.iter().map(|(place, _)| *place).collect();
+    assert_eq!(places, [10, 11]);
+    assert_eq!(refused[0].1, "insufficient resources: memory");
+    assert_eq!(cell.containers.len(), 10);
+}
+
+#[test]
+fn a_cell_of_another_kind_refuses_work() {
+    let mut cell = Cell::open();
+    let with = |constraint: Constraint| {
+        let definition = schemas::definition::Definition { constraint, ..words::definition() };
+        let order = Order::Lrp(definition.into());
+        Work { order, ..words::lrp_work(words::lrp_key("web", 0, words::at(0)), words::at(0)) }
+    };
+    let stack = Constraint { stack: Some("windows".parse().unwrap()), ..Constraint::default() };
+    let tags = Constraint {
+        placement_tags: ["gpu".parse().unwrap()].into_iter().collect(),
+        ..Constraint::default()
+    };
+    let task_for_a_process = Work {
+        key: words::lrp_key("web", 1, words::at(0)),
+        ..words::task_work(words::task_key("count", words::at(0)), words::at(0))
+    };
+    cell.perform(words::perform(1, vec![with(stack), with(tags), task_for_a_process]));
+    let reasons: Vec<&str> =
+        cell.performed[0].as_ref().unwrap().refused.iter().map(|(_, why)| why.as_str()).collect();
+    assert_eq!(
+        reasons,
+        [
+            "found no compatible cells: stack",
+            "found no compatible cells: tags",
+            "the work and its definition are of different kinds",
+        ]
+    );
+}
+
+#[test]
+fn what_a_container_had_is_free_only_when_nothing_of_it_runs() {
+    let mut cell = Cell::open();
+    cell.slow_deletion = true;
+    let guid = cell.running_task("count");
+    cell.bbs.task("count", &schemas::task::Command::Cancel, cell.now).unwrap();
+    let work = cell.containers[&guid].work.clone();
+    cell.input(Input::Cancel(schemas::message::Stop { term: 1, containers: vec![(work, guid)] }));
+    assert_eq!(cell.told(), "read, delete");
+    cell.pass(Duration::from_secs(5));
+    assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 900);
+    cell.containers.clear();
+    cell.pass(Duration::from_secs(2));
+    assert_eq!(cell.heartbeats.last().unwrap().free, words::settings().total);
+}
+
+/// What may happen to a cell.
+#[derive(Clone, Debug)]
+enum Deed {
+    Desire(u8, u8),
+    Task(u8),
+    Remove(u8),
+    Auction,
+    Again,
+    Container(u8, u8),
+    Bury,
+    Vanish(u8),
+    Lose(u8, u8),
+    Delay(u8, u8),
+    Arrive,
+    Restart,
+    Pass(u16),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        2 => (0..4_u8, 0..8_u8).prop_map(|(name, count)| Deed::Desire(name, count)),
+        2 => (0..6_u8).prop_map(Deed::Task),
+        1 => (0..4_u8).prop_map(Deed::Remove),
+        4 => Just(Deed::Auction),
+        1 => Just(Deed::Again),
+        6 => (any::<u8>(), 0..5_u8).prop_map(|(which, state)| Deed::Container(which, state)),
+        2 => Just(Deed::Bury),
+        1 => any::<u8>().prop_map(Deed::Vanish),
+        1 => (0..3_u8, 0..3_u8).prop_map(|(messages, answers)| Deed::Lose(messages, answers)),
+        1 => (0..3_u8, 0..3_u8).prop_map(|(messages, answers)| Deed::Delay(messages, answers)),
+        2 => Just(Deed::Arrive),
+        1 => Just(Deed::Restart),
+        3 => (0..20_000_u16).prop_map(Deed::Pass),
+    ];
+    proptest::collection::vec(deed, 1..60)
+}
+
+fn pick(cell: &Cell, which: u8) -> Option<InstanceGuid> {
+    let count = cell.containers.len().max(1);
+    cell.containers.keys().nth(usize::from(which) % count).copied()
+}
+
+/// "Allowed transitions" of seed `000`.
+const fn may_become(from: &ContainerState, to: &ContainerState) -> bool {
+    match from {
+        ContainerState::Reserved | ContainerState::Initializing => {
+            matches!(to, ContainerState::Created | ContainerState::Completed(_))
+        }
+        ContainerState::Created => {
+            matches!(to, ContainerState::Running(_) | ContainerState::Completed(_))
+        }
+        ContainerState::Running(_) => matches!(to, ContainerState::Completed(_)),
+        ContainerState::Completed(_) => false,
+    }
+}
+
+fn happen(cell: &mut Cell, deed: &Deed, number: u64) {
+    // Every life needs a time of its own.
+    cell.now = cell.now.next();
+    match deed {
+        Deed::Desire(name, count) => {
+            let name = format!("p{name}");
+            if cell.bbs.processes.get(name.as_str()).is_none_or(|process| process.desired.is_none()) {
+                cell.bbs.desire(&name, u32::from(*count), cell.now);
+            }
+        }
+        Deed::Task(name) => {
+            let name = format!("t{name}");
+            match cell.state_of_task(&name) {
+                "-" | "DELETED" => cell.bbs.desire_task(&name, cell.now),
+                "COMPLETED" => cell.bbs.task(&name, &schemas::task::Command::Resolve, cell.now).unwrap(),
+                _ => cell.bbs.task(&name, &schemas::task::Command::Cancel, cell.now).unwrap(),
+            }
+        }
+        Deed::Remove(name) => {
+            let result = cell.bbs.process(&format!("p{name}"), &schemas::process::Command::Remove, cell.now);
+            drop(result);
+        }
+        Deed::Auction => cell.auction(number),
+        Deed::Again => {
+            // An old message, late: whatever waits now, and what never was.
+            let mut work = cell.bbs.work();
+            work.push(words::lrp_work(words::lrp_key("ghost", 0, words::at(0)), words::at(0)));
+            cell.perform(words::perform(1, work));
+        }
+        Deed::Container(which, state) => {
+            let Some(guid) = pick(cell, *which) else { return };
+            let state = match state {
+                0 => ContainerState::Created,
+                1 | 2 => ContainerState::Running(words::net(u16::from(*which))),
+                3 => words::failed("broken"),
+                _ => words::succeeded("done"),
+            };
+            if may_become(&cell.containers[&guid].state, &state) {
+                cell.becomes(guid, state);
+            }
+        }
+        Deed::Bury => {
+            for guid in std::mem::take(&mut cell.dying) {
+                cell.containers.remove(&guid);
+            }
+        }
+        Deed::Vanish(which) => {
+            let guid = pick(cell, *which);
+            guid.and_then(|guid| cell.containers.remove(&guid));
+        }
+        Deed::Lose(messages, answers) => {
+            cell.lose_messages = usize::from(*messages);
+            cell.lose_answers = usize::from(*answers);
+        }
+        Deed::Delay(messages, answers) => {
+            cell.late_messages = usize::from(*messages);
+            cell.slow_answers = usize::from(*answers);
+        }
+        Deed::Arrive => cell.arrive(),
+        Deed::Restart => cell.restart(number),
+        Deed::Pass(millis) => cell.pass(Duration::from_millis(u64::from(*millis))),
+    }
+}
+
+fn check(cell: &Cell) -> Result<(), TestCaseError> {
+    let total = words::settings().total;
+    prop_assert!(total.fits(cell.taken()), "{:?} of {total:?}", cell.taken());
+    for (name, task) in &cell.bbs.tasks {
+        let here = |work: &WorkKey| *work == WorkKey::Task { task_guid: name.clone(), epoch: task.epoch };
+        let live = cell.containers.values().filter(|one| here(&one.work)).count();
+        prop_assert!(live <= 1, "task {name} has {live} containers in one life");
+    }
+    Ok(())
+}
+
+/// Everything that the records say is here: CLAIMED, RUNNING, or an evacuating twin.
+fn on_record(cell: &Cell) -> Vec<InstanceGuid> {
+    let lrps = cell.bbs.processes.values().flat_map(|process| process.slots.iter());
+    let lrps = lrps.flat_map(|slot| {
+        let instance = slot.actual.as_ref().and_then(Actual::holder);
+        instance.into_iter().chain(slot.evacuating.as_ref().map(|twin| &twin.by))
+    });
+    let tasks = cell.bbs.tasks.values().filter(|task| task.state_name() == "RUNNING");
+    let mut guids: Vec<InstanceGuid> =
+        lrps.chain(tasks.filter_map(Task::holder)).map(|by| by.instance_guid).collect();
+    guids.sort();
+    guids
+}
+
+/// The executor does what it was told: what is being deleted goes, what shall stop stops.
+fn obey(cell: &mut Cell) {
+    happen(cell, &Deed::Bury, 0);
+    let stopping: Vec<InstanceGuid> = cell.stopping.iter().copied().collect();
+    for guid in stopping {
+        if cell.containers.get(&guid).is_some_and(|one| may_become(&one.state, &words::STOPPED)) {
+            cell.becomes(guid, words::STOPPED);
+        }
+    }
+}
+
+fn live_through(deeds: &[Deed]) -> Result<Cell, TestCaseError> {
+    let mut cell = Cell::open();
+    cell.slow_deletion = true;
+    for (deed, number) in deeds.iter().zip(2..) {
+        happen(&mut cell, deed, number);
+        check(&cell)?;
+    }
+    cell.lose_messages = 0;
+    cell.lose_answers = 0;
+    cell.late_messages = 0;
+    cell.slow_answers = 0;
+    cell.slow_deletion = false;
+    cell.arrive();
+    Ok(cell)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_given_away_twice_and_quiet_brings_harmony(deeds in deeds()) {
+        let mut cell = live_through(&deeds)?;
+        for _ in 0..4 {
+            obey(&mut cell);
+            cell.pass(Duration::from_secs(65));
+            check(&cell)?;
+        }
+        let there: Vec<InstanceGuid> = cell.containers.keys().copied().collect();
+        prop_assert_eq!(on_record(&cell), there);
+    }
+
+    #[test]
+    fn an_evacuation_ends_and_leaves_nothing_behind(deeds in deeds()) {
+        let mut cell = live_through(&deeds)?;
+        cell.pass(Duration::from_secs(60));
+        cell.evacuate();
+        for _ in 0..20 {
+            obey(&mut cell);
+            cell.pass(Duration::from_secs(32));
+            check(&cell)?;
+        }
+        prop_assert!(cell.exited);
+        prop_assert!(cell.containers.is_empty(), "{:?}", cell.containers);
+        prop_assert_eq!(on_record(&cell), []);
+    }
+}

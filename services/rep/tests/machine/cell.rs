@@ -1,0 +1,313 @@
+//! A cell: a rep, the containers that its executor has, and the BBS that it speaks to.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use schemas::container::{Container, ContainerState, RunResult};
+use schemas::message::{Command, Heartbeat, Perform, Performed, Reports, Stop};
+use schemas::names::{Ids, InstanceGuid};
+use schemas::resources::Resources;
+use schemas::{Refusal, Timestamp};
+
+use rep::{Effect, Input, Level, Rep, Settings};
+
+use crate::small_bbs::SmallBbs;
+use crate::words;
+
+pub(crate) struct Cell {
+    pub(crate) now: Timestamp,
+    pub(crate) rep: Rep,
+    pub(crate) bbs: SmallBbs,
+    pub(crate) containers: BTreeMap<InstanceGuid, Container>,
+    /// Containers whose deletion takes long: they are listed until the story ends them.
+    pub(crate) dying: Vec<InstanceGuid>,
+    pub(crate) slow_deletion: bool,
+    /// Containers that were told to stop, and end when the story says so.
+    pub(crate) stopping: BTreeSet<InstanceGuid>,
+    /// How many of the next messages to the BBS are lost, and how many of its answers.
+    pub(crate) lose_messages: usize,
+    pub(crate) lose_answers: usize,
+    /// How many of the next messages are given up by who waits for their answer, and arrive all the same, later.
+    pub(crate) late_messages: usize,
+    pub(crate) late: Vec<Reports>,
+    /// How many of the next answers take their time.
+    pub(crate) slow_answers: usize,
+    pub(crate) held: Vec<Input>,
+    /// What the rep did, in its order, in a few words.
+    pub(crate) story: Vec<String>,
+    pub(crate) performed: Vec<Result<Performed, Refusal>>,
+    pub(crate) heartbeats: Vec<Heartbeat>,
+    pub(crate) answers: Vec<Result<Heartbeat, Refusal>>,
+    pub(crate) loud: Vec<String>,
+    pub(crate) exited: bool,
+}
+
+impl Cell {
+    /// A cell that has not started yet.
+    pub(crate) fn asleep(
+        settings: Settings,
+        bbs: SmallBbs,
+        containers: BTreeMap<InstanceGuid, Container>,
+    ) -> Self {
+        Self {
+            now: words::at(0),
+            rep: Rep::new(settings, words::incarnation(), Ids::new(3)),
+            bbs,
+            containers,
+            dying: vec![],
+            slow_deletion: false,
+            stopping: BTreeSet::new(),
+            lose_messages: 0,
+            lose_answers: 0,
+            late_messages: 0,
+            late: vec![],
+            slow_answers: 0,
+            held: vec![],
+            story: vec![],
+            performed: vec![],
+            heartbeats: vec![],
+            answers: vec![],
+            loud: vec![],
+            exited: false,
+        }
+    }
+
+    /// A cell that is empty and open.
+    pub(crate) fn open() -> Self {
+        let mut cell = Self::asleep(words::settings(), SmallBbs::default(), BTreeMap::new());
+        cell.input(Input::Tick);
+        cell.input(Input::SelfTested(Ok(())));
+        cell.story.clear();
+        cell
+    }
+
+    /// The rep dies, and another one starts.
+    pub(crate) fn restart(&mut self, seed: u64) {
+        self.rep = Rep::new(words::settings(), words::incarnation(), Ids::new(seed));
+        self.held.clear();
+        self.input(Input::Tick);
+    }
+
+    /// One input and everything that follows from it, in the order in which it comes up; a turn when nothing waits.
+    pub(crate) fn input(&mut self, input: Input) {
+        let mut waiting = VecDeque::from([input]);
+        let mut turned = false;
+        while !turned || !waiting.is_empty() {
+            turned = waiting.is_empty();
+            let input = waiting.pop_front().unwrap_or(Input::Turn);
+            for effect in self.rep.step(self.now, input) {
+                waiting.extend(self.perform_effect(effect));
+            }
+        }
+    }
+
+    fn perform_effect(&mut self, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::AnswerPerform { answer, .. } => self.performed.push(answer),
+            Effect::AnswerState { answer, .. } => self.answers.push(answer),
+            Effect::Report { id, reports } => {
+                let steps = reports.reports.iter().map(tell);
+                self.story.extend(steps);
+                if take(&mut self.late_messages) {
+                    self.late.push(reports);
+                    return Some(Input::Reported { id, answer: None });
+                }
+                let answer =
+                    (!take(&mut self.lose_messages)).then(|| Ok(self.bbs.report(&reports, self.now)));
+                let answer = answer.filter(|_| !take(&mut self.lose_answers));
+                return self.hold(Input::Reported { id, answer });
+            }
+            Effect::AskRecords { id, records } => {
+                self.story.push("read".into());
+                let answer = (!take(&mut self.lose_messages)).then(|| Ok(self.bbs.records(&records)));
+                let answer = answer.filter(|_| !take(&mut self.lose_answers));
+                return self.hold(Input::Records { id, answer });
+            }
+            Effect::Run(recipe) => {
+                self.story.push("run".into());
+                let container = Container {
+                    instance_guid: recipe.instance_guid,
+                    work: recipe.work,
+                    domain: recipe.domain,
+                    resources: recipe.resources,
+                    state: ContainerState::Initializing,
+                };
+                self.containers.insert(recipe.instance_guid, container);
+            }
+            Effect::Stop(guid) => {
+                self.story.push("stop".into());
+                self.stopping.insert(guid);
+            }
+            Effect::Delete(guid) => {
+                self.story.push("delete".into());
+                let live = self.containers.get(&guid).is_some_and(|one| !is_completed(&one.state));
+                if live && self.slow_deletion {
+                    self.dying.push(guid);
+                } else {
+                    self.containers.remove(&guid);
+                }
+            }
+            Effect::ListContainers => {
+                return Some(Input::Containers(self.containers.values().cloned().collect()));
+            }
+            Effect::SelfTest => self.story.push("self-test".into()),
+            Effect::Heartbeat(heartbeat) => self.heartbeats.push(heartbeat),
+            Effect::Exit => {
+                self.story.push("exit".into());
+                self.exited = true;
+            }
+            Effect::Log { level: Level::Info, .. } => {}
+            Effect::Log { level: Level::Warn, text } => self.loud.push(text),
+        }
+        None
+    }
+
+    fn hold(&mut self, answer: Input) -> Option<Input> {
+        if !take(&mut self.slow_answers) {
+            return Some(answer);
+        }
+        self.held.push(answer);
+        None
+    }
+
+    /// What was late arrives: first the messages, then the answers, the last one first.
+    pub(crate) fn arrive(&mut self) {
+        for reports in std::mem::take(&mut self.late) {
+            self.bbs.report(&reports, self.now);
+        }
+        while let Some(answer) = self.held.pop() {
+            self.input(answer);
+        }
+    }
+
+    /// Lets time pass, from alarm to alarm.
+    pub(crate) fn pass(&mut self, length: Duration) {
+        let end = self.now + length;
+        let mut alarms = 0;
+        while let Some(alarm) = self.rep.alarm().filter(|alarm| *alarm <= end) {
+            alarms += 1;
+            assert!(alarms < 10_000, "the rep wakes up without end");
+            self.now = self.now.max(alarm);
+            self.input(Input::Tick);
+        }
+        self.now = end;
+    }
+
+    /// What the story says so far, taken from it.
+    pub(crate) fn told(&mut self) -> String {
+        std::mem::take(&mut self.story).join(", ")
+    }
+
+    /// Gives the rep everything that waits to be placed.
+    pub(crate) fn auction(&mut self, number: u64) {
+        let perform = words::perform(number, self.bbs.work());
+        self.perform(perform);
+    }
+
+    pub(crate) fn perform(&mut self, perform: Perform) {
+        self.input(Input::Perform { asker: perform.id.number, perform });
+    }
+
+    /// The executor says that a container is so.
+    pub(crate) fn becomes(&mut self, guid: InstanceGuid, state: ContainerState) {
+        let container = self.containers.get_mut(&guid).unwrap();
+        container.state = state;
+        let container = container.clone();
+        self.input(Input::Container(container));
+    }
+
+    /// The only container.
+    pub(crate) fn only(&self) -> InstanceGuid {
+        assert_eq!(self.containers.len(), 1, "{:?}", self.containers);
+        *self.containers.keys().next().unwrap()
+    }
+
+    pub(crate) fn evacuate(&mut self) {
+        self.input(Input::Evacuate { asker: 1, command: Command { term: 1 } });
+    }
+
+    pub(crate) fn stop(&mut self, guid: InstanceGuid) {
+        let work = self.containers[&guid].work.clone();
+        self.input(Input::Stop(Stop { term: 1, containers: vec![(work, guid)] }));
+    }
+
+    pub(crate) fn state_of_task(&self, name: &str) -> &'static str {
+        self.bbs.tasks.get(name).map_or("-", |task| task.state_name())
+    }
+
+    /// What the executor's containers take together, without those that are deleted and of which nothing runs.
+    pub(crate) fn taken(&self) -> Resources {
+        let dead = |one: &Container| is_completed(&one.state) && self.dying.contains(&one.instance_guid);
+        self.containers
+            .values()
+            .filter(|one| !dead(one))
+            .fold(Resources::default(), |sum, one| sum.plus(one.resources))
+    }
+
+    /// Starts one instance of a process and returns its container, which runs.
+    pub(crate) fn running(&mut self, name: &str) -> InstanceGuid {
+        self.bbs.desire(name, 1, self.now);
+        self.auction(1);
+        let guid = self.bbs.holder(name, 0).unwrap().instance_guid;
+        self.becomes(guid, ContainerState::Created);
+        self.becomes(guid, ContainerState::Running(words::net(1)));
+        assert_eq!(self.bbs.state(name, 0), "RUNNING");
+        self.story.clear();
+        guid
+    }
+
+    /// Starts a task and returns its container, which runs.
+    pub(crate) fn running_task(&mut self, name: &str) -> InstanceGuid {
+        self.bbs.desire_task(name, self.now);
+        self.auction(1);
+        let guid = self.bbs.tasks[name].holder().unwrap().instance_guid;
+        self.becomes(guid, ContainerState::Running(words::net(2)));
+        self.story.clear();
+        guid
+    }
+}
+
+fn take(counter: &mut usize) -> bool {
+    let some = *counter > 0;
+    *counter = counter.saturating_sub(1);
+    some
+}
+
+fn is_completed(state: &ContainerState) -> bool {
+    matches!(
+        state,
+        ContainerState::Completed(
+            RunResult::Succeeded { .. } | RunResult::Failed { .. } | RunResult::Stopped
+        )
+    )
+}
+
+/// A report in a few words.
+fn tell(report: &schemas::message::Report) -> String {
+    use schemas::message::Report;
+    use schemas::process::ReportStep::{Actual, Evacuating};
+    use schemas::{actual, evacuating, task};
+    match report {
+        Report::Lrp { report, .. } => {
+            let steps = report.steps.iter().map(|step| match step {
+                Actual(actual::Command::Claim { .. }) => "claim".to_owned(),
+                Actual(actual::Command::Start { .. }) => "start".to_owned(),
+                Actual(actual::Command::Crash { reason }) => format!("crash({reason})"),
+                Actual(actual::Command::Remove) => "remove".to_owned(),
+                Actual(actual::Command::Unclaim) => "unclaim".to_owned(),
+                Evacuating(evacuating::Command::Set { .. }) => "set /e".to_owned(),
+                Evacuating(evacuating::Command::Remove) => "remove /e".to_owned(),
+            });
+            steps.collect::<Vec<_>>().join("+")
+        }
+        Report::Task { report, .. } => match &report.step {
+            task::ReportStep::Start { .. } => "start task".to_owned(),
+            task::ReportStep::Complete { outcome: task::Outcome::Succeeded { result } } => {
+                format!("succeeded({result})")
+            }
+            task::ReportStep::Complete { outcome: task::Outcome::Failed { reason } } => {
+                format!("failed({reason})")
+            }
+        },
+    }
+}

@@ -1,0 +1,196 @@
+//! A cell is evacuated.
+
+use std::time::Duration;
+
+use schemas::container::{ContainerState, Instance};
+use schemas::message::{Report, Reports};
+use schemas::task::{EVACUATION_TIMED_OUT, Outcome};
+use schemas::{actual, evacuating, process};
+
+use rep::Input;
+
+use crate::cell::Cell;
+use crate::words::{self, STOPPED};
+
+/// The other cell runs `web/0`.
+fn replaced(cell: &mut Cell) {
+    let steps = vec![
+        process::ReportStep::Actual(actual::Command::Start { net: words::net(9) }),
+        process::ReportStep::Evacuating(evacuating::Command::Remove),
+    ];
+    let report = process::Report {
+        domain: words::domain(),
+        index: 0,
+        epoch: cell.bbs.processes["web"].epoch,
+        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
+        by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
+        steps,
+    };
+    let report = Report::Lrp { process_guid: words::process_guid("web"), report };
+    let reported = cell.bbs.report(&Reports { reports: vec![report] }, cell.now);
+    assert_eq!(reported.results[0].refused, None);
+}
+
+#[test]
+fn an_empty_cell_leaves_after_one_look_at_the_records() {
+    let mut cell = Cell::open();
+    cell.evacuate();
+    assert_eq!(cell.told(), "read, exit");
+    assert!(cell.answers[0].as_ref().unwrap().evacuating);
+    assert_eq!(cell.rep.alarm(), None);
+    assert_eq!(cell.rep.step(cell.now, Input::Tick), []);
+}
+
+#[test]
+fn a_running_instance_stays_routable_until_its_replacement_runs() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.evacuate();
+    assert_eq!(cell.told(), "set /e+unclaim");
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    assert_eq!(cell.bbs.twin("web", 0).unwrap().instance_guid, guid);
+    let expires_at = cell.bbs.processes["web"].slots[0].evacuating.as_ref().unwrap().expires_at;
+    assert_eq!(expires_at, cell.now + Duration::from_secs(600));
+    cell.pass(Duration::from_secs(25));
+    assert!(cell.told().split(", ").all(|word| word == "read"));
+    assert!(cell.containers.contains_key(&guid));
+    replaced(&mut cell);
+    cell.pass(Duration::from_secs(10));
+    // The replacement removed the evacuating record when it started.
+    assert_eq!(cell.told(), "read, delete, read, exit");
+    assert!(cell.exited);
+    assert!(cell.containers.is_empty());
+}
+
+#[test]
+fn an_evacuating_cell_takes_no_work() {
+    let mut cell = Cell::open();
+    cell.running("web");
+    cell.evacuate();
+    cell.bbs.desire("api", 1, cell.now);
+    let work = cell.bbs.work().into_iter().filter(|work| work.key == words::lrp_key("api", 0, cell.now));
+    cell.perform(words::perform(2, work.collect()));
+    let refused = &cell.performed.last().unwrap().as_ref().unwrap().refused;
+    assert_eq!(*refused, [(0, "the cell is evacuating".to_owned())]);
+    cell.pass(Duration::from_millis(200));
+    assert!(cell.heartbeats.last().unwrap().evacuating);
+}
+
+#[test]
+fn what_does_not_run_yet_is_given_up() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    let guid = cell.only();
+    cell.becomes(guid, ContainerState::Created);
+    cell.story.clear();
+    cell.evacuate();
+    assert_eq!(cell.told(), "read, unclaim, delete");
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    cell.pass(Duration::from_secs(2));
+    assert_eq!(cell.told(), "read, exit");
+}
+
+#[test]
+fn a_reservation_is_given_up_even_while_its_claim_is_under_way() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.rep.step(cell.now, Input::Perform { asker: 1, perform: words::perform(1, cell.bbs.work()) });
+    let sent = cell.rep.step(cell.now, Input::Turn);
+    let [rep::Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
+    let answer = cell.bbs.report(reports, cell.now);
+    cell.evacuate();
+    cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
+    let told = cell.told();
+    assert!(told.contains("unclaim"), "{told}");
+    assert!(!told.contains("run"), "{told}");
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    cell.pass(Duration::from_secs(2));
+    assert!(cell.exited);
+}
+
+#[test]
+fn what_ends_during_an_evacuation_takes_its_evacuating_record_along() {
+    for (state, told) in [(STOPPED, "remove /e, delete"), (words::failed("broken"), "remove /e, delete")] {
+        let mut cell = Cell::open();
+        let guid = cell.running("web");
+        cell.evacuate();
+        cell.story.clear();
+        cell.becomes(guid, state);
+        assert_eq!(cell.told(), told);
+        assert_eq!(cell.bbs.twin("web", 0), None);
+        assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    }
+}
+
+#[test]
+fn a_task_is_waited_for() {
+    let mut cell = Cell::open();
+    let guid = cell.running_task("count");
+    cell.evacuate();
+    cell.pass(Duration::from_secs(300));
+    assert!(cell.told().split(", ").all(|word| word == "read"));
+    cell.becomes(guid, words::succeeded("42"));
+    assert_eq!(cell.told(), "succeeded(42), delete");
+    cell.pass(Duration::from_secs(2));
+    assert!(cell.exited);
+}
+
+#[test]
+fn when_the_time_is_over_tasks_fail_and_nothing_is_left_behind() {
+    let mut cell = Cell::open();
+    let web = cell.running("web");
+    cell.running_task("count");
+    cell.evacuate();
+    cell.pass(Duration::from_secs(599));
+    assert_eq!(cell.bbs.twin("web", 0).unwrap().instance_guid, web);
+    cell.story.clear();
+    cell.pass(Duration::from_secs(5));
+    assert!(cell.exited);
+    assert!(cell.containers.is_empty());
+    assert_eq!(cell.bbs.twin("web", 0), None);
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    let outcome = &cell.bbs.tasks["count"].completed().unwrap().outcome;
+    assert_eq!(*outcome, Outcome::Failed { reason: EVACUATION_TIMED_OUT.into() });
+    let told = cell.told();
+    assert!(told.ends_with("exit"), "{told}");
+}
+
+#[test]
+fn a_cell_that_can_not_reach_the_bbs_leaves_all_the_same() {
+    let mut cell = Cell::open();
+    cell.running("web");
+    cell.lose_messages = usize::MAX;
+    cell.evacuate();
+    cell.pass(Duration::from_secs(631));
+    assert!(cell.exited);
+    assert!(cell.containers.is_empty());
+}
+
+#[test]
+fn a_rep_that_restarts_removes_evacuating_records_of_containers_that_are_gone() {
+    let mut cell = Cell::open();
+    cell.running("web");
+    cell.evacuate();
+    replaced_claim(&mut cell);
+    let bbs = cell.bbs;
+    let mut cell = Cell::asleep(words::settings(), bbs, std::collections::BTreeMap::new());
+    cell.now = words::at(60_000);
+    cell.input(Input::Tick);
+    assert_eq!(cell.bbs.twin("web", 0), None);
+    assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
+}
+
+/// The other cell claims `web/0`.
+fn replaced_claim(cell: &mut Cell) {
+    let report = process::Report {
+        domain: words::domain(),
+        index: 0,
+        epoch: cell.bbs.processes["web"].epoch,
+        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
+        by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
+        steps: vec![process::ReportStep::Actual(actual::Command::Claim { placement: None })],
+    };
+    let report = Report::Lrp { process_guid: words::process_guid("web"), report };
+    cell.bbs.report(&Reports { reports: vec![report] }, cell.now);
+}

@@ -1,0 +1,259 @@
+//! From an auction to RUNNING, with every effect; and what happens when everything is said twice.
+
+use schemas::container::{ContainerState, Instance};
+use schemas::message::{Performed, Record, Report, ReportResult, Reported, Reports};
+use schemas::names::{Ids, InstanceGuid};
+use schemas::{Position, Timestamp, actual, process};
+
+use rep::reconcile::Row;
+use rep::reconcile::lrp::{Container, Lrp};
+use rep::{Effect, Input, Rep};
+
+use crate::cell::Cell;
+use crate::small_bbs::SmallBbs;
+use crate::words::{self, at, perform};
+
+/// Everything but heartbeats and logs, which other stories are about.
+fn step(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
+    let mut effects = rep.step(now, input);
+    effects.retain(|effect| !matches!(effect, Effect::Heartbeat(_) | Effect::Log { .. }));
+    effects
+}
+
+fn started() -> Rep {
+    let mut rep = Rep::new(words::settings(), words::incarnation(), Ids::new(1));
+    let asked = step(&mut rep, at(0), Input::Tick);
+    assert_eq!(asked, [Effect::ListContainers, Effect::SelfTest]);
+    assert_eq!(step(&mut rep, at(0), Input::Containers(vec![])), []);
+    let asked = step(&mut rep, at(0), Input::Turn);
+    let [Effect::AskRecords { id, records }] = asked.as_slice() else { panic!("{asked:?}") };
+    assert!(records.work.is_empty());
+    let answer = schemas::query::RecordsAnswer { position: Position(0), records: vec![] };
+    assert_eq!(step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) }), []);
+    rep
+}
+
+fn reported(guid: InstanceGuid, step: actual::Command) -> Reports {
+    let by = Instance { instance_guid: guid, cell_id: words::cell_id("c1") };
+    let report = process::Report {
+        domain: words::domain(),
+        index: 0,
+        epoch: schemas::container::Epoch(at(0)),
+        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
+        by,
+        steps: vec![process::ReportStep::Actual(step)],
+    };
+    Reports { reports: vec![Report::Lrp { process_guid: words::process_guid("web"), report }] }
+}
+
+#[test]
+fn work_is_answered_claimed_run_and_started() {
+    let mut bbs = SmallBbs::default();
+    bbs.desire("web", 1, at(0));
+    let mut rep = started();
+    let work = bbs.work();
+
+    // The auctioneer isn't kept waiting: its answer comes before anything else.
+    let input = Input::Perform { asker: 4, perform: perform(1, work) };
+    let answer = Ok(Performed { refused: vec![] });
+    assert_eq!(step(&mut rep, at(1), input), [Effect::AnswerPerform { asker: 4, answer }]);
+
+    // No question first: the auctioneer judged the record.
+    let sent = step(&mut rep, at(1), Input::Turn);
+    let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
+    let answer = bbs.report(reports, at(2));
+    let guid = bbs.holder("web", 0).unwrap().instance_guid;
+    assert_eq!(*reports, reported(guid, actual::Command::Claim { placement: None }));
+    assert_eq!(bbs.state("web", 0), "CLAIMED");
+
+    let run = step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) });
+    let [Effect::Run(recipe)] = run.as_slice() else { panic!("{run:?}") };
+    assert_eq!(recipe.instance_guid, guid);
+    assert_eq!(recipe.action, words::definition().action);
+    assert_eq!(recipe.ports, [8080]);
+    assert_eq!(step(&mut rep, at(2), Input::Turn), []);
+
+    let says = |state| Input::Container(words::container(guid, words::lrp_key("web", 0, at(0)), state));
+    assert_eq!(step(&mut rep, at(3), says(ContainerState::Initializing)), []);
+    assert_eq!(step(&mut rep, at(3), says(ContainerState::Created)), []);
+    assert_eq!(step(&mut rep, at(3), says(ContainerState::Running(words::net(1)))), []);
+    let sent = step(&mut rep, at(3), Input::Turn);
+    let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
+    let mut want = reported(guid, actual::Command::Start { net: words::net(1) });
+    if let Report::Lrp { report, .. } = &mut want.reports[0] {
+        report.steps.push(process::ReportStep::Evacuating(schemas::evacuating::Command::Remove));
+    }
+    assert_eq!(*reports, want);
+    let answer = bbs.report(reports, at(4));
+    assert_eq!(bbs.state("web", 0), "RUNNING");
+    assert_eq!(step(&mut rep, at(4), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
+    assert_eq!(step(&mut rep, at(4), Input::Turn), []);
+}
+
+#[test]
+fn the_rows_that_were_met_are_known() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.becomes(guid, words::failed("oom"));
+    let met: Vec<String> = cell.rep.rows_met().keys().map(Row::to_string).collect();
+    let expected = [
+        "RESERVED container, UNCLAIMED",
+        "INITIALIZING container, CLAIMED α",
+        "CREATED container, CLAIMED α",
+        "RUNNING container, CLAIMED α",
+        "RUNNING container, RUNNING α",
+        "COMPLETED (crashed) container, RUNNING α",
+    ];
+    assert_eq!(met, expected);
+    let row = Row::Lrp(Container::Reserved, Lrp::Unclaimed);
+    assert_eq!(cell.rep.rows_met().get(&row), Some(&1), "a row that is met is counted once");
+}
+
+#[test]
+fn a_task_is_started_run_and_completed() {
+    let mut cell = Cell::open();
+    cell.bbs.desire_task("count", cell.now);
+    cell.auction(1);
+    assert_eq!(cell.told(), "start task, run");
+    let guid = cell.only();
+    cell.becomes(guid, ContainerState::Created);
+    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    assert_eq!(cell.told(), "");
+    cell.becomes(guid, words::succeeded("42"));
+    assert_eq!(cell.told(), "succeeded(42), delete");
+    assert_eq!(cell.state_of_task("count"), "COMPLETED");
+    assert!(cell.loud.is_empty(), "{:?}", cell.loud);
+}
+
+#[test]
+fn a_crash_is_told_with_its_reason_before_the_container_goes() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.becomes(guid, words::failed("exited with status 3"));
+    assert_eq!(cell.told(), "crash(exited with status 3), delete");
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+}
+
+#[test]
+fn an_instance_that_ends_well_crashed_all_the_same() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.becomes(guid, words::succeeded(""));
+    assert_eq!(cell.told(), "crash(exited), delete");
+}
+
+#[test]
+fn many_reports_travel_in_one_message_and_at_most_500() {
+    let mut rep = {
+        let settings = rep::Settings {
+            total: schemas::resources::Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 2_000 },
+            ..words::settings()
+        };
+        let mut rep = Rep::new(settings, words::incarnation(), Ids::new(1));
+        step(&mut rep, at(0), Input::Tick);
+        step(&mut rep, at(0), Input::Containers(vec![]));
+        let asked = step(&mut rep, at(0), Input::Turn);
+        let [Effect::AskRecords { id, .. }] = asked.as_slice() else { panic!("{asked:?}") };
+        let answer = schemas::query::RecordsAnswer { position: Position(0), records: vec![] };
+        step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) });
+        rep
+    };
+    for number in 0..3 {
+        let work =
+            (0..250).map(|index| words::lrp_work(words::lrp_key("web", number * 250 + index, at(0)), at(0)));
+        let perform = perform(u64::from(number), work.collect());
+        step(&mut rep, at(1), Input::Perform { asker: 1, perform });
+    }
+    let sizes: Vec<usize> = step(&mut rep, at(1), Input::Turn)
+        .iter()
+        .map(|effect| if let Effect::Report { reports, .. } = effect { reports.reports.len() } else { 0 })
+        .collect();
+    assert_eq!(sizes.iter().sum::<usize>(), 750);
+    assert!(sizes.iter().all(|size| *size <= 500), "{sizes:?}");
+    assert!(sizes.len() <= 3, "{sizes:?}");
+}
+
+#[test]
+fn everything_said_twice_is_done_once() {
+    let mut bbs = SmallBbs::default();
+    bbs.desire("web", 1, at(0));
+    let mut rep = started();
+    let work = bbs.work();
+    let perform = || Input::Perform { asker: 1, perform: perform(1, work.clone()) };
+    let taken = [Effect::AnswerPerform { asker: 1, answer: Ok(Performed { refused: vec![] }) }];
+    assert_eq!(step(&mut rep, at(1), perform()), taken);
+    assert_eq!(step(&mut rep, at(1), perform()), taken);
+
+    let sent = step(&mut rep, at(1), Input::Turn);
+    let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!(reports.reports.len(), 1);
+    assert_eq!(step(&mut rep, at(1), perform()), taken);
+    assert_eq!(step(&mut rep, at(1), Input::Turn), []);
+
+    let answer = bbs.report(reports, at(2));
+    let again = bbs.report(reports, at(2));
+    assert_eq!(again.results[0].refused, None);
+    let reported = |answer| Input::Reported { id: *id, answer: Some(Ok(answer)) };
+    assert_eq!(step(&mut rep, at(2), reported(answer)).len(), 1);
+    assert_eq!(step(&mut rep, at(2), reported(again)), []);
+    assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: None }), []);
+    assert_eq!(step(&mut rep, at(2), perform()), taken);
+    assert_eq!(step(&mut rep, at(2), Input::Turn), []);
+
+    let guid = bbs.holder("web", 0).unwrap().instance_guid;
+    let running = || {
+        let state = ContainerState::Running(words::net(1));
+        Input::Container(words::container(guid, words::lrp_key("web", 0, at(0)), state))
+    };
+    step(&mut rep, at(3), running());
+    step(&mut rep, at(3), running());
+    let sent = step(&mut rep, at(3), Input::Turn);
+    let [Effect::Report { reports, .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!(reports.reports.len(), 1);
+    // An event that comes late takes nothing back.
+    let late = words::container(guid, words::lrp_key("web", 0, at(0)), ContainerState::Created);
+    assert_eq!(step(&mut rep, at(3), Input::Container(late)), []);
+    assert_eq!(step(&mut rep, at(3), Input::Turn), []);
+}
+
+#[test]
+fn a_claim_that_is_refused_drops_the_reservation() {
+    let mut bbs = SmallBbs::default();
+    bbs.desire("web", 1, at(0));
+    let mut rep = started();
+    step(&mut rep, at(1), Input::Perform { asker: 1, perform: perform(1, bbs.work()) });
+    let sent = step(&mut rep, at(1), Input::Turn);
+    let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
+    // Another cell was faster.
+    let mut other = reports.clone();
+    if let Report::Lrp { report, .. } = &mut other.reports[0] {
+        report.by = Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") };
+    }
+    bbs.report(&other, at(1));
+    let answer = bbs.report(reports, at(2));
+    assert!(answer.results[0].refused.is_some());
+    assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
+    assert_eq!(step(&mut rep, at(2), Input::Turn), []);
+    let probe = Input::State { asker: 1, command: schemas::message::Command { term: 1 } };
+    let answered = step(&mut rep, at(2), probe);
+    let [Effect::AnswerState { answer: Ok(heartbeat), .. }] = answered.as_slice() else {
+        panic!("{answered:?}")
+    };
+    assert_eq!(heartbeat.free, words::settings().total);
+}
+
+#[test]
+fn an_answer_that_says_too_little_is_no_answer() {
+    let mut bbs = SmallBbs::default();
+    bbs.desire("web", 1, at(0));
+    let mut rep = started();
+    step(&mut rep, at(1), Input::Perform { asker: 1, perform: perform(1, bbs.work()) });
+    let sent = step(&mut rep, at(1), Input::Turn);
+    let [Effect::Report { id, .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    let answer = Reported { position: Position(1), results: Vec::<ReportResult>::new() };
+    assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
+    assert_eq!(step(&mut rep, at(1_100), Input::Tick), []);
+    let sent = step(&mut rep, at(1_100), Input::Turn);
+    assert!(matches!(sent.as_slice(), [Effect::Report { .. }]), "{sent:?}");
+    assert_eq!(bbs.lrp(&words::process_guid("web"), 7), Record::Absent);
+}

@@ -1,0 +1,328 @@
+//! Messages and answers are lost, refused, late; records and containers disagree.
+
+use std::time::Duration;
+
+use schemas::container::{ContainerState, Instance};
+use schemas::message::{Report, Reports};
+use schemas::refusal::{Code, Refusal};
+use schemas::{actual, process};
+
+use rep::reconcile::{Holder, Row, task};
+use rep::{Effect, Input};
+
+use crate::cell::Cell;
+use crate::words;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Another cell reports about `web/0`.
+fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
+    let report = process::Report {
+        domain: words::domain(),
+        index: 0,
+        epoch: cell.bbs.processes["web"].epoch,
+        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
+        by: Instance { instance_guid: words::guid(container), cell_id: words::cell_id("c2") },
+        steps: vec![process::ReportStep::Actual(step)],
+    };
+    let report = Report::Lrp { process_guid: words::process_guid("web"), report };
+    let reported = cell.bbs.report(&Reports { reports: vec![report] }, cell.now);
+    assert_eq!(reported.results[0].refused, None);
+}
+
+#[test]
+fn a_lost_claim_is_said_again_after_a_second() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.lose_messages = 2;
+    cell.auction(1);
+    assert_eq!(cell.told(), "claim");
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "claim");
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "");
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "claim, run");
+}
+
+#[test]
+fn a_claim_whose_answer_is_lost_is_said_again_and_runs_once() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.lose_answers = 1;
+    cell.auction(1);
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "claim, claim, run");
+    assert_eq!(cell.containers.len(), 1);
+}
+
+#[test]
+fn a_task_whose_start_came_through_runs_when_the_bbs_says_so_again() {
+    let mut cell = Cell::open();
+    cell.bbs.desire_task("count", cell.now);
+    cell.lose_answers = 1;
+    cell.auction(1);
+    // Refused for now, with the record as it is: RUNNING in this container, which is not run yet.
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "start task, start task, read");
+    assert_eq!(cell.state_of_task("count"), "RUNNING");
+    let row = Row::Task(task::Container::Reserved, task::Task::Running(Holder::Alpha));
+    assert!(!cell.rep.rows_met().contains_key(&row));
+    cell.bbs.lost.clear();
+    cell.pass(2 * SECOND);
+    assert!(cell.rep.rows_met().contains_key(&row), "which says to do nothing");
+    assert!(cell.told().ends_with("start task, run"), "{:?}", cell.story);
+}
+
+#[test]
+fn a_claim_of_a_reservation_that_was_dropped_is_not_said_again() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.slow_answers = 1;
+    cell.lose_messages = 1;
+    cell.auction(1);
+    assert_eq!(cell.told(), "claim");
+    // It takes longer than the reservation is kept until it is known that nobody answers.
+    cell.pass(Duration::from_secs(61));
+    cell.arrive();
+    cell.pass(Duration::from_secs(10));
+    assert!(!cell.told().contains("claim"));
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+}
+
+#[test]
+fn a_completion_is_kept_until_the_bbs_has_answered() {
+    let mut cell = Cell::open();
+    let guid = cell.running_task("count");
+    cell.lose_messages = usize::MAX;
+    cell.becomes(guid, words::succeeded("42"));
+    cell.pass(Duration::from_secs(90));
+    assert_eq!(cell.containers.len(), 1);
+    assert_eq!(cell.state_of_task("count"), "RUNNING");
+    cell.lose_messages = 0;
+    cell.pass(Duration::from_secs(16));
+    assert_eq!(cell.containers.len(), 0);
+    assert_eq!(cell.state_of_task("count"), "COMPLETED");
+    let told = cell.told();
+    assert!(told.contains("succeeded(42), delete"), "{told}");
+}
+
+#[test]
+fn a_crash_whose_answer_is_lost_counts_once() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.lose_answers = 1;
+    cell.becomes(guid, words::failed("broken"));
+    assert_eq!(cell.told(), "crash(broken)");
+    cell.pass(SECOND);
+    // The second is refused, for the record names nobody: so the table says that the container goes.
+    assert_eq!(cell.told(), "crash(broken), delete");
+    assert_eq!(cell.bbs.processes["web"].actual(0).unwrap().crash_count, 1);
+}
+
+#[test]
+fn a_bbs_that_does_not_lead_is_asked_again() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let mut crashed = cell.containers[&guid].clone();
+    crashed.state = words::failed("broken");
+    let says = Input::Container(crashed);
+    cell.rep.step(cell.now, says);
+    let sent = cell.rep.step(cell.now, Input::Turn);
+    let [Effect::Report { id, .. }] = sent.as_slice() else { panic!("{sent:?}") };
+    let refusal = Refusal::new(Code::Unavailable, "it is starting");
+    cell.input(Input::Reported { id: *id, answer: Some(Err(refusal)) });
+    assert_eq!(cell.told(), "");
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "crash(broken), delete");
+}
+
+#[test]
+fn a_running_container_is_deleted_only_by_a_record_read_for_it() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    let guid = cell.only();
+    // The cell is thought lost, another one takes over, and only then the container is RUNNING.
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9) });
+    cell.bbs.lost.clear();
+    cell.story.clear();
+    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    // Start is refused with the record, which says that the container must go; it is read anew before.
+    assert_eq!(cell.told(), "start+remove /e, read, delete");
+    assert!(cell.containers.is_empty());
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().cell_id, words::cell_id("c2"));
+}
+
+#[test]
+fn a_running_container_stays_when_its_record_can_not_be_read() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    let guid = cell.only();
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9) });
+    cell.bbs.lost.clear();
+    cell.story.clear();
+    let mut running = cell.containers[&guid].clone();
+    running.state = ContainerState::Running(words::net(1));
+    cell.rep.step(cell.now, Input::Container(running));
+    let sent = cell.rep.step(cell.now, Input::Turn);
+    let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
+    let answer = cell.bbs.report(reports, cell.now);
+    // Meanwhile the other one crashes for good: what the refusal said is no longer true.
+    cell.lose_messages = 1;
+    cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
+    assert_eq!(cell.told(), "read");
+    elsewhere(&mut cell, 9, actual::Command::Crash { reason: "broken".into() });
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "read, start");
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+}
+
+#[test]
+fn a_running_container_without_a_record_makes_one() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.bbs.processes.clear();
+    cell.pass(Duration::from_secs(30));
+    assert_eq!(cell.told(), "read, start");
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+    assert!(cell.containers.contains_key(&guid));
+}
+
+#[test]
+fn a_container_that_vanished_is_struck_from_its_record() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let task = cell.running_task("count");
+    cell.containers.remove(&guid);
+    cell.containers.remove(&task);
+    cell.pass(Duration::from_secs(30));
+    let told = cell.told();
+    assert!(told.contains("remove") && told.contains("failed(task container does not exist)"), "{told}");
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    assert_eq!(cell.state_of_task("count"), "COMPLETED");
+}
+
+#[test]
+fn a_list_that_was_asked_for_before_a_container_ran_does_not_end_it() {
+    let mut cell = Cell::open();
+    cell.now = cell.now + Duration::from_secs(30);
+    let listed = cell.rep.step(cell.now, Input::Tick);
+    assert!(listed.contains(&Effect::ListContainers));
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    cell.input(Input::Containers(vec![]));
+    assert_eq!(cell.told(), "claim, run, read");
+    assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
+    let guid = cell.only();
+    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    assert_eq!(cell.bbs.state("web", 0), "RUNNING");
+}
+
+#[test]
+fn a_second_list_is_not_asked_for_before_the_first_is_there() {
+    let mut cell = Cell::open();
+    cell.now = cell.now + Duration::from_secs(30);
+    let ask = |cell: &mut Cell| cell.rep.step(cell.now, Input::Tick).contains(&Effect::ListContainers);
+    assert!(ask(&mut cell));
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    let guid = cell.only();
+    // The executor takes its time. What it says at last is from before the container ran.
+    cell.pass(Duration::from_secs(60));
+    assert!(!ask(&mut cell));
+    cell.input(Input::Containers(vec![]));
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+    // The next list counts.
+    cell.containers.clear();
+    cell.pass(Duration::from_secs(31));
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+}
+
+#[test]
+fn a_cell_that_is_thought_lost_says_that_it_lives_and_looks_again() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let before = cell.heartbeats.len();
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    cell.pass(Duration::from_secs(30));
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    assert!(cell.heartbeats.len() > before + 6, "the refusal asks for another heartbeat");
+    cell.bbs.lost.clear();
+    cell.pass(Duration::from_secs(20));
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+    assert_eq!(cell.bbs.state("web", 0), "RUNNING");
+}
+
+#[test]
+fn a_container_of_an_earlier_life_goes_and_its_record_after_it() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.slow_deletion = true;
+    let later = cell.now + SECOND;
+    cell.bbs.process("web", &process::Command::Remove, later).unwrap();
+    cell.bbs.desire("web", 1, later);
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+    cell.pass(Duration::from_secs(30));
+    assert_eq!(cell.told(), "read, stop, delete");
+    // The record stands while something of the container runs.
+    cell.pass(Duration::from_secs(5));
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+    assert_eq!(cell.told(), "");
+    cell.containers.clear();
+    cell.pass(SECOND);
+    assert_eq!(cell.told(), "remove");
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+}
+
+#[test]
+fn a_container_of_an_earlier_life_goes_even_where_no_record_says_so() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    let guid = cell.only();
+    // The record is lost with the cell, and the next life has no instance.
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    cell.bbs.desire("web", 0, cell.now + SECOND);
+    cell.bbs.lost.clear();
+    assert_eq!(cell.bbs.state("web", 0), "-");
+    cell.story.clear();
+    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    assert_eq!(cell.told(), "start+remove /e, read, delete");
+    assert_eq!(cell.bbs.state("web", 0), "-");
+}
+
+#[test]
+fn a_reservation_that_is_not_claimed_is_dropped_after_a_minute() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.lose_messages = usize::MAX;
+    cell.auction(1);
+    cell.pass(Duration::from_secs(59));
+    assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 900);
+    cell.pass(Duration::from_secs(2));
+    assert_eq!(cell.heartbeats.last().unwrap().free, words::settings().total);
+}
+
+#[test]
+fn a_claim_that_came_through_after_its_reservation_was_dropped_is_taken_back() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.lose_answers = usize::MAX;
+    cell.auction(1);
+    assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
+    cell.pass(Duration::from_secs(61));
+    cell.lose_answers = 0;
+    cell.pass(Duration::from_secs(30));
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    assert!(cell.containers.is_empty());
+}

@@ -1,0 +1,101 @@
+//! Heartbeats, self-tests, terms.
+
+use std::time::Duration;
+
+use schemas::message::{Command, Perform, PerformId};
+use schemas::refusal::Code;
+
+use rep::Input;
+
+use crate::cell::Cell;
+use crate::words;
+
+#[test]
+fn a_heartbeat_comes_every_five_seconds_and_soon_after_a_change() {
+    let mut cell = Cell::open();
+    cell.heartbeats.clear();
+    cell.pass(Duration::from_secs(20));
+    assert_eq!(cell.heartbeats.len(), 4);
+    assert!(cell.heartbeats.is_sorted_by(|one, two| one.sequence < two.sequence));
+    cell.heartbeats.clear();
+    cell.pass(Duration::from_secs(1));
+    cell.bbs.desire("web", 5, cell.now);
+    cell.auction(3);
+    // The last one is a second old: the change is told at once.
+    assert_eq!(cell.heartbeats.len(), 1);
+    let heartbeat = &cell.heartbeats[0];
+    assert_eq!(heartbeat.free.memory_mb, 500);
+    assert_eq!(heartbeat.starting, 5);
+    assert_eq!(heartbeat.performed, PerformId { term: 1, number: 3 });
+    // More changes within 200 ms are told together.
+    for guid in cell.containers.keys().copied().collect::<Vec<_>>() {
+        cell.becomes(guid, words::failed("broken"));
+    }
+    assert_eq!(cell.heartbeats.len(), 1);
+    cell.pass(Duration::from_millis(200));
+    assert_eq!(cell.heartbeats.len(), 2);
+    assert_eq!(cell.heartbeats[1].free, words::settings().total);
+}
+
+#[test]
+fn heartbeats_go_on_whatever_the_clock_is_set_to() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    for seconds in [-30_i64, 3_600, -3_600] {
+        cell.heartbeats.clear();
+        let step = Duration::from_secs(seconds.unsigned_abs());
+        cell.now = if seconds < 0 { cell.now - step } else { cell.now + step };
+        // Whoever slept until the alarm wakes up and finds another time on the clock.
+        cell.input(Input::Turn);
+        cell.pass(Duration::from_secs(31));
+        assert!((6..=8).contains(&cell.heartbeats.len()), "{seconds} s: {}", cell.heartbeats.len());
+        assert!(cell.told().contains("read"), "polls go on, too");
+    }
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
+}
+
+#[test]
+fn three_failed_self_tests_in_a_row_make_a_cell_unhealthy_and_one_success_heals_it() {
+    let mut cell = Cell::open();
+    cell.pass(Duration::from_secs(600));
+    for failures in 1..=3 {
+        assert!(cell.story.contains(&"self-test".to_owned()), "before failure {failures}");
+        cell.story.clear();
+        assert_eq!(cell.heartbeats.last().unwrap().unhealthy, None);
+        cell.input(Input::SelfTested(Err("no disk".into())));
+        cell.pass(Duration::from_secs(30));
+    }
+    assert_eq!(cell.heartbeats.last().unwrap().unhealthy.as_deref(), Some("no disk"));
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    let refused = &cell.performed[0].as_ref().unwrap().refused;
+    assert_eq!(*refused, [(0, "the cell is unhealthy: no disk".to_owned())]);
+    cell.input(Input::SelfTested(Ok(())));
+    cell.pass(Duration::from_millis(200));
+    assert_eq!(cell.heartbeats.last().unwrap().unhealthy, None);
+    cell.auction(2);
+    assert_eq!(cell.bbs.state("web", 0), "CLAIMED");
+}
+
+#[test]
+fn an_auctioneer_of_a_lower_term_is_refused() {
+    let mut cell = Cell::open();
+    let perform = |term| Perform { id: PerformId { term, number: 1 }, work: vec![] };
+    for term in [2, 1, 2, 3] {
+        cell.perform(perform(term));
+    }
+    let refused: Vec<bool> = cell.performed.iter().map(Result::is_err).collect();
+    assert_eq!(refused, [false, true, false, false]);
+    assert_eq!(cell.performed[1].as_ref().unwrap_err().code, Code::StaleTerm);
+}
+
+#[test]
+fn a_probe_is_answered_with_how_the_cell_is() {
+    let mut cell = Cell::open();
+    cell.running("web");
+    cell.input(Input::State { asker: 1, command: Command { term: 1 } });
+    let heartbeat = cell.answers[0].as_ref().unwrap();
+    assert_eq!(heartbeat.free.memory_mb, 900);
+    assert_eq!(heartbeat.cell_id, words::cell_id("c1"));
+    assert_eq!(heartbeat.presence.incarnation, words::incarnation());
+}

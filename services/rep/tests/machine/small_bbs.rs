@@ -1,0 +1,240 @@
+//! A BBS of one shard without a journal: it decides and folds with the language's machines, and answers at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::actual::State;
+use schemas::container::{Epoch, Instance, WorkKey};
+use schemas::definition::{DesiredLrp, DesiredTask};
+use schemas::entry::{Event, Stamp};
+use schemas::message::{
+    LrpRecord, LrpState, Record, Report, ReportResult, Reported, Reports, TaskRecord, TaskState, Work,
+};
+use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid, TaskGuid};
+use schemas::process::{self, Process};
+use schemas::query::{Records, RecordsAnswer};
+use schemas::task::{self, Task};
+use schemas::{Position, Refusal, Timestamp};
+
+use crate::words;
+
+#[derive(Default)]
+pub(crate) struct SmallBbs {
+    pub(crate) processes: BTreeMap<ProcessGuid, Process>,
+    pub(crate) tasks: BTreeMap<TaskGuid, Task>,
+    pub(crate) position: u64,
+    /// Cells that are believed lost.
+    pub(crate) lost: BTreeSet<CellId>,
+}
+
+impl SmallBbs {
+    pub(crate) fn desire(&mut self, name: &str, instances: u32, now: Timestamp) {
+        let lrp = DesiredLrp {
+            process_guid: words::process_guid(name),
+            domain: words::domain(),
+            instances,
+            routes: BTreeMap::new(),
+            annotation: String::new(),
+            definition_id: DefinitionId::new(name).unwrap(),
+            definition: words::definition().into(),
+        };
+        self.process(name, &process::Command::Desire(Box::new(lrp)), now).unwrap();
+    }
+
+    pub(crate) fn desire_task(&mut self, name: &str, now: Timestamp) {
+        let definition = words::task_definition().into();
+        let task = DesiredTask { task_guid: words::task_guid(name), domain: words::domain(), definition };
+        self.task(name, &task::Command::Desire(Box::new(task)), now).unwrap();
+    }
+
+    pub(crate) fn process(
+        &mut self,
+        name: &str,
+        command: &process::Command,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let guid = words::process_guid(name);
+        let lost = &self.lost;
+        let present = |cell: &CellId| !lost.contains(cell);
+        let context = process::Context { now, fresh: true, present: &present };
+        let events = process::decide(self.processes.get(&guid), command, context)?;
+        let stamp = self.stamp(&events, now);
+        let epoch = match command {
+            process::Command::Report(report) => report.epoch,
+            process::Command::Desire(_)
+            | process::Command::Update(_)
+            | process::Command::Remove
+            | process::Command::Retire { .. }
+            | process::Command::Fail(..)
+            | process::Command::Converge => Epoch(now),
+        };
+        let process =
+            self.processes.entry(guid.clone()).or_insert_with(|| Process::new(guid, words::domain(), epoch));
+        process::evolve(process, &events, &stamp);
+        Ok(())
+    }
+
+    pub(crate) fn task(
+        &mut self,
+        name: &str,
+        command: &task::Command,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let guid = words::task_guid(name);
+        let lost = &self.lost;
+        let present = |cell: &CellId| !lost.contains(cell);
+        let old = self.tasks.get(&guid);
+        let events = task::decide(old, command, task::Context { now, present: &present })?;
+        let stamp = self.stamp(&events, now);
+        let task = task::evolve(self.tasks.remove(&guid), &events, &stamp);
+        self.tasks.extend(task.map(|task| (guid, task)));
+        Ok(())
+    }
+
+    fn stamp(&mut self, events: &[Event], at: Timestamp) -> Stamp {
+        self.position += u64::from(!events.is_empty());
+        let decision = DecisionId(uuid::Uuid::from_u64_pair(9, self.position));
+        Stamp { decision, correlation: decision, at, request: None }
+    }
+
+    /// Takes what a rep reports, as its own message or as another cell's.
+    pub(crate) fn report(&mut self, reports: &Reports, now: Timestamp) -> Reported {
+        let one = |report: &Report| match report {
+            Report::Lrp { process_guid, report } => {
+                let command = process::Command::Report(report.clone());
+                let refused = self.process(process_guid.as_str(), &command, now).err();
+                ReportResult { refused, record: self.lrp(process_guid, report.index) }
+            }
+            Report::Task { task_guid, report } => {
+                let refused =
+                    self.task(task_guid.as_str(), &task::Command::Report(report.clone()), now).err();
+                ReportResult { refused, record: self.task_record(task_guid) }
+            }
+        };
+        let results = reports.reports.iter().map(one).collect();
+        Reported { position: Position(self.position), results }
+    }
+
+    pub(crate) fn lrp(&self, guid: &ProcessGuid, index: u32) -> Record {
+        let slot = self.processes.get(guid).and_then(|process| Some((process, process.slot(index)?)));
+        let Some((process, slot)) = slot else { return Record::Absent };
+        let state = slot.actual.as_ref().map(|actual| match &actual.state {
+            State::Unclaimed { placement_error } => {
+                LrpState::Unclaimed { placement_error: placement_error.is_some() }
+            }
+            State::Claimed { by, stopping } => LrpState::Claimed { by: by.clone(), stopping: *stopping },
+            State::Running { by, stopping, .. } => LrpState::Running { by: by.clone(), stopping: *stopping },
+            State::Crashed => LrpState::Crashed,
+        });
+        let own = DefinitionId::new(guid.as_str()).unwrap();
+        Record::Lrp(LrpRecord {
+            process_guid: guid.clone(),
+            index,
+            epoch: process.epoch,
+            domain: process.domain.clone(),
+            definition_id: slot.actual.as_ref().map_or(own, |actual| actual.definition_id.clone()),
+            state,
+            evacuating: slot.evacuating.as_ref().map(|twin| twin.by.clone()),
+            since: slot.actual.as_ref().map_or(Timestamp(0), |actual| actual.since),
+        })
+    }
+
+    pub(crate) fn task_record(&self, guid: &TaskGuid) -> Record {
+        let state = self.tasks.get(guid).and_then(|task| Some((task, task.state.as_ref()?)));
+        let Some((task, state)) = state else { return Record::Absent };
+        let state = match state {
+            task::State::Pending { .. } => TaskState::Pending,
+            task::State::Running { by } => TaskState::Running { by: by.clone() },
+            task::State::Completed(done) => TaskState::Completed { by: done.by.clone() },
+            task::State::Resolving(done) => TaskState::Resolving { by: done.by.clone() },
+        };
+        let (task_guid, domain) = (guid.clone(), task.domain.clone());
+        Record::Task(TaskRecord { task_guid, epoch: task.epoch, domain, state })
+    }
+
+    pub(crate) fn records(&self, records: &Records) -> RecordsAnswer {
+        assert!(records.at_least.is_none_or(|at| at.0 <= self.position), "{records:?} asks for the future");
+        let lrps = self.processes.values().flat_map(|process| {
+            process.slots.iter().map(move |slot| (self.lrp(&process.guid, slot.index), process, slot.index))
+        });
+        let wanted_lrp = |process: &Process, wanted_index: u32| {
+            records.work.iter().any(|work| match work {
+                WorkKey::Lrp { process_guid, index, .. } => {
+                    *process_guid == process.guid && *index == wanted_index
+                }
+                WorkKey::Task { .. } => false,
+            })
+        };
+        let wanted_task = |guid: &TaskGuid| {
+            records.work.iter().any(|work| match work {
+                WorkKey::Lrp { .. } => false,
+                WorkKey::Task { task_guid, .. } => task_guid == guid,
+            })
+        };
+        let lrps = lrps
+            .filter(|(record, process, index)| names(record, &records.cell_id) || wanted_lrp(process, *index))
+            .map(|(record, ..)| record);
+        let tasks = self
+            .tasks
+            .keys()
+            .map(|guid| (guid, self.task_record(guid)))
+            .filter(|(guid, record)| {
+                *record != Record::Absent && (names(record, &records.cell_id) || wanted_task(guid))
+            })
+            .map(|(_, record)| record);
+        RecordsAnswer { position: Position(self.position), records: lrps.chain(tasks).collect() }
+    }
+
+    /// What an auctioneer would place now.
+    pub(crate) fn work(&self) -> Vec<Work> {
+        let lrps = self.processes.values().flat_map(|process| {
+            let unclaimed = process.slots.iter().filter_map(move |slot| {
+                let actual = slot.actual.as_ref().filter(|actual| actual.is_unclaimed())?;
+                let key = WorkKey::Lrp {
+                    process_guid: process.guid.clone(),
+                    index: slot.index,
+                    definition_id: actual.definition_id.clone(),
+                    epoch: process.epoch,
+                };
+                Some(words::lrp_work(key, actual.since))
+            });
+            unclaimed.collect::<Vec<_>>()
+        });
+        let tasks = self.tasks.values().filter(|task| task.is_pending()).map(|task| {
+            let key = WorkKey::Task { task_guid: task.guid.clone(), epoch: task.epoch };
+            words::task_work(key, task.since)
+        });
+        lrps.chain(tasks).collect()
+    }
+
+    pub(crate) fn holder(&self, name: &str, index: u32) -> Option<Instance> {
+        self.processes.get(name)?.actual(index)?.holder().cloned()
+    }
+
+    pub(crate) fn state(&self, name: &str, index: u32) -> &'static str {
+        let process = self.processes.get(name);
+        process.and_then(|process| process.actual(index)).map_or("-", |actual| actual.state_name())
+    }
+
+    pub(crate) fn twin(&self, name: &str, index: u32) -> Option<Instance> {
+        Some(self.processes.get(name)?.slot(index)?.evacuating.as_ref()?.by.clone())
+    }
+}
+
+fn names(record: &Record, cell_id: &CellId) -> bool {
+    let here = |by: &Instance| by.cell_id == *cell_id;
+    match record {
+        Record::Absent => false,
+        Record::Lrp(record) => {
+            let held = match &record.state {
+                Some(LrpState::Claimed { by, .. } | LrpState::Running { by, .. }) => here(by),
+                Some(LrpState::Unclaimed { .. } | LrpState::Crashed) | None => false,
+            };
+            held || record.evacuating.as_ref().is_some_and(here)
+        }
+        Record::Task(record) => match &record.state {
+            TaskState::Running { by } => here(by),
+            TaskState::Completed { by } | TaskState::Resolving { by } => by.as_ref().is_some_and(here),
+            TaskState::Pending => false,
+        },
+    }
+}

@@ -1,0 +1,147 @@
+//! Stopping instances, cancelling tasks.
+
+use std::time::Duration;
+
+use schemas::container::ContainerState;
+use schemas::message::{Command, Stop};
+use schemas::refusal::Code;
+use schemas::{process, task};
+
+use rep::{Effect, Input};
+
+use crate::cell::Cell;
+use crate::words::{self, STOPPED};
+
+#[test]
+fn an_instance_is_stopped_gracefully_and_then_removed() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
+    cell.stop(guid);
+    cell.stop(guid);
+    assert_eq!(cell.told(), "stop");
+    cell.becomes(guid, STOPPED);
+    assert_eq!(cell.told(), "remove, delete");
+    assert_eq!(cell.bbs.state("web", 0), "-");
+}
+
+#[test]
+fn a_lost_order_to_stop_is_repaired_by_the_next_poll() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
+    cell.pass(Duration::from_secs(30));
+    assert_eq!(cell.told(), "read, stop");
+    cell.becomes(guid, STOPPED);
+    assert_eq!(cell.told(), "remove, delete");
+}
+
+#[test]
+fn a_reservation_that_shall_stop_never_runs() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.rep.step(cell.now, Input::Perform { asker: 1, perform: words::perform(1, cell.bbs.work()) });
+    let sent = cell.rep.step(cell.now, Input::Turn);
+    let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
+    let answer = cell.bbs.report(reports, cell.now);
+    let guid = cell.bbs.holder("web", 0).unwrap().instance_guid;
+    // The BBS knows of the claim, the rep does not yet.
+    cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
+    let key = words::lrp_key("web", 0, words::at(0));
+    cell.input(Input::Stop(Stop { term: 1, containers: vec![(key, guid)] }));
+    cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
+    assert_eq!(cell.told(), "remove");
+    assert!(cell.containers.is_empty());
+    assert_eq!(cell.bbs.state("web", 0), "-");
+}
+
+#[test]
+fn a_claim_whose_answer_says_stop_never_runs() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.lose_answers = 1;
+    cell.auction(1);
+    assert_eq!(cell.told(), "claim");
+    // The order to stop is lost: the answer to the claim that is said again is the first to tell.
+    cell.bbs.process("web", &process::Command::Remove, cell.now).unwrap();
+    cell.pass(Duration::from_secs(1));
+    assert_eq!(cell.told(), "claim, remove");
+    assert!(cell.containers.is_empty());
+    assert_eq!(cell.bbs.state("web", 0), "-");
+}
+
+#[test]
+fn an_order_for_another_life_or_of_an_earlier_leader_does_nothing() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let other = words::lrp_key("web", 0, words::at(5));
+    cell.input(Input::Stop(Stop { term: 2, containers: vec![(other, guid)] }));
+    cell.stop(guid);
+    assert_eq!(cell.told(), "");
+    cell.input(Input::Evacuate { asker: 1, command: Command { term: 1 } });
+    let refused = cell.answers.last().unwrap().as_ref().unwrap_err();
+    assert_eq!(refused.code, Code::StaleTerm);
+}
+
+#[test]
+fn a_cancelled_task_is_read_about_and_deleted() {
+    let mut cell = Cell::open();
+    let guid = cell.running_task("count");
+    cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
+    let work = cell.containers[&guid].work.clone();
+    cell.input(Input::Cancel(Stop { term: 1, containers: vec![(work, guid)] }));
+    assert_eq!(cell.told(), "read, delete");
+    assert!(cell.containers.is_empty());
+    assert_eq!(cell.state_of_task("count"), "COMPLETED");
+}
+
+#[test]
+fn a_lost_cancellation_is_repaired_by_the_next_poll() {
+    let mut cell = Cell::open();
+    cell.running_task("count");
+    cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
+    cell.pass(Duration::from_secs(30));
+    assert_eq!(cell.told(), "read, delete");
+}
+
+/// The hole of seed `000`, "Cancelling Tasks": cancelled, resolved and desired again under the same guid before the rep
+/// has noticed.
+#[test]
+fn a_reused_guid_does_not_confuse_the_attempts() {
+    let mut cell = Cell::open();
+    let old = cell.running_task("count");
+    let later = cell.now + Duration::from_secs(1);
+    cell.bbs.task("count", &task::Command::Cancel, later).unwrap();
+    cell.bbs.task("count", &task::Command::Resolve, later).unwrap();
+    cell.bbs.desire_task("count", later);
+    cell.now = later;
+    cell.auction(2);
+    assert_eq!(cell.told(), "start task, run");
+    let new = *cell.containers.keys().find(|guid| **guid != old).unwrap();
+    assert_eq!(cell.bbs.tasks["count"].holder().unwrap().instance_guid, new);
+    // A cancellation of the first life, late and doubled, ends nothing of the second.
+    let work = cell.containers[&old].work.clone();
+    cell.input(Input::Cancel(Stop { term: 1, containers: vec![(work, new)] }));
+    assert_eq!(cell.told(), "");
+    // What the old container did is no outcome of the new task.
+    cell.becomes(old, words::succeeded("old"));
+    assert_eq!(cell.told(), "succeeded(old), delete");
+    assert_eq!(cell.state_of_task("count"), "RUNNING");
+    cell.becomes(new, ContainerState::Running(words::net(1)));
+    cell.becomes(new, words::succeeded("new"));
+    assert_eq!(cell.told(), "succeeded(new), delete");
+    assert_eq!(cell.state_of_task("count"), "COMPLETED");
+}
+
+#[test]
+fn a_container_of_another_attempt_is_deleted() {
+    let mut cell = Cell::open();
+    let old = cell.running_task("count");
+    cell.bbs.task("count", &task::Command::Cancel, cell.now).unwrap();
+    cell.bbs.task("count", &task::Command::Resolve, cell.now).unwrap();
+    cell.bbs.desire_task("count", cell.now + Duration::from_secs(1));
+    cell.pass(Duration::from_secs(30));
+    assert_eq!(cell.told(), "read, delete");
+    assert!(!cell.containers.contains_key(&old));
+    assert_eq!(cell.state_of_task("count"), "PENDING");
+}

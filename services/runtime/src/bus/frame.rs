@@ -1,0 +1,175 @@
+//! What goes over a Unix socket: frames with their length before them.
+//!
+//! ```text
+//!   length of the rest  kind  number  milliseconds  length  subject  length  other  payload
+//!   4                   1     8       4             2       ..       2       ..     ..
+//! ```
+//! Numbers are big-endian. A frame that is anything else, or too large, ends its connection.
+
+use std::io;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::limits::FRAME_BYTES;
+
+/// The first thing that a client says: who speaks another protocol is told apart here.
+pub(super) const GREETING: &str = "muster-bus-1";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Client: the greeting is the subject, the inbox the other. Answered.
+    Hello,
+    /// Client: a message.
+    Publish,
+    /// Client: a question with a number and with patience. Answered, or not.
+    Ask,
+    /// Client: subscribe to the subject, in the other's group if that isn't empty, under a number. Answered.
+    Subscribe,
+    /// Client: end the subscription with that number.
+    Unsubscribe,
+    /// Server: the answer to a number.
+    Answer,
+    /// Server: nobody subscribes to what the number asked.
+    NoResponder,
+    /// Server: nobody answered what the number asked.
+    TimedOut,
+    /// Server: what the number asked is refused; the other says why.
+    Refused,
+    /// Server: a message for the subscription with that number; the other is where an answer is awaited.
+    Message,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Hello,
+    Kind::Publish,
+    Kind::Ask,
+    Kind::Subscribe,
+    Kind::Unsubscribe,
+    Kind::Answer,
+    Kind::NoResponder,
+    Kind::TimedOut,
+    Kind::Refused,
+    Kind::Message,
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) kind: Kind,
+    pub(super) number: u64,
+    pub(super) millis: u32,
+    pub(super) subject: String,
+    pub(super) other: String,
+    pub(super) payload: Bytes,
+}
+
+impl Frame {
+    pub(super) fn new(kind: Kind, number: u64) -> Self {
+        Self { kind, number, millis: 0, subject: String::new(), other: String::new(), payload: Bytes::new() }
+    }
+
+    fn encode(&self, into: &mut BytesMut) -> io::Result<()> {
+        let lengths = (u16::try_from(self.subject.len()), u16::try_from(self.other.len()));
+        let (Ok(subject), Ok(other)) = lengths else { return Err(garbage("a subject is too long")) };
+        let length = HEAD + self.subject.len() + self.other.len() + self.payload.len();
+        let length = u32::try_from(length).ok().filter(|_| length <= FRAME_BYTES);
+        into.put_u32(length.ok_or_else(|| garbage("a frame is too large"))?);
+        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0);
+        into.put_u8(u8::try_from(kind).unwrap_or(0));
+        into.put_u64(self.number);
+        into.put_u32(self.millis);
+        into.put_u16(subject);
+        into.put_slice(self.subject.as_bytes());
+        into.put_u16(other);
+        into.put_slice(self.other.as_bytes());
+        into.put_slice(&self.payload);
+        Ok(())
+    }
+
+    fn decode(mut bytes: Bytes) -> Option<Self> {
+        let kind = *KINDS.get(usize::from(bytes.try_get_u8().ok()?))?;
+        let (number, millis) = (bytes.try_get_u64().ok()?, bytes.try_get_u32().ok()?);
+        let subject = take_text(&mut bytes)?;
+        let other = take_text(&mut bytes)?;
+        Some(Self { kind, number, millis, subject, other, payload: bytes })
+    }
+}
+
+/// Bytes of a frame besides its texts and payload, without the length before it.
+const HEAD: usize = 1 + 8 + 4 + 2 + 2;
+
+fn take_text(bytes: &mut Bytes) -> Option<String> {
+    let length = usize::from(bytes.try_get_u16().ok()?);
+    if bytes.len() < length {
+        return None;
+    }
+    String::from_utf8(bytes.split_to(length).to_vec()).ok()
+}
+
+/// The next frame; None when the other side has closed.
+pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Frame>> {
+    let length = match from.read_u32().await {
+        Ok(length) => length as usize,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !(HEAD..=FRAME_BYTES).contains(&length) {
+        return Err(garbage("no frame has this length"));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes).await?;
+    Frame::decode(bytes.into()).map(Some).ok_or_else(|| garbage("no frame"))
+}
+
+/// Writes a frame, and whatever else waits, at once.
+pub(super) async fn write(
+    to: &mut (impl AsyncWrite + Unpin),
+    first: Frame,
+    waiting: &mut tokio::sync::mpsc::Receiver<Frame>,
+) -> io::Result<()> {
+    let mut bytes = BytesMut::new();
+    first.encode(&mut bytes)?;
+    while bytes.len() < FRAME_BYTES {
+        let Ok(next) = waiting.try_recv() else { break };
+        next.encode(&mut bytes)?;
+    }
+    to.write_all(&bytes).await
+}
+
+fn garbage(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_frame_is_what_its_bytes_say() {
+        for kind in KINDS {
+            let frame = Frame {
+                millis: 7,
+                subject: "a.b".into(),
+                other: "ä".into(),
+                payload: vec![0, 255].into(),
+                ..Frame::new(kind, u64::MAX)
+            };
+            let mut bytes = BytesMut::new();
+            frame.encode(&mut bytes).unwrap();
+            assert_eq!(read(&mut bytes.as_ref()).await.unwrap(), Some(frame));
+            for cut in 1..bytes.len() {
+                // Cut within the length it is an end, later an error, and never a frame.
+                assert!(!matches!(read(&mut &bytes[..cut]).await, Ok(Some(_))));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn garbage_is_no_frame() {
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 0, 0, 0], &[0xff; 64], &[0, 0, 0, 17, 99]] {
+            assert!(read(&mut &garbage[..]).await.is_err(), "{garbage:?}");
+        }
+        let large = Frame { payload: vec![0; FRAME_BYTES].into(), ..Frame::new(Kind::Publish, 0) };
+        assert!(large.encode(&mut BytesMut::new()).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! The bus by a NATS server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{PublishErrorKind, Request, RequestErrorKind, Subscriber};
+use bytes::Bytes;
+use futures::StreamExt;
+use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{AskError, Bus, BusError, Ends, Incoming, Inlet, ReplyTo, Subscription};
+use crate::limits::API;
+use crate::nats::Connection;
+
+/// A bus by a NATS server. Clones use the same connection.
+#[derive(Clone, Debug)]
+pub struct Nats {
+    connection: Connection,
+}
+
+impl From<Connection> for Bus {
+    /// The bus over a connection. Don't use the connection that writes to the journal: what comes by the bus must not
+    /// be able to reach it.
+    fn from(connection: Connection) -> Self {
+        Self::Nats(Nats { connection })
+    }
+}
+
+impl Nats {
+    /// The connection.
+    #[must_use]
+    pub const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// While there is no connection nothing is sent: it would be sent when there is one again, and be long out of
+    /// date.
+    fn connected(&self) -> Result<(), BusError> {
+        if self.connection.is_connected() {
+            return Ok(());
+        }
+        Err(BusError::Disconnected("no connection to the NATS server".to_owned()))
+    }
+
+    pub(super) async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
+        self.connected()?;
+        self.connection.client.publish(subject.to_owned(), payload).await.map_err(|error| {
+            match error.kind() {
+                PublishErrorKind::MaxPayloadExceeded => {
+                    BusError::Refused(format!("{subject}: more than the server's max_payload: {error}"))
+                }
+                PublishErrorKind::InvalidSubject => BusError::Refused(format!("{subject}: {error}")),
+                PublishErrorKind::Send => BusError::Disconnected(error.to_string()),
+            }
+        })
+    }
+
+    pub(super) async fn ask(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, AskError> {
+        self.connected()?;
+        let asked = Instant::now();
+        let request = Request::new().payload(payload).timeout(Some(patience));
+        // The request's own limit starts only once the connection has taken it.
+        let answer =
+            timeout(patience, self.connection.client.send_request(subject.to_owned(), request)).await;
+        let late = || {
+            if self.connection.may_not_publish(subject, asked) {
+                return AskError::Refused(format!("no permission to publish on {subject}"));
+            }
+            AskError::TimedOut(patience)
+        };
+        match answer {
+            Err(_) => Err(late()),
+            Ok(Ok(message)) => Ok(message.payload),
+            Ok(Err(error)) => Err(match error.kind() {
+                RequestErrorKind::TimedOut => late(),
+                RequestErrorKind::NoResponders => AskError::NoResponder(subject.to_owned()),
+                RequestErrorKind::InvalidSubject => AskError::Refused(format!("{subject}: {error}")),
+                RequestErrorKind::MaxPayloadExceeded => {
+                    AskError::Refused(format!("{subject}: more than the server's max_payload: {error}"))
+                }
+                RequestErrorKind::Other => AskError::Disconnected(error.to_string()),
+            }),
+        }
+    }
+
+    pub(super) async fn subscribe(
+        &self,
+        pattern: &str,
+        group: Option<&str>,
+    ) -> Result<Subscription, BusError> {
+        let client = &self.connection.client;
+        let subscriber = match group {
+            Some(group) => client.queue_subscribe(pattern.to_owned(), group.to_owned()).await,
+            None => client.subscribe(pattern.to_owned()).await,
+        };
+        let subscriber = subscriber.map_err(|error| BusError::Disconnected(error.to_string()))?;
+        if self.connection.is_connected() {
+            // Sent to the server before this returns; otherwise it is when there is a connection again.
+            drop(timeout(API, client.flush()).await.map(drop));
+        }
+        let (inlet, messages) = Inlet::new();
+        let dropped = Arc::clone(&inlet.dropped);
+        let pump = AbortOnDropHandle::new(tokio::spawn(pump(subscriber, inlet)));
+        Ok(Subscription { messages, dropped, _ends: Ends::Nats(pump) })
+    }
+}
+
+/// Carries what the connection received into the subscription's queue, and never lets the connection wait.
+async fn pump(mut subscriber: Subscriber, inlet: Inlet) {
+    while let Some(message) = subscriber.next().await {
+        let reply = message.reply.map(|subject| ReplyTo { subject: subject.to_string() });
+        inlet.put(Incoming { subject: message.subject.to_string(), payload: message.payload, reply });
+    }
+}

@@ -1,0 +1,231 @@
+//! The bus of another process, over its Unix socket: the client's side.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::frame::{self, Frame, GREETING, Kind};
+use super::{AskError, BusError, Ends, Incoming, Inlet, ReplyTo, Subscription, subject};
+use crate::limits::{API, SOCKET_QUEUE};
+
+/// A connection to another process's bus. Clones are the same connection. It ends with that process, and isn't made
+/// again.
+#[derive(Clone, Debug)]
+pub struct Socket {
+    wire: Arc<Wire>,
+    /// The tasks that read and write end with the last clone and the last subscription.
+    _tasks: Arc<[AbortOnDropHandle<()>; 2]>,
+}
+
+/// The connection, and what waits for something from it.
+#[derive(Debug)]
+struct Wire {
+    frames: mpsc::Sender<Frame>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last number that was given to a question or a subscription.
+    last: u64,
+    asked: BTreeMap<u64, oneshot::Sender<Frame>>,
+    subscriptions: BTreeMap<u64, Inlet>,
+    closed: bool,
+}
+
+impl Socket {
+    pub(super) async fn connect(path: &Path, inbox: &str) -> Result<Self, BusError> {
+        subject::check_inbox(inbox)?;
+        let stream = UnixStream::connect(path).await.map_err(|error| {
+            BusError::Disconnected(format!("nobody serves the socket {}: {error}", path.display()))
+        })?;
+        let (reader, writer) = stream.into_split();
+        let (frames, queued) = mpsc::channel(SOCKET_QUEUE);
+        let wire = Arc::new(Wire { frames, state: Mutex::default() });
+        let tasks = [
+            AbortOnDropHandle::new(tokio::spawn(receive(reader, Arc::clone(&wire)))),
+            AbortOnDropHandle::new(tokio::spawn(send(writer, queued))),
+        ];
+        let socket = Self { wire, _tasks: Arc::new(tasks) };
+        let hello =
+            Frame { subject: GREETING.to_owned(), other: inbox.to_owned(), ..Frame::new(Kind::Hello, 0) };
+        socket.call(hello, API).await.map_err(|error| BusError::Disconnected(error.to_string()))?;
+        Ok(socket)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        !self.wire.state().closed
+    }
+
+    pub(super) async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
+        let frame = Frame { subject: subject.to_owned(), payload, ..Frame::new(Kind::Publish, 0) };
+        if self.wire.state().closed {
+            return Err(gone());
+        }
+        self.wire.frames.send(frame).await.map_err(|_| gone())
+    }
+
+    pub(super) async fn ask(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, AskError> {
+        let millis = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        let frame = Frame { millis, subject: subject.to_owned(), payload, ..Frame::new(Kind::Ask, 0) };
+        self.call(frame, patience).await
+    }
+
+    pub(super) async fn subscribe(
+        &self,
+        pattern: &str,
+        group: Option<&str>,
+    ) -> Result<Subscription, BusError> {
+        let (inlet, messages) = Inlet::new();
+        let dropped = Arc::clone(&inlet.dropped);
+        let number = self.wire.number();
+        self.wire.state().subscriptions.insert(number, inlet);
+        let registration = Registration { socket: self.clone(), number };
+        let group = group.unwrap_or_default().to_owned();
+        let frame =
+            Frame { subject: pattern.to_owned(), other: group, ..Frame::new(Kind::Subscribe, number) };
+        self.call(frame, API).await.map_err(|error| match error {
+            AskError::Refused(why) => BusError::Refused(why),
+            AskError::NoResponder(_) | AskError::TimedOut(_) | AskError::Disconnected(_) => gone(),
+        })?;
+        Ok(Subscription { messages, dropped, _ends: Ends::Socket(registration) })
+    }
+
+    /// Sends a frame and waits for what comes back under its number; it gets one if it has none.
+    async fn call(&self, mut frame: Frame, patience: Duration) -> Result<Bytes, AskError> {
+        if frame.number == 0 {
+            frame.number = self.wire.number();
+        }
+        let (number, subject) = (frame.number, frame.subject.clone());
+        let (sender, answer) = oneshot::channel();
+        {
+            let mut state = self.wire.state();
+            if state.closed {
+                return Err(gone().into());
+            }
+            state.asked.insert(number, sender);
+        }
+        let _asked = Asked { wire: &self.wire, number };
+        let exchange = async {
+            self.wire.frames.send(frame).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())
+        };
+        let answer = timeout(patience, exchange).await.map_err(|_| AskError::TimedOut(patience))??;
+        match answer.kind {
+            Kind::Answer => Ok(answer.payload),
+            Kind::NoResponder => Err(AskError::NoResponder(subject)),
+            Kind::TimedOut => Err(AskError::TimedOut(patience)),
+            Kind::Refused => Err(AskError::Refused(answer.other)),
+            Kind::Hello | Kind::Publish | Kind::Ask | Kind::Subscribe | Kind::Unsubscribe | Kind::Message => {
+                Err(AskError::Disconnected("the socket speaks another language".to_owned()))
+            }
+        }
+    }
+}
+
+impl Wire {
+    /// The state. Nothing between lock and unlock panics half-way, so a poisoned state is whole.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn number(&self) -> u64 {
+        let mut state = self.state();
+        state.last += 1;
+        state.last
+    }
+
+    /// Ends a subscription at the server. If that can't be said in this moment, the next message for it says so again.
+    fn unsubscribe(&self, number: u64) {
+        if let Err(error) = self.frames.try_send(Frame::new(Kind::Unsubscribe, number)) {
+            tracing::debug!(%error, number, "the end of a subscription couldn't be sent yet");
+        }
+    }
+
+    fn take(&self, frame: Frame) {
+        if frame.kind != Kind::Message {
+            let asked = self.state().asked.remove(&frame.number);
+            // Whoever asked may have lost patience; then nobody wants the answer.
+            drop(asked.map(|asked| asked.send(frame)));
+            return;
+        }
+        let reply = (!frame.other.is_empty()).then_some(ReplyTo { subject: frame.other });
+        let message = Incoming { subject: frame.subject, payload: frame.payload, reply };
+        let state = self.state();
+        match state.subscriptions.get(&frame.number) {
+            Some(inlet) => inlet.put(message),
+            None => self.unsubscribe(frame.number),
+        }
+    }
+}
+
+/// A question that waits. Dropped, it waits no more.
+struct Asked<'a> {
+    wire: &'a Wire,
+    number: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.wire.state().asked.remove(&self.number);
+    }
+}
+
+/// A subscription's place on the connection. Dropped, the subscription has ended.
+#[derive(Debug)]
+pub(super) struct Registration {
+    socket: Socket,
+    number: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.socket.wire.state().subscriptions.remove(&self.number);
+        self.socket.wire.unsubscribe(self.number);
+    }
+}
+
+async fn receive(mut reader: OwnedReadHalf, wire: Arc<Wire>) {
+    let mut reader = tokio::io::BufReader::new(&mut reader);
+    loop {
+        match frame::read(&mut reader).await {
+            Ok(Some(frame)) => wire.take(frame),
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!(%error, "the bus's socket");
+                break;
+            }
+        }
+    }
+    // Without their senders, questions and subscriptions learn that the connection is gone.
+    let mut state = wire.state();
+    state.closed = true;
+    state.asked.clear();
+    state.subscriptions.clear();
+}
+
+async fn send(mut writer: OwnedWriteHalf, mut queued: mpsc::Receiver<Frame>) {
+    while let Some(frame) = queued.recv().await {
+        if let Err(error) = frame::write(&mut writer, frame, &mut queued).await {
+            tracing::warn!(%error, "the bus's socket");
+            break;
+        }
+    }
+}
+
+fn gone() -> BusError {
+    BusError::Disconnected("the process that serves the socket is gone".to_owned())
+}

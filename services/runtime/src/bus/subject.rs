@@ -1,0 +1,93 @@
+//! What is a subject, a pattern, a group. Everything that goes to the bus passes here.
+
+use schemas::limits::MESSAGE_BYTES;
+use schemas::subject::EVENT_ROOT;
+
+use super::{BusError, INBOX_ROOT};
+use crate::limits::SUBJECT_BYTES;
+
+/// Checks a message before it is sent.
+pub(super) fn check_publish(subject: &str, payload: usize) -> Result<(), BusError> {
+    check_subject(subject)?;
+    if subject.starts_with(EVENT_ROOT) {
+        return Err(BusError::Refused(format!("{subject} belongs to the journal")));
+    }
+    if payload > MESSAGE_BYTES {
+        return Err(BusError::Refused(format!(
+            "{payload} bytes for {subject} are more than the {MESSAGE_BYTES} of a message"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that `text` is the subject of one message: words between dots, no wildcard.
+pub(super) fn check_subject(text: &str) -> Result<(), BusError> {
+    check(text, "subject", |token| !matches!(token, "*" | ">"))
+}
+
+/// Checks that `text` is a pattern: `*` stands for one word, `>` at the end for one or more.
+pub(super) fn check_pattern(text: &str) -> Result<(), BusError> {
+    let body = text.strip_suffix(".>").unwrap_or(if text == ">" { "*" } else { text });
+    check(body, "pattern", |token| token != ">")?;
+    check(text, "pattern", |_| true)
+}
+
+/// Checks that `text` is the name of a group: one word.
+pub(super) fn check_group(text: &str) -> Result<(), BusError> {
+    check(text, "group", |token| token.len() == text.len() && !matches!(token, "*" | ">"))
+}
+
+/// Checks that `text` can stand before the subjects of replies.
+pub(crate) fn check_inbox(text: &str) -> Result<(), BusError> {
+    check_subject(text)?;
+    if text.starts_with(INBOX_ROOT) {
+        return Ok(());
+    }
+    Err(BusError::Refused(format!("the inbox {text:?} doesn't start with {INBOX_ROOT}")))
+}
+
+fn check(text: &str, what: &str, word: impl Fn(&str) -> bool) -> Result<(), BusError> {
+    let plain = |byte: u8| byte > b' ' && byte != 0x7f;
+    let is_word = |token: &str| !token.is_empty() && token.bytes().all(plain) && word(token);
+    if text.len() <= SUBJECT_BYTES && text.split('.').all(is_word) {
+        return Ok(());
+    }
+    Err(BusError::Refused(format!("{:?} is no {what}", schemas::limits::cut(text, 80))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_has_words_and_no_wildcard() {
+        for good in ["a", "muster.cell.c1.bbs.claim", "a*b.c", "$SYS.x"] {
+            assert!(check_subject(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["", ".", "a.", ".a", "a..b", "a b", "a.*", "a.>", "a\r\nPUB b 0", "a\tb", &"x".repeat(600)]
+        {
+            assert!(check_subject(bad).is_err(), "{bad:?}");
+            assert!(check_publish(bad, 0).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_may_have_wildcards() {
+        for good in ["a", "*", ">", "a.*.c", "a.>", "*.>"] {
+            assert!(check_pattern(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a.>.b", ">.>", ">.a", "a..>", "a b"] {
+            assert!(check_pattern(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_group("bbs").is_ok() && check_group("a.b").is_err() && check_group("*").is_err());
+    }
+
+    #[test]
+    fn the_journal_is_not_for_the_bus() {
+        assert!(check_publish("muster.event.cluster", 0).is_err());
+        assert!(check_publish("muster.query.events.read", 0).is_ok());
+        assert!(check_publish("muster.query.events.read", MESSAGE_BYTES + 1).is_err());
+        assert!(check_inbox("muster.inbox.bbs").is_ok() && check_inbox("muster.event.x").is_err());
+    }
+}

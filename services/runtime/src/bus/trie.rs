@@ -1,0 +1,107 @@
+//! Who subscribes to what: patterns by their words.
+
+use std::collections::BTreeMap;
+
+/// Values by pattern.
+#[derive(Debug)]
+pub(super) struct Trie<T> {
+    words: BTreeMap<Box<str>, Self>,
+    /// Values whose pattern ends here.
+    here: Vec<T>,
+    /// Values whose pattern has `>` here.
+    below: Vec<T>,
+}
+
+impl<T> Default for Trie<T> {
+    fn default() -> Self {
+        Self { words: BTreeMap::new(), here: Vec::new(), below: Vec::new() }
+    }
+}
+
+impl<T> Trie<T> {
+    pub(super) fn insert(&mut self, pattern: &str, value: T) {
+        let (prefix, below) = split(pattern);
+        let node = prefix.into_iter().flat_map(|prefix| prefix.split('.')).fold(self, |node, word| {
+            if !node.words.contains_key(word) {
+                node.words.insert(word.into(), Self::default());
+            }
+            node.words.get_mut(word).expect("the word was inserted")
+        });
+        if below { &mut node.below } else { &mut node.here }.push(value);
+    }
+
+    /// Removes the values of a pattern that `gone` names, and the words that nobody needs any more.
+    pub(super) fn remove(&mut self, pattern: &str, gone: impl Fn(&T) -> bool) {
+        let (prefix, below) = split(pattern);
+        let words: Vec<&str> = prefix.map(|prefix| prefix.split('.').collect()).unwrap_or_default();
+        self.remove_below(&words, below, &gone);
+    }
+
+    fn remove_below(&mut self, words: &[&str], below: bool, gone: &impl Fn(&T) -> bool) {
+        let Some((word, rest)) = words.split_first() else {
+            if below { &mut self.below } else { &mut self.here }.retain(|value| !gone(value));
+            return;
+        };
+        let Some(node) = self.words.get_mut(*word) else { return };
+        node.remove_below(rest, below, gone);
+        if node.is_empty() {
+            self.words.remove(*word);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.is_empty() && self.here.is_empty() && self.below.is_empty()
+    }
+
+    /// Shows every value whose pattern matches a subject.
+    pub(super) fn matching<'a>(&'a self, subject: &str, show: &mut impl FnMut(&'a T)) {
+        self.below.iter().for_each(&mut *show);
+        let (word, rest) = match subject.split_once('.') {
+            Some((word, rest)) => (word, Some(rest)),
+            None => (subject, None),
+        };
+        for node in [self.words.get(word), self.words.get("*")].into_iter().flatten() {
+            match rest {
+                Some(rest) => node.matching(rest, show),
+                None => node.here.iter().for_each(&mut *show),
+            }
+        }
+    }
+}
+
+/// A pattern without its `>`, and whether it had one.
+fn split(pattern: &str) -> (Option<&str>, bool) {
+    match pattern.strip_suffix('>') {
+        Some(prefix) => (prefix.strip_suffix('.'), true),
+        None => (Some(pattern), false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Trie;
+
+    fn matching(patterns: &[&'static str], subject: &str) -> Vec<&'static str> {
+        let mut trie = Trie::default();
+        for pattern in patterns {
+            trie.insert(pattern, *pattern);
+        }
+        let mut found = Vec::new();
+        trie.matching(subject, &mut |pattern| found.push(*pattern));
+        found.sort_unstable();
+        for pattern in patterns {
+            trie.remove(pattern, |value| value == pattern);
+        }
+        assert!(trie.is_empty());
+        found
+    }
+
+    #[test]
+    fn wildcards_match_as_on_nats() {
+        let patterns = [">", "a", "a.*", "a.>", "a.b", "a.b.c", "*.b", "*.*.c", "b.>"];
+        assert_eq!(matching(&patterns, "a"), [">", "a"]);
+        assert_eq!(matching(&patterns, "a.b"), ["*.b", ">", "a.*", "a.>", "a.b"]);
+        assert_eq!(matching(&patterns, "a.b.c"), ["*.*.c", ">", "a.>", "a.b.c"]);
+        assert_eq!(matching(&patterns, "b"), [">"]);
+    }
+}

@@ -1,0 +1,318 @@
+//! The journal as a stream of a NATS server.
+//!
+//! An append is one request: the message with the id of the entry and the sequence that its subject's last message must
+//! have. A refusal of the sequence isn't yet a conflict: with one replica the server says the same when the entry was
+//! stored before and its acknowledgement was lost. So what follows the expected sequence is read from the stream's
+//! leader, and the ids are compared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::context::{ContextBuilder, GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::stream::{Info, RawMessageBuilder, RawMessageErrorKind, Stream};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use async_nats::{HeaderMap, Request, RequestErrorKind, header};
+use schemas::names::EntryId;
+use schemas::{Position, Subject};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+pub(super) use super::jetstream_follower::Follower;
+use super::stream::{self, STREAM, StreamSettings};
+use super::{Append, AppendError, Durability, JournalError, Recorded};
+use crate::limits::{ACK, API};
+use crate::nats::Connection;
+
+/// How long to wait before a message is sent again because the server was busy with another of its subject. A cluster
+/// says so for a moment even after it has acknowledged that other one. Sending again is safe: it is the same entry.
+const BUSY: [Duration; 5] = [
+    Duration::from_micros(100),
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+];
+
+/// A journal on JetStream. Clones are the same journal over the same connection.
+#[derive(Clone, Debug)]
+pub struct JetStream {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connection: Connection,
+    stream: Stream<()>,
+    durability: Durability,
+    closing: CancellationToken,
+}
+
+/// What the server answers to a message for the stream.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    #[serde(default)]
+    stream: String,
+    #[serde(default)]
+    seq: u64,
+    #[serde(default)]
+    duplicate: bool,
+    error: Option<jetstream::Error>,
+}
+
+/// What a server's answer means.
+#[derive(Debug)]
+enum Outcome {
+    Stored(Position),
+    /// Stored before, or another entry is there: reading tells.
+    Settle(String),
+    /// Another message of the subject is on its way through the cluster, or has just arrived: ask again.
+    Busy(String),
+    Unknown(String),
+    Refused(String),
+}
+
+impl JetStream {
+    /// Opens the stream, or makes it, and checks it and the server.
+    ///
+    /// # Errors
+    /// [`JournalError::Refused`] names everything that could lose or rewrite history; or the server can't be asked.
+    pub async fn open(connection: Connection, settings: &StreamSettings) -> Result<Self, JournalError> {
+        let version = connection.server_version();
+        let server = [stream::version_problem(&version), stream::payload_problem(connection.max_payload())];
+        let mut problems: Vec<String> = server.into_iter().flatten().collect();
+        let context = ContextBuilder::new().timeout(API).build(connection.client.clone());
+        let info = find(&connection, &context, settings).await?;
+        problems.extend(stream::problems(&info.config, &info.state, settings.replicas));
+        if !problems.is_empty() {
+            return Err(JournalError::Refused(format!("the stream {STREAM}: {}", problems.join("; "))));
+        }
+        let durability = stream::durability(&settings.monitoring).await;
+        match &durability {
+            Durability::Synced => {}
+            worth @ (Durability::Unverified(_) | Durability::Volatile) => {
+                tracing::warn!("an acknowledgement of the journal is {worth}");
+            }
+        }
+        let unavailable = |error| JournalError::unavailable("opening the stream", error);
+        let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
+        let closing = CancellationToken::new();
+        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, closing }) })
+    }
+
+    pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
+        if self.shared.closing.is_cancelled() {
+            return Err(AppendError::Unknown(JournalError::Closed));
+        }
+        let subject = append.subject.to_string();
+        let mut waits = BUSY.into_iter();
+        loop {
+            let unknown = |what| AppendError::Unknown(JournalError::Unavailable { what, source: None });
+            return match self.publish(&subject, &append).await {
+                Outcome::Stored(position) => Ok(position),
+                Outcome::Refused(why) => Err(AppendError::Refused(why)),
+                Outcome::Unknown(what) => Err(unknown(what)),
+                Outcome::Settle(what) => self.settle(&subject, &append, what).await,
+                Outcome::Busy(what) => match waits.next() {
+                    Some(wait) => {
+                        sleep(wait).await;
+                        continue;
+                    }
+                    None => self.settle(&subject, &append, what).await,
+                },
+            };
+        }
+    }
+
+    async fn publish(&self, subject: &str, append: &Append) -> Outcome {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::NATS_MESSAGE_ID, append.entry.to_string());
+        headers.insert(header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, append.expected.to_string());
+        let request = Request::new().headers(headers).payload(append.bytes.clone()).timeout(Some(ACK));
+        let sent = Instant::now();
+        // The request's own limit starts only once the connection has taken it.
+        let answer =
+            timeout(ACK, self.shared.connection.client.send_request(subject.to_owned(), request)).await;
+        let late = || {
+            if self.shared.connection.may_not_publish(subject, sent) {
+                return Outcome::Refused(format!("no permission to publish on {subject}"));
+            }
+            Outcome::Unknown(format!("no acknowledgement for {subject} within {ACK:?}"))
+        };
+        match answer {
+            Err(_) => late(),
+            Ok(Ok(message)) => outcome(&message.payload),
+            Ok(Err(error)) => match error.kind() {
+                RequestErrorKind::TimedOut => late(),
+                RequestErrorKind::NoResponders => {
+                    Outcome::Unknown(format!("nobody takes {subject}: no stream, or it has no leader"))
+                }
+                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
+                    Outcome::Refused(error.to_string())
+                }
+                RequestErrorKind::Other => Outcome::Unknown(error.to_string()),
+            },
+        }
+    }
+
+    /// Reads what follows the expected position: nothing else can be this entry.
+    async fn settle(&self, subject: &str, append: &Append, what: String) -> Result<Position, AppendError> {
+        let next = self.raw().next_by_subject(subject).sequence(append.expected.0 + 1);
+        if let Some(next) = found(next).await.map_err(AppendError::Unknown)? {
+            let same = next.entry == Some(append.entry);
+            return if same { Ok(next.position) } else { Err(AppendError::Conflict) };
+        }
+        let last = self.last(subject).await.map_err(AppendError::Unknown)?;
+        if last.map(|last| last.position).unwrap_or_default() != append.expected {
+            return Err(AppendError::Conflict);
+        }
+        // The leader refused the sequence because of a message that isn't applied yet. That may be this one.
+        Err(AppendError::Unknown(JournalError::Unavailable { what, source: None }))
+    }
+
+    pub(super) fn follow(&self, after: Position) -> Follower {
+        Follower::new(self.clone(), after)
+    }
+
+    pub(super) async fn last(&self, subject: &str) -> Result<Option<Recorded>, JournalError> {
+        self.open_still()?;
+        found(self.raw().last_by_subject(subject)).await
+    }
+
+    pub(super) async fn read(
+        &self,
+        after: Position,
+        subject: Option<&Subject>,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, JournalError> {
+        self.open_still()?;
+        super::jetstream_read::read(&self.shared.connection.client, after, subject, limit).await
+    }
+
+    pub(super) async fn end(&self) -> Result<Position, JournalError> {
+        self.open_still()?;
+        let info = self.shared.stream.get_info().await;
+        let info = info.map_err(|error| JournalError::unavailable("asking where the journal ends", error))?;
+        Ok(Position(info.state.last_sequence))
+    }
+
+    pub(super) fn durability(&self) -> Durability {
+        self.shared.durability.clone()
+    }
+
+    /// The stream, for questions to it.
+    pub(super) fn stream(&self) -> &Stream<()> {
+        &self.shared.stream
+    }
+
+    /// Counts how often the connection was made.
+    pub(super) fn made(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.shared.connection.made()
+    }
+
+    /// Cancelled once the journal is closed.
+    pub(super) fn closing(&self) -> &CancellationToken {
+        &self.shared.closing
+    }
+
+    pub(super) fn close(&self) {
+        self.shared.closing.cancel();
+    }
+
+    pub(super) fn open_still(&self) -> Result<(), JournalError> {
+        if self.shared.closing.is_cancelled() { Err(JournalError::Closed) } else { Ok(()) }
+    }
+
+    /// A question for one message, answered by the stream's leader.
+    fn raw(&self) -> RawMessageBuilder {
+        self.shared.stream.raw_message_builder()
+    }
+}
+
+/// Finds the stream, or makes it.
+async fn find(
+    connection: &Connection,
+    context: &Context,
+    settings: &StreamSettings,
+) -> Result<Info, JournalError> {
+    let asked = Instant::now();
+    let error = match context.get_stream(STREAM).await {
+        Ok(stream) => return Ok(stream.cached_info().clone()),
+        Err(error) => error,
+    };
+    let question = format!("$JS.API.STREAM.INFO.{STREAM}");
+    if connection.may_not_publish(&question, asked) {
+        return Err(JournalError::Refused(format!("no permission to publish on {question}")));
+    }
+    if !is_absent(&error) {
+        return Err(JournalError::unavailable(format!("asking for the stream {STREAM}"), error));
+    }
+    if !settings.create {
+        return Err(JournalError::Refused(format!(
+            "there is no stream {STREAM}, and making it isn't our part"
+        )));
+    }
+    tracing::info!(replicas = settings.replicas, "making the stream {STREAM}");
+    let made = context.create_stream(stream::config(settings.replicas)).await;
+    let made =
+        made.map_err(|error| JournalError::unavailable(format!("making the stream {STREAM}"), error))?;
+    Ok(made.cached_info().clone())
+}
+
+fn is_absent(error: &GetStreamError) -> bool {
+    match error.kind() {
+        GetStreamErrorKind::JetStream(error) => error.error_code() == ErrorCode::STREAM_NOT_FOUND,
+        GetStreamErrorKind::EmptyName
+        | GetStreamErrorKind::Request
+        | GetStreamErrorKind::InvalidStreamName => false,
+    }
+}
+
+/// What the server's answer to a message means.
+fn outcome(answer: &[u8]) -> Outcome {
+    let answer: Answer = match serde_json::from_slice(answer) {
+        Ok(answer) => answer,
+        Err(error) => return Outcome::Unknown(format!("the acknowledgement can't be read: {error}")),
+    };
+    let Some(error) = answer.error else {
+        return match answer {
+            Answer { stream, .. } if stream != STREAM => {
+                Outcome::Refused(format!("another stream, {stream}, takes the journal's subjects"))
+            }
+            Answer { duplicate: true, .. } => Outcome::Settle("the server says duplicate".to_owned()),
+            Answer { seq, .. } => Outcome::Stored(Position(seq)),
+        };
+    };
+    let busy = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT, ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT];
+    if error.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE {
+        Outcome::Settle(error.to_string())
+    } else if busy.contains(&error.error_code()) {
+        Outcome::Busy(error.to_string())
+    } else if error.code() >= 500 {
+        Outcome::Unknown(error.to_string())
+    } else {
+        Outcome::Refused(error.to_string())
+    }
+}
+
+/// Asks for one message.
+async fn found(question: RawMessageBuilder) -> Result<Option<Recorded>, JournalError> {
+    let message = match question.send().await {
+        Ok(message) => message,
+        Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => return Ok(None),
+        Err(error) => {
+            return Err(JournalError::unavailable("reading an entry from the stream's leader", error));
+        }
+    };
+    Ok(Some(Recorded {
+        position: Position(message.sequence),
+        subject: message.subject.to_string(),
+        entry: entry_id(&message.headers),
+        bytes: message.payload,
+    }))
+}
+
+/// The id of the entry in a message. None if something else than Muster wrote it.
+pub(super) fn entry_id(headers: &HeaderMap) -> Option<EntryId> {
+    headers.get(header::NATS_MESSAGE_ID)?.as_str().parse().ok()
+}

@@ -1,0 +1,116 @@
+//! Reading a page of a stream: one question, answered by many messages (NATS ADR-31, batched direct get).
+
+use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber, header};
+use futures::StreamExt;
+use schemas::limits::PAGE_BYTES;
+use schemas::{Position, Subject};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::jetstream::entry_id;
+use super::stream::STREAM;
+use super::{JournalError, Page, Recorded};
+use crate::limits::{API, SUBSCRIPTION_QUEUE};
+
+/// The question.
+#[derive(Serialize)]
+struct Question {
+    /// The first sequence that may answer.
+    seq: u64,
+    batch: usize,
+    max_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_by_subj: Option<String>,
+}
+
+/// The status that ends the answers, and the one that says that there are none.
+const NOTHING_FOUND: u16 = 404;
+const END_OF_BATCH: u16 = 204;
+
+/// Entries after `after`, of one subject or of all: at most `limit` and a page's bytes.
+pub(super) async fn read(
+    client: &Client,
+    after: Position,
+    subject: Option<&Subject>,
+    limit: usize,
+) -> Result<Vec<Recorded>, JournalError> {
+    let batch = limit.min(SUBSCRIPTION_QUEUE / 2);
+    if batch == 0 {
+        return Ok(Vec::new());
+    }
+    let subject = subject.map(Subject::to_string);
+    let question = Question { seq: after.0 + 1, batch, max_bytes: PAGE_BYTES, next_by_subj: subject };
+    match timeout(API, ask(client, &question)).await {
+        Ok(page) => page,
+        Err(_) => Err(unavailable(format!("no page of entries within {API:?}"))),
+    }
+}
+
+async fn ask(client: &Client, question: &Question) -> Result<Vec<Recorded>, JournalError> {
+    let failed = |error: super::Source| JournalError::unavailable("asking for a page of entries", error);
+    let inbox = client.new_inbox();
+    let answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
+    let bytes = serde_json::to_vec(question).map_err(|error| failed(error.into()))?;
+    let api = format!("$JS.API.DIRECT.GET.{STREAM}");
+    client.publish_with_reply(api, inbox, bytes.into()).await.map_err(|error| failed(error.into()))?;
+    collect(answers, Position(question.seq - 1), question.batch).await
+}
+
+async fn collect(
+    mut answers: Subscriber,
+    after: Position,
+    limit: usize,
+) -> Result<Vec<Recorded>, JournalError> {
+    let mut page = Page::new(limit);
+    let mut last = 0;
+    while let Some(message) = answers.next().await {
+        match message.status.map(|status| status.as_u16()) {
+            None | Some(200) => {}
+            Some(END_OF_BATCH | NOTHING_FOUND) => return Ok(page.entries),
+            Some(other) => return Err(refused(other, &message)),
+        }
+        let (entry, before) = entry(message)?;
+        // Each answer names the one before it, so that a lost one is noticed.
+        if before != last || entry.position <= after {
+            return Err(unavailable(format!("an answer is missing before position {}", entry.position)));
+        }
+        last = entry.position.0;
+        page.take(entry);
+    }
+    Err(unavailable("the connection ended".to_owned()))
+}
+
+/// The entry in an answer, and the sequence of the answer before it.
+fn entry(message: Message) -> Result<(Recorded, u64), JournalError> {
+    let headers = message.headers.unwrap_or_default();
+    let entry = Recorded {
+        position: Position(number(&headers, header::NATS_SEQUENCE.as_ref())?),
+        subject: text(&headers, header::NATS_SUBJECT.as_ref())?.to_owned(),
+        entry: entry_id(&headers),
+        bytes: message.payload,
+    };
+    let before = number(&headers, header::NATS_LAST_SEQUENCE.as_ref())?;
+    Ok((entry, before))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, JournalError> {
+    let value = headers.get(name).ok_or_else(|| unavailable(format!("an answer without {name}")))?;
+    Ok(value.as_str())
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Result<u64, JournalError> {
+    let text = text(headers, name)?;
+    text.parse().map_err(|error| JournalError::unavailable(format!("{name} is {text:?}"), error))
+}
+
+fn refused(status: u16, message: &Message) -> JournalError {
+    let why = message.description.as_deref().unwrap_or_default();
+    if status == StatusCode::NO_RESPONDERS.as_u16() {
+        return unavailable("nobody answers for the stream".to_owned());
+    }
+    unavailable(format!("the page of entries is refused: {status} {why}"))
+}
+
+fn unavailable(what: String) -> JournalError {
+    JournalError::Unavailable { what, source: None }
+}

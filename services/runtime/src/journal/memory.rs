@@ -1,0 +1,148 @@
+//! The journal in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use schemas::{Position, Subject};
+use tokio::sync::watch;
+
+use super::{Append, AppendError, JournalError, Page, Recorded};
+
+/// A journal in memory. Clones share their entries.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    log: Mutex<Log>,
+    /// Where the journal ends; None once it is closed.
+    end: watch::Sender<Option<Position>>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// The entry at position `p` is at index `p - 1`.
+    entries: Vec<Recorded>,
+    /// For each subject the positions of its entries.
+    subjects: BTreeMap<String, Vec<Position>>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Memory {
+    /// A new, empty journal.
+    #[must_use]
+    pub fn new() -> Self {
+        let end = watch::Sender::new(Some(Position(0)));
+        Self { shared: Arc::new(Shared { log: Mutex::default(), end }) }
+    }
+
+    /// The entries. Nothing between lock and unlock panics half-way, so a poisoned log is whole.
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn append(&self, append: Append) -> Result<Position, AppendError> {
+        self.end().map_err(AppendError::Unknown)?;
+        let mut log = self.log();
+        let subject = append.subject.to_string();
+        if let Some(after) = log.following(&subject, append.expected) {
+            let same = log.entries[count(after) - 1].entry == Some(append.entry);
+            return if same { Ok(after) } else { Err(AppendError::Conflict) };
+        }
+        if log.last_of(&subject) != append.expected {
+            return Err(AppendError::Conflict);
+        }
+        let position = Position(log.entries.len() as u64 + 1);
+        log.subjects.entry(subject.clone()).or_default().push(position);
+        log.entries.push(Recorded { position, subject, entry: Some(append.entry), bytes: append.bytes });
+        self.shared.end.send_modify(|end| *end = end.map(|_| position));
+        Ok(position)
+    }
+
+    pub(super) fn follow(&self, after: Position) -> Follower {
+        Follower { journal: self.clone(), end: self.shared.end.subscribe(), after }
+    }
+
+    pub(super) fn last(&self, subject: &Subject) -> Result<Option<Recorded>, JournalError> {
+        self.end()?;
+        let log = self.log();
+        let last = log.last_of(&subject.to_string());
+        Ok((last > Position(0)).then(|| log.entries[count(last) - 1].clone()))
+    }
+
+    pub(super) fn read(
+        &self,
+        after: Position,
+        subject: Option<&Subject>,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, JournalError> {
+        self.end()?;
+        let subject = subject.map(Subject::to_string);
+        let mut page = Page::new(limit);
+        let log = self.log();
+        for entry in log.entries.iter().skip(count(after)) {
+            if page.is_full() {
+                break;
+            }
+            if subject.as_ref().is_none_or(|subject| *subject == entry.subject) {
+                page.take(entry.clone());
+            }
+        }
+        Ok(page.entries)
+    }
+
+    pub(super) fn end(&self) -> Result<Position, JournalError> {
+        self.shared.end.borrow().ok_or(JournalError::Closed)
+    }
+
+    pub(super) fn close(&self) {
+        self.shared.end.send_replace(None);
+    }
+}
+
+impl Log {
+    /// The first entry of a subject after a position: where it stands.
+    fn following(&self, subject: &str, after: Position) -> Option<Position> {
+        let positions = self.subjects.get(subject)?;
+        positions.get(positions.partition_point(|position| *position <= after)).copied()
+    }
+
+    /// Where a subject's last entry stands; 0 if it has none.
+    fn last_of(&self, subject: &str) -> Position {
+        self.subjects.get(subject).and_then(|positions| positions.last()).copied().unwrap_or_default()
+    }
+}
+
+/// How many entries there are up to a position.
+fn count(position: Position) -> usize {
+    usize::try_from(position.0).unwrap_or(usize::MAX)
+}
+
+#[derive(Debug)]
+pub(super) struct Follower {
+    journal: Memory,
+    end: watch::Receiver<Option<Position>>,
+    pub(super) after: Position,
+}
+
+impl Follower {
+    pub(super) async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+        let after = self.after;
+        super::check_not_beyond(after, self.journal.end()?)?;
+        let reached = self.end.wait_for(|end| end.is_none_or(|end| end > after)).await;
+        if reached.is_err() {
+            return Err(JournalError::Closed);
+        }
+        drop(reached);
+        let entries = self.journal.read(after, None, max)?;
+        self.after = entries.last().map_or(after, |entry| entry.position);
+        Ok(entries)
+    }
+}

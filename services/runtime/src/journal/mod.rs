@@ -1,0 +1,314 @@
+//! The journal: what happened. Durable, ordered, never edited, the only truth.
+//!
+//! An entry is bytes on a subject at a position. Whoever appends says where the subject's last entry stands; if
+//! something else stands there, nothing is written. Positions have no gap.
+//!
+//! | | durable | for |
+//! |---|---|---|
+//! | [`Memory`] | no | tests, simulation |
+//! | [`Sqlite`] | every entry is synced before it is acknowledged | one machine without a server |
+//! | [`JetStream`] | as the server is configured; what could lose history is refused | a cluster |
+
+mod jetstream;
+mod jetstream_follower;
+mod jetstream_read;
+mod memory;
+mod sqlite;
+mod sqlite_writer;
+mod stream;
+
+use std::fmt;
+
+use bytes::Bytes;
+use schemas::names::EntryId;
+use schemas::{Position, Subject};
+
+pub use jetstream::JetStream;
+pub use memory::Memory;
+pub use sqlite::Sqlite;
+pub(crate) use stream::version_problem;
+pub use stream::{STREAM, StreamSettings};
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// The journal. Clones are the same journal.
+#[derive(Clone, Debug)]
+pub enum Journal {
+    /// In memory: forgets everything with the process.
+    Memory(Memory),
+    /// An embedded database in a data folder.
+    Sqlite(Sqlite),
+    /// A stream of a NATS server.
+    JetStream(JetStream),
+}
+
+/// An entry to be appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// The subject.
+    pub subject: Subject,
+    /// The position of the subject's last entry; 0 if it must have none.
+    pub expected: Position,
+    /// The entry's id. The same id is the same entry: appending it twice is appending it once.
+    pub entry: EntryId,
+    /// The entry, at most [`schemas::limits::ENTRY_BYTES`].
+    pub bytes: Bytes,
+}
+
+/// An entry as the journal holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Where it stands.
+    pub position: Position,
+    /// Its subject as text. It is a [`Subject`] unless something else than Muster wrote it.
+    pub subject: String,
+    /// Its id. None if something else than Muster wrote it.
+    pub entry: Option<EntryId>,
+    /// The entry.
+    pub bytes: Bytes,
+}
+
+/// Why an entry was not, or may not have been, appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// Something else follows the expected position. The entry is definitely not stored: decide again.
+    #[error("another entry follows the expected position")]
+    Conflict,
+    /// The entry may or may not be stored. Read the subject's last entry, and if it isn't this one append the
+    /// **same** entry again: that answers its position if it was stored after all.
+    #[error("unknown whether the entry was stored")]
+    Unknown(#[source] JournalError),
+    /// The journal will never take it: too large, no permission, a stream that is configured otherwise.
+    #[error("the journal refuses the entry: {0}")]
+    Refused(String),
+}
+
+/// Why the journal couldn't be read, split by what the caller does about it.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It can't be reached or didn't answer. Try again later.
+    #[error("the journal is unavailable: {what}")]
+    Unavailable {
+        /// What was tried.
+        what: String,
+        /// What went wrong.
+        #[source]
+        source: Option<Source>,
+    },
+    /// It could lose or rewrite history, or isn't ours. A person has to look: stop.
+    #[error("the journal is refused: {0}")]
+    Refused(String),
+    /// History is missing, or is another history. A person has to look: stop.
+    #[error("the journal is damaged: {0}")]
+    Damaged(String),
+    /// [`Journal::close`] was called.
+    #[error("the journal is closed")]
+    Closed,
+}
+
+impl JournalError {
+    fn unavailable(what: impl Into<String>, source: impl Into<Source>) -> Self {
+        Self::Unavailable { what: what.into(), source: Some(source.into()) }
+    }
+}
+
+/// What an acknowledgement is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Every entry is on disk before it is acknowledged: it survives a power cut.
+    Synced,
+    /// Nobody could be asked, or a power cut may cost the last entries; for the reason told.
+    Unverified(String),
+    /// Nothing survives the process.
+    Volatile,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Synced => f.write_str("synced"),
+            Self::Unverified(why) => write!(f, "unverified: {why}"),
+            Self::Volatile => f.write_str("volatile"),
+        }
+    }
+}
+
+/// Reads the journal from a position on: see [`Journal::follow`].
+#[derive(Debug)]
+pub struct Follower(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Memory(memory::Follower),
+    Sqlite(sqlite::Follower),
+    JetStream(Box<jetstream::Follower>),
+}
+
+impl Journal {
+    /// Appends an entry, if its subject's last entry stands where it is expected, and answers its position.
+    ///
+    /// An entry that was stored before (the same id, after the same expected position) answers its position again, so
+    /// an append whose outcome is unknown is simply repeated.
+    ///
+    /// # Errors
+    /// See [`AppendError`]: conflict, unknown, refused.
+    pub async fn append(&self, append: Append) -> Result<Position, AppendError> {
+        if append.bytes.len() > schemas::limits::ENTRY_BYTES {
+            return Err(AppendError::Refused(format!(
+                "{} bytes are more than the {} of an entry",
+                append.bytes.len(),
+                schemas::limits::ENTRY_BYTES
+            )));
+        }
+        match self {
+            Self::Memory(memory) => memory.append(append),
+            Self::Sqlite(sqlite) => sqlite.append(append).await,
+            Self::JetStream(stream) => stream.append(append).await,
+        }
+    }
+
+    /// Follows the journal: every entry after `after`, in order and without a gap, then every new one as it comes.
+    #[must_use]
+    pub fn follow(&self, after: Position) -> Follower {
+        Follower(match self {
+            Self::Memory(memory) => Kind::Memory(memory.follow(after)),
+            Self::Sqlite(sqlite) => Kind::Sqlite(sqlite.follow(after)),
+            Self::JetStream(stream) => Kind::JetStream(Box::new(stream.follow(after))),
+        })
+    }
+
+    /// The last entry of a subject: whatever was acknowledged before this was called is seen.
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn last(&self, subject: &Subject) -> Result<Option<Recorded>, JournalError> {
+        match self {
+            Self::Memory(memory) => memory.last(subject),
+            Self::Sqlite(sqlite) => sqlite.last(subject).await,
+            Self::JetStream(stream) => stream.last(&subject.to_string()).await,
+        }
+    }
+
+    /// Entries after `after`, of one subject or of all: at most `limit`, and no more once they hold
+    /// [`schemas::limits::PAGE_BYTES`]. Nothing is skipped, but the newest entries may still be missing (a replica
+    /// may answer): an empty answer says nothing about [`Journal::end`].
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn read(
+        &self,
+        after: Position,
+        subject: Option<&Subject>,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, JournalError> {
+        match self {
+            Self::Memory(memory) => memory.read(after, subject, limit),
+            Self::Sqlite(sqlite) => sqlite.read(after, subject, limit).await,
+            Self::JetStream(stream) => stream.read(after, subject, limit).await,
+        }
+    }
+
+    /// Where the journal's last entry stands; 0 if it has none.
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn end(&self) -> Result<Position, JournalError> {
+        match self {
+            Self::Memory(memory) => memory.end(),
+            Self::Sqlite(sqlite) => sqlite.end(),
+            Self::JetStream(stream) => stream.end().await,
+        }
+    }
+
+    /// What an acknowledgement of this journal is worth.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        match self {
+            Self::Memory(_) => Durability::Volatile,
+            Self::Sqlite(_) => Durability::Synced,
+            Self::JetStream(stream) => stream.durability(),
+        }
+    }
+
+    /// Closes the journal for every clone of it: what was queued is finished, and followers end with
+    /// [`JournalError::Closed`].
+    pub async fn close(self) {
+        match self {
+            Self::Memory(memory) => memory.close(),
+            Self::Sqlite(sqlite) => sqlite.close().await,
+            Self::JetStream(stream) => stream.close(),
+        }
+    }
+}
+
+impl Follower {
+    /// The next entries, at least one and at most `max`; waits for one if there is none yet. A lost connection is made
+    /// again from the last entry that was delivered. Cancel-safe: an entry is delivered by the call that returns it.
+    ///
+    /// # Errors
+    /// Only what waiting doesn't mend: [`JournalError::Closed`], [`JournalError::Damaged`],
+    /// [`JournalError::Refused`]; an embedded journal whose file can't be read is [`JournalError::Unavailable`].
+    pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Recorded>, JournalError> {
+        let max = max.max(1);
+        match &mut self.0 {
+            Kind::Memory(follower) => follower.next_batch(max).await,
+            Kind::Sqlite(follower) => follower.next_batch(max).await,
+            Kind::JetStream(follower) => follower.next_batch(max).await,
+        }
+    }
+
+    /// The position of the last entry that was delivered, or where following started.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        match &self.0 {
+            Kind::Memory(follower) => follower.after,
+            Kind::Sqlite(follower) => follower.after,
+            Kind::JetStream(follower) => follower.after,
+        }
+    }
+}
+
+/// Takes entries until there are `limit`, or until they hold a page's bytes. At least one, if there is one.
+struct Page {
+    limit: usize,
+    bytes: usize,
+    entries: Vec<Recorded>,
+}
+
+impl Page {
+    const fn new(limit: usize) -> Self {
+        Self { limit, bytes: 0, entries: Vec::new() }
+    }
+
+    const fn is_full(&self) -> bool {
+        self.entries.len() >= self.limit || self.bytes >= schemas::limits::PAGE_BYTES
+    }
+
+    fn take(&mut self, entry: Recorded) {
+        self.bytes += entry.bytes.len();
+        self.entries.push(entry);
+    }
+}
+
+/// Refuses a position that the journal doesn't reach: it was taken of another journal, or this one lost entries.
+fn check_not_beyond(after: Position, end: Position) -> Result<(), JournalError> {
+    if after <= end {
+        return Ok(());
+    }
+    Err(JournalError::Damaged(format!(
+        "it ends at position {end} and position {after} was asked for: entries are lost, or this is another journal"
+    )))
+}
+
+/// Refuses a gap: answers the position of the last entry, which each of the entries before it precedes by one.
+fn check_unbroken(after: Position, entries: &[Recorded]) -> Result<Position, JournalError> {
+    entries.iter().try_fold(after, |after, entry| {
+        if entry.position.0 == after.0 + 1 {
+            return Ok(entry.position);
+        }
+        Err(JournalError::Damaged(format!(
+            "position {} follows position {after}: entries are lost",
+            entry.position
+        )))
+    })
+}

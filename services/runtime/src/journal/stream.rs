@@ -1,0 +1,178 @@
+//! The stream that holds the journal: how it is made, and what is refused because it could lose or rewrite history.
+
+use async_nats::jetstream::stream::{
+    Compression, Config, DiscardPolicy, PersistenceMode, RetentionPolicy, State, StorageType,
+};
+use schemas::limits::ENTRY_BYTES;
+use schemas::subject::EVENT_ROOT;
+
+use super::Durability;
+use crate::limits::DUPLICATE_WINDOW;
+use crate::monitor;
+
+/// The stream's name.
+pub const STREAM: &str = "MUSTER";
+
+/// What headers and subject add to an entry, in bytes, generously.
+const ENVELOPE_BYTES: usize = 4 * 1024;
+
+/// How the stream is found or made.
+#[derive(Clone, Debug)]
+pub struct StreamSettings {
+    /// Servers that must hold every entry: 1, 3 or 5. A stream with fewer is refused.
+    pub replicas: usize,
+    /// Make the stream if there is none. Needs the permission to.
+    pub create: bool,
+    /// Monitoring addresses of the servers, as `http://127.0.0.1:8222`, where it can be seen whether they sync every
+    /// write. Without one, durability is unverified.
+    pub monitoring: Vec<String>,
+}
+
+impl Default for StreamSettings {
+    fn default() -> Self {
+        Self { replicas: 1, create: true, monitoring: Vec::new() }
+    }
+}
+
+/// What the stream's subjects are.
+fn subjects() -> Vec<String> {
+    vec![format!("{EVENT_ROOT}>")]
+}
+
+/// The stream as we make it.
+pub(super) fn config(replicas: usize) -> Config {
+    Config {
+        name: STREAM.to_owned(),
+        description: Some("What happened in Muster: never edited".to_owned()),
+        subjects: subjects(),
+        retention: RetentionPolicy::Limits,
+        storage: StorageType::File,
+        discard: DiscardPolicy::New,
+        max_bytes: -1,
+        max_messages: -1,
+        max_messages_per_subject: -1,
+        max_consumers: -1,
+        num_replicas: replicas,
+        duplicate_window: DUPLICATE_WINDOW,
+        deny_delete: true,
+        deny_purge: true,
+        allow_direct: true,
+        compression: Some(Compression::S2),
+        ..Config::default()
+    }
+}
+
+/// Everything about a stream that could lose or rewrite history, or that we can't work with.
+pub(super) fn problems(config: &Config, state: &State, replicas: usize) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut refuse = |bad: bool, why: &str| {
+        if bad {
+            problems.push(why.to_owned());
+        }
+    };
+    let old = config.discard == DiscardPolicy::Old;
+    refuse(config.subjects != subjects(), "its subjects aren't exactly muster.event.>");
+    refuse(config.storage != StorageType::File, "storage isn't file");
+    refuse(config.retention != RetentionPolicy::Limits, "retention isn't limits");
+    refuse(!config.max_age.is_zero(), "max_age drops entries");
+    refuse(config.max_messages > 0 && old, "max_msgs with discard old drops entries");
+    refuse(config.max_bytes > 0 && old, "max_bytes with discard old drops entries");
+    refuse(old, "discard isn't new");
+    refuse(config.max_messages_per_subject > 0, "max_msgs_per_subject drops entries");
+    refuse(!config.deny_delete, "deny_delete isn't set");
+    refuse(!config.deny_purge, "deny_purge isn't set");
+    refuse(config.allow_rollup, "allow_rollup_hdrs rewrites history");
+    refuse(config.mirror.is_some(), "it is a mirror");
+    refuse(config.sources.as_ref().is_some_and(|sources| !sources.is_empty()), "it has sources");
+    refuse(
+        config.persist_mode == Some(PersistenceMode::Async),
+        "persist_mode async acknowledges before writing",
+    );
+    refuse(config.sealed, "it is sealed");
+    refuse(config.no_ack, "no_ack acknowledges nothing");
+    refuse(config.subject_transform.is_some(), "subject_transform rewrites subjects");
+    refuse(config.republish.is_some(), "republish tells entries before they are safe");
+    refuse(config.allow_message_ttl, "allow_msg_ttl lets entries expire");
+    refuse(config.subject_delete_marker_ttl.is_some_and(|ttl| !ttl.is_zero()), "it makes delete markers");
+    refuse(config.allow_message_counter, "allow_msg_counter rewrites entries");
+    refuse(config.allow_message_schedules, "allow_msg_schedules writes entries of its own");
+    refuse(!config.allow_direct, "allow_direct isn't set");
+    let room = ENTRY_BYTES + ENVELOPE_BYTES;
+    let small = |limit: i32| usize::try_from(limit).is_ok_and(|limit| limit > 0 && limit < room);
+    refuse(small(config.max_message_size), &format!("max_msg_size is below {room}"));
+    refuse(config.num_replicas < replicas, &format!("{} replicas, {replicas} asked", config.num_replicas));
+    refuse(state.first_sequence > 1, "its first entries are gone");
+    refuse(state.deleted_count.is_some_and(|count| count > 0), "entries were deleted");
+    problems
+}
+
+/// Why a server's `max_payload` is too small, if it is.
+pub(super) fn payload_problem(max_payload: usize) -> Option<String> {
+    let room = ENTRY_BYTES + ENVELOPE_BYTES;
+    (max_payload < room).then(|| format!("the server's max_payload is {max_payload}, an entry needs {room}"))
+}
+
+/// Why a server of this version is refused, if it is. Older ones let two writers win the same compare-and-set, or have
+/// open advisories.
+pub(crate) fn version_problem(version: &str) -> Option<String> {
+    let fine = match numbers(version) {
+        Some((2, 12, patch)) => patch >= 7,
+        Some((2, 13, _)) | None => false,
+        Some(number) => number >= (2, 14, 0),
+    };
+    (!fine).then(|| format!("nats-server {version}: use 2.12.7 or newer of 2.12, or 2.14.0 or newer"))
+}
+
+/// The three numbers of a version. What comes before a release counts as the release before it.
+fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+    let version = version.trim().trim_start_matches('v');
+    let (release, before) = match version.split_once('-') {
+        Some((release, _)) => (release, true),
+        None => (version, false),
+    };
+    let mut parts = release.split('.').map(str::parse);
+    let (major, minor, patch) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
+    match (before, patch) {
+        (false, patch) => Some((major, minor, patch)),
+        (true, 0) => Some((major, u32::checked_sub(minor, 1)?, u32::MAX)),
+        (true, patch) => Some((major, minor, patch - 1)),
+    }
+}
+
+/// Asks the servers' monitoring addresses whether they sync every write.
+pub(super) async fn durability(monitoring: &[String]) -> Durability {
+    if monitoring.is_empty() {
+        return Durability::Unverified(
+            "no monitoring address to ask whether the server syncs every write".to_owned(),
+        );
+    }
+    for url in monitoring {
+        let config = match monitor::get(url, "/jsz").await {
+            Ok(answer) => answer["config"].clone(),
+            Err(error) => return Durability::Unverified(format!("{url}: {error}")),
+        };
+        if config["sync_always"] != serde_json::Value::Bool(true) {
+            return Durability::Unverified(format!(
+                "the server at {url} doesn't sync every write: sync_interval"
+            ));
+        }
+    }
+    Durability::Synced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_problem;
+
+    #[test]
+    fn servers_that_may_lose_are_refused() {
+        for fine in ["2.12.7", "2.12.20", "2.14.0", "2.15.1", "v2.15.1", "3.0.0"] {
+            assert_eq!(version_problem(fine), None, "{fine}");
+        }
+        for bad in
+            ["2.9.10", "2.10.27", "2.12.6", "2.12.7-RC.1", "2.13.0", "2.13.9", "2.14.0-RC.1", "dev", ""]
+        {
+            assert!(version_problem(bad).is_some(), "{bad}");
+        }
+    }
+}

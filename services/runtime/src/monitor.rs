@@ -1,0 +1,40 @@
+//! A server's monitoring address: one question in HTTP/1.0, for what no subject tells.
+
+use std::io;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::limits::{MONITOR, MONITOR_BYTES};
+
+/// What the server with the monitoring address `url` (as `http://127.0.0.1:8222`) answers at `path`, as JSON.
+pub(crate) async fn get(url: &str, path: &str) -> io::Result<Value> {
+    match timeout(MONITOR, ask(url, path)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{url} doesn't answer"))),
+    }
+}
+
+async fn ask(url: &str, path: &str) -> io::Result<Value> {
+    let host = url
+        .strip_prefix("http://")
+        .map(|rest| rest.trim_end_matches('/'))
+        .ok_or_else(|| wrong(format!("{url} doesn't start with http://")))?;
+    let mut stream = TcpStream::connect(host).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(MONITOR_BYTES as u64).read_to_end(&mut answer).await?;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = end.ok_or_else(|| wrong(format!("{url} answers no HTTP")))?;
+    let status = String::from_utf8_lossy(&answer[..end]).lines().next().unwrap_or_default().to_owned();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(wrong(format!("{url}{path} answers {status:?}")));
+    }
+    serde_json::from_slice(&answer[end + 4..]).map_err(|error| wrong(format!("{url}{path}: {error}")))
+}
+
+fn wrong(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}

@@ -1,0 +1,379 @@
+//! A connection to a NATS server: for the journal one, for the bus another, each with its own user.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::bus::{BusError, check_inbox};
+use crate::limits::{API, CLIENT_QUEUE, RECONNECT, REMEMBERED_VIOLATIONS, SUBSCRIPTION_QUEUE};
+
+/// How to reach a NATS server, and as whom.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Addresses of the servers, as `nats://127.0.0.1:4222` or `tls://nats.example:4222`. At least one.
+    pub urls: Vec<String>,
+    /// What the server calls the connection in its lists.
+    pub name: String,
+    /// What stands before the subjects of answers to this connection, as `muster.inbox.bbs`.
+    pub inbox: String,
+    /// Who we say that we are.
+    pub login: Login,
+    /// How the connection is encrypted.
+    pub tls: Tls,
+    /// How long connecting may take at the start. Afterwards a lost connection is made again for ever.
+    pub patience: Duration,
+}
+
+/// Who we say that we are. Secrets are files, so that they stand in no process list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Login {
+    /// Whoever connects.
+    #[default]
+    Anonymous,
+    /// A credentials file: a JWT and its key.
+    Credentials(PathBuf),
+    /// A file with an nkey's seed.
+    Nkey(PathBuf),
+    /// A user and a file with the password.
+    Password {
+        /// The user.
+        user: String,
+        /// The file with the password.
+        file: PathBuf,
+    },
+}
+
+/// How the connection is encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Refuse a server that doesn't encrypt.
+    pub required: bool,
+    /// Encrypt before the server says anything (`handshake_first`).
+    pub first: bool,
+    /// A file with the roots to trust, besides those of the system.
+    pub roots: Option<PathBuf>,
+    /// Files with our certificate and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody answers there.
+    #[error("server unreachable at {urls}: {why}")]
+    Unreachable {
+        /// The addresses that were tried, without passwords.
+        urls: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// Somebody answers and doesn't let us in.
+    #[error("the server at {urls} refuses us: {why}")]
+    Refused {
+        /// The addresses that were tried, without passwords.
+        urls: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// A file can't be read.
+    #[error("{path} can't be read")]
+    File {
+        /// The file.
+        path: String,
+        /// What went wrong.
+        #[source]
+        source: io::Error,
+    },
+    /// The settings can't be.
+    #[error("{0}")]
+    Settings(String),
+}
+
+/// A connection to a NATS server. Clones are the same connection. It mends itself.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub(crate) client: async_nats::Client,
+    violations: Violations,
+    /// How often the connection was made.
+    made: watch::Receiver<u64>,
+}
+
+impl Settings {
+    /// Settings for servers that let everybody in, unencrypted, with 5 seconds of patience.
+    #[must_use]
+    pub fn new(urls: Vec<String>, name: &str, inbox: &str) -> Self {
+        Self {
+            urls,
+            name: name.to_owned(),
+            inbox: inbox.to_owned(),
+            login: Login::default(),
+            tls: Tls::default(),
+            patience: Duration::from_secs(5),
+        }
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody answers within the patience, the server doesn't let us in, a file can't be read.
+    pub async fn connect(&self) -> Result<Connection, ConnectError> {
+        let addresses = self.addresses()?;
+        let violations = Violations::default();
+        let (count, made) = watch::channel(0);
+        let options = self.options(violations.clone(), count).await?;
+        let urls = self.shown();
+        let client = match timeout(self.patience, options.connect(addresses)).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => return Err(told(&error, urls)),
+            Err(_) => {
+                let why = format!("no answer within {:?}", self.patience);
+                return Err(ConnectError::Unreachable { urls, why });
+            }
+        };
+        Ok(Connection { client, violations, made })
+    }
+
+    fn addresses(&self) -> Result<Vec<async_nats::ServerAddr>, ConnectError> {
+        check_inbox(&self.inbox).map_err(|error| ConnectError::Settings(error.to_string()))?;
+        if self.urls.is_empty() {
+            return Err(ConnectError::Settings("no server's address is given".to_owned()));
+        }
+        let parse = |url: &String| {
+            url.parse()
+                .map_err(|error| ConnectError::Settings(format!("{:?} is no address: {error}", shown(url))))
+        };
+        self.urls.iter().map(parse).collect()
+    }
+
+    async fn options(
+        &self,
+        violations: Violations,
+        made: watch::Sender<u64>,
+    ) -> Result<ConnectOptions, ConnectError> {
+        let name = self.name.clone();
+        let options = ConnectOptions::new()
+            .name(&self.name)
+            .custom_inbox_prefix(&self.inbox)
+            .connection_timeout(self.patience)
+            .request_timeout(Some(API))
+            .client_capacity(CLIENT_QUEUE)
+            .subscription_capacity(SUBSCRIPTION_QUEUE)
+            .ping_interval(Duration::from_secs(10))
+            .reconnect_delay_callback(reconnect_delay)
+            .event_callback(move |event| {
+                noted(&name, &event, &violations);
+                if matches!(event, Event::Connected) {
+                    made.send_modify(|count| *count += 1);
+                }
+                std::future::ready(())
+            });
+        Ok(self.encrypted(self.named(options).await?))
+    }
+
+    async fn named(&self, options: ConnectOptions) -> Result<ConnectOptions, ConnectError> {
+        Ok(match &self.login {
+            Login::Anonymous => options,
+            Login::Credentials(path) => {
+                let text = secret(path).await?;
+                options.credentials(&text).map_err(|source| unreadable(path, source))?
+            }
+            Login::Nkey(path) => options.nkey(secret(path).await?),
+            Login::Password { user, file } => options.user_and_password(user.clone(), secret(file).await?),
+        })
+    }
+
+    fn encrypted(&self, options: ConnectOptions) -> ConnectOptions {
+        let mut options = options;
+        if self.tls.required {
+            options = options.require_tls(true);
+        }
+        if self.tls.first {
+            options = options.tls_first();
+        }
+        if let Some(roots) = &self.tls.roots {
+            options = options.add_root_certificates(roots.clone());
+        }
+        if let Some((certificate, key)) = &self.tls.certificate {
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        options
+    }
+
+    /// The addresses, without passwords.
+    fn shown(&self) -> String {
+        self.urls.iter().map(|url| shown(url)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Connection {
+    /// The version of the server that we are connected to, as it tells it.
+    #[must_use]
+    pub fn server_version(&self) -> String {
+        self.client.server_info().version
+    }
+
+    /// The largest message that the server takes, in bytes.
+    #[must_use]
+    pub fn max_payload(&self) -> usize {
+        self.client.max_payload()
+    }
+
+    /// Whether there is a connection in this moment.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
+    /// Counts how often the connection was made: changes when one that was lost is there again.
+    #[must_use]
+    pub fn made(&self) -> watch::Receiver<u64> {
+        self.made.clone()
+    }
+
+    /// Sends what waits, and closes the connection for every clone of it.
+    ///
+    /// # Errors
+    /// It was closed before.
+    pub async fn close(self) -> Result<(), BusError> {
+        self.client.drain().await.map_err(|error| BusError::Disconnected(error.to_string()))
+    }
+
+    /// Whether the server said after `since` that we may not publish on `subject`. It says so beside the message's own
+    /// way, so an answer that never comes is explained here.
+    pub(crate) fn may_not_publish(&self, subject: &str, since: Instant) -> bool {
+        self.violations.after(subject, since)
+    }
+}
+
+/// When the server last said that we may not publish on a subject.
+#[derive(Clone, Debug, Default)]
+struct Violations(Arc<Mutex<BTreeMap<String, Instant>>>);
+
+impl Violations {
+    fn note(&self, subject: &str) {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.len() >= REMEMBERED_VIOLATIONS {
+            noted.clear();
+        }
+        noted.insert(subject.to_owned(), Instant::now());
+    }
+
+    fn after(&self, subject: &str, since: Instant) -> bool {
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.get(subject).is_some_and(|at| *at >= since)
+    }
+}
+
+/// Tells what happened to a connection.
+fn noted(name: &str, event: &Event, violations: &Violations) {
+    match event {
+        Event::Connected => tracing::info!(name, "connected to NATS"),
+        Event::Disconnected => tracing::warn!(name, "disconnected from NATS"),
+        Event::LameDuckMode => tracing::info!(name, "the NATS server is about to stop"),
+        Event::Draining | Event::Closed => tracing::debug!(name, %event, "NATS connection ends"),
+        Event::SlowConsumer(subscription) => {
+            tracing::warn!(name, subscription, "messages dropped: a subscription isn't read fast enough");
+        }
+        Event::ServerError(error) => {
+            if let Some(subject) = denied(error) {
+                violations.note(subject);
+            }
+            tracing::error!(name, %error, "the NATS server complains");
+        }
+        Event::ClientError(error) => tracing::warn!(name, %error, "NATS connection"),
+    }
+}
+
+/// The subject that a server's complaint says we may not publish on.
+fn denied(error: &ServerError) -> Option<&str> {
+    match error {
+        ServerError::AuthorizationViolation | ServerError::SlowConsumer(_) => None,
+        ServerError::Other(text) => {
+            let lower = text.find("ermissions Violation for Publish to \"")?;
+            text[lower..].split('"').nth(1)
+        }
+    }
+}
+
+fn reconnect_delay(attempt: usize) -> Duration {
+    let (shortest, longest) = RECONNECT;
+    match u32::try_from(attempt) {
+        Ok(0 | 1) => Duration::ZERO,
+        Ok(attempt @ 2..16) => (shortest * 2u32.pow(attempt - 2)).min(longest),
+        Ok(_) | Err(_) => longest,
+    }
+}
+
+async fn secret(path: &Path) -> Result<String, ConnectError> {
+    let text = tokio::fs::read_to_string(path).await.map_err(|source| unreadable(path, source))?;
+    Ok(text.trim().to_owned())
+}
+
+fn unreadable(path: &Path, source: io::Error) -> ConnectError {
+    ConnectError::File { path: path.display().to_string(), source }
+}
+
+/// An address without its password.
+fn shown(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        (Some(_) | None, None) => url.to_owned(),
+    }
+}
+
+fn told(error: &async_nats::ConnectError, urls: String) -> ConnectError {
+    let why = error.to_string();
+    match error.kind() {
+        ConnectErrorKind::Authentication
+        | ConnectErrorKind::AuthorizationViolation
+        | ConnectErrorKind::Tls => ConnectError::Refused { urls, why },
+        ConnectErrorKind::ServerParse => ConnectError::Settings(why),
+        ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => ConnectError::Unreachable { urls, why },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(shown("nats://bbs:hunter2@host:4222"), "nats://host:4222");
+        assert_eq!(shown("bbs:hunter2@host"), "host");
+        assert_eq!(shown("tls://host:4222"), "tls://host:4222");
+    }
+
+    #[test]
+    fn a_complaint_names_its_subject() {
+        let complaint =
+            ServerError::Other("Permissions Violation for Publish to \"muster.event.lrp.0\"".into());
+        assert_eq!(denied(&complaint), Some("muster.event.lrp.0"));
+        let other = ServerError::Other("Permissions Violation for Subscription to \"a\"".into());
+        assert_eq!(denied(&other), None);
+    }
+
+    #[test]
+    fn the_wait_grows_to_its_limit() {
+        let waits: Vec<u128> = (0..9).map(|attempt| reconnect_delay(attempt).as_millis()).collect();
+        assert_eq!(waits, [0, 0, 50, 100, 200, 400, 800, 1600, 2000]);
+        assert_eq!(reconnect_delay(usize::MAX), RECONNECT.1);
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_server_is_named() {
+        let settings = Settings::new(vec!["nats://u:p@127.0.0.1:9".into()], "test", "muster.inbox.test");
+        let error = settings.connect().await.unwrap_err().to_string();
+        assert!(error.starts_with("server unreachable at nats://127.0.0.1:9: "), "{error}");
+    }
+}

@@ -1,0 +1,338 @@
+//! What only the journal on JetStream does: it survives its server, and refuses one that could lose history.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, PersistenceMode, Republish, RetentionPolicy, Source, StorageType, SubjectTransform,
+};
+use bytes::Bytes;
+use runtime::Journal;
+use runtime::journal::{
+    Append, AppendError, Durability, JetStream, JournalError, Recorded, STREAM, StreamSettings,
+};
+use runtime::nats::{Login, Settings};
+use runtime::server::NatsServer;
+use schemas::names::{EntryId, Ids};
+use schemas::{Position, Subject, Timestamp};
+use tokio::time::{sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn open(settings: &Settings, wanted: &StreamSettings) -> Result<Journal, JournalError> {
+    let connection = settings.connect().await.expect("the server is there");
+    JetStream::open(connection, wanted).await.map(Journal::JetStream)
+}
+
+fn settings(servers: &[NatsServer]) -> Settings {
+    let urls = servers.iter().map(|server| server.url.clone()).collect();
+    Settings::new(urls, "bbs-writer", "muster.inbox.bbs-writer")
+}
+
+async fn open_soon(servers: &[NatsServer], wanted: &StreamSettings) -> Journal {
+    let started = Instant::now();
+    loop {
+        match open(&settings(servers), wanted).await {
+            Ok(journal) => return journal,
+            Err(error) if started.elapsed() > PATIENCE => panic!("{error:?}"),
+            Err(_) => sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+/// Appends to one subject until told to stop, each entry until it is known to be stored; answers how many were.
+fn writer(
+    journal: Journal,
+    shard: u16,
+    stop: Arc<AtomicBool>,
+) -> tokio::task::JoinHandle<Vec<(Position, EntryId)>> {
+    tokio::spawn(async move {
+        let (subject, mut ids, mut stored) = (Subject::Lrp(shard), Ids::new(u64::from(shard)), Vec::new());
+        let mut expected = Position(0);
+        while !stop.load(Ordering::Relaxed) {
+            let entry = EntryId(ids.next(Timestamp::from_millis(1)));
+            let bytes = Bytes::from(format!("{{\"n\":{}}}", stored.len()));
+            expected = loop {
+                let append = Append { subject: subject.clone(), expected, entry, bytes: bytes.clone() };
+                match journal.append(append).await {
+                    Ok(position) => break position,
+                    Err(AppendError::Unknown(_)) => sleep(Duration::from_millis(20)).await,
+                    Err(error @ (AppendError::Conflict | AppendError::Refused(_))) => panic!("{error:?}"),
+                }
+            };
+            stored.push((expected, entry));
+        }
+        stored
+    })
+}
+
+/// Follows to a position that is told when it is known.
+fn follower(
+    journal: &Journal,
+    end: tokio::sync::watch::Receiver<Option<Position>>,
+) -> tokio::task::JoinHandle<Vec<Recorded>> {
+    let mut follower = journal.follow(Position(0));
+    tokio::spawn(async move {
+        let mut entries: Vec<Recorded> = Vec::new();
+        while end.borrow().is_none_or(|end| follower.position() < end) {
+            if let Ok(batch) = timeout(Duration::from_millis(200), follower.next_batch(500)).await {
+                entries.extend(batch.unwrap());
+            }
+        }
+        entries
+    })
+}
+
+/// Kills and restarts servers while four writers write and a follower follows, and compares.
+async fn survive_kills(mut servers: Vec<NatsServer>, replicas: usize, kills: usize) {
+    let wanted = StreamSettings { replicas, ..StreamSettings::default() };
+    let journal = open_soon(&servers, &wanted).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (end, ends) = tokio::sync::watch::channel(None);
+    let following = follower(&journal, ends);
+    let writers: Vec<_> = (0..4).map(|shard| writer(journal.clone(), shard, Arc::clone(&stop))).collect();
+    for kill in 0..kills {
+        sleep(Duration::from_millis(700)).await;
+        let victim = kill % servers.len();
+        servers[victim].kill9().await.unwrap();
+        sleep(Duration::from_millis(300)).await;
+        servers[victim].restart().await.unwrap();
+        let before = journal_end(&journal).await;
+        while journal_end(&journal).await < Position(before.0 + 100) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut stored = Vec::new();
+    for writer in writers {
+        stored.extend(timeout(PATIENCE, writer).await.expect("writers come through").unwrap());
+    }
+    let last = journal_end(&journal).await;
+    end.send_replace(Some(last));
+    let entries = timeout(PATIENCE, following).await.expect("the follower comes through").unwrap();
+    println!("{kills} kills of {}: {} stored, journal ends at {last}", servers.len(), stored.len());
+    assert_eq!(stored.len() as u64, last.0, "every entry is stored once");
+    for (n, entry) in entries.iter().enumerate() {
+        assert_eq!(entry.position.0, n as u64 + 1);
+    }
+    stored.sort_unstable();
+    let followed: Vec<_> = entries.iter().map(|entry| (entry.position, entry.entry.unwrap())).collect();
+    assert_eq!(followed, stored);
+}
+
+async fn journal_end(journal: &Journal) -> Position {
+    let started = Instant::now();
+    loop {
+        match journal.end().await {
+            Ok(end) => return end,
+            Err(error) if started.elapsed() > PATIENCE => panic!("{error:?}"),
+            Err(_) => sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_when_the_server_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = NatsServer::start(folder.path()).await.unwrap();
+    survive_kills(vec![server], 1, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_when_servers_of_three_are_killed_in_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = NatsServer::start_cluster(folder.path(), 3).await.unwrap();
+    survive_kills(servers, 3, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_history_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = NatsServer::start(folder.path()).await.unwrap();
+    let journal = open(&settings(std::slice::from_ref(&server)), &StreamSettings::default()).await.unwrap();
+    let stop = Arc::new(AtomicBool::new(true));
+    stop.store(false, Ordering::Relaxed);
+    let writing = writer(journal.clone(), 1, Arc::clone(&stop));
+    let mut follower = journal.follow(Position(0));
+    timeout(PATIENCE, follower.next_batch(10)).await.unwrap().unwrap();
+    stop.store(true, Ordering::Relaxed);
+    writing.await.unwrap();
+    server.stop().await.unwrap();
+    std::fs::remove_dir_all(folder.path().join("store")).unwrap();
+    server.restart().await.unwrap();
+    open(&settings(std::slice::from_ref(&server)), &StreamSettings::default()).await.unwrap();
+    let ended = async {
+        loop {
+            if let Err(error) = follower.next_batch(10_000).await {
+                return error;
+            }
+        }
+    };
+    let error = timeout(PATIENCE, ended).await.expect("the other history is noticed");
+    assert!(matches!(error, JournalError::Damaged(_)), "{error:?}");
+}
+
+/// One thing that is wrong with a stream, and a word of what is said about it.
+type Flaw = (fn(&mut Config), &'static str);
+
+const FLAWS: &[Flaw] = &[
+    (|config| config.max_age = Duration::from_secs(3600), "max_age"),
+    (|config| config.discard = DiscardPolicy::Old, "discard"),
+    (
+        |config| {
+            config.discard = DiscardPolicy::Old;
+            config.max_messages = 10;
+        },
+        "max_msgs",
+    ),
+    (
+        |config| {
+            config.discard = DiscardPolicy::Old;
+            config.max_bytes = 1 << 20;
+        },
+        "max_bytes",
+    ),
+    (|config| config.max_messages_per_subject = 5, "max_msgs_per_subject"),
+    (|config| config.deny_delete = false, "deny_delete"),
+    (|config| config.deny_purge = false, "deny_purge"),
+    (
+        |config| {
+            config.deny_purge = false;
+            config.allow_rollup = true;
+        },
+        "rollup",
+    ),
+    (|config| config.storage = StorageType::Memory, "storage"),
+    (|config| config.retention = RetentionPolicy::WorkQueue, "retention"),
+    (|config| config.persist_mode = Some(PersistenceMode::Async), "persist_mode"),
+    (|config| config.no_ack = true, "no_ack"),
+    (|config| config.allow_direct = false, "allow_direct"),
+    (|config| config.max_message_size = 1024, "max_msg_size"),
+    (|config| config.subjects = vec!["muster.event.lrp.*".into()], "subjects"),
+    (|config| config.subjects.push("other.>".into()), "subjects"),
+    (|config| config.allow_message_ttl = true, "ttl"),
+    (
+        |config| {
+            config.discard = DiscardPolicy::Old;
+            config.allow_message_schedules = true;
+        },
+        "schedules",
+    ),
+    (
+        |config| {
+            config.subject_transform =
+                Some(SubjectTransform { source: "muster.event.>".into(), destination: "other.>".into() });
+        },
+        "subject_transform",
+    ),
+    (
+        |config| {
+            let (source, destination) = ("muster.event.>".into(), "copy.>".into());
+            config.republish = Some(Republish { source, destination, headers_only: false });
+        },
+        "republish",
+    ),
+    (
+        |config| {
+            config.subjects.clear();
+            config.mirror = Some(Source { name: "ORIGIN".into(), ..Source::default() });
+        },
+        "mirror",
+    ),
+    (|config| config.sources = Some(vec![Source { name: "ORIGIN".into(), ..Source::default() }]), "sources"),
+    (|config| config.first_sequence = Some(100), "first entries"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_could_lose_or_rewrite_history_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = NatsServer::start(folder.path()).await.unwrap();
+    let settings = settings(std::slice::from_ref(&server));
+    let context = async_nats::jetstream::new(async_nats::connect(&server.url).await.unwrap());
+    let origin = Config { name: "ORIGIN".into(), subjects: vec!["origin".into()], ..Config::default() };
+    context.create_stream(origin).await.unwrap();
+    drop(open(&settings, &StreamSettings::default()).await.expect("what we make we accept"));
+    let ours = context.get_stream(STREAM).await.unwrap().cached_info().config.clone();
+    for (spoil, word) in FLAWS {
+        context.delete_stream(STREAM).await.unwrap();
+        let mut config = ours.clone();
+        spoil(&mut config);
+        context.create_stream(config).await.unwrap_or_else(|error| panic!("{word}: {error}"));
+        let error = open(&settings, &StreamSettings::default()).await.expect_err(word);
+        assert!(matches!(&error, JournalError::Refused(why) if why.contains(word)), "{word}: {error:?}");
+    }
+    context.delete_stream(STREAM).await.unwrap();
+    context.create_stream(ours).await.unwrap();
+    let wanted = StreamSettings { replicas: 3, ..StreamSettings::default() };
+    let error = open(&settings, &wanted).await.unwrap_err();
+    assert!(error.to_string().contains("1 replicas, 3 asked"), "{error}");
+    context.delete_stream(STREAM).await.unwrap();
+    let wanted = StreamSettings { create: false, ..StreamSettings::default() };
+    let error = open(&settings, &wanted).await.unwrap_err();
+    assert!(error.to_string().contains("there is no stream MUSTER"), "{error}");
+}
+
+async fn started(folder: &Path, lines: &str) -> (NatsServer, Settings) {
+    let server = NatsServer::start_with(folder, lines).await.unwrap();
+    let settings = settings(std::slice::from_ref(&server));
+    (server, settings)
+}
+
+fn any_entry() -> Append {
+    let entry = EntryId(Ids::new(1).next(Timestamp::from_millis(1)));
+    Append { subject: Subject::Cluster, expected: Position(0), entry, bytes: "{}".into() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_a_small_payload_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, settings) = started(folder.path(), "max_payload: 65536").await;
+    let error = open(&settings, &StreamSettings::default()).await.unwrap_err();
+    assert!(error.to_string().contains("max_payload is 65536"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_permission_an_entry_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = "authorization { users: [ { user: writer, password: secret },
+        { user: reader, password: secret, permissions: { publish: [\"$JS.API.>\"], subscribe: [\"muster.inbox.>\"] } },
+        { user: nobody, password: secret, permissions: { publish: [\"x\"], subscribe: [\"muster.inbox.>\"] } } ] }";
+    let (_server, mut settings) = started(folder.path(), users).await;
+    let file = folder.path().join("password");
+    std::fs::write(&file, "secret").unwrap();
+    let login = |user: &str| Login::Password { user: user.into(), file: file.clone() };
+    settings.login = login("writer");
+    open(&settings, &StreamSettings::default()).await.unwrap();
+    settings.login = login("reader");
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    let error = journal.append(any_entry()).await.unwrap_err();
+    assert!(matches!(&error, AppendError::Refused(why) if why.contains("no permission")), "{error:?}");
+    settings.login = login("nobody");
+    let error = open(&settings, &StreamSettings::default()).await.unwrap_err();
+    assert!(error.to_string().contains("no permission to publish on $JS.API.STREAM.INFO.MUSTER"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_gone_leaves_the_outcome_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut server, settings) = started(folder.path(), "").await;
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    assert!(matches!(journal.durability(), Durability::Unverified(_)));
+    server.kill9().await.unwrap();
+    let error = journal.append(any_entry()).await.unwrap_err();
+    assert!(matches!(error, AppendError::Unknown(_)), "{error:?}");
+    server.restart().await.unwrap();
+    let stored = async {
+        loop {
+            match journal.append(any_entry()).await {
+                Err(AppendError::Unknown(_)) => {}
+                known => return known,
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, stored).await.unwrap().unwrap(), Position(1));
+    assert_eq!(journal.end().await.unwrap(), Position(1));
+}

@@ -1,0 +1,325 @@
+//! What every journal does: the same tests for all of them.
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use runtime::Journal;
+use runtime::journal::{
+    Append, AppendError, Durability, JetStream, JournalError, Memory, Recorded, Sqlite, StreamSettings,
+};
+use runtime::nats::Settings;
+use runtime::server::NatsServer;
+use schemas::limits::{ENTRY_BYTES, PAGE_BYTES};
+use schemas::names::{CellId, Domain, EntryId, Ids};
+use schemas::{Position, Subject, Timestamp};
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A journal, and what must live as long.
+struct Bench {
+    name: &'static str,
+    journal: Journal,
+    _servers: Vec<NatsServer>,
+    _folder: TempDir,
+}
+
+async fn benches() -> Vec<Bench> {
+    let folder = || tempfile::tempdir().unwrap();
+    let mut benches = Vec::new();
+    let mut bench = |name, journal, folder, servers| {
+        benches.push(Bench { name, journal, _servers: servers, _folder: folder });
+    };
+    bench("memory", Journal::Memory(Memory::new()), folder(), Vec::new());
+    let place = folder();
+    bench("SQLite", Journal::Sqlite(Sqlite::open(place.path()).await.unwrap()), place, Vec::new());
+    let place = folder();
+    let server = NatsServer::start(place.path()).await.unwrap();
+    bench("JetStream", open(&server, 1).await, place, vec![server]);
+    let place = folder();
+    let servers = NatsServer::start_cluster(place.path(), 3).await.unwrap();
+    bench("JetStream on three", open(&servers[0], 3).await, place, servers);
+    benches
+}
+
+fn settings(server: &NatsServer) -> Settings {
+    Settings::new(vec![server.url.clone()], "bbs-writer", "muster.inbox.bbs-writer")
+}
+
+async fn open(server: &NatsServer, replicas: usize) -> Journal {
+    let wanted = StreamSettings { replicas, create: true, monitoring: vec![server.monitoring.clone()] };
+    // A cluster that has just started may still be electing who makes streams.
+    let started = Instant::now();
+    loop {
+        let connection = settings(server).connect().await.unwrap();
+        match JetStream::open(connection, &wanted).await {
+            Ok(journal) => return Journal::JetStream(journal),
+            Err(error) if started.elapsed() > PATIENCE => panic!("{error:?}"),
+            Err(_) => sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+fn ids(seed: u64) -> impl FnMut() -> EntryId {
+    let mut ids = Ids::new(seed);
+    move || EntryId(ids.next(Timestamp::from_millis(1)))
+}
+
+fn entry(subject: &Subject, expected: Position, entry: EntryId, text: &str) -> Append {
+    Append { subject: subject.clone(), expected, entry, bytes: Bytes::from(text.to_owned()) }
+}
+
+/// Appends until it is known what happened.
+async fn settled(journal: &Journal, append: Append) -> Result<Position, AppendError> {
+    let started = Instant::now();
+    loop {
+        match journal.append(append.clone()).await {
+            Err(AppendError::Unknown(error)) => {
+                assert!(started.elapsed() < PATIENCE, "{error:?}");
+                sleep(Duration::from_millis(20)).await;
+            }
+            known => return known,
+        }
+    }
+}
+
+/// Everything up to a position, as a follower gets it.
+async fn follow_to(journal: &Journal, after: Position, end: Position, max: usize) -> Vec<Recorded> {
+    let mut follower = journal.follow(after);
+    let mut entries = Vec::new();
+    while follower.position() < end {
+        let batch = timeout(PATIENCE, follower.next_batch(max)).await.expect("entries come").unwrap();
+        assert!(!batch.is_empty() && batch.len() <= max);
+        entries.extend(batch);
+    }
+    entries
+}
+
+fn assert_unbroken(name: &str, after: Position, entries: &[Recorded]) {
+    for (n, entry) in entries.iter().enumerate() {
+        assert_eq!(entry.position.0, after.0 + n as u64 + 1, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_goes_where_it_is_expected_or_nowhere() {
+    for Bench { name, journal, _servers, _folder } in benches().await {
+        let mut id = ids(1);
+        let (a, b) = (Subject::Lrp(0), Subject::Cell(CellId::new("c1").unwrap()));
+        assert_eq!(journal.end().await.unwrap(), Position(0), "{name}");
+        assert_eq!(journal.last(&a).await.unwrap(), None, "{name}");
+        let first = entry(&a, Position(0), id(), "one");
+        assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
+        assert_eq!(
+            settled(&journal, entry(&b, Position(0), id(), "two")).await.unwrap(),
+            Position(2),
+            "{name}"
+        );
+
+        let conflict = |result: Result<Position, AppendError>| {
+            assert!(matches!(result, Err(AppendError::Conflict)), "{name}: {result:?}");
+        };
+        conflict(settled(&journal, entry(&a, Position(0), id(), "must not exist")).await);
+        conflict(settled(&journal, entry(&b, Position(1), id(), "another subject's")).await);
+        conflict(settled(&journal, entry(&a, Position(9), id(), "not yet")).await);
+        let third = entry(&a, Position(1), id(), "three");
+        assert_eq!(settled(&journal, third.clone()).await.unwrap(), Position(3), "{name}");
+        conflict(settled(&journal, entry(&a, Position(1), id(), "stale")).await);
+
+        let expected = Recorded {
+            position: Position(3),
+            subject: "muster.event.lrp.0".into(),
+            entry: Some(third.entry),
+            bytes: "three".into(),
+        };
+        assert_eq!(journal.last(&a).await.unwrap(), Some(expected), "{name}");
+        assert_eq!(journal.end().await.unwrap(), Position(3), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_whose_acknowledgement_was_lost_is_appended_again_and_stored_once() {
+    for Bench { name, journal, _servers, _folder } in benches().await {
+        let mut id = ids(2);
+        let subject = Subject::Task(7);
+        let first = entry(&subject, Position(0), id(), "one");
+        let second = entry(&subject, Position(1), id(), "two");
+        // Whoever waits no longer doesn't know what became of it.
+        drop(timeout(Duration::from_micros(50), journal.append(first.clone())).await);
+        for _ in 0..3 {
+            assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
+        }
+        assert_eq!(settled(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
+        for _ in 0..3 {
+            assert_eq!(settled(&journal, second.clone()).await.unwrap(), Position(2), "{name}");
+        }
+        // Stored, and something else behind it already: still no conflict.
+        assert_eq!(settled(&journal, first.clone()).await.unwrap(), Position(1), "{name}");
+        assert_eq!(journal.end().await.unwrap(), Position(2), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_writers_one_wins_every_position() {
+    const EACH: usize = 150;
+    for Bench { name, journal, _servers, _folder } in benches().await {
+        let writers = [10, 11].map(|seed| {
+            let journal = journal.clone();
+            tokio::spawn(async move {
+                let (mut id, subject, mut won, mut conflicts) = (ids(seed), Subject::Cluster, Vec::new(), 0);
+                let mut last = Position(0);
+                while won.len() < EACH {
+                    match settled(&journal, entry(&subject, last, id(), &format!("{seed}:{}", won.len())))
+                        .await
+                    {
+                        Ok(position) => {
+                            assert!(position > last);
+                            last = position;
+                            won.push(position);
+                        }
+                        Err(AppendError::Conflict) => {
+                            conflicts += 1;
+                            let seen = journal.last(&subject).await.unwrap();
+                            last = seen.map(|entry| entry.position).unwrap_or_default();
+                        }
+                        Err(error @ (AppendError::Unknown(_) | AppendError::Refused(_))) => {
+                            panic!("{error:?}")
+                        }
+                    }
+                }
+                (won, conflicts)
+            })
+        });
+        let (mut all, mut conflicts) = (BTreeSet::new(), 0);
+        for writer in writers {
+            let (won, lost) = writer.await.unwrap();
+            conflicts += lost;
+            for position in won {
+                assert!(all.insert(position), "{name}: {position} was won twice");
+            }
+        }
+        println!("{name}: {conflicts} conflicts for {} entries", 2 * EACH);
+        assert_eq!(journal.end().await.unwrap(), Position(2 * EACH as u64), "{name}");
+        let entries = follow_to(&journal, Position(0), Position(2 * EACH as u64), 64).await;
+        assert_unbroken(name, Position(0), &entries);
+        assert_eq!(
+            entries.iter().map(|entry| entry.entry).collect::<BTreeSet<_>>().len(),
+            2 * EACH,
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_get_everything_in_order_however_slow() {
+    const ENTRIES: u64 = 2_000;
+    for Bench { name, journal, _servers, _folder } in benches().await {
+        let reader = journal.clone();
+        let slow = tokio::spawn(async move {
+            let (mut follower, mut entries) = (reader.follow(Position(0)), Vec::new());
+            while entries.len() < usize::try_from(ENTRIES).unwrap() {
+                entries.extend(timeout(PATIENCE, follower.next_batch(97)).await.unwrap().unwrap());
+                sleep(Duration::from_millis(2)).await;
+            }
+            entries
+        });
+        let writers = (0..8).map(|shard| {
+            let (journal, mut id) = (journal.clone(), ids(100 + u64::from(shard)));
+            tokio::spawn(async move {
+                let (subject, mut last) = (Subject::Lrp(shard), Position(0));
+                for n in 0..ENTRIES / 8 {
+                    last = settled(&journal, entry(&subject, last, id(), &n.to_string())).await.unwrap();
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.unwrap();
+        }
+        let all = slow.await.unwrap();
+        assert_unbroken(name, Position(0), &all);
+        assert_eq!(journal.end().await.unwrap(), Position(ENTRIES), "{name}");
+        let middle = follow_to(&journal, Position(777), Position(ENTRIES), 1_000).await;
+        assert_eq!(middle, all[777..], "{name}");
+
+        let mut waiting = journal.follow(Position(ENTRIES));
+        assert!(timeout(Duration::from_millis(100), waiting.next_batch(9)).await.is_err(), "{name}");
+        let append = entry(&Subject::Cluster, Position(0), ids(5)(), "late");
+        let position = settled(&journal, append).await.unwrap();
+        let late = timeout(PATIENCE, waiting.next_batch(9)).await.unwrap().unwrap();
+        assert_eq!(late.iter().map(|entry| entry.position).collect::<Vec<_>>(), [position], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reading_is_by_pages() {
+    for Bench { name, journal, _servers, _folder } in benches().await {
+        let (mut id, mut lasts) = (ids(3), [Position(0); 2]);
+        let subjects = [Subject::Domain(Domain::new("apps").unwrap()), Subject::Task(1)];
+        for n in 0..20_usize {
+            let text = "x".repeat(PAGE_BYTES / 8);
+            let append = entry(&subjects[n % 2], lasts[n % 2], id(), &text);
+            lasts[n % 2] = settled(&journal, append).await.unwrap();
+        }
+        let positions =
+            |entries: Vec<Recorded>| entries.iter().map(|entry| entry.position.0).collect::<Vec<_>>();
+        let read = async |after, subject, limit| {
+            positions(journal.read(Position(after), subject, limit).await.unwrap())
+        };
+        assert_eq!(read(0, None, 3).await, [1, 2, 3], "{name}");
+        assert_eq!(read(17, None, 100).await, [18, 19, 20], "{name}");
+        assert_eq!(read(20, None, 100).await, [0; 0], "{name}");
+        assert_eq!(read(0, None, 0).await, [0; 0], "{name}");
+        assert_eq!(read(1, Some(&subjects[0]), 3).await, [3, 5, 7], "{name}");
+        assert_eq!(read(0, Some(&Subject::Lrp(0)), 3).await, [0; 0], "{name}");
+        let page = read(0, None, 100).await;
+        assert!((8..20).contains(&page.len()), "{name}: {} entries on a page", page.len());
+        assert_unbroken(name, Position(0), &journal.read(Position(0), None, 100).await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_may_be_as_large_as_its_limit_and_no_larger() {
+    for Bench { name, journal, _servers, _folder } in benches().await {
+        let mut id = ids(4);
+        let largest = entry(&Subject::Lrp(1), Position(0), id(), &"x".repeat(ENTRY_BYTES));
+        assert_eq!(settled(&journal, largest).await.unwrap(), Position(1), "{name}");
+        let larger = entry(&Subject::Lrp(1), Position(1), id(), &"x".repeat(ENTRY_BYTES + 1));
+        let refused = settled(&journal, larger).await.unwrap_err();
+        assert!(matches!(refused, AppendError::Refused(_)), "{name}: {refused:?}");
+        assert_eq!(journal.end().await.unwrap(), Position(1), "{name}");
+        assert_eq!(
+            follow_to(&journal, Position(0), Position(1), 9).await[0].bytes.len(),
+            ENTRY_BYTES,
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_journal_says_so_and_another_history_is_noticed() {
+    for Bench { name, journal, _servers, _folder } in benches().await {
+        settled(&journal, entry(&Subject::Cluster, Position(0), ids(6)(), "one")).await.unwrap();
+        if name != "JetStream on three" && name != "JetStream" {
+            let beyond = journal.follow(Position(9)).next_batch(1).await.unwrap_err();
+            assert!(matches!(beyond, JournalError::Damaged(_)), "{name}: {beyond:?}");
+        }
+        let mut follower = journal.follow(Position(1));
+        let waiting = tokio::spawn(async move { follower.next_batch(1).await });
+        sleep(Duration::from_millis(50)).await;
+        journal.clone().close().await;
+        let ended = timeout(PATIENCE, waiting).await.expect(name).unwrap();
+        assert!(matches!(ended, Err(JournalError::Closed)), "{name}: {ended:?}");
+        assert!(matches!(journal.end().await, Err(JournalError::Closed)), "{name}");
+        let late = journal.append(entry(&Subject::Cluster, Position(1), ids(7)(), "two")).await;
+        assert!(matches!(late, Err(AppendError::Unknown(JournalError::Closed))), "{name}: {late:?}");
+    }
+}
+
+#[tokio::test]
+async fn durability_is_told() {
+    let told: Vec<_> = benches().await.iter().map(|bench| bench.journal.durability()).collect();
+    assert_eq!(told, [Durability::Volatile, Durability::Synced, Durability::Synced, Durability::Synced]);
+}

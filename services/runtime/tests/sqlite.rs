@@ -1,0 +1,111 @@
+//! What only the embedded journal does: it belongs to one process, and survives its end.
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the answer")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use runtime::Journal;
+use runtime::journal::{Append, Sqlite};
+use schemas::names::{EntryId, Ids};
+use schemas::{Position, Subject, Timestamp};
+
+/// Where the child process finds its folder.
+const FOLDER: &str = "MUSTER_TEST_FOLDER";
+
+async fn open(folder: &Path) -> Journal {
+    Journal::Sqlite(Sqlite::open(folder).await.unwrap())
+}
+
+/// Appends to eight shards for ever, and prints what was acknowledged. Started as a process of its own, and killed.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it is the process that the next test kills"]
+async fn the_writer_that_is_killed() {
+    let folder = std::env::var(FOLDER).unwrap();
+    let journal = open(Path::new(&folder)).await;
+    let start = journal.end().await.unwrap();
+    let writers = (0..8_u16).map(|shard| {
+        let journal = journal.clone();
+        tokio::spawn(async move {
+            let mut ids = Ids::new(u64::from(shard) + start.0 * 8);
+            let subject = Subject::Lrp(shard);
+            let mut expected =
+                journal.last(&subject).await.unwrap().map(|last| last.position).unwrap_or_default();
+            loop {
+                let entry = EntryId(ids.next(Timestamp::from_millis(1)));
+                let append =
+                    Append { subject: subject.clone(), expected, entry, bytes: vec![b'x'; 300].into() };
+                expected = journal.append(append).await.unwrap();
+                println!("acknowledged {expected} {entry}");
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    futures::future::join_all(writers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_survives_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut acknowledged = Vec::new();
+    for round in 1..=5_usize {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_writer_that_is_killed", "--ignored", "--nocapture"])
+            .env(FOLDER, folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let told = lines.map(Result::unwrap).filter_map(|line| {
+            let (_, told) = line.split_once("acknowledged ")?;
+            let (position, entry) = told.split_once(' ')?;
+            Some((Position(position.parse().ok()?), entry.trim().parse::<EntryId>().ok()?))
+        });
+        for (n, told) in told.enumerate() {
+            acknowledged.push(told);
+            if n == 150 * round {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+
+        let journal = open(folder.path()).await;
+        let end = journal.end().await.unwrap();
+        let (mut follower, mut entries) = (journal.follow(Position(0)), Vec::new());
+        while follower.position() < end {
+            entries.extend(follower.next_batch(1_000).await.unwrap());
+        }
+        for (position, entry) in &acknowledged {
+            let stored = &entries[usize::try_from(position.0).unwrap() - 1];
+            assert_eq!((stored.position, stored.entry), (*position, Some(*entry)));
+        }
+        println!("round {round}: {} acknowledged, {end} stored", acknowledged.len());
+        journal.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_belongs_to_one_journal_and_keeps_its_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path()).await;
+    let entry = EntryId(Ids::new(1).next(Timestamp::from_millis(1)));
+    let append = Append { subject: Subject::Cluster, expected: Position(0), entry, bytes: "one".into() };
+    assert_eq!(journal.append(append.clone()).await.unwrap(), Position(1));
+    let second = Sqlite::open(folder.path()).await.unwrap_err().to_string();
+    assert!(second.contains("is in use by process"), "{second}");
+    journal.close().await;
+
+    let journal = open(folder.path()).await;
+    assert_eq!(journal.end().await.unwrap(), Position(1));
+    assert_eq!(journal.append(append).await.unwrap(), Position(1), "still the same entry");
+    assert_eq!(journal.last(&Subject::Cluster).await.unwrap().unwrap().entry, Some(entry));
+}
+
+#[tokio::test]
+async fn a_file_of_another_format_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("journal.db"), "no database at all, but long enough to be looked at")
+        .unwrap();
+    let error = Sqlite::open(folder.path()).await.unwrap_err();
+    assert!(error.to_string().contains("journal.db"), "{error}");
+}

@@ -1,0 +1,180 @@
+//! What arrives at a node, decoded into what its machine takes.
+
+use bbs::{Ask, NotAppended, Query};
+use bytes::Bytes;
+use projections::Reader;
+use projections::reader::{self, Read};
+use schemas::Refusal;
+use schemas::container::{Container, Epoch};
+use schemas::message::{Heartbeat, Performed, Report, Reported, Reports};
+use schemas::names::{CellId, ClientName, EntryId, TaskGuid};
+use schemas::query::{Records, RecordsAnswer, Show};
+use schemas::subject::{Position, Subject};
+
+use super::bus::{About, Kind, decoded, must};
+use super::cluster::Last;
+use super::journal::Stored;
+
+/// What arrives at a node.
+pub(super) enum Arrived {
+    Recorded(Position, Stored),
+    CaughtUp,
+    NotAppended { subject: Subject, entry: EntryId, why: NotAppended },
+    Last { subject: Subject, last: Last },
+    Message { asker: u64, kind: Kind, bytes: Bytes },
+    Answer { about: About, bytes: Option<Bytes> },
+    Container(Container),
+    Containers(Vec<Container>),
+    SelfTested(Result<(), String>),
+    Called { task: TaskGuid, epoch: Epoch, called: bbs::callbacks::Called },
+    Disconnected,
+    Reconnected,
+    Turn,
+    Tick,
+}
+
+impl Arrived {
+    pub(super) fn for_bbs(self) -> Option<bbs::Input> {
+        use bbs::Input as I;
+        Some(match self {
+            Self::Recorded(position, stored) => I::Recorded {
+                position,
+                subject: stored.subject.to_string(),
+                entry: stored.entry,
+                bytes: stored.bytes,
+            },
+            Self::CaughtUp => I::CaughtUp,
+            Self::NotAppended { subject, entry, why } => I::NotAppended { subject, entry, why },
+            Self::Last { subject, last } => I::Last { subject, last },
+            Self::Message { asker, kind, bytes } => return message_for_bbs(asker, kind, &bytes),
+            Self::Answer { about: About::Probe(cell), bytes } => {
+                let answer: Option<Result<Heartbeat, Refusal>> = bytes.map(|bytes| decoded(&bytes));
+                I::Probed { cell, answer: answer.and_then(Result::ok) }
+            }
+            Self::Called { task, epoch, called } => I::Called { task, epoch, called },
+            Self::Disconnected => I::Disconnected,
+            Self::Reconnected => I::Reconnected,
+            Self::Tick => I::Tick,
+            Self::Answer { .. }
+            | Self::Container(_)
+            | Self::Containers(_)
+            | Self::SelfTested(_)
+            | Self::Turn => {
+                return None;
+            }
+        })
+    }
+
+    pub(super) fn for_auctioneer(self, reader: &mut Reader) -> Option<auctioneer::Input> {
+        use auctioneer::Input as I;
+        Some(match self {
+            Self::Recorded(position, stored) => {
+                let read = reader.read(position, &stored.subject.to_string(), &stored.bytes);
+                let entry = match read.expect("the log holds what this program knows") {
+                    Read::Entry(entry) => entry,
+                    Read::SetAside(_) => reader::nothing(),
+                };
+                I::Recorded { position, entry: entry.into() }
+            }
+            Self::CaughtUp => I::CaughtUp,
+            Self::Message { kind: Kind::Heartbeat, bytes, .. } => I::Heartbeat(must(&bytes)),
+            Self::Message { kind: Kind::Beat, bytes, .. } => I::Beat(must(&bytes)),
+            Self::Answer { about: About::Perform(cell, id), bytes } => {
+                let answer: Option<Result<Performed, Refusal>> = bytes.map(|bytes| decoded(&bytes));
+                I::Performed { cell, id, answer }
+            }
+            Self::Answer { about: About::Outcomes(id), bytes } => {
+                I::OutcomesAnswered { id, answer: bytes.map(|bytes| decoded(&bytes)) }
+            }
+            Self::Answer { about: About::Lead, bytes } => I::LeadAnswered(bytes.map(|bytes| decoded(&bytes))),
+            Self::Tick => I::Tick,
+            Self::NotAppended { .. }
+            | Self::Last { .. }
+            | Self::Message { .. }
+            | Self::Answer { .. }
+            | Self::Container(_)
+            | Self::Containers(_)
+            | Self::SelfTested(_)
+            | Self::Called { .. }
+            | Self::Disconnected
+            | Self::Reconnected
+            | Self::Turn => return None,
+        })
+    }
+
+    pub(super) fn for_rep(self) -> Option<rep::Input> {
+        use rep::Input as I;
+        Some(match self {
+            Self::Message { asker, kind: Kind::Perform, bytes } => {
+                I::Perform { asker, perform: must(&bytes) }
+            }
+            Self::Message { asker, kind: Kind::Probe, bytes } => I::State { asker, command: must(&bytes) },
+            Self::Message { asker, kind: Kind::Evacuate, bytes } => {
+                I::Evacuate { asker, command: must(&bytes) }
+            }
+            Self::Message { kind: Kind::Stop, bytes, .. } => I::Stop(must(&bytes)),
+            Self::Message { kind: Kind::Cancel, bytes, .. } => I::Cancel(must(&bytes)),
+            Self::Answer { about: About::Report(id), bytes } => {
+                let answer: Option<Result<Reported, Refusal>> = bytes.map(|bytes| decoded(&bytes));
+                I::Reported { id, answer }
+            }
+            Self::Answer { about: About::Records(id), bytes } => {
+                let answer: Option<Result<RecordsAnswer, Refusal>> = bytes.map(|bytes| decoded(&bytes));
+                I::Records { id, answer }
+            }
+            Self::Container(container) => I::Container(container),
+            Self::Containers(list) => I::Containers(list),
+            Self::SelfTested(result) => I::SelfTested(result),
+            Self::Tick => I::Tick,
+            Self::Recorded(..)
+            | Self::CaughtUp
+            | Self::NotAppended { .. }
+            | Self::Last { .. }
+            | Self::Message { .. }
+            | Self::Answer { .. }
+            | Self::Called { .. }
+            | Self::Disconnected
+            | Self::Reconnected
+            | Self::Turn => return None,
+        })
+    }
+}
+
+fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> {
+    let ask = |ask| Some(bbs::Input::Asked { asker, ask });
+    match kind {
+        Kind::Client(domain, noun, verb) => {
+            let read = schemas::spec::client_command(noun, verb, &domain, bytes);
+            let (envelope, command) = read.expect("what a client sent can be read");
+            let client = ClientName::new("tester").ok()?;
+            ask(Ask::Client { domain, client, envelope, command })
+        }
+        Kind::Operator(cell) => ask(Ask::Evacuate(cell)),
+        Kind::Show => {
+            let show: Show = must(bytes);
+            let at_least = show.at_least;
+            Some(bbs::Input::Queried { asker, at_least, query: Query::Lrp(show) })
+        }
+        Kind::Report => {
+            let reports: Reports = must(bytes);
+            ask(Ask::Cell { cell: reports.reports.first().map(cell_of)?, reports })
+        }
+        Kind::Records => {
+            let records: Records = must(bytes);
+            let at_least = records.at_least;
+            Some(bbs::Input::Queried { asker, at_least, query: Query::Records(records) })
+        }
+        Kind::Outcomes => ask(Ask::Outcomes(must(bytes))),
+        Kind::Lead => ask(Ask::Lead(must(bytes))),
+        Kind::Heartbeat => Some(bbs::Input::Heartbeat(must(bytes))),
+        Kind::Beat => Some(bbs::Input::Beat(must(bytes))),
+        Kind::Perform | Kind::Probe | Kind::Evacuate | Kind::Stop | Kind::Cancel => None,
+    }
+}
+
+fn cell_of(report: &Report) -> CellId {
+    match report {
+        Report::Lrp { report, .. } => report.by.cell_id.clone(),
+        Report::Task { report, .. } => report.by.cell_id.clone(),
+    }
+}

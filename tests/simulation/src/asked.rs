@@ -1,0 +1,137 @@
+//! What clients ask, as their commands; and what they were told. A client asks with one request id until it is answered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::Timestamp;
+use schemas::message::{Done, Envelope};
+use schemas::names::{Domain, ProcessGuid, RequestId};
+use schemas::refusal::Code;
+use schemas::spec::ClientCommand;
+
+/// A command that a client wants carried out.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The domain that its subject proves.
+    pub domain: Domain,
+    /// What is around it.
+    pub envelope: Envelope,
+    /// The command.
+    pub command: ClientCommand,
+    /// How often it was asked.
+    pub tries: u32,
+}
+
+impl Wish {
+    /// Its request id: every client gives one.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        self.envelope.request_id.clone().expect("every client gives one")
+    }
+}
+
+/// What became of a wish, as far as its client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It was never answered.
+    Nothing,
+    /// It was carried out.
+    Done(Done),
+    /// It was refused. Another copy of it may be carried out all the same.
+    Refused(Code),
+}
+
+/// A wish, what became of it, and how many copies of it were sent.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// What was asked.
+    pub command: ClientCommand,
+    /// What its client was told.
+    pub told: Told,
+    /// How many copies were on their way.
+    pub copies: u32,
+}
+
+/// What the clients want, and what they were told.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    asked: BTreeMap<RequestId, Asked>,
+    requests: u64,
+}
+
+impl Wanted {
+    /// A wish with a request id of its own and a deadline, as the client crate makes it.
+    pub fn around(
+        &mut self,
+        domain: Domain,
+        command: ClientCommand,
+        now: Timestamp,
+        patience: Duration,
+    ) -> Wish {
+        self.requests += 1;
+        let request_id = RequestId::new(&format!("r{}", self.requests)).ok();
+        let deadline = Some(now + patience);
+        let envelope = Envelope { request_id, deadline, ..Envelope::default() };
+        let wish = Wish { domain, envelope, command: command.clone(), tries: 0 };
+        self.asked.insert(wish.request(), Asked { command, told: Told::Nothing, copies: 0 });
+        wish
+    }
+
+    /// A copy of a wish is on its way.
+    pub fn copied(&mut self, wish: &Wish) {
+        if let Some(asked) = self.asked.get_mut(&wish.request()) {
+            asked.copies += 1;
+        }
+    }
+
+    /// A client was told what became of its wish.
+    pub fn told(&mut self, wish: &Wish, told: Told) {
+        if let Some(asked) = self.asked.get_mut(&wish.request()) {
+            asked.told = told;
+        }
+    }
+
+    /// The last wish so far.
+    #[must_use]
+    pub fn latest(&self) -> Option<RequestId> {
+        RequestId::new(&format!("r{}", self.requests)).ok()
+    }
+
+    /// What a client knows of its wish.
+    #[must_use]
+    pub fn known_of(&self, request: &RequestId) -> Option<Told> {
+        self.asked.get(request).map(|asked| asked.told)
+    }
+
+    /// Everything that was ever asked.
+    pub fn asked(&self) -> impl Iterator<Item = (&RequestId, &Asked)> {
+        self.asked.iter()
+    }
+}
+
+/// Instances of each process that has to be desired, after these commands in their order.
+#[must_use]
+pub fn desired<'a>(carried_out: impl Iterator<Item = &'a ClientCommand>) -> BTreeMap<ProcessGuid, u32> {
+    let mut lrps = BTreeMap::new();
+    for command in carried_out {
+        match command {
+            ClientCommand::LrpDesire(lrp) => {
+                lrps.insert(lrp.process_guid.clone(), lrp.instances);
+            }
+            ClientCommand::LrpUpdate { process_guid, update } => {
+                if let Some((count, wanted)) = lrps.get_mut(process_guid).zip(update.instances) {
+                    *count = wanted;
+                }
+            }
+            ClientCommand::LrpRemove { process_guid } => {
+                lrps.remove(process_guid);
+            }
+            ClientCommand::LrpRetire { .. }
+            | ClientCommand::DomainUpsert { .. }
+            | ClientCommand::TaskDesire(_)
+            | ClientCommand::TaskCancel { .. }
+            | ClientCommand::TaskResolve { .. } => {}
+        }
+    }
+    lrps
+}

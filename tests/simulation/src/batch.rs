@@ -1,0 +1,105 @@
+//! Many seeds, on every core.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rep::reconcile::Row;
+
+use super::cluster::{Outcome, run};
+use super::sights::Sights;
+
+/// What all seeds of a batch showed together.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// How many were run.
+    pub seeds: u64,
+    /// Those that broke a promise.
+    pub failed: BTreeMap<u64, Outcome>,
+    /// What was seen.
+    pub sights: Sights,
+    /// Inputs that machines took.
+    pub steps: u64,
+    /// Entries that were stored.
+    pub entries: u64,
+    /// Time that was simulated.
+    pub simulated: Duration,
+    /// What went wrong on purpose, and how often.
+    pub injected: BTreeMap<&'static str, u64>,
+    /// The rows of the reconciliation tables that were met, and in how many runs.
+    pub rows: BTreeMap<Row, u64>,
+    /// How much work only convergence found.
+    pub found_by_convergence: u64,
+    /// The longest time in which more than two containers of one index ran at once.
+    pub crowded: Duration,
+    /// Seeds in which next to nothing happened.
+    pub idle: Vec<u64>,
+}
+
+/// The rows of the reconciliation tables that a batch of 1,000 seeds may miss.
+pub fn rare_rows() -> impl Iterator<Item = &'static str> {
+    include_str!("../rare.txt").lines().filter(|line| !line.starts_with('#'))
+}
+
+impl Batch {
+    /// What should have been met and was not, in words: the interesting things, and every row of the reconciliation
+    /// tables to which a road leads that is not too rare for 1,000 seeds.
+    #[must_use]
+    pub fn never_seen(&self) -> Vec<String> {
+        let sights = self.sights.missing().map(|sight| sight.words().to_owned());
+        let rare: BTreeSet<&str> = rare_rows().collect();
+        let usual = |row: &Row| row.out_of_reach().is_none() && !rare.contains(row.to_string().as_str());
+        let unmet = |row: &Row| usual(row) && !self.rows.contains_key(row);
+        let rows = Row::all().filter(unmet).map(|row| format!("the row {row}"));
+        sights.chain(rows).collect()
+    }
+
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        self.seeds += 1;
+        self.sights.add(&outcome.sights);
+        self.steps += outcome.steps;
+        self.entries += outcome.entries;
+        self.simulated += outcome.simulated;
+        for (kind, count) in &outcome.injected {
+            *self.injected.entry(kind).or_default() += count;
+        }
+        for row in outcome.rows.keys() {
+            *self.rows.entry(*row).or_default() += 1;
+        }
+        self.found_by_convergence += outcome.found_by_convergence;
+        self.crowded = self.crowded.max(outcome.crowded);
+        if outcome.entries <= 10 {
+            self.idle.push(seed);
+        }
+        if !outcome.broken.is_empty() {
+            self.failed.insert(seed, outcome);
+        }
+    }
+}
+
+/// Runs seeds on so many threads. `progress` hears of each that is done, and what it showed; false ends the batch.
+pub fn run_all(seeds: Range<u64>, threads: usize, progress: impl Fn(&Outcome) -> bool + Sync) -> Batch {
+    let next = AtomicU64::new(seeds.start);
+    let ended = AtomicBool::new(false);
+    let batch = Mutex::new(Batch::default());
+    let work = || {
+        while !ended.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let outcome = run(seed);
+            let goes_on = progress(&outcome);
+            ended.fetch_or(!goes_on, Ordering::Relaxed);
+            batch.lock().expect("no thread panics").add(seed, outcome);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    batch.into_inner().expect("no thread panics")
+}

@@ -1,0 +1,273 @@
+//! The bus: messages that are lost, late, doubled or old, and questions with their answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use schemas::codec::{self, Form};
+use schemas::message::{Answer, Done, PerformId};
+use schemas::names::CellId;
+use schemas::subject::Position;
+use schemas::{Refusal, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::arrived::Arrived;
+use super::asked::Wish;
+use super::cluster::{Around, Cluster, Come};
+use super::nodes::{Life, Machine, Node};
+use super::sights::Sight;
+
+/// How long somebody waits for an answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A message on the bus. With a token it asks, and the answer names the token.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) token: Option<u64>,
+    pub(super) bytes: Bytes,
+}
+
+/// What a message is, as its subject would say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A client's command: its domain, noun and verb.
+    Client(schemas::names::Domain, &'static str, &'static str),
+    /// An operator's: evacuate this cell.
+    Operator(CellId),
+    /// A client wants to see a process.
+    Show,
+    Report,
+    Records,
+    Outcomes,
+    Lead,
+    Perform,
+    Probe,
+    Evacuate,
+    Stop,
+    Cancel,
+    Heartbeat,
+    Beat,
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    /// Who asked; none: a client.
+    pub(super) from: Option<Life>,
+    pub(super) about: About,
+}
+
+/// What was asked, as far as the asker needs it with the answer.
+#[derive(Clone, Debug)]
+pub(super) enum About {
+    Wish(Box<Wish>),
+    /// An operator's order.
+    Operator,
+    /// A client reads what it wrote: the position and the version that it must see.
+    Show {
+        at_least: Position,
+        version: u64,
+    },
+    Report(u64),
+    Records(u64),
+    Outcomes(u64),
+    Lead,
+    Perform(CellId, PerformId),
+    Probe(CellId),
+    /// A BBS's hands pass an order on, and answer whoever wanted it.
+    Evacuate {
+        asker: u64,
+        done: Done,
+    },
+}
+
+impl Cluster {
+    pub(super) fn delay(&mut self) -> Timestamp {
+        self.now + Duration::from_micros(50 + self.network.below(self.faults.delay_ms * 1_000))
+    }
+
+    fn is_dropped(&mut self) -> bool {
+        let dropped = self.network.chance(self.faults.dropped);
+        if dropped {
+            self.inject("messages lost");
+        }
+        dropped
+    }
+
+    /// When a message arrives: soon, or seconds late.
+    fn arrival(&mut self) -> Timestamp {
+        if self.network.chance(self.faults.late) {
+            self.inject("messages seconds late");
+            return self.now + self.network.millis(1_000, 30_000);
+        }
+        self.delay()
+    }
+
+    fn is_cut(&self, node: Node) -> bool {
+        self.place(node).cut_until > self.now
+    }
+
+    /// Sends a message: it may be lost, late, doubled, or come again much later.
+    pub(super) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
+        let faults = self.faults;
+        if self.network.chance(faults.repeated) {
+            let at = self.now + self.network.millis(1_000, 180_000);
+            self.inject("messages replayed seconds or minutes later");
+            self.count_copy(&message);
+            self.around(at, Around::OldCopy(to, message.clone()));
+        }
+        let Some(life) = self.life(to) else { return };
+        let deaf = self.is_unheard(from, to, &message.kind);
+        let apart = |from| self.is_cut(from) || self.is_parted(from, to);
+        let cut = self.is_cut(to) || from.is_some_and(apart);
+        if deaf || cut || self.is_dropped() {
+            return;
+        }
+        let doubled = self.network.chance(faults.doubled);
+        if doubled {
+            self.inject("messages doubled");
+        }
+        for _ in 0..if doubled { 2 } else { 1 } {
+            let at = self.arrival();
+            self.count_copy(&message);
+            self.come(at, life, Come::Message(message.clone()));
+        }
+    }
+
+    /// Whether a sign of life gets lost.
+    fn is_unheard(&self, from: Option<Node>, to: Node, kind: &Kind) -> bool {
+        let (cell, until) = self.unheard;
+        let unheard = |node| node == Node::Rep(cell) && self.now < until;
+        match kind {
+            Kind::Heartbeat => self.now < self.deaf_until || from.is_some_and(unheard),
+            Kind::Probe => unheard(to),
+            Kind::Client(..)
+            | Kind::Operator(_)
+            | Kind::Show
+            | Kind::Report
+            | Kind::Records
+            | Kind::Outcomes
+            | Kind::Lead
+            | Kind::Perform
+            | Kind::Evacuate
+            | Kind::Stop
+            | Kind::Cancel
+            | Kind::Beat => false,
+        }
+    }
+
+    /// An old copy arrives at whoever is there now.
+    pub(super) fn old_copy(&mut self, to: Node, message: Message) {
+        if let Some(life) = self.life(to).filter(|_| !self.is_cut(to)) {
+            self.saw(Sight::OldCopy);
+            self.come(self.now, life, Come::Message(message));
+        }
+    }
+
+    fn count_copy(&mut self, message: &Message) {
+        let question = message.token.and_then(|token| self.questions.get(&token));
+        if let Some(Question { about: About::Wish(wish), .. }) = question {
+            self.wanted.copied(wish);
+        }
+    }
+
+    /// A message arrives, unless its receiver was cut off in between.
+    pub(super) fn message(&mut self, node: Node, message: Message) {
+        if self.is_cut(node) {
+            return;
+        }
+        let asker = message.token.map(|token| {
+            self.counter += 1;
+            self.askers.insert(self.counter, token);
+            self.counter
+        });
+        let Message { kind, bytes, .. } = message;
+        if let (Kind::Perform, Some(asker)) = (&kind, asker) {
+            self.checkers.given(asker, must(&bytes));
+        }
+        self.input(node, Arrived::Message { asker: asker.unwrap_or_default(), kind, bytes });
+    }
+
+    /// Asks: the answer comes back, or silence when the patience is over.
+    pub(super) fn ask(&mut self, to: Option<Node>, question: Question, kind: Kind, bytes: Bytes) {
+        self.counter += 1;
+        let token = self.counter;
+        let from = question.from;
+        self.questions.insert(token, question);
+        if let Some(to) = to {
+            self.send(from.map(|(node, _)| node), to, Message { kind, token: Some(token), bytes });
+        }
+        self.bring(self.now + PATIENCE, from, token, None);
+    }
+
+    fn bring(&mut self, at: Timestamp, to: Option<Life>, token: u64, bytes: Option<Bytes>) {
+        match to {
+            Some(life) => self.come(at, life, Come::Answer { token, bytes }),
+            None => self.around(at, Around::ClientAnswer { token, bytes }),
+        }
+    }
+
+    /// A node answers; whoever asked may have given up.
+    pub(super) fn answer(&mut self, from: Node, asker: u64, bytes: Bytes) {
+        let Some(token) = self.askers.remove(&asker) else { return };
+        let Some(question) = self.questions.get(&token) else { return };
+        let to = question.from;
+        let parted = to.is_some_and(|(to, _)| self.is_parted(from, to));
+        if parted || self.is_cut(from) || self.is_dropped() {
+            return;
+        }
+        let at = self.arrival();
+        self.bring(at, to, token, Some(bytes));
+    }
+
+    /// An answer or silence comes to a node.
+    pub(super) fn answered(&mut self, node: Node, token: u64, bytes: Option<Bytes>) {
+        if bytes.is_some() && self.is_cut(node) {
+            return;
+        }
+        let Some(question) = self.questions.remove(&token) else { return };
+        match question.about {
+            About::Evacuate { asker, done } => self.pass_on(node, asker, done, bytes),
+            about @ (About::Wish(_)
+            | About::Operator
+            | About::Show { .. }
+            | About::Report(_)
+            | About::Records(_)
+            | About::Outcomes(_)
+            | About::Lead
+            | About::Perform(..)
+            | About::Probe(_)) => self.input(node, Arrived::Answer { about, bytes }),
+        }
+    }
+
+    /// Somebody who takes commands: a BBS that believes that it leads.
+    pub(super) fn leader(&mut self) -> Option<Node> {
+        let leaders = self.leading_bbss();
+        self.network.place(leaders.len()).map(|at| leaders[at])
+    }
+
+    /// Somebody who answers queries: a BBS that knows the log.
+    pub(super) fn any_bbs(&mut self) -> Option<Node> {
+        let answers = |node: &Node| match self.place(*node).machine {
+            Some(Machine::Bbs(_)) => self.place(*node).caught_up,
+            Some(Machine::Auctioneer(..) | Machine::Rep(_)) | None => false,
+        };
+        let able: Vec<Node> = self.all_nodes().into_iter().filter(answers).collect();
+        self.network.place(able.len()).map(|at| able[at])
+    }
+}
+
+/// Every other message is JSON, so that both forms are exercised.
+pub(super) fn bytes_of<T: Serialize>(message: &T) -> Bytes {
+    let postcard = codec::encode(Form::Postcard, message);
+    if postcard.len().is_multiple_of(2) { postcard.into() } else { codec::encode(Form::Json, message).into() }
+}
+
+pub(super) fn must<T: DeserializeOwned>(bytes: &Bytes) -> T {
+    codec::decode(bytes).expect("what a service sent decodes").0
+}
+
+pub(super) fn decoded<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Refusal> {
+    Result::from(must::<Answer<T>>(bytes))
+}

@@ -1,0 +1,403 @@
+//! Processes: what each event of an instance, a twin or an evaluation may do, and what holds after every decision.
+
+pub(super) mod rules;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::actual;
+use schemas::container::{Epoch, Instance, WorkKey};
+use schemas::definition::DesiredLrp;
+use schemas::entry::{Aggregate, Event};
+use schemas::evacuating::{self, Gone};
+use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
+use schemas::resources::Constraint;
+use schemas::subject::Position;
+use schemas::{Timestamp, desired, evaluation, process};
+
+use self::rules::{is_lost, may_speak, speaks};
+use super::{Notes, Scene};
+use crate::nodes::{Node, rep_of};
+use crate::promises::Promise as P;
+use crate::sights::Sight;
+
+/// A process as the checker has it.
+pub(super) struct Process {
+    domain: Domain,
+    epoch: Epoch,
+    version: u64,
+    wanted: Option<u32>,
+    lrps: BTreeMap<u32, Lrp>,
+    twins: BTreeMap<u32, Twin>,
+    /// The open evaluation: whether it is blocked.
+    evaluation: Option<bool>,
+    constraint: Constraint,
+    claims: Vec<(InstanceGuid, WorkKey)>,
+}
+
+#[derive(Clone, Debug)]
+struct Lrp {
+    state: State,
+    since: Timestamp,
+    crashes: u32,
+    stopping: bool,
+    /// Where its state was entered.
+    position: Position,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Unclaimed { failed: bool },
+    Claimed(Instance),
+    Running(Instance),
+    Crashed,
+}
+
+#[derive(Clone, Debug)]
+struct Twin {
+    by: Instance,
+    expires_at: Timestamp,
+    /// Whether, since then, another container ran, the instance crashed, or there was none.
+    may_go: bool,
+}
+
+/// What an event does to an instance, and what is wrong with that.
+type Next = (Option<Lrp>, Wrong);
+
+/// Which promise something breaks, and how.
+type Wrong = Option<(P, &'static str)>;
+
+impl Lrp {
+    fn holder(&self) -> Option<&Instance> {
+        match &self.state {
+            State::Claimed(by) | State::Running(by) => Some(by),
+            State::Unclaimed { .. } | State::Crashed => None,
+        }
+    }
+
+    const fn is_unclaimed(&self) -> bool {
+        matches!(self.state, State::Unclaimed { .. })
+    }
+
+    /// When a CRASHED instance may run again, as the crash policy of seed `000` and DESIGN section 4 have it.
+    fn restart_at(&self) -> Option<Timestamp> {
+        let doublings = self.crashes.saturating_sub(3).min(10);
+        let wait = (30 * 2_u64.pow(doublings)).min(16 * 60);
+        (self.crashes <= 200).then(|| self.since + Duration::from_secs(wait))
+    }
+}
+
+impl Process {
+    pub(super) fn new(domain: &Domain, epoch: Epoch) -> Self {
+        Self {
+            domain: domain.clone(),
+            epoch,
+            version: 0,
+            wanted: None,
+            lrps: BTreeMap::new(),
+            twins: BTreeMap::new(),
+            evaluation: None,
+            constraint: Constraint::default(),
+            claims: vec![],
+        }
+    }
+
+    /// The containers that were let in since it was asked last.
+    pub(super) fn take_claims(&mut self) -> Vec<(InstanceGuid, WorkKey)> {
+        std::mem::take(&mut self.claims)
+    }
+
+    fn wants(&self, index: u32) -> bool {
+        self.wanted.is_some_and(|wanted| index < wanted)
+    }
+
+    /// Takes a decision in, event by event, and says what is wrong with it.
+    pub(super) fn judge(&mut self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
+        self.version = scene.decision.version;
+        for event in &scene.decision.events {
+            match event {
+                Event::Desired(event) => self.desired(guid, event, scene, notes),
+                Event::Actual(event) => self.actual(guid, event, scene, notes),
+                Event::Evacuating(event) => self.evacuating(guid, event, scene, notes),
+                Event::Evaluation(event) => self.evaluation(guid, event, notes),
+                Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+            }
+        }
+        self.let_twins_go();
+        self.holds(guid, scene, notes);
+        self.stops(guid, scene, notes);
+    }
+
+    /// Instances that a cell holds since before a position.
+    pub(super) fn held_by(&self, cell: &CellId, before: Position) -> impl Iterator<Item = u32> {
+        let held =
+            move |lrp: &Lrp| lrp.position < before && lrp.holder().is_some_and(|by| by.cell_id == *cell);
+        self.lrps.iter().filter(move |(_, lrp)| held(lrp)).map(|(index, _)| *index)
+    }
+
+    fn let_twins_go(&mut self) {
+        for (index, twin) in &mut self.twins {
+            twin.may_go |= match self.lrps.get(index).map(|lrp| &lrp.state) {
+                Some(State::Running(by)) => *by != twin.by,
+                Some(State::Crashed) | None => true,
+                Some(State::Unclaimed { .. } | State::Claimed(_)) => false,
+            };
+        }
+    }
+
+    /// What a client asks to stop is stopping or gone, whatever is known of its domain.
+    fn stops(&self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
+        let mut told_off = scene.decision.events.iter().map(|event| match event {
+            Event::Desired(desired::Event::Removed {}) => true,
+            Event::Desired(desired::Event::Updated(update)) => update.instances.is_some(),
+            Event::Desired(desired::Event::Desired(_))
+            | Event::Actual(_)
+            | Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => false,
+        });
+        if told_off.any(|told_off| told_off) {
+            let left = self.lrps.iter().find(|(index, lrp)| !lrp.stopping && !self.wants(**index));
+            notes.must(P::StopWorks, left.is_none(), || format!("{guid} goes on with {left:?}"));
+        }
+        if let Some(index) = scene.log.retires(scene.decision) {
+            let lrp = self.lrps.get(&index);
+            let right = lrp.is_none_or(|lrp| lrp.stopping || lrp.since == scene.decision.at);
+            notes.must(P::StopWorks, right, || format!("{guid}/{index} goes on as {lrp:?}"));
+        }
+    }
+
+    /// What holds after every decision.
+    fn holds(&self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
+        if let Aggregate::Process { epoch, domain, .. } = &scene.decision.aggregate {
+            notes.must(P::OneLife, *epoch == self.epoch, || {
+                format!("{guid}: a decision of another life, {epoch:?}")
+            });
+            notes.must(P::DomainsApart, *domain == self.domain, || {
+                format!("{guid}: a decision of domain {domain}")
+            });
+        }
+        for index in 0..self.wanted.unwrap_or(0) {
+            notes.must(P::DesiredSound, self.lrps.contains_key(&index), || {
+                format!("{guid}/{index} is wanted and has no record")
+            });
+        }
+        let crash_told = scene
+            .decision
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Actual(actual::Event::Crashed { .. })));
+        for (index, lrp) in &self.lrps {
+            let stuck = matches!(lrp.state, State::Crashed) && lrp.crashes <= 3 && self.wants(*index);
+            notes.must(P::CrashCounted, !(crash_told && stuck && lrp.since == scene.decision.at), || {
+                format!("{guid}/{index} crashed {} times and does not restart at once", lrp.crashes)
+            });
+        }
+        let failed = |lrp: &&Lrp| matches!(lrp.state, State::Unclaimed { failed: true });
+        let unclaimed = self.lrps.values().filter(|lrp| lrp.is_unclaimed()).count();
+        let failed = self.lrps.values().filter(failed).count();
+        let right = match self.evaluation {
+            None => unclaimed == 0,
+            Some(false) => unclaimed > failed,
+            Some(true) => unclaimed > 0 && unclaimed == failed,
+        };
+        notes.must(P::WorkHasEvaluation, right, || {
+            let open = self.evaluation.map(|blocked| if blocked { "blocked" } else { "pending" });
+            format!(
+                "{guid} has {unclaimed} UNCLAIMED, {failed} with an error, and its evaluation is {open:?}"
+            )
+        });
+    }
+
+    fn desired(&mut self, guid: &ProcessGuid, event: &desired::Event, scene: &Scene<'_>, notes: &mut Notes) {
+        match event {
+            desired::Event::Desired(lrp) => {
+                let DesiredLrp { domain, instances, definition, .. } = &**lrp;
+                self.constraint = definition.constraint.clone();
+                notes.must(P::DesiredSound, self.wanted.is_none(), || format!("{guid} is desired twice"));
+                let later = self.version <= 1 || self.epoch.0 < scene.decision.at;
+                notes.must(P::OneLife, later, || {
+                    format!("{guid}: a life that is not later than the one before")
+                });
+                self.epoch = Epoch(scene.decision.at);
+                self.domain = domain.clone();
+                self.wanted = Some(*instances);
+            }
+            desired::Event::Updated(update) => {
+                notes.must(P::DesiredSound, self.wanted.is_some(), || {
+                    format!("{guid} is updated and nobody desires it")
+                });
+                self.wanted = update.instances.or(self.wanted);
+            }
+            desired::Event::Removed {} => {
+                notes.must(P::DesiredSound, self.wanted.is_some(), || {
+                    format!("{guid} is removed and nobody desires it")
+                });
+                self.wanted = None;
+            }
+        }
+    }
+
+    fn evaluation(&mut self, guid: &ProcessGuid, event: &evaluation::Event, notes: &mut Notes) {
+        let before = self.evaluation;
+        let legal = match event {
+            evaluation::Event::Created { .. } => before != Some(false),
+            evaluation::Event::Blocked { .. }
+            | evaluation::Event::Completed {}
+            | evaluation::Event::Failed { .. }
+            | evaluation::Event::Canceled {} => before.is_some(),
+        };
+        notes.must(P::EvaluationSound, legal, || {
+            format!("{guid}: {event:?} of an evaluation that is {before:?}")
+        });
+        self.evaluation = match event {
+            evaluation::Event::Created { .. } => Some(false),
+            evaluation::Event::Blocked { .. } => {
+                notes.saw(Sight::EvaluationBlocked);
+                Some(true)
+            }
+            evaluation::Event::Completed {} => {
+                if before == Some(true) {
+                    notes.saw(Sight::BlockedWorkPlaced);
+                }
+                None
+            }
+            evaluation::Event::Failed { .. } | evaluation::Event::Canceled {} => None,
+        };
+    }
+
+    fn evacuating(
+        &mut self,
+        guid: &ProcessGuid,
+        event: &evacuating::Event,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) {
+        match event {
+            evacuating::Event::Set { index, by, expires_at, .. } => {
+                notes.saw(Sight::TwinSet);
+                let held = self.lrps.get(index).and_then(Lrp::holder) == Some(by);
+                let legal = held || self.twins.get(index).is_none_or(|old| old.by == *by);
+                notes.must(P::OneEvacuating, legal, || {
+                    format!("{guid}/{index}: a second evacuating instance")
+                });
+                notes.must(P::OwnCellSpeaks, may_speak(by, scene), || {
+                    format!("{guid}/{index}: {by:?} may not evacuate")
+                });
+                notes.must(P::RunsBeforeRunning, scene.truth.has_started(by.instance_guid), || {
+                    format!("{guid}/{index}: {by:?} evacuates and never ran")
+                });
+                let may_go = self.twins.get(index).is_some_and(|twin| twin.may_go && twin.by == *by);
+                self.twins.insert(*index, Twin { by: by.clone(), expires_at: *expires_at, may_go });
+            }
+            evacuating::Event::Removed { index, cause } => {
+                let Some(twin) = self.twins.remove(index) else {
+                    return notes.broken(
+                        P::EvacuatingKept,
+                        format!("{guid}/{index}: no evacuating record to remove"),
+                    );
+                };
+                let legal = match cause {
+                    Gone::CellLost => is_lost(&twin.by, scene),
+                    Gone::Expired => {
+                        notes.saw(Sight::TwinExpired);
+                        twin.expires_at <= scene.decision.at
+                    }
+                    Gone::Replaced => {
+                        notes.saw(Sight::TwinReplaced);
+                        matches!(&self.lrps.get(index).map(|lrp| &lrp.state), Some(State::Running(_)))
+                    }
+                    Gone::Removed => {
+                        let over = twin.expires_at <= scene.decision.at + scene.clock_slack;
+                        let gone = !scene.truth.is_live(twin.by.instance_guid);
+                        let runs =
+                            matches!(self.lrps.get(index).map(|lrp| &lrp.state), Some(State::Running(_)));
+                        speaks(&twin.by, scene) && (runs || twin.may_go || over || gone)
+                    }
+                };
+                notes.must(P::EvacuatingKept, legal, || {
+                    format!("{guid}/{index}: {cause:?} of an evacuating {twin:?}")
+                });
+            }
+        }
+    }
+
+    fn actual(&mut self, guid: &ProcessGuid, event: &actual::Event, scene: &Scene<'_>, notes: &mut Notes) {
+        for index in event.indices().iter() {
+            let before = self.lrps.remove(&index);
+            let (after, wrong) = self.next(index, before.as_ref(), event, scene, notes);
+            if let Some((promise, why)) = wrong {
+                let state = before.as_ref().map(|lrp| (&lrp.state, lrp.stopping, lrp.crashes, lrp.since));
+                notes.broken(promise, format!("{guid}/{index} is {state:?} and {event:?}: {why}"));
+            }
+            self.lrps.extend(after.map(|after| (index, after)));
+        }
+        let claim = match event {
+            actual::Event::Claimed { index, by, .. } | actual::Event::Started { index, by, .. } => {
+                Some((*index, by))
+            }
+            actual::Event::Created { .. }
+            | actual::Event::Crashed { .. }
+            | actual::Event::PlacementFailed { .. }
+            | actual::Event::Unclaimed { .. }
+            | actual::Event::StopRequested { .. }
+            | actual::Event::Removed { .. } => None,
+        };
+        if let Some((index, by)) = claim {
+            if let Node::Rep(at) = rep_of(&by.cell_id) {
+                let cell = scene.shape.cell(at);
+                let fits = self.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
+                notes.must(P::PlacementObeys, fits, || format!("{guid}/{index} is on {}", by.cell_id));
+            }
+            let work = WorkKey::Lrp {
+                process_guid: guid.clone(),
+                index,
+                definition_id: DefinitionId::new(guid.as_str()).expect("a name"),
+                epoch: self.epoch,
+            };
+            self.claims.push((by.instance_guid, work));
+        }
+    }
+
+    /// What of it has to equal the services' own fold, in words.
+    pub(super) fn in_words(&self) -> String {
+        let lrps = self.lrps.iter().map(|(index, lrp)| {
+            let state = match &lrp.state {
+                State::Unclaimed { failed } => format!("UNCLAIMED {failed}"),
+                State::Claimed(by) => format!("CLAIMED {}", by.instance_guid),
+                State::Running(by) => format!("RUNNING {}", by.instance_guid),
+                State::Crashed => "CRASHED".into(),
+            };
+            format!("{index} {state} {} {} {}", lrp.stopping, lrp.crashes, lrp.since)
+        });
+        let twins = self.twins.iter().map(|(index, twin)| format!("{index} twin {}", twin.by.instance_guid));
+        let all: Vec<String> = lrps.chain(twins).collect();
+        let head = (self.version, self.epoch, self.wanted, self.evaluation);
+        format!("{head:?} {all:?}")
+    }
+}
+
+/// The same words of the services' own fold.
+pub(super) fn words_of(process: &process::Process) -> String {
+    let lrps = process.slots.iter().filter_map(|slot| Some((slot.index, slot.actual.as_ref()?)));
+    let lrps = lrps.map(|(index, lrp)| {
+        let state = match &lrp.state {
+            actual::State::Unclaimed { placement_error } => {
+                format!("UNCLAIMED {}", placement_error.is_some())
+            }
+            actual::State::Claimed { by, .. } => format!("CLAIMED {}", by.instance_guid),
+            actual::State::Running { by, .. } => format!("RUNNING {}", by.instance_guid),
+            actual::State::Crashed => "CRASHED".into(),
+        };
+        format!("{index} {state} {} {} {}", lrp.is_stopping(), lrp.crash_count, lrp.since)
+    });
+    let twins = process.slots.iter().filter_map(|slot| Some((slot.index, slot.evacuating.as_ref()?)));
+    let twins = twins.map(|(index, twin)| format!("{index} twin {}", twin.by.instance_guid));
+    let all: Vec<String> = lrps.chain(twins).collect();
+    let open = process.open_evaluation().map(|open| open.status != evaluation::Status::Pending);
+    let wanted = process.desired.as_ref().map(|desired| desired.instances);
+    format!("{:?} {all:?}", (process.version, process.epoch, wanted, open))
+}

@@ -1,0 +1,254 @@
+//! What each event of an instance may do: the tables and the crash policy of seed `000`, as they are settled.
+
+use std::time::Duration;
+
+use schemas::Position;
+use schemas::actual::{self, Ended, Unclaimed};
+use schemas::container::Instance;
+use schemas::entry::Actor;
+
+use super::{Lrp, Next, P, Process, State, Wrong};
+use crate::checkers::{Notes, Scene};
+use crate::sights::Sight;
+
+impl Process {
+    /// What an event does to an instance, and what is wrong with that.
+    pub(super) fn next(
+        &self,
+        index: u32,
+        before: Option<&Lrp>,
+        event: &actual::Event,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) -> Next {
+        let at = scene.decision.at;
+        let crashes = before.map_or(0, |lrp| lrp.crashes);
+        let stopping = before.is_some_and(|lrp| lrp.stopping);
+        let position = scene.position;
+        let enter = |state| Some(Lrp { state, since: at, crashes, stopping, position });
+        match event {
+            actual::Event::Created { .. } => {
+                let state = State::Unclaimed { failed: false };
+                let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position };
+                let wrong = before.map(|_| (P::OneEvacuating, "it is there already"));
+                let unwanted = (!self.wants(index)).then_some((P::DesiredSound, "nobody wants it"));
+                (Some(fresh), wrong.or(unwanted))
+            }
+            actual::Event::Claimed { by, .. } => {
+                if is_lost_now(by, scene) {
+                    notes.saw(Sight::AbsentCellClaimed);
+                }
+                (enter(State::Claimed(by.clone())), wrong_claim(before, by, scene))
+            }
+            actual::Event::Started { by, .. } => {
+                if before.is_none() {
+                    notes.saw(Sight::OrphanAdopted);
+                }
+                if !self.wants(index) && !scene.log.is_fresh(&self.domain, scene.basis, at) {
+                    notes.saw(Sight::StaleDomainKept);
+                }
+                (enter(State::Running(by.clone())), wrong_start(before, by, scene))
+            }
+            actual::Event::Crashed { by, crash_count, .. } => {
+                let crashes = *crash_count;
+                let crashed = Lrp { state: State::Crashed, since: at, crashes, stopping: false, position };
+                if *crash_count > 3 {
+                    notes.saw(Sight::CrashLimit);
+                }
+                (Some(crashed), wrong_crash(before, by, *crash_count, scene))
+            }
+            actual::Event::PlacementFailed { error, .. } => {
+                notes.saw(if error.starts_with(schemas::placement::NO_COMPATIBLE_CELLS) {
+                    Sight::NoCompatibleCell
+                } else {
+                    Sight::NoRoom
+                });
+                let unclaimed = before.is_some_and(Lrp::is_unclaimed);
+                let after = before.map(|lrp| Lrp { state: State::Unclaimed { failed: true }, ..lrp.clone() });
+                (
+                    after,
+                    (!unclaimed)
+                        .then_some((P::ErrorOnlyUnclaimed, "only what is UNCLAIMED has a placement error")),
+                )
+            }
+            actual::Event::Unclaimed { cause, .. } => {
+                let state = State::Unclaimed { failed: false };
+                let after = Lrp { state, since: at, crashes, stopping: false, position };
+                (Some(after), self.wrong_unclaim(index, before, *cause, scene, notes))
+            }
+            actual::Event::StopRequested { cause, .. } => {
+                let after = before.map(|lrp| Lrp { stopping: true, ..lrp.clone() });
+                (after, self.wrong_stop(index, before, *cause, scene, notes))
+            }
+            actual::Event::Removed { cause, .. } => {
+                (None, self.wrong_removal(index, before, *cause, scene, notes))
+            }
+        }
+    }
+
+    fn wrong_unclaim(
+        &self,
+        index: u32,
+        before: Option<&Lrp>,
+        cause: Unclaimed,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) -> Wrong {
+        let Some(lrp) = before else { return Some((P::StopHasCause, "there is no record")) };
+        let at = scene.decision.at;
+        let legal = match cause {
+            Unclaimed::Crash => {
+                notes.saw(Sight::RestartedAtOnce);
+                matches!(lrp.state, State::Crashed) && lrp.since == at && lrp.crashes <= 3
+            }
+            Unclaimed::Restart => {
+                notes.saw(Sight::RestartedAfterWait);
+                matches!(lrp.state, State::Crashed) && lrp.restart_at().is_some_and(|due| due <= at)
+            }
+            Unclaimed::CellLost => {
+                notes.saw(Sight::InstanceLost);
+                lrp.holder().is_some_and(|by| is_lost(by, scene)) && !lrp.stopping
+            }
+            Unclaimed::Evacuation => lrp.holder().is_some_and(|by| speaks(by, scene)) && !lrp.stopping,
+        };
+        let promise = match cause {
+            Unclaimed::Crash => P::CrashCounted,
+            Unclaimed::Restart => P::RestartInTime,
+            Unclaimed::CellLost => P::LostOnlyIfAbsent,
+            Unclaimed::Evacuation => P::OwnCellSpeaks,
+        };
+        (!legal || !self.wants(index)).then_some((promise, "it may not be unclaimed"))
+    }
+
+    fn wrong_stop(
+        &self,
+        index: u32,
+        before: Option<&Lrp>,
+        cause: Ended,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) -> Wrong {
+        if before.is_none_or(|lrp| lrp.holder().is_none() || lrp.stopping) {
+            return Some((P::StopHasCause, "there is nothing to stop"));
+        }
+        let legal = match cause {
+            Ended::Removed | Ended::Scale => !self.wants(index),
+            Ended::Retired | Ended::Superseded => true,
+            Ended::Undesired => self.is_undesired(index, scene, notes),
+            Ended::Stopped | Ended::Crashed | Ended::CellLost | Ended::Evacuated => false,
+        };
+        (!legal).then_some((promise_of(cause), "it may not be stopped"))
+    }
+
+    fn is_undesired(&self, index: u32, scene: &Scene<'_>, notes: &mut Notes) -> bool {
+        notes.saw(Sight::Undesired);
+        !self.wants(index) && scene.log.is_fresh(&self.domain, scene.basis, scene.decision.at)
+    }
+
+    fn wrong_removal(
+        &self,
+        index: u32,
+        before: Option<&Lrp>,
+        cause: Ended,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) -> Wrong {
+        let Some(lrp) = before else { return Some((P::StopHasCause, "there is no record")) };
+        let holder = lrp.holder();
+        let ended = holder.is_some_and(|by| speaks(by, scene) && !scene.truth.is_live(by.instance_guid));
+        let legal = match cause {
+            Ended::Removed | Ended::Scale => holder.is_none() && !self.wants(index),
+            Ended::Retired | Ended::Superseded => holder.is_none(),
+            Ended::Undesired => holder.is_none() && self.is_undesired(index, scene, notes),
+            Ended::Stopped => ended,
+            Ended::Crashed => ended && lrp.stopping,
+            Ended::CellLost => {
+                if lrp.stopping {
+                    notes.saw(Sight::StopAfterCellDeath);
+                }
+                holder.is_some_and(|by| is_lost(by, scene)) && (lrp.stopping || !self.wants(index))
+            }
+            Ended::Evacuated => holder.is_some_and(|by| speaks(by, scene)),
+        };
+        (!legal).then_some((promise_of(cause), "it may not be removed"))
+    }
+}
+
+/// The promise that an end breaks which has no cause.
+const fn promise_of(cause: Ended) -> P {
+    match cause {
+        Ended::Undesired => P::StaleStopsNothing,
+        Ended::CellLost => P::LostOnlyIfAbsent,
+        Ended::Removed
+        | Ended::Scale
+        | Ended::Retired
+        | Ended::Superseded
+        | Ended::Stopped
+        | Ended::Crashed
+        | Ended::Evacuated => P::StopHasCause,
+    }
+}
+
+/// Whether the decision was asked by the container's own cell.
+pub(super) fn speaks(by: &Instance, scene: &Scene<'_>) -> bool {
+    scene.decision.actor == Actor::Cell(by.cell_id.clone())
+}
+
+/// Whether a cell spoke that was present for whoever decided.
+pub(crate) fn may_speak(by: &Instance, scene: &Scene<'_>) -> bool {
+    speaks(by, scene) && scene.log.is_present(&by.cell_id, scene.basis)
+}
+
+/// Whether the container's cell was lost for whoever decided.
+pub(crate) fn is_lost(by: &Instance, scene: &Scene<'_>) -> bool {
+    matches!(scene.decision.actor, Actor::Bbs(_)) && !scene.log.is_present(&by.cell_id, scene.basis)
+}
+
+/// Whether the container's cell is lost in the log, whatever was known to whoever decided.
+pub(crate) fn is_lost_now(by: &Instance, scene: &Scene<'_>) -> bool {
+    !scene.log.is_present(&by.cell_id, Position(u64::MAX))
+}
+
+fn wrong_claim(before: Option<&Lrp>, by: &Instance, scene: &Scene<'_>) -> Wrong {
+    if !may_speak(by, scene) {
+        return Some((P::OwnCellSpeaks, "its cell may not claim"));
+    }
+    match before.map(|lrp| &lrp.state) {
+        Some(State::Unclaimed { .. }) => None,
+        Some(State::Running(holder)) if holder == by => None,
+        Some(State::Running(_) | State::Claimed(_) | State::Crashed) | None => {
+            Some((P::OnlyUnclaimedClaimed, "it can't be claimed"))
+        }
+    }
+}
+
+fn wrong_start(before: Option<&Lrp>, by: &Instance, scene: &Scene<'_>) -> Wrong {
+    if !may_speak(by, scene) {
+        return Some((P::OwnCellSpeaks, "its cell may not start it"));
+    }
+    if !scene.truth.has_started(by.instance_guid) {
+        return Some((P::RunsBeforeRunning, "its container never ran"));
+    }
+    match before.map(|lrp| &lrp.state) {
+        Some(State::Running(holder)) if holder != by => Some((P::NeverStolen, "another container runs")),
+        Some(State::Unclaimed { .. } | State::Claimed(_) | State::Running(_) | State::Crashed) | None => None,
+    }
+}
+
+fn wrong_crash(before: Option<&Lrp>, by: &Instance, count: u32, scene: &Scene<'_>) -> Wrong {
+    if !may_speak(by, scene) {
+        return Some((P::OwnCellSpeaks, "its cell may not say so"));
+    }
+    if scene.truth.is_live(by.instance_guid) {
+        return Some((P::CrashCounted, "its container lives"));
+    }
+    if before.is_some_and(|lrp| lrp.holder() != Some(by) || lrp.stopping) {
+        return Some((P::CrashCounted, "it is not this container's"));
+    }
+    let stable = |lrp: &Lrp| {
+        matches!(lrp.state, State::Running(_))
+            && scene.decision.at.since(lrp.since) >= Duration::from_secs(300)
+    };
+    let stored = before.filter(|lrp| !stable(lrp)).map_or(0, |lrp| lrp.crashes);
+    (count != stored + 1).then_some((P::CrashCounted, "the crashes are counted wrongly"))
+}

@@ -1,0 +1,401 @@
+//! What has to be true, read from what the containers really did and from the log, never from a service's own opinion.
+//!
+//! At every append the entry is folded into a model that is written anew here, from the documents and not from the
+//! services' code: each event has to be legal where the model stands, and what the services' own fold makes of it has
+//! to be the same.
+//!
+//! | the file | what it watches |
+//! |---|---|
+//! | `log` | ids, versions, times, requests; the cluster, its cells and domains |
+//! | `lrp` | processes: instances, evacuating twins, evaluations, crashes |
+//! | `task` | tasks: at most one start, one outcome, the ways to their end |
+//! | `truth` | what the containers really did |
+//! | `placing` | what auctioneers give and reps take |
+//! | `calls` | completion callbacks |
+//! | `peace` | what is left when everything is quiet |
+
+mod calls;
+mod log;
+mod lrp;
+mod peace;
+mod placing;
+mod task;
+mod truth;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use executor::scripted::{Happened, Scripted};
+use projections::{WorkRef, World};
+use schemas::container::Epoch;
+use schemas::entry::{Aggregate, Event};
+use schemas::message::{Outcomes, Perform, Performed};
+use schemas::names::{CellId, EntryId, ProcessGuid, RequestId, TaskGuid};
+use schemas::spec::ClientCommand;
+use schemas::subject::{Position, Subject};
+use schemas::{Decision, Entry, Refusal, Timestamp};
+
+use self::calls::Calls;
+use self::log::Log;
+use self::placing::{Placing, Unplaced};
+use self::truth::Truth;
+use super::journal::SimJournal;
+use super::nodes::{Life, Shape};
+use super::promises::{Broken, Promise};
+use super::sights::{Sight, Sights};
+
+/// What was seen so far, and what was broken.
+pub struct Checkers {
+    shape: Shape,
+    broken: Vec<Broken>,
+    sights: Sights,
+    log: Log,
+    lrps: BTreeMap<ProcessGuid, lrp::Process>,
+    tasks: BTreeMap<TaskGuid, task::Task>,
+    truth: Truth,
+    calls: Calls,
+    placing: Placing,
+    world: World,
+    /// Where the log stood for whoever decided an entry, and where the entry's subject did.
+    decided: BTreeMap<EntryId, (Position, Position)>,
+    /// How far two clocks may be apart.
+    clock_slack: Duration,
+    /// What could have been placed and was not, when it was looked at first.
+    idle: BTreeSet<String>,
+    peace_since: Option<Timestamp>,
+    /// Cells that never come back.
+    gone: BTreeSet<usize>,
+}
+
+/// What a decision is judged by.
+pub(super) struct Scene<'a> {
+    decision: &'a Decision,
+    /// Where the log stood for whoever made it.
+    basis: Position,
+    log: &'a Log,
+    truth: &'a Truth,
+    shape: Shape,
+    clock_slack: Duration,
+    /// Where it stands.
+    position: Position,
+}
+
+/// What judging finds.
+#[derive(Default)]
+pub(super) struct Notes {
+    broken: Vec<Broken>,
+    sights: Vec<Sight>,
+}
+
+impl Notes {
+    fn saw(&mut self, sight: Sight) {
+        self.sights.push(sight);
+    }
+
+    fn broken(&mut self, promise: Promise, how: String) {
+        self.broken.push(Broken { promise, how });
+    }
+
+    /// Says what is broken unless it holds.
+    fn must(&mut self, promise: Promise, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.broken(promise, otherwise());
+        }
+    }
+}
+
+impl Checkers {
+    /// Nothing was seen yet.
+    #[must_use]
+    pub fn new(shape: Shape, clock_slack: Duration) -> Self {
+        Self {
+            shape,
+            broken: vec![],
+            sights: Sights::default(),
+            log: Log::default(),
+            lrps: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            truth: Truth::default(),
+            calls: Calls::default(),
+            placing: Placing::default(),
+            world: World::new(),
+            decided: BTreeMap::new(),
+            clock_slack,
+            idle: BTreeSet::new(),
+            peace_since: None,
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// Something interesting happened.
+    pub fn saw(&mut self, sight: Sight) {
+        self.sights.saw(sight);
+    }
+
+    /// A promise was broken.
+    pub fn broken(&mut self, broken: Broken) {
+        self.broken.push(broken);
+    }
+
+    /// What the log says.
+    pub(super) const fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Tasks whose owners answered for good.
+    pub(super) fn told_owners(&self) -> impl Iterator<Item = &TaskGuid> {
+        self.calls.told()
+    }
+
+    /// How much work only convergence found.
+    #[must_use]
+    pub const fn found_by_convergence(&self) -> u64 {
+        self.world.found_by_convergence()
+    }
+
+    /// What was broken and seen in all, and how long more than two containers of one index ran at once.
+    #[must_use]
+    pub fn results(self, now: Timestamp) -> (Vec<Broken>, Sights, Duration) {
+        (self.broken, self.sights, self.truth.crowded(now))
+    }
+
+    /// An entry was decided by somebody whose log ends there. Repeating an append decides nothing anew.
+    pub fn decided(&mut self, entry: EntryId, basis: Position, expected: Position) {
+        self.decided.entry(entry).or_insert((basis, expected));
+    }
+
+    /// A client asks something, until a deadline.
+    pub(super) fn asked(&mut self, request: RequestId, deadline: Option<Timestamp>, command: &ClientCommand) {
+        self.log.asked(request, deadline, command);
+    }
+
+    /// An entry was accepted. Answers it in words, and the promises that it breaks.
+    #[must_use]
+    pub fn appended(&mut self, journal: &SimJournal, position: Position) -> (String, Vec<Broken>) {
+        let Some(stored) = journal.get(position) else {
+            return (String::new(), vec![]);
+        };
+        let entry = match Entry::decode(&stored.bytes) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let how = format!("position {position}: {error}");
+                return (String::new(), vec![Broken { promise: Promise::NobodyHalts, how }]);
+            }
+        };
+        let mut notes = Notes::default();
+        let (basis, expected) = self.decided.get(&entry.id).copied().unwrap_or_default();
+        self.log.stands(&stored.subject, position, Some(expected), &mut notes);
+        self.log.entry(&entry, stored, position, self.clock_slack, &mut notes);
+        for decision in &entry.decisions {
+            self.judge(decision, basis, &mut notes);
+            self.log.decision(decision, position, &mut notes);
+        }
+        self.world.fold(position, &entry);
+        for decision in &entry.decisions {
+            self.compare(&decision.aggregate, &mut notes);
+        }
+        notes.sights.into_iter().for_each(|sight| self.sights.saw(sight));
+        for broken in &mut notes.broken {
+            broken.how = format!("position {position}: {}", broken.how);
+        }
+        (words(&entry), notes.broken)
+    }
+
+    fn judge(&mut self, decision: &Decision, basis: Position, notes: &mut Notes) {
+        let scene = Scene {
+            decision,
+            basis,
+            log: &self.log,
+            truth: &self.truth,
+            shape: self.shape,
+            clock_slack: self.clock_slack,
+            position: Position(self.world.position().0 + 1),
+        };
+        match &decision.aggregate {
+            Aggregate::Process { guid, domain, epoch } => {
+                let process =
+                    self.lrps.entry(guid.clone()).or_insert_with(|| lrp::Process::new(domain, *epoch));
+                process.judge(guid, &scene, notes);
+                self.truth.claimed(process.take_claims());
+            }
+            Aggregate::Task { guid, .. } => {
+                let task = self.tasks.entry(guid.clone()).or_default();
+                task.judge(guid, &scene, &self.calls, self.peace_since, notes);
+                self.truth.claimed(task.take_claims());
+                if task.is_gone() {
+                    self.calls.deleted(guid, task.epoch(), Position(self.world.position().0 + 1));
+                }
+            }
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+        }
+    }
+
+    /// The services' fold and the model agree.
+    fn compare(&self, aggregate: &Aggregate, notes: &mut Notes) {
+        let difference = match aggregate {
+            Aggregate::Process { guid, .. } => {
+                let model = self.lrps.get(guid).map(lrp::Process::in_words);
+                let folded = self.world.process(guid).map(lrp::words_of);
+                (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
+            }
+            Aggregate::Task { guid, .. } => {
+                let model = self.tasks.get(guid).map(task::Task::in_words);
+                let folded = self.world.task(guid).map(task::words_of);
+                (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
+            }
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
+        };
+        if let Some((model, folded)) = difference {
+            notes.broken(
+                Promise::OnePicture,
+                format!("{aggregate:?} should be {model} and is folded to {folded}"),
+            );
+        }
+    }
+
+    /// Bytes that are no entry are in the log.
+    pub fn junk(&mut self, subject: &Subject, position: Position) {
+        self.log.stands(subject, position, None, &mut Notes::default());
+        self.world.fold(position, &projections::reader::nothing());
+    }
+
+    // ---- what the containers did ---------------------------------------------------------------------------------
+
+    /// An action started or ended on a cell.
+    #[must_use]
+    pub fn happened(&mut self, happened: &Happened, cell: usize, containers: &Scripted) -> Vec<Broken> {
+        let mut notes = Notes::default();
+        let total = self.shape.cell(cell).total;
+        self.truth.happened(happened, cell, containers, total, &mut notes);
+        notes.sights.into_iter().for_each(|sight| self.sights.saw(sight));
+        notes.broken
+    }
+
+    /// A cell's machine died with everything on it.
+    pub fn cell_died(&mut self, cell: usize, now: Timestamp) {
+        self.truth.cell_died(cell, now);
+    }
+
+    /// A cell never comes back.
+    pub fn cell_gone(&mut self, cell: usize) {
+        self.gone.insert(cell);
+    }
+
+    // ---- what is placed where --------------------------------------------------------------------------------------
+
+    /// A rep gets work from an auctioneer.
+    pub(super) fn given(&mut self, asker: u64, perform: Perform) {
+        self.placing.given(asker, perform);
+    }
+
+    /// A rep says that it evacuates.
+    pub(super) fn evacuates(&mut self, rep: Life) {
+        self.placing.evacuates(rep);
+    }
+
+    /// A rep answers what it was given.
+    #[must_use]
+    pub(super) fn performed(
+        &mut self,
+        rep: Life,
+        asker: u64,
+        answer: &Result<Performed, Refusal>,
+    ) -> Vec<Broken> {
+        self.placing.answered(rep, asker, answer)
+    }
+
+    /// An auctioneer is done with a batch.
+    #[must_use]
+    pub(super) fn auctioned(&mut self, placed: &[(CellId, Perform)], outcomes: &[Outcomes]) -> Vec<Broken> {
+        let names = outcomes.iter().flat_map(placing::without_room);
+        let unplaced: Vec<Unplaced> = names
+            .filter_map(|(work, epoch)| {
+                let current = match &work {
+                    WorkRef::Lrp(guid, _) => self.world.process(guid)?.epoch,
+                    WorkRef::Task(guid) => self.world.task(guid)?.epoch,
+                };
+                // Who is behind speaks of a life that needed other room.
+                let (constraint, size, _) = peace::demands(&self.world, &work)?;
+                let constraint = constraint.clone();
+                (current == epoch).then_some(Unplaced { work, constraint, size })
+            })
+            .collect();
+        if !placed.is_empty() && !unplaced.is_empty() {
+            self.sights.saw(Sight::BatchDidNotFit);
+        }
+        self.placing.out_of_order(self.shape, placed, &unplaced)
+    }
+
+    /// What a cell held that is absent since a second or more has to be in the auction.
+    #[must_use]
+    pub(super) fn lost_is_reaped(&mut self, cell: &CellId, since: Position) -> Vec<Broken> {
+        if self.log.absent_since(cell) != Some(since) {
+            return vec![];
+        }
+        self.sights.saw(Sight::LossLookedAt);
+        let left = self
+            .lrps
+            .iter()
+            .flat_map(|(guid, process)| process.held_by(cell, since).map(move |index| (guid, index)));
+        let broken = left.map(|(guid, index)| Broken {
+            promise: Promise::LostAtOnce,
+            how: format!("{guid}/{index} is still said to be on {cell}"),
+        });
+        broken.collect()
+    }
+
+    // ---- callbacks -----------------------------------------------------------------------------------------------
+
+    /// A BBS leads from now on, or no longer.
+    pub(super) fn leads(&mut self, life: Life, leads: bool) {
+        self.calls.leads(life, leads);
+    }
+
+    /// A BBS that has folded the log to `delivered` calls a task's owner. Answers what is wrong with that.
+    pub(super) fn call(
+        &mut self,
+        life: Life,
+        (task, epoch): (&TaskGuid, Epoch),
+        delivered: Position,
+        body: &str,
+    ) -> Vec<Broken> {
+        let outcome = self.tasks.get(task).and_then(|known| known.outcome_in(epoch));
+        self.calls.call(life, (task, epoch), delivered, body, outcome)
+    }
+
+    /// The owner of a task answered for good.
+    pub fn owner_was_told(&mut self, task: &TaskGuid, epoch: Epoch) {
+        self.calls.owner_was_told(task, epoch);
+    }
+
+    /// A BBS knows that the owner answered for good.
+    pub(super) fn call_ended(&mut self, life: Life, task: &TaskGuid, epoch: Epoch) {
+        self.calls.ended(life, task, epoch);
+    }
+}
+
+/// What an entry says, in short.
+fn words(entry: &Entry) -> String {
+    let decisions = entry.decisions.iter().map(|decision| {
+        let name = match &decision.aggregate {
+            Aggregate::Process { guid, .. } => guid.to_string(),
+            Aggregate::Task { guid, .. } => guid.to_string(),
+            Aggregate::Domain(domain) => domain.to_string(),
+            Aggregate::Cell(cell) => cell.to_string(),
+            Aggregate::Cluster => "cluster".into(),
+        };
+        let events = decision.events.iter().map(|event| match event {
+            Event::Actual(actual) => format!("{}{:?}", event.type_name(), actual.indices().ranges()),
+            Event::Desired(_)
+            | Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => event.type_name().to_owned(),
+        });
+        let events: Vec<String> = events.collect();
+        format!("{name} v{} {}", decision.version, events.join(" "))
+    });
+    decisions.collect::<Vec<_>>().join("; ")
+}

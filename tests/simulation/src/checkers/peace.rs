@@ -1,0 +1,330 @@
+//! What is left when everything is quiet: desired equals actual, index by index, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use executor::scripted::Scripted;
+use projections::reader::{self, Read};
+use projections::{Reader, WorkRef, World};
+use schemas::action::Action;
+use schemas::actual::State;
+use schemas::container::{Container, ContainerState, WorkKey};
+use schemas::names::ProcessGuid;
+use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
+use schemas::resources::{Constraint, Resources};
+use schemas::spec::ClientCommand;
+use schemas::{Position, Timestamp, task};
+
+use super::Checkers;
+use crate::asked::{Asked, Told, Wanted, desired};
+use crate::cluster::Cluster;
+use crate::journal::SimJournal;
+use crate::nodes::cell_id;
+use crate::promises::{Broken, Promise as P};
+use crate::sights::Sight;
+
+/// So long more than two containers of one index may run at once: a cell is missed after 15 s and some tries, comes
+/// back after a while, and compares its containers with the records every 30 s.
+const CROWDED: Duration = Duration::from_secs(90);
+
+impl Cluster {
+    /// Looks what could be placed and is not: it must not be so when it is looked again.
+    pub(crate) fn look_for_idle_room(&mut self) {
+        self.checkers.idle = self.checkers.idle_room(&self.cells);
+    }
+
+    /// What has to be true after minutes of peace.
+    pub(crate) fn check_peace(&mut self) {
+        let (bbss, auctioneers) = (self.leading_bbss().len(), self.leading_auctioneers());
+        if (bbss, auctioneers) != (1, 1) {
+            self.broken(
+                P::OneLeads,
+                format!("{bbss} BBSs and {auctioneers} auctioneers lead after minutes of peace"),
+            );
+        }
+        self.checkers.at_peace(&self.cells, self.now);
+        self.checkers.wishes(&self.wanted);
+        let worlds: Vec<&World> =
+            self.all_nodes().into_iter().filter_map(|node| self.place(node).world()).collect();
+        let mut broken = same_world(&self.journal, &self.checkers.world, &worlds);
+        self.checkers.broken.append(&mut broken);
+    }
+}
+
+impl Checkers {
+    /// From now on nothing goes wrong.
+    pub fn peace(&mut self, now: Timestamp) {
+        self.peace_since = Some(now);
+    }
+
+    /// After peace: desired equals actual, index by index; nothing else runs; every task ended.
+    fn at_peace(&mut self, cells: &[Scripted], now: Timestamp) {
+        let mut broken = vec![];
+        let live = cells.len() - self.gone.len();
+        if self.log.cells_in_order() != live {
+            let how = format!("{} of {} are", self.log.cells_in_order(), live);
+            broken.push(Broken { promise: P::CellsReturn, how });
+        }
+        let crowded = self.truth.crowded(now);
+        if crowded > CROWDED {
+            broken.push(Broken { promise: P::NoCrowd, how: format!("for {crowded:?}") });
+        }
+        let containers: Vec<Container> = cells.iter().flat_map(Scripted::list).collect();
+        let left = containers.iter().filter_map(|container| wrong_container(&self.world, container));
+        broken.extend(left.map(|how| Broken { promise: P::NothingLeaks, how }));
+        let mut running: BTreeMap<(ProcessGuid, u32), u32> = BTreeMap::new();
+        for container in &containers {
+            if let WorkKey::Lrp { process_guid, index, .. } = &container.work {
+                *running.entry((process_guid.clone(), *index)).or_default() += 1;
+            }
+        }
+        broken
+            .extend(self.wrongly_used(cells).into_iter().map(|how| Broken { promise: P::NothingLeaks, how }));
+        let idle = self.idle_room(cells);
+        for work in self.idle.intersection(&idle) {
+            broken.push(Broken { promise: P::NoIdleRoom, how: work.clone() });
+        }
+        for process in self.world.processes_from(None).filter(|process| !process.is_gone()) {
+            for slot in &process.slots {
+                let name = (process.guid.clone(), slot.index);
+                let count = running.remove(&name).unwrap_or(0);
+                let state = slot.actual.as_ref().map(|lrp| &lrp.state);
+                let right = match state {
+                    Some(State::Running { .. }) => count == 1,
+                    Some(State::Crashed) => count == 0,
+                    Some(State::Unclaimed { placement_error: Some(_) }) => count == 0,
+                    Some(State::Claimed { .. }) => count == 1 && hangs(&self.world, &process.guid),
+                    Some(State::Unclaimed { placement_error: None }) | None => false,
+                };
+                let comes_and_goes = is_crashing(&self.world, &process.guid) && count <= 1;
+                if !(right || comes_and_goes) || !process.wants(slot.index) || slot.evacuating.is_some() {
+                    let how = format!("{}/{} is left as {slot:?} with {count} containers", name.0, name.1);
+                    broken.push(Broken { promise: P::DesiredIsActual, how });
+                }
+            }
+        }
+        for ((guid, index), count) in running {
+            let how = format!("{count} containers of {guid}/{index} run and have no record");
+            broken.push(Broken { promise: P::NothingLeaks, how });
+        }
+        broken.extend(self.unfinished_tasks(now));
+        self.broken.append(&mut broken);
+    }
+
+    /// What the log has on a cell takes as much of it as its containers do, where nothing comes and goes.
+    fn wrongly_used(&self, cells: &[Scripted]) -> Vec<String> {
+        let mut processes = self.world.processes_from(None);
+        if processes.any(|process| is_crashing(&self.world, &process.guid)) {
+            return vec![];
+        }
+        let used = |cell: usize| {
+            let containers = cells[cell].list();
+            let truth = containers.iter().fold(Resources::default(), |sum, one| sum.plus(one.resources));
+            let told = self.world.used_on(&cell_id(cell));
+            (truth != told).then(|| format!("cell {cell} is said to have {told:?} in use and has {truth:?}"))
+        };
+        (0..cells.len()).filter_map(used).collect()
+    }
+
+    fn unfinished_tasks(&self, now: Timestamp) -> Vec<Broken> {
+        let pending = self.world.tasks_from(None).filter_map(|task| {
+            let state = task.state.as_ref()?;
+            let kept =
+                task.completed().is_some_and(|done| done.first_completed_at + Duration::from_secs(130) > now);
+            let how = || format!("task {} is still {state:?}", task.guid);
+            (!kept).then(|| Broken { promise: P::TasksEnd, how: how() })
+        });
+        let uncalled = self.tasks.iter().filter(|(guid, known)| {
+            let waits = known.waits_since().is_some_and(|since| since + Duration::from_secs(40) < now);
+            waits && !self.calls.was_called(guid, known.epoch())
+        });
+        let uncalled =
+            uncalled.map(|(guid, _)| Broken { promise: P::OwnerCalled, how: format!("task {guid}") });
+        pending.chain(uncalled).collect()
+    }
+
+    /// Work that waits although a cell could take it, and work that is said to wait for the wrong reason.
+    fn idle_room(&mut self, cells: &[Scripted]) -> BTreeSet<String> {
+        let live: Vec<usize> = (0..cells.len()).filter(|cell| !self.gone.contains(cell)).collect();
+        let free: Vec<Resources> = (0..cells.len())
+            .map(|cell| {
+                let total = self.shape.cell(cell).total;
+                cells[cell].list().iter().fold(total, |free, one| free.minus(one.resources))
+            })
+            .collect();
+        let mut idle = BTreeSet::new();
+        let mut waiting = 0;
+        for work in self.world.work() {
+            let Some((constraint, size, error)) = demands(&self.world, work) else { continue };
+            let compatible = |cell: &usize| {
+                let cell = self.shape.cell(*cell);
+                constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
+            };
+            let compatible: Vec<usize> = live.iter().copied().filter(compatible).collect();
+            let reason = if compatible.is_empty() { NO_COMPATIBLE_CELLS } else { INSUFFICIENT_RESOURCES };
+            if compatible.iter().any(|cell| free[*cell].fits(size)) {
+                idle.insert(format!("{work:?}"));
+            } else if error.is_some_and(|error| !error.starts_with(reason)) {
+                idle.insert(format!("{work:?}, for {error:?},"));
+            } else {
+                waiting += 1;
+            }
+        }
+        (0..waiting).for_each(|_| self.sights.saw(Sight::BlockedAtPeace));
+        idle
+    }
+
+    /// What clients were told is what the log says, and what the log says is what is desired.
+    fn wishes(&mut self, wanted: &Wanted) {
+        for (request, asked) in wanted.asked() {
+            let carried = self.log.carried(request);
+            let wrong = match asked.told {
+                Told::Done(done) => {
+                    let right = |one: &super::log::Carried| {
+                        one.version == done.version && one.position <= done.position
+                    };
+                    !is_about_domain(asked) && !carried.iter().any(right)
+                }
+                Told::Refused(_) => asked.copies <= 1 && !carried.is_empty(),
+                Told::Nothing => false,
+            };
+            if wrong {
+                let how = format!("request {request} was told {:?} and is {carried:?}", asked.told);
+                self.broken.push(Broken { promise: P::ToldTrue, how });
+            }
+            if asked.copies > 1 && !carried.is_empty() && matches!(asked.told, Told::Done(_)) {
+                self.sights.saw(Sight::RequestRepeated);
+            }
+        }
+        let mut in_order: BTreeMap<(String, u64), &ClientCommand> = BTreeMap::new();
+        for (request, asked) in wanted.asked() {
+            for carried in self.log.carried(request) {
+                in_order.insert((carried.aggregate.clone(), carried.version), &asked.command);
+            }
+        }
+        let told = desired(in_order.into_values());
+        let found: BTreeMap<_, _> = self
+            .world
+            .processes_from(None)
+            .filter_map(|process| Some((process.guid.clone(), process.desired.as_ref()?.instances)))
+            .collect();
+        if told != found {
+            let how = format!("desired is {found:?}, clients asked for {told:?}");
+            self.broken.push(Broken { promise: P::AsAsked, how });
+        }
+    }
+}
+
+const fn is_about_domain(asked: &Asked) -> bool {
+    matches!(asked.command, ClientCommand::DomainUpsert { .. })
+}
+
+/// What is wrong with a container that is there after minutes of peace.
+fn wrong_container(world: &World, container: &Container) -> Option<String> {
+    let work = &container.work;
+    let current = match work {
+        WorkKey::Lrp { process_guid, .. } => world.process(process_guid).map(|process| process.epoch),
+        WorkKey::Task { task_guid, .. } => world.task(task_guid).map(|task| task.epoch),
+    };
+    if current != Some(work.epoch()) {
+        return Some(format!("{work} of an earlier life is left in {:?}", container.state));
+    }
+    let thrashes = match work {
+        WorkKey::Lrp { process_guid, .. } => is_crashing(world, process_guid),
+        WorkKey::Task { .. } => false,
+    };
+    let runs = match (work, &container.state) {
+        (WorkKey::Lrp { .. }, ContainerState::Running(_)) => true,
+        (WorkKey::Lrp { process_guid, .. }, ContainerState::Initializing) => hangs(world, process_guid),
+        (WorkKey::Lrp { .. } | WorkKey::Task { .. }, _) => false,
+    };
+    (!runs && !thrashes).then(|| format!("{work} is left in {:?}", container.state))
+}
+
+/// Whether a process crashes by design, so that its instances come and go.
+fn is_crashing(world: &World, guid: &ProcessGuid) -> bool {
+    behaves(world, guid, "exit=1")
+}
+
+/// Whether the containers of a process are never created, by design.
+fn hangs(world: &World, guid: &ProcessGuid) -> bool {
+    behaves(world, guid, "hang-create")
+}
+
+fn behaves(world: &World, guid: &ProcessGuid, how: &str) -> bool {
+    let desired = world.process(guid).and_then(|process| process.desired.as_ref());
+    let action = desired.and_then(|desired| {
+        let definition = desired.definition(&desired.active_definition_id)?;
+        Some(&definition.action)
+    });
+    match action {
+        Some(Action::Run(run)) => run.args.iter().any(|arg| arg == how),
+        Some(
+            Action::Timeout(_)
+            | Action::Try(_)
+            | Action::Parallel(_)
+            | Action::Serial(_)
+            | Action::Codependent(_)
+            | Action::EmitProgress(_),
+        )
+        | None => false,
+    }
+}
+
+/// What waiting work demands of a cell, and why it is said to wait.
+pub(super) fn demands<'a>(
+    world: &'a World,
+    work: &WorkRef,
+) -> Option<(&'a Constraint, Resources, Option<&'a str>)> {
+    match work {
+        WorkRef::Lrp(guid, index) => {
+            let process = world.process(guid)?;
+            let lrp = process.actual(*index).filter(|_| process.wants(*index))?;
+            let error = match &lrp.state {
+                State::Unclaimed { placement_error } => placement_error.as_deref(),
+                State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+            };
+            let definition = process.desired.as_ref()?.definition(&lrp.definition_id)?;
+            Some((&definition.constraint, definition.resources(), error))
+        }
+        WorkRef::Task(guid) => {
+            let task = world.task(guid)?;
+            let error = match task.state.as_ref()? {
+                task::State::Pending { placement_error } => placement_error.as_deref(),
+                task::State::Running { .. } | task::State::Completed(_) | task::State::Resolving(_) => None,
+            };
+            Some((&task.definition.constraint, task.definition.resources(), error))
+        }
+    }
+}
+
+/// Folding the log from its start, or from a snapshot, equals every service's own picture.
+fn same_world(journal: &SimJournal, checked: &World, worlds: &[&World]) -> Vec<Broken> {
+    let broken = |how| Broken { promise: P::OnePicture, how };
+    let (mut folded, mut reader) = (World::new(), Reader::default());
+    for position in (1..=journal.end().0).map(Position) {
+        let Some(stored) = journal.get(position) else { continue };
+        let entry = match reader.read(position, &stored.subject.to_string(), &stored.bytes) {
+            Ok(Read::Entry(entry)) => entry,
+            Ok(Read::SetAside(_)) => reader::nothing(),
+            Err(why) => return vec![broken(format!("{position} can't be read: {why}"))],
+        };
+        folded.fold(position, &entry);
+        if position.0 == journal.end().0 / 2 {
+            match World::restore(&folded.snapshot(), None) {
+                Ok(restored) => folded = restored,
+                Err(error) => return vec![broken(format!("a snapshot can't be read: {error}"))],
+            }
+        }
+    }
+    let others = worlds.iter().copied().chain([checked]).filter(|world| **world != folded);
+    others
+        .map(|world| {
+            broken(format!(
+                "a service's picture at {} is not the log's at {}",
+                world.position(),
+                journal.end()
+            ))
+        })
+        .collect()
+}

@@ -1,0 +1,136 @@
+//! What auctioneers give and reps take: in the seed's order, from the newest term, and not while a cell evacuates.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use projections::WorkRef;
+use schemas::container::{Epoch, WorkKey};
+use schemas::message::{Outcome, Outcomes, Perform, Performed};
+use schemas::names::CellId;
+use schemas::placement::INSUFFICIENT_RESOURCES;
+use schemas::resources::{Constraint, Resources};
+use schemas::{Refusal, Timestamp};
+
+use crate::nodes::{Life, Node, Shape, rep_of};
+use crate::promises::{Broken, Promise};
+
+/// The messages so far.
+#[derive(Default)]
+pub(super) struct Placing {
+    /// What a rep was given, until it answers.
+    given: BTreeMap<u64, Perform>,
+    /// The highest term that a rep took work of.
+    terms: BTreeMap<Life, u64>,
+    /// Who said that it evacuates.
+    evacuating: BTreeSet<Life>,
+    /// What was taken before: it may be answered again.
+    taken: BTreeSet<(Life, WorkKey, Timestamp)>,
+    /// What was given before: its place is taken already.
+    placed: BTreeSet<(CellId, WorkKey, Timestamp)>,
+}
+
+/// Work that found no room.
+pub(super) struct Unplaced {
+    pub(super) work: WorkRef,
+    pub(super) constraint: Constraint,
+    pub(super) size: Resources,
+}
+
+impl Placing {
+    /// A rep gets work.
+    pub(super) fn given(&mut self, asker: u64, perform: Perform) {
+        self.given.insert(asker, perform);
+    }
+
+    /// A rep says that it evacuates.
+    pub(super) fn evacuates(&mut self, rep: Life) {
+        self.evacuating.insert(rep);
+    }
+
+    /// A rep answers what it was given.
+    pub(super) fn answered(
+        &mut self,
+        rep: Life,
+        asker: u64,
+        answer: &Result<Performed, Refusal>,
+    ) -> Vec<Broken> {
+        let Some((perform, performed)) = self.given.remove(&asker).zip(answer.as_ref().ok()) else {
+            return vec![];
+        };
+        let mut broken = vec![];
+        let highest = self.terms.entry(rep).or_default();
+        if perform.id.term < *highest {
+            let how = format!("{} takes work of term {}, it knows {highest}", rep.0, perform.id.term);
+            broken.push(Broken { promise: Promise::StaleTermHarmless, how });
+        }
+        *highest = perform.id.term.max(*highest);
+        let refused: BTreeSet<usize> =
+            performed.refused.iter().filter_map(|(at, _)| usize::try_from(*at).ok()).collect();
+        for (_, work) in perform.work.into_iter().enumerate().filter(|(at, _)| !refused.contains(at)) {
+            let key = work.key.clone();
+            let new = self.taken.insert((rep, work.key, work.attempt));
+            if new && self.evacuating.contains(&rep) {
+                let how = format!("{} takes {key} and evacuates", rep.0);
+                broken.push(Broken { promise: Promise::EvacuatingTakesNothing, how });
+            }
+        }
+        broken
+    }
+
+    /// In one batch nothing takes a place in which work would have fitted that comes before it.
+    pub(super) fn out_of_order(
+        &mut self,
+        shape: Shape,
+        placed: &[(CellId, Perform)],
+        unplaced: &[Unplaced],
+    ) -> Vec<Broken> {
+        let all = placed.iter().flat_map(|(cell, perform)| perform.work.iter().map(move |work| (cell, work)));
+        let mut broken = vec![];
+        for (cell, work) in all {
+            let again = !self.placed.insert((cell.clone(), work.key.clone(), work.attempt));
+            let Node::Rep(at) = rep_of(cell) else { continue };
+            let has = shape.cell(at);
+            let robbed = |waits: &&Unplaced| {
+                turn_of(&waits.work) < turn(&work.key)
+                    && work.order.resources().fits(waits.size)
+                    && waits.constraint.mismatch(&has.stack, &has.placement_tags).is_none()
+            };
+            if let Some(waits) = unplaced.iter().find(robbed).filter(|_| !again) {
+                let how = format!("{} is on {cell}, and {:?} finds no room", work.key, waits.work);
+                broken.push(Broken { promise: Promise::BatchOrder, how });
+            }
+        }
+        broken
+    }
+}
+
+/// Index 0, tasks, index 1, index 2...
+const fn turn(key: &WorkKey) -> u32 {
+    match key {
+        WorkKey::Lrp { index: 0, .. } => 0,
+        WorkKey::Task { .. } => 1,
+        WorkKey::Lrp { index, .. } => index.saturating_add(1),
+    }
+}
+
+const fn turn_of(work: &WorkRef) -> u32 {
+    match work {
+        WorkRef::Lrp(_, 0) => 0,
+        WorkRef::Task(_) => 1,
+        WorkRef::Lrp(_, index) => index.saturating_add(1),
+    }
+}
+
+/// What an auctioneer says that there is no room for, each in the life that it knows.
+pub(super) fn without_room(outcomes: &Outcomes) -> Vec<(WorkRef, Epoch)> {
+    let names = outcomes.outcomes.iter().flat_map(|outcome| match outcome {
+        Outcome::Lrp { process_guid, epoch, unplaced, .. } => {
+            let short = unplaced.iter().filter(|one| one.error.starts_with(INSUFFICIENT_RESOURCES));
+            short.map(|one| (WorkRef::Lrp(process_guid.clone(), one.index), *epoch)).collect::<Vec<_>>()
+        }
+        Outcome::Task { task_guid, epoch, error, .. } if error.starts_with(INSUFFICIENT_RESOURCES) => {
+            vec![(WorkRef::Task(task_guid.clone()), *epoch)]
+        }
+        Outcome::Task { .. } => vec![],
+    });
+    names.collect()
+}

@@ -1,0 +1,323 @@
+//! Tasks: one start, one outcome, and the ways to their end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::container::{Epoch, Instance, RunResult, WorkKey};
+use schemas::definition::{DesiredTask, Placement};
+use schemas::entry::{Actor, Event};
+use schemas::names::{InstanceGuid, TaskGuid};
+use schemas::resources::Constraint;
+use schemas::task::{self, Outcome};
+use schemas::{Timestamp, evaluation};
+
+use super::calls::Calls;
+use super::lrp::rules::{is_lost, is_lost_now, may_speak};
+use super::{Notes, Scene};
+use crate::nodes::{Node, rep_of};
+use crate::promises::Promise as P;
+use crate::sights::Sight;
+
+/// How long a completed task is kept.
+const KEPT: Duration = Duration::from_secs(120);
+/// How long a task may be RESOLVING.
+const RESOLVING: Duration = Duration::from_secs(30);
+
+/// A task as the checker has it.
+#[derive(Default)]
+pub(super) struct Task {
+    epoch: Epoch,
+    version: u64,
+    state: Option<State>,
+    since: Timestamp,
+    pending_until: Timestamp,
+    has_owner: bool,
+    constraint: Constraint,
+    /// The open evaluation: whether it is blocked.
+    evaluation: Option<bool>,
+    completed_at: Timestamp,
+    outcomes: BTreeMap<Epoch, Outcome>,
+    claims: Vec<(InstanceGuid, WorkKey)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Pending { failed: bool },
+    Running(Instance),
+    Completed,
+    Resolving,
+}
+
+impl Task {
+    /// The containers that were let in since it was asked last.
+    pub(super) fn take_claims(&mut self) -> Vec<(InstanceGuid, WorkKey)> {
+        std::mem::take(&mut self.claims)
+    }
+
+    pub(super) const fn is_gone(&self) -> bool {
+        self.state.is_none()
+    }
+
+    pub(super) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// How it ended in one of its lives.
+    pub(super) fn outcome_in(&self, epoch: Epoch) -> Option<&Outcome> {
+        self.outcomes.get(&epoch)
+    }
+
+    /// Since when its owner waits to be called.
+    pub(super) fn waits_since(&self) -> Option<Timestamp> {
+        let waits = self.has_owner && self.state == Some(State::Completed);
+        waits.then_some(self.completed_at)
+    }
+
+    /// Takes a decision in, event by event, and says what is wrong with it.
+    pub(super) fn judge(
+        &mut self,
+        guid: &TaskGuid,
+        scene: &Scene<'_>,
+        calls: &Calls,
+        peace_since: Option<Timestamp>,
+        notes: &mut Notes,
+    ) {
+        self.version = scene.decision.version;
+        for event in &scene.decision.events {
+            match event {
+                Event::Task(event) => {
+                    let before = self.state.clone();
+                    let legal = self.is_legal(guid, event, scene, calls, peace_since, notes);
+                    let promise = promise_of(event);
+                    notes.must(promise, legal, || {
+                        format!("task {guid} is {before:?} since {}: {event:?}", self.since)
+                    });
+                    self.take(guid, event, scene, notes);
+                }
+                Event::Evaluation(event) => self.evaluation(guid, event, notes),
+                Event::Desired(_)
+                | Event::Actual(_)
+                | Event::Evacuating(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
+            }
+        }
+        if let schemas::entry::Aggregate::Task { epoch, .. } = &scene.decision.aggregate {
+            notes.must(P::OneLife, *epoch == self.epoch, || {
+                format!("task {guid}: a decision of another life, {epoch:?}")
+            });
+        }
+        let right = match (&self.state, self.evaluation) {
+            (Some(State::Pending { failed }), Some(blocked)) => *failed == blocked,
+            (Some(State::Pending { .. }), None) => false,
+            (Some(State::Running(_) | State::Completed | State::Resolving) | None, open) => open.is_none(),
+        };
+        notes.must(P::WorkHasEvaluation, right, || {
+            format!("task {guid} is {:?}, its evaluation {:?}", self.state, self.evaluation)
+        });
+    }
+
+    fn is_legal(
+        &self,
+        guid: &TaskGuid,
+        event: &task::Event,
+        scene: &Scene<'_>,
+        calls: &Calls,
+        peace_since: Option<Timestamp>,
+        notes: &mut Notes,
+    ) -> bool {
+        let at = scene.decision.at;
+        let over = self.completed_at + KEPT <= at;
+        match (event, &self.state) {
+            (task::Event::Desired(_), None) => self.version <= 1 || self.epoch.0 < at,
+            (task::Event::Started { by, .. }, Some(State::Pending { .. })) => {
+                if is_lost_now(by, scene) {
+                    notes.saw(Sight::AbsentCellClaimed);
+                }
+                may_speak(by, scene)
+            }
+            (task::Event::PlacementFailed { .. }, Some(State::Pending { .. })) => self.pending_until > at,
+            (task::Event::Completed { by, outcome, .. }, Some(State::Pending { .. } | State::Running(_))) => {
+                self.may_complete(by.as_ref(), outcome, scene, notes)
+            }
+            (task::Event::Resolving {}, Some(State::Completed)) => true,
+            (task::Event::Demoted {}, Some(State::Resolving)) => {
+                notes.saw(Sight::Demoted);
+                over || self.since + RESOLVING <= at
+            }
+            (task::Event::Deleted {}, Some(State::Completed)) => {
+                notes.saw(Sight::TaskExpired);
+                let waited_in_peace = peace_since.is_some_and(|peace| peace < self.completed_at);
+                let called = !self.has_owner || calls.was_called(guid, self.epoch) || !waited_in_peace;
+                notes.must(P::OwnerCalled, called, || format!("task {guid}: its owner was never called"));
+                over
+            }
+            (task::Event::Deleted {}, Some(State::Resolving)) => match &scene.decision.actor {
+                Actor::Client { .. } => true,
+                Actor::Bbs(_) => calls.owner_knows(guid, self.epoch),
+                Actor::Cell(_) | Actor::Auctioneer(_) => false,
+            },
+            (
+                task::Event::Desired(_)
+                | task::Event::Started { .. }
+                | task::Event::PlacementFailed { .. }
+                | task::Event::Completed { .. }
+                | task::Event::Resolving {}
+                | task::Event::Demoted {}
+                | task::Event::Deleted {},
+                _,
+            ) => false,
+        }
+    }
+
+    fn may_complete(
+        &self,
+        by: Option<&Instance>,
+        outcome: &Outcome,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) -> bool {
+        let runner = match &self.state {
+            Some(State::Running(runner)) => Some(runner),
+            Some(State::Pending { .. } | State::Completed | State::Resolving) | None => None,
+        };
+        let same = runner.is_none() || runner == by;
+        let at = scene.decision.at;
+        let right = match (&scene.decision.actor, outcome) {
+            (Actor::Client { .. }, Outcome::Failed { reason }) => {
+                if runner.is_some() {
+                    notes.saw(Sight::TaskCancelledRunning);
+                }
+                reason == task::CANCELLED && runner == by
+            }
+            (Actor::Cell(_), Outcome::Succeeded { result }) => {
+                notes.saw(Sight::TaskSucceeded);
+                let truth = by.and_then(|by| scene.truth.ended(by.instance_guid));
+                matches!(truth, Some(RunResult::Succeeded { result: truth }) if truth == result)
+            }
+            (Actor::Cell(_), Outcome::Failed { reason }) => {
+                let timed_out = reason == task::EVACUATION_TIMED_OUT;
+                if timed_out {
+                    notes.saw(Sight::EvacuationTimedOut);
+                }
+                timed_out || !by.is_some_and(|by| scene.truth.is_live(by.instance_guid))
+            }
+            (Actor::Bbs(_), Outcome::Failed { reason }) if reason == task::CELL_DISAPPEARED => {
+                notes.saw(Sight::TaskLost);
+                runner.is_some_and(|by| is_lost(by, scene))
+            }
+            (Actor::Bbs(_), Outcome::Failed { .. }) => runner.is_none() && self.pending_until <= at,
+            (Actor::Auctioneer(_), Outcome::Failed { .. }) => {
+                notes.saw(Sight::TaskPlacementFailed);
+                runner.is_none()
+            }
+            (Actor::Client { .. } | Actor::Bbs(_) | Actor::Auctioneer(_), Outcome::Succeeded { .. }) => false,
+        };
+        same && right
+    }
+
+    fn take(&mut self, guid: &TaskGuid, event: &task::Event, scene: &Scene<'_>, notes: &mut Notes) {
+        let at = scene.decision.at;
+        match event {
+            task::Event::Desired(desired) => self.begin(desired, at),
+            task::Event::Started { by, .. } => {
+                if let Node::Rep(at) = rep_of(&by.cell_id) {
+                    let cell = scene.shape.cell(at);
+                    let fits = self.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
+                    notes.must(P::PlacementObeys, fits, || format!("task {guid} is on {}", by.cell_id));
+                }
+                let work = WorkKey::Task { task_guid: guid.clone(), epoch: self.epoch };
+                self.claims.push((by.instance_guid, work));
+                self.state = Some(State::Running(by.clone()));
+            }
+            task::Event::PlacementFailed { .. } => {
+                self.state = Some(State::Pending { failed: true });
+                return;
+            }
+            task::Event::Completed { outcome, .. } => {
+                let before = self.outcomes.insert(self.epoch, outcome.clone());
+                notes.must(P::OutcomeStays, before.is_none(), || {
+                    format!("task {guid} ends as {outcome:?} after {before:?}")
+                });
+                self.completed_at = at;
+                self.state = Some(State::Completed);
+            }
+            task::Event::Resolving {} => self.state = Some(State::Resolving),
+            task::Event::Demoted {} => self.state = Some(State::Completed),
+            task::Event::Deleted {} => self.state = None,
+        }
+        self.since = at;
+    }
+
+    fn begin(&mut self, desired: &DesiredTask, at: Timestamp) {
+        self.epoch = Epoch(at);
+        self.state = Some(State::Pending { failed: false });
+        self.constraint = desired.definition.constraint.clone();
+        self.has_owner = desired.definition.completion_callback_url.is_some();
+        self.pending_until = at
+            + match desired.definition.placement {
+                Placement::Fail => Duration::from_secs(30 * 60),
+                Placement::Queue { deadline_ms } => Duration::from_millis(deadline_ms),
+            };
+    }
+
+    fn evaluation(&mut self, guid: &TaskGuid, event: &evaluation::Event, notes: &mut Notes) {
+        let before = self.evaluation;
+        let (legal, after) = match event {
+            evaluation::Event::Created { .. } => (before.is_none(), Some(false)),
+            evaluation::Event::Blocked { .. } => {
+                notes.saw(Sight::EvaluationBlocked);
+                (before.is_some(), Some(true))
+            }
+            evaluation::Event::Completed {} => {
+                if before == Some(true) {
+                    notes.saw(Sight::BlockedWorkPlaced);
+                }
+                (before.is_some(), None)
+            }
+            evaluation::Event::Failed { .. } | evaluation::Event::Canceled {} => (before.is_some(), None),
+        };
+        notes.must(P::EvaluationSound, legal, || {
+            format!("task {guid}: {event:?} of an evaluation that is {before:?}")
+        });
+        self.evaluation = after;
+    }
+
+    /// What of it has to equal the services' own fold, in words.
+    pub(super) fn in_words(&self) -> String {
+        let state = match &self.state {
+            Some(State::Pending { failed }) => format!("PENDING {failed}"),
+            Some(State::Running(by)) => format!("RUNNING {}", by.instance_guid),
+            Some(State::Completed) => format!("COMPLETED {:?}", self.outcomes.get(&self.epoch)),
+            Some(State::Resolving) => format!("RESOLVING {:?}", self.outcomes.get(&self.epoch)),
+            None => "DELETED".into(),
+        };
+        format!("{:?} {state}", (self.version, self.epoch, self.since, self.evaluation))
+    }
+}
+
+/// The promise that an event breaks where it may not be.
+const fn promise_of(event: &task::Event) -> P {
+    match event {
+        task::Event::Completed { .. } => P::OutcomeTrue,
+        task::Event::PlacementFailed { .. } => P::ErrorOnlyUnclaimed,
+        task::Event::Resolving {} | task::Event::Demoted {} | task::Event::Deleted {} => {
+            P::OnlyCompletedResolved
+        }
+        task::Event::Desired(_) | task::Event::Started { .. } => P::TaskSound,
+    }
+}
+
+/// The same words of the services' own fold.
+pub(super) fn words_of(task: &task::Task) -> String {
+    let state = match &task.state {
+        Some(task::State::Pending { placement_error }) => format!("PENDING {}", placement_error.is_some()),
+        Some(task::State::Running { by }) => format!("RUNNING {}", by.instance_guid),
+        Some(task::State::Completed(done)) => format!("COMPLETED {:?}", Some(&done.outcome)),
+        Some(task::State::Resolving(done)) => format!("RESOLVING {:?}", Some(&done.outcome)),
+        None => "DELETED".into(),
+    };
+    let open = evaluation::open(&task.evaluations).map(|open| open.status != evaluation::Status::Pending);
+    format!("{:?} {state}", (task.version, task.epoch, task.since, open))
+}

@@ -1,0 +1,123 @@
+//! What the containers really did, whatever anybody was told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use executor::scripted::{Happened, Scripted, What};
+use schemas::Timestamp;
+use schemas::container::{RunResult, WorkKey};
+use schemas::names::{InstanceGuid, ProcessGuid};
+use schemas::resources::Resources;
+
+use super::Notes;
+use crate::promises::Promise as P;
+use crate::sights::Sight;
+
+/// One index of a process, whatever the life.
+type Index = (ProcessGuid, u32);
+
+/// What the containers did so far.
+#[derive(Default)]
+pub(super) struct Truth {
+    /// Containers that the log let in, and for what.
+    claims: BTreeMap<InstanceGuid, WorkKey>,
+    live: BTreeMap<InstanceGuid, (WorkKey, usize)>,
+    started: BTreeSet<InstanceGuid>,
+    ended: BTreeMap<InstanceGuid, RunResult>,
+    tasks: BTreeSet<WorkKey>,
+    /// Of each index how many containers run, and since when more than two.
+    running: BTreeMap<Index, (u32, Option<Timestamp>)>,
+    crowded: Duration,
+}
+
+impl Truth {
+    /// The log let containers in.
+    pub(super) fn claimed(&mut self, claims: Vec<(InstanceGuid, WorkKey)>) {
+        self.claims.extend(claims);
+    }
+
+    /// An action started or ended on a cell: a task's starts at most once, ever; nothing starts before the log let it
+    /// in; a cell never holds more than it has.
+    pub(super) fn happened(
+        &mut self,
+        happened: &Happened,
+        cell: usize,
+        containers: &Scripted,
+        total: Resources,
+        notes: &mut Notes,
+    ) {
+        let Happened { instance_guid, work, at, what } = happened;
+        match what {
+            What::Started => {
+                notes.must(P::ClaimedBeforeRun, self.claims.get(instance_guid) == Some(work), || {
+                    format!("{work} started as {instance_guid}, which the log did not let in for that")
+                });
+                if matches!(work, WorkKey::Task { .. }) {
+                    notes.must(P::TaskOnce, self.tasks.insert(work.clone()), || {
+                        format!("{work} started twice")
+                    });
+                }
+                self.started.insert(*instance_guid);
+                self.live.insert(*instance_guid, (work.clone(), cell));
+                if self.count(work, *at, true) > 1 {
+                    notes.saw(Sight::Crowd);
+                }
+            }
+            What::Ended(result) => {
+                self.ended.insert(*instance_guid, result.clone());
+                self.live.remove(instance_guid);
+                self.count(work, *at, false);
+            }
+        }
+        let held = containers.list().iter().fold(Resources::default(), |sum, one| sum.plus(one.resources));
+        notes.must(P::CellHolds, total.fits(held), || format!("cell {cell} holds {held:?}"));
+    }
+
+    /// One more or one fewer container of an index runs. Answers how many do.
+    fn count(&mut self, work: &WorkKey, at: Timestamp, starts: bool) -> u32 {
+        let WorkKey::Lrp { process_guid, index, .. } = work else { return 0 };
+        let (count, crowded) = self.running.entry((process_guid.clone(), *index)).or_default();
+        *count = if starts { *count + 1 } else { count.saturating_sub(1) };
+        match (*count > 2, *crowded) {
+            (true, None) => *crowded = Some(at),
+            (false, Some(since)) => {
+                self.crowded = self.crowded.max(at.since(since));
+                *crowded = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+        *count
+    }
+
+    /// A machine died with everything on it.
+    pub(super) fn cell_died(&mut self, cell: usize, now: Timestamp) {
+        let dead: Vec<InstanceGuid> =
+            self.live.iter().filter(|(_, (_, on))| *on == cell).map(|(guid, _)| *guid).collect();
+        for guid in dead {
+            if let Some((work, _)) = self.live.remove(&guid) {
+                self.count(&work, now, false);
+            }
+        }
+    }
+
+    /// Whether a container's action ever began.
+    pub(super) fn has_started(&self, guid: InstanceGuid) -> bool {
+        self.started.contains(&guid)
+    }
+
+    /// Whether a container's action runs.
+    pub(super) fn is_live(&self, guid: InstanceGuid) -> bool {
+        self.live.contains_key(&guid)
+    }
+
+    /// How a container's action ended.
+    pub(super) fn ended(&self, guid: InstanceGuid) -> Option<&RunResult> {
+        self.ended.get(&guid)
+    }
+
+    /// The longest time in which more than two containers of one index ran at once.
+    pub(super) fn crowded(&self, now: Timestamp) -> Duration {
+        let still = self.running.values().filter_map(|(_, since)| *since).map(|since| now.since(since));
+        still.chain([self.crowded]).max().unwrap_or_default()
+    }
+}

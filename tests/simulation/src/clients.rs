@@ -1,0 +1,214 @@
+//! Clients, operators, and the owners of completed tasks.
+
+use std::time::Duration;
+
+use bbs::callbacks::Called;
+use bytes::Bytes;
+use schemas::codec::{self, Form};
+use schemas::container::Epoch;
+use schemas::message::{Done, Request};
+use schemas::names::{Domain, TaskGuid};
+use schemas::query::{LrpRow, One, Show};
+use schemas::refusal::Code;
+use schemas::spec::ClientCommand;
+use schemas::subject::Position;
+use schemas::{Refusal, Timestamp};
+
+use super::arrived::Arrived;
+use super::asked::{Told, Wish};
+use super::bus::{About, Kind, Question, bytes_of, decoded};
+use super::cluster::{Around, Cluster, Come};
+use super::nodes::{Life, Node, cell_id};
+use super::promises::Promise;
+use super::sights::Sight;
+use super::workload::{Ask, domain, other_domain};
+
+/// How often a client asks before it gives up.
+const TRIES: u32 = 40;
+
+impl Cluster {
+    /// A client wants something.
+    pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
+        let command = ask.command(&domain);
+        let wish = self.wanted.around(domain, command, self.now, patience);
+        self.checkers.asked(wish.request(), wish.envelope.deadline, &wish.command);
+        self.ask_wish(wish);
+    }
+
+    pub(super) fn operator_evacuates(&mut self, cell: usize) {
+        let to = self.leader();
+        let question = Question { from: None, about: About::Operator };
+        self.ask(to, question, Kind::Operator(cell_id(cell)), Bytes::new());
+    }
+
+    /// Every domain is fresh from now on.
+    pub(super) fn refresh_for_ever(&mut self) {
+        for domain in [domain(), other_domain()] {
+            self.client_wants(domain, &Ask::Fresh(None), Duration::from_secs(30));
+        }
+    }
+
+    /// A client asks, or asks again, whoever leads.
+    pub(super) fn ask_wish(&mut self, wish: Wish) {
+        let to = self.leader();
+        let (noun, verb) = wish.command.noun_and_verb();
+        let request = Request { envelope: wish.envelope.clone(), body: wish.command.body() };
+        let bytes = codec::encode(Form::Json, &request).into();
+        let kind = Kind::Client(wish.domain.clone(), noun, verb);
+        self.ask(to, Question { from: None, about: About::Wish(Box::new(wish)) }, kind, bytes);
+    }
+
+    /// An answer, or silence, comes to a client.
+    pub(super) fn client_answered(&mut self, token: u64, bytes: Option<&Bytes>) {
+        let Some(question) = self.questions.remove(&token) else { return };
+        match question.about {
+            About::Wish(wish) => self.wish_answered(*wish, bytes.map(decoded)),
+            About::Show { at_least, version } => {
+                let rows: Option<Result<String, Refusal>> = bytes.map(decoded);
+                if let Some(Ok(rows)) = rows {
+                    self.shown(&rows, at_least, version);
+                }
+            }
+            // An operator looks at the cell to see what became of the order.
+            About::Operator => {}
+            About::Lead
+            | About::Report(_)
+            | About::Records(_)
+            | About::Outcomes(_)
+            | About::Perform(..)
+            | About::Probe(_)
+            | About::Evacuate { .. } => {
+                self.broken(Promise::ToldTrue, "a client got an answer that is not its own".into());
+            }
+        }
+    }
+
+    fn wish_answered(&mut self, wish: Wish, answer: Option<Result<Done, Refusal>>) {
+        self.tell(|| {
+            let (noun, verb) = wish.command.noun_and_verb();
+            let answer = match &answer {
+                None => "no answer".to_owned(),
+                Some(Ok(done)) => format!("version {} at {}", done.version, done.position),
+                Some(Err(refusal)) => refusal.to_string(),
+            };
+            format!("client: {} {noun}.{verb} {} -> {answer}", wish.request(), subject_of(&wish.command))
+        });
+        match answer {
+            Some(Ok(done)) => {
+                self.wanted.told(&wish, Told::Done(done));
+                self.read_own_write(&wish, done);
+            }
+            Some(Err(Refusal { code: Code::Unavailable | Code::Overloaded, .. })) | None
+                if wish.tries < TRIES =>
+            {
+                let again = Wish { tries: wish.tries + 1, ..wish };
+                self.around(self.now + Duration::from_millis(500), Around::Wish(Box::new(again)));
+            }
+            Some(Err(refusal)) => {
+                if refusal.code == Code::DeadlinePassed {
+                    self.saw(Sight::RequestTooLate);
+                }
+                if refusal.code == Code::Forbidden {
+                    self.saw(Sight::ForeignRefused);
+                }
+                self.wanted.told(&wish, Told::Refused(refusal.code));
+            }
+            None => {}
+        }
+    }
+
+    /// At times a client looks at once at what it changed.
+    fn read_own_write(&mut self, wish: &Wish, done: Done) {
+        let guid = match &wish.command {
+            ClientCommand::LrpDesire(lrp) => &lrp.process_guid,
+            ClientCommand::LrpUpdate { process_guid, .. } => process_guid,
+            ClientCommand::LrpRemove { .. }
+            | ClientCommand::LrpRetire { .. }
+            | ClientCommand::DomainUpsert { .. }
+            | ClientCommand::TaskDesire(_)
+            | ClientCommand::TaskCancel { .. }
+            | ClientCommand::TaskResolve { .. } => return,
+        };
+        if self.users.chance(300) {
+            let show = Show { id: guid.to_string(), at_least: Some(done.position) };
+            let to = self.any_bbs();
+            let about = About::Show { at_least: done.position, version: done.version };
+            self.ask(to, Question { from: None, about }, Kind::Show, bytes_of(&show));
+        }
+    }
+
+    fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
+        let shown: One<LrpRow> = serde_json::from_str(rows).expect("rows are as the language says");
+        self.saw(Sight::ReadOwnWrite);
+        if shown.position < at_least || shown.row.version < version {
+            let (row, position) = (shown.row, shown.position);
+            let guid = row.process_guid;
+            let how = format!(
+                "who wrote version {version} of {guid} at {at_least} reads version {} at {position}",
+                row.version
+            );
+            self.broken(Promise::ReadsOwnWrites, how);
+        }
+    }
+
+    // ---- the owners of tasks -------------------------------------------------------------------------------------
+
+    /// A BBS posts a completed task to its owner.
+    pub(super) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
+        let (node, _) = from;
+        self.tell(|| format!("{node} calls {url} for {task}"));
+        let delivered = self.place(node).delivered;
+        for broken in self.checkers.call(from, (&task, epoch), delivered, body) {
+            self.breaks(broken);
+        }
+        let (at, called) = self.owner_answers(url);
+        let silent = matches!(called, Called::Failed(_));
+        if silent {
+            self.saw(Sight::CallSilent);
+        } else if called.is_to_be_repeated() {
+            self.saw(Sight::CallRepeated);
+        } else {
+            self.saw(Sight::CallAnswered);
+            self.checkers.owner_was_told(&task, epoch);
+        }
+        self.come(at, from, Come::Called { task, epoch, called });
+    }
+
+    fn owner_answers(&mut self, url: &str) -> (Timestamp, Called) {
+        let soon = self.now + self.users.millis(1, 300);
+        let moody = url.ends_with("/moody").then(|| self.users.below(4));
+        match (url, moody) {
+            (_, Some(0)) => (soon, Called::Answered(200)),
+            (_, Some(1)) => (soon, Called::Answered(404)),
+            (_, Some(2)) => (soon, Called::Answered(503)),
+            (_, Some(_)) => (self.now + Duration::from_secs(10), Called::Failed("no answer".into())),
+            ("http://owner/broken", None) => (soon, Called::Answered(500)),
+            (_, None) => (soon, Called::Answered(200)),
+        }
+    }
+
+    /// What came of a callback comes back to the BBS that made it.
+    pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: Called) {
+        if let Some(life) = self.life(node)
+            && !called.is_to_be_repeated()
+        {
+            self.checkers.call_ended(life, &task, epoch);
+        }
+        self.input(node, Arrived::Called { task, epoch, called });
+    }
+}
+
+/// What a command is about, in a word or two.
+fn subject_of(command: &ClientCommand) -> String {
+    match command {
+        ClientCommand::LrpDesire(lrp) => format!("{} x{}", lrp.process_guid, lrp.instances),
+        ClientCommand::LrpUpdate { process_guid, update } => format!("{process_guid} {:?}", update.instances),
+        ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
+        ClientCommand::LrpRetire { process_guid, index } => format!("{process_guid}/{index}"),
+        ClientCommand::TaskDesire(desired) => desired.task_guid.to_string(),
+        ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
+            task_guid.to_string()
+        }
+        ClientCommand::DomainUpsert { domain, .. } => domain.to_string(),
+    }
+}

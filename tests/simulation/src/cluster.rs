@@ -1,0 +1,465 @@
+//! The cluster: nodes, bus, journal, clients, and the one loop through everything that is due.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bbs::NotAppended;
+use bytes::Bytes;
+use executor::scripted::{Behaviour, Scripted};
+use rep::reconcile::Row;
+use schemas::Timestamp;
+use schemas::container::{Container, Epoch};
+use schemas::names::{CellId, EntryId, TaskGuid};
+use schemas::subject::{Position, Subject};
+
+use super::arrived::Arrived;
+use super::asked::{Wanted, Wish};
+use super::bus::{Message, Question};
+use super::checkers::Checkers;
+use super::dice::Dice;
+use super::faults::Faults;
+use super::journal::SimJournal;
+use super::nodes::{Life, Node, Place, Shape};
+use super::plan::{Act, Plan};
+use super::promises::{Broken, Promise};
+use super::records::Append;
+use super::sights::{Sight, Sights};
+use super::story::Seen;
+
+/// When every run starts.
+pub const START: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+/// More steps than any run takes that becomes quiet.
+const STEPS: u64 = 5_000_000;
+/// The longest story that is kept, in lines.
+const STORY: usize = 100_000;
+
+/// What comes to a node.
+#[derive(Clone, Debug)]
+pub(super) enum Come {
+    Follow,
+    Alarm,
+    Turn,
+    NotAppended {
+        subject: Subject,
+        entry: EntryId,
+        why: NotAppended,
+    },
+    Last {
+        subject: Subject,
+        last: Last,
+    },
+    Message(Message),
+    /// The answer to a question; none: the patience is over.
+    Answer {
+        token: u64,
+        bytes: Option<Bytes>,
+    },
+    Container(Container),
+    Containers(Vec<Container>),
+    SelfTested(Result<(), String>),
+    Called {
+        task: TaskGuid,
+        epoch: Epoch,
+        called: bbs::callbacks::Called,
+    },
+    Disconnected,
+    Reconnected,
+}
+
+/// The last entry of a subject.
+pub(super) type Last = Result<Option<(Position, Option<EntryId>)>, String>;
+
+/// What happens around the nodes.
+#[derive(Clone, Debug)]
+pub(super) enum Around {
+    Restart(Node),
+    Replace(usize),
+    Append(Box<Append>),
+    Containers(usize),
+    Wish(Box<Wish>),
+    ClientAnswer {
+        token: u64,
+        bytes: Option<Bytes>,
+    },
+    /// An old copy of a message, for whoever is there now.
+    OldCopy(Node, Message),
+    /// Somebody reaches the bus or the journal again.
+    Heal,
+    /// Users or fate do something.
+    Act(Box<Act>),
+    /// A cell disappeared a second ago, there.
+    LookAtLoss(CellId, Position),
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Come(Life, Come),
+    Around(Around),
+}
+
+/// A cluster in one thread.
+pub struct Cluster {
+    pub(super) now: Timestamp,
+    pub(super) faults: Faults,
+    pub(super) shape: Shape,
+    pub(super) network: Dice,
+    pub(super) chaos: Dice,
+    /// What owners of tasks answer, and when clients look.
+    pub(super) users: Dice,
+    pub(super) seeds: u64,
+    pub(super) journal: SimJournal,
+    pub(super) places: BTreeMap<Node, Place>,
+    pub(super) cells: Vec<Scripted>,
+    due: BTreeMap<(Timestamp, u64), Event>,
+    pub(super) counter: u64,
+    pub(super) questions: BTreeMap<u64, Question>,
+    /// Who waits for a machine's answer: the question that it was asked by.
+    pub(super) askers: BTreeMap<u64, u64>,
+    /// Until then no heartbeat arrives.
+    pub(super) deaf_until: Timestamp,
+    /// Until then no heartbeat of this cell arrives, and no probe.
+    pub(super) unheard: (usize, Timestamp),
+    /// Until then the journal answers nobody.
+    pub(super) dark_until: Timestamp,
+    /// From whom to whom no message gets, and until when.
+    pub(super) parted: Vec<(Vec<Node>, Vec<Node>, Timestamp)>,
+    /// Until then a cell's rep hears late of its containers.
+    pub(super) slow_until: BTreeMap<usize, Timestamp>,
+    /// When a cell's rep hears what it hears last.
+    pub(super) news: BTreeMap<usize, Timestamp>,
+    /// Until then a cell can't make containers.
+    pub(super) sick_until: BTreeMap<usize, Timestamp>,
+    /// Until then somebody disturbed the BBSs, the journal, or the way between them.
+    pub(super) troubled_until: Timestamp,
+    /// Cells that never come back.
+    pub(super) gone: BTreeSet<usize>,
+    /// The rows of the reconciliation tables that reps met whose life is over.
+    pub(super) rows: BTreeMap<Row, u64>,
+    /// How often each kind of fault was injected.
+    pub(super) injected: BTreeMap<&'static str, u64>,
+    /// How many acts of the plan are done.
+    pub(super) acted: usize,
+    pub(super) wanted: Wanted,
+    pub(super) checkers: Checkers,
+    trace: u64,
+    story: Vec<String>,
+    pub(super) steps: u64,
+}
+
+/// What a run showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// A hash of every step: the same seed has the same.
+    pub trace: u64,
+    /// Inputs that machines took.
+    pub steps: u64,
+    /// Entries in the log.
+    pub entries: u64,
+    /// What was seen, and how often.
+    pub sights: Sights,
+    /// How much work only convergence found.
+    pub found_by_convergence: u64,
+    /// The longest time in which more than two containers of one index ran at once.
+    pub crowded: Duration,
+    /// Time that was simulated.
+    pub simulated: Duration,
+    /// What went wrong on purpose, and how often.
+    pub injected: BTreeMap<&'static str, u64>,
+    /// The rows of the reconciliation tables that were met, and how often.
+    pub rows: BTreeMap<Row, u64>,
+    /// Promises that were broken.
+    pub broken: Vec<Broken>,
+    /// What happened, if a promise was broken.
+    pub story: Vec<String>,
+}
+
+/// How far two clocks may be apart.
+fn clock_slack(plan: &Plan) -> Duration {
+    let steps = plan.acts.iter().map(|(_, act)| match act {
+        Act::Clock { millis, .. } => millis.unsigned_abs(),
+        Act::Ask { .. }
+        | Act::Evacuate(_)
+        | Act::Kill { .. }
+        | Act::Lose { .. }
+        | Act::CutOff { .. }
+        | Act::Part { .. }
+        | Act::Pause { .. }
+        | Act::Lag { .. }
+        | Act::Dark(_)
+        | Act::Deaf(_)
+        | Act::Unheard { .. }
+        | Act::Slow { .. }
+        | Act::Sick { .. }
+        | Act::Junk
+        | Act::PowerCut { .. } => 0,
+    });
+    Duration::from_millis(2 * plan.faults.skew_ms + steps.sum::<u64>() + 1)
+}
+
+/// Runs a cluster: a minute of faults and wishes, then peace until it must have become quiet.
+#[must_use]
+pub fn run(seed: u64) -> Outcome {
+    run_plan(&Plan::drawn(seed))
+}
+
+/// Runs a plan to its end.
+#[must_use]
+pub fn run_plan(plan: &Plan) -> Outcome {
+    run_told(plan, &mut |_, _| {})
+}
+
+/// Runs a plan to its end, and tells what is seen as it comes.
+#[must_use]
+pub fn run_told(plan: &Plan, tell: &mut dyn FnMut(Duration, Seen<'_>)) -> Outcome {
+    let mut cluster = Cluster::new(plan);
+    cluster.tell_story(plan, tell);
+    cluster.calm_down();
+    cluster.outcome()
+}
+
+impl Cluster {
+    /// All nodes of a plan, starting, and everything in it to come.
+    #[must_use]
+    pub fn new(plan: &Plan) -> Self {
+        let Plan { seed, shape, faults, acts, .. } = plan;
+        let (seed, shape, faults) = (*seed, *shape, *faults);
+        let mut clocks = Dice::new(seed, 5);
+        let mut skew = || {
+            let ahead = clocks.below(2 * faults.skew_ms + 1);
+            i64::try_from(ahead).unwrap_or(0) - i64::try_from(faults.skew_ms).unwrap_or(0)
+        };
+        let mut cluster = Self {
+            now: START,
+            faults,
+            shape,
+            network: Dice::new(seed, 1),
+            chaos: Dice::new(seed, 8),
+            users: Dice::new(seed, 9),
+            seeds: seed.wrapping_mul(1_000_003),
+            journal: SimJournal::new(shape.replicas),
+            places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),
+            cells: (0..shape.cells).map(|_| Scripted::new("127.0.0.1", Behaviour::of)).collect(),
+            due: BTreeMap::new(),
+            counter: 0,
+            questions: BTreeMap::new(),
+            askers: BTreeMap::new(),
+            deaf_until: START,
+            unheard: (0, START),
+            dark_until: START,
+            parted: vec![],
+            slow_until: BTreeMap::new(),
+            news: BTreeMap::new(),
+            sick_until: BTreeMap::new(),
+            troubled_until: START,
+            gone: BTreeSet::new(),
+            rows: BTreeMap::new(),
+            injected: BTreeMap::new(),
+            acted: 0,
+            wanted: Wanted::default(),
+            checkers: Checkers::new(shape, clock_slack(plan)),
+            trace: 0xcbf2_9ce4_8422_2325,
+            story: vec![],
+            steps: 0,
+        };
+        for node in shape.nodes() {
+            cluster.around(START, Around::Restart(node));
+        }
+        for (at, act) in acts {
+            cluster.around(START + *at, Around::Act(Box::new(act.clone())));
+        }
+        cluster
+    }
+
+    /// Something will come to a life of a node.
+    pub(super) fn come(&mut self, at: Timestamp, life: Life, what: Come) {
+        self.counter += 1;
+        self.due.insert((at, self.counter), Event::Come(life, what));
+    }
+
+    /// Something will happen around the nodes.
+    pub(super) fn around(&mut self, at: Timestamp, what: Around) {
+        self.counter += 1;
+        self.due.insert((at, self.counter), Event::Around(what));
+    }
+
+    /// Lets time run to a moment.
+    pub fn until(&mut self, moment: Timestamp) {
+        while self.next(moment) {}
+        self.now = self.now.max(moment);
+    }
+
+    /// Lets happen what is due next, if that is not later than a moment.
+    pub(super) fn next(&mut self, moment: Timestamp) -> bool {
+        let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= moment) else {
+            return false;
+        };
+        let ((at, _), event) = first.remove_entry();
+        self.now = self.now.max(at);
+        if self.steps > STEPS {
+            return false;
+        }
+        match event {
+            Event::Come(life, what) => self.arrives(life, what),
+            Event::Around(what) => self.happens(what),
+        }
+        true
+    }
+
+    fn happens(&mut self, what: Around) {
+        match what {
+            Around::Restart(node) => self.start(node),
+            Around::Replace(cell) => self.replace(cell),
+            Around::Append(append) => self.append(*append),
+            Around::Containers(cell) => self.advance(cell),
+            Around::Wish(wish) => self.ask_wish(*wish),
+            Around::ClientAnswer { token, bytes } => self.client_answered(token, bytes.as_ref()),
+            Around::OldCopy(node, message) => self.old_copy(node, message),
+            Around::Heal => self.heal(),
+            Around::Act(act) => self.act(*act),
+            Around::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
+        }
+    }
+
+    /// Something comes to a node: it is lost if that life is over, and waits while the node is paused.
+    fn arrives(&mut self, life: Life, what: Come) {
+        let (node, generation) = life;
+        let place = self.place(node);
+        if place.generation != generation || place.machine.is_none() {
+            return;
+        }
+        if place.held_until > self.now {
+            return self.come(self.place(node).held_until, life, what);
+        }
+        match what {
+            Come::Follow => self.follow(node),
+            Come::Alarm => self.alarm(node),
+            Come::Turn if self.place(node).turn_due => self.input(node, Arrived::Turn),
+            Come::Turn => {}
+            Come::NotAppended { subject, entry, why } => {
+                self.input(node, Arrived::NotAppended { subject, entry, why });
+            }
+            Come::Last { subject, last } => self.input(node, Arrived::Last { subject, last }),
+            Come::Message(message) => self.message(node, message),
+            Come::Answer { token, bytes } => self.answered(node, token, bytes),
+            Come::Container(container) => self.input(node, Arrived::Container(container)),
+            Come::Containers(list) => self.input(node, Arrived::Containers(list)),
+            Come::SelfTested(result) => self.input(node, Arrived::SelfTested(result)),
+            Come::Called { task, epoch, called } => self.called(node, task, epoch, called),
+            Come::Disconnected => self.input(node, Arrived::Disconnected),
+            Come::Reconnected => self.input(node, Arrived::Reconnected),
+        }
+    }
+
+    /// Somebody will reach the bus or the journal again.
+    pub(super) fn heal_at(&mut self, at: Timestamp) {
+        self.around(at, Around::Heal);
+    }
+
+    /// Who reaches the journal again reads on; a BBS is told that it was away from the bus.
+    fn heal(&mut self) {
+        for node in self.all_nodes() {
+            let Some(life) = self.life(node) else { continue };
+            match node {
+                Node::Bbs(_) | Node::Auctioneer(_) => self.come(self.now, life, Come::Follow),
+                Node::Rep(_) => {}
+            }
+            let now = self.now;
+            let place = self.place_mut(node);
+            if place.cut_until <= now && std::mem::take(&mut place.knows_cut) {
+                self.come(self.now, life, Come::Reconnected);
+            }
+        }
+    }
+
+    /// Containers live on whether their rep does or not; it is told what changes.
+    fn advance(&mut self, cell: usize) {
+        let changed = self.cells[cell].advance(self.now);
+        for happened in self.cells[cell].take_happened() {
+            let broken = self.checkers.happened(&happened, cell, &self.cells[cell]);
+            broken.into_iter().for_each(|broken| self.breaks(broken));
+        }
+        if let Some(life) = self.life(Node::Rep(cell)) {
+            for container in changed {
+                let at = self.news_at(cell);
+                self.come(at, life, Come::Container(container));
+            }
+        }
+        self.wait_for_containers(cell);
+    }
+
+    pub(super) fn wait_for_containers(&mut self, cell: usize) {
+        if let Some(due) = self.cells[cell].next_due() {
+            self.around(due.max(self.now), Around::Containers(cell));
+        }
+    }
+
+    /// Peace: no more faults, the domains are fresh; after a while everything has to be as it is wanted.
+    fn calm_down(&mut self) {
+        self.make_peace();
+        self.until(self.now + Duration::from_secs(60));
+        self.refresh_for_ever();
+        self.until(self.now + Duration::from_secs(240));
+        self.look_for_idle_room();
+        self.until(self.now + Duration::from_secs(45));
+    }
+
+    fn outcome(mut self) -> Outcome {
+        if self.steps > STEPS {
+            self.broken(Promise::Quiet, format!("{STEPS} steps"));
+        }
+        self.check_peace();
+        for node in self.all_nodes() {
+            self.end_life(node);
+        }
+        let found_by_convergence = self.checkers.found_by_convergence();
+        let (mut broken, sights, crowded) = self.checkers.results(self.now);
+        broken.dedup();
+        let story = if broken.is_empty() { vec![] } else { self.story };
+        let (trace, steps, entries) = (self.trace, self.steps, self.journal.end().0);
+        let (simulated, injected, rows) = (self.now.since(START), self.injected, self.rows);
+        Outcome {
+            trace,
+            steps,
+            entries,
+            sights,
+            found_by_convergence,
+            crowded,
+            simulated,
+            injected,
+            rows,
+            broken,
+            story,
+        }
+    }
+
+    pub(super) fn broken(&mut self, promise: Promise, how: String) {
+        self.breaks(Broken { promise, how });
+    }
+
+    pub(super) fn breaks(&mut self, broken: Broken) {
+        self.tell(|| format!("BROKEN: {broken}"));
+        self.checkers.broken(broken);
+    }
+
+    /// Something goes wrong on purpose.
+    pub(super) fn inject(&mut self, kind: &'static str) {
+        *self.injected.entry(kind).or_default() += 1;
+    }
+
+    pub(super) fn saw(&mut self, sight: Sight) {
+        self.checkers.saw(sight);
+    }
+
+    /// The story that a failed run tells, and the trace that tells two runs apart.
+    pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
+        let mut text = String::new();
+        let _infallible = write!(text, "{:>9.3}s {}", self.now.since(START).as_secs_f64(), line());
+        for byte in text.bytes() {
+            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        if self.story.len() < STORY {
+            self.story.push(text);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What machines want done, done.
+
+use std::time::Duration;
+
+use bbs::Reply;
+use bytes::Bytes;
+use schemas::message::{Answer, Command, Done, Heartbeat, Outcome, Outcomes, Performed, Report};
+use schemas::names::CellId;
+use schemas::{Code, Refusal};
+use serde::Serialize;
+
+use super::bus::{About, Kind, Message, Question, bytes_of, decoded};
+use super::cluster::{Around, Cluster, Come};
+use super::nodes::{Life, Node, rep_of};
+use super::promises::Promise;
+use super::records::Append;
+use super::sights::Sight;
+
+impl Cluster {
+    pub(super) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {
+        use bbs::Effect as E;
+        let Some(me) = self.life(node) else { return };
+        let about = |about| Question { from: Some(me), about };
+        match effect {
+            E::Append { subject, expected, entry, bytes } => {
+                self.tell(|| format!("{node} appends {entry} to {subject} behind {expected}"));
+                self.checkers.decided(entry, self.place(node).delivered, expected);
+                let append = Append { from: me, subject, expected, entry, bytes, given_up: false };
+                let at = self.delay();
+                self.around(at, Around::Append(Box::new(append)));
+            }
+            E::ReadLast(subject) => self.read_last(node, subject),
+            E::Answer { asker, reply } => {
+                self.note_reply(&reply);
+                self.answer(node, asker, encode(&reply));
+            }
+            E::Stop(cell, stop) => self.tell_cell(node, &cell, Kind::Stop, &stop),
+            E::Cancel(cell, stop) => self.tell_cell(node, &cell, Kind::Cancel, &stop),
+            E::Probe(cell, term) => {
+                let to = rep_of(&cell);
+                self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&Command { term }));
+            }
+            E::Evacuate { asker, cell, term, done } => {
+                self.tell(|| format!("{node} tells {cell} to evacuate"));
+                let question = about(About::Evacuate { asker, done });
+                self.ask(Some(rep_of(&cell)), question, Kind::Evacuate, bytes_of(&Command { term }));
+            }
+            E::Beat(beat) => self.beat(node, &beat),
+            E::Call { task, epoch, url, body } => self.call(me, task, epoch, &url, &body),
+            E::Leading(leads) => {
+                self.tell(|| format!("{node} leads: {leads}"));
+                self.checkers.leads(me, leads);
+                if leads {
+                    self.saw(Sight::LeaderChanged);
+                }
+                if self.leading_bbss().len() > 1 {
+                    self.saw(Sight::TwoLeaders);
+                }
+            }
+            E::Warn(text) => {
+                if text.contains("fell silent together") {
+                    self.saw(Sight::MassLoss);
+                }
+                self.tell(|| format!("{node} warns: {text}"));
+            }
+            E::Halt(text) => self.broken(Promise::NobodyHalts, format!("{node}: {text}")),
+        }
+    }
+
+    fn beat(&mut self, node: Node, beat: &schemas::message::Beat) {
+        let peers = self.all_nodes().into_iter().filter(|other| match (node, other) {
+            (Node::Bbs(me), Node::Bbs(other)) | (Node::Auctioneer(me), Node::Auctioneer(other)) => {
+                me != *other
+            }
+            (Node::Bbs(_) | Node::Auctioneer(_) | Node::Rep(_), _) => false,
+        });
+        for peer in peers.collect::<Vec<_>>() {
+            let message = Message { kind: Kind::Beat, token: None, bytes: bytes_of(beat) };
+            self.send(Some(node), peer, message);
+        }
+    }
+
+    fn tell_cell<T: Serialize>(&mut self, from: Node, cell: &CellId, kind: Kind, order: &T) {
+        self.send(Some(from), rep_of(cell), Message { kind, token: None, bytes: bytes_of(order) });
+    }
+
+    /// The hands of a BBS passed an order to evacuate on: they answer whoever asked.
+    pub(super) fn pass_on(&mut self, node: Node, asker: u64, done: Done, bytes: Option<Bytes>) {
+        let answer: Option<Result<Heartbeat, Refusal>> = bytes.map(|bytes| decoded(&bytes));
+        let result = match answer {
+            Some(Ok(_)) => Ok(done),
+            Some(Err(refusal)) => Err(refusal),
+            None => Err(Refusal::new(Code::Unavailable, "the cell does not answer: try again")),
+        };
+        self.answer(node, asker, encode(&Reply::Done(result)));
+    }
+
+    pub(super) fn auctioneer_effect(&mut self, node: Node, effect: auctioneer::Effect) {
+        use auctioneer::Effect as E;
+        let Some(me) = self.life(node) else { return };
+        let about = |about| Question { from: Some(me), about };
+        match effect {
+            E::Perform { cell, perform } => {
+                self.tell(|| format!("{node} gives {cell} {} pieces of work", perform.work.len()));
+                let to = rep_of(&cell);
+                let question = about(About::Perform(cell, perform.id));
+                self.ask(Some(to), question, Kind::Perform, bytes_of(&perform));
+            }
+            E::Outcomes { id, outcomes } => {
+                self.tell(|| format!("{node} tells {}", outcomes_line(&outcomes)));
+                let to = self.leader();
+                self.ask(to, about(About::Outcomes(id)), Kind::Outcomes, bytes_of(&outcomes));
+            }
+            E::Lead(lead) => {
+                let to = self.leader();
+                self.ask(to, about(About::Lead), Kind::Lead, bytes_of(&lead));
+            }
+            E::Beat(beat) => {
+                if self.leading_auctioneers() > 1 {
+                    self.saw(Sight::TwoAuctioneers);
+                }
+                self.beat(node, &beat);
+            }
+        }
+    }
+
+    pub(super) fn rep_effect(&mut self, node: Node, effect: rep::Effect) {
+        use rep::Effect as E;
+        let Some(me) = self.life(node) else { return };
+        let Node::Rep(cell) = node else { return };
+        let about = |about| Question { from: Some(me), about };
+        match effect {
+            E::AnswerPerform { asker, answer } => self.performed(me, asker, answer),
+            E::AnswerState { asker, answer } => {
+                if answer.as_ref().is_ok_and(|beat| beat.evacuating) {
+                    self.checkers.evacuates(me);
+                }
+                self.answer(node, asker, bytes_of(&Answer::from(answer)));
+            }
+            E::Report { id, reports } => {
+                for report in &reports.reports {
+                    self.tell(|| format!("{node} {}", report_line(report)));
+                }
+                let to = self.leader();
+                self.ask(to, about(About::Report(id)), Kind::Report, bytes_of(&reports));
+            }
+            E::AskRecords { id, records } => {
+                let to = self.any_bbs();
+                self.ask(to, about(About::Records(id)), Kind::Records, bytes_of(&records));
+            }
+            E::Run(recipe) => {
+                self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
+                self.cells[cell].run(self.now, &recipe);
+                if self.is_sick(cell) {
+                    self.saw(Sight::CreationFailed);
+                    self.cells[cell].crash(self.now, recipe.instance_guid, "no container can be made");
+                }
+                self.wait_for_containers(cell);
+            }
+            E::Stop(guid) => {
+                self.tell(|| format!("{node} stops {guid}"));
+                self.cells[cell].stop(self.now, guid);
+                self.wait_for_containers(cell);
+            }
+            E::Delete(guid) => {
+                self.tell(|| format!("{node} deletes {guid}"));
+                self.cells[cell].delete(self.now, guid);
+                self.wait_for_containers(cell);
+            }
+            E::ListContainers => {
+                let list = self.cells[cell].list();
+                let at = self.news_at(cell) + self.chaos.millis(0, 30);
+                self.come(at, me, Come::Containers(list));
+            }
+            E::SelfTest => {
+                let sick = self.is_sick(cell) || self.chaos.chance(self.faults.sick);
+                if sick {
+                    self.inject("self-tests that fail");
+                }
+                let result = if sick { Err("no container can be made".into()) } else { Ok(()) };
+                self.come(self.now + Duration::from_millis(10), me, Come::SelfTested(result));
+            }
+            E::Heartbeat(beat) => self.heartbeat(node, &beat),
+            E::Exit => {
+                self.saw(Sight::EvacuationFinished);
+                self.exited(cell);
+            }
+            E::Log { text, .. } => self.tell(|| format!("{node}: {text}")),
+        }
+    }
+
+    /// A rep answers an auctioneer.
+    fn performed(&mut self, me: Life, asker: u64, answer: Result<Performed, Refusal>) {
+        let broken = self.checkers.performed(me, asker, &answer);
+        broken.into_iter().for_each(|broken| self.breaks(broken));
+        match &answer {
+            Ok(performed) if !performed.refused.is_empty() => self.saw(Sight::WorkRefused),
+            Err(refusal) if refusal.code == Code::StaleTerm => self.saw(Sight::StaleTermRefused),
+            Ok(_) | Err(_) => {}
+        }
+        self.answer(me.0, asker, bytes_of(&Answer::from(answer)));
+    }
+
+    fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
+        let hears = |to: &Node| match to {
+            Node::Bbs(_) | Node::Auctioneer(_) => true,
+            Node::Rep(_) => false,
+        };
+        for to in self.all_nodes().into_iter().filter(hears).collect::<Vec<_>>() {
+            let message = Message { kind: Kind::Heartbeat, token: None, bytes: bytes_of(beat) };
+            self.send(Some(node), to, message);
+        }
+    }
+
+    /// What an answer says that is worth counting.
+    fn note_reply(&mut self, reply: &Reply) {
+        let refusals: Vec<Code> = match reply {
+            Reply::Done(Err(refusal)) | Reply::Reported(Err(refusal)) => vec![refusal.code],
+            Reply::Reported(Ok(reported)) => reported
+                .results
+                .iter()
+                .filter_map(|result| result.refused.as_ref())
+                .map(|one| one.code)
+                .collect(),
+            Reply::Done(Ok(_)) | Reply::Rows(_) | Reply::Records(_) => vec![],
+        };
+        for code in refusals {
+            if code == Code::StaleEpoch {
+                self.saw(Sight::OlderLifeRefused);
+            }
+            if code == Code::StaleTerm {
+                self.saw(Sight::StaleTermRefused);
+            }
+        }
+    }
+}
+
+fn encode(reply: &Reply) -> Bytes {
+    match reply {
+        Reply::Done(done) => bytes_of(&Answer::from(done.clone())),
+        Reply::Reported(reported) => bytes_of(&Answer::from(reported.clone())),
+        Reply::Rows(rows) => bytes_of(&Answer::from(rows.clone())),
+        Reply::Records(records) => bytes_of(&Answer::Ok(records.clone())),
+    }
+}
+
+fn report_line(report: &Report) -> String {
+    match report {
+        Report::Lrp { process_guid, report } => {
+            let steps: Vec<String> = report.steps.iter().map(|step| format!("{step:?}")).collect();
+            let steps: Vec<&str> =
+                steps.iter().map(|step| step.split([' ', '{']).next().unwrap_or("")).collect();
+            format!("reports {process_guid}/{} {}: {steps:?}", report.index, report.by.instance_guid)
+        }
+        Report::Task { task_guid, report } => {
+            format!("reports task {task_guid} {}: {:?}", report.by.instance_guid, report.step)
+        }
+    }
+}
+
+fn outcomes_line(outcomes: &Outcomes) -> String {
+    let words = outcomes.outcomes.iter().map(|outcome| match outcome {
+        Outcome::Lrp { process_guid, unplaced, .. } => {
+            let indices: Vec<u32> = unplaced.iter().map(|one| one.index).collect();
+            format!("{process_guid}{indices:?}: {}", unplaced.first().map_or("", |one| one.error.as_str()))
+        }
+        Outcome::Task { task_guid, error, .. } => format!("{task_guid}: {error}"),
+    });
+    words.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,422 @@
+//! What goes wrong, and how often. Each kind is off in most runs, so that it can be bad in the others.
+
+use std::time::Duration;
+
+use schemas::Timestamp;
+use schemas::names::CellId;
+use schemas::subject::Position;
+
+use super::cluster::{Cluster, Come};
+use super::dice::Dice;
+use super::nodes::{Node, Shape};
+use super::plan::Act;
+use super::sights::Sight;
+
+/// Declares rates with their names, so that a story can say them and a failed run be tried without each.
+macro_rules! faults {
+    ($($(#[doc = $words:literal])+ $name:ident: $calm:literal,)*) => {
+        /// How often things go wrong with single messages, appends and effects, in thousandths, and how slow they are.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Faults {
+            $($(#[doc = $words])+ pub $name: u64,)*
+        }
+
+        impl Faults {
+            /// Nothing goes wrong.
+            pub const NONE: Self = Self { $($name: $calm,)* };
+
+            /// Each rate with its name, and what it is where nothing goes wrong.
+            pub fn rates(&mut self) -> Vec<(&'static str, &mut u64, u64)> {
+                vec![$((stringify!($name), &mut self.$name, $calm),)*]
+            }
+        }
+    };
+}
+
+faults! {
+    /// A message on the bus is lost.
+    dropped: 0,
+    /// A message on the bus comes twice.
+    doubled: 0,
+    /// A message on the bus comes seconds late.
+    late: 0,
+    /// A message on the bus comes again seconds or minutes later, to whoever is there then.
+    repeated: 0,
+    /// The longest delay of a message, in milliseconds.
+    delay_ms: 1,
+    /// An append is lost before it is stored.
+    append_lost: 0,
+    /// An append is stored seconds after its sender gave up waiting.
+    append_late: 0,
+    /// An append is stored and its acknowledgement lost.
+    ack_lost: 0,
+    /// The journal says that it will never take an entry.
+    append_refused: 0,
+    /// The BBS is killed when its entry is stored, before it is folded.
+    killed_before_fold: 0,
+    /// A service is killed between two effects of one step: what it had not done yet is not done.
+    killed_between: 0,
+    /// A machine takes several inputs before it gets a turn.
+    gathered: 0,
+    /// A cell's self-test fails.
+    sick: 0,
+    /// The greatest difference between a node's clock and the true time, in milliseconds.
+    skew_ms: 0,
+}
+
+impl Faults {
+    /// Rates drawn from the seed.
+    #[must_use]
+    pub const fn drawn(dice: &mut Dice) -> Self {
+        Self {
+            dropped: at_times(dice, 200),
+            doubled: at_times(dice, 300),
+            late: at_times(dice, 40),
+            repeated: at_times(dice, 100),
+            delay_ms: 1 + at_times(dice, 800),
+            append_lost: at_times(dice, 100),
+            append_late: at_times(dice, 60),
+            ack_lost: at_times(dice, 100),
+            append_refused: at_times(dice, 20),
+            killed_before_fold: at_times(dice, 20),
+            killed_between: at_times(dice, 3),
+            gathered: at_times(dice, 500),
+            sick: at_times(dice, 700),
+            skew_ms: at_times(dice, 1_000),
+        }
+    }
+}
+
+/// In two runs of five, up to a bound; else never.
+const fn at_times(dice: &mut Dice, bound: u64) -> u64 {
+    let worst = 1 + dice.below(bound);
+    if dice.below(5) < 2 { worst } else { 0 }
+}
+
+/// How often fate acts on nodes, cells, the journal and the network: in thousandths, for each second and each of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    killed: u64,
+    lost: u64,
+    cut_off: u64,
+    parted: u64,
+    paused: u64,
+    lagging: u64,
+    dark: u64,
+    deaf: u64,
+    clock: u64,
+    slow: u64,
+    sick: u64,
+    junk: u64,
+    power: u64,
+    evacuated: u64,
+}
+
+impl Rates {
+    /// Nothing happens.
+    pub const NONE: Self = Self {
+        killed: 0,
+        lost: 0,
+        cut_off: 0,
+        parted: 0,
+        paused: 0,
+        lagging: 0,
+        dark: 0,
+        deaf: 0,
+        clock: 0,
+        slow: 0,
+        sick: 0,
+        junk: 0,
+        power: 0,
+        evacuated: 0,
+    };
+
+    /// Rates drawn from the seed.
+    #[must_use]
+    pub const fn drawn(dice: &mut Dice) -> Self {
+        Self {
+            killed: at_times(dice, 20),
+            lost: at_times(dice, 8),
+            cut_off: at_times(dice, 15),
+            parted: at_times(dice, 30),
+            paused: at_times(dice, 15),
+            lagging: at_times(dice, 15),
+            dark: at_times(dice, 40),
+            deaf: at_times(dice, 40),
+            clock: at_times(dice, 10),
+            slow: at_times(dice, 20),
+            sick: at_times(dice, 15),
+            junk: at_times(dice, 30),
+            power: at_times(dice, 20),
+            evacuated: at_times(dice, 80),
+        }
+    }
+
+    /// The same, and cells are evacuated again and again, several at a time, and taken for lost.
+    #[must_use]
+    pub const fn with_evacuations(self) -> Self {
+        Self { evacuated: 400, deaf: 150, ..self }
+    }
+
+    /// What happens in a fifth of a second.
+    pub(super) fn drawn_acts(self, dice: &mut Dice, shape: Shape) -> Vec<Act> {
+        let mut acts = vec![];
+        for node in shape.nodes() {
+            self.of_node(dice, node, &mut acts);
+        }
+        for cell in 0..shape.cells {
+            self.of_cell(dice, cell, &mut acts);
+        }
+        self.of_all(dice, shape, &mut acts);
+        acts
+    }
+
+    fn of_node(self, dice: &mut Dice, node: Node, acts: &mut Vec<Act>) {
+        if dice.chance(self.killed / 5) {
+            acts.push(Act::Kill { node, away: time_away(dice) });
+        }
+        if dice.chance(self.cut_off / 5) {
+            let time = dice.millis(1_000, 20_000);
+            let (journal_too, notices) = (dice.chance(500), dice.chance(500));
+            acts.push(Act::CutOff { node, time, journal_too, notices });
+        }
+        if dice.chance(self.paused / 5) {
+            acts.push(Act::Pause { node, time: dice.millis(1_000, 30_000) });
+        }
+        let follows = !matches!(node, Node::Rep(_));
+        if follows && dice.chance(self.lagging / 5) {
+            acts.push(Act::Lag { node, time: dice.millis(1_000, 40_000) });
+        }
+        if dice.chance(self.clock / 5) {
+            let millis = i64::try_from(dice.below(60_000)).unwrap_or(0) - 30_000;
+            acts.push(Act::Clock { node, millis });
+        }
+    }
+
+    fn of_cell(self, dice: &mut Dice, cell: usize, acts: &mut Vec<Act>) {
+        if dice.chance(self.lost / 5) {
+            // One that stays away may be the only one with room: work that waits for it is right to wait.
+            let away = (!dice.chance(100)).then(|| time_away(dice));
+            acts.push(Act::Lose { cell, away });
+        }
+        if dice.chance(self.slow / 5) {
+            acts.push(Act::Slow { cell, time: dice.millis(2_000, 20_000) });
+        }
+        if dice.chance(self.sick / 5) {
+            acts.push(Act::Sick { cell, time: dice.millis(5_000, 40_000) });
+        }
+    }
+
+    fn of_all(self, dice: &mut Dice, shape: Shape, acts: &mut Vec<Act>) {
+        if dice.chance(self.parted / 5) {
+            acts.push(parted(dice, shape));
+        }
+        if dice.chance(self.dark / 5) {
+            acts.push(Act::Dark(dice.millis(4_000, 9_000)));
+        }
+        if dice.chance(self.deaf / 5) {
+            let time = dice.millis(5_000, 40_000);
+            let cell = dice.place(shape.cells).filter(|_| dice.chance(600));
+            acts.push(cell.map_or(Act::Deaf(time), |cell| Act::Unheard { cell, time }));
+        }
+        if dice.chance(self.junk / 5) {
+            acts.push(Act::Junk);
+        }
+        if dice.chance(self.power / 5) {
+            acts.push(Act::PowerCut { unsynced: dice.place(12).unwrap_or(0) });
+        }
+        if dice.chance(self.evacuated / 5) {
+            acts.extend(dice.place(shape.cells).map(Act::Evacuate));
+        }
+    }
+}
+
+/// Mostly a quick restart, at times so long that the cell counts as lost.
+const fn time_away(dice: &mut Dice) -> Duration {
+    let long = dice.chance(300);
+    if long { dice.millis(8_000, 45_000) } else { dice.millis(0, 8_000) }
+}
+
+/// Some nodes and the others, one way or both.
+fn parted(dice: &mut Dice, shape: Shape) -> Act {
+    let (from, to): (Vec<Node>, Vec<Node>) = shape.nodes().partition(|_| dice.chance(400));
+    Act::Part { from, to, both_ways: dice.chance(500), time: dice.millis(1_000, 20_000) }
+}
+
+/// So long after trouble another BBS may still be taking over.
+const CALMING: Duration = Duration::from_secs(6);
+
+impl Cluster {
+    /// Users or fate do something.
+    pub(super) fn act(&mut self, act: Act) {
+        self.acted(&act);
+        match act {
+            Act::Ask { domain, ask, patience, answer: _ } => self.client_wants(domain, &ask, patience),
+            Act::Evacuate(cell) => self.operator_evacuates(cell),
+            Act::Kill { node, away } => self.kill(node, away),
+            Act::Lose { cell, away } => self.let_die(cell, away),
+            Act::CutOff { node, time, journal_too, notices } => {
+                self.cut_off(node, time, journal_too, notices);
+            }
+            Act::Part { from, to, both_ways, time } => {
+                self.saw(if both_ways { Sight::Parted } else { Sight::PartedOneWay });
+                let until = self.now + time;
+                if both_ways {
+                    self.parted.push((to.clone(), from.clone(), until));
+                }
+                self.parted.push((from, to, until));
+            }
+            Act::Pause { node, time } => {
+                let until = self.now + time;
+                let place = self.place_mut(node);
+                place.held_until = place.held_until.max(until);
+                self.saw(Sight::Paused);
+            }
+            Act::Lag { node, time } => {
+                let until = self.now + time;
+                let place = self.place_mut(node);
+                place.lags_until = place.lags_until.max(until);
+                self.saw(Sight::Lagging);
+                self.heal_at(until);
+            }
+            Act::Dark(time) => {
+                self.saw(Sight::JournalDark);
+                self.go_dark(time);
+            }
+            Act::Deaf(time) => self.deaf_until = self.now + time,
+            Act::Unheard { cell, time } => {
+                self.unheard = (cell, self.now + time);
+                self.saw(Sight::Unheard);
+            }
+            Act::Clock { node, millis } => {
+                self.place_mut(node).skew_ms += millis;
+                self.saw(Sight::ClockStepped);
+                if let Some(life) = self.life(node) {
+                    self.place_mut(node).turn_due = true;
+                    self.come(self.now, life, Come::Turn);
+                }
+            }
+            Act::Slow { cell, time } => {
+                self.slow_until.insert(cell, self.now + time);
+                self.saw(Sight::Slow);
+            }
+            Act::Sick { cell, time } => {
+                self.sick_until.insert(cell, self.now + time);
+            }
+            Act::Junk => self.write_junk(),
+            Act::PowerCut { unsynced } => self.cut_power(unsynced),
+        }
+    }
+
+    fn cut_off(&mut self, node: Node, time: Duration, journal_too: bool, notices: bool) {
+        let until = self.now + time;
+        if let Some(life) = self.life(node).filter(|_| notices) {
+            self.come(self.now, life, Come::Disconnected);
+        }
+        let place = self.place_mut(node);
+        place.cut_until = place.cut_until.max(until);
+        place.knows_cut |= notices;
+        if journal_too {
+            place.dark_until = place.dark_until.max(until);
+        }
+        self.saw(if journal_too { Sight::CutOffEntirely } else { Sight::CutOffFromBus });
+        self.heal_at(until);
+    }
+
+    pub(super) fn go_dark(&mut self, time: Duration) {
+        let until = self.now + time;
+        self.dark_until = self.dark_until.max(until);
+        self.heal_at(until);
+    }
+
+    /// Whether no message gets from one node to another.
+    pub(super) fn is_parted(&self, from: Node, to: Node) -> bool {
+        let parts = |(these, those, until): &(Vec<Node>, Vec<Node>, _)| {
+            *until > self.now && these.contains(&from) && those.contains(&to)
+        };
+        self.parted.iter().any(parts)
+    }
+
+    pub(super) fn is_sick(&self, cell: usize) -> bool {
+        self.sick_until.get(&cell).is_some_and(|until| *until > self.now)
+    }
+
+    /// When a cell's rep hears what is there to hear of its containers now; never before what it hears already.
+    pub(super) fn news_at(&mut self, cell: usize) -> Timestamp {
+        let slow = self.slow_until.get(&cell).is_some_and(|until| *until > self.now);
+        let time = if slow { self.chaos.millis(500, 8_000) } else { Duration::ZERO };
+        let at = self.news.get(&cell).copied().unwrap_or_default().max(self.now + time);
+        self.news.insert(cell, at);
+        at
+    }
+
+    /// BBSs, journal and the ways between them are not as they should be, for so long and a while.
+    pub(super) fn trouble(&mut self, time: Duration) {
+        self.troubled_until = self.troubled_until.max(self.now + time + CALMING);
+    }
+
+    /// A cell disappeared a second ago: unless the BBSs had trouble, everybody knows what was on it.
+    pub(super) fn look_at_loss(&mut self, cell: &CellId, since: Position) {
+        if self.troubled_until <= self.now && self.faults.delay_ms <= 50 {
+            let broken = self.checkers.lost_is_reaped(cell, since);
+            broken.into_iter().for_each(|broken| self.breaks(broken));
+        }
+    }
+
+    fn troubles(&mut self, act: &Act) {
+        let bbs = |node: &Node| matches!(node, Node::Bbs(_));
+        let time = match act {
+            Act::Kill { node, away: time }
+            | Act::CutOff { node, time, .. }
+            | Act::Pause { node, time }
+            | Act::Lag { node, time }
+                if bbs(node) =>
+            {
+                *time
+            }
+            Act::Clock { node, .. } if bbs(node) => Duration::ZERO,
+            Act::Part { time, .. } | Act::Dark(time) => *time,
+            Act::Junk | Act::PowerCut { .. } => Duration::from_secs(3),
+            Act::Ask { .. }
+            | Act::Evacuate(_)
+            | Act::Kill { .. }
+            | Act::Lose { .. }
+            | Act::CutOff { .. }
+            | Act::Pause { .. }
+            | Act::Lag { .. }
+            | Act::Deaf(_)
+            | Act::Unheard { .. }
+            | Act::Clock { .. }
+            | Act::Slow { .. }
+            | Act::Sick { .. } => return,
+        };
+        self.trouble(time);
+    }
+
+    /// What happens is told, and counted.
+    fn acted(&mut self, act: &Act) {
+        self.acted += 1;
+        self.troubles(act);
+        self.inject(act.kind());
+        self.tell(|| format!("-- {act}"));
+    }
+
+    /// Nothing goes wrong from now on, and what went wrong is mended.
+    pub(super) fn make_peace(&mut self) {
+        self.faults = Faults { skew_ms: self.faults.skew_ms, ..Faults::NONE };
+        self.checkers.peace(self.now);
+        self.deaf_until = self.now;
+        self.unheard.1 = self.now;
+        self.dark_until = self.now;
+        self.parted.clear();
+        self.slow_until.clear();
+        self.sick_until.clear();
+        for node in self.all_nodes() {
+            let now = self.now;
+            let place = self.place_mut(node);
+            (place.cut_until, place.dark_until, place.lags_until) = (now, now, now);
+        }
+        self.heal_at(self.now);
+        self.tell(|| "peace".into());
+    }
+}

@@ -1,0 +1,45 @@
+//! A cluster in one thread, driven by a seed: the real `step` functions of two BBSs, two auctioneers and three reps,
+//! with a journal, a bus, containers and a clock that are simulated.
+//!
+//! Nothing here waits or reads a clock: time jumps to whatever is due next. The same seed gives the same run, byte for
+//! byte. Messages travel encoded, so that codecs and limits are exercised.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`dice`] | chance, one stream for each concern |
+//! | [`cluster`] | everything together, and the one loop through what is due |
+//! | [`nodes`] | the machines with their clocks; life and death |
+//! | [`faults`] | what goes wrong, and how often |
+//! | [`journal`] | a log with compare-and-set |
+//! | `records` | the way to the log and back: lost, late, unacknowledged; followers that lag |
+//! | `bus` | messages that are lost, late, doubled or old; questions and answers |
+//! | `arrived`, `effects` | what machines take, and what they want done |
+//! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
+//! | [`checkers`] | what has to be true, at every append and at the end |
+//! | [`story`] | plans as text, and what is expected of them |
+//! | [`sights`] | the interesting things, counted |
+//! | [`mutations`] | rules broken on purpose, to prove that the checkers can fail |
+
+mod arrived;
+pub mod asked;
+pub mod batch;
+mod bus;
+pub mod checkers;
+mod clients;
+pub mod cluster;
+pub mod dice;
+mod effects;
+pub mod faults;
+pub mod journal;
+pub mod mutations;
+pub mod nodes;
+pub mod plan;
+pub mod promises;
+mod records;
+pub mod shrink;
+pub mod sights;
+pub mod story;
+pub mod workload;
+
+pub use cluster::{Cluster, Outcome, run, run_plan, run_told};
+pub use plan::Plan;

@@ -1,0 +1,88 @@
+//! Mutations: rules broken on purpose, one at a time, to prove that the checkers can fail.
+//!
+//! `mutations.txt` lists them. Everything that the simulation is made of is copied, with every mutation written beside
+//! the code that it replaces; the copy is built once, and run once for each mutation until it breaks the promise that
+//! it is to break.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | [`list`] | the list |
+//! | [`schemata`] | mutations written into a source |
+//! | [`copy`] | the mutated copy |
+//! | [`runs`] | building it, and running it |
+//! | [`report`] | what became of them |
+
+pub mod copy;
+pub mod list;
+pub mod report;
+pub mod runs;
+pub mod schemata;
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use self::list::Mutation;
+use self::report::{Report, Row};
+use self::runs::Ran;
+
+/// A mutation with its number: its place in the list, from 1 on.
+type Numbered = (usize, Mutation);
+
+/// Builds the mutated copy below a folder, and runs it with these seeds: unmutated, and with each mutation whose name
+/// holds `only`.
+///
+/// # Errors
+/// What is wrong with the list, with the build, or with a run.
+pub fn run(folder: &Path, seeds: Range<u64>, only: &str) -> Result<Report, String> {
+    let list = list_file();
+    let text = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
+    let mutations = list::read(&text)?;
+    let (source, target, said) = (folder.join("source"), folder.join("target"), folder.join("said"));
+    fs::create_dir_all(&said).map_err(|error| format!("{}: {error}", said.display()))?;
+    copy::write(workspace(), &source, &mutations)?;
+    let program = runs::build(&source, &target)?;
+    let one = |number, mutation: &Mutation| {
+        runs::run(&program, (number, mutation), &seeds, &said.join(&mutation.name))
+    };
+    let none = one(0, &Mutation { name: "none".into(), ..Mutation::default() })?;
+    let wanted: Vec<Numbered> =
+        (1..).zip(mutations).filter(|(_, mutation)| mutation.name.contains(only)).collect();
+    let rows = run_all(&wanted, one)?;
+    Ok(Report { seeds, none, rows, whole: only.is_empty() })
+}
+
+/// The workspace whose simulation this is.
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn list_file() -> PathBuf {
+    workspace().join("tests/simulation/mutations.txt")
+}
+
+/// Runs mutations, as many at once as there are cores. Answers the rows in their order.
+fn run_all(
+    mutations: &[Numbered],
+    run: impl Fn(usize, &Mutation) -> Result<Ran, String> + Sync,
+) -> Result<Vec<Row>, String> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Row, String>)>> = Mutex::new(vec![]);
+    let work = || {
+        while let Some((number, mutation)) = mutations.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let row = run(*number, mutation).map(|ran| Row { mutation: mutation.clone(), ran });
+            done.lock().expect("no thread panics").push((*number, row));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    let mut rows = done.into_inner().expect("no thread panics");
+    rows.sort_by_key(|(number, _)| *number);
+    rows.into_iter().map(|(_, row)| row).collect()
+}

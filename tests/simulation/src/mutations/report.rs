@@ -1,0 +1,97 @@
+//! What became of the mutations, as a table.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::list::Mutation;
+use super::runs::Ran;
+use crate::promises::Promise;
+
+/// What became of a mutation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The mutation.
+    pub mutation: Mutation,
+    /// What its run came to.
+    pub ran: Ran,
+}
+
+/// What became of all mutations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The seeds that were run.
+    pub seeds: Range<u64>,
+    /// What came of them without a mutation.
+    pub none: Ran,
+    /// What came of them with each.
+    pub rows: Vec<Row>,
+    /// Whether the whole list was run.
+    pub whole: bool,
+}
+
+impl Row {
+    /// Whether it was found out.
+    #[must_use]
+    pub const fn is_caught(&self) -> bool {
+        match self.ran {
+            Ran::Broke(..) | Ran::Panicked(_) => true,
+            Ran::Nothing | Ran::TookTooLong => false,
+        }
+    }
+}
+
+impl Report {
+    /// Whether nothing is broken without a mutation, every mutation is caught, and every promise has one.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.none == Ran::Nothing && self.rows.iter().all(Row::is_caught) && self.unproved().is_empty()
+    }
+
+    /// Promises that no mutation breaks: nobody knows whether their checkers can fail.
+    fn unproved(&self) -> Vec<&'static str> {
+        // Only a story expects something of its own: the stories' own tests break it.
+        let named = |promise: &Promise| self.rows.iter().any(|row| row.mutation.breaks.contains(promise));
+        let wanting = |promise: &&Promise| **promise != Promise::AsExpected && !named(promise);
+        if self.whole {
+            Promise::ALL.iter().filter(wanting).map(|promise| promise.name()).collect()
+        } else {
+            vec![]
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seeds, none, rows, .. } = self;
+        let width = rows.iter().map(|row| row.mutation.name.len()).max().unwrap_or(0).max(8);
+        writeln!(f, "{:width$} {:22} seed", "mutation", "breaks")?;
+        for Row { mutation, ran } in rows {
+            let name = &mutation.name;
+            match ran {
+                Ran::Broke(seed, how) => {
+                    let promise = how.split(':').next().unwrap_or_default();
+                    writeln!(f, "{name:width$} {promise:22} {seed}")?;
+                }
+                Ran::Panicked(words) => writeln!(f, "{name:width$} it panics: {words}")?,
+                Ran::Nothing => writeln!(f, "{name:width$} NOT CAUGHT")?,
+                Ran::TookTooLong => writeln!(f, "{name:width$} TOOK TOO LONG")?,
+            }
+        }
+        let caught = rows.iter().filter(|row| row.is_caught()).count();
+        writeln!(
+            f,
+            "\n{caught} of {} mutations were caught by seeds {}..{}.",
+            rows.len(),
+            seeds.start,
+            seeds.end
+        )?;
+        if *none != Ran::Nothing {
+            writeln!(f, "Without any mutation: {none:?}")?;
+        }
+        let unproved = self.unproved();
+        if !unproved.is_empty() {
+            writeln!(f, "No mutation breaks {}.", unproved.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,496 @@
+//! The nodes: the machines with their clocks, whether they live, and when they have something to do.
+
+use std::fmt;
+use std::time::Duration;
+
+use auctioneer::Auctioneer;
+use bbs::Bbs;
+use executor::scripted::{Behaviour, Scripted};
+use projections::{Reader, World};
+use rep::Rep;
+use schemas::Timestamp;
+use schemas::container::ContainerState;
+use schemas::names::{CellId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
+use schemas::resources::Resources;
+use schemas::subject::Position;
+
+use super::arrived::Arrived;
+use super::cluster::{Around, Cluster, Come, START};
+use super::dice::Dice;
+use super::promises::Promise;
+use super::sights::Sight;
+
+/// A node, by its role and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node {
+    /// A BBS.
+    Bbs(usize),
+    /// An auctioneer.
+    Auctioneer(usize),
+    /// A rep.
+    Rep(usize),
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bbs(at) => write!(f, "bbs-{}", at + 1),
+            Self::Auctioneer(at) => write!(f, "auctioneer-{}", at + 1),
+            Self::Rep(at) => write!(f, "rep-{}", cell_id(*at)),
+        }
+    }
+}
+
+/// One life of a node: what comes to an earlier one is lost.
+pub(super) type Life = (Node, u64);
+
+/// A machine.
+pub(super) enum Machine {
+    Bbs(Box<Bbs>),
+    /// With what its hands read of the log.
+    Auctioneer(Box<Auctioneer>, Box<Reader>),
+    Rep(Box<Rep>),
+}
+
+/// What a machine wants done.
+pub(super) enum Did {
+    Bbs(bbs::Effect),
+    Auctioneer(auctioneer::Effect),
+    Rep(rep::Effect),
+}
+
+/// Where a node runs: what of it outlives the machine, and what fate has for it.
+pub(super) struct Place {
+    pub(super) machine: Option<Machine>,
+    pub(super) generation: u64,
+    /// How far its follower is.
+    pub(super) delivered: Position,
+    pub(super) caught_up: bool,
+    /// When it is woken next.
+    pub(super) alarm: Option<Timestamp>,
+    /// Whether it is to get a turn.
+    pub(super) turn_due: bool,
+    /// Until then everything that comes waits.
+    pub(super) held_until: Timestamp,
+    /// Until then the bus loses everything from and to it.
+    pub(super) cut_until: Timestamp,
+    /// Whether it noticed that it is cut off.
+    pub(super) knows_cut: bool,
+    /// Until then it does not reach the journal.
+    pub(super) dark_until: Timestamp,
+    /// Until then its follower stands still.
+    pub(super) lags_until: Timestamp,
+    /// What its clock showed last in this life.
+    clock_was: Timestamp,
+    /// How much its clock is ahead, in milliseconds; START is far enough from 0 to subtract.
+    pub(super) skew_ms: i64,
+}
+
+impl Place {
+    pub(super) const fn new(skew_ms: i64) -> Self {
+        Self {
+            machine: None,
+            generation: 0,
+            delivered: Position(0),
+            caught_up: false,
+            alarm: None,
+            turn_due: false,
+            held_until: START,
+            cut_until: START,
+            knows_cut: false,
+            dark_until: START,
+            lags_until: START,
+            clock_was: Timestamp(0),
+            skew_ms,
+        }
+    }
+
+    /// What its clock shows: like the services' own, it never goes back while they live.
+    pub(super) fn clock(&self, now: Timestamp) -> Timestamp {
+        shifted(now, self.skew_ms).max(self.clock_was)
+    }
+
+    /// The true time at which its clock shows `time`.
+    fn true_time(&self, time: Timestamp) -> Timestamp {
+        shifted(time, -self.skew_ms)
+    }
+
+    fn is_leading_bbs(&self) -> bool {
+        match &self.machine {
+            Some(Machine::Bbs(bbs)) => bbs.leads(),
+            Some(Machine::Auctioneer(..) | Machine::Rep(_)) | None => false,
+        }
+    }
+
+    fn is_leading_auctioneer(&self) -> bool {
+        match &self.machine {
+            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.leads(),
+            Some(Machine::Bbs(_) | Machine::Rep(_)) | None => false,
+        }
+    }
+
+    /// What it makes of the log, if it folds it.
+    pub(super) fn world(&self) -> Option<&World> {
+        match self.machine.as_ref()? {
+            Machine::Bbs(bbs) => Some(bbs.world()),
+            Machine::Auctioneer(auctioneer, _) => Some(auctioneer.world()),
+            Machine::Rep(_) => None,
+        }
+    }
+}
+
+const fn shifted(time: Timestamp, millis: i64) -> Timestamp {
+    Timestamp(time.0.saturating_add_signed(millis * 1_000_000))
+}
+
+impl Machine {
+    fn alarm(&self) -> Option<Timestamp> {
+        match self {
+            Self::Bbs(bbs) => bbs.alarm(),
+            Self::Auctioneer(auctioneer, _) => auctioneer.alarm(),
+            Self::Rep(rep) => rep.alarm(),
+        }
+    }
+
+    /// Takes an input, and gets a turn if one is due.
+    fn step(&mut self, now: Timestamp, arrived: Arrived, turn: bool) -> Vec<Did> {
+        match self {
+            Self::Bbs(bbs) => {
+                let inputs = arrived.for_bbs().into_iter().chain(turn.then_some(bbs::Input::Turn));
+                inputs.flat_map(|input| bbs.step(now, input)).map(Did::Bbs).collect()
+            }
+            Self::Auctioneer(auctioneer, reader) => {
+                let turn = turn.then_some(auctioneer::Input::Turn);
+                let inputs = arrived.for_auctioneer(reader).into_iter().chain(turn);
+                inputs.flat_map(|input| auctioneer.step(now, input)).map(Did::Auctioneer).collect()
+            }
+            Self::Rep(rep) => {
+                let inputs = arrived.for_rep().into_iter().chain(turn.then_some(rep::Input::Turn));
+                inputs.flat_map(|input| rep.step(now, input)).map(Did::Rep).collect()
+            }
+        }
+    }
+}
+
+/// Who is there, and what is the same for every machine of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many BBSs there are.
+    pub bbss: usize,
+    /// How many auctioneers there are.
+    pub auctioneers: usize,
+    /// How many cells there are; every second one is in another zone.
+    pub cells: usize,
+    /// Whether the last cell takes only work that asks for its tag.
+    pub tagged: bool,
+    /// How long an evacuation may take.
+    pub evacuation: Duration,
+    /// How often a rep tests itself.
+    pub self_test: Duration,
+    /// How the journal answers an append that it has stored before.
+    pub replicas: Replicas,
+    /// Whether the journal acknowledges only what is on disk. If not, it must break promises when the power is cut.
+    pub synced: bool,
+}
+
+/// How many machines keep the journal. One answers a repeated append with a conflict, three as a duplicate, as long as
+/// they remember it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// One.
+    One,
+    /// Three.
+    Three,
+}
+
+impl Shape {
+    /// Two BBSs, two auctioneers, three cells.
+    pub const USUAL: Self = Self {
+        bbss: 2,
+        auctioneers: 2,
+        cells: 3,
+        tagged: false,
+        evacuation: Duration::from_secs(30),
+        self_test: Duration::from_secs(15),
+        replicas: Replicas::One,
+        synced: true,
+    };
+
+    /// A shape drawn from the seed.
+    #[must_use]
+    pub const fn drawn(dice: &mut Dice) -> Self {
+        let tagged = dice.chance(400);
+        let evacuation = dice.millis(3_000, 30_000);
+        let self_test = if dice.chance(500) { Duration::from_secs(600) } else { Duration::from_secs(15) };
+        let bbss = if dice.chance(200) { 3 } else { 2 };
+        let auctioneers = if dice.chance(100) { 3 } else { 2 };
+        let cells = match dice.below(6) {
+            0 => 5,
+            1 | 2 => 4,
+            _ => 3,
+        };
+        let replicas = if dice.chance(500) { Replicas::One } else { Replicas::Three };
+        Self { bbss, auctioneers, cells, tagged, evacuation, self_test, replicas, synced: true }
+    }
+
+    /// The same, with time for evacuations and room for several at once.
+    #[must_use]
+    pub fn for_evacuations(self) -> Self {
+        Self { evacuation: self.evacuation * 2, cells: self.cells + 2, ..self }
+    }
+
+    /// Every node, whether it lives or not.
+    pub fn nodes(self) -> impl Iterator<Item = Node> {
+        let bbss = (0..self.bbss).map(Node::Bbs);
+        let auctioneers = (0..self.auctioneers).map(Node::Auctioneer);
+        bbss.chain(auctioneers).chain((0..self.cells).map(Node::Rep))
+    }
+
+    /// How a cell is set up.
+    #[must_use]
+    pub fn cell(self, at: usize) -> rep::Settings {
+        let zone = Zone::new(if at.is_multiple_of(2) { "z1" } else { "z2" }).expect("a name");
+        let total = Resources { memory_mb: 2_048, disk_mb: 4_096, containers: 12 };
+        let mut settings = rep::Settings::new(cell_id(at), zone, Stack::new("linux").expect("a name"), total);
+        if self.tagged && at + 1 == self.cells {
+            settings.placement_tags.insert(tag());
+        }
+        settings.evacuation_timeout = self.evacuation;
+        settings.self_test = self.self_test;
+        settings
+    }
+}
+
+/// The tag that the last cell may have.
+#[must_use]
+pub fn tag() -> PlacementTag {
+    PlacementTag::new("gpu").expect("a name")
+}
+
+/// The name of a cell.
+#[must_use]
+pub fn cell_id(at: usize) -> CellId {
+    CellId::new(&format!("c{}", at + 1)).expect("a name")
+}
+
+/// The rep of a cell.
+pub(super) fn rep_of(cell: &CellId) -> Node {
+    let number = cell.as_str().strip_prefix('c').and_then(|number| number.parse::<usize>().ok());
+    Node::Rep(number.and_then(|number| number.checked_sub(1)).expect("cells are called c1, c2, ..."))
+}
+
+impl Cluster {
+    pub(super) fn all_nodes(&self) -> Vec<Node> {
+        self.places.keys().copied().collect()
+    }
+
+    pub(super) fn place(&self, node: Node) -> &Place {
+        &self.places[&node]
+    }
+
+    pub(super) fn place_mut(&mut self, node: Node) -> &mut Place {
+        self.places.get_mut(&node).expect("every node has a place")
+    }
+
+    /// The life of a node, if it lives.
+    pub(super) fn life(&self, node: Node) -> Option<Life> {
+        let place = self.place(node);
+        place.machine.is_some().then_some((node, place.generation))
+    }
+
+    pub(super) fn leading_bbss(&self) -> Vec<Node> {
+        let leads = |(_, place): &(&Node, &Place)| place.is_leading_bbs();
+        self.places.iter().filter(leads).map(|(node, _)| *node).collect()
+    }
+
+    pub(super) fn leading_auctioneers(&self) -> usize {
+        self.places.values().filter(|place| place.is_leading_auctioneer()).count()
+    }
+
+    pub(super) fn start(&mut self, node: Node) {
+        if let Node::Rep(cell) = node
+            && self.gone.contains(&cell)
+        {
+            return;
+        }
+        self.seeds += 1;
+        let mut ids = Ids::new(self.seeds);
+        let id = ServiceId::new(&format!("s{}", self.seeds)).expect("a name");
+        let machine = match node {
+            Node::Bbs(_) => Machine::Bbs(Box::new(Bbs::new(bbs_settings(id), ids))),
+            Node::Auctioneer(_) => {
+                let auctioneer = Auctioneer::new(id, auctioneer::Settings::default());
+                Machine::Auctioneer(Box::new(auctioneer), Box::default())
+            }
+            Node::Rep(at) => {
+                if self.cells[at].list().iter().any(|one| matches!(one.state, ContainerState::Running(_))) {
+                    self.saw(Sight::RepAdopted);
+                }
+                let incarnation = Incarnation(ids.next(self.place(node).clock(self.now)));
+                Machine::Rep(Box::new(Rep::new(self.shape.cell(at), incarnation, ids)))
+            }
+        };
+        let place = self.place_mut(node);
+        let (cut_until, dark_until, lags_until) = (place.cut_until, place.dark_until, place.lags_until);
+        let (generation, skew_ms) = (place.generation + 1, place.skew_ms);
+        let machine = Some(machine);
+        *place = Place { machine, generation, cut_until, dark_until, lags_until, ..Place::new(skew_ms) };
+        self.tell(|| format!("{node} starts"));
+        let first = match node {
+            Node::Bbs(_) | Node::Auctioneer(_) => Come::Follow,
+            Node::Rep(_) => Come::Alarm,
+        };
+        self.come(self.now, (node, self.place(node).generation), first);
+    }
+
+    /// A machine is no more; what a rep met is kept. Answers whether it lived.
+    pub(super) fn end_life(&mut self, node: Node) -> bool {
+        let machine = self.place_mut(node).machine.take();
+        if let Some(Machine::Rep(rep)) = &machine {
+            for (row, count) in rep.rows_met() {
+                *self.rows.entry(*row).or_default() += count;
+            }
+        }
+        machine.is_some()
+    }
+
+    /// Kills a node, and lets it start again later.
+    pub(super) fn kill(&mut self, node: Node, away: Duration) {
+        if self.end_life(node) {
+            self.saw(Sight::Killed);
+            self.tell(|| format!("{node} is killed"));
+            self.around(self.now + away, Around::Restart(node));
+        }
+    }
+
+    /// The machine of a cell dies with everything on it; another one takes its place later, or never.
+    pub(super) fn let_die(&mut self, cell: usize, away: Option<Duration>) {
+        let node = Node::Rep(cell);
+        self.saw(if away.is_some() { Sight::MachineDied } else { Sight::CellGone });
+        self.checkers.cell_died(cell, self.now);
+        self.cells[cell] = Scripted::new("127.0.0.1", Behaviour::of);
+        let lived = self.end_life(node);
+        match away {
+            Some(away) if lived => self.around(self.now + away, Around::Restart(node)),
+            // Who is away already comes back as it was to, and finds nothing.
+            Some(_) => {}
+            None => {
+                self.gone.insert(cell);
+                self.checkers.cell_gone(cell);
+            }
+        }
+    }
+
+    /// The evacuated cell's program ended: it comes back later, and must find nothing.
+    pub(super) fn exited(&mut self, cell: usize) {
+        let node = Node::Rep(cell);
+        self.tell(|| format!("{node} exits"));
+        self.end_life(node);
+        let away = self.chaos.millis(12_000, 30_000);
+        self.around(self.now + away, Around::Replace(cell));
+    }
+
+    /// A cell that was evacuated comes back.
+    pub(super) fn replace(&mut self, cell: usize) {
+        let left = self.cells[cell].list();
+        if !left.is_empty() {
+            let how = format!("{} still holds {} containers", cell_id(cell), left.len());
+            self.broken(Promise::EvacuatedEmpty, how);
+        }
+        self.start(Node::Rep(cell));
+    }
+
+    // ---- inputs --------------------------------------------------------------------------------------------------
+
+    /// Lets a machine take an input and, now or soon, a turn, and does what it says.
+    pub(super) fn input(&mut self, node: Node, arrived: Arrived) {
+        self.steps += 1;
+        let gathers = !matches!(arrived, Arrived::Turn) && self.chaos.chance(self.faults.gathered);
+        let now = self.now;
+        let place = self.place_mut(node);
+        let clock = place.clock(now);
+        place.clock_was = clock;
+        let Some(machine) = &mut place.machine else { return };
+        let effects = machine.step(clock, arrived, !gathers);
+        let turn_due = std::mem::replace(&mut place.turn_due, gathers);
+        if gathers && !turn_due {
+            let at = self.now + self.chaos.millis(1, 20);
+            let life = (node, self.place(node).generation);
+            self.come(at, life, Come::Turn);
+        }
+        self.auctioned(&effects);
+        for effect in effects {
+            if self.chaos.chance(self.faults.killed_between) {
+                self.inject("services killed between two effects");
+                self.trouble(Duration::from_secs(5));
+                self.saw(Sight::KilledBetween);
+                let away = self.chaos.millis(0, 5_000);
+                return self.kill(node, away);
+            }
+            match effect {
+                Did::Bbs(effect) => self.bbs_effect(node, effect),
+                Did::Auctioneer(effect) => self.auctioneer_effect(node, effect),
+                Did::Rep(effect) => self.rep_effect(node, effect),
+            }
+        }
+        self.set_alarm(node);
+    }
+
+    /// What an auctioneer does in one step is one batch.
+    fn auctioned(&mut self, effects: &[Did]) {
+        let (mut placed, mut unplaced) = (vec![], vec![]);
+        for effect in effects {
+            match effect {
+                Did::Auctioneer(auctioneer::Effect::Perform { cell, perform }) => {
+                    placed.push((cell.clone(), perform.clone()));
+                }
+                Did::Auctioneer(auctioneer::Effect::Outcomes { outcomes, .. }) => {
+                    unplaced.push(outcomes.clone());
+                }
+                Did::Auctioneer(auctioneer::Effect::Lead(_) | auctioneer::Effect::Beat(_))
+                | Did::Bbs(_)
+                | Did::Rep(_) => {}
+            }
+        }
+        if !placed.is_empty() {
+            let broken = self.checkers.auctioned(&placed, &unplaced);
+            broken.into_iter().for_each(|broken| self.breaks(broken));
+        }
+    }
+
+    pub(super) fn alarm(&mut self, node: Node) {
+        let now = self.now;
+        let place = self.place_mut(node);
+        place.alarm = None;
+        let due = place.machine.as_ref().and_then(Machine::alarm);
+        if due.is_some_and(|due| due <= place.clock(now)) {
+            self.input(node, Arrived::Tick);
+        } else {
+            self.set_alarm(node);
+        }
+    }
+
+    fn set_alarm(&mut self, node: Node) {
+        let soon = self.now + Duration::from_millis(1);
+        let place = self.place_mut(node);
+        let Some(due) = place.machine.as_ref().and_then(Machine::alarm) else { return };
+        let due = place.true_time(due).max(soon);
+        if place.alarm.is_none_or(|set| due < set) {
+            place.alarm = Some(due);
+            let life = (node, place.generation);
+            self.come(due, life, Come::Alarm);
+        }
+    }
+}
+
+fn bbs_settings(id: ServiceId) -> bbs::Settings {
+    bbs::Settings {
+        id,
+        shards: 4,
+        presence: bbs::presence::Settings {
+            mass_loss_wait: Duration::from_secs(10),
+            ..bbs::presence::Settings::default()
+        },
+        durability: "simulated".into(),
+    }
+}

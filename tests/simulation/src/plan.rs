@@ -1,0 +1,218 @@
+//! Everything that a run does, decided before it begins: so a failed run can be shortened, and a person can write one.
+
+use std::time::Duration;
+
+use schemas::names::Domain;
+use schemas::refusal::Code;
+
+use super::dice::Dice;
+use super::faults::{Faults, Rates};
+use super::nodes::{Node, Shape};
+use super::story::Expect;
+use super::workload::{self, Ask, Clients};
+
+/// A run, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What every stream of chance begins with.
+    pub seed: u64,
+    /// Who is there.
+    pub shape: Shape,
+    /// What goes wrong with single messages, appends and effects, until peace.
+    pub faults: Faults,
+    /// What users and fate do, and when, in the order of time.
+    pub acts: Vec<(Duration, Act)>,
+    /// What has to be seen, and from when on, in the order of time. Drawn plans expect nothing of their own.
+    pub expects: Vec<(Duration, Expect)>,
+    /// When peace begins. Then all faults end, and after some minutes everything has to be as it is wanted.
+    pub peace_at: Duration,
+}
+
+/// What a client is told in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was carried out.
+    Done,
+    /// It was refused.
+    Refused(Code),
+}
+
+/// Something that users or fate do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// A client of a domain asks, again and again until it is answered or its patience is over.
+    Ask {
+        /// The domain that its subject proves.
+        domain: Domain,
+        /// What it asks.
+        ask: Ask,
+        /// When the command is too old to be carried out.
+        patience: Duration,
+        /// What it must be answered, if that is said.
+        answer: Option<Answer>,
+    },
+    /// An operator evacuates a cell.
+    Evacuate(usize),
+    /// A service is killed and starts again later; a cell's containers live on.
+    Kill {
+        /// Which.
+        node: Node,
+        /// For how long.
+        away: Duration,
+    },
+    /// A cell's machine dies with all its containers; an empty one takes its place later, or never.
+    Lose {
+        /// Which.
+        cell: usize,
+        /// For how long; none: for ever.
+        away: Option<Duration>,
+    },
+    /// A node is cut off from the bus, and from the journal or not.
+    CutOff {
+        /// Which.
+        node: Node,
+        /// For how long.
+        time: Duration,
+        /// Whether it doesn't reach the journal either.
+        journal_too: bool,
+        /// Whether it notices.
+        notices: bool,
+    },
+    /// Messages from some nodes to some others are lost.
+    Part {
+        /// Whose messages.
+        from: Vec<Node>,
+        /// To whom.
+        to: Vec<Node>,
+        /// Whether also those the other way.
+        both_ways: bool,
+        /// For how long.
+        time: Duration,
+    },
+    /// A node is paused: it finds everything when it goes on.
+    Pause {
+        /// Which.
+        node: Node,
+        /// For how long.
+        time: Duration,
+    },
+    /// A node's follower stands still, and nothing else.
+    Lag {
+        /// Which.
+        node: Node,
+        /// For how long.
+        time: Duration,
+    },
+    /// The journal answers nobody.
+    Dark(Duration),
+    /// All heartbeats are lost.
+    Deaf(Duration),
+    /// The heartbeats of a cell and the probes to it are lost, and nothing else.
+    Unheard {
+        /// Which.
+        cell: usize,
+        /// For how long.
+        time: Duration,
+    },
+    /// A node's clock is set forward or back, in milliseconds.
+    Clock {
+        /// Whose.
+        node: Node,
+        /// How far.
+        millis: i64,
+    },
+    /// A cell's containers take seconds for what takes them milliseconds.
+    Slow {
+        /// Which.
+        cell: usize,
+        /// For how long.
+        time: Duration,
+    },
+    /// A cell can't make containers, and its self-test says so.
+    Sick {
+        /// Which.
+        cell: usize,
+        /// For how long.
+        time: Duration,
+    },
+    /// Somebody writes bytes into the log that are no entry.
+    Junk,
+    /// All machines of the journal lose power at once. If it does not sync, the last entries are gone.
+    PowerCut {
+        /// How many entries were not on disk.
+        unsynced: usize,
+    },
+}
+
+impl Act {
+    /// What kind of thing it is, in words.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Ask { .. } => "wishes of clients",
+            Self::Evacuate(_) => "evacuations",
+            Self::Kill { .. } => "kills",
+            Self::Lose { away: Some(_), .. } => "machines lost for a while",
+            Self::Lose { away: None, .. } => "machines lost for ever",
+            Self::CutOff { journal_too: false, .. } => "nodes cut off from the bus",
+            Self::CutOff { journal_too: true, .. } => "nodes cut off from bus and journal",
+            Self::Part { both_ways: true, .. } => "partitions",
+            Self::Part { both_ways: false, .. } => "one-way partitions",
+            Self::Pause { .. } => "pauses",
+            Self::Lag { .. } => "followers that stand still",
+            Self::Dark(_) => "blackouts of the journal",
+            Self::Deaf(_) => "times without any heartbeat",
+            Self::Unheard { .. } => "times without one cell's heartbeats",
+            Self::Clock { .. } => "steps of a clock",
+            Self::Slow { .. } => "slow cells",
+            Self::Sick { .. } => "cells that can't make containers",
+            Self::Junk => "corrupt entries",
+            Self::PowerCut { .. } => "power cuts",
+        }
+    }
+}
+
+impl Plan {
+    /// The plan of a seed: all that can go wrong, each kind in some runs and not in others.
+    #[must_use]
+    pub fn drawn(seed: u64) -> Self {
+        let shape = Shape::drawn(&mut Dice::new(seed, 4));
+        let faults = Faults::drawn(&mut Dice::new(seed, 0));
+        let rates = Rates::drawn(&mut Dice::new(seed, 2));
+        let peace_at = Dice::new(seed, 6).millis(20_000, 80_000);
+        // In some runs few things happen, and those again and again: what is rare elsewhere is usual there.
+        let stubborn = Dice::new(seed, 10).chance(300);
+        if stubborn {
+            let (shape, users) = (shape.for_evacuations(), (Clients::Stubborn, rates.with_evacuations()));
+            return Self::drawn_with(seed, shape, faults, users, peace_at * 3);
+        }
+        Self::drawn_with(seed, shape, faults, (Clients::Various, rates), peace_at)
+    }
+
+    /// A plan in which nothing goes wrong, and users do what they do.
+    #[must_use]
+    pub fn calm(seed: u64) -> Self {
+        let shape = Shape::drawn(&mut Dice::new(seed, 4));
+        let users = (Clients::Various, Rates::NONE);
+        Self::drawn_with(seed, shape, Faults::NONE, users, Duration::from_secs(60))
+    }
+
+    fn drawn_with(
+        seed: u64,
+        shape: Shape,
+        faults: Faults,
+        (clients, rates): (Clients, Rates),
+        peace_at: Duration,
+    ) -> Self {
+        const TICK: Duration = Duration::from_millis(200);
+        let (mut users, mut chaos) = (Dice::new(seed, 3), Dice::new(seed, 7));
+        let mut acts = vec![];
+        let mut at = TICK;
+        while at < peace_at {
+            acts.extend(workload::drawn(&mut users, clients).into_iter().map(|act| (at, act)));
+            acts.extend(rates.drawn_acts(&mut chaos, shape).into_iter().map(|act| (at, act)));
+            at += TICK;
+        }
+        Self { seed, shape, faults, acts, expects: vec![], peace_at }
+    }
+}

@@ -1,0 +1,209 @@
+//! The way to the journal and back: appends that get lost, come late or are not acknowledged; followers that lag.
+
+use std::time::Duration;
+
+use bbs::NotAppended;
+use bytes::Bytes;
+use schemas::names::EntryId;
+use schemas::subject::{Position, Subject};
+
+use super::arrived::Arrived;
+use super::bus::PATIENCE;
+use super::cluster::{Around, Cluster, Come, Last};
+use super::journal::{Appended, Stored};
+use super::nodes::{Life, Node};
+use super::sights::Sight;
+
+/// An append on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Append {
+    pub(super) from: Life,
+    pub(super) subject: Subject,
+    pub(super) expected: Position,
+    pub(super) entry: EntryId,
+    pub(super) bytes: Bytes,
+    /// Whether its sender gave up waiting.
+    pub(super) given_up: bool,
+}
+
+impl Cluster {
+    fn is_dark(&self, node: Node) -> bool {
+        self.dark_until > self.now || self.place(node).dark_until > self.now
+    }
+
+    /// When the journal can be reached again.
+    fn light(&self, node: Node) -> schemas::Timestamp {
+        self.dark_until.max(self.place(node).dark_until)
+    }
+
+    /// An append reaches the journal, or what is between.
+    pub(super) fn append(&mut self, append: Append) {
+        let (node, _) = append.from;
+        if append.given_up {
+            return self.store(append);
+        }
+        let faults = self.faults;
+        let dark = self.is_dark(node);
+        let late = if dark { self.chaos.chance(400) } else { self.chaos.chance(faults.append_late) };
+        if late {
+            self.inject("appends stored late");
+            self.trouble(PATIENCE);
+            let after = if dark { self.light(node) } else { self.now + PATIENCE };
+            let at = after + self.chaos.millis(1, 5_000);
+            self.not_appended(&append, NotAppended::Unknown);
+            return self.around(at, Around::Append(Box::new(Append { given_up: true, ..append })));
+        }
+        if dark || self.chaos.chance(faults.append_lost) {
+            self.inject("appends lost");
+            self.trouble(PATIENCE);
+            self.saw(Sight::AppendUnknownAndNotStored);
+            return self.not_appended(&append, NotAppended::Unknown);
+        }
+        if self.chaos.chance(faults.append_refused) {
+            self.inject("appends refused");
+            self.trouble(PATIENCE);
+            self.saw(Sight::AppendRefused);
+            return self.not_appended(&append, NotAppended::Refused("it is not its day".into()));
+        }
+        self.store(append);
+    }
+
+    fn not_appended(&mut self, append: &Append, why: NotAppended) {
+        let at = match why {
+            NotAppended::Unknown => self.now + PATIENCE,
+            NotAppended::Conflict | NotAppended::Refused(_) => self.delay(),
+        };
+        let (subject, entry) = (append.subject.clone(), append.entry);
+        self.come(at, append.from, Come::NotAppended { subject, entry, why });
+    }
+
+    fn store(&mut self, append: Append) {
+        let Append { subject, entry, bytes, .. } = append.clone();
+        let stored = Stored { subject, entry: Some(entry), bytes };
+        match self.journal.append(self.now, stored, append.expected) {
+            Appended::Conflict => {
+                self.saw(Sight::AppendConflict);
+                self.conflict(&append);
+            }
+            // After an append of which nobody knows, the BBS asks what stands last: it needs no answer to this one.
+            Appended::Duplicate(_) => self.saw(Sight::RepeatedAsDuplicate),
+            Appended::RepeatedAsConflict => {
+                self.saw(Sight::RepeatedAsConflict);
+                self.conflict(&append);
+            }
+            Appended::RepeatedForgotten => {
+                self.saw(Sight::RepeatedForgotten);
+                self.conflict(&append);
+            }
+            Appended::At(position) => self.stored(&append, position),
+        }
+    }
+
+    fn conflict(&mut self, append: &Append) {
+        if !append.given_up {
+            self.not_appended(append, NotAppended::Conflict);
+        }
+    }
+
+    /// Somebody else writes bytes that are no entry on a subject of processes or tasks.
+    pub(super) fn write_junk(&mut self) {
+        let kinds = [Subject::Lrp(0), Subject::Lrp(2), Subject::Task(1), Subject::Task(3)];
+        let subject = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
+        let of = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
+        let whole = self.journal.last(&of).and_then(|(position, _)| self.journal.get(position));
+        // An entry is none if it is cut in half, and on a subject where it doesn't belong.
+        let bytes = whole.filter(|stored| stored.entry.is_some()).map(|stored| match of == subject {
+            true => stored.bytes.slice(..stored.bytes.len() / 2),
+            false => stored.bytes.clone(),
+        });
+        let bytes = bytes.unwrap_or_else(|| Bytes::from_static(b"junk"));
+        self.saw(Sight::Junk);
+        let position = self.journal.store(self.now, Stored { subject: subject.clone(), entry: None, bytes });
+        self.checkers.junk(&subject, position);
+        self.tell_followers();
+    }
+
+    /// The journal's machines lose power: it is dark while they start again, and keeps what was on disk.
+    pub(super) fn cut_power(&mut self, unsynced: usize) {
+        self.saw(Sight::PowerCut);
+        if !self.shape.synced {
+            self.journal.lose(unsynced);
+        }
+        self.journal.forget(self.now);
+        self.go_dark(Duration::from_secs(3));
+    }
+
+    fn stored(&mut self, append: &Append, position: Position) {
+        let (words, broken) = self.checkers.appended(&self.journal, position);
+        self.tell(|| format!("{position} {words}"));
+        if let (Subject::Cell(cell), true) = (&append.subject, words.contains("disappeared")) {
+            self.around(self.now + Duration::from_secs(1), Around::LookAtLoss(cell.clone(), position));
+        }
+        for broken in broken {
+            self.breaks(broken);
+        }
+        if append.given_up {
+            self.saw(Sight::AppendStoredLate);
+        } else if self.chaos.chance(self.faults.ack_lost) {
+            self.inject("acknowledgements lost");
+            self.trouble(PATIENCE);
+            self.saw(Sight::AppendUnknownAndStored);
+            self.not_appended(append, NotAppended::Unknown);
+        }
+        self.tell_followers();
+        let (node, generation) = append.from;
+        let alive = self.life(node) == Some((node, generation));
+        if alive && self.chaos.chance(self.faults.killed_before_fold) {
+            self.inject("BBSs killed between append and fold");
+            self.trouble(PATIENCE);
+            self.saw(Sight::KilledBeforeFold);
+            let away = self.chaos.millis(0, 5_000);
+            self.kill(node, away);
+        }
+    }
+
+    fn tell_followers(&mut self) {
+        for node in self.all_nodes() {
+            let follows = match node {
+                Node::Bbs(_) | Node::Auctioneer(_) => true,
+                Node::Rep(_) => false,
+            };
+            if let Some(life) = self.life(node).filter(|_| follows) {
+                let at = self.delay();
+                self.come(at, life, Come::Follow);
+            }
+        }
+    }
+
+    /// A follower gets what is there behind what it got, in order.
+    pub(super) fn follow(&mut self, node: Node) {
+        while !self.is_dark(node) && self.place(node).lags_until <= self.now {
+            let place = self.place_mut(node);
+            let (next, caught_up) = (Position(place.delivered.0 + 1), place.caught_up);
+            let Some(stored) = self.journal.get(next).cloned() else {
+                if !caught_up {
+                    self.place_mut(node).caught_up = true;
+                    self.input(node, Arrived::CaughtUp);
+                }
+                return;
+            };
+            self.place_mut(node).delivered = next;
+            self.input(node, Arrived::Recorded(next, stored));
+            if self.life(node).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// A subject's last entry is read from the journal's leader.
+    pub(super) fn read_last(&mut self, node: Node, subject: Subject) {
+        let Some(life) = self.life(node) else { return };
+        let (at, last): (_, Last) = if self.is_dark(node) {
+            (self.now + PATIENCE, Err("the journal does not answer".into()))
+        } else {
+            let last = self.journal.last(&subject);
+            (self.delay(), Ok(last))
+        };
+        self.come(at, life, Come::Last { subject, last });
+    }
+}

@@ -1,0 +1,88 @@
+//! Makes a failed run short: as few acts, as few kinds of faults as still break the promise.
+
+use std::time::Duration;
+
+use super::cluster::{Outcome, run_plan};
+use super::plan::Plan;
+use super::promises::Promise;
+
+/// The shortest run found that breaks the promise, and what it showed. Runs at most so many.
+///
+/// `plan` has to break the promise.
+#[must_use]
+pub fn shortest(plan: &Plan, promise: Promise, runs: u32) -> (Plan, Outcome) {
+    let mut shrinking = Shrinking { promise, runs, best: plan.clone() };
+    loop {
+        let before = shrinking.best.clone();
+        shrinking.fewer_faults();
+        shrinking.fewer_acts();
+        shrinking.sooner();
+        if shrinking.best == before || shrinking.runs == 0 {
+            let outcome = run_plan(&shrinking.best);
+            return (shrinking.best, outcome);
+        }
+    }
+}
+
+struct Shrinking {
+    promise: Promise,
+    /// How many more runs it may take.
+    runs: u32,
+    best: Plan,
+}
+
+impl Shrinking {
+    /// Takes a shorter plan if that breaks the promise, too.
+    fn takes(&mut self, shorter: Plan) -> bool {
+        if self.runs == 0 || shorter == self.best {
+            return false;
+        }
+        self.runs -= 1;
+        let breaks = run_plan(&shorter).broken.iter().any(|broken| broken.promise == self.promise);
+        if breaks {
+            self.best = shorter;
+        }
+        breaks
+    }
+
+    /// Each kind of fault is left out, if it can be.
+    fn fewer_faults(&mut self) {
+        let kinds = self.best.clone().faults.rates().len();
+        for at in 0..kinds {
+            let mut shorter = self.best.clone();
+            let (_, rate, calm) = &mut shorter.faults.rates()[at];
+            **rate = *calm;
+            self.takes(shorter);
+        }
+    }
+
+    /// Acts are left out: half of them, a quarter, and so on to each single one.
+    fn fewer_acts(&mut self) {
+        let mut size = self.best.acts.len().div_ceil(2).max(1);
+        loop {
+            let mut from = 0;
+            while from < self.best.acts.len() {
+                let to = (from + size).min(self.best.acts.len());
+                let mut shorter = self.best.clone();
+                shorter.acts.drain(from..to);
+                if !self.takes(shorter) {
+                    from = to;
+                }
+            }
+            if size == 1 || self.runs == 0 {
+                return;
+            }
+            size = size.div_ceil(2);
+        }
+    }
+
+    /// Peace comes right after the last act, or in half the time.
+    fn sooner(&mut self) {
+        let last = self.best.acts.last().map_or(Duration::ZERO, |(at, _)| *at);
+        for peace_at in [last + Duration::from_secs(1), self.best.peace_at.div_f64(2.0).max(last)] {
+            if peace_at < self.best.peace_at {
+                self.takes(Plan { peace_at, ..self.best.clone() });
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a run has seen: the interesting things, counted. A test that never meets them tests nothing.
+
+use std::collections::BTreeMap;
+
+/// Declares the sights, each with the words for it.
+macro_rules! sights {
+    ($($name:ident $words:literal,)*) => {
+        /// Something interesting that may happen in a run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Sight {
+            $(
+                #[doc = $words]
+                $name,
+            )*
+        }
+
+        impl Sight {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Whether it is too rare to be met in every run of the usual seeds.
+            #[must_use]
+            pub const fn is_rare(self) -> bool {
+                matches!(self, Self::AbsentCellClaimed)
+            }
+
+            /// It in words.
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self {
+                    $(Self::$name => $words,)*
+                }
+            }
+        }
+    };
+}
+
+sights! {
+    AppendUnknownAndStored "an append of which nobody knows is stored",
+    AppendUnknownAndNotStored "an append of which nobody knows is not stored",
+    AppendStoredLate "an append is stored after its sender gave up",
+    AppendRefused "the journal refuses an entry",
+    AppendConflict "an append loses against another",
+    JournalDark "the journal is dark",
+    KilledBeforeFold "a BBS is killed between append and fold",
+    TwoLeaders "two BBSs lead at once",
+    TwoAuctioneers "two auctioneers lead at once",
+    LeaderChanged "another BBS leads",
+    StaleTermRefused "an order or a message of a former leader is refused",
+    Killed "a node is killed",
+    MachineDied "a machine dies with its containers",
+    CutOffFromBus "a node is cut off from the bus",
+    CutOffEntirely "a node is cut off from bus and journal",
+    Paused "a node is paused",
+    Parted "some nodes are parted from the others",
+    PartedOneWay "messages get through one way only",
+    Lagging "a follower stands still",
+    ClockStepped "a clock is set forward or back",
+    Slow "a rep hears late of its containers",
+    CreationFailed "a container can't be made",
+    KilledBetween "a service is killed between two effects",
+    Junk "bytes that are no entry are in the log",
+    PowerCut "the journal's machines lose power",
+    RepeatedAsConflict "a repeated append is answered with a conflict",
+    RepeatedAsDuplicate "a repeated append is answered as a duplicate",
+    RepeatedForgotten "a repeated append comes when the journal has forgotten the first",
+    BatchDidNotFit "a batch has work for which there is no room",
+    LossLookedAt "what a lost cell held is looked at a second later",
+    Crowd "two containers of one index run at once",
+    CellGone "a cell vanishes for ever",
+    Unheard "a cell's heartbeats and probes are lost, and nothing else",
+    OldCopy "an old copy of a message arrives again",
+    RepAdopted "a rep that starts again finds containers",
+    CellLost "a cell disappears",
+    CellBack "a cell that had disappeared is back",
+    CellUnhealthy "a cell is unhealthy",
+    MassLoss "most cells fall silent together",
+    AbsentCellClaimed "a claim lands that was decided before its cell disappeared",
+    StopAfterCellDeath "what was being stopped goes with its cell",
+    InstanceLost "an instance is lost with its cell",
+    TaskLost "a task is lost with its cell",
+    EvacuationFinished "an evacuation moves everything away in time",
+    EvacuationTimedOut "an evacuation's time is over with something left",
+    TwinSet "an instance becomes evacuating",
+    TwinReplaced "an evacuating instance goes when its replacement runs",
+    TwinExpired "an evacuating record expires",
+    WorkRefused "a rep refuses work",
+    EvaluationBlocked "an evaluation is blocked",
+    BlockedWorkPlaced "blocked work is placed",
+    BlockedAtPeace "work that no cell can take stays blocked",
+    NoCompatibleCell "no cell's stack or tags match",
+    NoRoom "no compatible cell has room",
+    TaskPlacementFailed "a task fails because it can't be placed",
+    RestartedAtOnce "a crash restarts at once",
+    RestartedAfterWait "a crash restarts after its wait",
+    CrashLimit "a crash is one too many to restart at once",
+    OlderLifeRefused "a report of an earlier life is refused",
+    OrphanAdopted "a running container makes the record that was missing",
+    StaleDomainKept "what nobody desires runs on while its domain is stale",
+    Undesired "convergence stops what nobody desires",
+    RequestRepeated "a repeated request is answered from memory",
+    RequestTooLate "a request is refused because its deadline has passed",
+    ForeignRefused "a client is refused what belongs to another domain",
+    TaskCancelledRunning "a running task is cancelled",
+    TaskSucceeded "a task succeeds",
+    CallAnswered "a callback is answered for good",
+    CallRepeated "a callback is repeated",
+    CallSilent "a callback is not answered",
+    Demoted "a task is RESOLVING for too long",
+    TaskExpired "a completed task is deleted after two minutes",
+    ReadOwnWrite "a client reads what it wrote",
+}
+
+/// How often each was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sights(BTreeMap<Sight, u64>);
+
+impl Sights {
+    /// Counts one.
+    pub fn saw(&mut self, sight: Sight) {
+        *self.0.entry(sight).or_default() += 1;
+    }
+
+    /// How often it was seen.
+    #[must_use]
+    pub fn count(&self, sight: Sight) -> u64 {
+        self.0.get(&sight).copied().unwrap_or_default()
+    }
+
+    /// Adds what another run has seen.
+    pub fn add(&mut self, other: &Self) {
+        for (sight, count) in &other.0 {
+            *self.0.entry(*sight).or_default() += count;
+        }
+    }
+
+    /// What should have been seen and was not.
+    pub fn missing(&self) -> impl Iterator<Item = Sight> + '_ {
+        Sight::ALL.iter().copied().filter(|sight| self.count(*sight) == 0 && !sight.is_rare())
+    }
+}

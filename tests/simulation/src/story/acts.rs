@@ -1,0 +1,138 @@
+//! What users and fate do, as text and from text.
+
+use std::fmt;
+
+use super::asks;
+use super::words::{Bad, Time, Words};
+use crate::nodes::{Node, Shape, cell_id};
+use crate::plan::Act;
+
+/// The beginnings of everything that can happen.
+const KNOWN: &str = "something that happens: desire, scale, remove, retire, run task, cancel, resolve, domain, evacuate, \
+                     kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
+                     sick, junk, power cut or expect";
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ask { domain, ask, patience, answer } => {
+                asks::write(f, (ask, domain, *patience), answer.as_ref())
+            }
+            Self::Evacuate(cell) => write!(f, "evacuate {}", cell_id(*cell)),
+            Self::Kill { node, away } => write!(f, "kill {node} for {}", Time(*away)),
+            Self::Lose { cell, away: None } => write!(f, "lose cell {}", cell_id(*cell)),
+            Self::Lose { cell, away: Some(away) } => {
+                write!(f, "lose cell {} for {}", cell_id(*cell), Time(*away))
+            }
+            Self::CutOff { node, time, journal_too, notices } => {
+                let entirely = if *journal_too { " entirely" } else { "" };
+                let unnoticed = if *notices { "" } else { " unnoticed" };
+                write!(f, "cut off {node} for {}{entirely}{unnoticed}", Time(*time))
+            }
+            Self::Part { from, to, both_ways, time } => {
+                let one_way = if *both_ways { "" } else { " one way" };
+                write!(f, "part {} from {} for {}{one_way}", Nodes(from), Nodes(to), Time(*time))
+            }
+            Self::Pause { node, time } => write!(f, "pause {node} for {}", Time(*time)),
+            Self::Lag { node, time } => write!(f, "lag {node} for {}", Time(*time)),
+            Self::Dark(time) => write!(f, "journal dark for {}", Time(*time)),
+            Self::Deaf(time) => write!(f, "no heartbeats for {}", Time(*time)),
+            Self::Unheard { cell, time } => write!(f, "{} unheard for {}", cell_id(*cell), Time(*time)),
+            Self::Clock { node, millis } => {
+                let sign = if *millis < 0 { '-' } else { '+' };
+                let time = std::time::Duration::from_millis(millis.unsigned_abs());
+                write!(f, "clock of {node} {sign}{}", Time(time))
+            }
+            Self::Slow { cell, time } => write!(f, "slow {} for {}", cell_id(*cell), Time(*time)),
+            Self::Sick { cell, time } => write!(f, "sick {} for {}", cell_id(*cell), Time(*time)),
+            Self::Junk => f.write_str("junk"),
+            Self::PowerCut { unsynced: 0 } => f.write_str("power cut"),
+            Self::PowerCut { unsynced } => write!(f, "power cut losing {unsynced}"),
+        }
+    }
+}
+
+/// Some services, or nobody.
+struct Nodes<'a>(&'a [Node]);
+
+impl fmt::Display for Nodes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(if names.is_empty() { "nobody".to_owned() } else { names.join(" ") }.as_str())
+    }
+}
+
+/// What happens, behind its time.
+pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
+    if let Some(ask) = asks::read(words)? {
+        return Ok(ask);
+    }
+    let act = if words.take("evacuate") {
+        Act::Evacuate(words.cell(shape)?)
+    } else if words.take("kill") {
+        Act::Kill { node: words.node(shape)?, away: words.for_time()? }
+    } else if words.take("lose cell") {
+        let cell = words.cell(shape)?;
+        let away = if words.peek() == Some("for") { Some(words.for_time()?) } else { None };
+        Act::Lose { cell, away }
+    } else if words.take("cut off") {
+        let (node, time) = (words.node(shape)?, words.for_time()?);
+        let (journal_too, unnoticed) = (words.take("entirely"), words.take("unnoticed"));
+        Act::CutOff { node, time, journal_too, notices: !unnoticed }
+    } else if words.take("part") {
+        let from = nodes(words, shape)?;
+        words.must("from")?;
+        let to = nodes(words, shape)?;
+        Act::Part { from, to, time: words.for_time()?, both_ways: !words.take("one way") }
+    } else if words.take("pause") {
+        Act::Pause { node: words.node(shape)?, time: words.for_time()? }
+    } else if words.take("lag") {
+        Act::Lag { node: words.node(shape)?, time: words.for_time()? }
+    } else if words.take("journal dark") {
+        Act::Dark(words.for_time()?)
+    } else if words.take("no heartbeats") {
+        Act::Deaf(words.for_time()?)
+    } else if words.take("clock of") {
+        Act::Clock { node: words.node(shape)?, millis: step(words)? }
+    } else if words.take("slow") {
+        Act::Slow { cell: words.cell(shape)?, time: words.for_time()? }
+    } else if words.take("sick") {
+        Act::Sick { cell: words.cell(shape)?, time: words.for_time()? }
+    } else if words.take("junk") {
+        Act::Junk
+    } else if words.take("power cut") {
+        Act::PowerCut { unsynced: if words.take("losing") { words.number()? } else { 0 } }
+    } else {
+        let mut ahead = words.clone();
+        let cell = ahead.cell(shape).map_err(|_| words.wrong(KNOWN))?;
+        ahead.must("unheard")?;
+        *words = ahead;
+        Act::Unheard { cell, time: words.for_time()? }
+    };
+    Ok(act)
+}
+
+/// Services, at least one; or nobody.
+fn nodes(words: &mut Words, shape: Shape) -> Result<Vec<Node>, Bad> {
+    if words.take("nobody") {
+        return Ok(vec![]);
+    }
+    let mut nodes = vec![words.node(shape)?];
+    while !matches!(words.peek(), Some("from" | "for")) {
+        nodes.push(words.node(shape)?);
+    }
+    Ok(nodes)
+}
+
+/// How far a clock is set, in milliseconds: `+30s` or `-200ms`.
+fn step(words: &mut Words) -> Result<i64, Bad> {
+    words.read("how far, as +30s or -200ms", |word| {
+        let (sign, time) = word.split_at_checked(1)?;
+        let millis = i64::try_from(super::words::duration(time)?.as_millis()).ok()?;
+        match sign {
+            "+" => Some(millis),
+            "-" => Some(-millis),
+            _ => None,
+        }
+    })
+}

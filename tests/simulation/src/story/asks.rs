@@ -1,0 +1,226 @@
+//! What clients ask, as text and from text.
+
+use std::fmt;
+use std::time::Duration;
+
+use schemas::names::{Domain, ProcessGuid};
+use schemas::refusal::Code;
+
+use super::words::{Bad, Quoted, Time, Words, duration};
+use crate::plan::{Act, Answer};
+use crate::workload::{Ask, Owner, Work, domain, other_domain};
+
+/// How long a client waits for its answer, where nothing else is said.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What may stand behind every wish.
+struct Tail {
+    domain: Domain,
+    patience: Duration,
+}
+
+// ---- to text -----------------------------------------------------------------------------------------------------
+
+/// A wish with all that belongs to it.
+pub(super) fn write(
+    f: &mut fmt::Formatter<'_>,
+    (ask, domain, patience): (&Ask, &Domain, Duration),
+    answer: Option<&Answer>,
+) -> fmt::Result {
+    match ask {
+        Ask::Desire { process, instances, work } => {
+            write!(f, "desire {process} x{instances}{}", Options(work))?;
+        }
+        Ask::Scale { process, instances } => write!(f, "scale {process} x{instances}")?,
+        Ask::Remove(process) => write!(f, "remove {process}")?,
+        Ask::Retire(process, index) => write!(f, "retire {process}/{index}")?,
+        Ask::Run { task, work, owner, queue } => {
+            write!(f, "run task {task}{}", Options(work))?;
+            if *owner != Owner::None {
+                write!(f, " owner={}", owner.name())?;
+            }
+            queue.map_or(Ok(()), |time| write!(f, " queue={}", Time(time)))?;
+        }
+        Ask::Cancel(task) => write!(f, "cancel {task}")?,
+        Ask::Resolve(task) => write!(f, "resolve {task}")?,
+        Ask::Fresh(None) => write!(f, "domain {domain} fresh for ever")?,
+        Ask::Fresh(Some(time)) => write!(f, "domain {domain} fresh for {}", Time(*time))?,
+    }
+    if *domain != self::domain() && !matches!(ask, Ask::Fresh(_)) {
+        write!(f, " domain={domain}")?;
+    }
+    if patience != PATIENCE {
+        write!(f, " patience={}", Time(patience))?;
+    }
+    answer.map_or(Ok(()), |answer| write!(f, " -> {answer}"))
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Refused(code) => write!(f, "refused {code}"),
+        }
+    }
+}
+
+/// How a container behaves and what it needs, as far as that is unusual.
+struct Options<'a>(&'a Work);
+
+impl fmt::Display for Options<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usual = Work::usual();
+        let Work { create, start, run, exit, result, ignores_term, hangs, fails, memory_mb, stack, tag } =
+            self.0;
+        let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
+            if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
+        };
+        time(f, "create", *create, usual.create)?;
+        time(f, "start", *start, usual.start)?;
+        run.map_or(Ok(()), |run| write!(f, " run={}", Time(run)))?;
+        if *exit != usual.exit {
+            write!(f, " exit={exit}")?;
+        }
+        if *result != usual.result {
+            write!(f, " result={}", Quoted(result))?;
+        }
+        for (is_so, word) in [(ignores_term, "ignores-term"), (hangs, "hangs"), (fails, "fails")] {
+            if *is_so {
+                write!(f, " {word}")?;
+            }
+        }
+        if *memory_mb != usual.memory_mb {
+            write!(f, " memory={memory_mb}")?;
+        }
+        stack.as_ref().map_or(Ok(()), |stack| write!(f, " stack={stack}"))?;
+        if *tag { f.write_str(" tag") } else { Ok(()) }
+    }
+}
+
+// ---- from text ---------------------------------------------------------------------------------------------------
+
+/// A wish, if the line is one.
+pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
+    let mut tail = Tail { domain: domain(), patience: PATIENCE };
+    let ask = if words.take("desire") {
+        let (process, instances) = (process(words)?, instances(words)?);
+        let mut work = Work::usual();
+        while tail.read(words)? || option(&mut work, words)? {}
+        Ask::Desire { process, instances, work }
+    } else if words.take("scale") {
+        Ask::Scale { process: process(words)?, instances: instances(words)? }
+    } else if words.take("remove") {
+        Ask::Remove(process(words)?)
+    } else if words.take("retire") {
+        let (process, index) = instance(words)?;
+        Ask::Retire(process, index)
+    } else if words.take("run task") {
+        run_task(&mut tail, words)?
+    } else if words.take("cancel") {
+        Ask::Cancel(words.name("the name of a task")?)
+    } else if words.take("resolve") {
+        Ask::Resolve(words.name("the name of a task")?)
+    } else if words.take("domain") {
+        tail.domain = known_domain(words)?;
+        words.must("fresh for")?;
+        Ask::Fresh(if words.take("ever") { None } else { Some(words.duration()?) })
+    } else {
+        return Ok(None);
+    };
+    while tail.read(words)? {}
+    let answer = if words.take("->") { Some(answer(words)?) } else { None };
+    Ok(Some(Act::Ask { domain: tail.domain, ask, patience: tail.patience, answer }))
+}
+
+impl Tail {
+    /// Reads one word more that may stand behind every wish.
+    fn read(&mut self, words: &mut Words) -> Result<bool, Bad> {
+        if let Some(mut value) = words.take_option("domain") {
+            self.domain = known_domain(&mut value)?;
+        } else if let Some(mut value) = words.take_option("patience") {
+            self.patience = value.duration()?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+fn known_domain(words: &mut Words) -> Result<Domain, Bad> {
+    let known = [domain(), other_domain()];
+    let expected = format!("a domain, {} or {}", known[0], known[1]);
+    words.read(&expected, |word| known.into_iter().find(|known| known.as_str() == word))
+}
+
+fn answer(words: &mut Words) -> Result<Answer, Bad> {
+    if words.take("done") {
+        return Ok(Answer::Done);
+    }
+    words.must("refused")?;
+    let code = |word: &str| serde_json::from_value(serde_json::Value::from(word)).ok();
+    words.read("the code of a refusal, as ResourceExists", code).map(|code: Code| Answer::Refused(code))
+}
+
+fn process(words: &mut Words) -> Result<ProcessGuid, Bad> {
+    words.name("the name of a process")
+}
+
+/// `x3`.
+fn instances(words: &mut Words) -> Result<u32, Bad> {
+    words.read("how many, as x3", |word| word.strip_prefix('x')?.parse().ok())
+}
+
+/// `web/0`.
+pub(super) fn instance(words: &mut Words) -> Result<(ProcessGuid, u32), Bad> {
+    words.read("an instance, as web/0", |word| {
+        let (process, index) = word.split_once('/')?;
+        Some((process.parse().ok()?, index.parse().ok()?))
+    })
+}
+
+fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {
+    let task = words.name("the name of a task")?;
+    let (mut work, mut owner, mut queue) = (Work::usual(), Owner::None, None);
+    loop {
+        if let Some(mut value) = words.take_option("owner") {
+            let known = |word: &str| Owner::NAMES.iter().find(|(_, name)| *name == word);
+            owner = value.read("an owner: none, well, moody or broken", known)?.0;
+        } else if let Some(mut value) = words.take_option("queue") {
+            queue = Some(value.duration()?);
+        } else if !tail.read(words)? && !option(&mut work, words)? {
+            return Ok(Ask::Run { task, work, owner, queue });
+        }
+    }
+}
+
+/// Reads one word more of how a container behaves and what it needs.
+fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
+    for (name, time) in [("create", &mut work.create), ("start", &mut work.start)] {
+        if let Some(mut value) = words.take_option(name) {
+            *time = value.duration()?;
+            return Ok(true);
+        }
+    }
+    if let Some(mut value) = words.take_option("run") {
+        work.run = Some(value.read("a time, as 200ms, 12s or 5m", duration)?);
+    } else if let Some(mut value) = words.take_option("exit") {
+        work.exit = value.number()?;
+    } else if let Some(mut value) = words.take_option("result") {
+        work.result = value.take_quoted().ok_or_else(|| value.wrong("a text in quotes"))?;
+    } else if let Some(mut value) = words.take_option("memory") {
+        work.memory_mb = value.number()?;
+    } else if let Some(mut value) = words.take_option("stack") {
+        work.stack = Some(value.name("the name of a stack")?);
+    } else if words.take("ignores-term") {
+        work.ignores_term = true;
+    } else if words.take("hangs") {
+        work.hangs = true;
+    } else if words.take("fails") {
+        work.fails = true;
+    } else if words.take("tag") {
+        work.tag = true;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}

@@ -1,0 +1,114 @@
+//! The head of a story: who is there, and how often single things go wrong.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::words::{Bad, Time, Words};
+use crate::faults::Faults;
+use crate::nodes::{Replicas, Shape};
+use crate::plan::Plan;
+
+/// The most nodes of a kind.
+const NODES: usize = 64;
+
+/// What the head of a story says.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub(super) seed: u64,
+    pub(super) shape: Shape,
+    pub(super) faults: Faults,
+    pub(super) only_simulated: Option<String>,
+    pub(super) peace_at: Option<Duration>,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { seed: 0, shape: Shape::USUAL, faults: Faults::NONE, only_simulated: None, peace_at: None }
+    }
+}
+
+/// What is unusual of a plan's head.
+pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
+    let usual = Shape::USUAL;
+    let Shape { bbss, auctioneers, cells, tagged, evacuation, self_test, replicas, synced } = plan.shape;
+    if plan.seed != 0 {
+        writeln!(f, "seed {}", plan.seed)?;
+    }
+    let counts = [
+        ("cells", cells, usual.cells),
+        ("bbss", bbss, usual.bbss),
+        ("auctioneers", auctioneers, usual.auctioneers),
+    ];
+    for (name, count, _) in counts.iter().filter(|(_, count, usual)| count != usual) {
+        writeln!(f, "{name} {count}")?;
+    }
+    if tagged {
+        writeln!(f, "tagged")?;
+    }
+    let times = [("evacuation", evacuation, usual.evacuation), ("self-test", self_test, usual.self_test)];
+    for (name, time, _) in times.iter().filter(|(_, time, usual)| time != usual) {
+        writeln!(f, "{name} {}", Time(*time))?;
+    }
+    match replicas {
+        Replicas::One => {}
+        Replicas::Three => writeln!(f, "journal of three")?,
+    }
+    if !synced {
+        writeln!(f, "journal without sync")?;
+    }
+    let mut faults = plan.faults;
+    let rates = faults.rates().into_iter().filter(|(_, rate, calm)| **rate != *calm);
+    let rates: Vec<String> = rates.map(|(name, rate, _)| format!("{name} {rate}")).collect();
+    if rates.is_empty() { Ok(()) } else { writeln!(f, "faults {}", rates.join(", ")) }
+}
+
+impl Head {
+    /// Reads one line more.
+    pub(super) fn line(&mut self, words: &mut Words) -> Result<(), Bad> {
+        let shape = &mut self.shape;
+        if words.take("seed") {
+            self.seed = words.number()?;
+        } else if words.take("cells") {
+            shape.cells = count(words)?;
+        } else if words.take("bbss") {
+            shape.bbss = count(words)?;
+        } else if words.take("auctioneers") {
+            shape.auctioneers = count(words)?;
+        } else if words.take("tagged") {
+            shape.tagged = true;
+        } else if words.take("evacuation") {
+            shape.evacuation = words.duration()?;
+        } else if words.take("self-test") {
+            shape.self_test = words.duration()?;
+        } else if words.take("journal of three") {
+            shape.replicas = Replicas::Three;
+        } else if words.take("journal without sync") {
+            shape.synced = false;
+        } else if words.take("faults") {
+            self.faults(words)?;
+        } else {
+            return Err(words.wrong(
+                "`at` and a time, or a word of the head: seed, cells, bbss, auctioneers, tagged, evacuation, \
+                 self-test, journal of three, journal without sync, faults, only simulated: or peace at",
+            ));
+        }
+        Ok(())
+    }
+
+    fn faults(&mut self, words: &mut Words) -> Result<(), Bad> {
+        loop {
+            let mut rates = self.faults.rates();
+            let names: Vec<&str> = rates.iter().map(|(name, ..)| *name).collect();
+            let expected = format!("a kind of fault: {}", names.join(", "));
+            let at = words.read(&expected, |word| names.iter().position(|name| *name == word))?;
+            *rates[at].1 = words.number()?;
+            if !words.take(",") {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn count(words: &mut Words) -> Result<usize, Bad> {
+    words.read("a number from 1 to 64", |word| word.parse().ok().filter(|count| (1..=NODES).contains(count)))
+}

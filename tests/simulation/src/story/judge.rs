@@ -1,0 +1,171 @@
+//! Whether what was expected is so: judged on the rows of the language, wherever they come from.
+
+use std::collections::BTreeSet;
+
+use bbs::queries;
+use projections::World;
+use schemas::names::{CellId, ProcessGuid, TaskGuid};
+use schemas::query::{CellRow, Filter, InstanceRow, LrpRow, TaskRow};
+
+use super::expect::{What, Where};
+
+/// What can be known of a cluster at a moment, as its BBS answers it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What is desired, and what is left of what was.
+    pub lrps: Vec<LrpRow>,
+    /// Records of instances.
+    pub instances: Vec<InstanceRow>,
+    /// Tasks.
+    pub tasks: Vec<TaskRow>,
+    /// Cells.
+    pub cells: Vec<CellRow>,
+    /// Tasks whose owners know that they have completed.
+    pub told: BTreeSet<TaskGuid>,
+}
+
+/// The presence of an evacuating twin, as rows say it.
+const EVACUATING: &str = "EVACUATING";
+
+impl Facts {
+    /// What a log says, and who was called.
+    #[must_use]
+    pub fn of(world: &World, told: BTreeSet<TaskGuid>) -> Self {
+        let all = Filter::default();
+        Self {
+            lrps: queries::lrps(world, &all).rows,
+            instances: queries::instances(world, &all).rows,
+            tasks: queries::tasks(world, &all).rows,
+            cells: queries::cells(world, &all).rows,
+            told,
+        }
+    }
+
+    fn of_process<'a>(&'a self, process: &'a ProcessGuid) -> impl Iterator<Item = &'a InstanceRow> {
+        self.instances.iter().filter(move |row| row.process_guid == *process)
+    }
+
+    fn ordinary<'a>(&'a self, process: &'a ProcessGuid) -> impl Iterator<Item = &'a InstanceRow> {
+        self.of_process(process).filter(|row| row.presence != EVACUATING)
+    }
+
+    fn twin(&self, process: &ProcessGuid, index: u32) -> Option<&CellId> {
+        let is_it = |row: &&InstanceRow| {
+            row.presence == EVACUATING && row.process_guid == *process && row.index == index
+        };
+        self.instances.iter().find(is_it).and_then(|row| row.cell_id.as_ref())
+    }
+}
+
+impl What {
+    /// Whether it is so.
+    ///
+    /// # Errors
+    /// What is seen instead.
+    pub fn judge(&self, facts: &Facts) -> Result<(), String> {
+        match self {
+            Self::Instance { process, index, state, reason, place, crashes } => {
+                let row = facts.ordinary(process).find(|row| row.index == *index);
+                let row = row.ok_or_else(|| format!("{process}/{index} has no record"))?;
+                let said = row.placement_error.as_deref().filter(|_| *state == "UNCLAIMED");
+                let said = said.or(row.crash_reason.as_deref().filter(|_| *state == "CRASHED"));
+                let right = row.state == *state
+                    && says(said, reason.as_deref())
+                    && is_at(row.cell_id.as_ref(), place.as_ref())
+                    && crashes.is_none_or(|crashes| row.crash_count == crashes);
+                so(right, || instance_line(row))
+            }
+            Self::NoInstance(process, index) => {
+                let row = facts.ordinary(process).find(|row| row.index == *index);
+                row.map_or(Ok(()), |row| Err(instance_line(row)))
+            }
+            Self::Twin(process, index, cell) => {
+                let twin = facts.twin(process, *index);
+                so(twin == cell.as_ref(), || match twin {
+                    Some(cell) => format!("{process}/{index} is evacuating on {cell}"),
+                    None => format!("{process}/{index} is not evacuating"),
+                })
+            }
+            Self::Count { process, counts, on } => {
+                let at = |row: &&InstanceRow| on.is_none() || row.cell_id == *on;
+                let rows: Vec<&InstanceRow> = facts.ordinary(process).filter(at).collect();
+                let in_state = |state: &str| rows.iter().filter(|row| row.state == state).count();
+                let all: usize = counts.iter().map(|(count, _)| count).sum();
+                let right =
+                    rows.len() == all && counts.iter().all(|(count, state)| in_state(state) == *count);
+                so(right, || lines(facts.of_process(process).map(instance_line), process.as_str()))
+            }
+            Self::Gone(name) => {
+                let process = facts.lrps.iter().find(|row| row.process_guid == *name);
+                let task = facts.tasks.iter().find(|row| row.task_guid.as_str() == name.as_str());
+                let left = process.map(|row| format!("{} of {name} are desired", row.instances));
+                let left = left.or_else(|| task.map(task_line));
+                left.or_else(|| facts.of_process(name).next().map(instance_line)).map_or(Ok(()), Err)
+            }
+            Self::Task { task, state, failed, text, place } => {
+                let row = facts.tasks.iter().find(|row| row.task_guid == *task);
+                let row = row.ok_or_else(|| format!("there is no task {task}"))?;
+                let said = row.failure_reason.as_deref().or(row.result.as_deref());
+                let right = row.state == *state
+                    && row.failed.unwrap_or(false) == *failed
+                    && says(said.or(row.placement_error.as_deref()), text.as_deref())
+                    && is_at(row.cell_id.as_ref(), place.as_ref());
+                so(right, || task_line(row))
+            }
+            Self::Cell(cell, state) => {
+                let row = facts.cells.iter().find(|row| row.cell_id == *cell);
+                let row = row.ok_or_else(|| format!("{cell} was never seen"))?;
+                so(row.state.eq_ignore_ascii_case(state), || {
+                    format!("{cell} is {}", row.state.to_lowercase())
+                })
+            }
+            Self::Owner { task, told } => so(facts.told.contains(task) == *told, || {
+                format!("the owner of {task} was {}told", if *told { "not " } else { "" })
+            }),
+        }
+    }
+}
+
+fn so(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+/// Whether it is said, with whatever details behind a colon.
+fn says(said: Option<&str>, wanted: Option<&str>) -> bool {
+    let Some(wanted) = wanted else { return true };
+    let behind = said.and_then(|said| said.strip_prefix(wanted));
+    behind.is_some_and(|details| details.is_empty() || (!wanted.is_empty() && details.starts_with(": ")))
+}
+
+fn is_at(cell: Option<&CellId>, place: Option<&Where>) -> bool {
+    match place {
+        None => true,
+        Some(Where::On(wanted)) => cell == Some(wanted),
+        Some(Where::NotOn(other)) => cell.is_some_and(|cell| cell != other),
+    }
+}
+
+fn lines(lines: impl Iterator<Item = String>, name: &str) -> String {
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() { format!("{name} has no instance") } else { lines.join("; ") }
+}
+
+fn instance_line(row: &InstanceRow) -> String {
+    let state = if row.presence == EVACUATING { "evacuating" } else { row.state.as_str() };
+    let mut line = format!("{}/{} is {state}", row.process_guid, row.index);
+    line.extend(row.cell_id.as_ref().map(|cell| format!(" on {cell}")));
+    line.extend(row.stopping.then_some(", stopping"));
+    line.extend(row.placement_error.as_ref().map(|error| format!(", {error:?}")));
+    line.extend((row.crash_count > 0).then(|| format!(", crashes {}", row.crash_count)));
+    line.extend(row.crash_reason.as_ref().filter(|_| row.state == "CRASHED").map(|why| format!(", {why:?}")));
+    line
+}
+
+fn task_line(row: &TaskRow) -> String {
+    let mut line = format!("{} is {}", row.task_guid, row.state);
+    line.extend(row.cell_id.as_ref().map(|cell| format!(" on {cell}")));
+    line.extend(row.failed.filter(|failed| *failed).map(|_| " failed"));
+    let said = row.failure_reason.as_ref().or(row.result.as_ref()).or(row.placement_error.as_ref());
+    line.extend(said.map(|said| format!(" {said:?}")));
+    line
+}

@@ -1,0 +1,223 @@
+//! A run that is told as it goes, and judged by what its plan expects.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use schemas::names::RequestId;
+use schemas::subject::Position;
+
+use super::expect::{Expect, When};
+use super::judge::Facts;
+use super::words::Time;
+use crate::asked::Told;
+use crate::cluster::{Cluster, START};
+use crate::plan::{Act, Answer, Plan};
+use crate::promises::{Broken, Promise};
+
+/// Something that is seen of a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// Users or fate did something.
+    Act(&'a Act),
+    /// A client was told what became of what it asked.
+    Answered(&'a Act, Told),
+    /// Something is in the log: an entry, or bytes that are none.
+    Stored(Position, &'a [u8]),
+    /// What was expected is so.
+    Kept(&'a Expect),
+    /// What was expected is not so, or a promise was broken.
+    Broken(&'a Broken),
+    /// Peace begins: all that the log says then.
+    Peace(&'a Facts),
+}
+
+/// Whoever is told.
+type Tell<'a> = &'a mut dyn FnMut(Duration, Seen<'_>);
+
+/// What is still to come of a plan, and what is awaited.
+struct Telling<'a> {
+    acts: &'a [(Duration, Act)],
+    /// Acts that were told.
+    acted: usize,
+    /// Entries that were told.
+    position: Position,
+    expects: VecDeque<&'a (Duration, Expect)>,
+    /// What is expected now: until when, and what is seen instead.
+    open: Vec<Open<'a>>,
+    /// Who waits for an answer.
+    asked: Vec<(RequestId, &'a Act)>,
+    /// Owners of tasks that know.
+    told: usize,
+}
+
+/// Something that is expected now.
+struct Open<'a> {
+    from: Duration,
+    end: Duration,
+    expect: &'a Expect,
+    instead: Option<String>,
+}
+
+impl Cluster {
+    /// Runs a plan until its peace begins.
+    pub(crate) fn tell_story(&mut self, plan: &Plan, tell: Tell<'_>) {
+        let mut telling = Telling {
+            acts: &plan.acts,
+            acted: 0,
+            position: Position(0),
+            expects: plan.expects.iter().collect(),
+            open: vec![],
+            asked: vec![],
+            told: 0,
+        };
+        loop {
+            let moment = START + telling.next_moment().unwrap_or(plan.peace_at).min(plan.peace_at);
+            while self.next(moment) {
+                telling.look(self, tell);
+            }
+            self.until(moment);
+            telling.at(moment.since(START), self, tell);
+            if moment >= START + plan.peace_at {
+                break;
+            }
+        }
+        telling.unanswered(self, tell);
+        if !plan.expects.is_empty() || !plan.acts.is_empty() {
+            tell(plan.peace_at, Seen::Peace(&self.facts()));
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let told: BTreeSet<_> = self.checkers.told_owners().cloned().collect();
+        Facts::of(self.checkers.world(), told)
+    }
+}
+
+impl<'a> Telling<'a> {
+    /// When an expectation begins or ends next.
+    fn next_moment(&self) -> Option<Duration> {
+        let begins = self.expects.front().map(|(at, _)| *at);
+        begins.into_iter().chain(self.open.iter().map(|open| open.end)).min()
+    }
+
+    /// What happened at one step.
+    fn look(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+        let now = cluster.now.since(START);
+        if let Some((_, act)) = self.acts.get(self.acted).filter(|_| self.acted < cluster.acted) {
+            self.acted += 1;
+            if let Act::Ask { .. } = act {
+                self.asked.extend(cluster.wanted.latest().map(|request| (request, act)));
+            }
+            tell(now, Seen::Act(act));
+        }
+        self.look_at_answers(cluster, tell);
+        let end = cluster.journal.end();
+        let told = cluster.checkers.told_owners().count();
+        if end > self.position || told > self.told {
+            while self.position < end {
+                self.position = Position(self.position.0 + 1);
+                let stored = cluster.journal.get(self.position).expect("it is below the end");
+                tell(now, Seen::Stored(self.position, &stored.bytes));
+            }
+            self.told = told;
+            self.judge(cluster, tell);
+        }
+        // A power cut may have taken entries.
+        self.position = self.position.min(end);
+    }
+
+    fn look_at_answers(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+        let mut wrong = vec![];
+        self.asked.retain(|(request, act)| match cluster.wanted.known_of(request) {
+            None | Some(Told::Nothing) => true,
+            Some(told) => {
+                tell(cluster.now.since(START), Seen::Answered(act, told));
+                wrong.extend(wrong_answer(act, told));
+                false
+            }
+        });
+        wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
+    }
+
+    /// Who asked and was never answered, although its story says how.
+    fn unanswered(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+        let wrong: Vec<String> =
+            self.asked.iter().filter_map(|(_, act)| wrong_answer(act, Told::Nothing)).collect();
+        wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
+    }
+
+    /// Expectations begin and end.
+    fn at(&mut self, now: Duration, cluster: &mut Cluster, tell: Tell<'_>) {
+        while let Some((at, expect)) = self.expects.pop_front_if(|(at, _)| *at <= now) {
+            let end = match expect.when {
+                When::Now => *at,
+                When::Within(time) => *at + time,
+                When::Until(moment) => moment,
+            };
+            self.open.push(Open { from: *at, end, expect, instead: None });
+        }
+        self.judge(cluster, tell);
+        for open in self.open.extract_if(.., |open| open.end <= now) {
+            match (open.expect.when, open.instead) {
+                (When::Now | When::Within(_), Some(instead)) => {
+                    breaks(cluster, open.expect.but(open.from, now, &instead), tell);
+                }
+                (When::Now | When::Within(_) | When::Until(_), _) => tell(now, Seen::Kept(open.expect)),
+            }
+        }
+    }
+
+    /// Looks whether what is expected now is so.
+    fn judge(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
+        if self.open.is_empty() {
+            return;
+        }
+        let (facts, now) = (cluster.facts(), cluster.now.since(START));
+        let mut wrong = vec![];
+        self.open.retain_mut(|open| match (open.expect.when, open.expect.what.judge(&facts)) {
+            (When::Now | When::Until(_), Ok(())) => {
+                open.instead = None;
+                true
+            }
+            (When::Within(_), Ok(())) => {
+                tell(now, Seen::Kept(open.expect));
+                false
+            }
+            (When::Now | When::Within(_), Err(instead)) => {
+                open.instead = Some(instead);
+                true
+            }
+            (When::Until(_), Err(instead)) => {
+                wrong.push(open.expect.but(open.from, now, &instead));
+                false
+            }
+        });
+        wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
+    }
+}
+
+impl Expect {
+    /// It was expected, and something else is seen.
+    fn but(&self, from: Duration, now: Duration, instead: &str) -> String {
+        format!("at {} {self}: at {} {instead}", Time(from), Time(now))
+    }
+}
+
+/// An answer that is not the one that a client must get.
+fn wrong_answer(act: &Act, told: Told) -> Option<String> {
+    let Act::Ask { answer: Some(wanted), .. } = act else { return None };
+    let (right, instead) = match (wanted, told) {
+        (Answer::Done, Told::Done(_)) => (true, String::new()),
+        (Answer::Refused(wanted), Told::Refused(code)) => (*wanted == code, format!("it is refused: {code}")),
+        (Answer::Refused(_), Told::Done(_)) => (false, "it is done".into()),
+        (Answer::Done, Told::Refused(code)) => (false, format!("it is refused: {code}")),
+        (Answer::Done | Answer::Refused(_), Told::Nothing) => (false, "it is never answered".into()),
+    };
+    (!right).then(|| format!("{act}: {instead}"))
+}
+
+fn breaks(cluster: &mut Cluster, how: String, tell: Tell<'_>) {
+    let broken = Broken { promise: Promise::AsExpected, how };
+    tell(cluster.now.since(START), Seen::Broken(&broken));
+    cluster.breaks(broken);
+}

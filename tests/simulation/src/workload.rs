@@ -1,0 +1,362 @@
+//! What clients ask: desire, scale, stop, remove, desire again, tasks, cancel, resolve, refresh. In every order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::action::{Action, Run, Secret};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
+use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
+use schemas::resources::Constraint;
+use schemas::spec::ClientCommand;
+
+use super::dice::Dice;
+use super::nodes::tag;
+use super::plan::Act;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// So many instances of a process.
+    Desire {
+        /// Its guid.
+        process: ProcessGuid,
+        /// How many.
+        instances: u32,
+        /// What each does.
+        work: Work,
+    },
+    /// Another number of instances.
+    Scale {
+        /// Its guid.
+        process: ProcessGuid,
+        /// How many.
+        instances: u32,
+    },
+    /// Nobody wants a process any longer.
+    Remove(ProcessGuid),
+    /// An instance shall stop, and another take its place.
+    Retire(ProcessGuid, u32),
+    /// A task.
+    Run {
+        /// Its guid.
+        task: TaskGuid,
+        /// What it does.
+        work: Work,
+        /// Who is called when it has completed.
+        owner: Owner,
+        /// How long it may wait for room; none: it fails where there is none.
+        queue: Option<Duration>,
+    },
+    /// A task shall stop.
+    Cancel(TaskGuid),
+    /// A task's result has been seen.
+    Resolve(TaskGuid),
+    /// Everything of the domain is said: for so long, or for ever.
+    Fresh(Option<Duration>),
+}
+
+/// Who is called when a task has completed, and what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Nobody.
+    None,
+    /// One who answers.
+    Well,
+    /// One who answers well, or badly, or not at all.
+    Moody,
+    /// One who always answers that it is broken.
+    Broken,
+}
+
+impl Owner {
+    /// All of them, with their names.
+    pub const NAMES: [(Self, &str); 4] =
+        [(Self::None, "none"), (Self::Well, "well"), (Self::Moody, "moody"), (Self::Broken, "broken")];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Well => "well",
+            Self::Moody => "moody",
+            Self::Broken => "broken",
+        }
+    }
+
+    fn url(self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Well | Self::Moody | Self::Broken => Some(format!("http://owner/{}", self.name())),
+        }
+    }
+}
+
+/// How a container behaves, and what it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Time until it is created.
+    pub create: Duration,
+    /// Time from then until it is healthy.
+    pub start: Duration,
+    /// Time from then until it ends; none: a process runs for ever, a task ends at once.
+    pub run: Option<Duration>,
+    /// The status that it ends with.
+    pub exit: u8,
+    /// What a task that ends well has to say.
+    pub result: String,
+    /// Whether it ends only by KILL.
+    pub ignores_term: bool,
+    /// Whether it is never created, and never fails.
+    pub hangs: bool,
+    /// Whether it can't be created.
+    pub fails: bool,
+    /// Its memory, in MB.
+    pub memory_mb: u64,
+    /// The stack that it asks for.
+    pub stack: Option<Stack>,
+    /// Whether it asks for the tag `gpu`.
+    pub tag: bool,
+}
+
+impl Work {
+    /// Something small that runs at once.
+    #[must_use]
+    pub const fn usual() -> Self {
+        Self {
+            create: Duration::from_millis(20),
+            start: Duration::from_millis(50),
+            run: None,
+            exit: 0,
+            result: String::new(),
+            ignores_term: false,
+            hangs: false,
+            fails: false,
+            memory_mb: 64,
+            stack: None,
+            tag: false,
+        }
+    }
+
+    fn action(&self) -> Action {
+        let mut args = vec![format!("create={}ms", self.create.as_millis())];
+        args.push(format!("start={}ms", self.start.as_millis()));
+        args.extend(self.run.map(|time| format!("run={}ms", time.as_millis())));
+        args.extend((self.exit != 0).then(|| format!("exit={}", self.exit)));
+        args.extend((!self.result.is_empty()).then(|| format!("result={}", self.result)));
+        args.extend(self.ignores_term.then(|| "ignore-term".to_owned()));
+        args.extend(self.hangs.then(|| "hang-create".to_owned()));
+        args.extend(self.fails.then(|| "fail-create=out of luck".to_owned()));
+        Action::Run(Run { path: "scripted".into(), args, ..Run::default() })
+    }
+
+    fn constraint(&self) -> Constraint {
+        Constraint { stack: self.stack.clone(), placement_tags: self.tag.then(tag).into_iter().collect() }
+    }
+}
+
+impl Ask {
+    /// The command that says so.
+    #[must_use]
+    pub fn command(&self, domain: &Domain) -> ClientCommand {
+        match self {
+            Self::Desire { process, instances, work } => {
+                ClientCommand::LrpDesire(Box::new(desired(process, domain, *instances, work)))
+            }
+            Self::Scale { process, instances } => {
+                let update = DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() };
+                ClientCommand::LrpUpdate { process_guid: process.clone(), update }
+            }
+            Self::Remove(process) => ClientCommand::LrpRemove { process_guid: process.clone() },
+            Self::Retire(process, index) => {
+                ClientCommand::LrpRetire { process_guid: process.clone(), index: *index }
+            }
+            Self::Run { task, work, owner, queue } => {
+                ClientCommand::TaskDesire(Box::new(desired_task(task, domain, work, *owner, *queue)))
+            }
+            Self::Cancel(task) => ClientCommand::TaskCancel { task_guid: task.clone() },
+            Self::Resolve(task) => ClientCommand::TaskResolve { task_guid: task.clone() },
+            Self::Fresh(time) => {
+                let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: time.map(millis) }
+            }
+        }
+    }
+}
+
+fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) -> DesiredLrp {
+    let definition = Definition {
+        constraint: work.constraint(),
+        environment_variables: vec![],
+        setup: None,
+        action: work.action(),
+        monitor: None,
+        start_timeout_ms: 0,
+        memory_mb: work.memory_mb,
+        disk_mb: 64,
+        cpu_weight: 0,
+        ports: vec![8080],
+        grace_period_ms: 2_000,
+    };
+    DesiredLrp {
+        process_guid: process.clone(),
+        domain: domain.clone(),
+        instances,
+        routes: BTreeMap::new(),
+        annotation: String::new(),
+        definition_id: DefinitionId::new(process.as_str()).expect("a name"),
+        definition: definition.into(),
+    }
+}
+
+fn desired_task(
+    task: &TaskGuid,
+    domain: &Domain,
+    work: &Work,
+    owner: Owner,
+    queue: Option<Duration>,
+) -> DesiredTask {
+    let deadline = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let definition = TaskDefinition {
+        constraint: work.constraint(),
+        environment_variables: vec![],
+        action: work.action(),
+        memory_mb: work.memory_mb,
+        disk_mb: 64,
+        cpu_weight: 0,
+        result_file: "result".into(),
+        completion_callback_url: owner.url().map(Secret::Plain),
+        annotation: String::new(),
+        placement: queue.map_or(Placement::Fail, |time| Placement::Queue { deadline_ms: deadline(time) }),
+        grace_period_ms: 1_000,
+    };
+    DesiredTask { task_guid: task.clone(), domain: domain.clone(), definition: definition.into() }
+}
+
+/// The domain of most things.
+#[must_use]
+pub fn domain() -> Domain {
+    Domain::new("apps").expect("a name")
+}
+
+/// Another domain, whose client uses the same names.
+#[must_use]
+pub fn other_domain() -> Domain {
+    Domain::new("strangers").expect("a name")
+}
+
+// ---- drawn from a seed -------------------------------------------------------------------------------------------
+
+/// What the clients of a run are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clients {
+    /// They want a bit of everything.
+    Various,
+    /// They want few things, again and again, and those things are slow to start and crash.
+    Stubborn,
+}
+
+/// What clients do in a fifth of a second.
+#[must_use]
+pub(super) fn drawn(dice: &mut Dice, clients: Clients) -> Vec<Act> {
+    if !dice.chance(400) {
+        return vec![];
+    }
+    let first = wish(dice, clients);
+    // Two who want the same name at once: the second is another client's, with its own request.
+    let racing = dice.chance(40).then(|| first.clone());
+    [first].into_iter().chain(racing).collect()
+}
+
+fn wish(dice: &mut Dice, clients: Clients) -> Act {
+    let domain = if dice.chance(60) { other_domain() } else { domain() };
+    let (processes, tasks) = match clients {
+        Clients::Various => (6, 12),
+        Clients::Stubborn => (2, 3),
+    };
+    let process = ProcessGuid::new(&format!("web{}", dice.below(processes))).expect("a name");
+    let task = TaskGuid::new(&format!("job{}", dice.below(tasks))).expect("a name");
+    let ask = match dice.below(21) {
+        0..=5 => {
+            Ask::Desire { process, instances: 1 + u32_below(dice, 4), work: process_work(dice, clients) }
+        }
+        6 | 7 => Ask::Scale { process, instances: u32_below(dice, 5) },
+        8 | 9 => Ask::Remove(process),
+        10 | 11 => Ask::Retire(process, u32_below(dice, 3)),
+        12..=15 => task_wish(dice, task),
+        16 | 17 => Ask::Cancel(task),
+        18 | 19 => Ask::Resolve(task),
+        _ => Ask::Fresh(Some(Duration::from_millis(dice.below(20_000)))),
+    };
+    Act::Ask { domain, ask, patience: dice.millis(2_000, 30_000), answer: None }
+}
+
+fn process_work(dice: &mut Dice, clients: Clients) -> Work {
+    let millis = Duration::from_millis;
+    let work = match clients {
+        Clients::Various => constrained(dice),
+        Clients::Stubborn => return troublesome(dice),
+    };
+    match dice.below(16) {
+        0 | 1 => Work { start: millis(200), run: Some(dice.millis(500, 6_000)), exit: 1, ..work },
+        2 | 3 => Work { create: millis(500), start: millis(1_000), ignores_term: true, ..work },
+        4 | 5 => Work { create: millis(2_000), start: millis(3_000), ..work },
+        6 => Work { fails: true, exit: 1, ..work },
+        7 => Work { hangs: true, ..work },
+        _ => work,
+    }
+}
+
+/// Something that takes its time to start, and soon crashes or can hardly be stopped.
+fn troublesome(dice: &mut Dice) -> Work {
+    let times = |dice: &mut Dice| match dice.below(6) {
+        0 | 1 => dice.millis(0, 100),
+        2 | 3 => dice.millis(100, 1_500),
+        4 => dice.millis(1_500, 6_000),
+        _ => dice.millis(6_000, 40_000),
+    };
+    let (create, start) = (times(dice), times(dice));
+    let run = dice.chance(600).then(|| dice.millis(100, 3_000));
+    let exit = u8::from(run.is_some());
+    Work { create, start, run, exit, ignores_term: dice.chance(300), ..Work::usual() }
+}
+
+fn task_wish(dice: &mut Dice, task: TaskGuid) -> Ask {
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    let work = constrained(dice);
+    let work = match dice.below(8) {
+        0 | 1 => Work { run: seconds(1), exit: 1, ..work },
+        2 | 3 => Work { run: seconds(20), result: "late".into(), ..work },
+        4 => Work { create: Duration::from_secs(3), run: seconds(3), result: "slow".into(), ..work },
+        _ => Work { run: Some(Duration::from_millis(500)), result: "done".into(), ..work },
+    };
+    let owner = match dice.below(8) {
+        0 | 1 => Owner::Well,
+        2 => Owner::Moody,
+        3 => Owner::Broken,
+        _ => Owner::None,
+    };
+    let queue = dice.chance(600).then(|| dice.millis(20_000, 60_000));
+    Ask::Run { task, work, owner, queue }
+}
+
+/// Mostly small work that any cell takes; at times of a stack or with a tag, or so large that few fit, or none.
+fn constrained(dice: &mut Dice) -> Work {
+    let stack = |name: &str| Stack::new(name).ok();
+    let (stack, tag) = match dice.below(12) {
+        0 => (stack("windows"), false),
+        1 | 2 => (stack("linux"), true),
+        3..=5 => (stack("linux"), false),
+        _ => (None, false),
+    };
+    let memory_mb = match dice.below(16) {
+        0 => 3_000,
+        1..=3 => 900,
+        _ => 64 + 64 * dice.below(3),
+    };
+    Work { stack, tag, memory_mb, ..Work::usual() }
+}
+
+fn u32_below(dice: &mut Dice, bound: u64) -> u32 {
+    u32::try_from(dice.below(bound)).unwrap_or(0)
+}

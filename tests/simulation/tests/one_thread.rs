@@ -1,0 +1,120 @@
+//! The one-thread test: seeds in, broken promises out.
+//!
+//! `MUSTER_SEEDS=A..B` runs other seeds than the usual ones, `MUSTER_STORY=FILE` keeps the story of the first that fails.
+
+#![expect(clippy::print_stdout, reason = "a run says what it saw")]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rep::reconcile::Row;
+use simulation::batch::{Batch, rare_rows, run_all};
+use simulation::plan::Act;
+use simulation::promises::Promise;
+use simulation::sights::Sight;
+use simulation::{Outcome, Plan, run, run_plan};
+
+/// Seeds of every run.
+const USUAL: Range<u64> = 0..400;
+
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("MUSTER_SEEDS") else { return USUAL };
+    let (from, to) = text.split_once("..").expect("MUSTER_SEEDS is A..B");
+    from.parse().expect("MUSTER_SEEDS is A..B")..to.parse().expect("MUSTER_SEEDS is A..B")
+}
+
+/// Runs every seed once, whichever test asks first.
+fn shown() -> &'static Batch {
+    static SHOWN: OnceLock<Batch> = OnceLock::new();
+    SHOWN.get_or_init(|| {
+        let began = Instant::now();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shown = run_all(seeds(), cores, |_| true);
+        let seconds = began.elapsed().as_secs_f64();
+        println!("{} steps, {:.0} a second", shown.steps, shown.steps as f64 / seconds);
+        println!("{} times only convergence found work", shown.found_by_convergence);
+        println!("more than two containers of one index ran at once for {:?} at most", shown.crowded);
+        for sight in Sight::ALL {
+            println!("{:>8} {}", shown.sights.count(*sight), sight.words());
+        }
+        shown
+    })
+}
+
+/// The promises that were broken by how many seeds, the end of the first story, and how to run it again.
+fn told(failed: &BTreeMap<u64, Outcome>) -> String {
+    const LINES: usize = 60;
+    let Some((seed, first)) = failed.first_key_value() else { return String::new() };
+    if let Ok(path) = std::env::var("MUSTER_STORY") {
+        let broken = first.broken.iter().map(ToString::to_string);
+        let whole: Vec<String> = first.story.iter().cloned().chain(broken).collect();
+        std::fs::write(path, whole.join("\n")).expect("MUSTER_STORY can be written");
+    }
+    let mut text = format!("{} seeds failed:\n", failed.len());
+    for (seed, outcome) in failed.iter().take(40) {
+        text += &format!("  {seed}: {}\n", outcome.broken[0]);
+    }
+    let story = &first.story[first.story.len().saturating_sub(LINES)..];
+    let broken: Vec<String> = first.broken.iter().map(ToString::to_string).collect();
+    text += &format!("\nseed {seed} broke:\n{}\n\n{}", broken.join("\n"), story.join("\n"));
+    text + &format!("\n\nrun it again with: MUSTER_SEEDS={seed}..{} cargo test -p simulation", seed + 1)
+}
+
+#[test]
+fn lrps_and_tasks_end_up_right_whatever_is_lost() {
+    let shown = shown();
+    assert!(shown.failed.is_empty(), "{}", told(&shown.failed));
+    assert!(shown.idle.is_empty(), "seeds {:?} did nothing", shown.idle);
+}
+
+#[test]
+fn everything_interesting_happens() {
+    let missing: Vec<&str> = shown().sights.missing().map(Sight::words).collect();
+    assert!(missing.is_empty() || seeds() != USUAL, "never seen: {}", missing.join("; "));
+}
+
+#[test]
+fn rare_rows_are_rows() {
+    let rows: Vec<String> = Row::all().map(|row| row.to_string()).collect();
+    for rare in rare_rows() {
+        assert!(rows.iter().any(|row| row == rare), "{rare:?} is no row");
+    }
+}
+
+/// A journal that acknowledges what is not on disk loses acknowledged commands when the power is cut: the checkers see
+/// it.
+#[test]
+fn a_journal_that_does_not_sync_breaks_promises() {
+    let powerless = |seed| {
+        let mut plan = Plan::calm(seed);
+        plan.shape.synced = false;
+        let cut = (Duration::from_secs(20), Act::PowerCut { unsynced: 5 });
+        plan.acts.push(cut);
+        plan.acts.sort_by_key(|(at, _)| *at);
+        plan
+    };
+    for seed in 0..5 {
+        let outcome = run_plan(&powerless(seed));
+        let kept = outcome.broken.iter().all(|broken| broken.promise != Promise::LogKept);
+        assert!(!kept, "seed {seed} lost entries and nobody saw it");
+        let mut synced = powerless(seed);
+        synced.shape.synced = true;
+        assert_eq!(run_plan(&synced).broken, [], "seed {seed}");
+    }
+}
+
+#[test]
+fn convergence_finds_nothing_where_nothing_goes_wrong() {
+    for seed in 0..5 {
+        let outcome = run_plan(&Plan::calm(seed));
+        assert_eq!(outcome.broken, [], "seed {seed}");
+        assert_eq!(outcome.found_by_convergence, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    assert_eq!(run(3), run(3));
+}

@@ -1,0 +1,80 @@
+//! Every story, run on the simulator: what it expects is seen, and no promise is broken.
+//!
+//! `MUSTER_STORIES=crashes` runs only those whose names contain that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use simulation::run_plan;
+use simulation::story::Story;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../stories")
+}
+
+/// The names and the texts of all stories, in order.
+fn texts() -> Vec<(String, String)> {
+    let only = std::env::var("MUSTER_STORIES").unwrap_or_default();
+    let files = fs::read_dir(folder()).expect("the folder of the stories").flatten().map(|file| file.path());
+    let mut texts: Vec<(String, String)> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            (name, fs::read_to_string(&path).expect("a story"))
+        })
+        .filter(|(name, _)| name.contains(&only))
+        .collect();
+    texts.sort();
+    texts
+}
+
+/// What is wrong with a story; nothing if all is well.
+fn trouble(name: &str, text: &str) -> Option<String> {
+    let story: Story = match text.parse() {
+        Ok(story) => story,
+        Err(bad) => return Some(format!("tests/stories/{name}.txt, {bad}")),
+    };
+    if story.about.len() < 2 {
+        return Some(format!("tests/stories/{name}.txt names no section and no promise"));
+    }
+    let outcome = run_plan(&story.plan);
+    let broken: Vec<String> = outcome.broken.iter().map(|broken| format!("  {broken}")).collect();
+    let again = format!("see it with: cargo run -p muster -- simulate tests/stories/{name}.txt");
+    (!broken.is_empty()).then(|| format!("{name}:\n{}\n{again}", broken.join("\n")))
+}
+
+#[test]
+fn every_story_comes_out_as_it_says() {
+    let texts = texts();
+    assert!(!texts.is_empty(), "there are no stories in {}", folder().display());
+    let next = AtomicUsize::new(0);
+    let troubles = Mutex::new(vec![]);
+    let work = || {
+        while let Some((name, text)) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            troubles.lock().expect("no thread panics").extend(trouble(name, text));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let mut troubles = troubles.into_inner().expect("no thread panics");
+    troubles.sort();
+    assert!(troubles.is_empty(), "{}", troubles.join("\n\n"));
+}
+
+#[test]
+fn a_story_that_expects_too_much_fails() {
+    let text = "at 3s desire web x2\nat 10s expect web: 2 RUNNING\nat 11s expect web: 3 RUNNING within 5s\n\
+                at 12s expect web gone until 14s\nat 13s remove other -> done\n";
+    let outcome = run_plan(&text.parse().expect("a plan"));
+    let broken: Vec<&str> = outcome.broken.iter().map(|broken| broken.how.as_str()).collect();
+    let wanted = [
+        "at 12s expect web gone until 14s: at 12s 2 of web are desired",
+        "remove other -> done: it is refused: ResourceNotFound",
+        "at 11s expect web: 3 RUNNING within 5s: at 16s web/0 is RUNNING on c1; web/1 is RUNNING on c2",
+    ];
+    assert_eq!(broken, wanted);
+}
