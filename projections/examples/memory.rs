@@ -263,7 +263,8 @@ impl Journal {
             cell_id: cell_id(number % CELLS),
         });
         let steps = vec![ReportStep::Actual(said)];
-        Command::Report(Report { domain: domain(), index, epoch, definition_id, by, steps })
+        let judged = self.now;
+        Command::Report(Report { domain: domain(), index, epoch, definition_id, by, judged, steps })
     }
 }
 

@@ -167,6 +167,8 @@ pub struct LrpRecord {
     pub evacuating: Option<Instance>,
     /// Since when the instance's state holds; an UNCLAIMED record's attempt.
     pub since: Timestamp,
+    /// When one of the records of the index last changed: what a rep reports of them names it.
+    pub changed_at: Timestamp,
 }
 
 /// The state of an instance, as a rep's tables need it.

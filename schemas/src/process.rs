@@ -58,6 +58,8 @@ pub struct Slot {
     pub actual: Option<Actual>,
     /// Its evacuating twin.
     pub evacuating: Option<Box<Evacuating>>,
+    /// When one of the two last changed; that an instance could not be placed changes nothing for a rep.
+    pub changed_at: Timestamp,
 }
 
 /// What can be asked of a process.
@@ -95,6 +97,9 @@ pub struct Report {
     pub definition_id: DefinitionId,
     /// The container.
     pub by: Instance,
+    /// When the records that the rep judged had last changed (see [`Process::changed_at`]): if they have changed since,
+    /// nothing of it is done. So an old report that comes late, or a copy, says nothing of what came after it.
+    pub judged: Timestamp,
     /// What is asked, in order; a refused step refuses all.
     pub steps: Vec<ReportStep>,
 }
@@ -167,6 +172,13 @@ impl Process {
         self.slot(index)?.actual.as_ref()
     }
 
+    /// When the records of an index last changed; where there are none, when the process did. Decisions on one subject
+    /// are never at the same time, so this names one.
+    #[must_use]
+    pub fn changed_at(&self, index: u32) -> Timestamp {
+        self.slot(index).map_or(self.changed_at, |slot| slot.changed_at)
+    }
+
     /// Whether an index is desired.
     #[must_use]
     pub fn wants(&self, index: u32) -> bool {
@@ -191,7 +203,8 @@ impl Process {
 /// Judges a command against what is true. No events: it is so already.
 ///
 /// # Errors
-/// The refusal of the machine that said no, or `ResourceExists`, `ResourceNotFound`, `StaleEpoch`, `CellAbsent`.
+/// The refusal of the machine that said no, or `ResourceExists`, `ResourceNotFound`, `StaleEpoch`, `StaleRecord`,
+/// `CellAbsent`.
 pub fn decide(
     process: Option<&Process>,
     command: &Command,
@@ -363,7 +376,17 @@ impl<'a> Draft<'a> {
                 }
             }
         }
-        Ok(())
+        self.check_judged(report)
+    }
+
+    /// What a rep asks is about the records as it knew them. What is so already needs no asking.
+    fn check_judged(&self, report: &Report) -> Result<(), Refusal> {
+        let changed_at = self.process.map_or(Timestamp(0), |process| process.changed_at(report.index));
+        if self.events.is_empty() || changed_at <= report.judged {
+            return Ok(());
+        }
+        let why = format!("the records of index {} have changed since the rep judged them", report.index);
+        Err(Refusal::new(Code::StaleRecord, why))
     }
 
     /// Nothing of an earlier life reports into a later one; where nothing is remembered, a running container tells.
@@ -605,7 +628,10 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
             Event::Evacuating(event) => {
                 let (evacuating::Event::Set { index, .. } | evacuating::Event::Removed { index, .. }) = event;
                 let twin = evacuating::evolve(event, stamp.at).map(Box::new);
-                with_slot(process, *index, |slot| slot.evacuating = twin);
+                with_slot(process, *index, |slot| {
+                    slot.evacuating = twin;
+                    slot.changed_at = stamp.at;
+                });
             }
             Event::Evaluation(event) => {
                 evaluation::evolve(&mut process.evaluations, event, stamp);
@@ -630,6 +656,7 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, at: Timestamp) {
     if let actual::Event::Created { indices, .. } = event {
         process.slots.reserve_exact(usize::try_from(indices.len()).unwrap_or(0));
     }
+    let placed = !matches!(event, actual::Event::PlacementFailed { .. });
     for index in event.indices().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
         with_slot(process, index, |slot| {
@@ -637,6 +664,7 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, at: Timestamp) {
             unclaimed -= i64::from(before.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced -= i64::from(before.as_ref().is_some_and(Actual::is_unplaced));
             slot.actual = actual::evolve(before, event, at);
+            slot.changed_at = if placed { at } else { slot.changed_at };
             unclaimed += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unplaced));
         });
@@ -651,7 +679,9 @@ fn with_slot(process: &mut Process, index: u32, change: impl FnOnce(&mut Slot)) 
     let at = match process.slots.binary_search_by_key(&index, |slot| slot.index) {
         Ok(at) => at,
         Err(at) => {
-            process.slots.insert(at, Slot { index, actual: None, evacuating: None });
+            process
+                .slots
+                .insert(at, Slot { index, actual: None, evacuating: None, changed_at: Timestamp(0) });
             at
         }
     };

@@ -40,6 +40,8 @@ pub enum Code {
     RunningOnDifferentCell,
     /// The command speaks of another life of this guid.
     StaleEpoch,
+    /// The report speaks of a record that has changed since.
+    StaleRecord,
     /// The command comes from a leader of a lower term.
     StaleTerm,
     /// The cell is not present.
@@ -73,6 +75,7 @@ impl fmt::Display for Code {
             Self::ActualLrpCannotBeEvacuated => "ActualLRPCannotBeEvacuated",
             Self::RunningOnDifferentCell => "RunningOnDifferentCell",
             Self::StaleEpoch => "StaleEpoch",
+            Self::StaleRecord => "StaleRecord",
             Self::StaleTerm => "StaleTerm",
             Self::CellAbsent => "CellAbsent",
             Self::InvalidRequest => "InvalidRequest",

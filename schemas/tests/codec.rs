@@ -90,6 +90,7 @@ fn reports() -> Reports {
         epoch: epoch(),
         definition_id: DefinitionId::new("web").unwrap(),
         by: instance(1, "c1"),
+        judged: Timestamp(8),
         steps: steps.collect(),
     };
     let outcomes = [
@@ -124,6 +125,7 @@ fn records() -> Vec<Record> {
             state,
             evacuating: Some(instance(2, "c2")),
             since: Timestamp(8),
+            changed_at: Timestamp(9),
         })
     });
     let states = [

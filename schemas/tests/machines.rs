@@ -169,6 +169,7 @@ impl World {
             epoch: if of_earlier_life { Epoch(Timestamp(0)) } else { epoch },
             definition_id: DefinitionId::new("web").unwrap(),
             by: known.unwrap_or_else(|| instance(1, CELLS[0])),
+            judged: self.now,
             steps: steps.iter().map(step).collect(),
         }
     }

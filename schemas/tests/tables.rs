@@ -86,6 +86,7 @@ impl Story {
             epoch,
             definition_id: DefinitionId::new("web").unwrap(),
             by: by.clone(),
+            judged: self.now,
             steps: vec![step],
         }))
     }
@@ -625,6 +626,48 @@ fn the_container_that_crashed_last_is_known_until_the_index_begins_anew() {
 }
 
 #[test]
+fn a_report_on_records_that_have_changed_since_is_refused() {
+    let (own, other) = (instance(1, "c1"), instance(2, "c2"));
+    let report = |story: &Story, step| Report {
+        domain: domain("apps"),
+        index: 0,
+        epoch: story.process.as_ref().unwrap().epoch,
+        definition_id: DefinitionId::new("web").unwrap(),
+        by: own.clone(),
+        judged: story.process.as_ref().unwrap().changed_at(0),
+        steps: vec![step],
+    };
+    let mut story = Story::with("CLAIMED", &own);
+    let first = Command::Report(report(&story, ReportStep::Actual(start())));
+    assert_ne!(story.ask(&first), Ok(vec![]));
+    assert_eq!(story.ask(&first), Ok(vec![]), "it is so already");
+    let early = report(&story, ReportStep::Actual(crash()));
+    story.tell(&own, crash());
+    let stale = |answer: Result<Vec<Event>, Refusal>| answer.unwrap_err().code;
+    assert_eq!(stale(story.ask(&first)), Code::StaleRecord, "the container has ended");
+    assert_eq!(story.state(), "UNCLAIMED");
+    let twice = Report { steps: vec![early.steps[0].clone()], ..early };
+    assert_eq!(story.ask(&Command::Report(twice)).unwrap_err().code, Code::ActualLrpCannotBeCrashed);
+
+    // That an instance could not be placed is no change; that another holds it is one.
+    let claim = report(&story, ReportStep::Actual(claim()));
+    let attempt = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    let unplaced = process::Unplaced { index: 0, attempt, error: "insufficient resources".into() };
+    story.ask(&Command::Fail(vec![unplaced], None)).unwrap();
+    assert_eq!(report(&story, ReportStep::Actual(start())).judged, claim.judged);
+    let again = report(&story, ReportStep::Actual(start()));
+    story.tell(&other, actual::Command::Claim { placement: None });
+    assert_eq!(stale(story.ask(&Command::Report(again))), Code::StaleRecord);
+
+    // Where nothing is left of an index, what happened to the process counts.
+    let late = Command::Report(report(&story, ReportStep::Actual(start())));
+    story.ask(&Command::Remove).unwrap();
+    story.tell(&other, actual::Command::Remove);
+    assert_eq!(story.state(), "none");
+    assert_eq!(stale(story.ask(&late)), Code::StaleRecord);
+}
+
+#[test]
 fn a_report_of_another_life_domain_or_cell_is_refused() {
     let own = instance(1, "c1");
     let code = |answer: Result<Vec<Event>, Refusal>| answer.unwrap_err().code;
@@ -635,6 +678,7 @@ fn a_report_of_another_life_domain_or_cell_is_refused() {
         epoch: story.process.as_ref().unwrap().epoch,
         definition_id: DefinitionId::new("web").unwrap(),
         by: own.clone(),
+        judged: story.now,
         steps: vec![ReportStep::Actual(start())],
     };
     let earlier = Report { epoch: Epoch(Timestamp(1)), ..report(&story) };

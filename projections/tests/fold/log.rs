@@ -359,6 +359,7 @@ fn report(
         epoch: known.map_or(Epoch(now), |known| known.epoch),
         definition_id: definition_id(process),
         by: by.unwrap_or_else(|| instance(process, index, container)),
+        judged: now,
         steps: steps.iter().map(step).collect(),
     })
 }

@@ -13,7 +13,7 @@ use schemas::task;
 #[must_use]
 pub fn record(world: &World, work: &WorkRef) -> Record {
     let found = match work {
-        WorkRef::Lrp(guid, index) => world.process(guid).and_then(|process| lrp(process, *index)),
+        WorkRef::Lrp(guid, index) => world.process(guid).map(|process| lrp(process, *index)),
         WorkRef::Task(guid) => task_record(world, guid),
     };
     found.unwrap_or(Record::Absent)
@@ -34,11 +34,9 @@ pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     RecordsAnswer { position: world.position(), records: records.collect() }
 }
 
-/// A process without an instance at this index has a record too: its epoch tells what belongs to it.
-fn lrp(process: &Process, index: u32) -> Option<Record> {
-    if process.is_gone() {
-        return None;
-    }
+/// A process without an instance at this index has a record too, and one that is gone and remembered: its epoch tells
+/// what belongs to it, and when it last changed what came after.
+fn lrp(process: &Process, index: u32) -> Record {
     let slot = process.slot(index);
     let actual = slot.and_then(|slot| slot.actual.as_ref());
     let state = actual.map(|lrp| match &lrp.state {
@@ -50,7 +48,7 @@ fn lrp(process: &Process, index: u32) -> Option<Record> {
         State::Crashed => LrpState::Crashed,
     });
     let definition_id = actual.map_or_else(|| active(process), |lrp| lrp.definition_id.clone());
-    Some(Record::Lrp(LrpRecord {
+    Record::Lrp(LrpRecord {
         process_guid: process.guid.clone(),
         index,
         epoch: process.epoch,
@@ -59,7 +57,8 @@ fn lrp(process: &Process, index: u32) -> Option<Record> {
         state,
         evacuating: slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| twin.by.clone()),
         since: actual.map_or(process.changed_at, |lrp| lrp.since),
-    }))
+        changed_at: process.changed_at(index),
+    })
 }
 
 fn active(process: &Process) -> DefinitionId {

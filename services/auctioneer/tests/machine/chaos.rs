@@ -192,7 +192,8 @@ impl Chaos {
                 .and_then(|process| process.actual(index));
             if let Some(by) = lrp.and_then(|lrp| lrp.holder()).cloned() {
                 let steps = vec![ReportStep::Actual(Lrp::Remove)];
-                let report = Report { domain: domain(), index, epoch, definition_id, by, steps };
+                let judged = self.scene.now;
+                let report = Report { domain: domain(), index, epoch, definition_id, by, judged, steps };
                 self.scene.decide(process_guid.as_str(), &process::Command::Report(report));
             }
         }

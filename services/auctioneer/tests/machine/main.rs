@@ -529,6 +529,7 @@ fn a_crash_makes_another_attempt() {
         epoch: *epoch,
         definition_id: definition_id.clone(),
         by: by.clone(),
+        judged: schemas::Timestamp(u64::MAX),
         steps,
     };
     let start = ReportStep::Actual(Lrp::Start { net: NetInfo::default() });

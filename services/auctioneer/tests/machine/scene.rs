@@ -227,6 +227,7 @@ impl Scene {
             epoch: *epoch,
             definition_id: definition_id.clone(),
             by: Instance { instance_guid: InstanceGuid(self.ids.next(self.now)), cell_id: cell_id(cell) },
+            judged: Timestamp(u64::MAX),
             steps: vec![ReportStep::Actual(step)],
         };
         self.decide(process_guid.as_str(), &process::Command::Report(report));

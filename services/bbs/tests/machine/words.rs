@@ -91,6 +91,8 @@ pub(crate) fn of_lrp(name: &str, index: u32, epoch: Epoch, by: Instance, step: a
         epoch,
         definition_id: DefinitionId::new(name).unwrap(),
         by,
+        // It knows the newest records, whatever they are.
+        judged: Timestamp(u64::MAX),
         steps: vec![process::ReportStep::Actual(step)],
     };
     Report::Lrp { process_guid: process_guid(name), report }

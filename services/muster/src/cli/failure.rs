@@ -133,7 +133,8 @@ pub(crate) const fn exit_of(code: Code) -> Exit {
         | Code::ActualLrpCannotBeUnclaimed
         | Code::ActualLrpCannotBeEvacuated
         | Code::RunningOnDifferentCell
-        | Code::StaleEpoch => Exit::Conflict,
+        | Code::StaleEpoch
+        | Code::StaleRecord => Exit::Conflict,
         Code::Unavailable => Exit::Unreachable,
         Code::StaleTerm
         | Code::CellAbsent
@@ -167,6 +168,7 @@ fn advice_on(code: Code) -> Option<&'static str> {
         | Code::ActualLrpCannotBeEvacuated
         | Code::RunningOnDifferentCell
         | Code::StaleEpoch
+        | Code::StaleRecord
         | Code::StaleTerm
         | Code::CellAbsent
         | Code::InvalidRequest => None,

@@ -320,6 +320,7 @@ fn report(cell: &str, epoch: u64) -> Report {
         epoch: Epoch(Timestamp(epoch)),
         definition_id: DefinitionId::new("web").unwrap(),
         by,
+        judged: Timestamp(epoch),
         steps: vec![claim],
     };
     Report::Lrp { process_guid: ProcessGuid::new("web").unwrap(), report }

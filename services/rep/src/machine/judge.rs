@@ -138,6 +138,15 @@ pub(super) const fn epoch_of(record: &Record) -> Option<Epoch> {
     }
 }
 
+/// When a record last changed. A task never goes back, so its reports need not tell; and where there is no record,
+/// nothing is known to have changed.
+pub(super) const fn changed_at(record: &Record) -> Timestamp {
+    match record {
+        Record::Lrp(record) => record.changed_at,
+        Record::Absent | Record::Task(_) => Timestamp(0),
+    }
+}
+
 fn holder(by: &Instance, me: &Instance) -> Holder {
     if by == me { Holder::Alpha } else { Holder::Omega }
 }
@@ -206,6 +215,8 @@ pub(super) struct Speaker<'a> {
     pub(super) work: WorkKey,
     pub(super) domain: Domain,
     pub(super) by: Instance,
+    /// When the records that were judged had last changed.
+    pub(super) judged: Timestamp,
     /// None: there is no container.
     pub(super) state: Option<&'a ContainerState>,
     pub(super) placement: Option<Box<Explanation>>,
@@ -227,17 +238,18 @@ impl Speaker<'_> {
                 (WorkKey::Task { task_guid: task_guid.clone(), epoch: *epoch }, domain.clone())
             }
         };
-        Some(Self { work, domain, by, state: None, placement: None, evacuation_ends: Timestamp(0) })
+        let judged = changed_at(record);
+        Some(Self { work, domain, by, judged, state: None, placement: None, evacuation_ends: Timestamp(0) })
     }
 
     /// The steps of a row as one report. None: the row asks nothing of the BBS.
     pub(super) fn report(&self, steps: impl Iterator<Item = Step>) -> Option<Report> {
-        let (domain, by) = (self.domain.clone(), self.by.clone());
+        let (domain, by, judged) = (self.domain.clone(), self.by.clone(), self.judged);
         match &self.work {
             WorkKey::Lrp { process_guid, index, definition_id, epoch } => {
                 let steps: Vec<_> = steps.filter_map(|step| self.lrp_step(step)).collect();
                 let (index, epoch, definition_id) = (*index, *epoch, definition_id.clone());
-                let report = process::Report { domain, index, epoch, definition_id, by, steps };
+                let report = process::Report { domain, index, epoch, definition_id, by, judged, steps };
                 let process_guid = process_guid.clone();
                 (!report.steps.is_empty()).then_some(Report::Lrp { process_guid, report })
             }
@@ -349,6 +361,7 @@ pub(super) fn judged_record(work: &Work) -> Record {
             state: Some(LrpState::Unclaimed { placement_error: false }),
             evacuating: None,
             since: work.attempt,
+            changed_at: work.attempt,
         }),
         WorkKey::Task { task_guid, epoch } => Record::Task(TaskRecord {
             task_guid: task_guid.clone(),

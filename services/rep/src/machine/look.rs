@@ -217,6 +217,7 @@ impl Rep {
             work: hold.container.work.clone(),
             domain: hold.container.domain.clone(),
             by: self.instance(guid),
+            judged: hold.known.as_ref().map_or(Timestamp(0), |known| judge::changed_at(&known.record)),
             state: Some(&hold.container.state),
             placement: hold.reservation.as_ref().and_then(|reserved| reserved.work.placement.clone()),
             evacuation_ends,

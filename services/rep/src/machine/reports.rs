@@ -181,8 +181,9 @@ impl Rep {
             return;
         }
         let Some(flight) = self.flights.of.remove(&guid) else { return };
+        let stale = result.refused.as_ref().is_some_and(|refusal| refusal.code == Code::StaleRecord);
         if self.holds.get(guid).is_none() {
-            if !flight.gap {
+            if !flight.gap || stale {
                 // It was dropped while its report was under way, which may have made a record of it.
                 self.judge_gap(guid, &result.record);
             }
@@ -191,7 +192,7 @@ impl Rep {
         match &result.refused {
             Some(refusal) => {
                 self.log(Level::Info, format!("container {guid}: {refusal}"));
-                self.outlive(guid, refusal.code, flight.gap);
+                self.reconsider(guid, refusal.code, flight.gap);
             }
             None => match flight.then {
                 Then::Run if !self.may_run(guid) => {}
@@ -201,13 +202,13 @@ impl Rep {
         self.look(guid, Knowledge::Remembered);
     }
 
-    /// Another life of the guid goes on: this container belongs to none, even where no record says so.
-    fn outlive(&mut self, guid: InstanceGuid, code: Code, gap: bool) {
-        if code == Code::StaleEpoch
-            && !gap
-            && let Some(hold) = self.holds.get_mut(guid)
-        {
-            hold.outlived = true;
+    /// If another life of the guid goes on, this container belongs to none, even where no record says so. If the record
+    /// has changed, the same may be right to ask again.
+    fn reconsider(&mut self, guid: InstanceGuid, code: Code, gap: bool) {
+        let Some(hold) = self.holds.get_mut(guid) else { return };
+        hold.outlived |= code == Code::StaleEpoch && !gap;
+        if code == Code::StaleRecord {
+            hold.tried = None;
         }
     }
 
@@ -268,6 +269,7 @@ const fn is_not_now(code: Code) -> bool {
         | Code::ActualLrpCannotBeEvacuated
         | Code::RunningOnDifferentCell
         | Code::StaleEpoch
+        | Code::StaleRecord
         | Code::StaleTerm
         | Code::InvalidRequest
         | Code::Forbidden => false,

@@ -24,6 +24,7 @@ fn replaced(cell: &mut Cell) {
         epoch: cell.bbs.processes["web"].epoch,
         definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
+        judged: cell.now,
         steps,
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };
@@ -189,6 +190,7 @@ fn replaced_claim(cell: &mut Cell) {
         epoch: cell.bbs.processes["web"].epoch,
         definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
+        judged: cell.now,
         steps: vec![process::ReportStep::Actual(actual::Command::Claim { placement: None })],
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };

@@ -1,7 +1,7 @@
 //! From an auction to RUNNING, with every effect; and what happens when everything is said twice.
 
 use schemas::container::{ContainerState, Instance};
-use schemas::message::{Performed, Record, Report, ReportResult, Reported, Reports};
+use schemas::message::{Performed, Report, ReportResult, Reported, Reports};
 use schemas::names::{Ids, InstanceGuid};
 use schemas::{Position, Timestamp, actual, process};
 
@@ -33,7 +33,7 @@ fn started() -> Rep {
     rep
 }
 
-fn reported(guid: InstanceGuid, step: actual::Command) -> Reports {
+fn reported(guid: InstanceGuid, judged: Timestamp, step: actual::Command) -> Reports {
     let by = Instance { instance_guid: guid, cell_id: words::cell_id("c1") };
     let report = process::Report {
         domain: words::domain(),
@@ -41,6 +41,7 @@ fn reported(guid: InstanceGuid, step: actual::Command) -> Reports {
         epoch: schemas::container::Epoch(at(0)),
         definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by,
+        judged,
         steps: vec![process::ReportStep::Actual(step)],
     };
     Reports { reports: vec![Report::Lrp { process_guid: words::process_guid("web"), report }] }
@@ -63,7 +64,7 @@ fn work_is_answered_claimed_run_and_started() {
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = bbs.report(reports, at(2));
     let guid = bbs.holder("web", 0).unwrap().instance_guid;
-    assert_eq!(*reports, reported(guid, actual::Command::Claim { placement: None }));
+    assert_eq!(*reports, reported(guid, at(0), actual::Command::Claim { placement: None }));
     assert_eq!(bbs.state("web", 0), "CLAIMED");
 
     let run = step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) });
@@ -79,7 +80,7 @@ fn work_is_answered_claimed_run_and_started() {
     assert_eq!(step(&mut rep, at(3), says(ContainerState::Running(words::net(1)))), []);
     let sent = step(&mut rep, at(3), Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
-    let mut want = reported(guid, actual::Command::Start { net: words::net(1) });
+    let mut want = reported(guid, at(2), actual::Command::Start { net: words::net(1) });
     if let Report::Lrp { report, .. } = &mut want.reports[0] {
         report.steps.push(process::ReportStep::Evacuating(schemas::evacuating::Command::Remove));
     }
@@ -255,5 +256,4 @@ fn an_answer_that_says_too_little_is_no_answer() {
     assert_eq!(step(&mut rep, at(1_100), Input::Tick), []);
     let sent = step(&mut rep, at(1_100), Input::Turn);
     assert!(matches!(sent.as_slice(), [Effect::Report { .. }]), "{sent:?}");
-    assert_eq!(bbs.lrp(&words::process_guid("web"), 7), Record::Absent);
 }

@@ -23,6 +23,7 @@ fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
         epoch: cell.bbs.processes["web"].epoch,
         definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by: Instance { instance_guid: words::guid(container), cell_id: words::cell_id("c2") },
+        judged: cell.now,
         steps: vec![process::ReportStep::Actual(step)],
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };
@@ -54,6 +55,22 @@ fn a_claim_whose_answer_is_lost_is_said_again_and_runs_once() {
     cell.pass(SECOND);
     assert_eq!(cell.told(), "claim, claim, run");
     assert_eq!(cell.containers.len(), 1);
+}
+
+#[test]
+fn what_was_judged_by_a_record_that_has_changed_is_judged_anew() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 1, cell.now);
+    cell.auction(1);
+    let guid = cell.only();
+    cell.becomes(guid, ContainerState::Created);
+    cell.told();
+    cell.pass(SECOND);
+    cell.bbs.process("web", &process::Command::Retire { index: 0 }, cell.now).unwrap();
+    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    // What is said first is refused, with the record as it is: it shall stop, and says so once more.
+    assert_eq!(cell.told(), "start+remove /e, stop, start+remove /e");
+    assert_eq!(cell.bbs.state("web", 0), "RUNNING");
 }
 
 #[test]

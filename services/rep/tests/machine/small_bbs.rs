@@ -115,9 +115,10 @@ impl SmallBbs {
     }
 
     pub(crate) fn lrp(&self, guid: &ProcessGuid, index: u32) -> Record {
-        let slot = self.processes.get(guid).and_then(|process| Some((process, process.slot(index)?)));
-        let Some((process, slot)) = slot else { return Record::Absent };
-        let state = slot.actual.as_ref().map(|actual| match &actual.state {
+        let Some(process) = self.processes.get(guid) else { return Record::Absent };
+        let slot = process.slot(index);
+        let actual = slot.and_then(|slot| slot.actual.as_ref());
+        let state = actual.map(|actual| match &actual.state {
             State::Unclaimed { placement_error } => {
                 LrpState::Unclaimed { placement_error: placement_error.is_some() }
             }
@@ -131,10 +132,11 @@ impl SmallBbs {
             index,
             epoch: process.epoch,
             domain: process.domain.clone(),
-            definition_id: slot.actual.as_ref().map_or(own, |actual| actual.definition_id.clone()),
+            definition_id: actual.map_or(own, |actual| actual.definition_id.clone()),
             state,
-            evacuating: slot.evacuating.as_ref().map(|twin| twin.by.clone()),
-            since: slot.actual.as_ref().map_or(Timestamp(0), |actual| actual.since),
+            evacuating: slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| twin.by.clone()),
+            since: actual.map_or(Timestamp(0), |actual| actual.since),
+            changed_at: process.changed_at(index),
         })
     }
 
