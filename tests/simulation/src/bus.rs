@@ -186,6 +186,9 @@ impl Cluster {
         if let (Kind::Perform, Some(asker)) = (&kind, asker) {
             self.checkers.given(asker, must(&bytes));
         }
+        if let (Kind::Heartbeat, Node::Bbs(_), Some(bbs)) = (&kind, node, self.life(node)) {
+            self.checkers.heard(bbs, &must(&bytes), self.now);
+        }
         self.input(node, Arrived::Message { asker: asker.unwrap_or_default(), kind, bytes });
     }
 
@@ -227,6 +230,11 @@ impl Cluster {
             return;
         }
         let Some(question) = self.questions.remove(&token) else { return };
+        if let (About::Probe(_), Some(bytes), Some(bbs)) = (&question.about, &bytes, self.life(node))
+            && let Ok(beat) = decoded(bytes)
+        {
+            self.checkers.probe_answered(bbs, &beat, self.now);
+        }
         match question.about {
             About::Evacuate { asker, done } => self.pass_on(node, asker, done, bytes),
             about @ (About::Wish(_)

@@ -41,10 +41,11 @@ impl Cluster {
         self.ask(to, question, Kind::Operator(cell_id(cell)), Bytes::new());
     }
 
-    /// Every domain is fresh from now on.
+    /// Every domain is fresh from now on, however far the clocks are apart.
     pub(super) fn refresh_for_ever(&mut self) {
+        let patience = Duration::from_secs(30) + self.clocks_apart();
         for domain in [domain(), other_domain()] {
-            self.client_wants(domain, &Ask::Fresh(None), Duration::from_secs(30));
+            self.client_wants(domain, &Ask::Fresh(None), patience);
         }
     }
 

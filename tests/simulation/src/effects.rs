@@ -24,8 +24,9 @@ impl Cluster {
         match effect {
             E::Append { subject, expected, entry, bytes } => {
                 self.tell(|| format!("{node} appends {entry} to {subject} behind {expected}"));
-                self.checkers.decided(entry, self.place(node).delivered, expected);
                 let append = Append { from: me, subject, expected, entry, bytes, given_up: false };
+                let broken = self.checkers.decided(&append, self.place(node).delivered, self.now);
+                broken.into_iter().for_each(|broken| self.breaks(broken));
                 let at = self.delay();
                 self.around(at, Around::Append(Box::new(append)));
             }
@@ -38,6 +39,7 @@ impl Cluster {
             E::Cancel(cell, stop) => self.tell_cell(node, &cell, Kind::Cancel, &stop),
             E::Probe(cell, term) => {
                 let to = rep_of(&cell);
+                self.checkers.probes(me, &cell, self.now);
                 self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&Command { term }));
             }
             E::Evacuate { asker, cell, term, done } => {
@@ -49,7 +51,7 @@ impl Cluster {
             E::Call { task, epoch, url, body } => self.call(me, task, epoch, &url, &body),
             E::Leading(leads) => {
                 self.tell(|| format!("{node} leads: {leads}"));
-                self.checkers.leads(me, leads);
+                self.checkers.leads(me, leads, self.now);
                 if leads {
                     self.saw(Sight::LeaderChanged);
                 }
@@ -124,7 +126,8 @@ impl Cluster {
         }
     }
 
-    pub(super) fn rep_effect(&mut self, node: Node, effect: rep::Effect) {
+    /// What a rep wants, maybe because a BBS just answered it.
+    pub(super) fn rep_effect(&mut self, node: Node, effect: rep::Effect, answered: bool) {
         use rep::Effect as E;
         let Some(me) = self.life(node) else { return };
         let Node::Rep(cell) = node else { return };
@@ -164,6 +167,8 @@ impl Cluster {
             }
             E::Delete(guid) => {
                 self.tell(|| format!("{node} deletes {guid}"));
+                let broken = self.checkers.deleted(me, guid, &self.cells[cell], answered);
+                broken.into_iter().for_each(|broken| self.breaks(broken));
                 self.cells[cell].delete(self.now, guid);
                 self.wait_for_containers(cell);
             }
@@ -202,6 +207,7 @@ impl Cluster {
     }
 
     fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
+        self.checkers.said(beat);
         let hears = |to: &Node| match to {
             Node::Bbs(_) | Node::Auctioneer(_) => true,
             Node::Rep(_) => false,

@@ -329,6 +329,12 @@ impl Cluster {
         self.heal_at(until);
     }
 
+    /// How far a node's clock is from the true time, at most.
+    pub(super) fn clocks_apart(&self) -> Duration {
+        let apart = self.all_nodes().into_iter().map(|node| self.place(node).skew_ms.unsigned_abs());
+        Duration::from_millis(apart.max().unwrap_or(0))
+    }
+
     /// Whether no message gets from one node to another.
     pub(super) fn is_parted(&self, from: Node, to: Node) -> bool {
         let parts = |(these, those, until): &(Vec<Node>, Vec<Node>, _)| {

@@ -405,6 +405,7 @@ impl Cluster {
     /// Lets a machine take an input and, now or soon, a turn, and does what it says.
     pub(super) fn input(&mut self, node: Node, arrived: Arrived) {
         self.steps += 1;
+        let answers = matches!(arrived, Arrived::Answer { bytes: Some(_), .. });
         let gathers = !matches!(arrived, Arrived::Turn) && self.chaos.chance(self.faults.gathered);
         let now = self.now;
         let place = self.place_mut(node);
@@ -430,7 +431,7 @@ impl Cluster {
             match effect {
                 Did::Bbs(effect) => self.bbs_effect(node, effect),
                 Did::Auctioneer(effect) => self.auctioneer_effect(node, effect),
-                Did::Rep(effect) => self.rep_effect(node, effect),
+                Did::Rep(effect) => self.rep_effect(node, effect, answers),
             }
         }
         self.set_alarm(node);
@@ -483,12 +484,15 @@ impl Cluster {
     }
 }
 
+/// How long a BBS takes the silence of most cells for a fault of the network.
+pub(crate) const MASS_LOSS_WAIT: Duration = Duration::from_secs(10);
+
 fn bbs_settings(id: ServiceId) -> bbs::Settings {
     bbs::Settings {
         id,
         shards: 4,
         presence: bbs::presence::Settings {
-            mass_loss_wait: Duration::from_secs(10),
+            mass_loss_wait: MASS_LOSS_WAIT,
             ..bbs::presence::Settings::default()
         },
         durability: "simulated".into(),

@@ -72,6 +72,7 @@ promises! {
     NeverStolen "ActualLRPs" "a RUNNING record is never taken over by another container",
     OwnCellSpeaks "ActualLRPs" "only the cell that holds a container speaks for it, and only while it is present",
     RunsBeforeRunning "ActualLRPs" "what is RUNNING or evacuating has really been started",
+    EndedStays "Harmonizing ActualLRPs" "what its own rep said has ended is never claimed, RUNNING or evacuating again",
     CrashCounted "Crashes" "a crash is told by the container that held the record, is counted as the policy says, and restarts at once while it may",
     RestartInTime "Crashes" "a crashed instance does not restart before its time, and never after the last",
     ErrorOnlyUnclaimed "Distributing ActualLRPs" "only what is UNCLAIMED or PENDING has a placement error",
@@ -81,6 +82,7 @@ promises! {
     StopHasCause "Stopping ActualLRPs" "an instance is stopped, removed or unclaimed only for a reason that holds",
     StopWorks "Stopping ActualLRPs" "what somebody asks to stop is stopped at once, however stale its domain",
     LostOnlyIfAbsent "Detecting Cell Failures" "what is reaped with its cell was on a cell that is absent",
+    LostInTime "DESIGN 4, A cell disappears" "a cell is lost only after 15 s of silence and a probe in vain, and most cells together only after another wait",
     LostAtOnce "Detecting Cell Failures" "what a lost cell held is in the auction within a second",
     OneEvacuating "Evacuation" "an index has a second instance only while it evacuates",
     EvacuatingKept "Evacuation" "an evacuating instance goes when its replacement runs, its time is over, or its own cell says so, and not before",
@@ -96,6 +98,7 @@ promises! {
     OwnerCalled "Resolving Completed Tasks" "the owner of every completed task is called",
 
     // Placing, and cells.
+    LiveKept "Harmonizing ActualLRPs" "a rep deletes what lives only for an answer of a BBS, and what runs only if another container ran since, or in another life",
     ClaimedBeforeRun "Starting ActualLRPs" "nothing is started that the log did not let in",
     CellHolds "Communicating Fullness" "a cell never holds more than it has",
     PlacementObeys "Distributing ActualLRPs" "a placement obeys stack and tags",

@@ -2,10 +2,10 @@
 
 pub(super) mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use schemas::actual;
+use schemas::actual::{self, Ended};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::DesiredLrp;
 use schemas::entry::{Aggregate, Event};
@@ -33,6 +33,10 @@ pub(super) struct Process {
     evaluation: Option<bool>,
     constraint: Constraint,
     claims: Vec<(InstanceGuid, WorkKey)>,
+    /// Containers of which their reps said that they have ended.
+    ended: BTreeSet<InstanceGuid>,
+    /// The container of each index that was the last to run.
+    ran: BTreeMap<u32, InstanceGuid>,
 }
 
 #[derive(Clone, Debug)]
@@ -99,12 +103,19 @@ impl Process {
             evaluation: None,
             constraint: Constraint::default(),
             claims: vec![],
+            ended: BTreeSet::new(),
+            ran: BTreeMap::new(),
         }
     }
 
     /// The containers that were let in since it was asked last.
     pub(super) fn take_claims(&mut self) -> Vec<(InstanceGuid, WorkKey)> {
         std::mem::take(&mut self.claims)
+    }
+
+    /// Whether a container was the last of its index of which the log said that it runs, in a life that goes on.
+    pub(super) fn ran_last(&self, index: u32, epoch: Epoch, container: InstanceGuid) -> bool {
+        self.epoch == epoch && self.ran.get(&index) == Some(&container)
     }
 
     fn wants(&self, index: u32) -> bool {
@@ -290,6 +301,7 @@ impl Process {
                 notes.must(P::RunsBeforeRunning, scene.truth.has_started(by.instance_guid), || {
                     format!("{guid}/{index}: {by:?} evacuates and never ran")
                 });
+                self.lives(guid, *index, by, notes);
                 let may_go = self.twins.get(index).is_some_and(|twin| twin.may_go && twin.by == *by);
                 self.twins.insert(*index, Twin { by: by.clone(), expires_at: *expires_at, may_go });
             }
@@ -333,6 +345,7 @@ impl Process {
                 let state = before.as_ref().map(|lrp| (&lrp.state, lrp.stopping, lrp.crashes, lrp.since));
                 notes.broken(promise, format!("{guid}/{index} is {state:?} and {event:?}: {why}"));
             }
+            self.takes_down(index, before.as_ref(), event, scene);
             self.lrps.extend(after.map(|after| (index, after)));
         }
         let claim = match event {
@@ -347,6 +360,7 @@ impl Process {
             | actual::Event::Removed { .. } => None,
         };
         if let Some((index, by)) = claim {
+            self.lives(guid, index, by, notes);
             if let Node::Rep(at) = rep_of(&by.cell_id) {
                 let cell = scene.shape.cell(at);
                 let fits = self.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
@@ -360,6 +374,34 @@ impl Process {
             };
             self.claims.push((by.instance_guid, work));
         }
+    }
+
+    /// A container is named by a record: nobody said that it has ended.
+    fn lives(&self, guid: &ProcessGuid, index: u32, by: &Instance, notes: &mut Notes) {
+        notes.must(P::EndedStays, !self.ended.contains(&by.instance_guid), || {
+            format!("{guid}/{index}: {} has ended", by.instance_guid)
+        });
+    }
+
+    /// Takes down which containers ran, and which have ended.
+    fn takes_down(&mut self, index: u32, before: Option<&Lrp>, event: &actual::Event, scene: &Scene<'_>) {
+        let ended = match event {
+            actual::Event::Crashed { by, .. } => Some(by),
+            actual::Event::Removed { cause: Ended::Stopped | Ended::Crashed, .. } => {
+                before.and_then(Lrp::holder).filter(|by| speaks(by, scene))
+            }
+            actual::Event::Started { by, .. } => {
+                self.ran.insert(index, by.instance_guid);
+                None
+            }
+            actual::Event::Created { .. }
+            | actual::Event::Claimed { .. }
+            | actual::Event::PlacementFailed { .. }
+            | actual::Event::Unclaimed { .. }
+            | actual::Event::StopRequested { .. }
+            | actual::Event::Removed { .. } => None,
+        };
+        self.ended.extend(ended.map(|by| by.instance_guid));
     }
 
     /// What of it has to equal the services' own fold, in words.

@@ -12,6 +12,7 @@
 //! | `truth` | what the containers really did |
 //! | `placing` | what auctioneers give and reps take |
 //! | `calls` | completion callbacks |
+//! | `signs` | who was heard of by whom before it was taken for lost |
 //! | `peace` | what is left when everything is quiet |
 
 mod calls;
@@ -19,6 +20,7 @@ mod log;
 mod lrp;
 mod peace;
 mod placing;
+mod signs;
 mod task;
 mod truth;
 
@@ -27,21 +29,23 @@ use std::time::Duration;
 
 use executor::scripted::{Happened, Scripted};
 use projections::{WorkRef, World};
-use schemas::container::Epoch;
+use schemas::container::{Container, ContainerState, Epoch, WorkKey};
 use schemas::entry::{Aggregate, Event};
-use schemas::message::{Outcomes, Perform, Performed};
-use schemas::names::{CellId, EntryId, ProcessGuid, RequestId, TaskGuid};
+use schemas::message::{Heartbeat, Outcomes, Perform, Performed};
+use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
-use schemas::{Decision, Entry, Refusal, Timestamp};
+use schemas::{Decision, Entry, Refusal, Timestamp, cell};
 
 use self::calls::Calls;
 use self::log::Log;
 use self::placing::{Placing, Unplaced};
+use self::signs::Signs;
 use self::truth::Truth;
 use super::journal::SimJournal;
-use super::nodes::{Life, Shape};
+use super::nodes::{Life, Shape, cell_id};
 use super::promises::{Broken, Promise};
+use super::records::Append;
 use super::sights::{Sight, Sights};
 
 /// What was seen so far, and what was broken.
@@ -55,6 +59,7 @@ pub struct Checkers {
     truth: Truth,
     calls: Calls,
     placing: Placing,
+    signs: Signs,
     world: World,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
     decided: BTreeMap<EntryId, (Position, Position)>,
@@ -118,6 +123,7 @@ impl Checkers {
             truth: Truth::default(),
             calls: Calls::default(),
             placing: Placing::default(),
+            signs: Signs::default(),
             world: World::new(),
             decided: BTreeMap::new(),
             clock_slack,
@@ -159,9 +165,17 @@ impl Checkers {
         (self.broken, self.sights, self.truth.crowded(now))
     }
 
-    /// An entry was decided by somebody whose log ends there. Repeating an append decides nothing anew.
-    pub fn decided(&mut self, entry: EntryId, basis: Position, expected: Position) {
-        self.decided.entry(entry).or_insert((basis, expected));
+    /// A BBS whose log ends at `basis` decides an entry. Repeating an append decides nothing anew.
+    #[must_use]
+    pub(super) fn decided(&mut self, append: &Append, basis: Position, now: Timestamp) -> Vec<Broken> {
+        if self.decided.contains_key(&append.entry) {
+            return vec![];
+        }
+        self.decided.insert(append.entry, (basis, append.expected));
+        let Subject::Cell(cell) = &append.subject else { return vec![] };
+        let loses = Entry::decode(&append.bytes)
+            .is_ok_and(|entry| entry.decisions.iter().flat_map(|decision| &decision.events).any(is_loss));
+        if loses { self.loses(append.from, cell, basis, now) } else { vec![] }
     }
 
     /// A client asks something, until a deadline.
@@ -271,6 +285,40 @@ impl Checkers {
         notes.broken
     }
 
+    /// A rep has a container deleted, maybe because a BBS just answered it.
+    #[must_use]
+    pub(super) fn deleted(
+        &mut self,
+        rep: Life,
+        guid: InstanceGuid,
+        containers: &Scripted,
+        answered: bool,
+    ) -> Option<Broken> {
+        let container = containers.list().into_iter().find(|container| container.instance_guid == guid)?;
+        let lives = match container.state {
+            ContainerState::Initializing | ContainerState::Created | ContainerState::Running(_) => true,
+            ContainerState::Reserved | ContainerState::Completed(_) => false,
+        };
+        // The time of an evacuation may be over: then all goes, whatever the records say.
+        if !self.truth.is_first_deletion(guid) || !lives || self.placing.is_evacuating(rep) {
+            return None;
+        }
+        let right = answered && !self.runs_on(&container);
+        let how = || format!("{} deletes {}, {:?}", rep.0, container.work, container.state);
+        (!right).then(|| Broken { promise: Promise::LiveKept, how: how() })
+    }
+
+    /// Whether a container is the last of its index of which the log said that it runs, and its life goes on.
+    fn runs_on(&self, container: &Container) -> bool {
+        match &container.work {
+            WorkKey::Lrp { process_guid, index, epoch, .. } => {
+                let process = self.lrps.get(process_guid);
+                process.is_some_and(|process| process.ran_last(*index, *epoch, container.instance_guid))
+            }
+            WorkKey::Task { .. } => false,
+        }
+    }
+
     /// A cell's machine died with everything on it.
     pub fn cell_died(&mut self, cell: usize, now: Timestamp) {
         self.truth.cell_died(cell, now);
@@ -344,11 +392,43 @@ impl Checkers {
         broken.collect()
     }
 
+    // ---- signs of life ---------------------------------------------------------------------------------------------
+
+    /// A rep says that it lives.
+    pub(super) fn said(&mut self, beat: &Heartbeat) {
+        self.signs.said(beat);
+    }
+
+    /// A BBS hears a heartbeat.
+    pub(super) fn heard(&mut self, bbs: Life, beat: &Heartbeat, now: Timestamp) {
+        self.signs.heard(bbs, beat, now);
+    }
+
+    /// A BBS hears that a cell is there.
+    pub(super) fn probe_answered(&mut self, bbs: Life, beat: &Heartbeat, now: Timestamp) {
+        self.signs.answered(bbs, beat, now);
+    }
+
+    /// A BBS asks a cell whether it is there.
+    pub(super) fn probes(&mut self, bbs: Life, cell: &CellId, now: Timestamp) {
+        self.signs.probes(bbs, cell, now);
+    }
+
+    /// A BBS decides that a cell is lost.
+    fn loses(&mut self, bbs: Life, lost: &CellId, basis: Position, now: Timestamp) -> Vec<Broken> {
+        let cells = (0..self.shape.cells).map(cell_id);
+        let present: Vec<CellId> = cells.filter(|cell| self.log.is_present(cell, basis)).collect();
+        let mut notes = Notes::default();
+        self.signs.loses(bbs, lost, &present, (now, self.clock_slack), &mut notes);
+        notes.broken
+    }
+
     // ---- callbacks -----------------------------------------------------------------------------------------------
 
     /// A BBS leads from now on, or no longer.
-    pub(super) fn leads(&mut self, life: Life, leads: bool) {
+    pub(super) fn leads(&mut self, life: Life, leads: bool, now: Timestamp) {
         self.calls.leads(life, leads);
+        self.signs.leads(life, now);
     }
 
     /// A BBS that has folded the log to `delivered` calls a task's owner. Answers what is wrong with that.
@@ -372,6 +452,11 @@ impl Checkers {
     pub(super) fn call_ended(&mut self, life: Life, task: &TaskGuid, epoch: Epoch) {
         self.calls.ended(life, task, epoch);
     }
+}
+
+/// Whether a cell is lost.
+const fn is_loss(event: &Event) -> bool {
+    matches!(event, Event::Cell(cell::Event::Disappeared { .. }))
 }
 
 /// What an entry says, in short.

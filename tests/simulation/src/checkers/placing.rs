@@ -46,6 +46,10 @@ impl Placing {
         self.evacuating.insert(rep);
     }
 
+    pub(super) fn is_evacuating(&self, rep: Life) -> bool {
+        self.evacuating.contains(&rep)
+    }
+
     /// A rep answers what it was given.
     pub(super) fn answered(
         &mut self,

@@ -24,6 +24,7 @@ pub(super) struct Truth {
     live: BTreeMap<InstanceGuid, (WorkKey, usize)>,
     started: BTreeSet<InstanceGuid>,
     ended: BTreeMap<InstanceGuid, RunResult>,
+    deleted: BTreeSet<InstanceGuid>,
     tasks: BTreeSet<WorkKey>,
     /// Of each index how many containers run, and since when more than two.
     running: BTreeMap<Index, (u32, Option<Timestamp>)>,
@@ -98,6 +99,11 @@ impl Truth {
                 self.count(&work, now, false);
             }
         }
+    }
+
+    /// Notes that a container is to be deleted, and tells whether that is new.
+    pub(super) fn is_first_deletion(&mut self, guid: InstanceGuid) -> bool {
+        self.deleted.insert(guid)
     }
 
     /// Whether a container's action ever began.
