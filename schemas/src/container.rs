@@ -7,6 +7,7 @@ use crate::Timestamp;
 use crate::action::{Action, Variable};
 use crate::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use crate::resources::Resources;
+use crate::subject::Position;
 
 /// One life of a guid: every desire of a process and every creation of a task makes a new epoch, which is the time of
 /// its decision. A later life has a greater epoch.
@@ -113,6 +114,8 @@ pub struct Recipe {
     pub result_file: String,
     /// What it takes of the cell.
     pub resources: Resources,
+    /// Where the log stood when it let the container in: an older record says nothing of it.
+    pub let_in_at: Position,
 }
 
 /// The state of a container.
@@ -158,6 +161,8 @@ pub struct Container {
     pub domain: Domain,
     /// What it takes of the cell.
     pub resources: Resources,
+    /// Where the log stood when it let the container in; 0 while it is only a reservation.
+    pub let_in_at: Position,
     /// Its state.
     pub state: ContainerState,
 }

@@ -233,6 +233,7 @@ impl Scripted {
                 work: recipe.work.clone(),
                 domain: recipe.domain.clone(),
                 resources: recipe.resources,
+                let_in_at: recipe.let_in_at,
                 state: ContainerState::Initializing,
             },
             behaviour,

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use executor::scripted::{Behaviour, Happened, Scripted, What};
 use proptest::prelude::*;
-use schemas::Timestamp;
 use schemas::action::{Action, Group, Run, Timeout};
 use schemas::container::{
     Container, ContainerState, Epoch, NetInfo, PortMapping, Recipe, RunResult, WorkKey,
 };
 use schemas::names::{DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::resources::Resources;
+use schemas::{Position, Timestamp};
 
 const T: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -38,6 +38,7 @@ fn recipe(number: u64, work: WorkKey, action: Action) -> Recipe {
         ports: vec![8080],
         result_file: String::new(),
         resources: Resources::of_container(16, 16),
+        let_in_at: Position(0),
     }
 }
 

@@ -23,7 +23,7 @@ const SHRINKING: u32 = 1_500;
 /// So much is shown of the end of a failed run.
 const LINES: usize = 80;
 /// These seeds must find every mutation out.
-const MUTATED: Range<u64> = 0..200;
+const MUTATED: Range<u64> = 0..1000;
 
 /// Runs the whole cluster in one thread for each seed, with every fault, and checks every promise at every step
 #[derive(Debug, Parser)]

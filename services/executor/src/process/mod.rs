@@ -31,11 +31,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use schemas::Timestamp;
 use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, Epoch, PortMapping, Recipe, RunResult, WorkKey};
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use schemas::resources::Resources;
+use schemas::{Position, Timestamp};
 
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
@@ -222,6 +222,7 @@ impl Executor {
             work: recipe.work.clone(),
             domain: recipe.domain.clone(),
             resources: recipe.resources,
+            let_in_at: recipe.let_in_at,
             state: ContainerState::Initializing,
         };
         self.keep(container, vec![], hidden, Begin::Create(Box::new(recipe)));
@@ -282,5 +283,6 @@ fn trial(cell_id: &CellId, number: u64) -> Recipe {
         ports: vec![],
         result_file: String::new(),
         resources: Resources::of_container(0, 0),
+        let_in_at: Position(0),
     }
 }

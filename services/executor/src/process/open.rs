@@ -153,6 +153,7 @@ fn adopt(data: &Path, ended: &Ended, path: &Path) -> io::Result<Option<Found>> {
         work: recipe.work,
         domain: recipe.domain,
         resources: recipe.resources,
+        let_in_at: recipe.let_in_at,
         state,
     };
     Ok(Some(Found { container, ports, link }))

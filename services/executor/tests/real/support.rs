@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use executor::process::{Executor, Settings};
-use schemas::Timestamp;
 use schemas::action::{Action, Group, Run, Secret, Variable};
 use schemas::container::{Container, ContainerState, Epoch, NetInfo, Recipe, RunResult, WorkKey};
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::resources::Resources;
+use schemas::{Position, Timestamp};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -252,5 +252,6 @@ fn recipe(work: WorkKey, action: Action) -> Recipe {
         ports: vec![],
         result_file: String::new(),
         resources: Resources::of_container(16, 16),
+        let_in_at: Position(7),
     }
 }

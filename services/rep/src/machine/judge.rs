@@ -5,7 +5,7 @@ use schemas::message::{LrpRecord, LrpState, Order, Record, Report, TaskRecord, T
 use schemas::names::{Domain, InstanceGuid};
 use schemas::placement::Explanation;
 use schemas::task::{EVACUATION_TIMED_OUT, NO_CONTAINER, Outcome};
-use schemas::{Timestamp, actual, evacuating, process, task as task_machine};
+use schemas::{Position, Timestamp, actual, evacuating, process, task as task_machine};
 
 use super::holds::{Hold, Rank};
 use crate::reconcile::evacuation::{self, Twin};
@@ -373,7 +373,7 @@ pub(super) fn judged_record(work: &Work) -> Record {
 }
 
 /// What the executor needs to run work.
-pub(super) fn recipe(work: Work, instance_guid: InstanceGuid) -> Recipe {
+pub(super) fn recipe(work: Work, instance_guid: InstanceGuid, let_in_at: Position) -> Recipe {
     let resources = work.order.resources();
     match work.order {
         Order::Lrp(definition) => Recipe {
@@ -389,6 +389,7 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid) -> Recipe {
             ports: definition.ports.clone(),
             result_file: String::new(),
             resources,
+            let_in_at,
         },
         Order::Task(definition) => Recipe {
             instance_guid,
@@ -403,6 +404,7 @@ pub(super) fn recipe(work: Work, instance_guid: InstanceGuid) -> Recipe {
             ports: vec![],
             result_file: definition.result_file.clone(),
             resources,
+            let_in_at,
         },
     }
 }

@@ -1,9 +1,9 @@
 //! The one road: look at a container, judge it against its record, act.
 
-use schemas::Timestamp;
 use schemas::container::{Container, ContainerState, Instance, WorkKey};
 use schemas::message::Record;
 use schemas::names::InstanceGuid;
+use schemas::{Position, Timestamp};
 
 use super::holds::{Hold, Rank, rank};
 use super::judge::{self, Judgement, Mode, Speaker};
@@ -37,6 +37,8 @@ impl Rep {
         }
         let Some(hold) = self.holds.get_mut(guid) else {
             let since = self.next_message();
+            // After a restart this is what tells how far the log was.
+            self.position = self.position.max(container.let_in_at);
             self.holds.insert(Hold::new(container, since));
             return true;
         };
@@ -115,9 +117,11 @@ impl Rep {
         let since = self.next_message();
         let Some(hold) = self.holds.get_mut(guid) else { return };
         let Some(reservation) = hold.reservation.take() else { return };
+        let let_in_at = hold.known.as_ref().map_or(Position(0), |known| known.position);
+        hold.container.let_in_at = let_in_at;
         hold.container.state = ContainerState::Initializing;
         hold.since = since;
-        self.emit(Effect::Run(Box::new(judge::recipe(reservation.work, guid))));
+        self.emit(Effect::Run(Box::new(judge::recipe(reservation.work, guid, let_in_at))));
     }
 
     /// Whether a reservation that was just claimed may run: much may have happened since the claim was sent.

@@ -81,6 +81,7 @@ impl Rep {
             work: work.key.clone(),
             domain: work.domain.clone(),
             resources: work.order.resources(),
+            let_in_at: Position(0),
             state: ContainerState::Reserved,
         };
         let since = self.next_message();

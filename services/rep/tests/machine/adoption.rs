@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::container::{Container, ContainerState};
 use schemas::names::InstanceGuid;
-use schemas::process;
+use schemas::{Position, process};
 
 use rep::{Effect, Input, Settings};
 
@@ -34,6 +34,22 @@ fn running_containers_are_adopted_before_the_first_heartbeat() {
     assert_eq!(cell.heartbeats[0].sequence, 1);
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     assert!(cell.containers.contains_key(&guid));
+}
+
+#[test]
+fn a_rep_asks_for_records_that_are_no_older_than_its_containers() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let let_in_at = cell.containers[&guid].let_in_at;
+    assert!(let_in_at > Position(0));
+    let mut cell = restart(cell);
+    let listed = |cell: &Cell| Input::Containers(cell.containers.values().cloned().collect());
+    assert!(cell.rep.step(cell.now, Input::Tick).contains(&Effect::ListContainers));
+    let list = listed(&cell);
+    let mut asked = cell.rep.step(cell.now, list);
+    asked.extend(cell.rep.step(cell.now, Input::Turn));
+    let [Effect::AskRecords { records, .. }] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(records.at_least, Some(let_in_at));
 }
 
 #[test]

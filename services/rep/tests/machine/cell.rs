@@ -130,6 +130,7 @@ impl Cell {
                     work: recipe.work,
                     domain: recipe.domain,
                     resources: recipe.resources,
+                    let_in_at: recipe.let_in_at,
                     state: ContainerState::Initializing,
                 };
                 self.containers.insert(recipe.instance_guid, container);

@@ -112,7 +112,14 @@ pub(crate) fn net(port: u16) -> NetInfo {
 
 pub(crate) fn container(guid: InstanceGuid, work: WorkKey, state: ContainerState) -> Container {
     let resources = Resources::of_container(100, 100);
-    Container { instance_guid: guid, work, domain: domain(), resources, state }
+    Container {
+        instance_guid: guid,
+        work,
+        domain: domain(),
+        resources,
+        let_in_at: schemas::Position(0),
+        state,
+    }
 }
 
 pub(crate) fn failed(reason: &str) -> ContainerState {
