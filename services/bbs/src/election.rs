@@ -11,6 +11,10 @@ pub const BEAT: Duration = Duration::from_millis(600);
 /// A leader that missed this many beats is replaced.
 pub const MISSED_BEATS: u32 = 3;
 
+/// A leader whose follower tells it nothing for so long, while what it decided is on its way, gives way. It is longer
+/// than the journal is away when it changes its own leader (4 to 9 s).
+pub const STANDSTILL: Duration = Duration::from_secs(10);
+
 /// What one program knows of leadership in its role.
 #[derive(Clone, Debug)]
 pub struct Election {

@@ -27,6 +27,7 @@ impl Bbs {
         bytes: &Bytes,
         out: &mut Vec<Effect>,
     ) {
+        self.moved_at = now;
         let Some(entry) = self.read(position, subject, id, bytes, out) else { return };
         let changes = self.world.fold(position, &entry);
         if let Some(subject) = Subject::parse(subject) {

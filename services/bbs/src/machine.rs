@@ -286,6 +286,8 @@ pub struct Bbs {
     pub(crate) halted: bool,
     pub(crate) leading: bool,
     pub(crate) election: Election,
+    /// When the follower told something last, or nothing was in flight.
+    pub(crate) moved_at: Timestamp,
     pub(crate) presence: Presence,
     pub(crate) callbacks: Callbacks,
     pub(crate) shards: BTreeMap<Subject, Shard>,
@@ -319,6 +321,7 @@ impl Bbs {
             caught_up: false,
             halted: false,
             leading: false,
+            moved_at: Timestamp(0),
             callbacks: Callbacks::default(),
             shards: BTreeMap::new(),
             ready: BTreeSet::new(),

@@ -14,6 +14,7 @@ use schemas::{Decision, Entry, Timestamp, actual, cell, evacuating, task};
 use crate::asking::not_leading;
 use crate::callbacks::Called;
 use crate::converge;
+use crate::election::STANDSTILL;
 use crate::machine::{Bbs, Effect};
 use crate::presence::Heard;
 use crate::shard::{Command, Item};
@@ -78,7 +79,7 @@ impl Bbs {
         if leader.term != self.election.term() {
             self.election.elected(&leader.id, leader.term, now);
         }
-        let leads = self.caught_up && self.election.leads();
+        let leads = self.caught_up && self.election.leads() && !self.stands_still(now);
         if leads == self.leading {
             return;
         }
@@ -99,6 +100,14 @@ impl Bbs {
             self.callbacks.clear();
             self.drop_queues(out);
         }
+    }
+
+    /// Whether nothing comes of what it decides. Others may still be able to: it does not beat, so that they try.
+    fn stands_still(&mut self, now: Timestamp) -> bool {
+        if self.shards.values().all(|shard| shard.flight.is_none()) {
+            self.moved_at = now;
+        }
+        now.since(self.moved_at) >= STANDSTILL
     }
 
     /// Somebody else leads: what waits is refused, so that it is asked there. What is in flight is settled by the log.

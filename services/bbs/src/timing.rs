@@ -31,12 +31,13 @@ impl Bbs {
         if !self.caught_up {
             return;
         }
+        self.follow_leader(now, out);
         match self.election.duty(now) {
-            Duty::None => {}
-            Duty::Beat => {
+            Duty::Beat if self.leading => {
                 let (id, term) = (self.settings.id.clone(), self.election.term());
                 out.push(Effect::Beat(Beat { id, term, position: self.world.position() }));
             }
+            Duty::None | Duty::Beat => {}
             Duty::Stand(term) => self.stand(term),
         }
         if self.leading {

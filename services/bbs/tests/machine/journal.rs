@@ -91,3 +91,34 @@ fn a_leader_that_starts_again_under_its_name_leads_on() {
     scene.client(0, words::lrp("web", 1));
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
 }
+
+#[test]
+fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.fate.insert("muster.event", Fate::Held);
+    let asker = scene.client(0, words::lrp("web", 1));
+    let waits = scene.client(0, words::lrp("web", 2));
+    scene.pass(Duration::from_secs(9));
+    assert!(scene.bbs(0).leads());
+    scene.pass(Duration::from_secs(2));
+    assert!(!scene.bbs(0).leads());
+    let beats = scene.beats.len();
+    let late = scene.client(0, words::lrp("db", 1));
+    for refused in [waits, late] {
+        let answer = &scene.answers[&refused];
+        assert!(
+            matches!(answer, Reply::Done(Err(refusal)) if refusal.code == Code::Unavailable),
+            "{answer:?}"
+        );
+    }
+    scene.pass(Duration::from_secs(5));
+    assert_eq!(scene.beats.len(), beats, "so that others try");
+    // Nobody else was there to lead: it goes on when it is told.
+    scene.fate.clear();
+    scene.release(|bytes| bytes);
+    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    scene.pass(Duration::from_secs(1));
+    assert!(scene.bbs(0).leads());
+    let again = scene.client(0, words::lrp("db", 1));
+    assert!(matches!(scene.answers[&again], Reply::Done(Ok(_))), "{:?}", scene.answers[&again]);
+}
