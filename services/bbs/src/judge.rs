@@ -75,8 +75,10 @@ impl Batch<'_> {
         if let Some(version) = self.remembered(item) {
             return Ok(version);
         }
-        if item.envelope.deadline.is_some_and(|deadline| deadline < self.now) {
-            return Err(Refusal::new(Code::DeadlinePassed, "the command's deadline has passed"));
+        if let Some(deadline) = item.envelope.deadline.filter(|deadline| *deadline < self.now) {
+            let late = self.now.since(deadline).as_secs_f64();
+            let why = format!("the command's deadline passed {late:.1} s ago by the clock of this BBS");
+            return Err(Refusal::new(Code::DeadlinePassed, why));
         }
         self.check_version(item)?;
         self.check_epoch(item)?;

@@ -151,7 +151,9 @@ fn advice_on(code: Code) -> Option<&'static str> {
     match code {
         Code::Unavailable => Some("no BBS leads at present: try again, and see muster cluster show"),
         Code::Overloaded => Some("the BBS is busy: try again"),
-        Code::DeadlinePassed => Some("the command came too late to be carried out: try again"),
+        Code::DeadlinePassed => Some(
+            "it came too late to be carried out: try again, and see whether the clocks of both machines agree",
+        ),
         Code::Forbidden => {
             Some("see which domain and client the server lets you use: --domain, --client, --creds")
         }
