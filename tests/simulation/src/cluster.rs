@@ -124,8 +124,8 @@ pub struct Cluster {
     pub(super) dark_until: Timestamp,
     /// From whom to whom no message gets, and until when.
     pub(super) parted: Vec<(Vec<Node>, Vec<Node>, Timestamp)>,
-    /// Until then a cell's rep hears late of its containers.
-    pub(super) slow_until: BTreeMap<usize, Timestamp>,
+    /// Until then a cell's rep hears late of its containers, so late at most.
+    pub(super) slow: BTreeMap<usize, (Timestamp, Duration)>,
     /// When a cell's rep hears what it hears last.
     pub(super) news: BTreeMap<usize, Timestamp>,
     /// Until then a cell can't make containers.
@@ -248,7 +248,7 @@ impl Cluster {
             unheard: (0, START),
             dark_until: START,
             parted: vec![],
-            slow_until: BTreeMap::new(),
+            slow: BTreeMap::new(),
             news: BTreeMap::new(),
             sick_until: BTreeMap::new(),
             troubled_until: START,

@@ -297,7 +297,7 @@ impl Cluster {
                 }
             }
             Act::Slow { cell, time } => {
-                self.slow_until.insert(cell, self.now + time);
+                self.slow.insert(cell, (self.now + time, time / 2));
                 self.saw(Sight::Slow);
             }
             Act::Sick { cell, time } => {
@@ -349,8 +349,9 @@ impl Cluster {
 
     /// When a cell's rep hears what is there to hear of its containers now; never before what it hears already.
     pub(super) fn news_at(&mut self, cell: usize) -> Timestamp {
-        let slow = self.slow_until.get(&cell).is_some_and(|until| *until > self.now);
-        let time = if slow { self.chaos.millis(500, 8_000) } else { Duration::ZERO };
+        let slow = self.slow.get(&cell).filter(|(until, _)| *until > self.now).map(|(_, longest)| *longest);
+        let millis = |longest: Duration| u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        let time = slow.map_or(Duration::ZERO, |longest| self.chaos.millis(500, millis(longest).max(1_000)));
         let at = self.news.get(&cell).copied().unwrap_or_default().max(self.now + time);
         self.news.insert(cell, at);
         at
@@ -415,7 +416,7 @@ impl Cluster {
         self.unheard.1 = self.now;
         self.dark_until = self.now;
         self.parted.clear();
-        self.slow_until.clear();
+        self.slow.clear();
         self.sick_until.clear();
         for node in self.all_nodes() {
             let now = self.now;

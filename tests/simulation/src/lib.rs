@@ -9,7 +9,7 @@
 //! | [`dice`] | chance, one stream for each concern |
 //! | [`cluster`] | everything together, and the one loop through what is due |
 //! | [`nodes`] | the machines with their clocks; life and death |
-//! | [`faults`] | what goes wrong, and how often |
+//! | [`faults`], `bursts` | what goes wrong, and how often; what goes wrong together |
 //! | [`journal`] | a log with compare-and-set |
 //! | `records` | the way to the log and back: lost, late, unacknowledged; followers that lag |
 //! | `bus` | messages that are lost, late, doubled or old; questions and answers |
@@ -23,6 +23,7 @@
 mod arrived;
 pub mod asked;
 pub mod batch;
+mod bursts;
 mod bus;
 pub mod checkers;
 mod clients;

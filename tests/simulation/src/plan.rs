@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemas::names::Domain;
 use schemas::refusal::Code;
 
+use super::bursts;
 use super::dice::Dice;
 use super::faults::{Faults, Rates};
 use super::nodes::{Node, Shape};
@@ -180,13 +181,20 @@ impl Plan {
         let faults = Faults::drawn(&mut Dice::new(seed, 0));
         let rates = Rates::drawn(&mut Dice::new(seed, 2));
         let peace_at = Dice::new(seed, 6).millis(20_000, 80_000);
-        // In some runs few things happen, and those again and again: what is rare elsewhere is usual there.
-        let stubborn = Dice::new(seed, 10).chance(300);
-        if stubborn {
-            let (shape, users) = (shape.for_evacuations(), (Clients::Stubborn, rates.with_evacuations()));
-            return Self::drawn_with(seed, shape, faults, users, peace_at * 3);
+        // In some runs few things happen, and those again and again or all at once: what is rare elsewhere is usual there.
+        match Dice::new(seed, 10).below(10) {
+            0..=2 => {
+                let users = (Clients::Stubborn, rates.with_evacuations());
+                Self::drawn_with(seed, shape.for_evacuations(), faults, users, peace_at * 3)
+            }
+            3 | 4 => {
+                let (mut users, mut chaos) = (Dice::new(seed, 3), Dice::new(seed, 7));
+                let (shape, peace_at) = (shape.for_evacuations(), peace_at * 2);
+                let acts = bursts::drawn(&mut users, &mut chaos, shape, peace_at);
+                Self { seed, shape, faults, acts, expects: vec![], peace_at }
+            }
+            _ => Self::drawn_with(seed, shape, faults, (Clients::Various, rates), peace_at),
         }
-        Self::drawn_with(seed, shape, faults, (Clients::Various, rates), peace_at)
     }
 
     /// A plan in which nothing goes wrong, and users do what they do.

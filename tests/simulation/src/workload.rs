@@ -308,7 +308,7 @@ fn process_work(dice: &mut Dice, clients: Clients) -> Work {
 }
 
 /// Something that takes its time to start, and soon crashes or can hardly be stopped.
-fn troublesome(dice: &mut Dice) -> Work {
+pub(super) fn troublesome(dice: &mut Dice) -> Work {
     let times = |dice: &mut Dice| match dice.below(6) {
         0 | 1 => dice.millis(0, 100),
         2 | 3 => dice.millis(100, 1_500),
@@ -321,7 +321,7 @@ fn troublesome(dice: &mut Dice) -> Work {
     Work { create, start, run, exit, ignores_term: dice.chance(300), ..Work::usual() }
 }
 
-fn task_wish(dice: &mut Dice, task: TaskGuid) -> Ask {
+pub(super) fn task_wish(dice: &mut Dice, task: TaskGuid) -> Ask {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     let work = constrained(dice);
     let work = match dice.below(8) {

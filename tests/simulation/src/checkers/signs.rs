@@ -99,17 +99,21 @@ impl Signs {
         notes.must(P::LostInTime, long, || format!("{lost} was silent for {silence:?}"));
         let asked = self.probed.get(&(bbs, lost.clone())).is_some_and(|asked| now.since(*asked) < silence);
         notes.must(P::LostInTime, asked, || format!("{lost} was not asked since it fell silent"));
-        let any = |cell: &CellId| self.any.get(&(bbs, cell.clone())).copied().unwrap_or_default();
-        let surely = |cell: &CellId| self.silence(bbs, cell, now).min(now.since(any(cell)));
-        let silent = present.iter().filter(|cell| surely(cell) >= SILENCE / 2 + unnoticed).count();
+        // Of one that was never heard only the log tells, and since then it may be silent.
+        let surely = |cell: &CellId| {
+            let any = self.any.get(&(bbs, cell.clone()))?;
+            Some(self.silence(bbs, cell, now).min(now.since(*any)))
+        };
+        let long = SILENCE / 2 + unnoticed;
+        let silent = present.iter().filter_map(surely).filter(|silence| *silence >= long).count();
         if silent < 2 || silent * 2 <= present.len() {
             return;
         }
-        // As many were silent a while ago, those among them that were lost since.
+        // Some were silent a while ago already. How many were most then is another matter: others have come since.
         let before = now - MASS_LOSS_WAIT + unnoticed;
         let was_silent = |cell: &CellId| self.silence(bbs, cell, before) + unnoticed >= SILENCE / 2;
         let cells: BTreeSet<&CellId> = self.runs.keys().chain(present).collect();
-        let waited = cells.into_iter().filter(|cell| was_silent(cell)).count() * 2 > present.len();
+        let waited = cells.into_iter().filter(|cell| was_silent(cell)).count() >= 2;
         let goes_on = self.believed.get(&bbs).is_some_and(|at| now.since(*at) < SILENCE + MASS_LOSS_WAIT);
         notes.must(P::LostInTime, waited || goes_on, || {
             format!("{lost} is lost as soon as {silent} of {} cells are silent", present.len())

@@ -1,0 +1,123 @@
+//! Accidents that come together: what a rep knows of an index and what is true of it grow apart, and then its cell
+//! evacuates. Faults that are drawn one by one hardly ever meet so.
+
+use std::time::Duration;
+
+use schemas::names::{ProcessGuid, TaskGuid};
+
+use super::dice::Dice;
+use super::nodes::{Node, Shape};
+use super::plan::Act;
+use super::workload::{self, Ask, domain};
+
+/// What happens in a run of bursts, in the order of time.
+#[must_use]
+pub(super) fn drawn(
+    users: &mut Dice,
+    chaos: &mut Dice,
+    shape: Shape,
+    peace_at: Duration,
+) -> Vec<(Duration, Act)> {
+    let mut acts = vec![];
+    for name in ["web0", "web1"] {
+        acts.push((Duration::from_secs(3), wish(desire(users, name), Duration::from_secs(30))));
+    }
+    let mut at = Duration::from_secs(4);
+    while at < peace_at {
+        acts.push((at, wish(asked(users), users.millis(2_000, 30_000))));
+        at += users.millis(500, 12_000);
+    }
+    let mut at = Duration::from_secs(4);
+    while at < peace_at {
+        acts.extend(burst(chaos, shape).into_iter().map(|(after, act)| (at + after, act)));
+        at += chaos.millis(2_000, 30_000);
+    }
+    acts.retain(|(at, _)| *at < peace_at);
+    acts.sort_by_key(|(at, _)| *at);
+    acts
+}
+
+fn wish(ask: Ask, patience: Duration) -> Act {
+    Act::Ask { domain: domain(), ask, patience, answer: None }
+}
+
+fn desire(dice: &mut Dice, name: &str) -> Ask {
+    let process = ProcessGuid::new(name).expect("a name");
+    let instances = if dice.chance(500) { 1 } else { 2 };
+    Ask::Desire { process, instances, work: workload::troublesome(dice) }
+}
+
+/// Few things, so that an index lives long enough to be fought over.
+fn asked(dice: &mut Dice) -> Ask {
+    let name = if dice.chance(500) { "web0" } else { "web1" };
+    let process = ProcessGuid::new(name).expect("a name");
+    let task = TaskGuid::new(if dice.chance(500) { "job0" } else { "job1" }).expect("a name");
+    match dice.below(12) {
+        0 | 1 => desire(dice, name),
+        2 => Ask::Remove(process),
+        3 => Ask::Retire(process, 0),
+        4 | 5 => Ask::Scale { process, instances: if dice.chance(500) { 1 } else { 3 } },
+        6 => Ask::Fresh(Some(dice.millis(1_000, 40_000))),
+        7 => Ask::Cancel(task),
+        8 => Ask::Resolve(task),
+        _ => workload::task_wish(dice, task),
+    }
+}
+
+/// What comes together, each with the time after the first.
+fn burst(dice: &mut Dice, shape: Shape) -> Vec<(Duration, Act)> {
+    let one = dice.place(shape.cells).unwrap_or(0);
+    let other = (one + 1 + dice.place(shape.cells - 1).unwrap_or(0)) % shape.cells;
+    let lost = dice.millis(16_000, 32_000);
+    let soon = dice.millis(0, 3_000);
+    let now = Duration::ZERO;
+    let mut acts = vec![];
+    if dice.chance(400) {
+        acts.push((now, Act::Slow { cell: one, time: dice.millis(10_000, 60_000) }));
+    }
+    match dice.below(6) {
+        // It hears nothing of the records while others run its work, and moves away what it believes to have.
+        0 => {
+            acts.push((now, blind(dice, one, lost)));
+            acts.extend(insisting(dice, one, lost));
+        }
+        // The same, and it may speak: nobody believes it.
+        1 => {
+            acts.push((now, Act::Unheard { cell: one, time: lost }));
+            acts.extend(insisting(dice, one, lost));
+        }
+        // What moves away from the one moves to the other, and on.
+        2 => {
+            acts.push((now, Act::Evacuate(other)));
+            acts.extend(insisting(dice, one, soon));
+        }
+        // What it wants to move it can't tell.
+        3 => {
+            acts.push((now, Act::Evacuate(one)));
+            acts.push((soon, blind(dice, one, lost)));
+        }
+        // What moved to it from the other moves on without it.
+        4 => {
+            acts.push((now, Act::Evacuate(other)));
+            acts.push((soon, blind(dice, one, lost)));
+            acts.extend(insisting(dice, one, soon + lost));
+        }
+        // It forgets what it knew while it takes over from the other.
+        _ => {
+            acts.push((now, Act::Evacuate(other)));
+            acts.push((soon, Act::Kill { node: Node::Rep(one), away: dice.millis(0, 6_000) }));
+            acts.extend(insisting(dice, one, soon + Duration::from_secs(6)));
+        }
+    }
+    acts
+}
+
+fn blind(dice: &mut Dice, cell: usize, time: Duration) -> Act {
+    Act::CutOff { node: Node::Rep(cell), time, journal_too: false, notices: dice.chance(500) }
+}
+
+/// An operator who evacuates a cell again and again: it may not be known to be there yet.
+fn insisting(dice: &mut Dice, cell: usize, from: Duration) -> Vec<(Duration, Act)> {
+    let first = from + dice.millis(10, 500);
+    (0..12).map(|turn| (first + Duration::from_millis(500) * turn, Act::Evacuate(cell))).collect()
+}
