@@ -364,7 +364,7 @@ impl Cluster {
 
     /// A cell disappeared a second ago: unless the BBSs had trouble, everybody knows what was on it.
     pub(super) fn look_at_loss(&mut self, cell: &CellId, since: Position) {
-        if self.troubled_until <= self.now && self.faults.delay_ms <= 50 {
+        if self.troubled_until <= self.now {
             let broken = self.checkers.lost_is_reaped(cell, since);
             broken.into_iter().for_each(|broken| self.breaks(broken));
         }
