@@ -99,7 +99,7 @@ async fn survive_kills(mut servers: Vec<NatsServer>, replicas: usize, kills: usi
         let victim = kill % servers.len();
         servers[victim].kill9().await.unwrap();
         sleep(Duration::from_millis(300)).await;
-        servers[victim].restart().await.unwrap();
+        restart(&mut servers[victim]).await;
         let before = journal_end(&journal).await;
         while journal_end(&journal).await < Position(before.0 + 100) {
             sleep(Duration::from_millis(50)).await;
@@ -121,6 +121,16 @@ async fn survive_kills(mut servers: Vec<NatsServer>, replicas: usize, kills: usi
     stored.sort_unstable();
     let followed: Vec<_> = entries.iter().map(|entry| (entry.position, entry.entry.unwrap())).collect();
     assert_eq!(followed, stored);
+}
+
+/// Starts a server again. Now and then one of a cluster comes back without the routine that keeps its copy of a stream,
+/// says so for ever, and is well after another start: that is the server's own, and what an operator would do.
+async fn restart(server: &mut NatsServer) {
+    if let Err(sick) = server.restart().await {
+        println!("it is started once more: {sick}");
+        server.kill9().await.unwrap();
+        server.restart().await.unwrap();
+    }
 }
 
 async fn journal_end(journal: &Journal) -> Position {
