@@ -354,6 +354,21 @@ fn the_evacuating_record_changes_as_the_table_says() {
 }
 
 #[test]
+fn only_a_container_that_runs_replaces_anothers_evacuating_record() {
+    let (own, other) = (instance(1, "c1"), instance(2, "c2"));
+    let mut story = Story::desired(1);
+    let expires_at = story.now + Duration::from_secs(60);
+    let set = evacuating::Command::Set { net: net(1), expires_at };
+    story.report(0, &other, ReportStep::Evacuating(set)).unwrap();
+    story.tell(&own, actual::Command::Claim { placement: None });
+    let remove = ReportStep::Evacuating(evacuating::Command::Remove);
+    assert_eq!(story.report(0, &own, remove.clone()), Ok(vec![]));
+    story.tell(&own, start());
+    let removed = evacuating::Event::Removed { index: 0, cause: evacuating::Gone::Replaced };
+    assert_eq!(story.report(0, &own, remove), Ok(vec![Event::Evacuating(removed)]));
+}
+
+#[test]
 fn an_evacuating_record_ends_with_its_time_or_its_cell() {
     let own = instance(1, "c1");
     let mut story = Story::desired(1);

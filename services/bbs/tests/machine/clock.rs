@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bbs::Input;
+use schemas::spec::ClientCommand;
 
 use crate::scene::Scene;
 use crate::words::{self, container, start};
@@ -64,4 +65,23 @@ fn decisions_never_go_back_in_time() {
     let of_shard =
         scene.decisions().into_iter().filter(|(at, _)| scene.journal[at - 1].subject.contains("lrp"));
     assert!(of_shard.map(|(_, decision)| decision.at).is_sorted());
+}
+
+#[test]
+fn a_domain_is_as_fresh_as_at_the_time_of_the_decision() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let fresh = |ttl_ms| ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms };
+    scene.client(0, fresh(Some(60_000)));
+    // The log is a minute and a half ahead of the clock: there the domain has gone stale.
+    set(&mut scene, 90);
+    scene.client(0, words::lrp("web", 1));
+    set(&mut scene, -90);
+    let epoch = scene.epoch(0, "web");
+    scene.report(0, "c1", words::of_lrp("web", 3, epoch, container(1, "c1"), start()));
+    scene.pass(40 * SECOND);
+    assert_eq!(scene.state(0, "web", 3), "RUNNING", "nobody wants it");
+    assert_eq!(scene.times("actual.stop_requested.v1"), []);
+    scene.client(0, fresh(None));
+    scene.pass(40 * SECOND);
+    assert_eq!(scene.times("actual.stop_requested.v1").len(), 1);
 }
