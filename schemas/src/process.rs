@@ -392,7 +392,9 @@ impl<'a> Draft<'a> {
     /// Nothing of an earlier life reports into a later one; where nothing is remembered, a running container tells.
     fn check_life(&self, report: &Report) -> Result<(), Refusal> {
         match self.process {
-            Some(process) if process.epoch != report.epoch => {
+            // A BBS that was deposed and doesn't know it: what it has not heard of is not over.
+            Some(process) if process.epoch < report.epoch => Err(Refusal::behind()),
+            Some(process) if process.epoch > report.epoch => {
                 let why = format!("process {} was desired anew since that container was made", process.guid);
                 Err(Refusal::new(Code::StaleEpoch, why))
             }

@@ -126,6 +126,12 @@ impl Refusal {
         refusal
     }
 
+    /// A later life of the guid than this BBS has heard of.
+    #[must_use]
+    pub fn behind() -> Self {
+        Self::new(Code::Unavailable, "this BBS has not heard of that life of the guid yet: try again")
+    }
+
     /// Nothing of that name.
     #[must_use]
     pub fn not_found(what: impl fmt::Display) -> Self {

@@ -289,7 +289,10 @@ pub fn decide(
             return Err(Refusal::new(Code::ResourceExists, format!("task {} exists already", task.guid)));
         }
         (Command::Converge, None) => vec![],
-        (Command::Report(report), None) if task.is_some_and(|task| task.epoch != report.epoch) => {
+        (Command::Report(report), None) if task.is_some_and(|task| task.epoch < report.epoch) => {
+            return Err(Refusal::behind());
+        }
+        (Command::Report(report), None) if task.is_some_and(|task| task.epoch > report.epoch) => {
             return Err(stale_epoch());
         }
         (_, None) => return Err(Refusal::not_found("the task")),
@@ -366,7 +369,10 @@ fn judge_report(
     report: &Report,
     context: Context<'_>,
 ) -> Result<Vec<Event>, Refusal> {
-    if task.epoch != report.epoch {
+    if task.epoch < report.epoch {
+        return Err(Refusal::behind());
+    }
+    if task.epoch > report.epoch {
         return Err(stale_epoch());
     }
     if task.domain != report.domain {

@@ -698,6 +698,9 @@ fn a_report_of_another_life_domain_or_cell_is_refused() {
     };
     let earlier = Report { epoch: Epoch(Timestamp(1)), ..report(&story) };
     assert_eq!(code(story.ask(&Command::Report(earlier))), Code::StaleEpoch);
+    // Of a later life somebody else has heard: this BBS is behind, and the container is not to be ended for that.
+    let later = Report { epoch: Epoch(story.now.next()), ..report(&story) };
+    assert_eq!(code(story.ask(&Command::Report(later))), Code::Unavailable);
     let elsewhere = Report { domain: domain("other"), ..report(&story) };
     assert_eq!(code(story.ask(&Command::Report(elsewhere))), Code::Forbidden);
     story.present = false;
@@ -711,6 +714,7 @@ fn a_report_of_another_life_domain_or_cell_is_refused() {
     };
     let epoch = story.task.as_ref().unwrap().epoch;
     assert_eq!(code(story.ask(&report("apps", Epoch(Timestamp(1))))), Code::StaleEpoch);
+    assert_eq!(code(story.ask(&report("apps", Epoch(story.now.next())))), Code::Unavailable);
     assert_eq!(code(story.ask(&report("other", epoch))), Code::Forbidden);
     story.present = false;
     let lost = story.complete(&own);

@@ -484,15 +484,12 @@ impl Cluster {
     }
 }
 
-/// How long a BBS takes the silence of most cells for a fault of the network.
-pub(crate) const MASS_LOSS_WAIT: Duration = Duration::from_secs(10);
-
 fn bbs_settings(id: ServiceId) -> bbs::Settings {
     bbs::Settings {
         id,
         shards: 4,
         presence: bbs::presence::Settings {
-            mass_loss_wait: MASS_LOSS_WAIT,
+            mass_loss_wait: Duration::from_secs(10),
             ..bbs::presence::Settings::default()
         },
         durability: "simulated".into(),

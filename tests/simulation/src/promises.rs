@@ -82,7 +82,7 @@ promises! {
     StopHasCause "Stopping ActualLRPs" "an instance is stopped, removed or unclaimed only for a reason that holds",
     StopWorks "Stopping ActualLRPs" "what somebody asks to stop is stopped at once, however stale its domain",
     LostOnlyIfAbsent "Detecting Cell Failures" "what is reaped with its cell was on a cell that is absent",
-    LostInTime "DESIGN 4, A cell disappears" "a cell is lost only after 15 s of silence and a probe in vain, and most cells together only after another wait",
+    LostInTime "DESIGN 4, A cell disappears" "a cell is lost only after 15 s of silence and a probe in vain",
     LostAtOnce "Detecting Cell Failures" "what a lost cell held is in the auction within a second",
     OneEvacuating "Evacuation" "an index has a second instance only while it evacuates",
     EvacuatingKept "Evacuation" "an evacuating instance goes when its replacement runs, its time is over, or its own cell says so, and not before",

@@ -43,7 +43,7 @@ use self::placing::{Placing, Unplaced};
 use self::signs::Signs;
 use self::truth::Truth;
 use super::journal::SimJournal;
-use super::nodes::{Life, Shape, cell_id};
+use super::nodes::{Life, Shape};
 use super::promises::{Broken, Promise};
 use super::records::Append;
 use super::sights::{Sight, Sights};
@@ -175,7 +175,7 @@ impl Checkers {
         let Subject::Cell(cell) = &append.subject else { return vec![] };
         let loses = Entry::decode(&append.bytes)
             .is_ok_and(|entry| entry.decisions.iter().flat_map(|decision| &decision.events).any(is_loss));
-        if loses { self.loses(append.from, cell, basis, now) } else { vec![] }
+        if loses { self.loses(append.from, cell, now) } else { vec![] }
     }
 
     /// A client asks something, until a deadline.
@@ -415,11 +415,9 @@ impl Checkers {
     }
 
     /// A BBS decides that a cell is lost.
-    fn loses(&mut self, bbs: Life, lost: &CellId, basis: Position, now: Timestamp) -> Vec<Broken> {
-        let cells = (0..self.shape.cells).map(cell_id);
-        let present: Vec<CellId> = cells.filter(|cell| self.log.is_present(cell, basis)).collect();
+    fn loses(&self, bbs: Life, lost: &CellId, now: Timestamp) -> Vec<Broken> {
         let mut notes = Notes::default();
-        self.signs.loses(bbs, lost, &present, (now, self.clock_slack), &mut notes);
+        self.signs.loses(bbs, lost, (now, self.clock_slack), &mut notes);
         notes.broken
     }
 
