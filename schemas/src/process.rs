@@ -204,7 +204,7 @@ impl Process {
 ///
 /// # Errors
 /// The refusal of the machine that said no, or `ResourceExists`, `ResourceNotFound`, `StaleEpoch`, `StaleRecord`,
-/// `CellAbsent`.
+/// `CellAbsent`, `Unavailable` if a report is of a later life.
 pub fn decide(
     process: Option<&Process>,
     command: &Command,
@@ -658,7 +658,7 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, at: Timestamp) {
     if let actual::Event::Created { indices, .. } = event {
         process.slots.reserve_exact(usize::try_from(indices.len()).unwrap_or(0));
     }
-    let placed = !matches!(event, actual::Event::PlacementFailed { .. });
+    let changes = !matches!(event, actual::Event::PlacementFailed { .. });
     for index in event.indices().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
         with_slot(process, index, |slot| {
@@ -666,7 +666,7 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, at: Timestamp) {
             unclaimed -= i64::from(before.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced -= i64::from(before.as_ref().is_some_and(Actual::is_unplaced));
             slot.actual = actual::evolve(before, event, at);
-            slot.changed_at = if placed { at } else { slot.changed_at };
+            slot.changed_at = if changes { at } else { slot.changed_at };
             unclaimed += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unplaced));
         });

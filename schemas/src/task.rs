@@ -6,6 +6,7 @@
 //!                                                                     └── demoted ─────────┘
 //! ```
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -276,7 +277,8 @@ impl Task {
 /// Judges a command against what is true. No events: it is so already.
 ///
 /// # Errors
-/// `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`, `CellAbsent`.
+/// `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`, `CellAbsent`,
+/// `Unavailable` if the report is of a later life.
 pub fn decide(
     task: Option<&Task>,
     command: &Command,
@@ -289,11 +291,9 @@ pub fn decide(
             return Err(Refusal::new(Code::ResourceExists, format!("task {} exists already", task.guid)));
         }
         (Command::Converge, None) => vec![],
-        (Command::Report(report), None) if task.is_some_and(|task| task.epoch < report.epoch) => {
-            return Err(Refusal::behind());
-        }
-        (Command::Report(report), None) if task.is_some_and(|task| task.epoch > report.epoch) => {
-            return Err(stale_epoch());
+        (Command::Report(report), None) => {
+            task.map_or(Ok(()), |task| check_life(task, report))?;
+            return Err(Refusal::not_found("the task"));
         }
         (_, None) => return Err(Refusal::not_found("the task")),
         (Command::Cancel, Some((task, state))) => cancel(task, state)?,
@@ -311,8 +311,16 @@ pub fn decide(
     Ok(events.chain(settled.map(entry::Event::Evaluation)).collect())
 }
 
-fn stale_epoch() -> Refusal {
-    Refusal::new(Code::StaleEpoch, "the task was created anew since that container was made")
+/// Nothing of an earlier life reports into a later one; of a life that was not heard of yet nothing is known.
+fn check_life(task: &Task, report: &Report) -> Result<(), Refusal> {
+    match task.epoch.cmp(&report.epoch) {
+        Ordering::Less => Err(Refusal::behind()),
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => {
+            let why = "the task was created anew since that container was made";
+            Err(Refusal::new(Code::StaleEpoch, why))
+        }
+    }
 }
 
 fn transition(task: &Task, to: &str) -> Refusal {
@@ -369,12 +377,7 @@ fn judge_report(
     report: &Report,
     context: Context<'_>,
 ) -> Result<Vec<Event>, Refusal> {
-    if task.epoch < report.epoch {
-        return Err(Refusal::behind());
-    }
-    if task.epoch > report.epoch {
-        return Err(stale_epoch());
-    }
+    check_life(task, report)?;
     if task.domain != report.domain {
         return Err(Refusal::new(
             Code::Forbidden,

@@ -43,10 +43,9 @@ fn a_rep_asks_for_records_that_are_no_older_than_its_containers() {
     let let_in_at = cell.containers[&guid].let_in_at;
     assert!(let_in_at > Position(0));
     let mut cell = restart(cell);
-    let listed = |cell: &Cell| Input::Containers(cell.containers.values().cloned().collect());
     assert!(cell.rep.step(cell.now, Input::Tick).contains(&Effect::ListContainers));
-    let list = listed(&cell);
-    let mut asked = cell.rep.step(cell.now, list);
+    let list = cell.containers.values().cloned().collect();
+    let mut asked = cell.rep.step(cell.now, Input::Containers(list));
     asked.extend(cell.rep.step(cell.now, Input::Turn));
     let [Effect::AskRecords { records, .. }] = asked.as_slice() else { panic!("{asked:?}") };
     assert_eq!(records.at_least, Some(let_in_at));

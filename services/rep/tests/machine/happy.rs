@@ -1,7 +1,7 @@
 //! From an auction to RUNNING, with every effect; and what happens when everything is said twice.
 
 use schemas::container::{ContainerState, Instance};
-use schemas::message::{Performed, Report, ReportResult, Reported, Reports};
+use schemas::message::{LrpRecord, Performed, Record, Report, ReportResult, Reported, Reports};
 use schemas::names::{Ids, InstanceGuid};
 use schemas::{Position, Timestamp, actual, process};
 
@@ -256,4 +256,6 @@ fn an_answer_that_says_too_little_is_no_answer() {
     assert_eq!(step(&mut rep, at(1_100), Input::Tick), []);
     let sent = step(&mut rep, at(1_100), Input::Turn);
     assert!(matches!(sent.as_slice(), [Effect::Report { .. }]), "{sent:?}");
+    let without = bbs.lrp(&words::process_guid("web"), 7);
+    assert!(matches!(without, Record::Lrp(LrpRecord { state: None, evacuating: None, .. })), "{without:?}");
 }
