@@ -14,8 +14,8 @@ const PACKAGES: [&str; 7] = [
     "services/bbs",
     "services/auctioneer",
     "services/rep",
-    "services/executor",
-    "tests/simulation",
+    "lib/executor",
+    "services/simulation",
 ];
 
 /// Text by file, as the workspace names it.

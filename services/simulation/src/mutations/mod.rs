@@ -60,7 +60,7 @@ fn workspace() -> &'static Path {
 }
 
 fn list_file() -> PathBuf {
-    workspace().join("tests/simulation/mutations.txt")
+    workspace().join("services/simulation/mutations.txt")
 }
 
 /// Runs mutations, as many at once as there are cores. Answers the rows in their order.

@@ -11,7 +11,7 @@ use simulation::run_plan;
 use simulation::story::Story;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../stories")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stories")
 }
 
 /// The names and the texts of all stories, in order.
