@@ -208,7 +208,28 @@ impl Client {
         Ok(Listed { position, rows })
     }
 
+    /// Shows one thing. What one BBS does not find may only not have come to it yet: it does not exist if a BBS that has
+    /// seen the end of the log says so.
     async fn show<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
+        match self.show_once(query, id).await {
+            Err(missing) if missing.is_not_found() => {
+                let before = self.line.seen();
+                self.see_the_end().await?;
+                if self.line.seen() == before { Err(missing) } else { self.show_once(query, id).await }
+            }
+            shown => shown,
+        }
+    }
+
+    /// From here on every query sees at least what the log holds now.
+    async fn see_the_end(&self) -> Result<(), Error> {
+        let read = ReadEvents { after: Position(0), limit: Some(1), wait_ms: None, about: None };
+        let page = self.read_events(&read).await?;
+        self.line.note(page.end);
+        Ok(())
+    }
+
+    async fn show_once<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
         let show = Show { id: id.to_owned(), at_least: self.line.seen() };
         let one: One<T> = self.line.ask(query.subject(), &show, self.patience).await?;
         self.line.note(one.position);

@@ -119,6 +119,23 @@ async fn a_refusal_is_final_and_silence_has_an_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_not_found_is_looked_for_again_by_who_has_seen_the_end_of_the_log() {
+    let end = |end: u64| Does::Answers(json!({"next": 1, "end": end, "entries": []}));
+    let missing = || Does::Refuses("ResourceNotFound");
+    let (client, asked) = client(vec![missing(), end(7), missing(), missing(), end(7)]).await;
+    for _ in 0..2 {
+        let error = client.lrp(&guid()).await.unwrap_err();
+        assert_eq!(error.code(), Some(Code::ResourceNotFound));
+    }
+    let asked = asked.lock().unwrap();
+    let subjects: Vec<&str> =
+        asked.iter().map(|(subject, _)| subject.rsplit_once("query.").unwrap().1).collect();
+    assert_eq!(subjects, ["lrp.show", "events.read", "lrp.show", "lrp.show", "events.read"]);
+    let at_least: Vec<&Value> = [0, 2, 3].map(|at| &asked[at].1["at_least"]).to_vec();
+    assert_eq!(at_least, [&json!(null), &json!(7), &json!(7)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_has_all_pages_and_sees_what_was_written() {
     let row = |name: &str| json!({"domain": name, "fresh": true, "refreshed_at": 1, "expires_at": null});
     let page =
@@ -217,6 +234,7 @@ async fn a_followed_log_goes_on_with_the_next_container() {
         logs(two, "c\n", 2, true),
         logs(two, "", 2, true),
         Does::Refuses("ResourceNotFound"),
+        Does::Answers(json!({"next": 1, "end": 5, "entries": []})),
     ])
     .await;
     let mut log = client.logs(Whose::Instance("web/0".into()), true);
@@ -228,7 +246,7 @@ async fn a_followed_log_goes_on_with_the_next_container() {
     let asked = asked.lock().unwrap();
     let from: Vec<Option<u64>> = asked.iter().map(|(_, question)| question["from"].as_u64()).collect();
     let of_each = [0, 2, 2, 4].map(Some).into_iter().chain([None]).chain([4, 4, 8, 8, 0, 2].map(Some));
-    assert_eq!(from, of_each.chain([None]).collect::<Vec<_>>());
+    assert_eq!(from, of_each.chain([None; 2]).collect::<Vec<_>>());
     let previous = asked.iter().filter(|(_, question)| question["previous"] == true).count();
     assert_eq!(previous, 2);
 }

@@ -15,6 +15,11 @@ impl Bbs {
         query: Query,
         out: &mut Vec<Effect>,
     ) {
+        if !self.caught_up || self.world.cluster().is_none() {
+            // What it has not read yet would be told as if it did not exist.
+            let refusal = Refusal::new(Code::Unavailable, "this BBS is still reading the journal: try again");
+            return out.push(Effect::Answer { asker, reply: Reply::Rows(Err(refusal)) });
+        }
         match at_least {
             Some(position) if self.world.position() < position => {
                 if self.queries.len() >= QUEUE {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use schemas::{Code, Position};
 
-use bbs::Reply;
+use bbs::{Query, Reply};
+use schemas::query::{Filter, Records, Show};
 
 use crate::scene::{Fate, Scene};
 use crate::words;
@@ -81,6 +82,33 @@ fn what_a_deposed_bbs_could_not_store_is_not_stored_later() {
     assert_eq!(scene.state(1, "web", 0), "-");
     let Some(Reply::Done(Err(refusal))) = scene.answers.get(&asker) else { panic!("not answered") };
     assert_eq!(refusal.code, Code::Unavailable);
+}
+
+#[test]
+fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::lrp("web", 1));
+    let queries = || {
+        let show = Show { id: "web".into(), at_least: None };
+        let records = Records { cell_id: words::cell_id("c1"), work: vec![], at_least: None };
+        [Query::Lrp(show), Query::Lrps(Filter::default()), Query::Cluster, Query::Records(records)]
+    };
+    let unread = scene.unread();
+    for position in 0..=scene.journal.len() {
+        if position > 0 {
+            scene.again(unread, position);
+        }
+        for query in queries() {
+            let answer = scene.query(unread, query.clone());
+            let refused = matches!(&answer, Reply::Rows(Err(refusal)) if refusal.code == Code::Unavailable);
+            assert!(refused, "{query:?} after {position} entries: {answer:?}");
+        }
+    }
+    scene.input(unread, bbs::Input::CaughtUp);
+    for query in queries() {
+        let answer = scene.query(unread, query.clone());
+        assert!(matches!(answer, Reply::Rows(Ok(_)) | Reply::Records(_)), "{query:?}: {answer:?}");
+    }
 }
 
 #[test]

@@ -92,6 +92,24 @@ impl Scene {
 
     /// A BBS of this number, which reads the journal from its start.
     pub(crate) fn restart(&mut self, number: usize) -> usize {
+        self.bbs[number] = Some(self.new_bbs(number));
+        for position in 1..=self.journal.len() {
+            self.input(number, self.recorded(position));
+        }
+        self.input(number, Input::CaughtUp);
+        self.input(number, Input::Tick);
+        number
+    }
+
+    /// One more BBS, which has read nothing of the journal yet.
+    pub(crate) fn unread(&mut self) -> usize {
+        let number = self.bbs.len();
+        let bbs = self.new_bbs(number);
+        self.bbs.push(Some(bbs));
+        number
+    }
+
+    fn new_bbs(&mut self, number: usize) -> Bbs {
         let settings = Settings {
             id: ServiceId::new(&format!("b{number}")).unwrap(),
             shards: 4,
@@ -99,13 +117,7 @@ impl Scene {
             durability: "none".into(),
         };
         self.asker += 1;
-        self.bbs[number] = Some(Bbs::new(settings, Ids::new(100 + self.asker)));
-        for position in 1..=self.journal.len() {
-            self.input(number, self.recorded(position));
-        }
-        self.input(number, Input::CaughtUp);
-        self.input(number, Input::Tick);
-        number
+        Bbs::new(settings, Ids::new(100 + self.asker))
     }
 
     pub(crate) fn bbs(&self, number: usize) -> &Bbs {
@@ -311,12 +323,17 @@ impl Scene {
         task.filter(|task| task.state.is_some()).map_or("-", |task| task.state_name())
     }
 
-    /// The cluster as a BBS shows it.
-    pub(crate) fn cluster(&mut self, node: usize) -> ClusterRow {
+    /// What a BBS answers to a query.
+    pub(crate) fn query(&mut self, node: usize, query: Query) -> Reply {
         self.asker += 1;
         let asker = self.asker;
-        self.input(node, Input::Queried { asker, at_least: None, query: Query::Cluster });
-        let Some(Reply::Rows(Ok(rows))) = self.answers.get(&asker) else { panic!("no answer") };
-        serde_json::from_str::<One<ClusterRow>>(rows).unwrap().row
+        self.input(node, Input::Queried { asker, at_least: None, query });
+        self.answers.remove(&asker).expect("a query is answered at once")
+    }
+
+    /// The cluster as a BBS shows it.
+    pub(crate) fn cluster(&mut self, node: usize) -> ClusterRow {
+        let Reply::Rows(Ok(rows)) = self.query(node, Query::Cluster) else { panic!("no rows") };
+        serde_json::from_str::<One<ClusterRow>>(&rows).unwrap().row
     }
 }
