@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bus::AskError;
+use bus::Bus;
 use bytes::Bytes;
-use runtime::Bus;
-use runtime::bus::AskError;
 use schemas::codec::{self, Form};
 use schemas::limits::{COMMANDS_IN_FLIGHT, MESSAGE_BYTES};
 use schemas::message::Answer;
@@ -36,7 +36,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new(bus: Bus, made: Option<(Target, Domain, ClientName)>) -> Result<Arc<Self>, Error> {
-        let seed = runtime::ids::seed()
+        let seed = clock::seed()
             .map_err(|error| Error::Setup { what: "drawing a seed".to_owned(), why: error.to_string() })?;
         Ok(Arc::new(Self {
             bus: Mutex::new(bus),
@@ -58,7 +58,7 @@ impl Line {
     }
 
     pub(crate) fn request_id(&self) -> RequestId {
-        let id = lock(&self.ids).next(runtime::clock::now());
+        let id = lock(&self.ids).next(clock::now());
         RequestId::new(&id.to_string()).expect("a UUID is a name")
     }
 

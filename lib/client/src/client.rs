@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::Bus;
+use bus::Bus;
 use schemas::Position;
 use schemas::message::Envelope;
 use schemas::names::{ClientName, Domain, RequestId};
@@ -157,7 +157,7 @@ impl Client {
         let Terms { request_id, expect_version, reason, traceparent } = self.terms.clone();
         Envelope {
             request_id: Some(request_id.unwrap_or_else(|| self.line.request_id())),
-            deadline: Some(runtime::clock::now() + self.patience),
+            deadline: Some(clock::now() + self.patience),
             expect_version,
             reason,
             traceparent,

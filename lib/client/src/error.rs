@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use runtime::bus::{AskError, BusError};
-use runtime::nats::ConnectError;
+use bus::nats::ConnectError;
+use bus::{AskError, BusError};
 use schemas::{Code, Refusal};
 
 /// Why a client didn't get what it asked for. Split by what the caller can do about it.

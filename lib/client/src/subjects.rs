@@ -86,7 +86,7 @@ pub fn evacuate_cell(name: &ClientName) -> String {
 /// What stands before the subjects of answers to a client, so that its permission is one line.
 #[must_use]
 pub fn inbox(domain: &Domain, name: &ClientName) -> String {
-    format!("{}client.{domain}.{name}", runtime::bus::INBOX_ROOT)
+    format!("{}client.{domain}.{name}", bus::INBOX_ROOT)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use runtime::Bus;
-use runtime::nats::Settings;
-pub use runtime::nats::{Login, Tls};
+use bus::Bus;
+use bus::nats::Settings;
+pub use bus::nats::{Login, Tls};
 use schemas::names::{ClientName, Domain};
 
 use crate::error::Error;

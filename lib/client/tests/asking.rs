@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bus::Bus;
 use bytes::Bytes;
 use client::{Client, Error, Only, Whose};
-use runtime::Bus;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::names::{CellId, ClientName, ClusterId, Domain, EntryId, ProcessGuid, RequestId};
 use schemas::query::{EventsPage, ReadEntry, RecordedEntry};

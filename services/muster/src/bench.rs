@@ -9,10 +9,11 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bus::Bus;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use runtime::journal::{Sqlite, StreamSettings};
-use runtime::{Bus, Journal};
+use journal::Journal;
+use journal::{Sqlite, StreamSettings};
 use schemas::names::{CellId, Zone};
 use schemas::resources::Resources;
 use tokio_util::sync::CancellationToken;
@@ -158,13 +159,13 @@ fn bar() -> ProgressBar {
 struct Place {
     journal: Journal,
     nats: Option<Nats>,
-    in_process: runtime::bus::InProcess,
+    in_process: bus::InProcess,
     name: String,
 }
 
 impl Place {
     async fn open(nats: Option<Nats>, folder: &Path, monitoring: &[String]) -> Result<Self, Trouble> {
-        let in_process = runtime::bus::InProcess::new();
+        let in_process = bus::InProcess::new();
         match nats {
             None => {
                 let sqlite = Sqlite::open(folder).await.map_err(|error| crate::serve::chain(&error))?;

@@ -7,12 +7,13 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bus::Bus;
+use bus::{InProcess, SocketServer};
 use clap::Args;
 use client::Client;
-use runtime::bus::{InProcess, SocketServer};
+use journal::Journal;
+use journal::Sqlite;
 use runtime::folder::Folder;
-use runtime::journal::Sqlite;
-use runtime::{Bus, Journal};
 use schemas::names::{CellId, ClientName, Domain, Zone};
 use schemas::resources::Resources;
 use schemas::spec::Item;

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 
-use runtime::Bus;
+use bus::Bus;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
 use schemas::names::ClusterId;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::{Bus, Journal};
+use bus::Bus;
+use journal::Journal;
 use schemas::names::{CellId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -32,7 +33,7 @@ pub(crate) trait Roles {
     fn bus(&self, role: &str) -> Result<Bus, String>;
 }
 
-impl Roles for runtime::bus::InProcess {
+impl Roles for bus::InProcess {
     fn bus(&self, role: &str) -> Result<Bus, String> {
         let bus = self.with_inbox(&format!("muster.inbox.{role}")).map_err(|error| error.to_string())?;
         Ok(Bus::InProcess(bus))

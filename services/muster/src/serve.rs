@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bus::Bus;
+use bus::nats::{ConnectError, Settings};
 use clap::Args;
 use client::{Login, Tls};
-use runtime::journal::{Durability, JetStream, StreamSettings};
-use runtime::nats::{ConnectError, Settings};
-use runtime::{Bus, Journal};
+use journal::Journal;
+use journal::{Durability, JetStream, StreamSettings};
 use schemas::Timestamp;
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
@@ -112,7 +113,7 @@ fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
 }
 
 impl Nats {
-    async fn connect(&self, name: &str, inbox: &str) -> Result<runtime::nats::Connection, Trouble> {
+    async fn connect(&self, name: &str, inbox: &str) -> Result<bus::nats::Connection, Trouble> {
         let mut settings = Settings::new(self.urls.clone(), name, inbox);
         settings.login = self.login.clone();
         settings.tls = self.tls.clone();
@@ -156,7 +157,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 /// A new name for a program, and the seed of its ids.
 pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), String> {
-    let seed = runtime::ids::seed().map_err(|error| format!("no randomness: {error}"))?;
+    let seed = clock::seed().map_err(|error| format!("no randomness: {error}"))?;
     let id = Ids::new(seed).next(Timestamp(0)).simple().to_string();
     let name = format!("{role}-{}", &id[20..]);
     let id = ServiceId::new(&name).map_err(|error| error.to_string())?;

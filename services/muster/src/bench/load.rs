@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use runtime::Bus;
+use bus::Bus;
 use schemas::message::{Answer, Done};
 use serde_json::json;
 use tokio::sync::Semaphore;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use runtime::Journal;
+use journal::Journal;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::{CellId, InstanceGuid};
 use schemas::subject::Position;

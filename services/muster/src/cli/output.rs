@@ -47,7 +47,7 @@ impl Output {
 
     /// How rows look at this moment.
     pub(crate) fn look(self) -> Look {
-        Look { now: runtime::clock::now(), full_ids: self.full_ids, colour: self.colour }
+        Look { now: clock::now(), full_ids: self.full_ids, colour: self.colour }
     }
 
     /// Shows rows.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use runtime::Bus;
-use runtime::bus::ReplyTo;
+use bus::Bus;
+use bus::ReplyTo;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
 use schemas::{Code, Refusal};

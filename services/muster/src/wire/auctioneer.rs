@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auctioneer::{Auctioneer, Effect, Input, Settings};
+use bus::Bus;
+use journal::Journal;
+use journal::Recorded;
 use projections::Reader;
 use projections::reader::{self, Read};
-use runtime::journal::Recorded;
-use runtime::{Bus, Journal};
 use schemas::Refusal;
 use schemas::codec;
 use schemas::names::ServiceId;
@@ -68,7 +69,7 @@ fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, Strin
     Ok(Some(Input::Recorded { position, entry: Arc::new(entry) }))
 }
 
-async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), runtime::bus::BusError> {
+async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::BusError> {
     let mut heartbeats = bus.subscribe("muster.cell.*.heartbeat", None).await?;
     let mut beats = bus.subscribe("muster.beat.auctioneer", None).await?;
     let (to_machine, machine) = (inputs.clone(), inputs.clone());

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bbs::{Bbs, Effect, Input, NotAppended, Reply, Settings};
+use bus::Bus;
+use bus::ReplyTo;
+use journal::Journal;
+use journal::{Append, AppendError, Recorded};
 use projections::Reader;
-use runtime::bus::ReplyTo;
-use runtime::journal::{Append, AppendError, Recorded};
-use runtime::{Bus, Journal};
 use schemas::codec::Form;
 use schemas::message::{Answer, Command, Done, Heartbeat};
 use schemas::names::{CellId, Ids};

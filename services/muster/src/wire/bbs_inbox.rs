@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bbs::{Ask, Input, Query};
+use bus::{BusError, Incoming, PLAIN_INBOX_ROOT, ReplyTo};
 use projections::Reader;
-use runtime::bus::{BusError, Incoming, PLAIN_INBOX_ROOT, ReplyTo};
 use schemas::codec::{self, Form};
 use schemas::container::Instance;
 use schemas::message::Envelope;
@@ -304,8 +304,7 @@ async fn read(hands: &Hands, name: &str, incoming: &Incoming, reply: &ReplyTo) {
 }
 
 async fn read_events(hands: &Hands, asked: ReadEvents) -> Result<EventsPage, Refusal> {
-    let unavailable =
-        |error: runtime::journal::JournalError| Refusal::new(Code::Unavailable, error.to_string());
+    let unavailable = |error: journal::JournalError| Refusal::new(Code::Unavailable, error.to_string());
     let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
     let deadline = tokio::time::Instant::now() + wait;
@@ -333,11 +332,7 @@ async fn read_events(hands: &Hands, asked: ReadEvents) -> Result<EventsPage, Ref
     }
 }
 
-fn show_entry(
-    reader: &Reader,
-    recorded: runtime::journal::Recorded,
-    about: Option<&str>,
-) -> Option<RecordedEntry> {
+fn show_entry(reader: &Reader, recorded: journal::Recorded, about: Option<&str>) -> Option<RecordedEntry> {
     let entry = match reader.check(&recorded.subject, &recorded.bytes) {
         Ok(mut entry) => {
             if let Some(about) = about {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use executor::process;
 use executor::scripted::{Behaviour, Scripted};
 use rep::Input;
-use runtime::clock;
 use schemas::container::{Container, Recipe};
 use schemas::names::InstanceGuid;
 use tokio::sync::mpsc;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use runtime::clock;
 use schemas::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Following the journal: every entry to a machine, in order, and word when the end was reached for the first time.
 
-use runtime::Journal;
-use runtime::journal::Recorded;
+use journal::Journal;
+use journal::Recorded;
 use schemas::subject::Position;
 use tokio::sync::mpsc;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use bus::Bus;
+use bus::{Incoming, ReplyTo};
 use rep::{Effect, Input, Level, Rep};
-use runtime::Bus;
-use runtime::bus::{Incoming, ReplyTo};
 use schemas::codec::{self, Form};
 use schemas::message::{Beat, Command, Heartbeat, Perform, Stop};
 use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
@@ -47,7 +47,7 @@ pub(crate) async fn run(
 ) -> Result<(), String> {
     let (inputs, receiver) = channel;
     let mut ids = Ids::new(seed);
-    let incarnation = Incarnation(ids.next(runtime::clock::now()));
+    let incarnation = Incarnation(ids.next(clock::now()));
     let hands = Arc::new(Hands {
         cell: settings.cell_id.clone(),
         asker: Asker::new(bus.clone()),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use runtime::server::NatsServer;
 use serde_json::Value;
+use support::server::NatsServer;
 use tokio::runtime::Runtime;
 
 use super::containers::{exactly, indices};

@@ -4,13 +4,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use bus::Bus;
+use bus::limits::SUBSCRIPTION_QUEUE;
+use bus::nats::{Login, Settings};
+use bus::{AskError, BusError, InProcess, SocketServer, Subscription};
 use bytes::Bytes;
-use runtime::Bus;
-use runtime::bus::{AskError, BusError, InProcess, SocketServer, Subscription};
-use runtime::limits::SUBSCRIPTION_QUEUE;
-use runtime::nats::{Login, Settings};
-use runtime::server::NatsServer;
 use schemas::limits::MESSAGE_BYTES;
+use support::server::NatsServer;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::NoServer;
-use crate::journal::version_problem;
+use journal::version_problem;
 
 /// The version that is installed if none is there.
 pub const PINNED: &str = "2.15.1";

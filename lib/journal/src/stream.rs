@@ -114,7 +114,8 @@ pub(super) fn payload_problem(max_payload: usize) -> Option<String> {
 
 /// Why a server of this version is refused, if it is. Older ones let two writers win the same compare-and-set, or have
 /// open advisories.
-pub(crate) fn version_problem(version: &str) -> Option<String> {
+#[must_use]
+pub fn version_problem(version: &str) -> Option<String> {
     let fine = match numbers(version) {
         Some((2, 12, patch)) => patch >= 7,
         Some((2, 13, _)) | None => false,

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::monitor;
+use journal::monitor;
 
 mod program;
 

@@ -4,7 +4,9 @@
 
 mod frame;
 mod in_process;
-mod nats;
+pub mod limits;
+pub mod nats;
+mod over_nats;
 mod socket;
 mod socket_server;
 mod subject;
@@ -19,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use in_process::InProcess;
-pub use nats::Nats;
+pub use over_nats::Nats;
 pub use socket::Socket;
 pub use socket_server::SocketServer;
 pub(crate) use subject::check_inbox;
@@ -149,7 +151,7 @@ struct Inlet {
 
 impl Inlet {
     fn new() -> (Self, mpsc::Receiver<Incoming>) {
-        let (messages, receiver) = mpsc::channel(crate::limits::SUBSCRIPTION_QUEUE);
+        let (messages, receiver) = mpsc::channel(limits::SUBSCRIPTION_QUEUE);
         (Self { messages, dropped: Arc::default() }, receiver)
     }
 

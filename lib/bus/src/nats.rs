@@ -11,8 +11,8 @@ use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::bus::{BusError, check_inbox};
 use crate::limits::{API, CLIENT_QUEUE, RECONNECT, REMEMBERED_VIOLATIONS, SUBSCRIPTION_QUEUE};
+use crate::{BusError, check_inbox};
 
 /// How to reach a NATS server, and as whom.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ pub enum ConnectError {
 /// A connection to a NATS server. Clones are the same connection. It mends itself.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    pub(crate) client: async_nats::Client,
+    client: async_nats::Client,
     violations: Violations,
     /// How often the connection was made.
     made: watch::Receiver<u64>,
@@ -245,9 +245,16 @@ impl Connection {
         self.client.drain().await.map_err(|error| BusError::Disconnected(error.to_string()))
     }
 
+    /// The client of the NATS library, for what else is asked of a server.
+    #[must_use]
+    pub const fn client(&self) -> &async_nats::Client {
+        &self.client
+    }
+
     /// Whether the server said after `since` that we may not publish on `subject`. It says so beside the message's own
     /// way, so an answer that never comes is explained here.
-    pub(crate) fn may_not_publish(&self, subject: &str, since: Instant) -> bool {
+    #[must_use]
+    pub fn may_not_publish(&self, subject: &str, since: Instant) -> bool {
         self.violations.after(subject, since)
     }
 }

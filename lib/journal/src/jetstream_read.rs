@@ -10,7 +10,8 @@ use tokio::time::timeout;
 use super::jetstream::entry_id;
 use super::stream::STREAM;
 use super::{JournalError, Page, Recorded};
-use crate::limits::{API, SUBSCRIPTION_QUEUE};
+use crate::limits::API;
+use bus::limits::SUBSCRIPTION_QUEUE;
 
 /// The question.
 #[derive(Serialize)]

@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::{
     Config, DiscardPolicy, PersistenceMode, Republish, RetentionPolicy, Source, StorageType, SubjectTransform,
 };
+use bus::nats::{Login, Settings};
 use bytes::Bytes;
-use runtime::Journal;
-use runtime::journal::{
-    Append, AppendError, Durability, JetStream, JournalError, Recorded, STREAM, StreamSettings,
-};
-use runtime::nats::{Login, Settings};
-use runtime::server::NatsServer;
+use journal::Journal;
+use journal::{Append, AppendError, Durability, JetStream, JournalError, Recorded, STREAM, StreamSettings};
 use schemas::names::{EntryId, Ids};
 use schemas::{Position, Subject, Timestamp};
+use support::server::NatsServer;
 use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Every limit of what waits, with its unit. The limits of the language are in [`schemas::limits`].
+//! Every limit of the journal, with its unit. The limits of the language are in [`schemas::limits`].
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ pub const GROUP_BYTES: usize = 8 * 1024 * 1024;
 pub const REMEMBERED_SUBJECTS: usize = 65_536;
 /// Connections that read an embedded journal at once.
 pub const READERS: u32 = 4;
-
 /// Entries that a follower asks a JetStream server for at once.
 pub const PULL_ENTRIES: usize = 1_000;
 /// Bytes that a follower asks a JetStream server for at once.
@@ -33,31 +32,6 @@ pub const FOLLOW_RETRY: (Duration, Duration) = (Duration::from_millis(50), Durat
 pub const CONSUMER_IDLE: Duration = Duration::from_secs(60);
 /// The stream's window for recognising a message id again. Append doesn't need it: it reads and compares.
 pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(30);
-
-/// Messages that may wait in one subscription. More are dropped and counted.
-pub const SUBSCRIPTION_QUEUE: usize = 8_192;
-/// Longest subject or pattern, in bytes.
-pub const SUBJECT_BYTES: usize = 512;
-/// Commands that may wait inside a NATS connection.
-pub const CLIENT_QUEUE: usize = 4_096;
-/// Shortest and longest wait before a NATS connection is made again.
-pub const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// Subjects whose permission violations a NATS connection remembers.
-pub const REMEMBERED_VIOLATIONS: usize = 64;
-
-/// Connections to one Unix socket at once. One more is closed at once.
-pub const SOCKET_CONNECTIONS: usize = 64;
-/// Subscriptions of one connection over a Unix socket.
-pub const SOCKET_SUBSCRIPTIONS: usize = 256;
-/// Questions of one connection over a Unix socket that may wait for an answer at once.
-pub const SOCKET_ASKS: usize = 1_024;
-/// Frames that may wait to be written to a Unix socket.
-pub const SOCKET_QUEUE: usize = 1_024;
-/// Largest frame on a Unix socket, in bytes: a message and its subjects.
-pub const FRAME_BYTES: usize = schemas::limits::MESSAGE_BYTES + 4 * SUBJECT_BYTES;
-/// How long a new connection to a Unix socket may take to say who it is.
-pub const SOCKET_HELLO: Duration = Duration::from_secs(5);
-
 /// Largest answer that is read from a server's monitoring address, in bytes.
 pub const MONITOR_BYTES: usize = 1024 * 1024;
 /// How long a server's monitoring address may take to answer.

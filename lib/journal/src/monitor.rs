@@ -10,7 +10,10 @@ use tokio::time::timeout;
 use crate::limits::{MONITOR, MONITOR_BYTES};
 
 /// What the server with the monitoring address `url` (as `http://127.0.0.1:8222`) answers at `path`, as JSON.
-pub(crate) async fn get(url: &str, path: &str) -> io::Result<Value> {
+///
+/// # Errors
+/// Nobody answers in time, or what is answered is no JSON.
+pub async fn get(url: &str, path: &str) -> io::Result<Value> {
     match timeout(MONITOR, ask(url, path)).await {
         Ok(answer) => answer,
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{url} doesn't answer"))),

@@ -20,8 +20,8 @@ use uuid::Uuid;
 
 use super::sqlite_writer::{Queued, Writer};
 use super::{Append, AppendError, JournalError, Page, Recorded};
-use crate::folder::Folder;
 use crate::limits::{QUEUED_APPENDS, READERS};
+use runtime::folder::Folder;
 
 /// The file in the data folder.
 const FILE: &str = "journal.db";

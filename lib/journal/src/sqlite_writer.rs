@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::sqlite::{signed, unsigned};
 use super::{Append, AppendError, JournalError};
-use crate::folder::Folder;
 use crate::limits::{GROUP_APPENDS, GROUP_BYTES, REMEMBERED_SUBJECTS};
+use runtime::folder::Folder;
 
 /// An append that waits for the writer.
 #[derive(Debug)]

@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use bus::nats::Settings;
 use bytes::Bytes;
-use runtime::Journal;
-use runtime::journal::{
+use journal::Journal;
+use journal::{
     Append, AppendError, Durability, JetStream, JournalError, Memory, Recorded, Sqlite, StreamSettings,
 };
-use runtime::nats::Settings;
-use runtime::server::NatsServer;
 use schemas::limits::{ENTRY_BYTES, PAGE_BYTES};
 use schemas::names::{CellId, Domain, EntryId, Ids};
 use schemas::{Position, Subject, Timestamp};
+use support::server::NatsServer;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 

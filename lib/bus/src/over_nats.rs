@@ -45,7 +45,7 @@ impl Nats {
 
     pub(super) async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), BusError> {
         self.connected()?;
-        self.connection.client.publish(subject.to_owned(), payload).await.map_err(|error| {
+        self.connection.client().publish(subject.to_owned(), payload).await.map_err(|error| {
             match error.kind() {
                 PublishErrorKind::MaxPayloadExceeded => {
                     BusError::Refused(format!("{subject}: more than the server's max_payload: {error}"))
@@ -67,7 +67,7 @@ impl Nats {
         let request = Request::new().payload(payload).timeout(Some(patience));
         // The request's own limit starts only once the connection has taken it.
         let answer =
-            timeout(patience, self.connection.client.send_request(subject.to_owned(), request)).await;
+            timeout(patience, self.connection.client().send_request(subject.to_owned(), request)).await;
         let late = || {
             if self.connection.may_not_publish(subject, asked) {
                 return AskError::Refused(format!("no permission to publish on {subject}"));
@@ -94,7 +94,7 @@ impl Nats {
         pattern: &str,
         group: Option<&str>,
     ) -> Result<Subscription, BusError> {
-        let client = &self.connection.client;
+        let client = self.connection.client();
         let subscriber = match group {
             Some(group) => client.queue_subscribe(pattern.to_owned(), group.to_owned()).await,
             None => client.subscribe(pattern.to_owned()).await,

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use runtime::Journal;
-use runtime::journal::{Append, Sqlite};
+use journal::Journal;
+use journal::{Append, Sqlite};
 use schemas::names::{EntryId, Ids};
 use schemas::{Position, Subject, Timestamp};
 

@@ -6,13 +6,13 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use bus::nats::Settings;
 use bytes::Bytes;
-use runtime::Journal;
-use runtime::journal::{Append, JetStream, Memory, Sqlite, StreamSettings};
-use runtime::nats::Settings;
-use runtime::server::NatsServer;
+use journal::Journal;
+use journal::{Append, JetStream, Memory, Sqlite, StreamSettings};
 use schemas::names::{EntryId, Ids};
 use schemas::{Position, Subject};
+use support::server::NatsServer;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
@@ -89,10 +89,10 @@ async fn measure(name: &str, journal: &Journal, entries: u64) -> Result<(), Fail
 
 /// Appends to one subject, one after the other, and tells how long each took.
 async fn write(journal: Journal, subject: Subject, entries: u64) -> Result<Vec<Duration>, Failed> {
-    let mut ids = Ids::new(runtime::ids::seed()?);
+    let mut ids = Ids::new(clock::seed()?);
     let (bytes, mut waits, mut expected) = (Bytes::from(vec![b'x'; ENTRY]), Vec::new(), Position(0));
     for _ in 0..entries {
-        let (started, entry) = (Instant::now(), EntryId(ids.next(runtime::clock::now())));
+        let (started, entry) = (Instant::now(), EntryId(ids.next(clock::now())));
         let append = Append { subject: subject.clone(), expected, entry, bytes: bytes.clone() };
         expected = journal.append(append).await?;
         waits.push(started.elapsed());

@@ -22,7 +22,7 @@ pub(super) use super::jetstream_follower::Follower;
 use super::stream::{self, STREAM, StreamSettings};
 use super::{Append, AppendError, Durability, JournalError, Recorded};
 use crate::limits::{ACK, API};
-use crate::nats::Connection;
+use bus::nats::Connection;
 
 /// How long to wait before a message is sent again because the server was busy with another of its subject. A cluster
 /// says so for a moment even after it has acknowledged that other one. Sending again is safe: it is the same entry.
@@ -81,7 +81,7 @@ impl JetStream {
         let version = connection.server_version();
         let server = [stream::version_problem(&version), stream::payload_problem(connection.max_payload())];
         let mut problems: Vec<String> = server.into_iter().flatten().collect();
-        let context = ContextBuilder::new().timeout(API).build(connection.client.clone());
+        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let info = find(&connection, &context, settings).await?;
         problems.extend(stream::problems(&info.config, &info.state, settings.replicas));
         if !problems.is_empty() {
@@ -132,7 +132,7 @@ impl JetStream {
         let sent = Instant::now();
         // The request's own limit starts only once the connection has taken it.
         let answer =
-            timeout(ACK, self.shared.connection.client.send_request(subject.to_owned(), request)).await;
+            timeout(ACK, self.shared.connection.client().send_request(subject.to_owned(), request)).await;
         let late = || {
             if self.shared.connection.may_not_publish(subject, sent) {
                 return Outcome::Refused(format!("no permission to publish on {subject}"));
@@ -186,7 +186,7 @@ impl JetStream {
         limit: usize,
     ) -> Result<Vec<Recorded>, JournalError> {
         self.open_still()?;
-        super::jetstream_read::read(&self.shared.connection.client, after, subject, limit).await
+        super::jetstream_read::read(self.shared.connection.client(), after, subject, limit).await
     }
 
     pub(super) async fn end(&self) -> Result<Position, JournalError> {

@@ -12,7 +12,9 @@
 mod jetstream;
 mod jetstream_follower;
 mod jetstream_read;
+pub mod limits;
 mod memory;
+pub mod monitor;
 mod sqlite;
 mod sqlite_writer;
 mod stream;
@@ -26,8 +28,7 @@ use schemas::{Position, Subject};
 pub use jetstream::JetStream;
 pub use memory::Memory;
 pub use sqlite::Sqlite;
-pub(crate) use stream::version_problem;
-pub use stream::{STREAM, StreamSettings};
+pub use stream::{STREAM, StreamSettings, version_problem};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 

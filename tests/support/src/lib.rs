@@ -1,0 +1,3 @@
+//! What tests share: a nats-server of their own.
+
+pub mod server;
