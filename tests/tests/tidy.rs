@@ -93,7 +93,9 @@ fn the_core_does_not_wait() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8_lossy(&output.stdout);
     let packages: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
-    for waiting in ["tokio", "async-nats", "sqlx", "futures", "bus", "journal", "clock", "runtime", "rand", "getrandom"] {
+    for waiting in
+        ["tokio", "async-nats", "sqlx", "futures", "bus", "journal", "clock", "runtime", "rand", "getrandom"]
+    {
         assert!(!packages.contains(waiting), "the core depends on {waiting}");
     }
 }
