@@ -23,8 +23,8 @@ pub enum Read {
 /// Reads the journal from its beginning.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
-    /// What was read of the cluster so far: its shards and its format level.
-    cluster: Option<(u16, u32)>,
+    /// The cluster's shards, once it was founded.
+    shards: Option<u16>,
     set_aside: SetAside,
 }
 
@@ -47,15 +47,15 @@ impl Reader {
     /// Why the reader can't go on: a later program wrote this, or the entry that founded the cluster can't be read.
     pub fn read(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Result<Read, String> {
         match self.check(subject, bytes) {
-            Ok(entry) if self.cluster.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
+            Ok(entry) if self.shards.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
                 Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
             }
             Ok(entry) => {
                 self.note(&entry);
                 Ok(Read::Entry(entry))
             }
-            Err(DecodeError::Malformed(why)) => {
-                let why = cut(&why, REASON_BYTES);
+            Err(none @ (DecodeError::Malformed(_) | DecodeError::Damaged { .. })) => {
+                let why = cut(&none.to_string(), REASON_BYTES);
                 self.put_aside(NoEntry { position, subject: cut(subject, REASON_BYTES), why: why.clone() });
                 Ok(Read::SetAside(why))
             }
@@ -69,13 +69,8 @@ impl Reader {
     pub fn note(&mut self, entry: &Entry) {
         for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
             match event {
-                Event::Cluster(cluster::Event::Founded { shards, format, .. }) => {
-                    self.cluster = Some((*shards, *format));
-                }
-                Event::Cluster(cluster::Event::FormatRaised { format }) => {
-                    self.cluster = self.cluster.map(|(shards, _)| (shards, *format));
-                }
-                Event::Cluster(cluster::Event::Elected { .. })
+                Event::Cluster(cluster::Event::Founded { shards, .. }) => self.shards = Some(*shards),
+                Event::Cluster(cluster::Event::FormatRaised { .. } | cluster::Event::Elected { .. })
                 | Event::Desired(_)
                 | Event::Actual(_)
                 | Event::Evacuating(_)
@@ -90,14 +85,14 @@ impl Reader {
     /// Reads an entry as this reader stands, and takes no note of anything.
     ///
     /// # Errors
-    /// As [`Entry::decode_at`]; what stands where it doesn't belong is `Malformed`.
+    /// As [`Entry::decode`]; what stands where it doesn't belong is `Malformed`.
     pub fn check(&self, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
         let Some(subject) = Subject::parse(subject) else {
             return Err(DecodeError::Malformed(format!("{subject} is no subject of Muster")));
         };
-        let entry = Entry::decode_at(self.cluster.map_or(cluster::FORMAT, |(_, level)| level), bytes)?;
+        let entry = Entry::decode(bytes)?;
         let stray = |shards| entry.decisions.iter().find(|one| one.aggregate.subject(shards) != subject);
-        match self.cluster.and_then(|(shards, _)| stray(shards)) {
+        match self.shards.and_then(stray) {
             None => Ok(entry),
             Some(stray) => {
                 Err(DecodeError::Malformed(format!("decision {} does not belong on {subject}", stray.id)))
@@ -155,6 +150,13 @@ mod tests {
         entry(Aggregate::Cell(id), vec![Event::Cell(cell::Event::Evacuating {})])
     }
 
+    /// The same with the checksum that it needs.
+    fn sealed(text: &str) -> Vec<u8> {
+        let body = text.split_once(',').unwrap().1;
+        let sum = schemas::checksum::crc32c(body.as_bytes());
+        format!(r#"{{"crc32c":"{sum:08x}",{body}"#).into_bytes()
+    }
+
     fn is_entry(read: &Result<Read, String>) -> bool {
         matches!(read, Ok(Read::Entry(_)))
     }
@@ -170,8 +172,8 @@ mod tests {
         assert!(is_entry(&read("muster.event.cluster", &founded())));
         assert!(is_entry(&read("muster.event.cell.c1", &cell("c1"))));
         let aside: [(&str, &[u8], &str); 5] = [
-            ("muster.event.cell.c1", b"garbage", "expected value"),
-            ("muster.event.lrp.0", &cell("c1")[..50], "EOF"),
+            ("muster.event.cell.c1", b"garbage", "does not begin with a checksum"),
+            ("muster.event.lrp.0", &cell("c1")[..50], "is damaged: its checksum says"),
             ("muster.event.strange.subject", &cell("c1"), "is no subject of Muster"),
             ("muster.event.cell.c2", &cell("c1"), "does not belong on muster.event.cell.c2"),
             ("muster.event.lrp.1", &cell("c1"), "does not belong on muster.event.lrp.1"),
@@ -212,11 +214,11 @@ mod tests {
         for later in
             [text.replace("evacuating.v1", "evacuating.v2"), text.replace("evacuating.v1", "painted.v1")]
         {
-            let why = reader.read(Position(2), "muster.event.cell.c1", later.as_bytes()).unwrap_err();
+            let why = reader.read(Position(2), "muster.event.cell.c1", &sealed(&later)).unwrap_err();
             assert!(why.contains("this program does not know"), "{why}");
         }
-        let future = r#"{"format": 99, "decisions": {"new": "shape"}}"#;
-        let why = reader.read(Position(3), "muster.event.cell.c1", future.as_bytes()).unwrap_err();
+        let future = sealed(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
+        let why = reader.read(Position(3), "muster.event.cell.c1", &future).unwrap_err();
         assert!(why.contains("entry is of format 99"), "{why}");
         assert_eq!(*reader.set_aside(), SetAside::default());
     }

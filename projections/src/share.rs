@@ -128,7 +128,7 @@ impl<T> Default for Pool<T> {
 impl<T: Serialize + PartialEq + Clone> Pool<T> {
     fn share(&mut self, value: &mut Arc<T>) {
         let Ok(bytes) = postcard::to_stdvec(&**value) else { return };
-        let hash = crate::snapshot::checksum(&bytes);
+        let hash = schemas::checksum::crc64(&[&bytes]);
         if let Some(known) = self.values.get(&hash) {
             if known == value {
                 *value = Arc::clone(known);

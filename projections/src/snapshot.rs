@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use schemas::cell::Cell;
+use schemas::checksum::crc64;
 use schemas::cluster::Cluster;
 use schemas::codec;
 use schemas::domain::Freshness;
@@ -217,15 +218,5 @@ fn number(head: &[u8; HEAD], at: usize) -> u64 {
 }
 
 fn sum_of(bytes: &[u8]) -> u64 {
-    checksum(&bytes[..SUM]).wrapping_mul(PRIME) ^ checksum(&bytes[HEAD..])
-}
-
-/// FNV-1a by words of eight bytes, turned after each so that high bits reach low ones. Every step can be undone, so a
-/// change within one word always changes the sum.
-pub(crate) fn checksum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(PRIME).rotate_left(29);
-    let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| step(hash, u64::from_le_bytes(*word)));
-    let hash = rest.iter().fold(hash, |hash, byte| step(hash, u64::from(*byte)));
-    step(hash, bytes.len() as u64)
+    crc64(&[&bytes[..SUM], &bytes[HEAD..]])
 }

@@ -3,11 +3,15 @@
 //! Entries are JSON, because the log outlives every program and any NATS client must be able to read it. An event's
 //! type and version stand in its tag: `{"actual": {"claimed.v1": {..}}}` is `actual.claimed.v1`. Events are never
 //! edited: a new shape is a new variant beside the old one, upcast when it is decoded, and `golden/` holds one file of
-//! every version for ever.
+//! every version for ever. Every entry begins with a checksum of the rest of it (`{"crc32c":"0a1b2c3d",..`), whatever
+//! its format: what was damaged is told from what a later program wrote.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::crc32c;
 use crate::container::Epoch;
 use crate::names::{
     CellId, ClientName, DecisionId, Domain, EntryId, ProcessGuid, RequestId, ServiceId, TaskGuid,
@@ -180,9 +184,45 @@ pub enum DecodeError {
     /// An event of an unknown type or version: this program has to be upgraded. Nothing is lost.
     #[error("entry holds an event that this program does not know ({0}): upgrade it")]
     UnknownEvent(String),
+    /// An entry whose bytes changed since it was written.
+    #[error("entry is damaged: its checksum says {written:08x}, its bytes give {found:08x}")]
+    Damaged {
+        /// The checksum that it carries.
+        written: u32,
+        /// The checksum of what is there.
+        found: u32,
+    },
     /// No entry at all.
     #[error("not an entry: {0}")]
     Malformed(String),
+}
+
+/// How every entry of every format begins: `{"crc32c":"`, eight hexadecimal digits, `",`. The checksum is over all that
+/// follows, so that nobody has to understand an entry to know that it is as it was written.
+const SEAL: &[u8] = br#"{"crc32c":"00000000","#;
+/// Where in it the digits stand.
+const DIGITS: std::ops::Range<usize> = 11..19;
+
+/// Writes the checksum over a body into the [`SEAL`] before it.
+fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+    let sum = crc32c(&bytes[SEAL.len()..]);
+    bytes[DIGITS].copy_from_slice(format!("{sum:08x}").as_bytes());
+    bytes
+}
+
+/// Checks that an entry is as it was written.
+fn check_seal(bytes: &[u8]) -> Result<(), DecodeError> {
+    let body = |head: &[u8]| {
+        let fixed = [0..DIGITS.start, DIGITS.end..SEAL.len()];
+        let framed = fixed.into_iter().all(|part| head[part.clone()] == SEAL[part]);
+        let digits = head[DIGITS].iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let digits = std::str::from_utf8(&head[DIGITS]).ok().filter(|_| framed && digits)?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let written = bytes.get(..SEAL.len()).and_then(body);
+    let written = written.ok_or_else(|| DecodeError::Malformed("it does not begin with a checksum".into()))?;
+    let found = crc32c(&bytes[SEAL.len()..]);
+    if written == found { Ok(()) } else { Err(DecodeError::Damaged { written, found }) }
 }
 
 impl Entry {
@@ -192,84 +232,112 @@ impl Entry {
     /// Never: every part of an entry is plain data with text keys.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("an entry is plain data")
+        let mut bytes = SEAL[..SEAL.len() - 1].to_vec();
+        serde_json::to_writer(&mut bytes, self).expect("an entry is plain data");
+        // Where the entry would open by itself it goes on behind its checksum.
+        bytes[SEAL.len() - 1] = b',';
+        seal(bytes)
+    }
+
+    /// An entry as the journal keeps it, from decisions that are JSON already, with commas between.
+    #[must_use]
+    pub fn encode_decisions(id: EntryId, decisions: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(SEAL.len() + 80 + decisions.len());
+        bytes.extend_from_slice(SEAL);
+        let head = format!(r#""id":"{id}","format":{},"decisions":["#, cluster::FORMAT);
+        bytes.extend_from_slice(head.as_bytes());
+        bytes.extend_from_slice(decisions);
+        bytes.extend_from_slice(b"]}");
+        seal(bytes)
     }
 
     /// Reads an entry.
     ///
     /// # Errors
-    /// `DecodeError` tells a newer format, an unknown event and garbage apart.
+    /// `DecodeError` tells a newer format, an unknown event, damage and garbage apart.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        #[derive(Deserialize)]
-        struct Head {
-            format: u32,
-        }
         if bytes.len() > 2 * limits::ENTRY_BYTES {
             return Err(DecodeError::Malformed(format!("{} bytes are too many", bytes.len())));
         }
-        let failed = match serde_json::from_slice::<Self>(bytes) {
-            Ok(entry) if entry.format <= cluster::FORMAT => return Ok(entry),
-            Ok(entry) => return Err(DecodeError::Future { format: entry.format }),
-            Err(failed) => failed,
-        };
-        match serde_json::from_slice::<Head>(bytes) {
-            Ok(head) if head.format > cluster::FORMAT => Err(DecodeError::Future { format: head.format }),
-            Ok(_) if failed.to_string().starts_with("unknown variant") => {
-                Err(DecodeError::UnknownEvent(failed.to_string()))
-            }
-            Ok(_) | Err(_) => Err(DecodeError::Malformed(failed.to_string())),
+        check_seal(bytes)?;
+        match serde_json::from_slice::<Self>(bytes) {
+            Ok(entry) if entry.format <= cluster::FORMAT => Ok(entry),
+            Ok(entry) => Err(DecodeError::Future { format: entry.format }),
+            Err(failed) => Err(unreadable(bytes, &failed)),
         }
     }
 }
 
-impl Entry {
-    /// Reads an entry of a cluster that stands at this format level. Nobody writes above that, so what looks newer and
-    /// otherwise is as it always was is damaged, not new.
-    ///
-    /// # Errors
-    /// As [`Entry::decode`]; what is damaged is `Malformed`.
-    pub fn decode_at(level: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let error = match Self::decode(bytes) {
-            Ok(entry) => return Ok(entry),
-            Err(error) => error,
-        };
-        match &error {
-            DecodeError::Future { format }
-                if *format > level && serde_json::from_slice::<Self>(bytes).is_ok() =>
-            {
-                Err(DecodeError::Malformed(format!("it names format {format}, the cluster is at {level}")))
-            }
-            DecodeError::UnknownEvent(why) if is_damaged(why) => Err(DecodeError::Malformed(why.clone())),
-            DecodeError::Future { .. } | DecodeError::UnknownEvent(_) | DecodeError::Malformed(_) => {
-                Err(error)
-            }
-        }
+/// Why an undamaged entry can't be read. It may be of a later format, of which only the head is known, or hold an event
+/// of a later program.
+fn unreadable(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
+    #[derive(Deserialize)]
+    struct Head {
+        format: u32,
     }
-}
-
-/// Whether an unknown name is a known one with one byte changed, or no name at all: damage, not a later program's word.
-/// Another version of a known name is a word. `why` is what serde says: the unknown name and then the known ones, each
-/// between backticks.
-fn is_damaged(why: &str) -> bool {
-    let Some((unknown, known)) =
-        why.strip_prefix("unknown variant `").and_then(|why| why.split_once("`, expected"))
-    else {
-        return true;
-    };
-    let is_word = unknown.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'));
-    !is_word || known.split('`').skip(1).step_by(2).any(|known| is_one_byte_off(unknown, known))
-}
-
-/// Whether two names of one length and one version differ in one byte.
-fn is_one_byte_off(one: &str, two: &str) -> bool {
-    let version = |name: &str| name.rsplit_once(".v").and_then(|(_, version)| version.parse::<u32>().ok());
-    let differ = one.bytes().zip(two.bytes()).filter(|(one, two)| one != two).count();
-    let (one_version, two_version) = (version(one), version(two));
-    let other_version = one_version.is_some_and(|version| version > 0) && one_version != two_version;
-    one.len() == two.len() && differ == 1 && !other_version
+    #[derive(Deserialize)]
+    struct Decisions {
+        decisions: Vec<Events>,
+    }
+    #[derive(Deserialize)]
+    struct Events {
+        events: Vec<BTreeMap<String, BTreeMap<String, serde::de::IgnoredAny>>>,
+    }
+    match serde_json::from_slice::<Head>(bytes) {
+        Ok(head) if head.format > cluster::FORMAT => return DecodeError::Future { format: head.format },
+        Ok(_) => {}
+        Err(error) => return DecodeError::Malformed(error.to_string()),
+    }
+    let names = serde_json::from_slice::<Decisions>(bytes).map(|entry| {
+        let events = entry.decisions.into_iter().flat_map(|decision| decision.events);
+        let types = events.flatten().flat_map(|(machine, tags)| {
+            tags.into_keys().map(move |tag| format!("{machine}.{tag}"))
+        });
+        types.collect::<Vec<String>>()
+    });
+    let unknown = names.unwrap_or_default().into_iter().find(|name| !Event::TYPES.contains(&name.as_str()));
+    unknown.map_or_else(|| DecodeError::Malformed(failed.to_string()), DecodeError::UnknownEvent)
 }
 
 impl Event {
+    /// Every type of event that this program reads.
+    pub const TYPES: &'static [&'static str] = &[
+        "desired.desired.v1",
+        "desired.updated.v1",
+        "desired.removed.v1",
+        "actual.created.v1",
+        "actual.claimed.v1",
+        "actual.started.v1",
+        "actual.crashed.v1",
+        "actual.placement_failed.v1",
+        "actual.unclaimed.v1",
+        "actual.stop_requested.v1",
+        "actual.removed.v1",
+        "evacuating.set.v1",
+        "evacuating.removed.v1",
+        "evaluation.created.v1",
+        "evaluation.blocked.v1",
+        "evaluation.completed.v1",
+        "evaluation.failed.v1",
+        "evaluation.canceled.v1",
+        "task.desired.v1",
+        "task.started.v1",
+        "task.placement_failed.v1",
+        "task.completed.v1",
+        "task.resolving.v1",
+        "task.demoted.v1",
+        "task.deleted.v1",
+        "domain.refreshed.v1",
+        "cell.appeared.v1",
+        "cell.evacuating.v1",
+        "cell.healthy.v1",
+        "cell.unhealthy.v1",
+        "cell.disappeared.v1",
+        "cluster.founded.v1",
+        "cluster.elected.v1",
+        "cluster.format_raised.v1",
+    ];
+
     /// Its type with its version, as it stands in the log: `actual.claimed.v1`.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {

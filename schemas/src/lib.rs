@@ -5,7 +5,7 @@
 //!
 //! | the file | holds |
 //! |---|---|
-//! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`] | the words |
+//! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | the words |
 //! | [`action`], [`definition`], [`container`], [`placement`] | what to run, where, and why there |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
 //! | [`task`], [`domain`], [`cell`], [`cluster`] | the other machines |
@@ -18,6 +18,7 @@
 pub mod action;
 pub mod actual;
 pub mod cell;
+pub mod checksum;
 pub mod cluster;
 pub mod codec;
 pub mod container;

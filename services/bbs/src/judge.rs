@@ -330,9 +330,7 @@ impl Batch<'_> {
 
     fn finish(self) -> (Entry, Vec<u8>) {
         let id = EntryId(self.ids.next(self.now));
-        let mut bytes = format!(r#"{{"id":"{id}","format":{},"decisions":["#, cluster::FORMAT).into_bytes();
-        bytes.extend(self.json);
-        bytes.extend_from_slice(b"]}");
+        let bytes = Entry::encode_decisions(id, &self.json);
         (Entry { id, format: cluster::FORMAT, decisions: self.decisions }, bytes)
     }
 }

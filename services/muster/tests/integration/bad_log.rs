@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemas::checksum::crc32c;
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
@@ -30,6 +31,13 @@ fn end(plain: &mut Plain) -> u64 {
 fn put(plain: &mut Plain, subject: &str, bytes: &[u8]) -> u64 {
     let stored = plain.ask(subject, bytes).json();
     stored["seq"].as_u64().unwrap_or_else(|| panic!("{stored}"))
+}
+
+/// An entry with the checksum that every program gives its own.
+fn sealed(entry: &Value) -> Vec<u8> {
+    let text = entry.to_string();
+    let body = text.strip_prefix('{').unwrap();
+    format!("{{\"crc32c\":\"{:08x}\",{body}", crc32c(body.as_bytes())).into_bytes()
 }
 
 /// Waits until a service ends, and answers what it said.
@@ -84,7 +92,7 @@ fn an_entry_of_a_later_version_stops_who_decides() {
     let future =
         json!({"id": "00000000-0000-7000-8000-000000000001", "format": 99, "decisions": {"new": "shape"}});
     let told = "entry is of format 99, this program reads up to 1: upgrade it";
-    stops_at(&future.to_string(), told);
+    stops_at(&future, told);
 }
 
 #[test]
@@ -93,18 +101,18 @@ fn an_event_that_nobody_knows_stops_who_decides() {
         "at": 1, "actor": {"bbs": "later"}, "correlation": "00000000-0000-7000-8000-000000000002",
         "events": [{"cell": {"painted.v1": {"colour": "blue"}}}]});
     let unknown = json!({"id": "00000000-0000-7000-8000-000000000001", "format": 1, "decisions": [decision]});
-    stops_at(&unknown.to_string(), "entry holds an event that this program does not know");
+    stops_at(&unknown, "entry holds an event that this program does not know");
 }
 
 /// Nobody decides any more once an entry stands in the log that this program doesn't understand; it can be seen, and
 /// nothing is lost.
-fn stops_at(entry: &str, told: &str) {
+fn stops_at(entry: &Value, told: &str) {
     let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
     let file = cluster.place.file("web.toml", sleeper("web", 2));
     cluster.muster().ok(&format!("lrp desire {}", file.display()));
     let running = running_in(cluster.place.path());
     let mut plain = cluster.plain("later");
-    let at = put(&mut plain, "muster.event.cell.c1", entry.as_bytes());
+    let at = put(&mut plain, "muster.event.cell.c1", &sealed(entry));
     cluster.place.tell(&format!("an entry of a later version stands at {at}"));
 
     let said = ends_badly(cluster.services.remove("auctioneer-1").unwrap());
@@ -144,7 +152,8 @@ fn what_is_no_entry_is_set_aside() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
     let mut plain = cluster.plain("vandal");
     let mut put_there = BTreeSet::new();
-    let garbage: [(&str, &[u8]); 5] = [
+    let garbage: [(&str, &[u8]); 6] = [
+        ("muster.event.lrp.1", br#"{"format":99}"#),
         ("muster.event.cell.c1", b"garbage"),
         ("muster.event.lrp.0", b""),
         ("muster.event.lrp.0", b"{\"id\": 1}"),
@@ -169,7 +178,7 @@ fn what_is_no_entry_is_set_aside() {
     let last: BTreeSet<u64> = last.map(|one| one["position"].as_u64().unwrap()).collect();
     assert_eq!(last, put_there);
     let shown = cluster.muster().ok("cluster show").out;
-    assert!(shown.contains("5 messages of the journal are no entries"), "{shown}");
+    assert!(shown.contains("6 messages of the journal are no entries"), "{shown}");
     assert!(shown.contains("muster.event.strange.subject is no subject of Muster"), "{shown}");
     // Who starts anew passes over it as well.
     for name in ["bbs-1", "auctioneer-1"] {

@@ -1,0 +1,29 @@
+//! Checksums: CRC-32C (Castagnoli, as iSCSI, ext4 and Kafka have it) of entries, CRC-64/XZ of snapshots.
+
+use crc::{CRC_32_ISCSI, CRC_64_XZ, Crc, Table};
+
+static CRC_32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+static CRC_64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
+
+/// The CRC-32C of some bytes.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    CRC_32C.checksum(bytes)
+}
+
+/// The CRC-64/XZ of some bytes, given in parts.
+#[must_use]
+pub fn crc64(parts: &[&[u8]]) -> u64 {
+    let mut digest = CRC_64.digest();
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn they_are_what_they_are_called() {
+        assert_eq!(super::crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(super::crc64(&[b"1234", b"", b"56789"]), 0x995d_c9bb_df19_39fa);
+    }
+}
