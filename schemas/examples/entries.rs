@@ -14,9 +14,12 @@ fn main() {
         Entry::decode(&bytes).expect("a golden file is an entry").decisions
     };
     let many = |decisions: Vec<Decision>, count| decisions.into_iter().cycle().take(count).collect();
-    for (name, count) in
-        [("desired.desired.v1", 10), ("actual.claimed.v1", 100), ("actual.started.v1", 100), ("task.desired.v1", 10)]
-    {
+    for (name, count) in [
+        ("desired.desired.v1", 10),
+        ("actual.claimed.v1", 100),
+        ("actual.started.v1", 100),
+        ("task.desired.v1", 10),
+    ] {
         let decisions: Vec<Decision> = many(named(name), count);
         let entry = Entry { id: schemas::names::EntryId(uuid::Uuid::nil()), format: 1, decisions };
         let begun = Instant::now();

@@ -220,7 +220,8 @@ fn check_seal(bytes: &[u8]) -> Result<(), DecodeError> {
         u32::from_str_radix(digits, 16).ok()
     };
     let written = bytes.get(..SEAL.len()).and_then(body);
-    let written = written.ok_or_else(|| DecodeError::Malformed("it does not begin with a checksum".into()))?;
+    let written =
+        written.ok_or_else(|| DecodeError::Malformed("it does not begin with a checksum".into()))?;
     let found = crc32c(&bytes[SEAL.len()..]);
     if written == found { Ok(()) } else { Err(DecodeError::Damaged { written, found }) }
 }
@@ -290,9 +291,9 @@ fn unreadable(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
     }
     let names = serde_json::from_slice::<Decisions>(bytes).map(|entry| {
         let events = entry.decisions.into_iter().flat_map(|decision| decision.events);
-        let types = events.flatten().flat_map(|(machine, tags)| {
-            tags.into_keys().map(move |tag| format!("{machine}.{tag}"))
-        });
+        let types = events
+            .flatten()
+            .flat_map(|(machine, tags)| tags.into_keys().map(move |tag| format!("{machine}.{tag}")));
         types.collect::<Vec<String>>()
     });
     let unknown = names.unwrap_or_default().into_iter().find(|name| !Event::TYPES.contains(&name.as_str()));

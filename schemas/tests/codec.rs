@@ -7,11 +7,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use schemas::action::{Action, Group, Run, Secret, Timeout, Try, Variable};
 use schemas::cell::Presence;
+use schemas::checksum::crc32c;
 use schemas::cluster;
 use schemas::codec::{FINGERPRINT, Form, JSON_DEPTH, decode, encode};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
-use schemas::checksum::crc32c;
 use schemas::entry::{DecodeError, Entry};
 use schemas::message::{
     Answer, Beat, Command, Done, Envelope, Heartbeat, Lead, LrpRecord, LrpState, Order, Outcome, Outcomes,
