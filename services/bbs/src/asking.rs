@@ -162,6 +162,12 @@ impl Bbs {
 
     pub(crate) fn asked_by_auctioneer(&mut self, asker: u64, outcomes: Outcomes, out: &mut Vec<Effect>) {
         let leader = self.world.cluster().and_then(|cluster| cluster.auctioneer.as_ref());
+        if leader.is_none_or(|leader| leader.term < outcomes.term) {
+            let why =
+                format!("this BBS has not heard of the auctioneer's term {} yet: try again", outcomes.term);
+            let reply = Reply::Done(Err(Refusal::new(Code::Unavailable, why)));
+            return out.push(Effect::Answer { asker, reply });
+        }
         let leads = leader.is_some_and(|leader| leader.id == outcomes.id && leader.term == outcomes.term);
         let refusal = if !leads {
             Some(Refusal::new(Code::StaleTerm, format!("auctioneer {} does not lead", outcomes.id)))

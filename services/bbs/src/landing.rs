@@ -10,9 +10,10 @@ use schemas::subject::{Position, Subject};
 use schemas::{Code, Entry, Refusal, Timestamp};
 
 use crate::asking::not_leading;
+use crate::confirm::{Answers, Confirmed};
 use crate::judge::{Judged, judge};
 use crate::machine::{Bbs, Effect, NotAppended};
-use crate::shard::{Command, Flight, Item, Landing, Shard};
+use crate::shard::{Command, Flight, Item, Landing, Origin, Shard};
 
 /// How soon is looked again at what the journal would not take a decision on.
 const REFUSED_AGAIN: Duration = Duration::from_secs(1);
@@ -28,6 +29,7 @@ impl Bbs {
         out: &mut Vec<Effect>,
     ) {
         self.moved_at = now;
+        self.behind = false;
         let Some(entry) = self.read(position, subject, id, bytes, out) else { return };
         let changes = self.world.fold(position, &entry);
         if let Some(subject) = Subject::parse(subject) {
@@ -80,6 +82,9 @@ impl Bbs {
         let shard = self.shards.entry(subject.clone()).or_default();
         let ours = shard.flight.as_ref().is_some_and(|flight| flight.bytes == *bytes);
         let landing = shard.delivered(position, ours, entry.decisions.last());
+        if let Some(answers) = self.confirmations.delivered(&subject, position) {
+            self.judge_again(&subject, answers, out);
+        }
         self.mark_ready(&subject);
         match landing {
             Landing::None => {}
@@ -123,21 +128,30 @@ impl Bbs {
     }
 
     pub(crate) fn mark_ready(&mut self, subject: &Subject) {
-        if self.shards.get(subject).is_some_and(Shard::is_ready) {
+        if !self.confirmations.holds(subject) && self.shards.get(subject).is_some_and(Shard::is_ready) {
             self.ready.insert(subject.clone());
         }
     }
 
-    pub(crate) fn launch(&mut self, subject: &Subject, out: &mut Vec<Effect>) {
+    pub(crate) fn launch(&mut self, now: Timestamp, subject: &Subject, out: &mut Vec<Effect>) {
+        if self.confirmations.holds(subject) {
+            return;
+        }
         let Some(shard) = self.shards.get_mut(subject).filter(|shard| shard.is_ready()) else { return };
+        let judged_at = shard.last;
         let before = shard.queue.len();
         let judged = judge(&self.world, &mut self.ids, self.shown, shard);
         self.waiting -= before - shard.queue.len();
         match judged {
             Judged::Settled(settled) => {
-                for (item, verdict) in settled {
+                let (own, answers): (Vec<_>, Vec<_>) =
+                    settled.into_iter().partition(|(item, _)| item.origin == Origin::Own);
+                for (item, verdict) in own {
                     self.looked_at(&item);
                     self.settle(&item, self.world.position(), verdict, out);
+                }
+                if !answers.is_empty() {
+                    self.confirmations.hold(subject, answers, judged_at, now);
                 }
                 self.mark_ready(subject);
             }
@@ -189,8 +203,64 @@ impl Bbs {
         }
     }
 
-    /// Settles an append of which nobody knows: what stands last on the subject tells.
+    /// Has the last entries read of which something depends.
+    pub(crate) fn read_last(&mut self, out: &mut Vec<Effect>) {
+        out.extend(self.confirmations.reads().into_iter().map(Effect::ReadLast));
+    }
+
+    /// What stands last on a subject: it confirms answers, and settles an append of which nobody knows.
     pub(crate) fn last(
+        &mut self,
+        now: Timestamp,
+        subject: &Subject,
+        last: Result<Option<(Position, Option<EntryId>)>, String>,
+        out: &mut Vec<Effect>,
+    ) {
+        let stands = last.as_ref().ok().map(|last| last.map_or(Position(0), |(position, _)| position));
+        let delivered = self.shards.get(subject).map_or(Position(0), |shard| shard.last);
+        match self.confirmations.read(subject, stands, delivered, now) {
+            Confirmed::Nothing => self.settle_flight(now, subject, last, out),
+            Confirmed::Behind => self.behind = true,
+            Confirmed::Outdated(answers) => self.judge_again(subject, answers, out),
+            Confirmed::True(answers) => {
+                for (item, verdict) in answers {
+                    self.settle(&item, self.world.position(), verdict, out);
+                }
+            }
+        }
+        self.mark_ready(subject);
+        self.read_last(out);
+    }
+
+    /// What was judged on an old picture is judged again, before what came later; by another BBS if this one doesn't lead.
+    fn judge_again(&mut self, subject: &Subject, answers: Answers, out: &mut Vec<Effect>) {
+        if !self.leading {
+            for (item, _) in answers {
+                self.settle(&item, Position(0), Err(not_leading()), out);
+            }
+            return;
+        }
+        self.waiting += answers.len();
+        let shard = self.shards.entry(subject.clone()).or_default();
+        answers.into_iter().rev().for_each(|(item, _)| shard.queue.push_front(item));
+        self.mark_ready(subject);
+    }
+
+    /// Whoever waits longer for a confirmation than a client does is told to try again.
+    pub(crate) fn give_up_confirming(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
+        for (subject, answers) in self.confirmations.tick(now) {
+            let why = "the journal did not confirm in time that this BBS knows its end: try again";
+            let refusal = Refusal::new(Code::Unavailable, why);
+            for (item, _) in answers {
+                self.settle(&item, Position(0), Err(refusal.clone()), out);
+            }
+            self.mark_ready(&subject);
+        }
+        self.read_last(out);
+    }
+
+    /// Settles an append of which nobody knows: what stands last on the subject tells.
+    fn settle_flight(
         &mut self,
         now: Timestamp,
         subject: &Subject,

@@ -13,6 +13,7 @@
 //! | [`machine`] | inputs, effects, the one `step`; its parts are `landing` (the journal), `asking` (commands), `reacting` (what happened), `timing` (alarms), `answering` (queries) |
 //! | [`shard`] | group commit: one entry in flight for each subject |
 //! | `judge` | a command against the World and what the batch decided so far |
+//! | [`confirm`] | what is answered without an entry is confirmed by the journal's leader first |
 //! | [`converge`] | what is due: the safety net and the timers |
 //! | [`presence`] | who is there: heartbeats, probes, the brake on mass loss |
 //! | [`election`] | who leads |
@@ -22,6 +23,7 @@
 mod answering;
 mod asking;
 pub mod callbacks;
+pub mod confirm;
 pub mod converge;
 pub mod election;
 mod judge;

@@ -14,6 +14,7 @@ use schemas::subject::{Position, Subject};
 use schemas::{Refusal, Steady, Timestamp};
 
 use crate::callbacks::{Callbacks, Called};
+use crate::confirm::Confirmations;
 use crate::election::Election;
 use crate::presence::{self, Presence};
 use crate::shard::{Shard, Verdict};
@@ -293,6 +294,9 @@ pub struct Bbs {
     pub(crate) shards: BTreeMap<Subject, Shard>,
     pub(crate) ready: BTreeSet<Subject>,
     pub(crate) waiting: usize,
+    pub(crate) confirmations: Confirmations,
+    /// Whether the journal stands further than the follower has told since.
+    pub(crate) behind: bool,
     pub(crate) gathers: BTreeMap<u64, Gather>,
     /// Commands of each client that wait for an answer.
     pub(crate) asking: BTreeMap<(Domain, ClientName), usize>,
@@ -326,6 +330,8 @@ impl Bbs {
             shards: BTreeMap::new(),
             ready: BTreeSet::new(),
             waiting: 0,
+            confirmations: Confirmations::default(),
+            behind: false,
             gathers: BTreeMap::new(),
             asking: BTreeMap::new(),
             queries: vec![],
@@ -357,7 +363,7 @@ impl Bbs {
         }
         let queries = self.queries.iter().map(|(due, ..)| *due).min();
         let retries = self.retry_at.values().copied().min();
-        let always = [Some(self.election.next_due()), queries, retries];
+        let always = [Some(self.election.next_due()), queries, retries, self.confirmations.next_due()];
         let leading = [
             Some(self.converge_at),
             self.world.stopping().next().map(|_| self.stop_at),
@@ -403,16 +409,17 @@ impl Bbs {
             Input::Called { task, epoch, called } => self.called(now, &task, epoch, &called),
             Input::Disconnected => self.presence.deafen(),
             Input::Reconnected => self.presence.listen(now),
-            Input::Turn => self.turn(&mut out),
+            Input::Turn => self.turn(now, &mut out),
             Input::Tick => self.tick(now, &mut out),
         }
         out
     }
 
     /// Decides what is gathered, so that what came together goes into one entry.
-    pub(crate) fn turn(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn turn(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
         for subject in std::mem::take(&mut self.ready) {
-            self.launch(&subject, out);
+            self.launch(now, &subject, out);
         }
+        self.read_last(out);
     }
 }

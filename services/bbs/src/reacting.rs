@@ -104,7 +104,7 @@ impl Bbs {
 
     /// Whether nothing comes of what it decides. Others may still be able to: it does not beat, so that they try.
     fn stands_still(&mut self, now: Timestamp) -> bool {
-        if self.shards.values().all(|shard| shard.flight.is_none()) {
+        if !self.behind && self.shards.values().all(|shard| shard.flight.is_none()) {
             self.moved_at = now;
         }
         now.since(self.moved_at) >= STANDSTILL

@@ -26,8 +26,9 @@ impl Bbs {
             .collect();
         for subject in retries {
             self.retry_at.remove(&subject);
-            out.push(Effect::ReadLast(subject));
+            self.confirmations.want(&subject);
         }
+        self.give_up_confirming(now, out);
         if !self.caught_up {
             return;
         }

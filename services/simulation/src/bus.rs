@@ -255,12 +255,10 @@ impl Cluster {
         self.network.place(leaders.len()).map(|at| leaders[at])
     }
 
-    /// Somebody who answers queries: a BBS that knows the log.
+    /// Somebody who answers queries: a BBS, whether it knows the log already or not.
     pub(super) fn any_bbs(&mut self) -> Option<Node> {
-        let answers = |node: &Node| match self.place(*node).machine {
-            Some(Machine::Bbs(_)) => self.place(*node).caught_up,
-            Some(Machine::Auctioneer(..) | Machine::Rep(_)) | None => false,
-        };
+        let answers =
+            |node: &Node| matches!((node, &self.place(*node).machine), (Node::Bbs(_), Some(Machine::Bbs(_))));
         let able: Vec<Node> = self.all_nodes().into_iter().filter(answers).collect();
         self.network.place(able.len()).map(|at| able[at])
     }

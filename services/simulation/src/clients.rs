@@ -52,6 +52,7 @@ impl Cluster {
     /// A client asks, or asks again, whoever leads.
     pub(super) fn ask_wish(&mut self, wish: Wish) {
         let to = self.leader();
+        self.checkers.asks(wish.request(), &wish.command);
         let (noun, verb) = wish.command.noun_and_verb();
         let request = Request { envelope: wish.envelope.clone(), body: wish.command.body() };
         let bytes = codec::encode(Form::Json, &request).into();
@@ -94,6 +95,11 @@ impl Cluster {
             };
             format!("client: {} {noun}.{verb} {} -> {answer}", wish.request(), subject_of(&wish.command))
         });
+        if let Some(answer) = &answer {
+            let end = self.journal.end();
+            let broken = self.checkers.told(&wish.request(), &wish.command, answer, end);
+            broken.into_iter().for_each(|broken| self.breaks(broken));
+        }
         match answer {
             Some(Ok(done)) => {
                 self.wanted.told(&wish, Told::Done(done));

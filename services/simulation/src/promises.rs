@@ -110,6 +110,7 @@ promises! {
 
     // What clients are told.
     ToldTrue "DESIGN 3, Writing" "every acknowledged command is in the log, once, and no refused one",
+    JudgedAfterTold "DESIGN 3, Writing" "a command is judged on at least what was acknowledged of its object when it was sent",
     ReadsOwnWrites "DESIGN 3, Bus" "who wrote something reads it",
     NobodyHalts "DESIGN 3, Entries" "no service stops for what the log may hold",
 

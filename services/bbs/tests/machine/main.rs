@@ -3,6 +3,7 @@
 
 mod cells;
 mod clock;
+mod confirm;
 mod journal;
 mod scene;
 mod tasks;

@@ -50,6 +50,12 @@ pub(crate) struct Scene {
     pub(crate) fate: BTreeMap<&'static str, Fate>,
     /// Stored, and not told yet.
     held: Vec<Append>,
+    /// BBSs whose followers deliver nothing for now.
+    pub(crate) lagging: BTreeSet<usize>,
+    /// Whether nobody can read the journal.
+    pub(crate) is_dark: bool,
+    /// How often a last entry was read.
+    pub(crate) reads: usize,
     /// A BBS that dies when its next entry with this event is stored, before it is told of it.
     pub(crate) dies_after: Option<(usize, &'static str)>,
     /// Cells that beat every five seconds and answer probes; their incarnation and the number of heartbeats.
@@ -148,6 +154,10 @@ impl Scene {
                 return self.append(node, (subject, expected, entry, bytes));
             }
             Effect::ReadLast(subject) => {
+                self.reads += 1;
+                if self.is_dark {
+                    return vec![(node, Input::Last { subject, last: Err("nobody answers".into()) })];
+                }
                 let text = subject.to_string();
                 let place = self.journal.iter().rposition(|stored| stored.subject == text);
                 let last = place.map(|at| (Position(at as u64 + 1), self.journal[at].entry));
@@ -211,7 +221,18 @@ impl Scene {
     fn put(&mut self, subject: &str, entry: Option<EntryId>, bytes: Bytes) -> Vec<(usize, Input)> {
         self.journal.push(Stored { subject: subject.to_owned(), entry, bytes });
         let position = self.journal.len();
-        (0..self.bbs.len()).map(|node| (node, self.recorded(position))).collect()
+        let told = (0..self.bbs.len()).filter(|node| !self.lagging.contains(node));
+        told.map(|node| (node, self.recorded(position))).collect()
+    }
+
+    /// A BBS is told what it was not told while it lagged.
+    pub(crate) fn catch_up(&mut self, node: usize) {
+        let mut told = usize::try_from(self.bbs(node).world().position().0).unwrap();
+        while told < self.journal.len() {
+            told += 1;
+            self.again(node, told);
+        }
+        self.lagging.remove(&node);
     }
 
     /// What stands at a position is told once more.

@@ -7,6 +7,7 @@
 //! | the file | what it watches |
 //! |---|---|
 //! | `log` | ids, versions, times, requests; the cluster, its cells and domains |
+//! | `heard` | what clients were told, and what they may be told after that |
 //! | `lrp` | processes: instances, evacuating twins, evaluations, crashes |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
 //! | `truth` | what the containers really did |
@@ -16,6 +17,7 @@
 //! | `peace` | what is left when everything is quiet |
 
 mod calls;
+mod heard;
 mod log;
 mod lrp;
 mod peace;
@@ -31,13 +33,14 @@ use executor::scripted::{Happened, Scripted};
 use projections::{WorkRef, World};
 use schemas::container::{Container, ContainerState, Epoch, WorkKey};
 use schemas::entry::{Aggregate, Event};
-use schemas::message::{Heartbeat, Outcomes, Perform, Performed};
+use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed};
 use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Refusal, Timestamp, cell};
 
 use self::calls::Calls;
+use self::heard::Heard;
 use self::log::Log;
 use self::placing::{Placing, Unplaced};
 use self::signs::Signs;
@@ -58,6 +61,7 @@ pub struct Checkers {
     tasks: BTreeMap<TaskGuid, task::Task>,
     truth: Truth,
     calls: Calls,
+    heard: Heard,
     placing: Placing,
     signs: Signs,
     world: World,
@@ -122,6 +126,7 @@ impl Checkers {
             tasks: BTreeMap::new(),
             truth: Truth::default(),
             calls: Calls::default(),
+            heard: Heard::default(),
             placing: Placing::default(),
             signs: Signs::default(),
             world: World::new(),
@@ -183,6 +188,26 @@ impl Checkers {
         self.log.asked(request, deadline, command);
     }
 
+    /// A client sends a command, or sends it again.
+    pub(super) fn asks(&mut self, request: RequestId, command: &ClientCommand) {
+        self.heard.asks(request, command);
+    }
+
+    /// A client is told what became of its command, while the log ends at `end`.
+    #[must_use]
+    pub(super) fn told(
+        &mut self,
+        request: &RequestId,
+        command: &ClientCommand,
+        answer: &Result<Done, Refusal>,
+        end: Position,
+    ) -> Option<Broken> {
+        match answer {
+            Ok(done) => self.heard.done(request, command, *done),
+            Err(refusal) => self.heard.refused(request, command, refusal.code, end),
+        }
+    }
+
     /// An entry was accepted. Answers it in words, and the promises that it breaks.
     #[must_use]
     pub fn appended(&mut self, journal: &SimJournal, position: Position) -> (String, Vec<Broken>) {
@@ -203,6 +228,7 @@ impl Checkers {
         for decision in &entry.decisions {
             self.judge(decision, basis, &mut notes);
             self.log.decision(decision, position, &mut notes);
+            self.heard.decision(decision, position);
         }
         self.world.fold(position, &entry);
         for decision in &entry.decisions {

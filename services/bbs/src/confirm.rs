@@ -1,0 +1,180 @@
+//! Answers without an entry: a refusal, or that it is so already.
+//!
+//! Compare-and-set lets no decision be recorded that was made on an old picture. A refusal is not recorded, and a BBS may
+//! be behind: another one was elected, decided, and acknowledged what this one has not been delivered yet. So such an
+//! answer is held back until the journal's leader has been asked for the subject's last entry, after the command came. If
+//! that is the entry on which was judged, the answer is true. If the journal stands further, the command waits for the
+//! follower and is judged again. One read confirms everything that is held on its subject.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use schemas::Timestamp;
+use schemas::subject::{Position, Subject};
+
+use crate::shard::{Item, Verdict};
+
+/// Most subjects whose last entry is being read; others wait for their turn.
+pub const READS: usize = 32;
+/// How long an answer is held back before the asker is told to try again. Clients wait 2 s for one try.
+pub const PATIENCE: Duration = Duration::from_millis(1_500);
+/// How soon a read that failed is repeated.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Commands, each with its answer.
+pub type Answers = Vec<(Item, Verdict)>;
+
+/// What is held back, and the reads of last entries that are under way.
+#[derive(Debug, Default)]
+pub struct Confirmations {
+    held: BTreeMap<Subject, Held>,
+    /// Whose last entry has to be read, in this order, and the same as a set.
+    wanted: VecDeque<Subject>,
+    is_wanted: BTreeSet<Subject>,
+    /// Whose last entry is being read.
+    reading: BTreeSet<Subject>,
+}
+
+/// What is held back on one subject.
+#[derive(Debug)]
+struct Held {
+    answers: Answers,
+    /// The subject's last entry when they were judged.
+    judged: Position,
+    due: Timestamp,
+    state: State,
+}
+
+/// What an answer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// For its turn to read.
+    Wants,
+    /// For what is read.
+    Reads,
+    /// To read once more.
+    Again(Timestamp),
+    /// For the follower to come so far.
+    Behind(Position),
+}
+
+/// What a read says of the answers that are held on its subject.
+#[derive(Debug)]
+pub enum Confirmed {
+    /// Nothing, or nothing yet.
+    Nothing,
+    /// They are true.
+    True(Answers),
+    /// The journal stands further, as this BBS has heard meanwhile: they are to be judged again.
+    Outdated(Answers),
+    /// The journal stands further than this BBS: they are judged again when it has come so far.
+    Behind,
+}
+
+impl Confirmations {
+    /// Whether answers are held on a subject: what comes there meanwhile waits.
+    #[must_use]
+    pub fn holds(&self, subject: &Subject) -> bool {
+        self.held.contains_key(subject)
+    }
+
+    /// Holds back what was judged on a subject whose last entry stands at `judged`.
+    pub fn hold(&mut self, subject: &Subject, answers: Answers, judged: Position, now: Timestamp) {
+        let held = Held { answers, judged, due: now + PATIENCE, state: State::Wants };
+        self.held.insert(subject.clone(), held);
+        self.want(subject);
+    }
+
+    /// Has a subject's last entry read.
+    pub fn want(&mut self, subject: &Subject) {
+        if self.is_wanted.insert(subject.clone()) {
+            self.wanted.push_back(subject.clone());
+        }
+    }
+
+    /// The subjects whose last entry is to be read now.
+    pub fn reads(&mut self) -> Vec<Subject> {
+        let mut reads = vec![];
+        while self.reading.len() < READS {
+            let Some(at) = self.wanted.iter().position(|subject| !self.reading.contains(subject)) else {
+                break;
+            };
+            let Some(subject) = self.wanted.remove(at) else { break };
+            self.is_wanted.remove(&subject);
+            if let Some(held) = self.held.get_mut(&subject) {
+                held.state = State::Reads;
+            }
+            self.reading.insert(subject.clone());
+            reads.push(subject);
+        }
+        reads
+    }
+
+    /// A subject's last entry was read: it stands at `last` (none: the read failed), and the follower has delivered the
+    /// subject up to `delivered`.
+    pub fn read(
+        &mut self,
+        subject: &Subject,
+        last: Option<Position>,
+        delivered: Position,
+        now: Timestamp,
+    ) -> Confirmed {
+        self.reading.remove(subject);
+        // What was read before a command came says nothing of it.
+        let Some(held) = self.held.get_mut(subject).filter(|held| held.state == State::Reads) else {
+            return Confirmed::Nothing;
+        };
+        match last {
+            Some(last) if last == held.judged => {
+                self.take(subject).map_or(Confirmed::Nothing, Confirmed::True)
+            }
+            Some(last) if last > delivered => {
+                held.state = State::Behind(last);
+                Confirmed::Behind
+            }
+            Some(last) if last > held.judged => {
+                self.take(subject).map_or(Confirmed::Nothing, Confirmed::Outdated)
+            }
+            Some(_) | None => {
+                held.state = State::Again(now + AGAIN);
+                Confirmed::Nothing
+            }
+        }
+    }
+
+    /// The follower delivered an entry of a subject. Answers what is to be judged again.
+    pub fn delivered(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
+        let reached = |held: &&Held| matches!(held.state, State::Behind(last) if last <= position);
+        self.held.get(subject).filter(reached)?;
+        self.take(subject)
+    }
+
+    /// Reads again what is due, and answers what was held back too long.
+    pub fn tick(&mut self, now: Timestamp) -> Vec<(Subject, Answers)> {
+        let over = self.held.iter().filter(|(_, held)| held.due <= now).map(|(subject, _)| subject.clone());
+        let over: Vec<Subject> = over.collect();
+        let again = |held: &Held| matches!(held.state, State::Again(at) if at <= now);
+        let again = self.held.iter().filter(|(_, held)| again(held)).map(|(subject, _)| subject.clone());
+        for subject in again.collect::<Vec<_>>() {
+            if let Some(held) = self.held.get_mut(&subject) {
+                held.state = State::Wants;
+            }
+            self.want(&subject);
+        }
+        over.into_iter().filter_map(|subject| self.take(&subject).map(|answers| (subject, answers))).collect()
+    }
+
+    /// When there is next something to do.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let due = |held: &Held| match held.state {
+            State::Again(at) => held.due.min(at),
+            State::Wants | State::Reads | State::Behind(_) => held.due,
+        };
+        self.held.values().map(due).min()
+    }
+
+    fn take(&mut self, subject: &Subject) -> Option<Answers> {
+        self.held.remove(subject).map(|held| held.answers)
+    }
+}

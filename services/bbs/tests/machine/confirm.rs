@@ -1,0 +1,123 @@
+//! What is answered without an entry: only when the journal's leader says that nothing else was decided meanwhile.
+
+use std::time::Duration;
+
+use bbs::{Ask, Effect, Input, Reply};
+use schemas::definition::DesiredLrpUpdate;
+use schemas::message::Envelope;
+use schemas::names::ClientName;
+use schemas::spec::ClientCommand;
+use schemas::{Code, Refusal};
+
+use crate::scene::Scene;
+use crate::words;
+
+fn scale(name: &str, instances: u32) -> ClientCommand {
+    let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
+    ClientCommand::LrpUpdate { process_guid: words::process_guid(name), update }
+}
+
+fn refusal(scene: &Scene, asker: u64) -> &Refusal {
+    match scene.answers.get(&asker) {
+        Some(Reply::Done(Err(refusal))) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Two BBSs; the first was paused while the second was elected, and neither is told anything for now.
+fn two_leaders() -> Scene {
+    let mut scene = Scene::with(2, &["c1"]);
+    let paused = scene.bbs[0].take();
+    scene.pass(Duration::from_secs(5));
+    scene.bbs[0] = paused;
+    assert!(scene.bbs(0).leads() && scene.bbs(1).leads());
+    scene.lagging = [0, 1].into();
+    scene
+}
+
+#[test]
+fn a_new_leader_refuses_nothing_because_it_has_not_heard_what_the_old_one_acknowledged() {
+    let mut scene = two_leaders();
+    let desired = scene.client(0, words::lrp("web", 1));
+    scene.catch_up(0);
+    assert!(matches!(scene.answers[&desired], Reply::Done(Ok(_))), "{:?}", scene.answers[&desired]);
+    // The new leader has not been told of it.
+    let scaled = scene.client(1, scale("web", 3));
+    let desired = scene.client(1, words::lrp("web", 1));
+    assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
+    scene.catch_up(1);
+    assert!(matches!(scene.answers[&scaled], Reply::Done(Ok(_))), "{:?}", scene.answers[&scaled]);
+    assert_eq!(refusal(&scene, desired).code, Code::ResourceExists);
+    assert_eq!(scene.state(1, "web", 2), "UNCLAIMED");
+}
+
+#[test]
+fn a_leader_that_was_deposed_and_does_not_know_it_refuses_nothing_by_what_it_knew() {
+    let mut scene = two_leaders();
+    let desired = scene.client(1, words::lrp("web", 1));
+    scene.catch_up(1);
+    assert!(matches!(scene.answers[&desired], Reply::Done(Ok(_))), "{:?}", scene.answers[&desired]);
+    let scaled = scene.client(0, scale("web", 3));
+    assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
+    scene.catch_up(0);
+    assert_eq!(refusal(&scene, scaled).code, Code::Unavailable, "it doesn't lead");
+}
+
+#[test]
+fn who_is_never_told_what_the_journal_holds_says_so_and_gives_way() {
+    let mut scene = two_leaders();
+    scene.client(1, words::lrp("web", 1));
+    let scaled = scene.client(0, scale("web", 3));
+    scene.pass(Duration::from_millis(1_400));
+    assert!(!scene.answers.contains_key(&scaled));
+    scene.pass(Duration::from_millis(200));
+    assert_eq!(refusal(&scene, scaled).code, Code::Unavailable);
+    assert!(scene.bbs(0).leads());
+    scene.pass(Duration::from_secs(10));
+    assert!(!scene.bbs(0).leads());
+}
+
+#[test]
+fn where_the_journal_can_not_be_read_the_answer_is_to_try_again() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.is_dark = true;
+    let first = scene.client(0, scale("web", 3));
+    let second = scene.client(0, scale("web", 3));
+    scene.pass(Duration::from_secs(2));
+    assert_eq!(refusal(&scene, first).code, Code::Unavailable);
+    // What came meanwhile waits for its own confirmation, which comes.
+    scene.is_dark = false;
+    scene.pass(Duration::from_secs(1));
+    assert_eq!(refusal(&scene, second).code, Code::ResourceNotFound);
+    let again = scene.client(0, scale("web", 3));
+    assert_eq!(refusal(&scene, again).code, Code::ResourceNotFound);
+    assert!(scene.bbs(0).leads(), "who only refuses stands as still as the journal");
+}
+
+#[test]
+fn one_read_confirms_all_that_waits_on_a_subject_and_few_are_under_way() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let before = scene.reads;
+    let now = scene.now;
+    let bbs = scene.bbs[0].as_mut().unwrap();
+    let ask = |client: usize, command: ClientCommand| {
+        let client = ClientName::new(&format!("client{client}")).unwrap();
+        Ask::Client { domain: words::domain(), client, envelope: Envelope::default(), command }
+    };
+    for asker in 0..200 {
+        let command = scale(&format!("absent{asker}"), 1);
+        assert!(
+            bbs.step(now, Input::Asked { asker: 1_000 + asker, ask: ask(asker as usize, command) })
+                .is_empty()
+        );
+    }
+    let effects = bbs.step(now, Input::Turn);
+    let reads: Vec<_> = effects.into_iter().filter(|effect| matches!(effect, Effect::ReadLast(_))).collect();
+    assert_eq!(reads.len(), 4, "one for each of the cluster's shards");
+    for effect in reads {
+        let Effect::ReadLast(subject) = effect else { panic!("{effect:?}") };
+        scene.input(0, Input::Last { subject, last: Ok(None) });
+    }
+    assert!((1_000..1_200).all(|asker| refusal(&scene, asker).code == Code::ResourceNotFound));
+    assert_eq!(scene.reads, before, "and none more");
+}

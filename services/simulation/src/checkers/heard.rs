@@ -1,0 +1,143 @@
+//! What clients were told, and what they may be told after that.
+//!
+//! Who was told that something is done, and then asks, is answered by somebody who knows of it: a refusal has to have been
+//! true at a moment since.
+
+use std::collections::BTreeMap;
+
+use schemas::entry::{Aggregate, Event};
+use schemas::message::Done;
+use schemas::names::{Domain, ProcessGuid, RequestId, TaskGuid};
+use schemas::spec::ClientCommand;
+use schemas::subject::Position;
+use schemas::{Code, Decision, desired, task};
+
+use crate::promises::{Broken, Promise};
+
+/// What a command is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Thing {
+    Process(ProcessGuid),
+    Task(TaskGuid),
+    Domain(Domain),
+}
+
+/// What clients heard, and what the log holds of it.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// Since where each thing exists, or doesn't any more.
+    lives: BTreeMap<Thing, Vec<(Position, bool)>>,
+    /// The highest position that was acknowledged of each.
+    acknowledged: BTreeMap<Thing, Position>,
+    /// What was acknowledged of its thing when a request was last asked.
+    known: BTreeMap<RequestId, Position>,
+}
+
+impl Heard {
+    /// A decision is in the log.
+    pub(super) fn decision(&mut self, decision: &Decision, position: Position) {
+        for event in &decision.events {
+            let life = match (event, &decision.aggregate) {
+                (Event::Desired(event), Aggregate::Process { guid, .. }) => match event {
+                    desired::Event::Desired(_) => Some((Thing::Process(guid.clone()), true)),
+                    desired::Event::Removed { .. } => Some((Thing::Process(guid.clone()), false)),
+                    desired::Event::Updated(_) => None,
+                },
+                (Event::Task(task::Event::Desired(_)), Aggregate::Task { guid, .. }) => {
+                    Some((Thing::Task(guid.clone()), true))
+                }
+                (Event::Task(task::Event::Deleted { .. }), Aggregate::Task { guid, .. }) => {
+                    Some((Thing::Task(guid.clone()), false))
+                }
+                (
+                    Event::Desired(_)
+                    | Event::Actual(_)
+                    | Event::Evacuating(_)
+                    | Event::Evaluation(_)
+                    | Event::Task(_)
+                    | Event::Domain(_)
+                    | Event::Cell(_)
+                    | Event::Cluster(_),
+                    _,
+                ) => None,
+            };
+            if let Some((thing, exists)) = life {
+                self.lives.entry(thing).or_default().push((position, exists));
+            }
+        }
+    }
+
+    /// A client asks, or asks again.
+    pub(super) fn asks(&mut self, request: RequestId, command: &ClientCommand) {
+        let known = self.acknowledged.get(&thing(command)).copied().unwrap_or_default();
+        self.known.insert(request, known);
+    }
+
+    /// A client is told that it is done.
+    pub(super) fn done(
+        &mut self,
+        request: &RequestId,
+        command: &ClientCommand,
+        done: Done,
+    ) -> Option<Broken> {
+        let known = self.known.get(request).copied().unwrap_or_default();
+        let acknowledged = self.acknowledged.entry(thing(command)).or_default();
+        *acknowledged = done.position.max(*acknowledged);
+        (done.position < known).then(|| Broken {
+            promise: Promise::JudgedAfterTold,
+            how: format!("request {request} was sent after {known} and is answered at {}", done.position),
+        })
+    }
+
+    /// A client is told that it is not done, while the log ends at `end`.
+    pub(super) fn refused(
+        &self,
+        request: &RequestId,
+        command: &ClientCommand,
+        code: Code,
+        end: Position,
+    ) -> Option<Broken> {
+        let exists = exists_if_refused(command, code)?;
+        let thing = thing(command);
+        let known = self.known.get(request).copied().unwrap_or_default();
+        let lives = self.lives.get(&thing).into_iter().flatten();
+        let before = lives.clone().take_while(|(at, _)| *at <= known).last().is_some_and(|(_, is)| *is);
+        let since = lives.filter(|(at, _)| *at > known && *at <= end).map(|(_, is)| *is);
+        let was_so = [before].into_iter().chain(since).any(|is| is == exists);
+        (!was_so).then(|| Broken {
+            promise: Promise::JudgedAfterTold,
+            how: format!(
+                "request {request} about {thing:?}, sent after {known}, is refused as {code} by {end}"
+            ),
+        })
+    }
+}
+
+fn thing(command: &ClientCommand) -> Thing {
+    match command {
+        ClientCommand::LrpDesire(lrp) => Thing::Process(lrp.process_guid.clone()),
+        ClientCommand::LrpUpdate { process_guid, .. }
+        | ClientCommand::LrpRemove { process_guid }
+        | ClientCommand::LrpRetire { process_guid, .. } => Thing::Process(process_guid.clone()),
+        ClientCommand::TaskDesire(task) => Thing::Task(task.task_guid.clone()),
+        ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
+            Thing::Task(task_guid.clone())
+        }
+        ClientCommand::DomainUpsert { domain, .. } => Thing::Domain(domain.clone()),
+    }
+}
+
+/// Whether the thing of a command that is refused so has to exist, or not to; none: the refusal says neither.
+fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
+    match command {
+        ClientCommand::LrpDesire(_) | ClientCommand::TaskDesire(_) => {
+            (code == Code::ResourceExists).then_some(true)
+        }
+        ClientCommand::LrpUpdate { .. }
+        | ClientCommand::LrpRemove { .. }
+        | ClientCommand::TaskCancel { .. }
+        | ClientCommand::TaskResolve { .. } => (code == Code::ResourceNotFound).then_some(false),
+        // An instance, and not its process, is what is not found.
+        ClientCommand::LrpRetire { .. } | ClientCommand::DomainUpsert { .. } => None,
+    }
+}
