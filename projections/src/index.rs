@@ -223,7 +223,7 @@ fn takes(
         let id = definition.unwrap_or(&desired.active_definition_id);
         desired.definition(id).map(|definition| definition.resources())
     };
-    noted().or_else(told).unwrap_or(Resources::of_container(0, 0))
+    noted().or_else(told).unwrap_or(Resources::of_container(0, 0, 0))
 }
 
 impl Whole {

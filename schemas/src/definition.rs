@@ -43,8 +43,9 @@ pub struct Definition {
 impl Definition {
     /// What one instance takes of a cell.
     #[must_use]
-    pub const fn resources(&self) -> Resources {
-        Resources::of_container(self.memory_mb, self.disk_mb)
+    pub fn resources(&self) -> Resources {
+        let ports = u32::try_from(self.ports.len()).unwrap_or(u32::MAX);
+        Resources::of_container(self.memory_mb, self.disk_mb, ports)
     }
 }
 
@@ -79,7 +80,7 @@ impl TaskDefinition {
     /// What the task takes of a cell.
     #[must_use]
     pub const fn resources(&self) -> Resources {
-        Resources::of_container(self.memory_mb, self.disk_mb)
+        Resources::of_container(self.memory_mb, self.disk_mb, 0)
     }
 }
 

@@ -204,7 +204,7 @@ pub struct CellRow {
     pub instances: u32,
     /// Tasks that run on it.
     pub tasks: u32,
-    /// Memory, disk and containers that these take.
+    /// Memory, disk, containers and ports that these take.
     pub used: crate::resources::Resources,
     /// Since when its state holds.
     pub since: Timestamp,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{PlacementTag, Stack};
 
-/// Memory, disk and containers: what a cell has, what is free of it, or what work takes.
+/// Memory, disk, containers and host ports: what a cell has, what is free of it, or what work takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Resources {
     /// Memory in MiB.
@@ -16,6 +16,8 @@ pub struct Resources {
     pub disk_mb: u64,
     /// Containers; work takes one.
     pub containers: u32,
+    /// Ports of the host; work takes one for each port that it listens on.
+    pub ports: u32,
 }
 
 /// A resource that a cell can lack.
@@ -28,9 +30,14 @@ pub enum Lack {
     Disk,
     /// Too little memory.
     Memory,
+    /// Too few ports of the host.
+    Ports,
 }
 
 impl Lack {
+    /// Everything that a cell can lack, in the order in which placement errors name it.
+    pub const ALL: [Self; 4] = [Self::Containers, Self::Disk, Self::Memory, Self::Ports];
+
     /// The word that placement errors use.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -38,15 +45,16 @@ impl Lack {
             Self::Containers => "containers",
             Self::Disk => "disk",
             Self::Memory => "memory",
+            Self::Ports => "ports",
         }
     }
 }
 
 impl Resources {
-    /// What one container with this memory and disk takes.
+    /// What one container with this memory and disk takes, and so many ports of the host.
     #[must_use]
-    pub const fn of_container(memory_mb: u64, disk_mb: u64) -> Self {
-        Self { memory_mb, disk_mb, containers: 1 }
+    pub const fn of_container(memory_mb: u64, disk_mb: u64, ports: u32) -> Self {
+        Self { memory_mb, disk_mb, containers: 1, ports }
     }
 
     /// What `free` lacks to take `work`: empty if it fits. Auction and rep both ask here.
@@ -55,6 +63,7 @@ impl Resources {
             (self.containers < work.containers, Lack::Containers),
             (self.disk_mb < work.disk_mb, Lack::Disk),
             (self.memory_mb < work.memory_mb, Lack::Memory),
+            (self.ports < work.ports, Lack::Ports),
         ]
         .into_iter()
         .filter_map(|(lacking, what)| lacking.then_some(what))
@@ -63,7 +72,10 @@ impl Resources {
     /// Whether `work` fits into what is free.
     #[must_use]
     pub const fn fits(self, work: Self) -> bool {
-        self.containers >= work.containers && self.disk_mb >= work.disk_mb && self.memory_mb >= work.memory_mb
+        self.containers >= work.containers
+            && self.disk_mb >= work.disk_mb
+            && self.memory_mb >= work.memory_mb
+            && self.ports >= work.ports
     }
 
     /// What is left after `work` took its part; never below zero.
@@ -73,6 +85,7 @@ impl Resources {
             memory_mb: self.memory_mb.saturating_sub(work.memory_mb),
             disk_mb: self.disk_mb.saturating_sub(work.disk_mb),
             containers: self.containers.saturating_sub(work.containers),
+            ports: self.ports.saturating_sub(work.ports),
         }
     }
 
@@ -83,6 +96,7 @@ impl Resources {
             memory_mb: self.memory_mb.saturating_add(work.memory_mb),
             disk_mb: self.disk_mb.saturating_add(work.disk_mb),
             containers: self.containers.saturating_add(work.containers),
+            ports: self.ports.saturating_add(work.ports),
         }
     }
 }

@@ -152,7 +152,7 @@ fn reported() -> Reported {
 }
 
 fn heartbeat() -> Heartbeat {
-    let resources = Resources { memory_mb: 1024, disk_mb: u64::MAX, containers: 3 };
+    let resources = Resources { memory_mb: 1024, disk_mb: u64::MAX, containers: 3, ports: 2 };
     Heartbeat {
         cell_id: cell_id("c1"),
         presence: Presence {

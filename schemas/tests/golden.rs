@@ -228,7 +228,7 @@ fn other_events() -> Vec<Event> {
         zone: Zone::new("z1").unwrap(),
         stack: Stack::new("linux").unwrap(),
         placement_tags: constraint().placement_tags,
-        total: Resources { memory_mb: 65_536, disk_mb: 1_048_576, containers: 250 },
+        total: Resources { memory_mb: 65_536, disk_mb: 1_048_576, containers: 250, ports: 10_000 },
     };
     let cell = [
         cell::Event::Appeared(presence),

@@ -606,7 +606,7 @@ proptest! {
                     zone: Zone::new("z1").unwrap(),
                     stack: Stack::new("linux").unwrap(),
                     placement_tags: BTreeSet::new(),
-                    total: schemas::resources::Resources { memory_mb, disk_mb: 1, containers: 1 },
+                    total: schemas::resources::Resources { memory_mb, disk_mb: 1, containers: 1, ports: 1 },
                 },
                 evacuating,
                 unhealthy: sick.then(|| "disk".repeat(1000)),

@@ -9,8 +9,6 @@ use crate::board::{Board, View, count};
 use crate::score::Score;
 use crate::tally::Tally;
 
-const LACKS: [Lack; 3] = [Lack::Containers, Lack::Disk, Lack::Memory];
-
 /// Why no cell takes the work (seed `000`, "Communicating Fullness").
 pub(crate) fn error(board: &Board, view: &View, tally: &Tally) -> String {
     let compatible = board.len() - view.stack - view.tags;
@@ -24,7 +22,7 @@ pub(crate) fn error(board: &Board, view: &View, tally: &Tally) -> String {
         return UNREACHABLE_CELLS.to_owned();
     }
     let all = count(view.candidates.len());
-    let lacked = LACKS.into_iter().filter(|what| tally.lacking(*what) == all);
+    let lacked = Lack::ALL.into_iter().filter(|what| tally.lacking(*what) == all);
     sentence(INSUFFICIENT_RESOURCES, lacked.map(Lack::word))
 }
 
@@ -50,7 +48,7 @@ pub(crate) fn explain(
         ("silent", view.silent),
         ("refused", refused),
     ];
-    let lacks = LACKS.map(|what| (what.word(), tally.lacking(what)));
+    let lacks = Lack::ALL.map(|what| (what.word(), tally.lacking(what)));
     let passed_over = reasons.into_iter().chain(lacks).filter(|(_, cells)| *cells > 0);
     Explanation {
         cells: board.len(),
@@ -88,7 +86,7 @@ mod tests {
             used_permille: u32::MAX,
         };
         let reasons = ["stack", "tags", "evacuating", "unhealthy", "silent", "refused"];
-        let reasons = reasons.into_iter().chain(LACKS.map(Lack::word));
+        let reasons = reasons.into_iter().chain(Lack::ALL.map(Lack::word));
         let explanation = Explanation {
             cells: u32::MAX,
             passed_over: reasons.map(|reason| (reason.to_owned(), u32::MAX)).collect(),

@@ -90,11 +90,13 @@ pub fn bounded(total: Resources, free: Resources) -> (Resources, Resources) {
         memory_mb: total.memory_mb.min(limits::RESOURCE_MB),
         disk_mb: total.disk_mb.min(limits::RESOURCE_MB),
         containers: total.containers,
+        ports: total.ports,
     };
     let free = Resources {
         memory_mb: free.memory_mb.min(total.memory_mb),
         disk_mb: free.disk_mb.min(total.disk_mb),
         containers: free.containers.min(total.containers),
+        ports: free.ports.min(total.ports),
     };
     (total, free)
 }
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     const fn resources(memory_mb: u64, disk_mb: u64, containers: u32) -> Resources {
-        Resources { memory_mb, disk_mb, containers }
+        Resources { memory_mb, disk_mb, containers, ports: containers }
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(crate) struct Tally {
     pub(crate) containers: u32,
     pub(crate) disk: u32,
     pub(crate) memory: u32,
+    pub(crate) ports: u32,
     /// How many placements it takes into account.
     seen: usize,
 }
@@ -55,6 +56,7 @@ impl Tally {
             Lack::Containers => self.containers,
             Lack::Disk => self.disk,
             Lack::Memory => self.memory,
+            Lack::Ports => self.ports,
         }
     }
 
@@ -77,6 +79,7 @@ impl Tally {
             Lack::Containers => &mut self.containers,
             Lack::Disk => &mut self.disk,
             Lack::Memory => &mut self.memory,
+            Lack::Ports => &mut self.ports,
         }
     }
 }

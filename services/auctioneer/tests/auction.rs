@@ -143,10 +143,11 @@ fn amount() -> impl Strategy<Value = u64> {
 
 fn resources() -> impl Strategy<Value = Resources> {
     let containers = prop_oneof![8 => 0..6_u32, 1 => (u32::MAX - 2)..=u32::MAX];
-    (amount(), amount(), containers).prop_map(|(memory_mb, disk_mb, containers)| Resources {
+    (amount(), amount(), containers, 0..6_u32).prop_map(|(memory_mb, disk_mb, containers, ports)| Resources {
         memory_mb,
         disk_mb,
         containers,
+        ports,
     })
 }
 
@@ -168,9 +169,9 @@ fn cell() -> impl Strategy<Value = Cell> {
         1 => Just(Standing::Unhealthy),
         1 => Just(Standing::Silent),
     ];
-    let small = Resources { memory_mb: 8, disk_mb: 8, containers: 4 };
-    let middle = Resources { memory_mb: 64, disk_mb: 64, containers: 64 };
-    let giant = Resources { memory_mb: 1 << 30, disk_mb: 1 << 30, containers: u32::MAX };
+    let small = Resources { memory_mb: 8, disk_mb: 8, containers: 4, ports: 4 };
+    let middle = Resources { memory_mb: 64, disk_mb: 64, containers: 64, ports: 8 };
+    let giant = Resources { memory_mb: 1 << 30, disk_mb: 1 << 30, containers: u32::MAX, ports: u32::MAX };
     let total = prop_oneof![1 => resources(), 2 => Just(small), 2 => Just(middle), 3 => Just(giant)];
     let zone = prop_oneof![4 => Just(0_u32), 2 => Just(1_u32), 1 => 2..5_u32];
     (0..30_u32, zone, stack(), tags(), total, used(), standing).prop_map(
@@ -189,8 +190,9 @@ fn used() -> impl Strategy<Value = Resources> {
         memory_mb,
         disk_mb,
         containers,
+        ports: containers,
     });
-    let containers = (0..5_u32).prop_map(|containers| Resources { memory_mb: 0, disk_mb: 0, containers });
+    let containers = (0..5_u32).prop_map(|containers| Resources { memory_mb: 0, disk_mb: 0, containers, ports: 0 });
     prop_oneof![2 => Just(Resources::default()), 3 => containers, 2 => hardly, 2 => resources()]
 }
 

@@ -203,6 +203,7 @@ impl Place {
             memory_mb: each * 64,
             disk_mb: each * 64,
             containers: u32::try_from(each).unwrap_or(u32::MAX),
+            ports: u32::try_from(each).unwrap_or(u32::MAX),
         };
         for number in 0..args.cells {
             let id = CellId::new(&format!("c{number}")).map_err(|error| error.to_string())?;

@@ -111,8 +111,10 @@ async fn start(journal: &Journal, bus: &InProcess, folder: &Path, cells: u32) ->
     let mut local = Local::start(journal, bbs, auctioneer, Duration::ZERO)?;
     let host = host::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
-    let total =
-        Resources { memory_mb: share(host.memory_mb), disk_mb: share(host.disk_mb), containers: CONTAINERS };
+    // The cells take their ports from one range.
+    let ports = host::ports(&executor::process::HOST_PORTS) / cells;
+    let (memory_mb, disk_mb) = (share(host.memory_mb), share(host.disk_mb));
+    let total = Resources { memory_mb, disk_mb, containers: CONTAINERS, ports };
     for number in 1..=cells {
         let id = CellId::new(&format!("c{number}")).map_err(|error| error.to_string())?;
         let zone = Zone::new(if number % 2 == 1 { "z1" } else { "z2" }).map_err(|error| error.to_string())?;

@@ -15,7 +15,16 @@ pub(crate) fn resources(data: &Path) -> Resources {
     let disk_mb = disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) / MIB);
     let memory_mb =
         std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_kib(&text)).unwrap_or(0) / 1024;
-    Resources { memory_mb: memory_mb.min(RESOURCE_MB), disk_mb: disk_mb.min(RESOURCE_MB), containers: 0 }
+    Resources {
+        memory_mb: memory_mb.min(RESOURCE_MB),
+        disk_mb: disk_mb.min(RESOURCE_MB),
+        ..Resources::default()
+    }
+}
+
+/// How many ports a range has.
+pub(crate) fn ports(range: &std::ops::RangeInclusive<u16>) -> u32 {
+    u32::from(range.end().saturating_sub(*range.start())) + 1
 }
 
 fn total_kib(meminfo: &str) -> Option<u64> {

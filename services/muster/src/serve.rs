@@ -225,6 +225,7 @@ pub(crate) async fn run_rep(
         memory_mb: args.memory_mb.unwrap_or(host.memory_mb),
         disk_mb: args.disk_mb.unwrap_or(host.disk_mb),
         containers: args.containers,
+        ports: host::ports(&args.ports),
     };
     let mut settings = ::rep::Settings::new(args.cell.clone(), args.zone.clone(), args.stack.clone(), total);
     settings.placement_tags = args.tags.iter().cloned().collect::<BTreeSet<_>>();

@@ -250,7 +250,7 @@ impl Shape {
     #[must_use]
     pub fn cell(self, at: usize) -> rep::Settings {
         let zone = Zone::new(if at.is_multiple_of(2) { "z1" } else { "z2" }).expect("a name");
-        let total = Resources { memory_mb: 2_048, disk_mb: 4_096, containers: 12 };
+        let total = Resources { memory_mb: 2_048, disk_mb: 4_096, containers: 12, ports: 10 };
         let mut settings = rep::Settings::new(cell_id(at), zone, Stack::new("linux").expect("a name"), total);
         if self.tagged && at + 1 == self.cells {
             settings.placement_tags.insert(tag());

@@ -282,7 +282,7 @@ fn trial(cell_id: &CellId, number: u64) -> Recipe {
         grace_period_ms: 0,
         ports: vec![],
         result_file: String::new(),
-        resources: Resources::of_container(0, 0),
+        resources: Resources::of_container(0, 0, 0),
         let_in_at: Position(0),
     }
 }

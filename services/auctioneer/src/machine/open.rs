@@ -319,5 +319,6 @@ fn how_often(free: Resources, size: Resources) -> usize {
     let memory = times(free.memory_mb, size.memory_mb);
     let disk = times(free.disk_mb, size.disk_mb);
     let containers = times(free.containers.into(), size.containers.into());
-    usize::try_from(memory.min(disk).min(containers)).unwrap_or(usize::MAX)
+    let ports = times(free.ports.into(), size.ports.into());
+    usize::try_from(memory.min(disk).min(containers).min(ports)).unwrap_or(usize::MAX)
 }

@@ -547,7 +547,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
     let cells: Vec<String> = (0..10).map(|number| format!("c{number}")).collect();
     let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
     let mut scene = Scene::leading(&named);
-    let large = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 100 };
+    let large = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 100, ports: 100 };
     for id in &cells {
         scene.beat(id, large, 0);
     }

@@ -42,7 +42,7 @@ pub(crate) fn domain() -> Domain {
 }
 
 pub(crate) fn mib(memory_mb: u64) -> Resources {
-    Resources { memory_mb, disk_mb: 10_000, containers: 100 }
+    Resources { memory_mb, disk_mb: 10_000, containers: 100, ports: 100 }
 }
 
 pub(crate) fn action() -> Action {

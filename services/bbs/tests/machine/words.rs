@@ -108,7 +108,7 @@ pub(crate) fn start() -> actual::Command {
 }
 
 pub(crate) fn heartbeat(cell: &str, incarnation: u64, sequence: u64) -> Heartbeat {
-    let total = Resources { memory_mb: 1_000, disk_mb: 1_000, containers: 100 };
+    let total = Resources { memory_mb: 1_000, disk_mb: 1_000, containers: 100, ports: 100 };
     let presence = Presence {
         incarnation: Incarnation(uuid::Uuid::from_u64_pair(incarnation, 0)),
         zone: "z1".parse().unwrap(),

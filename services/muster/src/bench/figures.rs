@@ -147,7 +147,7 @@ fn percentile(all: &[Duration], percent: usize) -> f64 {
 
 fn cell(number: u32) -> Cell {
     let name = |text: String| CellId::new(&text).expect("a name");
-    let total = Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 1 << 16 };
+    let total = Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 1 << 16, ports: 1 << 16 };
     Cell {
         id: name(format!("cell{number:05}")),
         zone: Zone::new(&format!("z{}", number % 3)).expect("a name"),

@@ -258,6 +258,7 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
         "MEMORY",
         "DISK",
         "CONTAINERS",
+        "PORTS",
         "SINCE",
     ]);
     for row in rows {
@@ -274,6 +275,7 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
             Cell::number(of(mebibytes(used.memory_mb), mebibytes(total.memory_mb))),
             Cell::number(of(mebibytes(used.disk_mb), mebibytes(total.disk_mb))),
             Cell::number(of(used.containers.to_string(), total.containers.to_string())),
+            Cell::number(of(used.ports.to_string(), total.ports.to_string())),
             Cell::text(age(look.now, row.since)),
         ]);
     }
@@ -286,7 +288,7 @@ fn of(used: String, total: String) -> String {
 
 /// One cell, with what runs there.
 pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], look: Look) -> String {
-    let Resources { memory_mb, disk_mb, containers } = row.used;
+    let Resources { memory_mb, disk_mb, containers, ports } = row.used;
     let total = row.presence.total;
     let tags: Vec<&str> = row.presence.placement_tags.iter().map(|tag| tag.as_str()).collect();
     let mut text = facts(&[
@@ -298,6 +300,7 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
         ("memory", of(mebibytes(memory_mb), mebibytes(total.memory_mb))),
         ("disk", of(mebibytes(disk_mb), mebibytes(total.disk_mb))),
         ("containers", of(containers.to_string(), total.containers.to_string())),
+        ("ports", of(ports.to_string(), total.ports.to_string())),
         ("run", format!("{} since it started", row.presence.incarnation)),
     ]);
     if !instances.is_empty() {

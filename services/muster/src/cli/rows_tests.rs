@@ -167,12 +167,12 @@ fn cells_domains_and_evaluations_are_tables() {
             zone: Zone::new("z1").unwrap(),
             stack: Stack::new("linux").unwrap(),
             placement_tags: std::collections::BTreeSet::new(),
-            total: Resources { memory_mb: 4096, disk_mb: 10_240, containers: 64 },
+            total: Resources { memory_mb: 4096, disk_mb: 10_240, containers: 64, ports: 1_000 },
         },
         state: "PRESENT".into(),
         instances: 2,
         tasks: 0,
-        used: Resources { memory_mb: 512, disk_mb: 1024, containers: 2 },
+        used: Resources { memory_mb: 512, disk_mb: 1024, containers: 2, ports: 3 },
         since: ago(5),
     };
     assert_eq!(

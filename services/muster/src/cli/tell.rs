@@ -204,12 +204,13 @@ fn of_task(event: &task::Event, full: bool) -> String {
 fn of_cell(event: &cell::Event) -> String {
     match event {
         cell::Event::Appeared(presence) => format!(
-            "appeared in zone {}, stack {}, {} memory, {} disk, {}",
+            "appeared in zone {}, stack {}, {} memory, {} disk, {}, {}",
             presence.zone,
             presence.stack,
             mebibytes(presence.total.memory_mb),
             mebibytes(presence.total.disk_mb),
             count(presence.total.containers.into(), "container"),
+            count(presence.total.ports.into(), "port"),
         ),
         cell::Event::Evacuating {} => "evacuating: it takes no new work".to_owned(),
         cell::Event::Healthy {} => "healthy again".to_owned(),

@@ -146,7 +146,7 @@ fn instance() -> InstanceGuid {
 }
 
 fn heartbeat() -> Heartbeat {
-    let total = schemas::resources::Resources { memory_mb: 1, disk_mb: 1, containers: 1 };
+    let total = schemas::resources::Resources { memory_mb: 1, disk_mb: 1, containers: 1, ports: 1 };
     Heartbeat {
         // Another cell than its subject's, so that nobody believes it.
         cell_id: CellId::new("c9").unwrap(),

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `dev.rs` | a cluster in one process: what its file says, every command, the end and the next start |
 //! | `nats.rs` | services on NATS, each killed while commands go on |
+//! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
 //! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
 //! | `plain.rs` | a client in any language, as the README has it, and one that forges |
 //! | `bad_input.rs` | commands that must be refused, with every bad field named |
@@ -20,6 +21,7 @@
 mod bad_bytes;
 mod bad_input;
 mod bad_log;
+mod cells;
 mod dev;
 mod lost;
 mod nats;

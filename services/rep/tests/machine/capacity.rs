@@ -29,6 +29,23 @@ fn work_that_does_not_fit_is_refused_with_what_lacks() {
 }
 
 #[test]
+fn a_cell_whose_ports_are_taken_refuses_work_that_needs_one() {
+    let mut cell = Cell::open();
+    let with = |index, ports: usize| {
+        let definition =
+            schemas::definition::Definition { ports: vec![8080; ports], memory_mb: 1, ..words::definition() };
+        let order = Order::Lrp(definition.into());
+        Work { order, ..words::lrp_work(words::lrp_key("web", index, words::at(0)), words::at(0)) }
+    };
+    cell.bbs.desire("web", 3, cell.now);
+    cell.perform(words::perform(1, vec![with(0, 19), with(1, 2), with(2, 1)]));
+    let refused = &cell.performed[0].as_ref().unwrap().refused;
+    assert_eq!(*refused, [(1, "insufficient resources: ports".to_owned())]);
+    cell.pass(Duration::from_secs(1));
+    assert_eq!(cell.heartbeats.last().unwrap().free.ports, 0);
+}
+
+#[test]
 fn a_cell_of_another_kind_refuses_work() {
     let mut cell = Cell::open();
     let with = |constraint: Constraint| {

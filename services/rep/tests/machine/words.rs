@@ -42,7 +42,7 @@ pub(crate) fn guid(number: u64) -> InstanceGuid {
 
 /// A cell with room for ten containers of 100 MiB.
 pub(crate) fn settings() -> Settings {
-    let total = Resources { memory_mb: 1_000, disk_mb: 10_000, containers: 20 };
+    let total = Resources { memory_mb: 1_000, disk_mb: 10_000, containers: 20, ports: 20 };
     Settings::new(cell_id("c1"), "z1".parse().unwrap(), Stack::new("linux").unwrap(), total)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn net(port: u16) -> NetInfo {
 }
 
 pub(crate) fn container(guid: InstanceGuid, work: WorkKey, state: ContainerState) -> Container {
-    let resources = Resources::of_container(100, 100);
+    let resources = Resources::of_container(100, 100, 0);
     Container {
         instance_guid: guid,
         work,
