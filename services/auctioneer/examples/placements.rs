@@ -189,7 +189,8 @@ fn row(cells: u32, what: &str, room: u32, make: impl Fn(u32) -> Item) {
 fn cell(number: u32, containers: u32) -> Cell {
     // Two kinds of machine in three zones.
     let large = u64::from(number % 2 + 1);
-    let total = Resources { memory_mb: large * 1024 * u64::from(containers), disk_mb: 1 << 24, containers, ports: 0 };
+    let total =
+        Resources { memory_mb: large * 1024 * u64::from(containers), disk_mb: 1 << 24, containers, ports: 0 };
     Cell {
         id: CellId::new(&format!("cell-{number:05}")).unwrap(),
         zone: Zone::new(&format!("z{}", number % 3)).unwrap(),

@@ -192,7 +192,8 @@ fn used() -> impl Strategy<Value = Resources> {
         containers,
         ports: containers,
     });
-    let containers = (0..5_u32).prop_map(|containers| Resources { memory_mb: 0, disk_mb: 0, containers, ports: 0 });
+    let containers =
+        (0..5_u32).prop_map(|containers| Resources { memory_mb: 0, disk_mb: 0, containers, ports: 0 });
     prop_oneof![2 => Just(Resources::default()), 3 => containers, 2 => hardly, 2 => resources()]
 }
 

@@ -114,7 +114,12 @@ fn containers_that_nobody_claimed_are_judged_by_the_record_that_was_read() {
 
 #[test]
 fn more_containers_than_one_question_holds_are_read_in_several() {
-    let total = schemas::resources::Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 5_000, ports: 5_000 };
+    let total = schemas::resources::Resources {
+        memory_mb: 1 << 20,
+        disk_mb: 1 << 20,
+        containers: 5_000,
+        ports: 5_000,
+    };
     let settings = Settings { total, ..words::settings() };
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 2_600, words::at(0));

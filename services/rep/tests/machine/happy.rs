@@ -147,7 +147,12 @@ fn an_instance_that_ends_well_crashed_all_the_same() {
 fn many_reports_travel_in_one_message_and_at_most_500() {
     let mut rep = {
         let settings = rep::Settings {
-            total: schemas::resources::Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 2_000, ports: 2_000 },
+            total: schemas::resources::Resources {
+                memory_mb: 1 << 20,
+                disk_mb: 1 << 20,
+                containers: 2_000,
+                ports: 2_000,
+            },
             ..words::settings()
         };
         let mut rep = Rep::new(settings, words::incarnation(), Ids::new(1));
