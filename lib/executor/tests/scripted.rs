@@ -37,7 +37,7 @@ fn recipe(number: u64, work: WorkKey, action: Action) -> Recipe {
         grace_period_ms: 10_000,
         ports: vec![8080],
         result_file: String::new(),
-        resources: Resources::of_container(16, 16),
+        resources: Resources::of_container(16, 16, 0),
         let_in_at: Position(0),
     }
 }

@@ -39,7 +39,7 @@ fn look(world: &World, sizes: &mut Sizes) -> Answers {
             for by in holders(slot) {
                 let work = WorkRef::Lrp(process.guid.clone(), slot.index);
                 let told = process.desired.as_ref().map(|desired| desired.definitions[0].1.resources());
-                containers.insert((work, by.clone()), told.unwrap_or(Resources::of_container(0, 0)));
+                containers.insert((work, by.clone()), told.unwrap_or(Resources::of_container(0, 0, 0)));
             }
         }
     }

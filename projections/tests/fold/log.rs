@@ -414,7 +414,7 @@ pub(crate) fn presence() -> cell::Presence {
         zone: Zone::new("z1").expect("it is legal"),
         stack: Stack::new("linux").expect("it is legal"),
         placement_tags: BTreeSet::new(),
-        total: Resources { memory_mb: 4096, disk_mb: 4096, containers: 64 },
+        total: Resources { memory_mb: 4096, disk_mb: 4096, containers: 64, ports: 64 },
     }
 }
 
