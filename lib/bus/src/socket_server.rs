@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,20 +52,34 @@ impl Drop for SocketServer {
 
 /// Makes the socket, for this user alone from its first moment: it gets its name when it has its mode.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process serves it"));
-    }
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
-    match fs::remove_file(&draft) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    let draft = PathBuf::from(draft);
+    if is_left_socket(path)? && std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process serves it"));
+    }
+    if is_left_socket(&draft)? {
+        fs::remove_file(&draft)?;
     }
     let listener = UnixListener::bind(&draft)?;
     fs::set_permissions(&draft, Permissions::from_mode(0o600))?;
     fs::rename(&draft, path)?;
     Ok(listener)
+}
+
+/// Whether there is a socket of this user's, which may be replaced; false: there is nothing. What is something else, or
+/// somebody else's, is left alone.
+fn is_left_socket(path: &Path) -> io::Result<bool> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if found.file_type().is_socket() && found.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(true);
+    }
+    let why = format!("{} is there already, and is no socket of this user's", path.display());
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
 }
 
 async fn accept(listener: UnixListener, bus: InProcess) {

@@ -1,7 +1,7 @@
 //! Where a cluster is reached.
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use bus::Bus;
@@ -75,11 +75,14 @@ pub fn default_socket() -> PathBuf {
     default_folder().join(SOCKET)
 }
 
-/// Whether there is a file at `path` that is ours. `/tmp` is everybody's, so a socket that somebody else put there
-/// isn't to be trusted with what we say.
+/// Whether there is a socket at `path` that is ours, in a folder that is ours. `/tmp` is everybody's, so a socket that
+/// somebody else put there, or leads to by a link, isn't to be trusted with what we say.
 #[must_use]
 pub fn is_ours(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.uid() == user())
+    let ours = |path: &Path| std::fs::symlink_metadata(path).ok().filter(|found| found.uid() == user());
+    let folder = path.parent().and_then(ours);
+    folder.is_some_and(|found| found.is_dir())
+        && ours(path).is_some_and(|found| found.file_type().is_socket())
 }
 
 fn user() -> u32 {

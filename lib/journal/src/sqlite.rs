@@ -65,6 +65,8 @@ impl Sqlite {
     /// # Errors
     /// The file is of another format, or can't be opened or written.
     pub async fn open_in(folder: Folder) -> Result<Self, JournalError> {
+        // Its companions get the mode that it has.
+        folder.private_file(FILE).map_err(|error| JournalError::Refused(told(&error)))?;
         let path = folder.path().join(FILE);
         let what = format!("opening {}", path.display());
         let unavailable = |source| JournalError::unavailable(what.as_str(), source);

@@ -1,6 +1,8 @@
 //! What a program says about itself: lines on standard error, so that standard output stays the program's answer.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -33,6 +35,64 @@ pub enum TelemetryError {
     Started(#[source] TryInitError),
 }
 
+/// Lines that wait to be read where they are diverted to. More are lost.
+const DIVERTED: usize = 256;
+
+/// Where lines go instead of to standard error.
+static DIVERSION: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
+
+/// Lines that come here instead of to standard error, until this is dropped: for a program that draws on the terminal.
+#[derive(Debug)]
+pub struct Diverted(Receiver<String>);
+
+impl Diverted {
+    /// Begins. Whoever diverted them before gets no more.
+    #[must_use]
+    pub fn begin() -> Self {
+        let (sender, receiver) = sync_channel(DIVERTED);
+        *DIVERSION.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        Self(receiver)
+    }
+
+    /// The lines that came since.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.0.try_iter()
+    }
+}
+
+impl Drop for Diverted {
+    /// What nobody has read goes where it would have gone.
+    fn drop(&mut self) {
+        DIVERSION.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut out = io::stderr().lock();
+        for line in self.0.try_iter() {
+            // If nobody reads that, nobody wants to know.
+            drop(writeln!(out, "{line}"));
+        }
+    }
+}
+
+/// What the subscriber writes to: one call of `write` is one event.
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut diversion = DIVERSION.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*diversion {
+            let text = String::from_utf8_lossy(bytes).trim_end().to_owned();
+            match sender.try_send(text) {
+                Ok(()) | Err(TrySendError::Full(_)) => return Ok(bytes.len()),
+                Err(TrySendError::Disconnected(_)) => *diversion = None,
+            }
+        }
+        io::stderr().lock().write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// Starts telemetry, once in a program. `log` (the program's `--log`) goes before the environment's `RUST_LOG`;
 /// without either, warnings and `default` are shown, as `muster=info`.
 ///
@@ -42,7 +102,7 @@ pub fn start(log: Option<&str>, default: &str, format: Format) -> Result<(), Tel
     let environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let filter = log.map(str::to_owned).or(environment).unwrap_or_else(|| format!("warn,{default}"));
     let parsed = EnvFilter::try_new(&filter).map_err(|source| TelemetryError::Filter { filter, source })?;
-    let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(|| Lines);
     match format {
         Format::Text => lines.with_ansi(io::stderr().is_terminal()).finish().try_init(),
         Format::Json => lines.json().flatten_event(true).finish().try_init(),
@@ -59,6 +119,12 @@ mod tests {
         let bad = start(Some("runtime=loud"), "muster=info", Format::Text).unwrap_err();
         assert!(bad.to_string().starts_with("\"runtime=loud\" is no log filter"), "{bad}");
         start(Some("off"), "muster=info", Format::Json).unwrap();
+        tracing::error!("not shown: the filter is off");
+        let diverted = Diverted::begin();
+        Lines.write_all(b"a line\n").unwrap();
+        assert_eq!(diverted.lines().collect::<Vec<_>>(), ["a line"]);
+        drop(diverted);
+        assert!(DIVERSION.lock().unwrap().is_none());
         let twice = start(Some("off"), "muster=info", Format::Text).unwrap_err();
         assert!(matches!(twice, TelemetryError::Started(_)));
     }

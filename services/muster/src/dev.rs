@@ -7,27 +7,36 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bus::Bus;
-use bus::{InProcess, SocketServer};
+use bus::{Bus, InProcess, SocketServer};
 use clap::Args;
-use client::Client;
-use journal::Journal;
-use journal::Sqlite;
+use client::{Client, default_domain};
+use journal::{Journal, Sqlite};
 use runtime::folder::Folder;
-use schemas::names::{CellId, ClientName, Domain, Zone};
+use schemas::Code;
+use schemas::definition::DesiredLrp;
+use schemas::message::Done;
+use schemas::names::{CellId, ClientName, Zone};
 use schemas::resources::Resources;
 use schemas::spec::Item;
-use schemas::{Code, Position};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::{Output, note};
-use crate::cli::{file, watch};
+use crate::cli::words::count;
+use crate::cli::{diff, file, watch};
 use crate::host;
 use crate::local::{Kind, Local, Roles, end_leftovers};
 use crate::serve::chain;
 
 /// Containers that a cell of a local cluster takes.
 const CONTAINERS: u32 = 100;
+
+/// The folder of the cells, in the data folder.
+const CELLS: &str = "cells";
+
+/// How often is looked whether the cluster is there, and how long that may take.
+const READY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 
 /// Run a whole cluster here: cells with real processes, and what a file desires
 #[derive(Clone, Debug, Args)]
@@ -52,58 +61,78 @@ pub(crate) enum Data {
 }
 
 impl Data {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Kept(path) | Self::Scratch(path) => path,
-        }
+    fn own(&self) -> Result<Folder, Failure> {
+        let owned = match self {
+            Self::Kept(path) => Folder::own(path),
+            Self::Scratch(path) => Folder::scratch(path),
+        };
+        owned.map_err(|error| failed(chain(&error)))
     }
 }
 
-/// Runs a local cluster until it is told to stop.
+fn failed(why: impl Into<String>) -> Failure {
+    Failure::new(Exit::Failed, "Failed", why)
+}
+
+/// Runs a local cluster until it is told to stop. Its socket is in its data folder if nobody names another place.
 ///
 /// # Errors
 /// Why it can't start or go on.
 pub(crate) async fn run(
     args: DevArgs,
     data: Data,
+    socket: Option<PathBuf>,
     output: Output,
     stop: CancellationToken,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     // A spec that can't be read is told before anything is started.
-    let domain = Domain::new("default").map_err(|error| error.to_string())?;
     let items = match &args.file {
-        Some(path) => file::items(path, Some(&domain)).map_err(|failure| failure.text(false))?,
+        Some(path) => file::items(path, Some(&default_domain()))?,
         None => vec![],
     };
     host::allow_many_files();
-    let folder = Folder::own(data.path()).map_err(|error| chain(&error))?;
-    let cells = data.path().join("cells");
+    let folder = data.own()?;
+    let cells = folder.path().join(CELLS);
     if matches!(data, Data::Scratch(_)) {
-        end_leftovers(&cells).await?;
-        clear(data.path())?;
+        end_leftovers(&cells).await.map_err(failed)?;
+        clear(&folder)?;
     }
-    let journal = Sqlite::open_in(folder).await.map_err(|error| chain(&error))?;
+    let journal = Sqlite::open_in(folder.clone()).await.map_err(|error| failed(chain(&error)))?;
     let journal = Journal::Sqlite(journal);
     let bus = InProcess::new();
-    let mut local = start(&journal, &bus, &cells, args.cells).await?;
-    let socket = serve(&bus, data.path())?;
-    note(&format!("cluster: {} cells, socket {}", args.cells, socket.path().display()));
+    let mut local = start(&journal, &bus, &cells, args.cells).await.map_err(failed)?;
+    let socket = serve(&bus, socket.unwrap_or_else(|| folder.path().join(client::target::SOCKET)))?;
+    let heading = heading(args.cells, socket.path(), &cells);
+    heading.iter().for_each(|line| note(line));
 
-    let client = client(&bus, domain)?;
-    let begin = journal.end().await.map_err(|error| error.to_string())?;
+    let client = client(&bus)?;
+    let shown =
+        Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
     let result = tokio::select! {
         () = stop.cancelled() => Ok(()),
-        why = local.failed() => Err(why),
-        why = show(&client, items, begin, output, args.plain) => why,
+        why = local.failed() => Err(failed(why)),
+        why = show(&client, &journal, items, output, shown) => why,
     };
     note("stopping: ending every container");
     drop(socket);
     local.end().await;
     journal.close().await;
-    if matches!(data, Data::Scratch(_)) {
-        clear(data.path())?;
-    }
+    clear(&folder)?;
     result
+}
+
+/// Where everything of it is to be found.
+fn heading(cells: u32, socket: &Path, folder: &Path) -> Vec<String> {
+    vec![
+        format!("cluster: {}, socket {}", count(cells.into(), "cell"), socket.display()),
+        format!("logs: muster instance logs ID, or {}/CELL/containers/ID/log", folder.display()),
+    ]
+}
+
+fn clear(folder: &Folder) -> Result<(), Failure> {
+    folder.clear().map_err(|error| {
+        failed(format!("the data folder {} can't be cleared: {error}", folder.path().display()))
+    })
 }
 
 async fn start(journal: &Journal, bus: &InProcess, folder: &Path, cells: u32) -> Result<Local, String> {
@@ -124,76 +153,95 @@ async fn start(journal: &Journal, bus: &InProcess, folder: &Path, cells: u32) ->
     Ok(local)
 }
 
-fn serve(bus: &InProcess, folder: &Path) -> Result<SocketServer, String> {
-    let path = folder.join(client::target::SOCKET);
-    Bus::InProcess(bus.clone()).serve_socket(&path).map_err(|error| error.to_string())
+fn serve(bus: &InProcess, path: PathBuf) -> Result<SocketServer, Failure> {
+    Bus::InProcess(bus.clone()).serve_socket(&path).map_err(|error| failed(error.to_string()))
 }
 
-fn client(bus: &InProcess, domain: Domain) -> Result<Client, String> {
-    let name = ClientName::new("dev").map_err(|error| error.to_string())?;
-    let bus = bus.bus(&format!("client.{domain}.{name}"))?;
-    Client::over(bus, domain, name).map_err(|error| error.to_string())
+fn client(bus: &InProcess) -> Result<Client, Failure> {
+    let name = ClientName::new("dev").map_err(|error| failed(error.to_string()))?;
+    let bus = bus.bus(&format!("client.{}.{name}", default_domain())).map_err(failed)?;
+    Ok(Client::over(bus, default_domain(), name)?)
 }
 
-/// Desires what the file says, and shows what becomes of it; ends only when that fails.
+/// What is shown, and how.
+struct Shown {
+    heading: Vec<String>,
+    file: Option<PathBuf>,
+    live: bool,
+}
+
+/// Desires what the file says, and shows what becomes of it; ends when the user has seen enough, or that fails.
 async fn show(
     client: &Client,
+    journal: &Journal,
     items: Vec<Item>,
-    begin: Position,
     output: Output,
-    plain: bool,
-) -> Result<(), String> {
-    let live = !plain && std::io::stdout().is_terminal();
-    let showing = async {
-        let shown = watch::show(client, client.events(begin), None, output, live).await;
-        shown.map_err(|failure| failure.text(false))
-    };
-    tokio::try_join!(desire(client, items), showing).map(|_| ())
-}
-
-/// What exists already is left as it is: a second start with the same file goes on with what is running.
-async fn desire(client: &Client, items: Vec<Item>) -> Result<(), String> {
+    mut shown: Shown,
+) -> Result<(), Failure> {
+    let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
+    ready(client).await?;
+    let file = shown.file.take().unwrap_or_default();
     for item in items {
-        let (what, done) = match item {
-            Item::Lrp(lrp) => {
-                let domain = client.in_domain(lrp.domain.clone());
-                (format!("process {}", lrp.process_guid), domain.publish_lrp(*lrp).await)
-            }
-            Item::Task(task) => {
-                let domain = client.in_domain(task.domain.clone());
-                (format!("task {}", task.task_guid), domain.desire_task(*task).await)
-            }
-            Item::Domain { domain, ttl_ms } => {
-                let ttl = ttl_ms.map(Duration::from_millis);
-                (format!("domain {domain}"), client.in_domain(domain).refresh_domain(ttl).await)
-            }
-        };
-        match done {
-            Ok(_) => {}
-            Err(client::Error::Refused(refusal)) if refusal.code == Code::ResourceExists => {
-                note(&format!("{what} exists already"));
-            }
-            Err(error) => return Err(format!("{what}: {error}")),
-        }
+        let told = desire(client, item, &file).await?;
+        told.iter().for_each(|line| note(line));
+        shown.heading.extend(told);
     }
-    Ok(())
+    watch::show(client, client.events(begin), None, output, shown.live.then_some(shown.heading)).await
 }
 
-/// Removes what an ended cluster left in a folder that nobody else owns: only what a local cluster makes.
-fn clear(folder: &Path) -> Result<(), String> {
-    let cells = folder.join("cells");
-    let failed =
-        |error: std::io::Error| format!("the data folder {} can't be cleared: {error}", folder.display());
-    match std::fs::remove_dir_all(&cells) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        Ok(()) | Err(_) => {}
-    }
-    let files = std::fs::read_dir(folder).map_err(failed)?;
-    for file in files.flatten() {
-        let name = file.file_name();
-        if name.to_str().is_some_and(|name| name.starts_with("journal.db")) {
-            std::fs::remove_file(file.path()).map_err(failed)?;
+/// Waits until there is a cluster: the services of this process start while others would already ask them.
+async fn ready(client: &Client) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let impatient = client.clone().patience(READY.0);
+    loop {
+        match impatient.cluster().await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_passing() && begin.elapsed() < READY.1 => sleep(READY.0).await,
+            Err(error) => return Err(Failure::from(error).doing("start the cluster")),
         }
     }
-    Ok(())
+}
+
+/// What exists already is left as it is: a second start with the same file goes on with what is running. Where that is
+/// not what the file says, it is told.
+async fn desire(client: &Client, item: Item, file: &Path) -> Result<Vec<String>, Failure> {
+    let (what, done) = match item {
+        Item::Lrp(lrp) => {
+            let done = client.in_domain(lrp.domain.clone()).desire_lrp((*lrp).clone()).await;
+            if exists(&done) {
+                return differences(client, &lrp, file).await;
+            }
+            (format!("process {}", lrp.process_guid), done)
+        }
+        Item::Task(task) => {
+            let what = format!("task {}", task.task_guid);
+            let done = client.in_domain(task.domain.clone()).desire_task(*task).await;
+            if exists(&done) {
+                return Ok(vec![format!("{what} exists already, and is left as it is")]);
+            }
+            (what, done)
+        }
+        Item::Domain { domain, ttl_ms } => {
+            let ttl = ttl_ms.map(Duration::from_millis);
+            (format!("domain {domain}"), client.in_domain(domain).refresh_domain(ttl).await)
+        }
+    };
+    done.map(|_| vec![]).map_err(|error| Failure::from(error).doing(format!("desire {what}")))
+}
+
+fn exists(done: &Result<Done, client::Error>) -> bool {
+    done.as_ref().is_err_and(|error| error.code() == Some(Code::ResourceExists))
+}
+
+async fn differences(client: &Client, lrp: &DesiredLrp, file: &Path) -> Result<Vec<String>, Failure> {
+    let compared = diff::compare(client, lrp).await?;
+    let guid = &lrp.process_guid;
+    Ok(match compared.differences.len() {
+        0 => vec![format!("process {guid} exists already")],
+        some => vec![format!(
+            "process {guid} exists already and is left as it is; {} from the file: muster lrp diff {}",
+            if some == 1 { "1 field differs".to_owned() } else { format!("{some} fields differ") },
+            file.display()
+        )],
+    })
 }

@@ -54,38 +54,42 @@ fn start(service: Service, global: &Global) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Failed, "Start", format!("can't start: {error}")))?;
     let result = runtime.block_on(Box::pin(serve(service, global)));
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-    result.map_err(|trouble| match trouble {
-        Trouble::Unreachable(why) => Failure::new(Exit::Unreachable, "Unreachable", why).advise(
-            "start a NATS server (nats-server -c deploy/nats.conf), or run everything here: muster dev",
-        ),
-        Trouble::Other(why) => Failure::new(Exit::Failed, "Failed", why),
-    })
+    result
 }
 
-async fn serve(service: Service, global: &Global) -> Result<(), Trouble> {
-    let stop = stop::on_signal().map_err(|error| format!("can't listen to signals: {error}"))?;
-    match service {
-        Service::Dev(args) => local(args, global, stop).await,
-        Service::Bench(args) => {
-            let text = bench::run(nats(global), args, stop).await?;
-            output::line(&text).map_err(|failure| Trouble::Other(failure.text(false)))
-        }
-        Service::Bbs(args) => serve::run_bbs(&needed(global)?, &args, stop).await,
-        Service::Auctioneer(args) => serve::run_auctioneer(&needed(global)?, &args, stop).await,
-        Service::Rep(args) => {
-            let data = data_folder(global);
-            let data = data.ok_or_else(|| "a rep needs a data folder: --data DIR".to_owned())?;
-            serve::run_rep(&needed(global)?, data, &args, stop).await
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Unreachable(why) => Self::new(Exit::Unreachable, "Unreachable", why).advise(
+                "start a NATS server (nats-server -c deploy/nats.conf), or run everything here: muster dev",
+            ),
+            Trouble::Other(why) => Self::new(Exit::Failed, "Failed", why),
         }
     }
 }
 
-async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Result<(), Trouble> {
+async fn serve(service: Service, global: &Global) -> Result<(), Failure> {
+    let stop = stop::on_signal()
+        .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
+    match service {
+        Service::Dev(args) => local(args, global, stop).await,
+        Service::Bench(args) => output::line(&bench::run(nats(global), args, stop).await?),
+        Service::Bbs(args) => Ok(serve::run_bbs(&needed(global)?, &args, stop).await?),
+        Service::Auctioneer(args) => Ok(serve::run_auctioneer(&needed(global)?, &args, stop).await?),
+        Service::Rep(args) => {
+            let data = data_folder(global);
+            let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
+            Ok(serve::run_rep(&needed(global)?, data, &args, stop).await?)
+        }
+    }
+}
+
+async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Result<(), Failure> {
     let data = match data_folder(global) {
         Some(folder) => Data::Kept(folder),
         None => Data::Scratch(client::default_folder()),
     };
-    Box::pin(dev::run(args, data, Output::new(global), stop)).await.map_err(Trouble::Other)
+    Box::pin(dev::run(args, data, global.socket.clone(), Output::new(global), stop)).await
 }
 
 /// What the environment gives, if it is not empty.

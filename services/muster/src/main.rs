@@ -89,6 +89,7 @@ mod tests {
         let lines = [
             "lrp desire web.toml",
             "lrp desire - --detach",
+            "lrp diff web.toml",
             "lrp ls -o json",
             "desired-lrp show web",
             "lrp scale web=3 --timeout 30s",

@@ -35,7 +35,7 @@ pub(crate) struct Global {
     )]
     pub(crate) data: Option<PathBuf>,
     /// Unix socket of a local cluster [default: muster.sock in the data folder]
-    #[arg(long, global = true, value_name = "PATH", conflicts_with_all = ["nats", "data"])]
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "nats")]
     pub(crate) socket: Option<PathBuf>,
     /// How answers are written
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
@@ -162,6 +162,11 @@ pub(crate) enum Lrp {
         file: PathBuf,
         #[command(flatten)]
         wait: Wait,
+    },
+    /// What a file says of processes against what the cluster has: exits 0 if it is the same, else 1
+    Diff {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
     },
     /// All processes
     #[command(alias = "ls")]

@@ -64,6 +64,11 @@ impl Failure {
         Self::new(Exit::Done, "", "")
     }
 
+    /// Everything was said already: only the exit status is left.
+    pub(crate) fn silent(exit: Exit) -> Self {
+        Self::new(exit, "", "")
+    }
+
     /// Whether there is nothing to say about it.
     pub(crate) fn is_silent(&self) -> bool {
         self.message.is_empty()

@@ -6,6 +6,7 @@ use schemas::query::{InstanceRow, ReadEntry, RecordedEntry, TaskRow};
 
 use super::output::Look;
 use super::rows;
+use super::screen::Key;
 use super::tell::sentences;
 use super::words::time_of_day;
 
@@ -13,11 +14,15 @@ use super::words::time_of_day;
 const KEPT: usize = 64;
 /// The fewest lines of events that stay on a small terminal.
 const FEWEST_EVENTS: usize = 4;
+/// The fewest lines of the tables that stay on a small terminal.
+const FEWEST_ROWS: usize = 3;
 
 /// What is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// A line above everything.
+    /// Lines above everything, which stay.
+    pub(crate) heading: Vec<String>,
+    /// A line above the tables.
     pub(crate) title: String,
     /// The instances.
     pub(crate) instances: Vec<InstanceRow>,
@@ -25,6 +30,35 @@ pub(crate) struct View {
     pub(crate) tasks: Vec<TaskRow>,
     /// What happened last, the newest last.
     pub(crate) events: VecDeque<String>,
+    /// Whether somebody can type keys.
+    pub(crate) has_keys: bool,
+    /// How many lines of the tables are above what is shown.
+    scrolled: usize,
+    /// How many lines of the tables are shown, and the last of them that can be the first.
+    page: usize,
+    last: usize,
+}
+
+/// The worst first: what crashed, what has no cell, and the rest; each by its name.
+pub(crate) fn worst_first(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) {
+    let bad = |row: &InstanceRow| match row.state.as_str() {
+        "CRASHED" => 0,
+        "UNCLAIMED" => 1,
+        _ => 2,
+    };
+    instances.sort_by(|a, b| {
+        let name = |row: &InstanceRow| (bad(row), row.index, row.presence == "EVACUATING");
+        bad(a)
+            .cmp(&bad(b))
+            .then_with(|| a.process_guid.cmp(&b.process_guid))
+            .then_with(|| name(a).cmp(&name(b)))
+    });
+    let bad = |row: &TaskRow| match (row.failed, row.state.as_str()) {
+        (Some(true), _) => 0,
+        (_, "PENDING") => 1,
+        _ => 2,
+    };
+    tasks.sort_by(|a, b| bad(a).cmp(&bad(b)).then_with(|| a.task_guid.cmp(&b.task_guid)));
 }
 
 /// What happened, a line for each event. What only the cluster itself cares about is left out.
@@ -43,47 +77,87 @@ pub(crate) fn event_lines(entry: &RecordedEntry, look: Look) -> Vec<String> {
 }
 
 impl View {
+    /// Shows nothing yet but its heading.
+    pub(crate) fn new(heading: Vec<String>, has_keys: bool) -> Self {
+        Self { heading, has_keys, ..Self::default() }
+    }
+
     /// Takes note of what happened.
     pub(crate) fn happened(&mut self, entry: &RecordedEntry, look: Look) {
-        self.events.extend(event_lines(entry, look));
+        event_lines(entry, look).into_iter().for_each(|line| self.told(line));
+    }
+
+    /// Takes note of something else that is to be known.
+    pub(crate) fn told(&mut self, line: String) {
+        self.events.push_back(line);
         let extra = self.events.len().saturating_sub(KEPT);
         self.events.drain(..extra);
     }
 
-    /// The lines of the view on a terminal of this size. Instances and tasks that have no room are counted, and the
-    /// last lines are events.
-    pub(crate) fn lines(&self, look: Look, width: usize, height: usize) -> Vec<String> {
-        let mut lines = vec![self.title.clone(), String::new()];
-        let events = self.events.len().min(FEWEST_EVENTS);
-        let room = height.saturating_sub(lines.len() + events + 2);
-        let tasks = self.tasks.len();
-        let for_tasks = if tasks == 0 { 0 } else { (tasks + 2).min(room / 3 + 2) };
-        let table = rows::instances(&self.instances, look).render(look.colour);
-        push_table(&mut lines, &table, self.instances.len(), room.saturating_sub(for_tasks), "instances");
-        if tasks > 0 {
-            lines.push(String::new());
-            let table = rows::tasks(&self.tasks, look).render(look.colour);
-            push_table(&mut lines, &table, tasks, for_tasks.saturating_sub(1), "tasks");
+    /// Moves through the tables.
+    pub(crate) fn scroll(&mut self, key: Key) {
+        let page = self.page.saturating_sub(1).max(1);
+        self.scrolled = match key {
+            Key::Up => self.scrolled.saturating_sub(1),
+            Key::Down => self.scrolled + 1,
+            Key::PageUp => self.scrolled.saturating_sub(page),
+            Key::PageDown => self.scrolled + page,
+            Key::First => 0,
+            Key::Last => self.last,
+            Key::Quit | Key::Resized => self.scrolled,
         }
+        .min(self.last);
+    }
+
+    /// The lines of the view on a terminal of this size: the heading stays, the tables scroll below their first line,
+    /// and the last lines are events.
+    pub(crate) fn lines(&mut self, look: Look, width: usize, height: usize) -> Vec<String> {
+        let mut lines = self.heading.clone();
+        lines.extend([self.title.clone(), String::new()]);
+        let tables = self.tables(look);
+        let events = self.events.len().min(FEWEST_EVENTS);
+        // Below the tables are a line about the keys and an empty one.
+        let room = height.saturating_sub(lines.len() + events + 2).max(FEWEST_ROWS);
+        let (head, rest) = tables.split_first().map_or(("", &[][..]), |(head, rest)| (head.as_str(), rest));
+        self.page = room - 1;
+        self.last = rest.len().saturating_sub(self.page);
+        self.scrolled = self.scrolled.min(self.last);
+        lines.push(head.to_owned());
+        let shown = rest.iter().skip(self.scrolled).take(self.page);
+        lines.extend(shown.cloned());
+        lines.extend(self.hint(rest.len()));
         lines.push(String::new());
-        let room = height.saturating_sub(lines.len() + 1).max(events);
+        let room = height.saturating_sub(lines.len()).max(events);
         let skipped = self.events.len().saturating_sub(room);
         lines.extend(self.events.iter().skip(skipped).cloned());
         lines.truncate(height.max(1));
         lines.into_iter().map(|line| clip(&line, width)).collect()
     }
-}
 
-/// As much of a table as there is room for, and how much more there is.
-fn push_table(lines: &mut Vec<String>, table: &str, rows: usize, room: usize, what: &str) {
-    let room = room.max(2);
-    if rows < room {
-        lines.extend(table.lines().map(str::to_owned));
-        return;
+    fn tables(&self, look: Look) -> Vec<String> {
+        let mut lines: Vec<String> =
+            rows::instances(&self.instances, look).render(look.colour).lines().map(str::to_owned).collect();
+        if !self.tasks.is_empty() {
+            lines.push(String::new());
+            lines.extend(rows::tasks(&self.tasks, look).render(look.colour).lines().map(str::to_owned));
+        }
+        lines
     }
-    let shown = room - 1;
-    lines.extend(table.lines().take(shown).map(str::to_owned));
-    lines.push(format!("... {} {what} more", rows - (shown - 1)));
+
+    /// What can be done, and where one is.
+    fn hint(&self, lines: usize) -> Option<String> {
+        let scrolls = self.last > 0;
+        let from = self.scrolled + 1;
+        let to = (self.scrolled + self.page).min(lines);
+        match (self.has_keys, scrolls) {
+            (true, true) => {
+                Some(format!("-- lines {from} to {to} of {lines}; arrows and Page keys scroll, q quits"))
+            }
+            (true, false) => Some("-- q quits".to_owned()),
+            (false, true) => Some(format!("-- lines {from} to {to} of {lines}")),
+            (false, false) => None,
+        }
+    }
 }
 
 /// A line that is no longer than the terminal is wide, colours not counted.
@@ -120,8 +194,8 @@ mod tests {
         View {
             title: "muster dev".into(),
             instances: (0..instances).map(running).collect(),
-            tasks: vec![],
             events: (0..events).map(|at| format!("12:00:00  event {at}")).collect(),
+            ..View::default()
         }
     }
 
@@ -152,8 +226,49 @@ mod tests {
             assert!(lines.iter().all(|line| line.chars().count() <= width));
         }
         let lines = view(500, 9).lines(LOOK, 80, 20);
-        assert!(lines.iter().any(|line| line.contains("instances more")), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("of 500")), "{lines:?}");
         assert_eq!(lines.last().unwrap(), "12:00:00  event 8");
+    }
+
+    /// The instances that are to be seen.
+    fn seen(view: &mut View) -> Vec<String> {
+        let lines = view.lines(LOOK, 120, 13).into_iter();
+        let names = lines.filter_map(|line| line.split(' ').next().map(str::to_owned));
+        names.filter(|name| name.starts_with("web/")).collect()
+    }
+
+    #[test]
+    fn a_view_scrolls_to_its_end_and_no_further() {
+        let mut view = View { has_keys: true, ..view(20, 4) };
+        assert_eq!(seen(&mut view), ["web/0", "web/1", "web/2", "web/3"]);
+        assert!(view.lines(LOOK, 120, 13).iter().any(|line| line.contains("lines 1 to 4 of 20")));
+        view.scroll(Key::Down);
+        assert_eq!(seen(&mut view)[0], "web/1");
+        view.scroll(Key::PageDown);
+        assert_eq!(seen(&mut view)[0], "web/4", "a line of the page before stays");
+        view.scroll(Key::Last);
+        assert_eq!(seen(&mut view), ["web/16", "web/17", "web/18", "web/19"]);
+        view.scroll(Key::Down);
+        assert_eq!(seen(&mut view)[0], "web/16");
+        // When there is less to be seen it is seen.
+        view.instances.truncate(2);
+        assert_eq!(seen(&mut view), ["web/0", "web/1"]);
+        view.scroll(Key::PageUp);
+        assert_eq!(seen(&mut view), ["web/0", "web/1"]);
+    }
+
+    #[test]
+    fn what_is_bad_stands_first() {
+        let row = |index, state: &str| InstanceRow { state: state.into(), ..running(index) };
+        let mut instances = [
+            row(10, "RUNNING"),
+            row(2, "CLAIMED"),
+            row(4, "UNCLAIMED"),
+            row(3, "CRASHED"),
+            row(1, "CRASHED"),
+        ];
+        worst_first(&mut instances, &mut []);
+        assert_eq!(instances.map(|row| row.index), [1, 3, 4, 2, 10]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::progress::{Watched, settle};
 use super::words::count;
-use super::{file, find, rows};
+use super::{diff, file, find, rows};
 
 /// What a command did to a process.
 #[derive(Serialize)]
@@ -42,6 +42,10 @@ pub(crate) async fn run(verb: Lrp, global: &Global) -> Result<(), Failure> {
         Lrp::Desire { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
             Session::open(global).await?.desire(&file, items, wait.detach).await
+        }
+        Lrp::Diff { file } => {
+            let items = file::items(&file, global.domain.as_ref())?;
+            diff::run(&connect(global).await?, &file, items, Output::new(global)).await
         }
         Lrp::List => Session::open(global).await?.list().await,
         Lrp::Show { guid } => Session::open(global).await?.show(&guid).await,

@@ -6,6 +6,7 @@
 
 mod args;
 mod connect;
+pub(crate) mod diff;
 mod events;
 pub(crate) mod failure;
 pub(crate) mod file;
@@ -18,6 +19,7 @@ mod near;
 pub(crate) mod output;
 mod progress;
 pub(crate) mod rows;
+mod screen;
 pub(crate) mod table;
 mod task;
 pub(crate) mod tell;

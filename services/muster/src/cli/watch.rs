@@ -3,33 +3,31 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use client::subjects::Query;
-use client::{Client, Events};
+use client::{Client, Events, Only};
+use runtime::telemetry::Diverted;
 use schemas::names::Domain;
-use schemas::query::{Filter, Page};
 use tokio::time::{Instant, sleep_until};
 
 use super::args::{Format, Global};
 use super::connect::connect;
 use super::events::end_of_log;
 use super::failure::{Exit, Failure};
-use super::live::{View, event_lines};
-use super::output::{self, Output};
+use super::live::{View, event_lines, worst_first};
+use super::output::Output;
+use super::screen::{Key, Screen};
 use super::words::count;
 
 /// How often the ages on a terminal are brought up to date.
 const TICK: Duration = Duration::from_secs(1);
-/// How long events are gathered before the view is drawn again.
+/// How long events are gathered before the view is drawn again; where asking takes long, as much longer.
 const GATHER: Duration = Duration::from_millis(100);
-/// Instances, and tasks, that are asked for: more than any terminal has lines.
-const ROWS: usize = 500;
-/// The size of a terminal that doesn't say it: columns and lines.
-const USUAL_SIZE: (usize, usize) = (80, 24);
+/// Of how much of the time the view may ask what there is: one part in this many.
+const ASKING: u32 = 5;
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     let client = connect(global).await?;
     let events = client.events(end_of_log(&client).await?);
-    let live = io::stdout().is_terminal();
+    let live = io::stdout().is_terminal().then(Vec::new);
     tokio::select! {
         shown = show(&client, events, global.domain.as_ref(), Output::new(global), live) => shown,
         interrupted = tokio::signal::ctrl_c() => {
@@ -38,17 +36,17 @@ pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// Shows what there is on a terminal, or what happens line by line; ends only when that fails.
+/// Shows what there is on a terminal, below a heading, or without one what happens line by line.
 pub(crate) async fn show(
     client: &Client,
     events: Events,
     domain: Option<&Domain>,
     output: Output,
-    live: bool,
+    live: Option<Vec<String>>,
 ) -> Result<(), Failure> {
-    match output.format {
-        Format::Table if live => draw(client, events, domain, output).await,
-        Format::Table | Format::Json | Format::Jsonl => tell(events, output).await,
+    match (output.format, live) {
+        (Format::Table, Some(heading)) => draw(client, events, domain, output, heading).await,
+        (Format::Table, None) | (Format::Json | Format::Jsonl, _) => tell(events, output).await,
     }
 }
 
@@ -60,50 +58,84 @@ async fn tell(mut events: Events, output: Output) -> Result<(), Failure> {
     }
 }
 
-/// Draws the view, and draws it again over itself whenever something happened or a second is over.
+/// Draws the view, and draws it again over itself whenever something happened, a key was typed or a second is over. Ends
+/// when the user has seen enough.
 async fn draw(
     client: &Client,
     mut events: Events,
     domain: Option<&Domain>,
     output: Output,
+    heading: Vec<String>,
 ) -> Result<(), Failure> {
-    let mut view = View::default();
-    let (mut drawn, mut changed) = (0, true);
+    let diverted = Diverted::begin();
+    let mut screen = Screen::open()?;
+    let mut view = View::new(heading, screen.has_keys());
+    let (mut changed, mut pause) = (true, GATHER);
     loop {
         if changed {
+            let asked = Instant::now();
             look_again(client, domain, &mut view).await?;
+            pause = GATHER.max(asked.elapsed() * ASKING);
         }
-        let (width, height) = size();
-        let lines = view.lines(output.look(), width, height.saturating_sub(1));
-        output::text_as_it_is(&over(drawn, &lines))?;
-        drawn = lines.len();
-        changed = gather(&mut events, &mut view, output).await?;
+        diverted.lines().for_each(|line| view.told(line));
+        let (width, height) = Screen::size();
+        Screen::draw(&view.lines(output.look(), width, height))?;
+        changed = match gather(&mut events, &mut screen, &mut view, (output, pause)).await? {
+            Gathered::Changed => true,
+            Gathered::Nothing => false,
+            Gathered::Enough => return Ok(()),
+        };
     }
 }
 
-/// Waits for something to happen, and then a moment for more; at most until the ages are to be brought up to date.
-async fn gather(events: &mut Events, view: &mut View, output: Output) -> Result<bool, Failure> {
-    let (mut until, mut changed) = (Instant::now() + TICK, false);
+/// What came while nothing was drawn.
+enum Gathered {
+    /// Something happened.
+    Changed,
+    /// Nothing, but a key or the time.
+    Nothing,
+    /// The user has seen enough.
+    Enough,
+}
+
+/// Waits for something to happen, and then a moment for more; at most until the ages are to be brought up to date. A key
+/// is acted on at once.
+async fn gather(
+    events: &mut Events,
+    screen: &mut Screen,
+    view: &mut View,
+    (output, pause): (Output, Duration),
+) -> Result<Gathered, Failure> {
+    let (mut until, mut changed) = (Instant::now() + TICK.max(pause), false);
     loop {
         tokio::select! {
+            key = screen.key() => match key {
+                Key::Quit => return Ok(Gathered::Enough),
+                key => {
+                    view.scroll(key);
+                    let (width, height) = Screen::size();
+                    Screen::draw(&view.lines(output.look(), width, height))?;
+                }
+            },
             entry = events.next() => {
                 view.happened(&entry?, output.look());
                 if !changed {
-                    until = until.min(Instant::now() + GATHER);
+                    until = until.min(Instant::now() + pause);
                 }
                 changed = true;
             }
-            () = sleep_until(until) => return Ok(changed),
+            () = sleep_until(until) => {
+                return Ok(if changed { Gathered::Changed } else { Gathered::Nothing });
+            }
         }
     }
 }
 
 /// Asks what there is.
 async fn look_again(client: &Client, domain: Option<&Domain>, view: &mut View) -> Result<(), Failure> {
-    let filter =
-        Filter { domain: domain.cloned(), at_least: client.seen(), limit: Some(ROWS), ..Filter::default() };
-    let instances: Page<_> = client.page(Query::ListInstances, &filter).await?;
-    let tasks: Page<_> = client.page(Query::ListTasks, &filter).await?;
+    let only = domain.map_or_else(Only::default, |domain| Only::domain(domain.clone()));
+    let (mut instances, mut tasks) = (client.instances(&only).await?, client.tasks(&only).await?);
+    worst_first(&mut instances.rows, &mut tasks.rows);
     let cluster = client.cluster().await?.row;
     let sum = |counts: &std::collections::BTreeMap<String, u64>| counts.values().sum();
     let present = cluster.cells.get("PRESENT").copied().unwrap_or_default();
@@ -118,34 +150,4 @@ async fn look_again(client: &Client, domain: Option<&Domain>, view: &mut View) -
     view.instances = instances.rows;
     view.tasks = tasks.rows;
     Ok(())
-}
-
-/// What draws these lines over the ones that were drawn before.
-fn over(drawn: usize, lines: &[String]) -> String {
-    let mut text = if drawn == 0 { String::new() } else { format!("\u{1b}[{drawn}F") };
-    for line in lines {
-        text.push_str(line);
-        text.push_str("\u{1b}[K\r\n");
-    }
-    text.push_str("\u{1b}[J");
-    text
-}
-
-/// Columns and lines of the terminal.
-fn size() -> (usize, usize) {
-    match rustix::termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
-        Ok(_) | Err(_) => USUAL_SIZE,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::over;
-
-    #[test]
-    fn a_view_is_drawn_over_itself() {
-        assert_eq!(over(0, &["a".into()]), "a\u{1b}[K\r\n\u{1b}[J");
-        assert_eq!(over(3, &["b".into()]), "\u{1b}[3Fb\u{1b}[K\r\n\u{1b}[J");
-    }
 }

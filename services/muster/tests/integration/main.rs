@@ -7,6 +7,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | `dev.rs` | a cluster in one process: what its file says, every command, the end and the next start |
+//! | `terminal.rs` | the same on a terminal: the live view, its keys, and its end |
 //! | `nats.rs` | services on NATS, each killed while commands go on |
 //! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
 //! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
@@ -28,3 +29,4 @@ mod nats;
 mod plain;
 mod stories;
 mod support;
+mod terminal;

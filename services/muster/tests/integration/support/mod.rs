@@ -6,6 +6,7 @@
 //! | `program.rs` | `muster` as a service that runs, and as a command that answers |
 //! | `containers.rs` | the processes of containers, as the operating system knows them |
 //! | `plain.rs` | a NATS client of a hundred lines, as any language has one |
+//! | `terminal.rs` | a pseudo-terminal, with a program on it |
 //! | `cluster.rs` | services on a nats-server of their own |
 
 pub(crate) mod cluster;
@@ -13,7 +14,9 @@ pub(crate) mod containers;
 pub(crate) mod place;
 pub(crate) mod plain;
 pub(crate) mod program;
+pub(crate) mod terminal;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use place::{LIMIT, Place, eventually};
 pub(crate) use program::{Muster, Service};
+pub(crate) use terminal::Terminal;

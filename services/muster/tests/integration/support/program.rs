@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::containers::signal;
 use super::place::{LIMIT, eventually, so};
+use super::terminal::Terminal;
 
 /// How many lines of its output a program that is in the way of a test tells.
 const LAST_LINES: usize = 40;
@@ -185,6 +186,21 @@ impl Service {
         let mut command = muster();
         command.args(args).envs(variables.iter().copied());
         Self::spawn(command, name, log)
+    }
+
+    /// Starts `muster` with these arguments and variables on a terminal of a test's own.
+    pub(crate) fn on_terminal(
+        name: &str,
+        terminal: &Terminal,
+        log: &Path,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut command = muster();
+        command.args(args).env("TERM", "xterm-256color").envs(variables.iter().copied());
+        command.stdin(terminal.side()).stdout(terminal.side()).stderr(terminal.side());
+        let child = command.spawn().unwrap();
+        Self { name: name.to_owned(), child, log: log.to_owned(), ended: false }
     }
 
     fn spawn(mut command: Command, name: &str, log: &Path) -> Self {

@@ -1,0 +1,189 @@
+//! `muster lrp diff`: what a file says of a process against what the cluster has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use client::Client;
+use schemas::definition::DesiredLrp;
+use schemas::names::ProcessGuid;
+use schemas::query::LrpRow;
+use schemas::spec::{self, Item};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::failure::{Exit, Failure};
+use super::output::{Output, note};
+use super::words::one_line;
+
+/// A process, compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Compared {
+    process_guid: ProcessGuid,
+    /// Whether the cluster has it at all.
+    desired: bool,
+    /// What differs, in the order of the fields.
+    pub(crate) differences: Vec<Difference>,
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Difference {
+    /// Which, as `action.run.args[0]`.
+    field: String,
+    /// What the cluster has; none: nothing.
+    cluster: Option<Value>,
+    /// What the file says; none: nothing.
+    file: Option<Value>,
+}
+
+/// Shows what differs. There is no failure to tell of then, and the exit status says it.
+pub(crate) async fn run(
+    client: &Client,
+    path: &Path,
+    items: Vec<Item>,
+    output: Output,
+) -> Result<(), Failure> {
+    let (mut lrps, mut others) = (vec![], 0);
+    for item in items {
+        match item {
+            Item::Lrp(lrp) => lrps.push(*lrp),
+            Item::Task(_) | Item::Domain { .. } => others += 1,
+        }
+    }
+    if lrps.is_empty() {
+        let why = format!("{} desires no process", path.display());
+        return Err(Failure::new(Exit::Failed, "InvalidRequest", why));
+    }
+    if others > 0 {
+        note("only the processes of the file are compared");
+    }
+    let mut same = true;
+    for lrp in lrps {
+        let compared = compare(client, &lrp).await?;
+        same &= compared.is_same();
+        output.next(&compared, |compared, _| compared.text())?;
+    }
+    if same { Ok(()) } else { Err(Failure::silent(Exit::Failed)) }
+}
+
+/// Compares what is desired with what the cluster has.
+pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp) -> Result<Compared, Failure> {
+    let guid = lrp.process_guid.clone();
+    let known = match client.lrp(&guid).await {
+        Ok(one) => desired(one.row),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(known) = known else {
+        return Ok(Compared { process_guid: guid, desired: false, differences: vec![] });
+    };
+    let mut differences = vec![];
+    walk(String::new(), Some(&spec::to_json(&known)), Some(&spec::to_json(lrp)), &mut differences);
+    Ok(Compared { process_guid: guid, desired: true, differences })
+}
+
+/// What a row says is desired, if it still is.
+fn desired(row: LrpRow) -> Option<DesiredLrp> {
+    let (definition, definition_id) = (row.definition?, row.definition_id?);
+    row.desired.then(|| DesiredLrp {
+        process_guid: row.process_guid,
+        domain: row.domain,
+        instances: row.instances,
+        routes: row.routes,
+        annotation: row.annotation,
+        definition_id,
+        definition: Arc::new(definition),
+    })
+}
+
+/// Goes down as long as both are of the same kind, and notes where they differ.
+fn walk(field: String, cluster: Option<&Value>, file: Option<&Value>, found: &mut Vec<Difference>) {
+    match (cluster, file) {
+        (cluster, file) if cluster == file => {}
+        (Some(Value::Object(cluster)), Some(Value::Object(file))) => {
+            let names: BTreeSet<&String> = cluster.keys().chain(file.keys()).collect();
+            for name in names {
+                let path = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
+                walk(path, cluster.get(name), file.get(name), found);
+            }
+        }
+        (Some(Value::Array(cluster)), Some(Value::Array(file))) => {
+            for at in 0..cluster.len().max(file.len()) {
+                walk(format!("{field}[{at}]"), cluster.get(at), file.get(at), found);
+            }
+        }
+        (cluster, file) => {
+            found.push(Difference { field, cluster: cluster.cloned(), file: file.cloned() });
+        }
+    }
+}
+
+impl Compared {
+    fn is_same(&self) -> bool {
+        self.desired && self.differences.is_empty()
+    }
+
+    fn text(&self) -> String {
+        let guid = &self.process_guid;
+        if !self.desired {
+            return format!("process {guid} is not desired");
+        }
+        if self.differences.is_empty() {
+            return format!("process {guid} is as the file says");
+        }
+        let width = self.differences.iter().map(|one| one.field.len()).max().unwrap_or_default();
+        let shown = |value: &Option<Value>| match value {
+            Some(value) => one_line(&value.to_string()),
+            None => "nothing".to_owned(),
+        };
+        let mut text = format!("process {guid} differs, from the cluster to the file:");
+        for Difference { field, cluster, file } in &self.differences {
+            text.push_str(&format!("\n  {field:width$}  {} -> {}", shown(cluster), shown(file)));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn differences(cluster: &Value, file: &Value) -> Vec<Difference> {
+        let mut found = vec![];
+        walk(String::new(), Some(cluster), Some(file), &mut found);
+        found
+    }
+
+    #[test]
+    fn fields_that_differ_are_named_with_both_values() {
+        let cluster =
+            json!({"instances": 3, "action": {"run": {"path": "a", "args": ["x", "y"]}}, "routes": {"r": 1}});
+        let file =
+            json!({"instances": 5, "action": {"run": {"path": "a", "args": ["x"]}}, "annotation": "new"});
+        let compared = Compared {
+            process_guid: ProcessGuid::new("web").unwrap(),
+            desired: true,
+            differences: differences(&cluster, &file),
+        };
+        assert!(!compared.is_same());
+        assert_eq!(
+            compared.text(),
+            "process web differs, from the cluster to the file:\n  \
+             action.run.args[1]  \"y\" -> nothing\n  \
+             annotation          nothing -> \"new\"\n  \
+             instances           3 -> 5\n  \
+             routes              {\"r\":1} -> nothing"
+        );
+        assert!(differences(&cluster, &cluster).is_empty());
+    }
+
+    #[test]
+    fn another_kind_of_value_is_one_difference() {
+        let found = differences(&json!({"action": {"run": 1}}), &json!({"action": [1, 2]}));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].field, "action");
+    }
+}

@@ -1,0 +1,205 @@
+//! The terminal while something is drawn on it: a screen of its own, keys that are not shown, and the way back, whichever
+//! way the program ends.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{execute, queue};
+use tokio::sync::mpsc;
+
+use super::failure::{Exit, Failure};
+
+/// How often the reader of keys looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+/// Keys that wait to be acted on.
+const KEYS: usize = 64;
+/// The size of a terminal that doesn't say it: columns and lines.
+const USUAL_SIZE: (u16, u16) = (80, 24);
+
+/// Whether there is something to be given back.
+static DRAWN_ON: AtomicBool = AtomicBool::new(false);
+
+/// What a key means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// One line up.
+    Up,
+    /// One line down.
+    Down,
+    /// A page up.
+    PageUp,
+    /// A page down.
+    PageDown,
+    /// To the first line.
+    First,
+    /// To the last line.
+    Last,
+    /// Enough.
+    Quit,
+    /// The terminal has another size.
+    Resized,
+}
+
+/// The terminal while it is drawn on. Dropped, it is as it was before.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    keys: Option<mpsc::Receiver<Key>>,
+    wanted: Arc<AtomicBool>,
+}
+
+impl Screen {
+    /// Takes the terminal. Keys are read where the standard input is one.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let failed =
+            |error: io::Error| Failure::new(Exit::Failed, "Terminal", format!("the terminal: {error}"));
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+        }));
+        runtime::stop::before_ending(give_back);
+        DRAWN_ON.store(true, Ordering::SeqCst);
+        let wanted = Arc::new(AtomicBool::new(true));
+        let mut screen = Self { keys: None, wanted };
+        if io::stdin().is_terminal() {
+            enable_raw_mode().map_err(failed)?;
+            let (sender, receiver) = mpsc::channel(KEYS);
+            let wanted = Arc::clone(&screen.wanted);
+            std::thread::spawn(move || read(&sender, &wanted));
+            screen.keys = Some(receiver);
+        }
+        execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(failed)?;
+        Ok(screen)
+    }
+
+    /// Whether there are keys to act on.
+    pub(crate) const fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// The next key; never one where there are none. Cancel-safe.
+    pub(crate) async fn key(&mut self) -> Key {
+        let key = match &mut self.keys {
+            Some(keys) => keys.recv().await,
+            None => None,
+        };
+        match key {
+            Some(key) => key,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Columns and lines.
+    pub(crate) fn size() -> (usize, usize) {
+        let (columns, lines) = crossterm::terminal::size().unwrap_or_default();
+        let (columns, lines) = if columns == 0 || lines == 0 { USUAL_SIZE } else { (columns, lines) };
+        (columns.into(), lines.into())
+    }
+
+    /// Draws these lines over what was drawn before.
+    pub(crate) fn draw(lines: &[String]) -> Result<(), Failure> {
+        let mut text = vec![];
+        compose(&mut text, lines).and_then(|()| io::stdout().lock().write_all(&text)).map_err(|error| {
+            Failure::new(Exit::Failed, "Output", format!("can't write to the standard output: {error}"))
+        })?;
+        io::stdout().flush().map_err(|_| Failure::nobody_reads())
+    }
+}
+
+fn compose(text: &mut Vec<u8>, lines: &[String]) -> io::Result<()> {
+    queue!(text, MoveTo(0, 0))?;
+    for (at, line) in lines.iter().enumerate() {
+        // The last line has no end: the screen would move on.
+        let end = if at + 1 == lines.len() { "" } else { "\r\n" };
+        text.extend_from_slice(line.as_bytes());
+        queue!(text, Clear(ClearType::UntilNewLine))?;
+        text.extend_from_slice(end.as_bytes());
+    }
+    queue!(text, Clear(ClearType::FromCursorDown))
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        give_back();
+    }
+}
+
+/// Makes the terminal what it was, once. There is nobody left to tell that it can't be done.
+fn give_back() {
+    if DRAWN_ON.swap(false, Ordering::SeqCst) {
+        drop(execute!(io::stdout(), Show, LeaveAlternateScreen));
+        drop(disable_raw_mode());
+    }
+}
+
+/// Reads keys until nobody wants them.
+fn read(keys: &mpsc::Sender<Key>, wanted: &AtomicBool) {
+    while wanted.load(Ordering::SeqCst) {
+        let key = match event::poll(LOOK) {
+            Ok(false) => continue,
+            Ok(true) => match event::read() {
+                Ok(event) => meaning(&event),
+                Err(_) => return,
+            },
+            Err(_) => return,
+        };
+        if let Some(key) = key
+            && keys.blocking_send(key).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// What an event of the terminal means.
+fn meaning(event: &Event) -> Option<Key> {
+    let KeyEvent { code, modifiers, .. } = match event {
+        Event::Resize(..) => return Some(Key::Resized),
+        Event::Key(key) if key.kind != KeyEventKind::Release => *key,
+        Event::Key(_) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => return None,
+    };
+    let control = modifiers.contains(KeyModifiers::CONTROL);
+    #[expect(clippy::wildcard_enum_match_arm, reason = "there are more keys than meanings")]
+    match code {
+        KeyCode::Char('c' | 'd') if control => Some(Key::Quit),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Up | KeyCode::Char('k') => Some(Key::Up),
+        KeyCode::Down | KeyCode::Char('j') => Some(Key::Down),
+        KeyCode::PageUp | KeyCode::Char('b') => Some(Key::PageUp),
+        KeyCode::PageDown | KeyCode::Char(' ') => Some(Key::PageDown),
+        KeyCode::Home | KeyCode::Char('g') => Some(Key::First),
+        KeyCode::End | KeyCode::Char('G') => Some(Key::Last),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_drawn_over_what_was_there() {
+        let mut text = vec![];
+        compose(&mut text, &["a".into(), "b".into()]).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), "\u{1b}[1;1Ha\u{1b}[K\r\nb\u{1b}[K\u{1b}[J");
+    }
+
+    #[test]
+    fn keys_have_meanings() {
+        let key = |code, modifiers| meaning(&Event::Key(KeyEvent::new(code, modifiers)));
+        let plain = |code| key(code, KeyModifiers::NONE);
+        assert_eq!(plain(KeyCode::Char('q')), Some(Key::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Quit));
+        assert_eq!(plain(KeyCode::Char('c')), None);
+        assert_eq!([plain(KeyCode::Down), plain(KeyCode::Char('j'))], [Some(Key::Down); 2]);
+        assert_eq!(meaning(&Event::Resize(1, 1)), Some(Key::Resized));
+    }
+}

@@ -1,0 +1,73 @@
+//! `muster dev` on a terminal: the live view, its keys, and its end.
+
+use rustix::process::Signal;
+
+use crate::support::containers::{living_in, signal};
+use crate::support::{Place, Service, Terminal};
+
+/// The example that the README begins with.
+const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hello.toml");
+
+/// A local cluster whose live view is shown on a terminal.
+struct Shown {
+    service: Service,
+    terminal: Terminal,
+}
+
+impl Shown {
+    /// Starts one in a folder of its own.
+    fn start(place: &Place, folder: &str, args: &[&str]) -> Self {
+        let data = place.path().join(folder).display().to_string();
+        let log = place.path().join(format!("{folder}.log"));
+        let terminal = Terminal::open(120, 30, &log);
+        let args: Vec<&str> = ["dev"].iter().chain(args).copied().chain(["--data", &data]).collect();
+        let service = Service::on_terminal("dev", &terminal, &log, &args, &[]);
+        Self { service, terminal }
+    }
+}
+
+#[test]
+fn dev_starts_on_a_terminal_every_time() {
+    let place = Place::new();
+    for turn in 0..5 {
+        let mut shown = Shown::start(&place, &format!("start{turn}"), &[HELLO]);
+        shown.service.says("of 4 instances running");
+        assert!(!shown.service.has_ended(), "{}", shown.service.said());
+        assert_eq!(shown.service.interrupt().code(), Some(0));
+        assert!(shown.terminal.is_as_a_shell_wants_it());
+    }
+    assert_eq!(living_in(place.path()), []);
+}
+
+#[test]
+fn the_live_view_scrolls_and_q_quits() {
+    let place = Place::new();
+    let mut shown = Shown::start(&place, "data", &[HELLO]);
+    shown.service.says("of 4 instances running");
+    shown.service.says("q quits");
+    shown.terminal.resize(100, 12);
+    shown.service.says("Page keys scroll");
+    shown.terminal.types("\u{1b}[B");
+    shown.service.says("lines 2 to");
+    shown.terminal.types("q");
+    assert_eq!(shown.service.wait().code(), Some(0));
+    assert!(shown.terminal.is_as_a_shell_wants_it());
+    assert_eq!(living_in(place.path()), []);
+    let left = std::fs::read_dir(place.path().join("data")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| name != "owner.lock" && name != "muster.sock"));
+}
+
+#[test]
+fn the_terminal_is_given_back_however_it_ends() {
+    let place = Place::new();
+    for (turn, signals) in [&[Signal::TERM][..], &[Signal::INT, Signal::INT]].into_iter().enumerate() {
+        let mut shown = Shown::start(&place, &format!("end{turn}"), &[]);
+        shown.service.says("q quits");
+        assert!(!shown.terminal.is_as_a_shell_wants_it());
+        for one in signals {
+            signal(shown.service.pid(), *one);
+        }
+        shown.service.wait();
+        assert!(shown.terminal.is_as_a_shell_wants_it(), "after {signals:?}");
+    }
+}
