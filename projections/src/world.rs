@@ -335,9 +335,9 @@ impl World {
     }
 
     fn fold_cell(&mut self, id: &CellId, decision: &Decision) {
-        let mut cell = self.cells.remove(id);
+        let (mut cell, stamp) = (self.cells.remove(id), decision.stamp());
         for event in of_cell(&decision.events) {
-            cell = cell::evolve(cell, event, decision.at);
+            cell = cell::evolve(cell, event, &stamp);
         }
         if let Some(cell) = cell {
             self.cells.insert(id.clone(), cell);

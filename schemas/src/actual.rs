@@ -412,6 +412,19 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
 }
 
 impl Event {
+    /// Whether it makes work: now, or, after a crash, when the wait is over.
+    #[must_use]
+    pub const fn makes_work(&self) -> bool {
+        match self {
+            Self::Created { .. } | Self::Unclaimed { .. } | Self::Crashed { .. } => true,
+            Self::Claimed { .. }
+            | Self::Started { .. }
+            | Self::PlacementFailed { .. }
+            | Self::StopRequested { .. }
+            | Self::Removed { .. } => false,
+        }
+    }
+
     /// The indices that it speaks of.
     #[must_use]
     pub fn indices(&self) -> Indices {

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cause::Cause;
+use crate::entry::Stamp;
 use crate::names::{Incarnation, PlacementTag, Stack, Zone};
 use crate::resources::Resources;
 use crate::{Timestamp, limits};
@@ -38,6 +40,8 @@ pub struct Cell {
     pub healthy: bool,
     /// When any of this last changed.
     pub since: Timestamp,
+    /// The decision by which it last appeared, began to evacuate, or disappeared: the cause of what that does to its work.
+    pub cause: Cause,
 }
 
 /// What happens to cells.
@@ -108,18 +112,20 @@ pub fn decide_lost(cell: Option<&Cell>, reason: &str) -> Vec<Event> {
 
 /// Folds what happened.
 #[must_use]
-pub fn evolve(cell: Option<Cell>, event: &Event, at: Timestamp) -> Option<Cell> {
+pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> {
+    let (since, cause) = (stamp.at, stamp.cause());
     match event {
         Event::Appeared(presence) => Some(Cell {
             presence: presence.clone(),
             present: true,
             evacuating: false,
             healthy: true,
-            since: at,
+            since,
+            cause,
         }),
-        Event::Evacuating {} => cell.map(|cell| Cell { evacuating: true, since: at, ..cell }),
-        Event::Healthy {} => cell.map(|cell| Cell { healthy: true, since: at, ..cell }),
-        Event::Unhealthy { .. } => cell.map(|cell| Cell { healthy: false, since: at, ..cell }),
-        Event::Disappeared { .. } => cell.map(|cell| Cell { present: false, since: at, ..cell }),
+        Event::Evacuating {} => cell.map(|cell| Cell { evacuating: true, since, cause, ..cell }),
+        Event::Healthy {} => cell.map(|cell| Cell { healthy: true, since, ..cell }),
+        Event::Unhealthy { .. } => cell.map(|cell| Cell { healthy: false, since, ..cell }),
+        Event::Disappeared { .. } => cell.map(|cell| Cell { present: false, since, cause, ..cell }),
     }
 }

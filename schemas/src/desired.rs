@@ -41,6 +41,17 @@ pub enum Event {
     Removed {},
 }
 
+impl Event {
+    /// Whether it says how many instances shall run.
+    #[must_use]
+    pub const fn says_how_many(&self) -> bool {
+        match self {
+            Self::Desired(_) | Self::Removed {} => true,
+            Self::Updated(update) => update.instances.is_some(),
+        }
+    }
+}
+
 impl Desired {
     /// A definition by its id.
     #[must_use]

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cause::Cause;
 use crate::checksum::crc32c;
 use crate::container::Epoch;
 use crate::names::{
@@ -143,6 +144,14 @@ pub struct Stamp {
     pub at: Timestamp,
     /// What the asker called the request.
     pub request: Option<RequestId>,
+}
+
+impl Stamp {
+    /// The decision as what follows from it names it.
+    #[must_use]
+    pub const fn cause(&self) -> Cause {
+        Cause { decision: self.decision, correlation: self.correlation }
+    }
 }
 
 impl Decision {

@@ -17,6 +17,7 @@
 
 pub mod action;
 pub mod actual;
+pub mod cause;
 pub mod cell;
 pub mod checksum;
 pub mod cluster;
@@ -45,6 +46,7 @@ pub mod subject;
 pub mod task;
 pub mod time;
 
+pub use cause::{Cause, Origin};
 pub use entry::{Decision, Entry};
 pub use indices::Indices;
 pub use refusal::{BadField, Code, Refusal};

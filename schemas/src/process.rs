@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
+use crate::cause::{Cause, Origin};
 use crate::container::{Epoch, Instance};
 use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
@@ -47,6 +48,9 @@ pub struct Process {
     pub evaluations: Vec<Evaluation>,
     /// The newest requests and their answers.
     pub requests: Requests,
+    /// The decision by which somebody last said how many instances shall run. None: nobody did, or that is forgotten, and
+    /// what is here are containers that reps told of.
+    pub asked: Option<Cause>,
 }
 
 /// The records of one index.
@@ -60,6 +64,8 @@ pub struct Slot {
     pub evacuating: Option<Box<Evacuating>>,
     /// When one of the two last changed; that an instance could not be placed changes nothing for a rep.
     pub changed_at: Timestamp,
+    /// The decision that last made work for the index, or asked its instance to stop.
+    pub cause: Cause,
 }
 
 /// What can be asked of a process.
@@ -151,6 +157,7 @@ impl Process {
             unplaced: 0,
             evaluations: vec![],
             requests: Requests::default(),
+            asked: None,
         }
     }
 
@@ -183,6 +190,22 @@ impl Process {
     #[must_use]
     pub fn wants(&self, index: u32) -> bool {
         self.desired.as_ref().is_some_and(|desired| index < desired.instances)
+    }
+
+    /// Whether it is known that nobody wants an index: somebody said how many instances shall run, and it is none of
+    /// them. Where nobody said anything that is remembered, nothing is known.
+    #[must_use]
+    pub fn is_unwanted(&self, index: u32) -> bool {
+        self.asked.is_some() && !self.wants(index)
+    }
+
+    /// Where a decision about an index comes from: from a cell, if it is for what happened to that; else from the last
+    /// decision that made work for the index or asked its instance to stop. An index without records that nobody wants
+    /// has that from whoever said how many instances shall run.
+    fn origin(&self, index: u32, cell: Option<&CellId>) -> Origin {
+        let cause = self.slot(index).map(|slot| slot.cause);
+        let cause = cause.or_else(|| self.asked.filter(|_| !self.wants(index)));
+        cell.map_or_else(|| cause.into(), |cell| Origin::Cell(cell.clone(), cause))
     }
 
     /// The evaluation that is pending or blocked.
@@ -221,6 +244,56 @@ pub fn decide(
         Command::Converge => draft.converge(),
     }
     Ok(draft.finish())
+}
+
+/// Where a decision comes from, told from what was true before it. One about several indices comes from where the first
+/// of them does of whose instance it tells; convergence decides apart what comes from different places.
+#[must_use]
+pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) -> Origin {
+    match command {
+        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Retire { .. } => Origin::Beginning,
+        Command::Report(_) | Command::Fail(..) | Command::Converge => {
+            let of_instance = events.iter().find(|event| matches!(event, Event::Actual(_)));
+            let event = of_instance.or_else(|| events.first());
+            process.zip(event).map_or(Origin::Beginning, |(process, event)| origin_of(process, event))
+        }
+    }
+}
+
+fn origin_of(process: &Process, event: &Event) -> Origin {
+    match event {
+        Event::Actual(event) => {
+            let Some(index) = event.indices().iter().next() else { return Origin::Beginning };
+            let by_cell = match event {
+                actual::Event::Unclaimed { cause: Unclaimed::CellLost | Unclaimed::Evacuation, .. }
+                | actual::Event::Removed { cause: Ended::CellLost, .. } => true,
+                actual::Event::Unclaimed { cause: Unclaimed::Crash | Unclaimed::Restart, .. }
+                | actual::Event::Removed { .. }
+                | actual::Event::Created { .. }
+                | actual::Event::Claimed { .. }
+                | actual::Event::Started { .. }
+                | actual::Event::Crashed { .. }
+                | actual::Event::PlacementFailed { .. }
+                | actual::Event::StopRequested { .. } => false,
+            };
+            let holder = process.actual(index).and_then(Actual::holder).filter(|_| by_cell);
+            process.origin(index, holder.map(|by| &by.cell_id))
+        }
+        Event::Evacuating(evacuating::Event::Set { index, by, .. }) => {
+            process.origin(*index, Some(&by.cell_id))
+        }
+        Event::Evacuating(evacuating::Event::Removed { index, cause }) => {
+            let twin = process.slot(*index).and_then(|slot| slot.evacuating.as_ref());
+            let lost = twin.filter(|_| *cause == Gone::CellLost);
+            process.origin(*index, lost.map(|twin| &twin.by.cell_id))
+        }
+        Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => Origin::Beginning,
+    }
 }
 
 /// A process while it is being decided: what is true, with what was decided so far laid over it.
@@ -305,9 +378,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Whatever of it is left is stopped, also what nobody desires any more, or ever did as far as is remembered.
     fn remove(&mut self) -> Result<(), Refusal> {
-        self.living()?;
-        self.events.push(Event::Desired(desired::Event::Removed {}));
+        let known = self.process.filter(|process| !process.is_gone());
+        let process = known.ok_or_else(|| Refusal::not_found("the process"))?;
+        if process.desired.is_some() || process.asked.is_none() {
+            self.events.push(Event::Desired(desired::Event::Removed {}));
+        }
         self.wanted = 0;
         self.end(&self.extra(), Ended::Removed);
         Ok(())
@@ -368,6 +445,7 @@ impl<'a> Draft<'a> {
                 ReportStep::Actual(command) => self.report_actual(report, command)?,
                 ReportStep::Evacuating(command) => {
                     let actual = self.actual(report.index);
+                    self.check_evacuated(report.index, command)?;
                     let event = evacuating::decide(actual, twin.as_ref(), command, &report.by, report.index)?;
                     if let Some(event) = event {
                         twin = evacuating::evolve(&event, self.context.now);
@@ -377,6 +455,28 @@ impl<'a> Draft<'a> {
             }
         }
         self.check_judged(report)
+    }
+
+    fn is_unwanted(&self, index: u32) -> bool {
+        self.process.is_some_and(|process| process.is_unwanted(index))
+    }
+
+    /// What nobody wants and has no record is kept for nobody.
+    fn check_evacuated(&self, index: u32, command: &evacuating::Command) -> Result<(), Refusal> {
+        match command {
+            evacuating::Command::Set { .. } if self.is_unwanted(index) && self.actual(index).is_none() => {
+                Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, format!("nobody wants index {index}")))
+            }
+            evacuating::Command::Set { .. } | evacuating::Command::Remove => Ok(()),
+        }
+    }
+
+    /// What a rep reported of an index that nobody wants is recorded, and ends at once.
+    fn end_unwanted(&mut self, index: u32) {
+        if self.is_unwanted(index) {
+            let lives = self.process.is_some_and(|process| process.desired.is_some());
+            self.end(&index.into(), if lives { Ended::Scale } else { Ended::Removed });
+        }
     }
 
     /// What a rep asks is about the records as it knew them. What is so already needs no asking.
@@ -410,6 +510,10 @@ impl<'a> Draft<'a> {
         let (index, by) = (report.index, report.by.clone());
         match (actual::decide(self.actual(index), command, &by)?, command) {
             (actual::Step::Nothing, _) => {}
+            (actual::Step::Claim, actual::Command::Claim { .. }) if self.is_unwanted(index) => {
+                let why = format!("nobody wants index {index}");
+                return Err(Refusal::new(Code::ActualLrpCannotBeClaimed, why));
+            }
             (actual::Step::Claim, actual::Command::Claim { placement }) => {
                 self.record(actual::Event::Claimed { index, by, placement: placement.clone() });
                 self.left.placed = true;
@@ -418,9 +522,13 @@ impl<'a> Draft<'a> {
                 let (net, definition_id) = (net.clone(), report.definition_id.clone());
                 self.record(actual::Event::Started { index, by, net, definition_id });
                 self.left.placed = true;
+                self.end_unwanted(index);
             }
             (actual::Step::Crash, actual::Command::Crash { .. }) if self.is_over(index) => {}
-            (actual::Step::Crash, actual::Command::Crash { reason }) => self.crash(report, reason),
+            (actual::Step::Crash, actual::Command::Crash { reason }) => {
+                self.crash(report, reason);
+                self.end_unwanted(index);
+            }
             (actual::Step::Remove(cause), _) => {
                 self.record(actual::Event::Removed { indices: index.into(), cause });
                 self.create_missing(Trigger::Stop);
@@ -490,31 +598,59 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The five duties of seed `000`, "Harmonizing DesiredLRPs with ActualLRPs", index by index.
+    /// The five duties of seed `000`, "Harmonizing DesiredLRPs with ActualLRPs", index by index: what is due first, and
+    /// with it whatever comes from the same place. The rest is due still, and gets a decision of its own.
     fn converge(&mut self) {
-        let (now, fresh, present) = (self.context.now, self.context.fresh, self.context.present);
-        let lost = |by: &Instance| !present(&by.cell_id);
+        let mut first = None;
+        let mut comes_along =
+            |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);
         for slot in self.slots() {
-            let wanted = slot.index < self.wanted;
-            if let Some(twin) = slot.evacuating.as_ref() {
-                let cause = if lost(&twin.by) { Some(Gone::CellLost) } else { None };
-                let cause = cause.or_else(|| (twin.expires_at <= now).then_some(Gone::Expired));
-                let gone = cause.map(|cause| evacuating::Event::Removed { index: slot.index, cause });
-                self.events.extend(gone.map(Event::Evacuating));
-            }
-            let Some(lrp) = &slot.actual else { continue };
-            if lrp.holder().is_some_and(lost) {
-                self.reap(slot.index, wanted && !lrp.is_stopping());
-            } else if !wanted && fresh {
-                self.end(&slot.index.into(), Ended::Undesired);
-            } else if wanted && lrp.restart_at().is_some_and(|due| due <= now) {
-                self.unclaim(slot.index, Unclaimed::Restart, Trigger::Restart);
+            for due in [self.twin_due(slot), self.instance_due(slot)].into_iter().flatten() {
+                if comes_along(due.origin(slot)) {
+                    self.carry_out(slot, due);
+                }
             }
         }
-        self.create_missing(Trigger::Convergence);
-        let open = self.process.and_then(Process::open_evaluation);
-        if self.left.unclaimed > 0 && open.is_none() {
-            self.made.get_or_insert(Trigger::Convergence);
+        if first.is_none() {
+            self.create_missing(Trigger::Convergence);
+            let open = self.process.and_then(Process::open_evaluation);
+            if self.left.unclaimed > 0 && open.is_none() {
+                self.made.get_or_insert(Trigger::Convergence);
+            }
+        }
+    }
+
+    fn twin_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
+        let twin = slot.evacuating.as_ref()?;
+        if !(self.context.present)(&twin.by.cell_id) {
+            return Some(Due::TwinLost(&twin.by));
+        }
+        (twin.expires_at <= self.context.now).then_some(Due::TwinExpired)
+    }
+
+    fn instance_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
+        let lrp = slot.actual.as_ref()?;
+        let wanted = slot.index < self.wanted;
+        let lost = lrp.holder().filter(|by| !(self.context.present)(&by.cell_id));
+        if let Some(by) = lost {
+            return Some(Due::Lost { by, restart: wanted && !lrp.is_stopping() });
+        }
+        let asked_already = lrp.is_stopping();
+        if !wanted {
+            return (self.context.fresh && !asked_already).then_some(Due::Undesired);
+        }
+        lrp.restart_at().is_some_and(|due| due <= self.context.now).then_some(Due::Restart)
+    }
+
+    fn carry_out(&mut self, slot: &Slot, due: Due<'_>) {
+        let index = slot.index;
+        let twin_gone = |cause| Event::Evacuating(evacuating::Event::Removed { index, cause });
+        match due {
+            Due::TwinLost(_) => self.events.push(twin_gone(Gone::CellLost)),
+            Due::TwinExpired => self.events.push(twin_gone(Gone::Expired)),
+            Due::Lost { restart, .. } => self.reap(index, restart),
+            Due::Undesired => self.end(&index.into(), Ended::Undesired),
+            Due::Restart => self.unclaim(index, Unclaimed::Restart, Trigger::Restart),
         }
     }
 
@@ -583,6 +719,38 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// What convergence finds due at one index.
+#[derive(Clone, Copy)]
+enum Due<'a> {
+    /// The cell of its evacuating twin is lost.
+    TwinLost(&'a Instance),
+    /// The time of its evacuating twin is over.
+    TwinExpired,
+    /// The cell of its instance is lost.
+    Lost {
+        /// The container.
+        by: &'a Instance,
+        /// Whether it shall run elsewhere.
+        restart: bool,
+    },
+    /// Nobody desires it, as far as is known.
+    Undesired,
+    /// Its wait after a crash is over.
+    Restart,
+}
+
+impl Due<'_> {
+    /// As [`origin`] tells it of the events that come of it.
+    fn origin(self, slot: &Slot) -> Origin {
+        match self {
+            Self::TwinLost(by) | Self::Lost { by, .. } => {
+                Origin::Cell(by.cell_id.clone(), Some(slot.cause))
+            }
+            Self::TwinExpired | Self::Undesired | Self::Restart => Origin::Decision(slot.cause),
+        }
+    }
+}
+
 /// Joins two events that differ only in their indices. An index appears twice in a decision only in different events.
 fn join(last: &mut actual::Event, next: &actual::Event) -> bool {
     use actual::Event as E;
@@ -623,14 +791,17 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
                     process.epoch = Epoch(stamp.at);
                     process.domain = lrp.domain.clone();
                 }
+                if event.says_how_many() {
+                    process.asked = Some(stamp.cause());
+                }
                 let old = process.desired.take().map(|old| *old);
                 process.desired = desired::evolve(old, event).map(Box::new);
             }
-            Event::Actual(event) => evolve_actual(process, event, stamp.at),
+            Event::Actual(event) => evolve_actual(process, event, stamp),
             Event::Evacuating(event) => {
                 let (evacuating::Event::Set { index, .. } | evacuating::Event::Removed { index, .. }) = event;
                 let twin = evacuating::evolve(event, stamp.at).map(Box::new);
-                with_slot(process, *index, |slot| {
+                with_slot(process, *index, stamp.cause(), |slot| {
                     slot.evacuating = twin;
                     slot.changed_at = stamp.at;
                 });
@@ -648,7 +819,8 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
     }
 }
 
-fn evolve_actual(process: &mut Process, event: &actual::Event, at: Timestamp) {
+fn evolve_actual(process: &mut Process, event: &actual::Event, stamp: &Stamp) {
+    let at = stamp.at;
     if let (actual::Event::Started { definition_id, .. }, Some(desired)) = (event, &mut process.desired)
         && desired.definition(definition_id).is_some()
         && desired.healthy_definition_id.as_ref() != Some(definition_id)
@@ -659,14 +831,16 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, at: Timestamp) {
         process.slots.reserve_exact(usize::try_from(indices.len()).unwrap_or(0));
     }
     let changes = !matches!(event, actual::Event::PlacementFailed { .. });
+    let causes = event.makes_work() || matches!(event, actual::Event::StopRequested { .. });
     for index in event.indices().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
-        with_slot(process, index, |slot| {
+        with_slot(process, index, stamp.cause(), |slot| {
             let before = slot.actual.take();
             unclaimed -= i64::from(before.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced -= i64::from(before.as_ref().is_some_and(Actual::is_unplaced));
             slot.actual = actual::evolve(before, event, at);
             slot.changed_at = if changes { at } else { slot.changed_at };
+            slot.cause = if causes { stamp.cause() } else { slot.cause };
             unclaimed += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unplaced));
         });
@@ -677,13 +851,12 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, at: Timestamp) {
 }
 
 /// Changes the slot of an index, makes it if it isn't there, and drops it when nothing is left in it.
-fn with_slot(process: &mut Process, index: u32, change: impl FnOnce(&mut Slot)) {
+fn with_slot(process: &mut Process, index: u32, cause: Cause, change: impl FnOnce(&mut Slot)) {
     let at = match process.slots.binary_search_by_key(&index, |slot| slot.index) {
         Ok(at) => at,
         Err(at) => {
-            process
-                .slots
-                .insert(at, Slot { index, actual: None, evacuating: None, changed_at: Timestamp(0) });
+            let changed_at = Timestamp(0);
+            process.slots.insert(at, Slot { index, actual: None, evacuating: None, changed_at, cause });
             at
         }
     };

@@ -13,6 +13,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cause::{Cause, Origin};
 use crate::container::{Epoch, Instance};
 use crate::definition::{DesiredTask, Placement, TaskDefinition};
 use crate::entry::{self, Stamp};
@@ -64,6 +65,8 @@ pub struct Task {
     pub evaluations: Vec<Evaluation>,
     /// The newest requests and their answers.
     pub requests: Requests,
+    /// The decision that last made work for it: to be placed, to be stopped, or to be resolved.
+    pub cause: Cause,
 }
 
 /// The state of a task.
@@ -205,6 +208,17 @@ pub enum Event {
     Deleted {},
 }
 
+impl Event {
+    /// Whether it makes work: for an auction, for whoever resolves the task, or, after a cancellation, for its cell.
+    #[must_use]
+    pub const fn makes_work(&self) -> bool {
+        match self {
+            Self::Desired(_) | Self::Completed { .. } | Self::Resolving {} | Self::Demoted {} => true,
+            Self::Started { .. } | Self::PlacementFailed { .. } | Self::Deleted {} => false,
+        }
+    }
+}
+
 /// What else a decision depends on.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
@@ -309,6 +323,39 @@ pub fn decide(
     let settled = settle(task, &events);
     let events = events.into_iter().map(entry::Event::Task);
     Ok(events.chain(settled.map(entry::Event::Evaluation)).collect())
+}
+
+/// Where a decision comes from, told from what was true before it.
+#[must_use]
+pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -> Origin {
+    let Some(task) = task else { return Origin::Beginning };
+    let by_cell = events.iter().find_map(|event| match event {
+        entry::Event::Task(Event::Completed { by: Some(by), outcome: Outcome::Failed { reason }, .. })
+            if reason == CELL_DISAPPEARED || reason == EVACUATION_TIMED_OUT =>
+        {
+            Some(&by.cell_id)
+        }
+        entry::Event::Task(_)
+        | entry::Event::Desired(_)
+        | entry::Event::Actual(_)
+        | entry::Event::Evacuating(_)
+        | entry::Event::Evaluation(_)
+        | entry::Event::Domain(_)
+        | entry::Event::Cell(_)
+        | entry::Event::Cluster(_) => None,
+    });
+    match (command, by_cell) {
+        (Command::Desire(_) | Command::Cancel | Command::Resolve, _) => Origin::Beginning,
+        (Command::Converge | Command::Report(_), Some(cell)) => Origin::Cell(cell.clone(), Some(task.cause)),
+        (
+            Command::Report(_)
+            | Command::Fail(..)
+            | Command::BeginResolving
+            | Command::EndResolving
+            | Command::Converge,
+            _,
+        ) => Origin::Decision(task.cause),
+    }
 }
 
 /// Nothing of an earlier life reports into a later one; of a life that was not heard of yet nothing is known.
@@ -533,6 +580,7 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
             state: Some(State::Pending { placement_error: None }),
             evaluations,
             requests,
+            cause: stamp.cause(),
         });
     }
     let mut task = task?;
@@ -545,6 +593,7 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
         return Some(task);
     }
     task.since = stamp.at;
+    task.cause = if event.makes_work() { stamp.cause() } else { task.cause };
     task.state = match event {
         Event::Desired(_) | Event::PlacementFailed { .. } => task.state,
         Event::Started { by, .. } => Some(State::Running { by: by.clone() }),

@@ -12,9 +12,9 @@ use schemas::definition::{DesiredLrpUpdate, Placement};
 use schemas::entry::{Actor, Aggregate, Entry, Event, Stamp};
 use schemas::evaluation::{Status, Trigger};
 use schemas::names::{CellId, DecisionId, DefinitionId, EntryId, ServiceId};
-use schemas::process::{self, Command, Context, Process, Report, ReportStep, Unplaced};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Unplaced};
 use schemas::task::{self, Outcome, Task};
-use schemas::{Decision, Refusal, Timestamp, cluster, crash, evacuating, evaluation, limits};
+use schemas::{Decision, Origin, Refusal, Timestamp, cluster, crash, evacuating, evaluation, limits};
 
 use crate::given::{cell_id, domain, id, instance, lrp, net, task as desired_task};
 
@@ -286,6 +286,42 @@ fn work_has_one_open_evaluation(process: &Process) {
     assert_eq!(matches!(open.status, Status::Blocked { .. }), answered, "{process:#?}");
 }
 
+/// What somebody removed or scaled away doesn't stay, whoever told of it since.
+fn what_is_known_to_be_unwanted_ends(process: &Process) {
+    for slot in process.slots.iter().filter(|slot| process.is_unwanted(slot.index)) {
+        let ends = slot.actual.as_ref().is_none_or(Actual::is_stopping);
+        assert!(ends, "index {} is unwanted and goes on: {process:#?}", slot.index);
+    }
+}
+
+/// Of a client's command nothing is the cause; whatever else is decided of an index that has records comes from the last
+/// decision that made work for it or asked it to stop, or from a cell.
+fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &Command, events: &[Event]) {
+    let origin = process::origin(before, command, events);
+    match command {
+        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Retire { .. } => {
+            assert_eq!(origin, Origin::Beginning);
+        }
+        Command::Report(report) if !events.is_empty() => {
+            let slot = before.and_then(|process| process.slot(report.index));
+            let asked = before.filter(|process| !process.wants(report.index)).and_then(|process| process.asked);
+            let known = slot.map(|slot| slot.cause).or(asked);
+            let of_cell = Origin::Cell(report.by.cell_id.clone(), known);
+            assert!(origin == of_cell || origin == Origin::from(known), "{origin:?} of {events:?}");
+        }
+        Command::Report(_) => {}
+        Command::Fail(..) | Command::Converge => {
+            let slots = before.map_or(&[][..], |process| &process.slots);
+            let known = slots.iter().any(|slot| match &origin {
+                Origin::Beginning => false,
+                Origin::Decision(cause) => slot.cause == *cause,
+                Origin::Cell(_, cause) => Some(slot.cause) == *cause,
+            });
+            assert_eq!(known, !events.is_empty(), "{origin:?} of {events:?}");
+        }
+    }
+}
+
 fn nothing_is_due_after_converging(process: &Process, now: Timestamp) {
     assert!(process.next_due().is_none_or(|due| due > now), "{process:#?}");
 }
@@ -359,8 +395,12 @@ fn steps_are_as_good_as_the_whole(world: &World, command: &Command) {
     if !events.is_empty() {
         together.fold(command, &events);
     }
-    let slots =
-        |world: &World| world.process.as_ref().map(|process| process.slots.clone()).unwrap_or_default();
+    // But for the decisions that they name.
+    let nothing = stamp(world.now, 0).cause();
+    let slots = |world: &World| {
+        let slots = world.process.as_ref().map(|process| process.slots.clone()).unwrap_or_default();
+        slots.into_iter().map(|slot| Slot { cause: nothing, ..slot }).collect::<Vec<_>>()
+    };
     assert_eq!(slots(&together), slots(&apart), "{command:#?} made {events:#?}");
 }
 
@@ -378,7 +418,13 @@ fn step(world: &mut World, what: &Move) {
     what_is_desired_has_a_record_and_only_that_is_work(process);
     work_has_one_open_evaluation(process);
     crashes_are_counted_by_the_policy(before.as_ref(), process, &events, world.now);
+    what_is_known_to_be_unwanted_ends(process);
+    what_is_decided_comes_from_where_it_says(before.as_ref(), &command, &events);
     if matches!(command, Command::Converge) {
+        // What comes from different places gets a decision each.
+        if !events.is_empty() {
+            return step(world, what);
+        }
         nothing_is_due_after_converging(process, world.now);
     }
     if once {
@@ -615,7 +661,7 @@ proptest! {
                 if let schemas::cell::Event::Unhealthy { reason } = &event {
                     prop_assert!(reason.len() <= limits::REASON_BYTES);
                 }
-                cell = evolve(cell, &event, Timestamp(1));
+                cell = evolve(cell, &event, &stamp(Timestamp(1), 1));
             }
             prop_assert_eq!(decide_seen(cell.as_ref(), &seen), vec![]);
             let known = cell.as_ref().unwrap();
@@ -623,7 +669,7 @@ proptest! {
             prop_assert!(known.evacuating || !evacuating);
             if lost {
                 for event in decide_lost(cell.as_ref(), "silent") {
-                    cell = evolve(cell, &event, Timestamp(2));
+                    cell = evolve(cell, &event, &stamp(Timestamp(2), 2));
                 }
                 prop_assert_eq!(decide_lost(cell.as_ref(), "silent"), vec![]);
             }

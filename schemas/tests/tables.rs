@@ -5,13 +5,13 @@ use std::time::Duration;
 use schemas::action::Secret;
 use schemas::actual;
 use schemas::container::{Epoch, Instance};
-use schemas::definition::Placement;
+use schemas::definition::{DesiredLrpUpdate, Placement};
 use schemas::entry::{Event, Stamp};
 use schemas::evaluation::Status;
 use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::task::{self, Outcome, Task};
-use schemas::{Code, Refusal, Timestamp, crash, evacuating, limits};
+use schemas::{Code, Refusal, Timestamp, crash, desired, evacuating, limits};
 
 use crate::given::{domain, id, instance, lrp, net, task as desired_task};
 
@@ -96,7 +96,11 @@ impl Story {
     }
 
     fn state(&self) -> String {
-        let record = self.process.as_ref().and_then(|process| process.actual(0));
+        self.state_of(0)
+    }
+
+    fn state_of(&self, index: u32) -> String {
+        let record = self.process.as_ref().and_then(|process| process.actual(index));
         let stopping = |lrp: &actual::Actual| if lrp.is_stopping() { " stopping" } else { "" };
         record.map_or("none".into(), |lrp| format!("{}{}", lrp.state_name(), stopping(lrp)))
     }
@@ -422,6 +426,79 @@ fn an_evaluation_says_how_its_work_ended() {
     story.ask(&command).unwrap();
     story.ask(&Command::Remove).unwrap();
     assert_eq!(story.evaluation(), Some(Status::Canceled));
+}
+
+/// What a cell that was away reports of index 1, of which it still has a container, and what becomes of it. Who was asked
+/// is the process while the cell was away; `forgotten`: nothing is remembered of it.
+const UNWANTED: &str = "
+    meanwhile | claim | start            | crash   | evacuate
+    removed   | !     | RUNNING stopping | =       | !
+    scaled    | !     | RUNNING stopping | =       | !
+    forgotten | !     | RUNNING          | CRASHED | none
+";
+
+#[test]
+fn what_nobody_wants_ends_as_soon_as_it_is_reported_however_stale_its_domain() {
+    let away = instance(1, "c2");
+    let (head, rows) = rows(UNWANTED);
+    for row in rows {
+        for (column, expected) in head.iter().zip(&row).skip(1) {
+            let mut story = Story { fresh: false, ..Story::desired(2) };
+            story.report(1, &away, ReportStep::Actual(start())).unwrap();
+            story.present = false;
+            story.ask(&Command::Converge).unwrap();
+            match row[0].as_str() {
+                "removed" => drop(story.ask(&Command::Remove).unwrap()),
+                "scaled" => {
+                    let instances = Some(1);
+                    let update = DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() };
+                    story.ask(&Command::Update(update)).unwrap();
+                }
+                _ => story.process = None,
+            }
+            story.present = true;
+            let expires_at = story.now + Duration::from_secs(60);
+            let step = match column.as_str() {
+                "claim" => ReportStep::Actual(claim()),
+                "start" => ReportStep::Actual(start()),
+                "crash" => ReportStep::Actual(crash()),
+                _ => ReportStep::Evacuating(evacuating::Command::Set { net: net(1), expires_at }),
+            };
+            let outcome = match story.report(1, &away, step) {
+                Err(_) => "!".to_owned(),
+                Ok(events) if events.is_empty() => "=".to_owned(),
+                Ok(_) => story.state_of(1),
+            };
+            assert_eq!(&outcome, expected, "{column} at {row:?}");
+            assert_eq!(story.ask(&Command::Converge), Ok(vec![]), "its domain is stale");
+        }
+    }
+}
+
+#[test]
+fn whatever_is_left_of_a_process_can_be_removed() {
+    let ended = |indices: &[u32], cause| {
+        let indices = indices.iter().copied().collect();
+        Event::Actual(actual::Event::StopRequested { indices, cause })
+    };
+    let removed = Event::Desired(desired::Event::Removed {});
+    // Two orphans, of which nobody knows who wanted them.
+    let mut story = Story { fresh: false, ..Story::new() };
+    for index in [0, 3] {
+        story.report(index, &instance(index.into(), "c1"), ReportStep::Actual(start())).unwrap();
+    }
+    let stops = ended(&[0, 3], actual::Ended::Removed);
+    assert_eq!(story.ask(&Command::Remove), Ok(vec![removed, stops]));
+    assert_eq!(story.ask(&Command::Remove), Ok(vec![]), "they are being stopped");
+    // Now it is remembered that nobody wants them.
+    let late = instance(9, "c2");
+    story.report(9, &late, ReportStep::Actual(start())).unwrap();
+    assert_eq!(story.state_of(9), "RUNNING stopping");
+    for (index, by) in [(0, instance(0, "c1")), (3, instance(3, "c1")), (9, late)] {
+        story.report(index, &by, ReportStep::Actual(actual::Command::Remove)).unwrap();
+    }
+    let refusal = story.ask(&Command::Remove).unwrap_err();
+    assert_eq!(refusal.code, Code::ResourceNotFound, "nothing is left");
 }
 
 /// What may be asked of a task in each state, by the container that it names (`self`) or another.

@@ -6,7 +6,7 @@ use projections::{Due, WorkRef};
 use schemas::entry::Actor;
 use schemas::limits::COMMANDS_IN_FLIGHT;
 use schemas::message::{Done, Envelope, Lead, Outcome, Outcomes, Report, ReportResult, Reported, Reports};
-use schemas::names::{CellId, ClientName, DecisionId, Domain};
+use schemas::names::{CellId, ClientName, Domain};
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
 use schemas::{Code, Refusal, cluster, process, task};
@@ -136,9 +136,7 @@ impl Bbs {
                         Command::Task(task_guid.clone(), Box::new(task::Command::Report(report.clone())))
                     }
                 };
-                let mut item = item(Origin::Part { asker, part }, Actor::Cell(cell.clone()), command);
-                item.cause = self.cause_of(&item.command);
-                item
+                item(Origin::Part { asker, part }, Actor::Cell(cell.clone()), command)
             })
             .collect();
         let gather = Gather { cell: Some(cell.clone()), reports, verdicts: vec![None; left], left };
@@ -146,18 +144,6 @@ impl Bbs {
         for item in items {
             self.enqueue(item);
         }
-    }
-
-    /// A report follows from the evaluation that placed the work, if one is open.
-    pub(crate) fn cause_of(&self, command: &Command) -> Option<(DecisionId, DecisionId)> {
-        let evaluations = match command {
-            Command::Process(guid, _) => &self.world.process(guid)?.evaluations,
-            Command::Task(guid, _) => &self.world.task(guid)?.evaluations,
-            Command::Refresh(..) | Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => {
-                return None;
-            }
-        };
-        evaluations.last().map(|last| (last.id, last.correlation))
     }
 
     pub(crate) fn asked_by_auctioneer(&mut self, asker: u64, outcomes: Outcomes, out: &mut Vec<Effect>) {
@@ -196,7 +182,6 @@ impl Bbs {
             let origin = Origin::Part { asker, part };
             let mut item = item(origin, Actor::Auctioneer(outcomes.id.clone()), command);
             item.epoch = Some(epoch);
-            item.cause = self.cause_of(&item.command);
             self.enqueue(item);
         }
     }
@@ -214,13 +199,13 @@ impl Bbs {
     /// Looks at what is due, unless the answer to that is on its way to the log.
     pub(crate) fn look_at_due(&mut self, suspect: Due) {
         if !self.flying.contains(&suspect) {
-            self.look_at(suspect, None);
+            self.look_at(suspect);
         }
     }
 
     /// Looks at one process or task, once until it is looked at: what happens after that is a reason to look again, even
     /// while what was decided is on its way to the log.
-    pub(crate) fn look_at(&mut self, suspect: Due, cause: Option<(DecisionId, DecisionId)>) {
+    pub(crate) fn look_at(&mut self, suspect: Due) {
         if !self.own.insert(suspect.clone()) {
             return;
         }
@@ -228,12 +213,11 @@ impl Bbs {
             Due::Process(guid) => Command::Process(guid, Box::new(process::Command::Converge)),
             Due::Task(guid) => Command::Task(guid, Box::new(task::Command::Converge)),
         };
-        self.enqueue_own(command, cause);
+        self.enqueue_own(command);
     }
 
-    pub(crate) fn enqueue_own(&mut self, command: Command, cause: Option<(DecisionId, DecisionId)>) {
-        let mut item = item(Origin::Own, Actor::Bbs(self.settings.id.clone()), command);
-        item.cause = cause;
+    pub(crate) fn enqueue_own(&mut self, command: Command) {
+        let item = item(Origin::Own, Actor::Bbs(self.settings.id.clone()), command);
         self.enqueue(item);
     }
 
@@ -307,7 +291,7 @@ pub(crate) fn not_leading() -> Refusal {
 }
 
 fn item(origin: Origin, actor: Actor, command: Command) -> Item {
-    Item { origin, actor, envelope: Envelope::default(), epoch: None, cause: None, command }
+    Item { origin, actor, envelope: Envelope::default(), epoch: None, command }
 }
 
 fn work_of(report: &Report) -> WorkRef {

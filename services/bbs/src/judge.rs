@@ -9,7 +9,7 @@ use schemas::entry::{Actor, Aggregate, Event, Stamp};
 use schemas::names::{CellId, DecisionId, Domain, EntryId, Ids, ProcessGuid, TaskGuid};
 use schemas::process::{self, Process};
 use schemas::task::{self, Task};
-use schemas::{Code, Decision, Entry, Refusal, Timestamp, cell, cluster, domain, limits};
+use schemas::{Cause, Code, Decision, Entry, Origin, Refusal, Timestamp, cell, cluster, domain, limits};
 
 use crate::shard::{Command, Flight, Item, Shard, Verdict};
 
@@ -54,9 +54,13 @@ pub(crate) fn judge(world: &World, ids: &mut Ids, now: Timestamp, shard: &mut Sh
         json: vec![],
     };
     let (mut items, mut verdicts) = (vec![], vec![]);
-    while batch.json.len() < limits::ENTRY_BYTES / 2 && items.len() < limits::BATCH {
+    while !batch.is_full() && items.len() < limits::BATCH {
         let Some(item) = shard.queue.pop_front() else { break };
         verdicts.push(batch.take(&item));
+        if item.looks_at_process() && batch.is_full() {
+            // More of it may be due than the entry takes.
+            shard.queue.push_front(item.clone());
+        }
         items.push(item);
     }
     if batch.decisions.is_empty() {
@@ -82,10 +86,21 @@ impl Batch<'_> {
         }
         self.check_version(item)?;
         self.check_epoch(item)?;
-        let events = self.decide(&item.command)?;
-        if events.is_empty() && item.envelope.request_id.is_none() {
-            return Ok(self.version(&item.command));
+        loop {
+            let events = self.decide(&item.command)?;
+            if events.is_empty() && item.envelope.request_id.is_none() {
+                return Ok(self.version(&item.command));
+            }
+            let version = self.record(item, events)?;
+            // What is due at a process may have several causes, each with a decision of its own.
+            if !item.looks_at_process() || self.is_full() {
+                return Ok(version);
+            }
         }
+    }
+
+    /// Makes a decision of events.
+    fn record(&mut self, item: &Item, events: Vec<Event>) -> Verdict {
         let decision = self.decision(item, events);
         let json = serde_json::to_vec(&decision).unwrap_or_default();
         if json.is_empty() || json.len() > limits::DECISION_BYTES {
@@ -102,6 +117,10 @@ impl Batch<'_> {
         let version = decision.version;
         self.decisions.push(decision);
         Ok(version)
+    }
+
+    fn is_full(&self) -> bool {
+        self.json.len() >= limits::ENTRY_BYTES / 2
     }
 
     /// A client changes only what is in the domain that its subject proves.
@@ -197,10 +216,7 @@ impl Batch<'_> {
 
     fn decision(&mut self, item: &Item, events: Vec<Event>) -> Decision {
         let id = DecisionId(self.ids.next(self.at));
-        let (cause, correlation) = match item.cause {
-            Some((cause, correlation)) => (Some(cause), correlation),
-            None => (None, id),
-        };
+        let cause = self.cause(&item.command, &events);
         Decision {
             id,
             aggregate: self.aggregate(&item.command, &events),
@@ -208,11 +224,30 @@ impl Batch<'_> {
             at: self.at,
             actor: item.actor.clone(),
             request_id: item.envelope.request_id.clone(),
-            cause,
-            correlation,
+            cause: cause.map(|cause| cause.decision),
+            correlation: cause.map_or(id, |cause| cause.correlation),
             reason: item.envelope.reason.clone(),
             traceparent: item.envelope.traceparent.clone(),
             events,
+        }
+    }
+
+    /// What brought a decision about; none: it begins a chain.
+    fn cause(&self, command: &Command, events: &[Event]) -> Option<Cause> {
+        let origin = match command {
+            Command::Process(guid, command) => process::origin(self.process(guid), command, events),
+            Command::Task(guid, command) => task::origin(self.task(guid), command, events),
+            Command::Refresh(..) | Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => {
+                Origin::Beginning
+            }
+        };
+        match origin {
+            Origin::Beginning => None,
+            Origin::Decision(cause) => Some(cause),
+            Origin::Cell(id, earlier) => {
+                let cell = self.world.cell(&id).filter(|cell| !cell.present || cell.evacuating);
+                cell.map(|cell| cell.cause).or(earlier)
+            }
         }
     }
 
@@ -310,7 +345,7 @@ impl Batch<'_> {
                 let mut cell = self.cell(id).cloned();
                 for event in &decision.events {
                     if let Event::Cell(event) = event {
-                        cell = cell::evolve(cell, event, decision.at);
+                        cell = cell::evolve(cell, event, &stamp);
                     }
                 }
                 self.cells.insert(id.clone(), cell);

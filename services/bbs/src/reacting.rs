@@ -7,7 +7,7 @@ use schemas::cell::Seen;
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::message::{Heartbeat, Stop};
-use schemas::names::{CellId, DecisionId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp, actual, cell, evacuating, task};
 
@@ -29,8 +29,7 @@ impl Bbs {
         }
         let mut stops: BTreeMap<CellId, Vec<(WorkKey, InstanceGuid)>> = BTreeMap::new();
         for decision in &entry.decisions {
-            let cause = Some((decision.id, decision.correlation));
-            self.reap(decision, cause);
+            self.reap(decision);
             for event in &decision.events {
                 match event {
                     Event::Actual(actual::Event::StopRequested { indices, .. }) => {
@@ -44,7 +43,7 @@ impl Bbs {
                     Event::Cell(cell::Event::Disappeared { .. }) => {
                         if let Aggregate::Cell(cell) = &decision.aggregate {
                             for suspect in converge::of_cell(&self.world, cell) {
-                                self.look_at(suspect, cause);
+                                self.look_at(suspect);
                             }
                         }
                     }
@@ -62,7 +61,7 @@ impl Bbs {
     }
 
     /// What was given to a cell that is lost meanwhile: it was decided before that was known, so nobody else looks at it.
-    fn reap(&mut self, decision: &Decision, cause: Option<(DecisionId, DecisionId)>) {
+    fn reap(&mut self, decision: &Decision) {
         let suspect = match &decision.aggregate {
             Aggregate::Process { guid, .. } => Due::Process(guid.clone()),
             Aggregate::Task { guid, .. } => Due::Task(guid.clone()),
@@ -70,7 +69,7 @@ impl Bbs {
         };
         let lost = |by: &Instance| !self.world.is_present(&by.cell_id);
         if decision.events.iter().filter_map(taken_by).any(lost) {
-            self.look_at(suspect, cause);
+            self.look_at(suspect);
         }
     }
 
@@ -228,7 +227,7 @@ impl Bbs {
 
     /// The owner answered for good: the task goes.
     fn end_call(&mut self, guid: &TaskGuid) {
-        self.enqueue_own(Command::Task(guid.clone(), Box::new(task::Command::EndResolving)), None);
+        self.enqueue_own(Command::Task(guid.clone(), Box::new(task::Command::EndResolving)));
     }
 
     pub(crate) fn heartbeat(&mut self, now: Timestamp, beat: &Heartbeat, out: &mut Vec<Effect>) {
@@ -259,7 +258,7 @@ impl Bbs {
             unhealthy: beat.unhealthy.clone(),
         };
         if !cell::decide_seen(self.world.cell(&beat.cell_id), &seen).is_empty() {
-            self.enqueue_own(Command::Seen(beat.cell_id.clone(), Box::new(seen)), None);
+            self.enqueue_own(Command::Seen(beat.cell_id.clone(), Box::new(seen)));
         }
     }
 
@@ -270,7 +269,7 @@ impl Bbs {
         let queued = known.map(|shard| &shard.queue).into_iter().flatten();
         if !flying.into_iter().flatten().chain(queued).any(is_loss) {
             let why = "its heartbeats stopped and a probe was not answered".to_owned();
-            self.enqueue_own(Command::Lost(cell, why), None);
+            self.enqueue_own(Command::Lost(cell, why));
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use projections::Due;
 use schemas::container::Epoch;
-use schemas::names::{CellId, DecisionId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Refusal, Timestamp, cell, cluster, process, task};
 
@@ -29,8 +29,6 @@ pub struct Item {
     pub envelope: Envelope,
     /// The life of the guid that it speaks of, where the command doesn't say it itself.
     pub epoch: Option<Epoch>,
-    /// The decision that caused it, and the first of its chain.
-    pub cause: Option<(DecisionId, DecisionId)>,
     /// What is asked.
     pub command: Command,
 }
@@ -144,6 +142,12 @@ impl Shard {
 }
 
 impl Item {
+    /// Whether the BBS looks by itself what is due at a process.
+    #[must_use]
+    pub fn looks_at_process(&self) -> bool {
+        matches!(self.suspect(), Some(Due::Process(_)))
+    }
+
     /// The process or task that the BBS looks at by itself, if that is what this is.
     #[must_use]
     pub fn suspect(&self) -> Option<Due> {

@@ -56,7 +56,7 @@ impl Bbs {
             (id, self.settings.shards)
         });
         let id = self.settings.id.clone();
-        self.enqueue_own(Command::Lead { role: cluster::Role::Bbs, id, term, found }, None);
+        self.enqueue_own(Command::Lead { role: cluster::Role::Bbs, id, term, found });
     }
 
     pub(crate) fn tick_leading(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
@@ -103,7 +103,7 @@ impl Bbs {
             self.world.task(guid).filter(|task| task.epoch == epoch).and_then(|task| task.state.as_ref());
         match state {
             Some(task::State::Completed(_)) => {
-                self.enqueue_own(Command::Task(guid.clone(), Box::new(task::Command::BeginResolving)), None);
+                self.enqueue_own(Command::Task(guid.clone(), Box::new(task::Command::BeginResolving)));
             }
             Some(task::State::Resolving(_)) => {
                 let me = Actor::Bbs(self.settings.id.clone());

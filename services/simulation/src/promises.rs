@@ -81,6 +81,7 @@ promises! {
     StaleStopsNothing "Convergence" "convergence stops nothing while its domain is stale",
     StopHasCause "Stopping ActualLRPs" "an instance is stopped, removed or unclaimed only for a reason that holds",
     StopWorks "Stopping ActualLRPs" "what somebody asks to stop is stopped at once, however stale its domain",
+    UnwantedEnds "DESIGN 4" "what somebody removed or scaled away is stopped as soon as it is told of again, however stale its domain",
     LostOnlyIfAbsent "Detecting Cell Failures" "what is reaped with its cell was on a cell that is absent",
     LostInTime "DESIGN 4, A cell disappears" "a cell is lost only after 15 s of silence and a probe in vain",
     LostAtOnce "Detecting Cell Failures" "what a lost cell held is in the auction within a second",

@@ -96,6 +96,8 @@ sights! {
     CrashLimit "a crash is one too many to restart at once",
     OlderLifeRefused "a report of an earlier life is refused",
     OrphanAdopted "a running container makes the record that was missing",
+    UnwantedTold "a cell tells of what somebody removed or scaled away",
+    Forgotten "it is forgotten that something was removed",
     StaleDomainKept "what nobody desires runs on while its domain is stale",
     Undesired "convergence stops what nobody desires",
     RequestRepeated "a repeated request is answered from memory",

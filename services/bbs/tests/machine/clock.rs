@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bbs::Input;
+use schemas::Subject;
+use schemas::container::Epoch;
 use schemas::spec::ClientCommand;
 
 use crate::scene::Scene;
@@ -76,10 +78,13 @@ fn a_domain_is_as_fresh_as_at_the_time_of_the_decision() {
     set(&mut scene, 90);
     scene.client(0, words::lrp("web", 1));
     set(&mut scene, -90);
-    let epoch = scene.epoch(0, "web");
-    scene.report(0, "c1", words::of_lrp("web", 3, epoch, container(1, "c1"), start()));
+    // Of what runs on that cell nothing is remembered. It is of the same shard.
+    let of = |name| Subject::of_process(&words::process_guid(name), 4);
+    assert_eq!(of("lost"), of("web"));
+    let epoch = Epoch(scene.now);
+    scene.report(0, "c1", words::of_lrp("lost", 3, epoch, container(1, "c1"), start()));
     scene.pass(40 * SECOND);
-    assert_eq!(scene.state(0, "web", 3), "RUNNING", "nobody wants it");
+    assert_eq!(scene.state(0, "lost", 3), "RUNNING", "nobody knows whether it is wanted");
     assert_eq!(scene.times("actual.stop_requested.v1"), []);
     scene.client(0, fresh(None));
     scene.pass(40 * SECOND);

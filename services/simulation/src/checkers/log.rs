@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::cluster::{self, Role};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::names::{CellId, DecisionId, Domain, EntryId, Incarnation, RequestId};
+use schemas::names::{CellId, DecisionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp, cell, domain};
@@ -159,6 +159,11 @@ impl Log {
                 format!("a client of {domain} changed something of {own}")
             });
         }
+    }
+
+    /// A process is forgotten: if it is heard of again, its versions begin anew.
+    pub(super) fn forget(&mut self, guid: &ProcessGuid) {
+        self.versions.remove(&format!("process {guid}"));
     }
 
     /// What a decision says of the cluster, of a cell, of a domain.

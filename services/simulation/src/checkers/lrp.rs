@@ -27,6 +27,10 @@ pub(super) struct Process {
     epoch: Epoch,
     version: u64,
     wanted: Option<u32>,
+    /// Whether somebody ever said how many instances shall run, and that is remembered.
+    asked: bool,
+    /// When it was last decided about.
+    changed_at: Timestamp,
     lrps: BTreeMap<u32, Lrp>,
     twins: BTreeMap<u32, Twin>,
     /// The open evaluation: whether it is blocked.
@@ -98,6 +102,8 @@ impl Process {
             epoch,
             version: 0,
             wanted: None,
+            asked: false,
+            changed_at: Timestamp(0),
             lrps: BTreeMap::new(),
             twins: BTreeMap::new(),
             evaluation: None,
@@ -122,9 +128,15 @@ impl Process {
         self.wanted.is_some_and(|wanted| index < wanted)
     }
 
+    /// Whether somebody said how many instances shall run, and this is none of them.
+    fn is_unwanted(&self, index: u32) -> bool {
+        self.asked && !self.wants(index)
+    }
+
     /// Takes a decision in, event by event, and says what is wrong with it.
     pub(super) fn judge(&mut self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
         self.version = scene.decision.version;
+        self.changed_at = scene.decision.at;
         for event in &scene.decision.events {
             match event {
                 Event::Desired(event) => self.desired(guid, event, scene, notes),
@@ -137,6 +149,13 @@ impl Process {
         self.let_twins_go();
         self.holds(guid, scene, notes);
         self.stops(guid, scene, notes);
+    }
+
+    /// Whether nothing is left of it at this time but that somebody removed it ten minutes ago: from then on nobody
+    /// remembers that.
+    pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
+        let gone = self.wanted.is_none() && self.lrps.is_empty() && self.twins.is_empty();
+        gone && self.changed_at + Duration::from_secs(600) <= now
     }
 
     /// Instances that a cell holds since before a position.
@@ -196,6 +215,9 @@ impl Process {
                 format!("{guid}/{index} is wanted and has no record")
             });
         }
+        let unwanted = |(index, lrp): &(&u32, &Lrp)| self.is_unwanted(**index) && !lrp.stopping;
+        let left = self.lrps.iter().find(unwanted);
+        notes.must(P::UnwantedEnds, left.is_none(), || format!("{guid} goes on with {left:?}"));
         let crash_told = scene
             .decision
             .events
@@ -236,6 +258,7 @@ impl Process {
                 self.epoch = Epoch(scene.decision.at);
                 self.domain = domain.clone();
                 self.wanted = Some(*instances);
+                self.asked = true;
             }
             desired::Event::Updated(update) => {
                 notes.must(P::DesiredSound, self.wanted.is_some(), || {
@@ -244,10 +267,12 @@ impl Process {
                 self.wanted = update.instances.or(self.wanted);
             }
             desired::Event::Removed {} => {
-                notes.must(P::DesiredSound, self.wanted.is_some(), || {
+                let orphans = !self.asked && !self.lrps.is_empty();
+                notes.must(P::DesiredSound, self.wanted.is_some() || orphans, || {
                     format!("{guid} is removed and nobody desires it")
                 });
                 self.wanted = None;
+                self.asked = true;
             }
         }
     }

@@ -231,6 +231,7 @@ impl Checkers {
             self.heard.decision(decision, position);
         }
         self.world.fold(position, &entry);
+        self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
         for decision in &entry.decisions {
             self.compare(&decision.aggregate, &mut notes);
         }
@@ -267,6 +268,25 @@ impl Checkers {
                 }
             }
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+        }
+    }
+
+    /// What has been gone for long is forgotten with the first entry of its own subject after that.
+    fn forget(&mut self, subject: &Subject, now: Option<Timestamp>) {
+        let Some(now) = now else { return };
+        let forgotten = |guid: &ProcessGuid, process: &lrp::Process| {
+            process.is_forgotten(now) && Subject::of_process(guid, self.world.shards()) == *subject
+        };
+        let forgotten: Vec<ProcessGuid> = self
+            .lrps
+            .iter()
+            .filter(|(guid, process)| forgotten(guid, process))
+            .map(|(guid, _)| guid.clone())
+            .collect();
+        for guid in forgotten {
+            self.lrps.remove(&guid);
+            self.log.forget(&guid);
+            self.sights.saw(Sight::Forgotten);
         }
     }
 

@@ -44,7 +44,9 @@ impl Process {
                 if before.is_none() {
                     notes.saw(Sight::OrphanAdopted);
                 }
-                if !self.wants(index) && !scene.log.is_fresh(&self.domain, scene.basis, at) {
+                if self.is_unwanted(index) {
+                    notes.saw(Sight::UnwantedTold);
+                } else if !self.wants(index) && !scene.log.is_fresh(&self.domain, scene.basis, at) {
                     notes.saw(Sight::StaleDomainKept);
                 }
                 (enter(State::Running(by.clone())), wrong_start(before, by, scene))

@@ -1,0 +1,155 @@
+//! What each decision names as its cause, and what ends with what nobody wants any more.
+
+use std::time::Duration;
+
+use schemas::actual::{self, Ended};
+use schemas::entry::{Aggregate, Event};
+use schemas::names::DecisionId;
+use schemas::spec::ClientCommand;
+use schemas::{Decision, definition::DesiredLrpUpdate, task};
+
+use bbs::Input;
+use bbs::callbacks::Called;
+
+use crate::scene::Scene;
+use crate::words::{self, container, start};
+
+const SECOND: Duration = Duration::from_secs(1);
+const THREE: [&str; 3] = ["c1", "c2", "c3"];
+
+fn scale(instances: u32) -> ClientCommand {
+    let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
+    ClientCommand::LrpUpdate { process_guid: words::process_guid("web"), update }
+}
+
+fn retire(index: u32) -> ClientCommand {
+    ClientCommand::LrpRetire { process_guid: words::process_guid("web"), index }
+}
+
+fn report(scene: &mut Scene, index: u32, number: u64, cell: &str, step: actual::Command) {
+    let epoch = scene.epoch(0, "web");
+    scene.report(0, cell, words::of_lrp("web", index, epoch, container(number, cell), step));
+}
+
+/// The newest decision with an event of this type.
+fn last(scene: &Scene, event: &str) -> Decision {
+    let has = |decision: &Decision| decision.events.iter().any(|one| one.type_name() == event);
+    let decided = scene.decisions().into_iter().map(|(_, decision)| decision).filter(has).last();
+    decided.unwrap_or_else(|| panic!("no {event}"))
+}
+
+/// What it follows from, and the first of that chain.
+fn follows(decision: &Decision) -> (Option<DecisionId>, DecisionId) {
+    (decision.cause, decision.correlation)
+}
+
+fn after(cause: &Decision) -> (Option<DecisionId>, DecisionId) {
+    (Some(cause.id), cause.correlation)
+}
+
+fn crash() -> actual::Command {
+    actual::Command::Crash { reason: "boom".into() }
+}
+
+#[test]
+fn each_index_has_its_own_chain() {
+    let mut scene = Scene::with(1, &THREE);
+    scene.client(0, words::lrp("web", 1));
+    let desired = last(&scene, "desired.desired.v1");
+    report(&mut scene, 0, 10, "c1", start());
+    assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&desired));
+    scene.client(0, scale(2));
+    let scaled = last(&scene, "desired.updated.v1");
+    assert_eq!(follows(&scaled), (None, scaled.id), "a client begins a chain");
+    report(&mut scene, 1, 11, "c2", start());
+    assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&scaled));
+    // What becomes of index 0 has nothing to do with the scale.
+    report(&mut scene, 0, 10, "c1", crash());
+    let crashed = last(&scene, "actual.crashed.v1");
+    assert_eq!(follows(&crashed), after(&desired));
+    report(&mut scene, 0, 12, "c3", start());
+    assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&crashed));
+    scene.client(0, retire(0));
+    let retired = last(&scene, "actual.stop_requested.v1");
+    report(&mut scene, 0, 12, "c3", actual::Command::Remove);
+    let removed = last(&scene, "actual.removed.v1");
+    assert_eq!(follows(&removed), after(&retired), "who stopped it is why it is gone");
+    report(&mut scene, 0, 13, "c1", actual::Command::Claim { placement: None });
+    assert_eq!(follows(&last(&scene, "actual.claimed.v1")), after(&removed));
+}
+
+#[test]
+fn a_lost_cell_and_a_wait_that_is_over_are_the_causes_of_what_they_bring_about() {
+    let mut scene = Scene::with(1, &THREE);
+    scene.client(0, words::lrp("web", 4));
+    for (index, cell) in [(0, "c1"), (1, "c2"), (2, "c1")] {
+        report(&mut scene, index, index.into(), cell, start());
+    }
+    for number in 10..14 {
+        report(&mut scene, 3, number, "c3", start());
+        report(&mut scene, 3, number, "c3", crash());
+    }
+    let crashed = last(&scene, "actual.crashed.v1");
+    scene.cells.retain(|cell, _| cell == "c3");
+    scene.pass(200 * SECOND);
+    let unclaimed = scene.decisions().into_iter().map(|(_, decision)| decision).filter(|decision| {
+        let unclaims = |event: &Event| matches!(event, Event::Actual(actual::Event::Unclaimed { .. }));
+        matches!(decision.aggregate, Aggregate::Process { .. }) && decision.events.iter().any(unclaims)
+    });
+    let causes: Vec<_> = unclaimed.skip(3).map(|decision| follows(&decision)).collect();
+    let lost: Vec<Decision> = scene
+        .decisions()
+        .into_iter()
+        .map(|(_, decision)| decision)
+        .filter(|decision| decision.events.iter().any(|event| event.type_name() == "cell.disappeared.v1"))
+        .collect();
+    assert_eq!(lost.len(), 2);
+    let expected = [after(&crashed), after(&lost[0]), after(&lost[1])];
+    assert!(expected.iter().all(|cause| causes.contains(cause)), "{causes:?} and not {expected:?}");
+    assert_eq!(causes.len(), 3, "one for each cause, whatever its indices");
+}
+
+#[test]
+fn a_task_is_followed_to_its_end() {
+    let mut scene = Scene::with(1, &THREE);
+    scene.client(0, words::task("job", Some("http://owner/")));
+    let desired = last(&scene, "task.desired.v1");
+    let epoch = scene.bbs(0).world().task(&words::task_guid("job")).unwrap().epoch;
+    let by = container(1, "c1");
+    let started = task::ReportStep::Start { placement: None };
+    scene.report(0, "c1", words::of_task("job", epoch, by, started));
+    assert_eq!(follows(&last(&scene, "task.started.v1")), after(&desired));
+    scene.client(0, ClientCommand::TaskCancel { task_guid: words::task_guid("job") });
+    let cancelled = last(&scene, "task.completed.v1");
+    assert_eq!(follows(&cancelled), (None, cancelled.id));
+    scene.pass(SECOND);
+    let resolving = last(&scene, "task.resolving.v1");
+    assert_eq!(follows(&resolving), after(&cancelled));
+    let called = Called::Answered(200);
+    scene.input(0, Input::Called { task: words::task_guid("job"), epoch, called });
+    scene.pass(SECOND);
+    assert_eq!(follows(&last(&scene, "task.deleted.v1")), after(&resolving));
+}
+
+#[test]
+fn what_was_scaled_away_while_its_cell_was_away_is_stopped_when_the_cell_returns() {
+    let mut scene = Scene::with(1, &THREE);
+    scene.client(0, words::lrp("web", 2));
+    report(&mut scene, 0, 10, "c1", start());
+    report(&mut scene, 1, 11, "c2", start());
+    scene.cells.remove("c2");
+    scene.pass(30 * SECOND);
+    assert_eq!(scene.state(0, "web", 1), "UNCLAIMED");
+    scene.client(0, scale(1));
+    let scaled = last(&scene, "desired.updated.v1");
+    scene.cells.insert("c2".into(), (1, 10));
+    scene.beat("c2");
+    assert!(scene.stops.is_empty());
+    report(&mut scene, 1, 11, "c2", start());
+    let started = last(&scene, "actual.started.v1");
+    let stop = actual::Event::StopRequested { indices: 1.into(), cause: Ended::Scale };
+    assert!(started.events.contains(&Event::Actual(stop)), "{:?}", started.events);
+    assert_eq!(follows(&started), after(&scaled));
+    let told: Vec<&str> = scene.stops.iter().map(|(cell, _)| cell.as_str()).collect();
+    assert_eq!(told, ["c2"], "its rep is told at once");
+}
