@@ -251,7 +251,9 @@ pub fn decide(
 #[must_use]
 pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) -> Origin {
     match command {
-        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Retire { .. } => Origin::Beginning,
+        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Retire { .. } => {
+            Origin::Beginning
+        }
         Command::Report(_) | Command::Fail(..) | Command::Converge => {
             let of_instance = events.iter().find(|event| matches!(event, Event::Actual(_)));
             let event = of_instance.or_else(|| events.first());
@@ -602,8 +604,7 @@ impl<'a> Draft<'a> {
     /// with it whatever comes from the same place. The rest is due still, and gets a decision of its own.
     fn converge(&mut self) {
         let mut first = None;
-        let mut comes_along =
-            |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);
+        let mut comes_along = |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);
         for slot in self.slots() {
             for due in [self.twin_due(slot), self.instance_due(slot)].into_iter().flatten() {
                 if comes_along(due.origin(slot)) {
@@ -743,9 +744,7 @@ impl Due<'_> {
     /// As [`origin`] tells it of the events that come of it.
     fn origin(self, slot: &Slot) -> Origin {
         match self {
-            Self::TwinLost(by) | Self::Lost { by, .. } => {
-                Origin::Cell(by.cell_id.clone(), Some(slot.cause))
-            }
+            Self::TwinLost(by) | Self::Lost { by, .. } => Origin::Cell(by.cell_id.clone(), Some(slot.cause)),
             Self::TwinExpired | Self::Undesired | Self::Restart => Origin::Decision(slot.cause),
         }
     }

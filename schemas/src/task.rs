@@ -330,11 +330,9 @@ pub fn decide(
 pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -> Origin {
     let Some(task) = task else { return Origin::Beginning };
     let by_cell = events.iter().find_map(|event| match event {
-        entry::Event::Task(Event::Completed { by: Some(by), outcome: Outcome::Failed { reason }, .. })
-            if reason == CELL_DISAPPEARED || reason == EVACUATION_TIMED_OUT =>
-        {
-            Some(&by.cell_id)
-        }
+        entry::Event::Task(Event::Completed {
+            by: Some(by), outcome: Outcome::Failed { reason }, ..
+        }) if reason == CELL_DISAPPEARED || reason == EVACUATION_TIMED_OUT => Some(&by.cell_id),
         entry::Event::Task(_)
         | entry::Event::Desired(_)
         | entry::Event::Actual(_)

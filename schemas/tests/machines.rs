@@ -304,7 +304,8 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         }
         Command::Report(report) if !events.is_empty() => {
             let slot = before.and_then(|process| process.slot(report.index));
-            let asked = before.filter(|process| !process.wants(report.index)).and_then(|process| process.asked);
+            let asked =
+                before.filter(|process| !process.wants(report.index)).and_then(|process| process.asked);
             let known = slot.map(|slot| slot.cause).or(asked);
             let of_cell = Origin::Cell(report.by.cell_id.clone(), known);
             assert!(origin == of_cell || origin == Origin::from(known), "{origin:?} of {events:?}");
