@@ -10,6 +10,7 @@ use schemas::actual::{self, Actual};
 use schemas::container::Instance;
 use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::process::{Process, Slot};
+use schemas::query::{InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::task::{self, Task};
 use schemas::{Subject, Timestamp};
@@ -71,6 +72,32 @@ pub struct TaskCounts {
     pub completed: u64,
     /// RESOLVING.
     pub resolving: u64,
+}
+
+impl InstanceCounts {
+    /// Those in one state.
+    #[must_use]
+    pub const fn of(&self, state: InstanceState) -> u64 {
+        match state {
+            InstanceState::Unclaimed => self.unclaimed,
+            InstanceState::Claimed => self.claimed,
+            InstanceState::Running => self.running,
+            InstanceState::Crashed => self.crashed,
+        }
+    }
+}
+
+impl TaskCounts {
+    /// Those in one state.
+    #[must_use]
+    pub const fn of(&self, state: TaskState) -> u64 {
+        match state {
+            TaskState::Pending => self.pending,
+            TaskState::Running => self.running,
+            TaskState::Completed => self.completed,
+            TaskState::Resolving => self.resolving,
+        }
+    }
 }
 
 /// The containers of a process whose definition is no longer there to tell what they take: those of an earlier life,

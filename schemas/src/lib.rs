@@ -11,12 +11,13 @@
 //! | [`task`], [`domain`], [`cell`], [`cluster`] | the other machines |
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
 //! | [`spec`] | from what clients write to all of these |
-//! | [`message`], [`query`], [`codec`] | what travels on the bus |
+//! | [`bus`], [`message`], [`query`], [`codec`] | the bus: its subjects, and what travels on them |
 //!
 //! Each machine is `decide(state, command, context) -> events or a refusal` and `evolve(state, event) -> state`.
 
 pub mod action;
 pub mod actual;
+pub mod bus;
 pub mod cause;
 pub mod cell;
 pub mod checksum;

@@ -1,6 +1,8 @@
 //! The tests of the language, as one program: it is linked once.
 
 #[cfg(test)]
+mod bus;
+#[cfg(test)]
 mod codec;
 #[cfg(test)]
 mod given;

@@ -26,8 +26,7 @@ pub use socket::Socket;
 pub use socket_server::SocketServer;
 pub(crate) use subject::check_inbox;
 
-/// What the subject of every reply starts with. Who asks as a role has `muster.inbox.<role>` before its replies.
-pub const INBOX_ROOT: &str = "muster.inbox.";
+pub use schemas::bus::INBOX_ROOT;
 /// What the subject of a reply to a NATS client starts with that chose none.
 pub const PLAIN_INBOX_ROOT: &str = "_INBOX.";
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bus::nats::ConnectError;
 use bus::{AskError, BusError};
+use schemas::bus::BusSubject;
 use schemas::{Code, Refusal};
 
 /// Why a client didn't get what it asked for. Split by what the caller can do about it.
@@ -72,7 +73,8 @@ impl Error {
 pub(crate) fn unanswered(subject: &str, error: AskError) -> Error {
     match error {
         AskError::NoResponder(_) => {
-            let who = if subject.starts_with("muster.query.") { "no BBS runs" } else { "no BBS leads" };
+            let query = matches!(BusSubject::parse(subject), Ok(BusSubject::Query(_)));
+            let who = if query { "no BBS runs" } else { "no BBS leads" };
             Error::Unreachable(format!("nobody answers on {subject}: {who} there at present"))
         }
         AskError::TimedOut(waited) => Error::TimedOut { what: subject.to_owned(), waited },

@@ -144,7 +144,7 @@ impl Events {
             let answer = self
                 .client
                 .line
-                .ask_once(Query::ReadEvents.subject(), question.clone(), POLL + POLL_GRACE)
+                .ask_once(&Query::EventsRead.subject(), question.clone(), POLL + POLL_GRACE)
                 .await;
             let error = match answer {
                 Ok(page) if told => {

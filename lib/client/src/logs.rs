@@ -145,10 +145,10 @@ impl LogReader {
 
     async fn read(&self, previous: bool) -> Result<Logs, Error> {
         let (query, id) = match &self.whose {
-            Whose::Instance(id) | Whose::Previous(id) => (Query::ReadInstanceLogs, id),
-            Whose::Task(id) => (Query::ReadTaskLogs, id),
+            Whose::Instance(id) | Whose::Previous(id) => (Query::InstanceLogs, id),
+            Whose::Task(id) => (Query::TaskLogs, id),
         };
         let question = ReadLogs { id: id.clone(), from: self.from, limit: Some(LOG_BYTES), previous };
-        self.client.line.ask(query.subject(), &question, self.client.patience).await
+        self.client.line.ask(&query.subject(), &question, self.client.patience).await
     }
 }

@@ -71,7 +71,7 @@ impl Client {
     /// # Errors
     /// See [`Error`]; so for every query below. What doesn't exist is `Refused` with `ResourceNotFound`.
     pub async fn lrps(&self, only: &Only) -> Result<Listed<LrpRow>, Error> {
-        self.list(Query::ListLrps, only).await
+        self.list(Query::LrpList, only).await
     }
 
     /// One process, with its definition.
@@ -79,7 +79,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn lrp(&self, guid: &ProcessGuid) -> Result<One<LrpRow>, Error> {
-        self.show(Query::ShowLrp, guid.as_str()).await
+        self.show(Query::LrpShow, guid.as_str()).await
     }
 
     /// All instances, with their evacuating twins.
@@ -87,7 +87,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn instances(&self, only: &Only) -> Result<Listed<InstanceRow>, Error> {
-        self.list(Query::ListInstances, only).await
+        self.list(Query::InstanceList, only).await
     }
 
     /// One instance: `PROCESS/INDEX`, or an instance guid. Of an index that is being evacuated also its twin, so there
@@ -96,7 +96,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn instance(&self, id: &str) -> Result<One<Vec<InstanceRow>>, Error> {
-        self.show(Query::ShowInstance, id).await
+        self.show(Query::InstanceShow, id).await
     }
 
     /// All tasks.
@@ -104,7 +104,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn tasks(&self, only: &Only) -> Result<Listed<TaskRow>, Error> {
-        self.list(Query::ListTasks, only).await
+        self.list(Query::TaskList, only).await
     }
 
     /// One task, with its definition.
@@ -112,7 +112,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn task(&self, guid: &TaskGuid) -> Result<One<TaskRow>, Error> {
-        self.show(Query::ShowTask, guid.as_str()).await
+        self.show(Query::TaskShow, guid.as_str()).await
     }
 
     /// All domains.
@@ -120,7 +120,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn domains(&self) -> Result<Listed<DomainRow>, Error> {
-        self.list(Query::ListDomains, &Only::default()).await
+        self.list(Query::DomainList, &Only::default()).await
     }
 
     /// All cells.
@@ -128,7 +128,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn cells(&self) -> Result<Listed<CellRow>, Error> {
-        self.list(Query::ListCells, &Only::default()).await
+        self.list(Query::CellList, &Only::default()).await
     }
 
     /// One cell.
@@ -136,7 +136,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn cell(&self, id: &CellId) -> Result<One<CellRow>, Error> {
-        self.show(Query::ShowCell, id.as_str()).await
+        self.show(Query::CellShow, id.as_str()).await
     }
 
     /// The evaluations that are remembered.
@@ -144,7 +144,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn evaluations(&self, only: &Only) -> Result<Listed<EvaluationRow>, Error> {
-        self.list(Query::ListEvaluations, only).await
+        self.list(Query::EvaluationList, only).await
     }
 
     /// One evaluation.
@@ -152,7 +152,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn evaluation(&self, id: DecisionId) -> Result<One<EvaluationRow>, Error> {
-        self.show(Query::ShowEvaluation, &id.to_string()).await
+        self.show(Query::EvaluationShow, &id.to_string()).await
     }
 
     /// The cluster.
@@ -162,7 +162,7 @@ impl Client {
     pub async fn cluster(&self) -> Result<One<ClusterRow>, Error> {
         let filter = Filter { at_least: self.line.seen(), ..Filter::default() };
         let one: One<ClusterRow> =
-            self.line.ask(Query::ShowCluster.subject(), &filter, self.patience).await?;
+            self.line.ask(&Query::ClusterShow.subject(), &filter, self.patience).await?;
         self.line.note(one.position);
         Ok(one)
     }
@@ -172,7 +172,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn read_events(&self, read: &ReadEvents) -> Result<EventsPage, Error> {
-        self.line.ask(Query::ReadEvents.subject(), read, self.patience).await
+        self.line.ask(&Query::EventsRead.subject(), read, self.patience).await
     }
 
     /// One page of rows. [`Client::lrps`] and its like read all of them.
@@ -180,7 +180,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn page<T: DeserializeOwned>(&self, query: Query, filter: &Filter) -> Result<Page<T>, Error> {
-        let page: Page<T> = self.line.ask(query.subject(), filter, self.patience).await?;
+        let page: Page<T> = self.line.ask(&query.subject(), filter, self.patience).await?;
         self.line.note(page.position);
         Ok(page)
     }
@@ -198,7 +198,7 @@ impl Client {
         while let Some(cursor) = next {
             if filter.cursor.as_ref() == Some(&cursor) {
                 let why = format!("the page at {cursor:?} is followed by itself");
-                return Err(Error::Protocol { subject: query.subject().to_owned(), why });
+                return Err(Error::Protocol { subject: query.subject(), why });
             }
             filter.cursor = Some(cursor);
             let page = self.page(query, &filter).await?;
@@ -231,7 +231,7 @@ impl Client {
 
     async fn show_once<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
         let show = Show { id: id.to_owned(), at_least: self.line.seen() };
-        let one: One<T> = self.line.ask(query.subject(), &show, self.patience).await?;
+        let one: One<T> = self.line.ask(&query.subject(), &show, self.patience).await?;
         self.line.note(one.position);
         Ok(one)
     }

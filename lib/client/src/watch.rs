@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemas::container::Instance;
 use schemas::entry::Event;
 use schemas::names::{ProcessGuid, TaskGuid};
-use schemas::query::{InstanceRow, LrpRow, ReadEntry, RecordedEntry};
+use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry};
 use schemas::task::{self, Outcome};
 use schemas::{Position, Timestamp};
 use tokio::time::timeout;
@@ -79,7 +79,7 @@ impl Sight {
                 Progress::Gone
             };
         }
-        let ordinary = || self.instances.iter().filter(|row| row.presence == "ORDINARY");
+        let ordinary = || self.instances.iter().filter(|row| row.presence == InstancePresence::Ordinary);
         let extra = ordinary().any(|row| row.index >= wanted || row.stopping);
         if lrp.running == wanted && known == wanted && !extra {
             return Progress::Running;
@@ -92,7 +92,8 @@ impl Sight {
 
 /// Whether an instance doesn't run and nobody does anything about it at present.
 fn is_stuck(row: &InstanceRow) -> bool {
-    (row.state == "UNCLAIMED" && row.placement_error.is_some()) || row.state == "CRASHED"
+    (row.state == InstanceState::Unclaimed && row.placement_error.is_some())
+        || row.state == InstanceState::Crashed
 }
 
 impl Client {
@@ -219,14 +220,14 @@ mod tests {
 
     use super::*;
 
-    fn instance(index: u32, state: &str) -> InstanceRow {
+    fn instance(index: u32, state: InstanceState) -> InstanceRow {
         InstanceRow {
             process_guid: ProcessGuid::new("web").unwrap(),
             index,
             domain: Domain::new("shop").unwrap(),
             epoch: Epoch::default(),
-            presence: "ORDINARY".into(),
-            state: state.into(),
+            presence: InstancePresence::Ordinary,
+            state,
             instance_guid: Some(InstanceGuid("00000000-0000-7000-8000-000000000001".parse().unwrap())),
             cell_id: None,
             stopping: false,
@@ -243,8 +244,9 @@ mod tests {
     }
 
     fn sight(instances: u32, rows: Vec<InstanceRow>) -> Sight {
-        let count =
-            |state: &str| u32::try_from(rows.iter().filter(|row| row.state == state).count()).unwrap();
+        let count = |state: InstanceState| {
+            u32::try_from(rows.iter().filter(|row| row.state == state).count()).unwrap()
+        };
         let lrp = LrpRow {
             process_guid: ProcessGuid::new("web").unwrap(),
             domain: Domain::new("shop").unwrap(),
@@ -252,10 +254,10 @@ mod tests {
             version: 1,
             desired: true,
             instances,
-            running: count("RUNNING"),
-            claimed: count("CLAIMED"),
-            unclaimed: count("UNCLAIMED"),
-            crashed: count("CRASHED"),
+            running: count(InstanceState::Running),
+            claimed: count(InstanceState::Claimed),
+            unclaimed: count(InstanceState::Unclaimed),
+            crashed: count(InstanceState::Crashed),
             routes: schemas::definition::Routes::new(),
             annotation: String::new(),
             definition_id: None,
@@ -268,18 +270,18 @@ mod tests {
     fn unplaced(index: u32) -> InstanceRow {
         InstanceRow {
             placement_error: Some("insufficient resources: memory".into()),
-            ..instance(index, "UNCLAIMED")
+            ..instance(index, InstanceState::Unclaimed)
         }
     }
 
     #[test]
     fn a_process_is_running_when_every_index_runs_and_no_other() {
-        let running = |index| instance(index, "RUNNING");
+        let running = |index| instance(index, InstanceState::Running);
         assert_eq!(sight(2, vec![running(0), running(1)]).progress(), Progress::Running);
         assert_eq!(sight(0, vec![]).progress(), Progress::Running);
         for under in [
             sight(2, vec![running(0)]),
-            sight(2, vec![running(0), instance(1, "CLAIMED")]),
+            sight(2, vec![running(0), instance(1, InstanceState::Claimed)]),
             sight(2, vec![running(0), running(2)]),
             sight(1, vec![running(0), running(1)]),
             sight(1, vec![InstanceRow { stopping: true, ..running(0) }]),
@@ -291,11 +293,18 @@ mod tests {
 
     #[test]
     fn a_process_is_stuck_when_nothing_is_done_about_what_does_not_run() {
-        let stuck = sight(3, vec![instance(0, "RUNNING"), unplaced(1), instance(2, "CRASHED")]).progress();
-        assert_eq!(stuck, Progress::Stuck(vec![unplaced(1), instance(2, "CRASHED")]));
+        let stuck = sight(
+            3,
+            vec![instance(0, InstanceState::Running), unplaced(1), instance(2, InstanceState::Crashed)],
+        )
+        .progress();
+        assert_eq!(stuck, Progress::Stuck(vec![unplaced(1), instance(2, InstanceState::Crashed)]));
         for under in [
-            sight(3, vec![instance(0, "CLAIMED"), unplaced(1), instance(2, "CRASHED")]),
-            sight(2, vec![instance(0, "UNCLAIMED"), unplaced(1)]),
+            sight(
+                3,
+                vec![instance(0, InstanceState::Claimed), unplaced(1), instance(2, InstanceState::Crashed)],
+            ),
+            sight(2, vec![instance(0, InstanceState::Unclaimed), unplaced(1)]),
         ] {
             assert_eq!(under.progress(), Progress::Under, "{under:?}");
         }
@@ -303,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_nobody_desires_is_gone_when_nothing_is_left() {
-        let mut removed = sight(2, vec![instance(0, "RUNNING")]);
+        let mut removed = sight(2, vec![instance(0, InstanceState::Running)]);
         removed.lrp.as_mut().unwrap().desired = false;
         assert_eq!(removed.progress(), Progress::Under);
         let gone = Sight { position: Position(9), lrp: None, instances: vec![] };

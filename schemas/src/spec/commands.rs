@@ -6,6 +6,7 @@ use super::{
     Usual, take_freshness, take_lrp, take_task, take_update, task_to_json, to_json, update_to_json, with,
 };
 use crate::Timestamp;
+use crate::bus::ClientVerb;
 use crate::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
@@ -199,19 +200,25 @@ fn take_name_alone<T: TryFrom<String, Error = BadName>>(body: Field<'_>, field: 
 }
 
 impl ClientCommand {
+    /// What it asks for.
+    #[must_use]
+    pub const fn verb(&self) -> ClientVerb {
+        match self {
+            Self::LrpDesire(_) => ClientVerb::LrpDesire,
+            Self::LrpUpdate { .. } => ClientVerb::LrpUpdate,
+            Self::LrpRemove { .. } => ClientVerb::LrpRemove,
+            Self::LrpRetire { .. } => ClientVerb::LrpRetire,
+            Self::TaskDesire(_) => ClientVerb::TaskDesire,
+            Self::TaskCancel { .. } => ClientVerb::TaskCancel,
+            Self::TaskResolve { .. } => ClientVerb::TaskResolve,
+            Self::DomainUpsert { .. } => ClientVerb::DomainUpsert,
+        }
+    }
+
     /// Its noun and verb, as they stand in the subject.
     #[must_use]
     pub const fn noun_and_verb(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::LrpDesire(_) => ("lrp", "desire"),
-            Self::LrpUpdate { .. } => ("lrp", "update"),
-            Self::LrpRemove { .. } => ("lrp", "remove"),
-            Self::LrpRetire { .. } => ("lrp", "retire"),
-            Self::TaskDesire(_) => ("task", "desire"),
-            Self::TaskCancel { .. } => ("task", "cancel"),
-            Self::TaskResolve { .. } => ("task", "resolve"),
-            Self::DomainUpsert { .. } => ("domain", "upsert"),
-        }
+        self.verb().noun_and_verb()
     }
 
     /// The domain that its body names. Where it names none, that of the record counts.

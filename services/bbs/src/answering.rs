@@ -1,10 +1,10 @@
 //! Queries: answered at once, or when the World has come far enough.
 
+use projections::{Observed, records};
 use schemas::subject::Position;
 use schemas::{Code, Refusal, Timestamp};
 
 use crate::machine::{Bbs, Effect, QUERY_PATIENCE, QUEUE, Query, Reply};
-use crate::{queries, records};
 
 impl Bbs {
     pub(crate) fn queried(
@@ -51,39 +51,17 @@ impl Bbs {
     }
 
     pub(crate) fn answer(&self, query: &Query) -> Reply {
-        let (world, now) = (&self.world, self.shown);
-        let rows = match query {
-            Query::Lrps(filter) => queries::check(filter).and_then(|()| json(&queries::lrps(world, filter))),
-            Query::Lrp(show) => queries::lrp(world, show).and_then(|row| json(&row)),
-            Query::Instances(filter) => {
-                queries::check(filter).and_then(|()| json(&queries::instances(world, filter)))
-            }
-            Query::Instance(show) => queries::instance(world, show).and_then(|row| json(&row)),
-            Query::Tasks(filter) => {
-                queries::check(filter).and_then(|()| json(&queries::tasks(world, filter)))
-            }
-            Query::Task(show) => queries::task(world, show).and_then(|row| json(&row)),
-            Query::Domains(filter) => {
-                queries::check(filter).and_then(|()| json(&queries::domains(world, filter, now)))
-            }
-            Query::Cells(filter) => {
-                queries::check(filter).and_then(|()| json(&queries::cells(world, filter)))
-            }
-            Query::Cell(show) => queries::cell(world, show).and_then(|row| json(&row)),
-            Query::Evaluations(filter) => {
-                queries::check(filter).and_then(|()| json(&queries::evaluations(world, filter)))
-            }
-            Query::Evaluation(show) => queries::evaluation(world, show).and_then(|row| json(&row)),
-            Query::Cluster => {
-                let set_aside = self.reader.set_aside();
-                queries::cluster(world, &self.settings.durability, set_aside).and_then(|row| json(&row))
-            }
-            Query::Records(asked) => return Reply::Records(records::of_cell(world, asked)),
-        };
-        Reply::Rows(rows)
+        match query {
+            Query::Rows(query) => Reply::Rows(query.answer(&self.world, &self.observed())),
+            Query::Records(asked) => Reply::Records(records::of_cell(&self.world, asked)),
+        }
     }
-}
 
-fn json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
-    serde_json::to_string(rows).map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
+    fn observed(&self) -> Observed {
+        Observed {
+            now: self.shown,
+            durability: self.settings.durability.clone(),
+            set_aside: self.reader.set_aside().clone(),
+        }
+    }
 }

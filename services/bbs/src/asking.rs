@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use projections::{Due, WorkRef};
+use projections::{Due, WorkRef, records};
 use schemas::entry::Actor;
 use schemas::limits::COMMANDS_IN_FLIGHT;
 use schemas::message::{Done, Envelope, Lead, Outcome, Outcomes, Report, ReportResult, Reported, Reports};
@@ -12,7 +12,6 @@ use schemas::subject::Position;
 use schemas::{Code, Refusal, cluster, process, task};
 
 use crate::machine::{Ask, Bbs, Effect, Gather, QUEUE, Reply};
-use crate::records;
 use crate::shard::{Command, Item, Origin, Verdict};
 
 impl Bbs {

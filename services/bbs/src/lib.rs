@@ -18,7 +18,6 @@
 //! | [`presence`] | who is there: heartbeats, probes, the brake on mass loss |
 //! | [`election`] | who leads |
 //! | [`callbacks`] | telling the owners of completed tasks |
-//! | [`queries`], [`records`] | what is true, for readers and for reps |
 
 mod answering;
 mod asking;
@@ -30,9 +29,7 @@ mod judge;
 mod landing;
 pub mod machine;
 pub mod presence;
-pub mod queries;
 mod reacting;
-pub mod records;
 pub mod shard;
 mod timing;
 

@@ -8,7 +8,7 @@ use projections::{Due, Reader, World};
 use schemas::container::Epoch;
 use schemas::message::{Beat, Done, Envelope, Heartbeat, Lead, Outcomes, Report, Reported, Reports, Stop};
 use schemas::names::{CellId, ClientName, Domain, EntryId, Ids, ServiceId, TaskGuid};
-use schemas::query::{Filter, Records, RecordsAnswer, Show};
+use schemas::query::{Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Refusal, Steady, Timestamp};
@@ -160,30 +160,8 @@ pub enum Ask {
 /// What can be asked of a BBS that changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// The DesiredLRPs.
-    Lrps(Filter),
-    /// One of them.
-    Lrp(Show),
-    /// The ActualLRPs.
-    Instances(Filter),
-    /// Those of one index.
-    Instance(Show),
-    /// The tasks.
-    Tasks(Filter),
-    /// One of them.
-    Task(Show),
-    /// The domains.
-    Domains(Filter),
-    /// The cells.
-    Cells(Filter),
-    /// One of them.
-    Cell(Show),
-    /// The evaluations.
-    Evaluations(Filter),
-    /// One of them.
-    Evaluation(Show),
-    /// The cluster.
-    Cluster,
+    /// Rows.
+    Rows(projections::Query),
     /// The records that a rep needs.
     Records(Records),
 }

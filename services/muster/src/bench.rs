@@ -14,7 +14,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use journal::Journal;
 use journal::{Sqlite, StreamSettings};
-use schemas::names::{CellId, Zone};
+use schemas::bus::Inbox;
+use schemas::names::{CellId, ClientName, Domain, ServiceId, Zone};
 use schemas::resources::Resources;
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +70,7 @@ pub(crate) async fn run(
     let folder = Scratch::new()?;
     let place = Place::open(nats, &folder.0, &args.monitoring).await?;
     let mut local = place.start(&args).await?;
-    let load = Load::new(place.bus("client.bench.bench").await?, args.waiting);
+    let load = Load::new(place.bus(&client_inbox()?).await?, args.waiting);
     let mut watch = Watch::start(place.journal.clone());
     let figures = tokio::select! {
         figures = measure(&args, &mut local, &load, &mut watch, &place) => figures,
@@ -175,7 +176,7 @@ impl Place {
             Some(nats) => {
                 let settings =
                     StreamSettings { monitoring: monitoring.to_vec(), ..StreamSettings::default() };
-                let journal = nats.journal("bench writer", "bbs-writer.bench", &settings).await?;
+                let journal = nats.journal("bench writer", &Inbox::BbsWriter(bench_id()?), &settings).await?;
                 let end = journal.end().await.map_err(|error| error.to_string())?;
                 if end.0 > 0 {
                     let why = "this NATS server holds a cluster already: give the benchmark one of its own";
@@ -187,15 +188,17 @@ impl Place {
         }
     }
 
-    async fn bus(&self, role: &str) -> Result<Bus, Trouble> {
+    async fn bus(&self, inbox: &Inbox) -> Result<Bus, Trouble> {
         match &self.nats {
-            None => Ok(self.in_process.bus(role)?),
-            Some(nats) => nats.bus(&format!("bench {role}"), role).await,
+            None => Ok(self.in_process.bus(inbox)?),
+            Some(nats) => nats.bus(&format!("bench {inbox}"), inbox).await,
         }
     }
 
     async fn start(&self, args: &BenchArgs) -> Result<Local, Trouble> {
-        let (bbs, auctioneer) = (self.bus("bbs.bench").await?, self.bus("auctioneer.bench").await?);
+        let id = bench_id()?;
+        let bbs = self.bus(&Inbox::Bbs(id.clone())).await?;
+        let auctioneer = self.bus(&Inbox::Auctioneer(id)).await?;
         let mut local = Local::start(&self.journal, bbs, auctioneer, Duration::from_secs(60))?;
         let work = u64::from(args.lrps) * u64::from(args.instances) + u64::from(args.tasks + args.singles);
         let each = work.div_ceil(u64::from(args.cells)) * 2 + 50;
@@ -208,11 +211,21 @@ impl Place {
         for number in 0..args.cells {
             let id = CellId::new(&format!("c{number}")).map_err(|error| error.to_string())?;
             let zone = Zone::new(&format!("z{}", number % 3)).map_err(|error| error.to_string())?;
-            let bus = self.bus(&format!("rep.{id}")).await?;
+            let bus = self.bus(&Inbox::Rep(id.clone())).await?;
             local.add_cell(id, zone, total, &Kind::Scripted, bus).await?;
         }
         Ok(local)
     }
+}
+
+fn bench_id() -> Result<ServiceId, String> {
+    ServiceId::new("bench").map_err(|error| error.to_string())
+}
+
+fn client_inbox() -> Result<Inbox, String> {
+    let domain = Domain::new("bench").map_err(|error| error.to_string())?;
+    let name = ClientName::new("bench").map_err(|error| error.to_string())?;
+    Ok(Inbox::Client(domain, name))
 }
 
 /// A folder that goes with the benchmark.

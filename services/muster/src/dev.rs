@@ -13,9 +13,10 @@ use client::{Client, default_domain};
 use journal::{Journal, Sqlite};
 use runtime::folder::Folder;
 use schemas::Code;
+use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
 use schemas::message::Done;
-use schemas::names::{CellId, ClientName, Zone};
+use schemas::names::{CellId, ClientName, ServiceId, Zone};
 use schemas::resources::Resources;
 use schemas::spec::Item;
 use tokio::time::{Instant, sleep};
@@ -136,7 +137,8 @@ fn clear(folder: &Folder) -> Result<(), Failure> {
 }
 
 async fn start(journal: &Journal, bus: &InProcess, folder: &Path, cells: u32) -> Result<Local, String> {
-    let (bbs, auctioneer) = (bus.bus("bbs.local")?, bus.bus("auctioneer.local")?);
+    let service = ServiceId::new("local").map_err(|error| error.to_string())?;
+    let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
     let mut local = Local::start(journal, bbs, auctioneer, Duration::ZERO)?;
     let host = host::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
@@ -147,7 +149,7 @@ async fn start(journal: &Journal, bus: &InProcess, folder: &Path, cells: u32) ->
     for number in 1..=cells {
         let id = CellId::new(&format!("c{number}")).map_err(|error| error.to_string())?;
         let zone = Zone::new(if number % 2 == 1 { "z1" } else { "z2" }).map_err(|error| error.to_string())?;
-        let bus = bus.bus(&format!("rep.{id}"))?;
+        let bus = bus.bus(&Inbox::Rep(id.clone()))?;
         local.add_cell(id, zone, total, &Kind::Process(folder.to_owned()), bus).await?;
     }
     Ok(local)
@@ -159,7 +161,7 @@ fn serve(bus: &InProcess, path: PathBuf) -> Result<SocketServer, Failure> {
 
 fn client(bus: &InProcess) -> Result<Client, Failure> {
     let name = ClientName::new("dev").map_err(|error| failed(error.to_string()))?;
-    let bus = bus.bus(&format!("client.{}.{name}", default_domain())).map_err(failed)?;
+    let bus = bus.bus(&Inbox::Client(default_domain(), name.clone())).map_err(failed)?;
     Ok(Client::over(bus, default_domain(), name)?)
 }
 

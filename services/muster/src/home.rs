@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bus::Bus;
+use schemas::bus::QueryVerb;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
 use schemas::names::ClusterId;
@@ -56,7 +57,7 @@ async fn cluster(bus: &Bus) -> ClusterId {
     let mut told = false;
     loop {
         let question = codec::encode(Form::Json, &Filter::default());
-        let answer = bus.ask("muster.query.cluster.show", question.into(), PATIENCE).await;
+        let answer = bus.ask(&QueryVerb::ClusterShow.subject(), question.into(), PATIENCE).await;
         let answer = answer.ok().and_then(|bytes| codec::decode::<Answer<One<ClusterRow>>>(&bytes).ok());
         if let Some((Answer::Ok(cluster), _)) = answer {
             return cluster.row.cluster_id;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use journal::Journal;
+use schemas::bus::Inbox;
 use schemas::names::{CellId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -29,13 +30,13 @@ pub(crate) enum Kind {
 
 /// The bus as each role has it: answers to its questions come to its own inbox.
 pub(crate) trait Roles {
-    /// The bus for a role, as `bbs.x` or `rep.c1`.
-    fn bus(&self, role: &str) -> Result<Bus, String>;
+    /// The bus for somebody whose answers come to this inbox.
+    fn bus(&self, inbox: &Inbox) -> Result<Bus, String>;
 }
 
 impl Roles for bus::InProcess {
-    fn bus(&self, role: &str) -> Result<Bus, String> {
-        let bus = self.with_inbox(&format!("muster.inbox.{role}")).map_err(|error| error.to_string())?;
+    fn bus(&self, inbox: &Inbox) -> Result<Bus, String> {
+        let bus = self.with_inbox(&inbox.to_string()).map_err(|error| error.to_string())?;
         Ok(Bus::InProcess(bus))
     }
 }

@@ -11,6 +11,7 @@ use client::{Login, Tls};
 use journal::Journal;
 use journal::{Durability, JetStream, StreamSettings};
 use schemas::Timestamp;
+use schemas::bus::Inbox;
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -113,8 +114,8 @@ fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
 }
 
 impl Nats {
-    async fn connect(&self, name: &str, inbox: &str) -> Result<bus::nats::Connection, Trouble> {
-        let mut settings = Settings::new(self.urls.clone(), name, inbox);
+    async fn connect(&self, name: &str, inbox: &Inbox) -> Result<bus::nats::Connection, Trouble> {
+        let mut settings = Settings::new(self.urls.clone(), name, &inbox.to_string());
         settings.login = self.login.clone();
         settings.tls = self.tls.clone();
         settings.connect().await.map_err(|error| match error {
@@ -126,19 +127,19 @@ impl Nats {
         })
     }
 
-    /// The bus, for somebody whose questions are answered to `muster.inbox.<role>`.
-    pub(crate) async fn bus(&self, name: &str, role: &str) -> Result<Bus, Trouble> {
-        Ok(Bus::from(self.connect(name, &format!("muster.inbox.{role}")).await?))
+    /// The bus, for somebody whose questions are answered to this inbox.
+    pub(crate) async fn bus(&self, name: &str, inbox: &Inbox) -> Result<Bus, Trouble> {
+        Ok(Bus::from(self.connect(name, inbox).await?))
     }
 
     /// The journal, by a connection of its own: who writes events answers no questions.
     pub(crate) async fn journal(
         &self,
         name: &str,
-        role: &str,
+        inbox: &Inbox,
         settings: &StreamSettings,
     ) -> Result<Journal, Trouble> {
-        let connection = self.connect(name, &format!("muster.inbox.{role}")).await?;
+        let connection = self.connect(name, inbox).await?;
         let stream = JetStream::open(connection, settings).await.map_err(|error| chain(&error))?;
         Ok(Journal::JetStream(stream))
     }
@@ -172,8 +173,8 @@ pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken
     let (id, seed) = identity("bbs")?;
     let stream =
         StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
-    let journal = nats.journal(&format!("{id} writer"), &format!("bbs-writer.{id}"), &stream).await?;
-    let bus = nats.bus(id.as_str(), &format!("bbs.{id}")).await?;
+    let journal = nats.journal(&format!("{id} writer"), &Inbox::BbsWriter(id.clone()), &stream).await?;
+    let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let durability = journal.durability();
     match &durability {
         Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
@@ -199,8 +200,9 @@ pub(crate) async fn run_auctioneer(
 ) -> Result<(), Trouble> {
     let (id, _) = identity("auctioneer")?;
     let stream = StreamSettings { replicas: args.replicas, create: true, monitoring: vec![] };
-    let journal = nats.journal(&format!("{id} reader"), &format!("auctioneer-reader.{id}"), &stream).await?;
-    let bus = nats.bus(id.as_str(), &format!("auctioneer.{id}")).await?;
+    let journal =
+        nats.journal(&format!("{id} reader"), &Inbox::AuctioneerReader(id.clone()), &stream).await?;
+    let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
     Ok(auctioneer::run(id, journal, bus, stop).await?)
 }
 
@@ -214,7 +216,7 @@ pub(crate) async fn run_rep(
     args: &RepArgs,
     stop: CancellationToken,
 ) -> Result<(), Trouble> {
-    let bus = nats.bus(&format!("rep {}", args.cell), &format!("rep.{}", args.cell)).await?;
+    let bus = nats.bus(&format!("rep {}", args.cell), &Inbox::Rep(args.cell.clone())).await?;
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         checked = home::check(&bus, &data) => checked?,

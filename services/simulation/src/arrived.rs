@@ -153,7 +153,7 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
         Kind::Show => {
             let show: Show = must(bytes);
             let at_least = show.at_least;
-            Some(bbs::Input::Queried { asker, at_least, query: Query::Lrp(show) })
+            Some(bbs::Input::Queried { asker, at_least, query: Query::Rows(projections::Query::Lrp(show)) })
         }
         Kind::Report => {
             let reports: Reports = must(bytes);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use projections::Query as Rows;
 use schemas::{Code, Position};
 
 use bbs::{Query, Reply};
@@ -91,7 +92,12 @@ fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
     let queries = || {
         let show = Show { id: "web".into(), at_least: None };
         let records = Records { cell_id: words::cell_id("c1"), work: vec![], at_least: None };
-        [Query::Lrp(show), Query::Lrps(Filter::default()), Query::Cluster, Query::Records(records)]
+        [
+            Query::Rows(Rows::Lrp(show)),
+            Query::Rows(Rows::Lrps(Filter::default())),
+            Query::Rows(Rows::Cluster),
+            Query::Records(records),
+        ]
     };
     let unread = scene.unread();
     for position in 0..=scene.journal.len() {

@@ -354,7 +354,8 @@ impl Scene {
 
     /// The cluster as a BBS shows it.
     pub(crate) fn cluster(&mut self, node: usize) -> ClusterRow {
-        let Reply::Rows(Ok(rows)) = self.query(node, Query::Cluster) else { panic!("no rows") };
+        let query = Query::Rows(projections::Query::Cluster);
+        let Reply::Rows(Ok(rows)) = self.query(node, query) else { panic!("no rows") };
         serde_json::from_str::<One<ClusterRow>>(&rows).unwrap().row
     }
 }

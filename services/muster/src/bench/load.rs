@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bus::Bus;
+use schemas::bus::{BusSubject, ClientVerb};
 use schemas::message::{Answer, Done};
+use schemas::names::{ClientName, Domain};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -39,7 +41,7 @@ impl Load {
             "process_guid": guid, "domain": "bench", "instances": instances, "memory_mb": 32, "disk_mb": 32,
             "ports": [8080], "action": {"run": {"path": "scripted"}},
         });
-        self.ask("lrp.desire", body).await
+        self.ask(ClientVerb::LrpDesire, body).await
     }
 
     /// Desires many processes, as fast as the clients can.
@@ -60,7 +62,7 @@ impl Load {
                 "placement": {"queue": {"deadline_ms": 600_000}}, "result_file": "result",
                 "action": {"run": {"path": "scripted", "args": ["result=done"]}},
             });
-            async move { load.ask("task.desire", body).await }
+            async move { load.ask(ClientVerb::TaskDesire, body).await }
         }))
         .await
     }
@@ -88,15 +90,17 @@ impl Load {
         Ok(())
     }
 
-    async fn ask(&self, what: &str, body: serde_json::Value) -> Result<(), String> {
+    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), String> {
         let client = self.asked.fetch_add(1, Ordering::Relaxed) % self.names;
-        let subject = format!("muster.client.bench.bench{client}.{what}");
+        let name = ClientName::new(&format!("bench{client}")).map_err(|error| error.to_string())?;
+        let domain = Domain::new("bench").map_err(|error| error.to_string())?;
+        let subject = BusSubject::Client(domain, name, verb).to_string();
         let request = json!({ "body": body }).to_string();
         let answer = self.bus.ask(&subject, request.into(), PATIENCE).await;
-        let answer = answer.map_err(|error| format!("{what}: {error}"))?;
+        let answer = answer.map_err(|error| format!("{subject}: {error}"))?;
         match serde_json::from_slice::<Answer<Done>>(&answer).map_err(|error| error.to_string())? {
             Answer::Ok(_) => Ok(()),
-            Answer::Refused(refusal) => Err(format!("{what}: {refusal}")),
+            Answer::Refused(refusal) => Err(format!("{subject}: {refusal}")),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use client::Only;
 use schemas::Position;
 use schemas::names::{CellId, Domain};
+use schemas::query::{EvaluationRow, EvaluationSubject};
 use serde::Serialize;
 
 use super::args::{Cell, Cluster, DomainVerb, Evaluation, Global};
@@ -32,7 +33,7 @@ struct Evacuated {
 /// An evaluation, with what came of it.
 #[derive(Serialize)]
 struct Explained {
-    evaluation: schemas::query::EvaluationRow,
+    evaluation: EvaluationRow,
     decisions: Vec<super::events::Decided>,
 }
 
@@ -100,10 +101,9 @@ pub(crate) async fn evaluation(verb: Evaluation, global: &Global) -> Result<(), 
         }
         Evaluation::Show { id } => {
             let evaluation = find::evaluation(&client, &id).await?;
-            let about = match evaluation.subject.split_once(' ') {
-                Some(("process", guid)) => format!("lrp:{guid}"),
-                Some((_, guid)) => format!("task:{guid}"),
-                None => evaluation.subject.clone(),
+            let about = match &evaluation.subject {
+                EvaluationSubject::Process(guid) => format!("lrp:{guid}"),
+                EvaluationSubject::Task(guid) => format!("task:{guid}"),
             };
             let (entries, _) = client.history(Position(0), Some(&about)).await?;
             let decisions = placements(entries, evaluation.evaluation.id);

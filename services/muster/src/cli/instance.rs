@@ -41,7 +41,7 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
             let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
             let mut rows = client.instances(&only).await?.rows;
             if let Some(state) = state {
-                rows.retain(|row| row.state.eq_ignore_ascii_case(&state));
+                rows.retain(|row| row.state.as_str().eq_ignore_ascii_case(&state));
             }
             output.rows(&rows, rows::instances)
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use schemas::query::{InstanceRow, ReadEntry, RecordedEntry, TaskRow};
+use schemas::query::{InstanceRow, InstanceState, ReadEntry, RecordedEntry, TaskRow, TaskState};
 
 use super::output::Look;
 use super::rows;
@@ -41,22 +41,22 @@ pub(crate) struct View {
 
 /// The worst first: what crashed, what has no cell, and the rest; each by its name.
 pub(crate) fn worst_first(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) {
-    let bad = |row: &InstanceRow| match row.state.as_str() {
-        "CRASHED" => 0,
-        "UNCLAIMED" => 1,
-        _ => 2,
+    let bad = |row: &InstanceRow| match row.state {
+        InstanceState::Crashed => 0,
+        InstanceState::Unclaimed => 1,
+        InstanceState::Claimed | InstanceState::Running => 2,
     };
     instances.sort_by(|a, b| {
-        let name = |row: &InstanceRow| (bad(row), row.index, row.presence == "EVACUATING");
+        let name = |row: &InstanceRow| (bad(row), row.index, row.presence);
         bad(a)
             .cmp(&bad(b))
             .then_with(|| a.process_guid.cmp(&b.process_guid))
             .then_with(|| name(a).cmp(&name(b)))
     });
-    let bad = |row: &TaskRow| match (row.failed, row.state.as_str()) {
+    let bad = |row: &TaskRow| match (row.failed, row.state) {
         (Some(true), _) => 0,
-        (_, "PENDING") => 1,
-        _ => 2,
+        (Some(false) | None, TaskState::Pending) => 1,
+        (Some(false) | None, TaskState::Running | TaskState::Completed | TaskState::Resolving) => 2,
     };
     tasks.sort_by(|a, b| bad(a).cmp(&bad(b)).then_with(|| a.task_guid.cmp(&b.task_guid)));
 }
@@ -259,13 +259,13 @@ mod tests {
 
     #[test]
     fn what_is_bad_stands_first() {
-        let row = |index, state: &str| InstanceRow { state: state.into(), ..running(index) };
+        let row = |index, state| InstanceRow { state, ..running(index) };
         let mut instances = [
-            row(10, "RUNNING"),
-            row(2, "CLAIMED"),
-            row(4, "UNCLAIMED"),
-            row(3, "CRASHED"),
-            row(1, "CRASHED"),
+            row(10, InstanceState::Running),
+            row(2, InstanceState::Claimed),
+            row(4, InstanceState::Unclaimed),
+            row(3, InstanceState::Crashed),
+            row(1, InstanceState::Crashed),
         ];
         worst_first(&mut instances, &mut []);
         assert_eq!(instances.map(|row| row.index), [1, 3, 4, 2, 10]);

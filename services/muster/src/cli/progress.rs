@@ -8,7 +8,7 @@ use client::{Client, LrpWatch, Progress as Far, Sight};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemas::Position;
 use schemas::names::ProcessGuid;
-use schemas::query::InstanceRow;
+use schemas::query::{InstancePresence, InstanceRow, InstanceState};
 use tokio::time::timeout;
 
 use super::failure::{Exit, Failure, stuck};
@@ -111,7 +111,7 @@ async fn follow(
     mut watch: LrpWatch,
     guid: &ProcessGuid,
     bar: &Bar,
-    seen: &mut BTreeMap<(u32, String), String>,
+    seen: &mut BTreeMap<(u32, InstancePresence), String>,
 ) -> Result<u32, Failure> {
     let mut first = true;
     loop {
@@ -144,19 +144,19 @@ fn standing(guid: &ProcessGuid, sight: &Sight) -> String {
 /// What changed since it was last looked at, a line for each instance; `seen` is brought up to date.
 fn changes(
     process: &ProcessGuid,
-    seen: &mut BTreeMap<(u32, String), String>,
+    seen: &mut BTreeMap<(u32, InstancePresence), String>,
     rows: &[InstanceRow],
 ) -> Vec<String> {
     let mut lines = vec![];
     let mut now = BTreeMap::new();
     for row in rows {
-        let (key, line) = ((row.index, row.presence.clone()), told(row));
+        let (key, line) = ((row.index, row.presence), told(row));
         if seen.get(&key) != Some(&line) {
             lines.push(format!("{process}/{} {line}", row.index));
         }
         now.insert(key, line);
     }
-    let gone = seen.keys().filter(|key| !now.contains_key(*key) && key.1 == "ORDINARY");
+    let gone = seen.keys().filter(|key| !now.contains_key(*key) && key.1 == InstancePresence::Ordinary);
     lines.extend(gone.map(|(index, _)| format!("{process}/{index} is gone")));
     *seen = now;
     lines
@@ -165,19 +165,19 @@ fn changes(
 /// What an instance does, in few words.
 fn told(row: &InstanceRow) -> String {
     let cell = row.cell_id.as_ref().map(|cell| format!(" on {cell}")).unwrap_or_default();
-    match (row.state.as_str(), row.stopping) {
+    match (row.state, row.stopping) {
         (_, true) => format!("stops{cell}"),
-        ("RUNNING", false) if row.presence == "EVACUATING" => {
+        (InstanceState::Running, false) if row.presence == InstancePresence::Evacuating => {
             format!("is evacuated from{}", cell.trim_start_matches(" on"))
         }
-        ("RUNNING", false) => {
+        (InstanceState::Running, false) => {
             format!("runs{cell}{}", reached(row).map(|address| format!(" at {address}")).unwrap_or_default())
         }
-        ("CLAIMED", false) => format!("starts{cell}"),
-        ("CRASHED", false) => {
+        (InstanceState::Claimed, false) => format!("starts{cell}"),
+        (InstanceState::Crashed, false) => {
             format!("crashed: {}", one_line(row.crash_reason.as_deref().unwrap_or_default()))
         }
-        (_, false) => match &row.placement_error {
+        (InstanceState::Unclaimed, false) => match &row.placement_error {
             Some(error) => format!("is not placed: {}", one_line(error)),
             None => "waits for a cell".to_owned(),
         },
@@ -193,7 +193,7 @@ mod tests {
     fn changes_are_told_once() {
         let (web, mut seen) = (ProcessGuid::new("web").unwrap(), BTreeMap::new());
         let waits = InstanceRow {
-            state: "UNCLAIMED".into(),
+            state: InstanceState::Unclaimed,
             cell_id: None,
             address: None,
             ports: vec![],
@@ -218,12 +218,12 @@ mod tests {
     #[test]
     fn what_is_stuck_has_its_exit_status() {
         let unplaced = InstanceRow {
-            state: "UNCLAIMED".into(),
+            state: InstanceState::Unclaimed,
             placement_error: Some("found no compatible cells".into()),
             ..running(0)
         };
         let crashed = InstanceRow {
-            state: "CRASHED".into(),
+            state: InstanceState::Crashed,
             crash_count: 4,
             crash_reason: Some("exit status 3".into()),
             ..running(1)

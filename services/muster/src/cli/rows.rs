@@ -1,13 +1,14 @@
 //! Rows of answers as tables and as text for people. Pure: rows and the time in, text out.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use schemas::definition::{DesiredLrp, DesiredTask};
 use schemas::evaluation::Status;
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EvaluationRow, InstanceRow, LrpRow, NoEntry, RecordedEntry, SetAside,
-    TaskRow,
+    CellRow, ClusterRow, DomainRow, EvaluationRow, InstancePresence, InstanceRow, InstanceState, LrpRow,
+    NoEntry, RecordedEntry, SetAside, TaskRow,
 };
 use schemas::resources::Resources;
 use schemas::spec;
@@ -120,10 +121,10 @@ pub(crate) fn instances(rows: &[InstanceRow], look: Look) -> Table {
 
 /// The state of an instance, with what is special about it.
 pub(crate) fn state(row: &InstanceRow) -> String {
-    match (row.presence.as_str(), row.stopping) {
-        ("EVACUATING", _) => format!("{} EVACUATING", row.state),
-        (_, true) => format!("STOPPING {}", row.state),
-        (_, false) => row.state.clone(),
+    match (row.presence, row.stopping) {
+        (InstancePresence::Evacuating, _) => format!("{} EVACUATING", row.state),
+        (InstancePresence::Ordinary, true) => format!("STOPPING {}", row.state),
+        (InstancePresence::Ordinary, false) => row.state.to_string(),
     }
 }
 
@@ -136,14 +137,16 @@ pub(crate) fn reached(row: &InstanceRow) -> Option<String> {
 /// What is wrong with an instance, if something is.
 pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
     let due = || row.restart_at.map(|at| format!("restarts {}", until(look.now, at)));
-    match row.state.as_str() {
-        "UNCLAIMED" => row.placement_error.clone(),
-        "CRASHED" => {
+    match row.state {
+        InstanceState::Unclaimed => row.placement_error.clone(),
+        InstanceState::Crashed => {
             let reason = row.crash_reason.clone().unwrap_or_default();
             let next = due().unwrap_or_else(|| "given up".to_owned());
             Some(format!("{reason}; {next}"))
         }
-        _ => row.crash_reason.as_ref().map(|reason| format!("last crash: {reason}")),
+        InstanceState::Claimed | InstanceState::Running => {
+            row.crash_reason.as_ref().map(|reason| format!("last crash: {reason}"))
+        }
     }
 }
 
@@ -179,7 +182,7 @@ pub(crate) fn tasks(rows: &[TaskRow], look: Look) -> Table {
         table.row(vec![
             Cell::text(&row.task_guid),
             Cell::text(&row.domain),
-            Cell::state(&row.state),
+            Cell::state(row.state),
             outcome(row).map_or(Cell::None, Cell::state),
             Cell::maybe(row.cell_id.as_ref()),
             Cell::text(age(look.now, row.since)),
@@ -267,7 +270,7 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
         table.row(vec![
             Cell::text(&row.cell_id),
             Cell::text(&row.presence.zone),
-            Cell::state(&row.state),
+            Cell::state(row.state),
             Cell::text(&row.presence.stack),
             Cell::maybe((!tags.is_empty()).then(|| tags.join(","))),
             Cell::number(row.instances),
@@ -358,7 +361,7 @@ fn no_entries(rows: &[NoEntry]) -> Table {
     table
 }
 
-fn by_state<N: std::fmt::Display + Default + PartialEq>(counts: &BTreeMap<String, N>) -> String {
+fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BTreeMap<S, N>) -> String {
     let some = counts.iter().filter(|(_, number)| **number != N::default());
     let text = some.map(|(state, number)| format!("{number} {state}")).collect::<Vec<_>>().join(", ");
     if text.is_empty() { "none".to_owned() } else { text }
@@ -400,7 +403,7 @@ pub(crate) fn evaluation(row: &EvaluationRow, look: Look) -> String {
     let (state, reason) = status(&evaluation.status);
     facts(&[
         ("evaluation", evaluation.id.to_string()),
-        ("of", row.subject.clone()),
+        ("of", row.subject.to_string()),
         ("domain", row.domain.to_string()),
         ("cause", trigger_name(evaluation.trigger).to_owned()),
         ("state", format!("{state} since {} ({})", evaluation.since, age(look.now, evaluation.since))),

@@ -8,6 +8,7 @@ use schemas::evaluation::{Evaluation, Trigger};
 use schemas::names::{
     CellId, DecisionId, DefinitionId, Domain, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
 };
+use schemas::query::{CellState, EvaluationSubject, TaskState};
 use uuid::Uuid;
 
 use super::*;
@@ -28,8 +29,8 @@ pub(crate) fn running(index: u32) -> InstanceRow {
         index,
         domain: domain(),
         epoch: Epoch::default(),
-        presence: "ORDINARY".into(),
-        state: "RUNNING".into(),
+        presence: InstancePresence::Ordinary,
+        state: InstanceState::Running,
         instance_guid: Some(InstanceGuid(Uuid::from_u128(0xabc0 + u128::from(index)))),
         cell_id: Some(CellId::new("c1").unwrap()),
         stopping: false,
@@ -45,10 +46,10 @@ pub(crate) fn running(index: u32) -> InstanceRow {
     }
 }
 
-fn held_by_nobody(state: &str) -> InstanceRow {
+fn held_by_nobody(state: InstanceState) -> InstanceRow {
     let nobody =
         InstanceRow { instance_guid: None, cell_id: None, address: None, ports: vec![], ..running(1) };
-    InstanceRow { state: state.into(), ..nobody }
+    InstanceRow { state, ..nobody }
 }
 
 #[test]
@@ -57,16 +58,16 @@ fn instances_are_a_table() {
         running(0),
         InstanceRow {
             placement_error: Some("insufficient resources: memory".into()),
-            ..held_by_nobody("UNCLAIMED")
+            ..held_by_nobody(InstanceState::Unclaimed)
         },
         InstanceRow {
             crash_count: 4,
             crash_reason: Some("exit status 3".into()),
             restart_at: Some(LOOK.now + std::time::Duration::from_secs(50)),
-            ..held_by_nobody("CRASHED")
+            ..held_by_nobody(InstanceState::Crashed)
         },
         InstanceRow { stopping: true, ..running(3) },
-        InstanceRow { presence: "EVACUATING".into(), ..running(4) },
+        InstanceRow { presence: InstancePresence::Evacuating, ..running(4) },
     ];
     assert_eq!(
         instances(&rows, LOOK).render(false),
@@ -131,7 +132,7 @@ fn tasks_are_a_table() {
         domain: domain(),
         epoch: Epoch::default(),
         version: 3,
-        state: "COMPLETED".into(),
+        state: TaskState::Completed,
         instance_guid: None,
         cell_id: Some(CellId::new("c1").unwrap()),
         failed: Some(false),
@@ -169,7 +170,7 @@ fn cells_domains_and_evaluations_are_tables() {
             placement_tags: std::collections::BTreeSet::new(),
             total: Resources { memory_mb: 4096, disk_mb: 10_240, containers: 64, ports: 1_000 },
         },
-        state: "PRESENT".into(),
+        state: CellState::Present,
         instances: 2,
         tasks: 0,
         used: Resources { memory_mb: 512, disk_mb: 1024, containers: 2, ports: 3 },
@@ -189,7 +190,7 @@ fn cells_domains_and_evaluations_are_tables() {
          shop     NOT FRESH   5s ago      2s ago"
     );
     let evaluation = EvaluationRow {
-        subject: "process web".into(),
+        subject: EvaluationSubject::Process(ProcessGuid::new("web").unwrap()),
         domain: domain(),
         evaluation: Evaluation {
             id: DecisionId(Uuid::from_u128(0xe1)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use client::{Client, Events, Only};
 use runtime::telemetry::Diverted;
 use schemas::names::Domain;
+use schemas::query::{CellState, InstanceState};
 use tokio::time::{Instant, sleep_until};
 
 use super::args::{Format, Global};
@@ -137,14 +138,15 @@ async fn look_again(client: &Client, domain: Option<&Domain>, view: &mut View) -
     let (mut instances, mut tasks) = (client.instances(&only).await?, client.tasks(&only).await?);
     worst_first(&mut instances.rows, &mut tasks.rows);
     let cluster = client.cluster().await?.row;
-    let sum = |counts: &std::collections::BTreeMap<String, u64>| counts.values().sum();
-    let present = cluster.cells.get("PRESENT").copied().unwrap_or_default();
+    let instances_in_all = cluster.instances.values().sum();
+    let tasks_in_all = cluster.tasks.values().sum();
+    let present = cluster.cells.get(&CellState::Present).copied().unwrap_or_default();
     view.title = format!(
         "{}, {} of {} running, {}, position {}",
         count(present.into(), "cell"),
-        cluster.instances.get("RUNNING").copied().unwrap_or_default(),
-        count(sum(&cluster.instances), "instance"),
-        count(sum(&cluster.tasks), "task"),
+        cluster.instances.get(&InstanceState::Running).copied().unwrap_or_default(),
+        count(instances_in_all, "instance"),
+        count(tasks_in_all, "task"),
         instances.position,
     );
     view.instances = instances.rows;

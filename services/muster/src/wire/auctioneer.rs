@@ -10,6 +10,7 @@ use journal::Recorded;
 use projections::Reader;
 use projections::reader::{self, Read};
 use schemas::Refusal;
+use schemas::bus::{AuctioneerVerb, BusPattern, BusSubject, LeaderRole, RepVerb};
 use schemas::codec;
 use schemas::names::ServiceId;
 use tokio::sync::mpsc;
@@ -70,8 +71,8 @@ fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, Strin
 }
 
 async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::BusError> {
-    let mut heartbeats = bus.subscribe("muster.cell.*.heartbeat", None).await?;
-    let mut beats = bus.subscribe("muster.beat.auctioneer", None).await?;
+    let mut heartbeats = bus.subscribe(&BusPattern::Heartbeats.to_string(), None).await?;
+    let mut beats = bus.subscribe(&BusPattern::BeatsOf(LeaderRole::Auctioneer).to_string(), None).await?;
     let (to_machine, machine) = (inputs.clone(), inputs.clone());
     tokio::spawn(async move {
         while let Some(incoming) = heartbeats.next().await {
@@ -99,22 +100,23 @@ fn perform(effect: Effect, asker: &Arc<Asker>, inputs: &mpsc::Sender<Input>) {
     tokio::spawn(async move {
         let input = match effect {
             Effect::Perform { cell, perform } => {
-                let subject = format!("muster.cell.{cell}.rep.perform");
+                let subject = BusSubject::Rep(cell.clone(), RepVerb::Perform).to_string();
                 let answer = asker.ask(&subject, &perform, PATIENCE).await;
                 Some(Input::Performed { cell, id: perform.id, answer })
             }
             Effect::Outcomes { id, outcomes } => {
-                let answer = asker.ask("muster.auctioneer.bbs.outcome", &outcomes, PATIENCE).await;
+                let subject = BusSubject::Auctioneer(AuctioneerVerb::Outcome).to_string();
+                let answer = asker.ask(&subject, &outcomes, PATIENCE).await;
                 Some(Input::OutcomesAnswered { id, answer })
             }
             Effect::Lead(lead) => {
                 let patience = Duration::from_secs(2);
-                let answer: Option<Result<_, Refusal>> =
-                    asker.ask("muster.auctioneer.bbs.lead", &lead, patience).await;
+                let subject = BusSubject::Auctioneer(AuctioneerVerb::Lead).to_string();
+                let answer: Option<Result<_, Refusal>> = asker.ask(&subject, &lead, patience).await;
                 Some(Input::LeadAnswered(answer))
             }
             Effect::Beat(beat) => {
-                asker.tell("muster.beat.auctioneer", &beat).await;
+                asker.tell(&BusSubject::Beat(LeaderRole::Auctioneer).to_string(), &beat).await;
                 None
             }
         };

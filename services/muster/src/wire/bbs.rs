@@ -9,6 +9,7 @@ use bus::ReplyTo;
 use journal::Journal;
 use journal::{Append, AppendError, Recorded};
 use projections::Reader;
+use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::codec::Form;
 use schemas::message::{Answer, Command, Done, Heartbeat};
 use schemas::names::{CellId, Ids};
@@ -18,9 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{Asker, PATIENCE, Waiting, answer};
-use super::bbs_inbox;
 use super::drive::{INPUTS, drive};
-use super::following;
+use super::{following, inbox};
 
 /// How long a completion callback may take, in all.
 const CALLBACK: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ pub(crate) async fn run(
         fatal: Mutex::new(None),
         stopped: OnceLock::new(),
     });
-    bbs_inbox::listen(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
+    inbox::listen(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
     let follower = tokio::spawn(Arc::clone(&hands).follow());
     let listening = tokio::spawn(Arc::clone(&hands).watch_connection());
     let machine = Bbs::new(settings, Ids::new(seed));
@@ -222,19 +222,21 @@ impl Hands {
                 }
             }
             Effect::Stop(cell, stop) => {
-                self.asker.tell(&format!("muster.cell.{cell}.rep.stop"), &stop).await;
+                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Stop).to_string(), &stop).await;
             }
             Effect::Cancel(cell, cancel) => {
-                self.asker.tell(&format!("muster.cell.{cell}.rep.cancel"), &cancel).await;
+                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
             }
             Effect::Probe(cell, term) => {
-                let subject = format!("muster.cell.{cell}.rep.state");
+                let subject = BusSubject::Rep(cell.clone(), RepVerb::State).to_string();
                 let answer: Option<Result<Heartbeat, Refusal>> =
                     self.asker.ask(&subject, &Command { term }, PROBE).await;
                 self.tell_machine(Input::Probed { cell, answer: answer.and_then(Result::ok) }).await;
             }
             Effect::Evacuate { asker, cell, term, done } => self.evacuate(asker, &cell, term, done).await,
-            Effect::Beat(beat) => self.asker.tell("muster.beat.bbs", &beat).await,
+            Effect::Beat(beat) => {
+                self.asker.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await
+            }
             Effect::Call { task, epoch, url, body } => {
                 let called = self.call(&url, body).await;
                 tracing::info!(%task, ?called, "completion callback");
@@ -274,7 +276,7 @@ impl Hands {
     }
 
     async fn evacuate(&self, asker: u64, cell: &CellId, term: u64, done: Done) {
-        let subject = format!("muster.cell.{cell}.rep.evacuate");
+        let subject = BusSubject::Rep(cell.clone(), RepVerb::Evacuate).to_string();
         let answer: Option<Result<Heartbeat, Refusal>> =
             self.asker.ask(&subject, &Command { term }, PATIENCE).await;
         let result = match answer {
@@ -305,7 +307,7 @@ impl Hands {
             tracing::info!("this BBS leads");
             let (hands, token) = (Arc::clone(self), leading.clone());
             tokio::spawn(async move {
-                if let Err(error) = bbs_inbox::listen_to_commands(&hands, &token).await {
+                if let Err(error) = inbox::listen_to_commands(&hands, &token).await {
                     hands.halt(error.to_string());
                 }
             });
@@ -315,10 +317,10 @@ impl Hands {
     }
 
     /// Asks the machine on behalf of somebody who asked for more than it knows.
-    pub(super) async fn query(&self, query: bbs::Query) -> Result<String, Refusal> {
+    pub(super) async fn query(&self, query: projections::Query) -> Result<String, Refusal> {
         let (sender, receiver) = oneshot::channel();
         let asker = self.waiting.add(Waiter::Hands(sender));
-        self.tell_machine(Input::Queried { asker, at_least: None, query }).await;
+        self.tell_machine(Input::Queried { asker, at_least: None, query: bbs::Query::Rows(query) }).await;
         match receiver.await {
             Ok(Reply::Rows(rows)) => rows,
             Ok(Reply::Done(_) | Reply::Reported(_) | Reply::Records(_)) | Err(_) => {

@@ -8,15 +8,16 @@
 //! | [`drive`] | the loop that drives a machine |
 //! | [`following`] | the journal, entry by entry, to a machine |
 //! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
-//! | [`bbs`], [`bbs_inbox`] | the hands of a BBS, and what comes to it by the bus |
+//! | [`bbs`] | the driver of a BBS |
+//! | [`inbox`] | what comes to a BBS by the bus |
 //! | [`auctioneer`], [`rep`] | the hands of the others |
 //! | [`containers`] | real containers and scripted ones, behind one door |
 
 pub(crate) mod asking;
 pub(crate) mod auctioneer;
 pub(crate) mod bbs;
-mod bbs_inbox;
 pub(crate) mod containers;
 pub(crate) mod drive;
 mod following;
+mod inbox;
 pub(crate) mod rep;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use bus::Bus;
 use bus::{Incoming, ReplyTo};
 use rep::{Effect, Input, Level, Rep};
+use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
 use schemas::message::{Beat, Command, Heartbeat, Perform, Stop};
 use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
@@ -57,15 +58,16 @@ pub(crate) async fn run(
         heartbeat: Mutex::new(None),
         stop: stop.child_token(),
     });
-    let subject = format!("muster.cell.{}.rep.*", settings.cell_id);
-    let mut orders = bus.subscribe(&subject, None).await.map_err(|error| error.to_string())?;
+    let pattern = BusPattern::Rep(settings.cell_id.clone()).to_string();
+    let mut orders = bus.subscribe(&pattern, None).await.map_err(|error| error.to_string())?;
     let listener = Arc::clone(&hands);
     let listening = tokio::spawn(async move {
         while let Some(incoming) = orders.next().await {
             listener.take(incoming).await;
         }
     });
-    let mut beats = bus.subscribe("muster.beat.*", None).await.map_err(|error| error.to_string())?;
+    let mut beats =
+        bus.subscribe(&BusPattern::Beats.to_string(), None).await.map_err(|error| error.to_string())?;
     let listener = Arc::clone(&hands);
     let hearing = tokio::spawn(async move {
         let mut leaders = BTreeMap::new();
@@ -85,31 +87,35 @@ pub(crate) async fn run(
 }
 
 impl Hands {
-    /// What comes by the bus: the verb is the last token of the subject.
+    /// What comes by the bus.
     async fn take(self: &Arc<Self>, incoming: Incoming) {
-        let verb = incoming.subject.rsplit('.').next().unwrap_or_default();
+        let verb = match BusSubject::parse(&incoming.subject) {
+            Ok(BusSubject::Rep(_, verb)) => verb,
+            Ok(other) => return tracing::warn!(subject = %other, "not an order to a rep"),
+            Err(refusal) => {
+                return tracing::warn!(subject = incoming.subject, %refusal, "not an order to a rep");
+            }
+        };
         let input = match verb {
-            "perform" => self.question(&incoming, &["auctioneer"]).await.map(|(asker, perform)| {
+            RepVerb::Perform => self.question(&incoming, &["auctioneer"]).await.map(|(asker, perform)| {
                 let perform: Perform = perform;
                 Input::Perform { asker, perform }
             }),
-            "evacuate" => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+            RepVerb::Evacuate => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
                 let command: Command = command;
                 Input::Evacuate { asker, command }
             }),
-            "state" => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+            RepVerb::State => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
                 let command: Command = command;
                 Input::State { asker, command }
             }),
-            "stop" => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Stop(stop)),
-            "cancel" => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop)),
-            "logs" => {
+            RepVerb::Stop => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Stop(stop)),
+            RepVerb::Cancel => {
+                codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop))
+            }
+            RepVerb::Logs => {
                 let hands = Arc::clone(self);
                 tokio::spawn(async move { hands.logs(&incoming).await });
-                None
-            }
-            other => {
-                tracing::warn!(verb = other, "an order that no rep knows");
                 None
             }
         };
@@ -147,7 +153,7 @@ impl Hands {
     async fn beat_again(&self) {
         let beat = self.last_heartbeat().clone();
         if let Some(beat) = beat {
-            self.asker.tell(&format!("muster.cell.{}.heartbeat", self.cell), &beat).await;
+            self.asker.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
         }
     }
 
@@ -215,18 +221,18 @@ impl Hands {
                 None
             }
             Effect::Report { id, reports } => {
-                let subject = format!("muster.cell.{}.bbs.report", self.cell);
+                let subject = BusSubject::Report(self.cell.clone()).to_string();
                 let answer = self.asker.ask(&subject, &reports, PATIENCE).await;
                 Some(Input::Reported { id, answer })
             }
             Effect::AskRecords { id, records } => {
-                let answer = self.asker.ask("muster.query.cell.records", &records, PATIENCE).await;
+                let answer = self.asker.ask(&QueryVerb::CellRecords.subject(), &records, PATIENCE).await;
                 Some(Input::Records { id, answer })
             }
             Effect::SelfTest => Some(Input::SelfTested(self.containers.self_test().await)),
             Effect::Heartbeat(beat) => {
                 *self.last_heartbeat() = Some(beat.clone());
-                self.asker.tell(&format!("muster.cell.{}.heartbeat", self.cell), &beat).await;
+                self.asker.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None
             }
             Effect::Run(_)

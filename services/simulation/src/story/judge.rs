@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use bbs::queries;
-use projections::World;
+use projections::{World, queries};
 use schemas::names::{CellId, ProcessGuid, TaskGuid};
-use schemas::query::{CellRow, Filter, InstanceRow, LrpRow, TaskRow};
+use schemas::query::{CellRow, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, TaskRow};
 
 use super::expect::{What, Where};
 
@@ -23,9 +22,6 @@ pub struct Facts {
     /// Tasks whose owners know that they have completed.
     pub told: BTreeSet<TaskGuid>,
 }
-
-/// The presence of an evacuating twin, as rows say it.
-const EVACUATING: &str = "EVACUATING";
 
 impl Facts {
     /// What a log says, and who was called.
@@ -46,12 +42,12 @@ impl Facts {
     }
 
     fn ordinary<'a>(&'a self, process: &'a ProcessGuid) -> impl Iterator<Item = &'a InstanceRow> {
-        self.of_process(process).filter(|row| row.presence != EVACUATING)
+        self.of_process(process).filter(|row| row.presence != InstancePresence::Evacuating)
     }
 
     fn twin(&self, process: &ProcessGuid, index: u32) -> Option<&CellId> {
         let is_it = |row: &&InstanceRow| {
-            row.presence == EVACUATING && row.process_guid == *process && row.index == index
+            row.presence == InstancePresence::Evacuating && row.process_guid == *process && row.index == index
         };
         self.instances.iter().find(is_it).and_then(|row| row.cell_id.as_ref())
     }
@@ -69,7 +65,7 @@ impl What {
                 let row = row.ok_or_else(|| format!("{process}/{index} has no record"))?;
                 let said = row.placement_error.as_deref().filter(|_| *state == "UNCLAIMED");
                 let said = said.or(row.crash_reason.as_deref().filter(|_| *state == "CRASHED"));
-                let right = row.state == *state
+                let right = row.state.as_str() == *state
                     && says(said, reason.as_deref())
                     && is_at(row.cell_id.as_ref(), place.as_ref())
                     && crashes.is_none_or(|crashes| row.crash_count == crashes);
@@ -89,7 +85,7 @@ impl What {
             Self::Count { process, counts, on } => {
                 let at = |row: &&InstanceRow| on.is_none() || row.cell_id == *on;
                 let rows: Vec<&InstanceRow> = facts.ordinary(process).filter(at).collect();
-                let in_state = |state: &str| rows.iter().filter(|row| row.state == state).count();
+                let in_state = |state: &str| rows.iter().filter(|row| row.state.as_str() == state).count();
                 let all: usize = counts.iter().map(|(count, _)| count).sum();
                 let right =
                     rows.len() == all && counts.iter().all(|(count, state)| in_state(state) == *count);
@@ -106,7 +102,7 @@ impl What {
                 let row = facts.tasks.iter().find(|row| row.task_guid == *task);
                 let row = row.ok_or_else(|| format!("there is no task {task}"))?;
                 let said = row.failure_reason.as_deref().or(row.result.as_deref());
-                let right = row.state == *state
+                let right = row.state.as_str() == *state
                     && row.failed.unwrap_or(false) == *failed
                     && says(said.or(row.placement_error.as_deref()), text.as_deref())
                     && is_at(row.cell_id.as_ref(), place.as_ref());
@@ -115,8 +111,8 @@ impl What {
             Self::Cell(cell, state) => {
                 let row = facts.cells.iter().find(|row| row.cell_id == *cell);
                 let row = row.ok_or_else(|| format!("{cell} was never seen"))?;
-                so(row.state.eq_ignore_ascii_case(state), || {
-                    format!("{cell} is {}", row.state.to_lowercase())
+                so(row.state.as_str().eq_ignore_ascii_case(state), || {
+                    format!("{cell} is {}", row.state.as_str().to_lowercase())
                 })
             }
             Self::Owner { task, told } => so(facts.told.contains(task) == *told, || {
@@ -151,13 +147,18 @@ fn lines(lines: impl Iterator<Item = String>, name: &str) -> String {
 }
 
 fn instance_line(row: &InstanceRow) -> String {
-    let state = if row.presence == EVACUATING { "evacuating" } else { row.state.as_str() };
+    let state = if row.presence == InstancePresence::Evacuating { "evacuating" } else { row.state.as_str() };
     let mut line = format!("{}/{} is {state}", row.process_guid, row.index);
     line.extend(row.cell_id.as_ref().map(|cell| format!(" on {cell}")));
     line.extend(row.stopping.then_some(", stopping"));
     line.extend(row.placement_error.as_ref().map(|error| format!(", {error:?}")));
     line.extend((row.crash_count > 0).then(|| format!(", crashes {}", row.crash_count)));
-    line.extend(row.crash_reason.as_ref().filter(|_| row.state == "CRASHED").map(|why| format!(", {why:?}")));
+    line.extend(
+        row.crash_reason
+            .as_ref()
+            .filter(|_| row.state == InstanceState::Crashed)
+            .map(|why| format!(", {why:?}")),
+    );
     line
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client::{Client, Only, Target};
 use schemas::names::{ClientName, Domain};
+use schemas::query::{InstanceRow, InstanceState, TaskState};
 use simulation::nodes::{Node, Shape};
 use simulation::plan::{Act, Plan};
 use simulation::story::Facts;
@@ -102,7 +103,10 @@ impl Stage {
                 told.entry(name).or_default().extend(guid);
             }
             for row in &facts.tasks {
-                let guid = row.instance_guid.map(|guid| guid.to_string()).filter(|_| row.state == "RUNNING");
+                let guid = row
+                    .instance_guid
+                    .map(|guid| guid.to_string())
+                    .filter(|_| row.state == TaskState::Running);
                 told.entry(format!("task {}", row.task_guid)).or_default().extend(guid);
             }
             let running = running_in(self.cluster.place.path());
@@ -111,9 +115,9 @@ impl Stage {
                 let unknown = containers.keys().find(|guid| !known.contains(guid));
                 so(unknown.is_none(), || format!("{work} runs as {unknown:?}, which nobody knows"))?;
             }
-            let is_missing = |row: &&schemas::query::InstanceRow| {
+            let is_missing = |row: &&InstanceRow| {
                 let name = format!("{}/{}", row.process_guid, row.index);
-                row.state == "RUNNING" && !row.stopping && !running.contains_key(&name)
+                row.state == InstanceState::Running && !row.stopping && !running.contains_key(&name)
             };
             let missing = facts.instances.iter().find(is_missing);
             so(missing.is_none(), || format!("{missing:?} does not run"))

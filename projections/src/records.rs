@@ -1,6 +1,5 @@
 //! Records as reps need them.
 
-use projections::{WorkRef, World};
 use schemas::actual::State;
 use schemas::container::WorkKey;
 use schemas::message::{LrpRecord, LrpState, Record, TaskRecord, TaskState};
@@ -8,6 +7,9 @@ use schemas::names::{DefinitionId, TaskGuid};
 use schemas::process::Process;
 use schemas::query::{Records, RecordsAnswer};
 use schemas::task;
+
+use crate::index::WorkRef;
+use crate::world::World;
 
 /// The record of a piece of work; [`Record::Absent`] if there is none.
 #[must_use]

@@ -1,0 +1,204 @@
+//! Rows from the World: what each says of the thing that it shows.
+
+use std::collections::BTreeMap;
+
+use schemas::actual::{Actual, State};
+use schemas::cell::Cell;
+use schemas::evaluation::Evaluation;
+use schemas::names::{CellId, Domain};
+use schemas::process::{Process, Slot};
+use schemas::query::{
+    CellRow, CellState, ClusterRow, EvaluationRow, EvaluationSubject, InstancePresence, InstanceRow,
+    InstanceState, LrpRow, TaskRow, TaskState,
+};
+use schemas::task::{self, Outcome, Task};
+
+use super::Observed;
+use crate::index::WorkRef;
+use crate::world::World;
+
+pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
+    let desired = process.desired.as_deref();
+    let count = |wanted: InstanceState| {
+        let of =
+            |slot: &&Slot| slot.actual.as_ref().is_some_and(|lrp| InstanceState::from(&lrp.state) == wanted);
+        u32::try_from(process.slots.iter().filter(of).count()).unwrap_or(u32::MAX)
+    };
+    let definition = desired.and_then(|desired| desired.definition(&desired.active_definition_id));
+    LrpRow {
+        process_guid: process.guid.clone(),
+        domain: process.domain.clone(),
+        epoch: process.epoch,
+        version: process.version,
+        desired: desired.is_some(),
+        instances: desired.map_or(0, |desired| desired.instances),
+        running: count(InstanceState::Running),
+        claimed: count(InstanceState::Claimed),
+        unclaimed: count(InstanceState::Unclaimed),
+        crashed: count(InstanceState::Crashed),
+        routes: desired.map(|desired| desired.routes.clone()).unwrap_or_default(),
+        annotation: desired.map(|desired| desired.annotation.clone()).unwrap_or_default(),
+        definition_id: desired.map(|desired| desired.active_definition_id.clone()),
+        definition: definition.filter(|_| whole).map(|definition| (**definition).clone()),
+        changed_at: process.changed_at,
+    }
+}
+
+pub(super) fn instance_rows(process: &Process) -> impl Iterator<Item = InstanceRow> + '_ {
+    process.slots.iter().flat_map(|slot| slot_rows(process, slot))
+}
+
+pub(super) fn slot_rows<'a>(process: &'a Process, slot: &'a Slot) -> impl Iterator<Item = InstanceRow> + 'a {
+    let ordinary = slot.actual.as_ref().map(|lrp| instance_row(process, slot.index, lrp));
+    let twin = slot.evacuating.as_ref().map(|twin| InstanceRow {
+        process_guid: process.guid.clone(),
+        index: slot.index,
+        domain: process.domain.clone(),
+        epoch: process.epoch,
+        presence: InstancePresence::Evacuating,
+        state: InstanceState::Running,
+        instance_guid: Some(twin.by.instance_guid),
+        cell_id: Some(twin.by.cell_id.clone()),
+        stopping: false,
+        address: Some(twin.net.address.clone()),
+        ports: twin.net.ports.clone(),
+        placement_error: None,
+        crash_count: 0,
+        crash_reason: None,
+        crashed_in: None,
+        restart_at: None,
+        definition_id: None,
+        since: twin.since,
+    });
+    ordinary.into_iter().chain(twin)
+}
+
+fn instance_row(process: &Process, index: u32, lrp: &Actual) -> InstanceRow {
+    let (address, ports) = match &lrp.state {
+        State::Running { net, .. } => (Some(net.address.clone()), net.ports.clone()),
+        State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed => (None, vec![]),
+    };
+    let placement_error = match &lrp.state {
+        State::Unclaimed { placement_error } => placement_error.as_deref().map(str::to_owned),
+        State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+    };
+    InstanceRow {
+        process_guid: process.guid.clone(),
+        index,
+        domain: process.domain.clone(),
+        epoch: process.epoch,
+        presence: InstancePresence::Ordinary,
+        state: InstanceState::from(&lrp.state),
+        instance_guid: lrp.holder().map(|by| by.instance_guid),
+        cell_id: lrp.holder().map(|by| by.cell_id.clone()),
+        stopping: lrp.is_stopping(),
+        address,
+        ports,
+        placement_error,
+        crash_count: lrp.crash_count,
+        crash_reason: Some(lrp.crash_reason.to_string()).filter(|reason| !reason.is_empty()),
+        crashed_in: lrp.crashed_in.as_deref().cloned(),
+        restart_at: lrp.restart_at(),
+        definition_id: Some(lrp.definition_id.clone()),
+        since: lrp.since,
+    }
+}
+
+pub(super) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
+    let state = task.state.as_ref()?;
+    let done = task.completed();
+    let (failed, failure_reason, result) = match done.map(|done| &done.outcome) {
+        Some(Outcome::Succeeded { result }) => (Some(false), None, Some(result.clone())),
+        Some(Outcome::Failed { reason }) => (Some(true), Some(reason.clone()), None),
+        None => (None, None, None),
+    };
+    let placement_error = match state {
+        task::State::Pending { placement_error } => placement_error.as_deref().map(str::to_owned),
+        task::State::Running { .. } | task::State::Completed(_) | task::State::Resolving(_) => None,
+    };
+    Some(TaskRow {
+        task_guid: task.guid.clone(),
+        domain: task.domain.clone(),
+        epoch: task.epoch,
+        version: task.version,
+        state: TaskState::from(state),
+        instance_guid: task.holder().map(|by| by.instance_guid),
+        cell_id: task.holder().map(|by| by.cell_id.clone()),
+        failed,
+        failure_reason,
+        result,
+        placement_error,
+        first_completed_at: done.map(|done| done.first_completed_at),
+        since: task.since,
+        annotation: task.definition.annotation.clone(),
+        definition: whole.then(|| (*task.definition).clone()),
+    })
+}
+
+pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell) -> CellRow {
+    let count =
+        |of: fn(&&WorkRef) -> bool| u32::try_from(world.on_cell(id).filter(of).count()).unwrap_or(u32::MAX);
+    CellRow {
+        cell_id: id.clone(),
+        presence: cell.presence.clone(),
+        state: CellState::from(cell),
+        instances: count(|work| matches!(work, WorkRef::Lrp(..))),
+        tasks: count(|work| matches!(work, WorkRef::Task(_))),
+        used: world.used_on(id),
+        since: cell.since,
+    }
+}
+
+pub(super) fn all_evaluations(world: &World) -> impl Iterator<Item = EvaluationRow> + '_ {
+    let row =
+        |subject: EvaluationSubject, domain: &Domain, evaluation: &Evaluation, left: u32| EvaluationRow {
+            subject,
+            domain: domain.clone(),
+            evaluation: evaluation.clone(),
+            left: if evaluation.status.is_open() { left } else { 0 },
+        };
+    let of_processes = world.processes_from(None).flat_map(move |process| {
+        let rows = process.evaluations.iter();
+        rows.map(move |of| {
+            let subject = EvaluationSubject::Process(process.guid.clone());
+            row(subject, &process.domain, of, process.unclaimed)
+        })
+    });
+    let of_tasks = world.tasks_from(None).flat_map(move |task| {
+        let left = u32::from(task.is_pending());
+        task.evaluations
+            .iter()
+            .map(move |of| row(EvaluationSubject::Task(task.guid.clone()), &task.domain, of, left))
+    });
+    of_processes.chain(of_tasks)
+}
+
+/// The cluster; none before it is founded.
+pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterRow> {
+    let mut cells: BTreeMap<CellState, u32> = BTreeMap::new();
+    let mut zones = vec![];
+    for (_, cell) in world.cells() {
+        *cells.entry(CellState::from(cell)).or_default() += 1;
+        if cell.present {
+            zones.push(cell.presence.zone.clone());
+        }
+    }
+    zones.sort();
+    zones.dedup();
+    let counts = world.counts();
+    world.cluster().map(|cluster| ClusterRow {
+        cluster_id: cluster.id,
+        shards: cluster.shards,
+        format: cluster.format,
+        bbs: cluster.bbs.clone(),
+        auctioneer: cluster.auctioneer.clone(),
+        cells,
+        zones,
+        lrps: counts.processes,
+        instances: InstanceState::ALL.map(|state| (state, counts.instances.of(state))).into(),
+        tasks: TaskState::ALL.map(|state| (state, counts.tasks.of(state))).into(),
+        found_by_convergence: world.found_by_convergence(),
+        durability: observed.durability.clone(),
+        set_aside: observed.set_aside.clone(),
+    })
+}

@@ -1,0 +1,434 @@
+//! Subjects of the bus, to and from text: the one place that builds and reads them. What travels on each is in
+//! [`crate::message`].
+
+use std::fmt;
+
+use crate::fields::nearest;
+use crate::limits;
+use crate::names::{BadName, CellId, ClientName, Domain, ServiceId};
+use crate::refusal::{BadField, Refusal};
+
+/// What every subject of the bus and of the journal starts with.
+const ROOT: &str = "muster";
+
+/// What the subject of every answer starts with.
+pub const INBOX_ROOT: &str = "muster.inbox.";
+
+/// A subject of the bus on which something is asked or told.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BusSubject {
+    /// `muster.client.<domain>.<client>.<noun>.<verb>`: a client's command.
+    Client(Domain, ClientName, ClientVerb),
+    /// `muster.operator.<operator>.<noun>.<verb>`: an operator's command.
+    Operator(ClientName, OperatorVerb),
+    /// `muster.cell.<cell>.bbs.report`: what a rep reports.
+    Report(CellId),
+    /// `muster.cell.<cell>.heartbeat`: a rep's sign of life.
+    Heartbeat(CellId),
+    /// `muster.cell.<cell>.rep.<verb>`: an order to a rep.
+    Rep(CellId, RepVerb),
+    /// `muster.auctioneer.bbs.<verb>`: what an auctioneer tells the BBS.
+    Auctioneer(AuctioneerVerb),
+    /// `muster.beat.<role>`: a leader's sign of life.
+    Beat(LeaderRole),
+    /// `muster.query.<noun>.<verb>`: a query.
+    Query(QueryVerb),
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientVerb {
+    /// `lrp.desire`
+    LrpDesire,
+    /// `lrp.update`
+    LrpUpdate,
+    /// `lrp.remove`
+    LrpRemove,
+    /// `lrp.retire`
+    LrpRetire,
+    /// `task.desire`
+    TaskDesire,
+    /// `task.cancel`
+    TaskCancel,
+    /// `task.resolve`
+    TaskResolve,
+    /// `domain.upsert`
+    DomainUpsert,
+}
+
+/// What an operator may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OperatorVerb {
+    /// `cell.evacuate`
+    CellEvacuate,
+}
+
+/// What a rep is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RepVerb {
+    /// Work to be done.
+    Perform,
+    /// Containers to be stopped.
+    Stop,
+    /// Tasks to be cancelled.
+    Cancel,
+    /// Asks for a heartbeat.
+    State,
+    /// The cell is to be evacuated.
+    Evacuate,
+    /// Asks for a container's log.
+    Logs,
+}
+
+/// What an auctioneer tells the BBS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AuctioneerVerb {
+    /// What could not be placed.
+    Outcome,
+    /// That it wants to lead.
+    Lead,
+}
+
+/// Who leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeaderRole {
+    /// The BBS.
+    Bbs,
+    /// The auctioneer.
+    Auctioneer,
+}
+
+/// What anybody may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QueryVerb {
+    /// Processes.
+    LrpList,
+    /// One process.
+    LrpShow,
+    /// Instances.
+    InstanceList,
+    /// The instances of one index.
+    InstanceShow,
+    /// What an instance wrote.
+    InstanceLogs,
+    /// Tasks.
+    TaskList,
+    /// One task.
+    TaskShow,
+    /// What a task wrote.
+    TaskLogs,
+    /// Domains.
+    DomainList,
+    /// Cells.
+    CellList,
+    /// One cell.
+    CellShow,
+    /// The records that a rep needs.
+    CellRecords,
+    /// Evaluations.
+    EvaluationList,
+    /// One evaluation.
+    EvaluationShow,
+    /// The cluster.
+    ClusterShow,
+    /// What happened.
+    EventsRead,
+}
+
+impl ClientVerb {
+    /// Every one of them.
+    pub const ALL: [Self; 8] = [
+        Self::LrpDesire,
+        Self::LrpUpdate,
+        Self::LrpRemove,
+        Self::LrpRetire,
+        Self::TaskDesire,
+        Self::TaskCancel,
+        Self::TaskResolve,
+        Self::DomainUpsert,
+    ];
+
+    /// Its noun and its verb, as they stand in the subject.
+    #[must_use]
+    pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
+        match self {
+            Self::LrpDesire => ("lrp", "desire"),
+            Self::LrpUpdate => ("lrp", "update"),
+            Self::LrpRemove => ("lrp", "remove"),
+            Self::LrpRetire => ("lrp", "retire"),
+            Self::TaskDesire => ("task", "desire"),
+            Self::TaskCancel => ("task", "cancel"),
+            Self::TaskResolve => ("task", "resolve"),
+            Self::DomainUpsert => ("domain", "upsert"),
+        }
+    }
+}
+
+impl OperatorVerb {
+    /// Every one of them.
+    pub const ALL: [Self; 1] = [Self::CellEvacuate];
+
+    /// Its noun and its verb, as they stand in the subject.
+    #[must_use]
+    pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
+        match self {
+            Self::CellEvacuate => ("cell", "evacuate"),
+        }
+    }
+}
+
+impl RepVerb {
+    /// Every one of them.
+    pub const ALL: [Self; 6] =
+        [Self::Perform, Self::Stop, Self::Cancel, Self::State, Self::Evacuate, Self::Logs];
+
+    /// As it stands in the subject.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Perform => "perform",
+            Self::Stop => "stop",
+            Self::Cancel => "cancel",
+            Self::State => "state",
+            Self::Evacuate => "evacuate",
+            Self::Logs => "logs",
+        }
+    }
+}
+
+impl AuctioneerVerb {
+    /// Every one of them.
+    pub const ALL: [Self; 2] = [Self::Outcome, Self::Lead];
+
+    /// As it stands in the subject.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Outcome => "outcome",
+            Self::Lead => "lead",
+        }
+    }
+}
+
+impl LeaderRole {
+    /// Every one of them.
+    pub const ALL: [Self; 2] = [Self::Bbs, Self::Auctioneer];
+
+    /// As it stands in the subject.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bbs => "bbs",
+            Self::Auctioneer => "auctioneer",
+        }
+    }
+}
+
+impl QueryVerb {
+    /// Every one of them.
+    pub const ALL: [Self; 16] = [
+        Self::LrpList,
+        Self::LrpShow,
+        Self::InstanceList,
+        Self::InstanceShow,
+        Self::InstanceLogs,
+        Self::TaskList,
+        Self::TaskShow,
+        Self::TaskLogs,
+        Self::DomainList,
+        Self::CellList,
+        Self::CellShow,
+        Self::CellRecords,
+        Self::EvaluationList,
+        Self::EvaluationShow,
+        Self::ClusterShow,
+        Self::EventsRead,
+    ];
+
+    /// Its noun and its verb, as they stand in the subject.
+    #[must_use]
+    pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
+        match self {
+            Self::LrpList => ("lrp", "list"),
+            Self::LrpShow => ("lrp", "show"),
+            Self::InstanceList => ("instance", "list"),
+            Self::InstanceShow => ("instance", "show"),
+            Self::InstanceLogs => ("instance", "logs"),
+            Self::TaskList => ("task", "list"),
+            Self::TaskShow => ("task", "show"),
+            Self::TaskLogs => ("task", "logs"),
+            Self::DomainList => ("domain", "list"),
+            Self::CellList => ("cell", "list"),
+            Self::CellShow => ("cell", "show"),
+            Self::CellRecords => ("cell", "records"),
+            Self::EvaluationList => ("evaluation", "list"),
+            Self::EvaluationShow => ("evaluation", "show"),
+            Self::ClusterShow => ("cluster", "show"),
+            Self::EventsRead => ("events", "read"),
+        }
+    }
+
+    /// The subject on which it is asked.
+    #[must_use]
+    pub fn subject(self) -> String {
+        BusSubject::Query(self).to_string()
+    }
+}
+
+impl BusSubject {
+    /// Reads a subject.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, for the sender: what of it is no subject, and what would be one.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        let tokens: Vec<&str> = text.split('.').collect();
+        match tokens[..] {
+            [ROOT, "client", domain, client, noun, verb] => {
+                let (domain, client) = (Domain::new(domain), ClientName::new(client));
+                let verb =
+                    find(&ClientVerb::ALL, |of| noun_verb(of.noun_and_verb()), &format!("{noun}.{verb}"));
+                Ok(Self::Client(domain.map_err(bad_name)?, client.map_err(bad_name)?, verb?))
+            }
+            [ROOT, "operator", operator, noun, verb] => {
+                let verb =
+                    find(&OperatorVerb::ALL, |of| noun_verb(of.noun_and_verb()), &format!("{noun}.{verb}"));
+                Ok(Self::Operator(ClientName::new(operator).map_err(bad_name)?, verb?))
+            }
+            [ROOT, "cell", cell, "bbs", "report"] => Ok(Self::Report(CellId::new(cell).map_err(bad_name)?)),
+            [ROOT, "cell", cell, "heartbeat"] => Ok(Self::Heartbeat(CellId::new(cell).map_err(bad_name)?)),
+            [ROOT, "cell", cell, "rep", verb] => {
+                let verb = find(&RepVerb::ALL, |of| of.as_str().to_owned(), verb);
+                Ok(Self::Rep(CellId::new(cell).map_err(bad_name)?, verb?))
+            }
+            [ROOT, "auctioneer", "bbs", verb] => {
+                find(&AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
+            }
+            [ROOT, "beat", role] => find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Beat),
+            [ROOT, "query", noun, verb] => {
+                let asked = format!("{noun}.{verb}");
+                find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &asked).map(Self::Query)
+            }
+            _ => Err(bad_subject("subject", format!("{} is no subject of the bus", limits::cut(text, 100)))),
+        }
+    }
+}
+
+fn noun_verb((noun, verb): (&str, &str)) -> String {
+    format!("{noun}.{verb}")
+}
+
+/// The verb that is spelt so.
+fn find<T: Copy>(all: &[T], spell: impl Fn(T) -> String, asked: &str) -> Result<T, Refusal> {
+    if let Some(found) = all.iter().copied().find(|of| spell(*of) == asked) {
+        return Ok(found);
+    }
+    let names: Vec<String> = all.iter().map(|of| spell(*of)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let problem = match nearest(asked, &names) {
+        Some(near) => format!("is nothing that can be asked here: did you mean {near}?"),
+        None => format!("is nothing that can be asked here: use one of {}", names.join(", ")),
+    };
+    Err(bad_subject(&limits::cut(asked, 100), problem))
+}
+
+fn bad_name(error: BadName) -> Refusal {
+    bad_subject("subject", error.to_string())
+}
+
+fn bad_subject(field: &str, problem: String) -> Refusal {
+    Refusal::invalid(vec![BadField { field: field.to_owned(), problem }])
+}
+
+impl fmt::Display for BusSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(domain, client, verb) => {
+                let (noun, verb) = verb.noun_and_verb();
+                write!(f, "{ROOT}.client.{domain}.{client}.{noun}.{verb}")
+            }
+            Self::Operator(operator, verb) => {
+                let (noun, verb) = verb.noun_and_verb();
+                write!(f, "{ROOT}.operator.{operator}.{noun}.{verb}")
+            }
+            Self::Report(cell) => write!(f, "{ROOT}.cell.{cell}.bbs.report"),
+            Self::Heartbeat(cell) => write!(f, "{ROOT}.cell.{cell}.heartbeat"),
+            Self::Rep(cell, verb) => write!(f, "{ROOT}.cell.{cell}.rep.{}", verb.as_str()),
+            Self::Auctioneer(verb) => write!(f, "{ROOT}.auctioneer.bbs.{}", verb.as_str()),
+            Self::Beat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::Query(verb) => {
+                let (noun, verb) = verb.noun_and_verb();
+                write!(f, "{ROOT}.query.{noun}.{verb}")
+            }
+        }
+    }
+}
+
+/// What somebody listens to: many subjects at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusPattern {
+    /// Every client's commands.
+    Clients,
+    /// Every operator's commands.
+    Operators,
+    /// Every rep's reports.
+    Reports,
+    /// Every rep's heartbeats.
+    Heartbeats,
+    /// Orders to one rep.
+    Rep(CellId),
+    /// What auctioneers tell.
+    Auctioneers,
+    /// The signs of life of leaders of both roles.
+    Beats,
+    /// Those of one.
+    BeatsOf(LeaderRole),
+    /// Every query.
+    Queries,
+}
+
+impl fmt::Display for BusPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clients => write!(f, "{ROOT}.client.*.*.*.*"),
+            Self::Operators => write!(f, "{ROOT}.operator.*.*.*"),
+            Self::Reports => write!(f, "{ROOT}.cell.*.bbs.report"),
+            Self::Heartbeats => write!(f, "{ROOT}.cell.*.heartbeat"),
+            Self::Rep(cell) => write!(f, "{ROOT}.cell.{cell}.rep.*"),
+            Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.*"),
+            Self::Beats => write!(f, "{ROOT}.beat.*"),
+            Self::BeatsOf(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::Queries => write!(f, "{ROOT}.query.*.*"),
+        }
+    }
+}
+
+/// Where somebody's answers come to: what stands before the subjects of all of them, so that a role's permission is
+/// one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inbox {
+    /// `muster.inbox.client.<domain>.<client>`
+    Client(Domain, ClientName),
+    /// `muster.inbox.rep.<cell>`
+    Rep(CellId),
+    /// `muster.inbox.bbs.<id>`
+    Bbs(ServiceId),
+    /// `muster.inbox.bbs-writer.<id>`: the connection by which it appends to the journal.
+    BbsWriter(ServiceId),
+    /// `muster.inbox.auctioneer.<id>`
+    Auctioneer(ServiceId),
+    /// `muster.inbox.auctioneer-reader.<id>`: the connection by which it reads the journal.
+    AuctioneerReader(ServiceId),
+}
+
+impl fmt::Display for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(domain, client) => write!(f, "{INBOX_ROOT}client.{domain}.{client}"),
+            Self::Rep(cell) => write!(f, "{INBOX_ROOT}rep.{cell}"),
+            Self::Bbs(id) => write!(f, "{INBOX_ROOT}bbs.{id}"),
+            Self::BbsWriter(id) => write!(f, "{INBOX_ROOT}bbs-writer.{id}"),
+            Self::Auctioneer(id) => write!(f, "{INBOX_ROOT}auctioneer.{id}"),
+            Self::AuctioneerReader(id) => write!(f, "{INBOX_ROOT}auctioneer-reader.{id}"),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What is read of the log and of containers: entries behind a position, and what a container wrote.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::{Aggregate, Entry};
+use crate::names::InstanceGuid;
+use crate::subject::Position;
+
+/// Which entries are read. `muster.query.events.read`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReadEvents {
+    /// Entries behind this position.
+    pub after: Position,
+    /// Entries on the page, at most 1,000.
+    pub limit: Option<usize>,
+    /// How long to wait for one if there is none, in milliseconds, at most 30,000.
+    pub wait_ms: Option<u64>,
+    /// Only decisions about this: `lrp:GUID`, `task:GUID`, `cell:ID`, `domain:NAME` or `cluster`.
+    pub about: Option<String>,
+}
+
+/// An entry as it is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordedEntry {
+    /// Where it stands.
+    pub position: Position,
+    /// On which subject.
+    pub subject: String,
+    /// The entry; of a filtered read only the decisions asked for.
+    pub entry: ReadEntry,
+}
+
+/// What an entry turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadEntry {
+    /// An entry.
+    Known(Entry),
+    /// Bytes that this program doesn't understand, and why.
+    Unknown {
+        /// Why.
+        why: String,
+        /// The bytes, as text.
+        raw: String,
+    },
+}
+
+/// The answer to [`ReadEvents`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EventsPage {
+    /// Read on behind this position.
+    pub next: Position,
+    /// Where the journal ended when it was read.
+    pub end: Position,
+    /// The entries.
+    pub entries: Vec<RecordedEntry>,
+}
+
+/// A piece of a container's log. `muster.query.instance.logs` and `muster.query.task.logs`
+///
+/// Of an index that has no container at present it is the log of the one that crashed last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadLogs {
+    /// `PROCESS/INDEX`, a task guid, or an instance guid.
+    pub id: String,
+    /// From this byte on; 0: from the oldest that is kept.
+    #[serde(default)]
+    pub from: u64,
+    /// Bytes at most, up to 65,536.
+    #[serde(default)]
+    pub limit: Option<usize>,
+    /// Of an instance: the log of the container that crashed last, even while another runs.
+    #[serde(default)]
+    pub previous: bool,
+}
+
+/// The answer to [`ReadLogs`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Logs {
+    /// The container.
+    pub instance_guid: InstanceGuid,
+    /// The text.
+    pub text: String,
+    /// Where to read on.
+    pub next: u64,
+    /// Whether the container is gone, so that nothing more comes.
+    pub ended: bool,
+}
+
+/// What a reader of events asks about, taken from its text form.
+#[must_use]
+pub fn is_about(aggregate: &Aggregate, about: &str) -> bool {
+    match (aggregate, about.split_once(':')) {
+        (Aggregate::Process { guid, .. }, Some(("lrp", name))) => guid.as_str() == name,
+        (Aggregate::Task { guid, .. }, Some(("task", name))) => guid.as_str() == name,
+        (Aggregate::Cell(cell), Some(("cell", name))) => cell.as_str() == name,
+        (Aggregate::Domain(domain), Some(("domain", name))) => domain.as_str() == name,
+        (Aggregate::Cluster, None) => about == "cluster",
+        (
+            Aggregate::Process { .. }
+            | Aggregate::Task { .. }
+            | Aggregate::Cell(_)
+            | Aggregate::Domain(_)
+            | Aggregate::Cluster,
+            _,
+        ) => false,
+    }
+}

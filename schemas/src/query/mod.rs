@@ -1,0 +1,89 @@
+//! Queries: reads that any BBS answers, on `muster.query.<noun>.<verb>`, in JSON. Each answer names the position at
+//! which it stands, and a query may ask for at least a position.
+//!
+//! What is asked stands here; [`rows`] holds what lists and shows answer, [`events`] what is read of the log and of
+//! containers. How a row comes from the World is told where the World is: in `projections`.
+
+pub mod events;
+pub mod rows;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::events::{EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about};
+pub use self::rows::{
+    CellRow, CellState, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, InstancePresence,
+    InstanceRow, InstanceState, LrpRow, NoEntry, SetAside, TaskRow, TaskState,
+};
+use crate::message::Record;
+use crate::names::{CellId, Domain, ProcessGuid};
+use crate::subject::Position;
+
+/// What lists filter by, and how they are paged. All may be left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Filter {
+    /// Only of this domain.
+    pub domain: Option<Domain>,
+    /// Only of this process.
+    pub process_guid: Option<ProcessGuid>,
+    /// Only on this cell.
+    pub cell_id: Option<CellId>,
+    /// Answer when the world stands at this position or later.
+    pub at_least: Option<Position>,
+    /// Where the page begins: `next` of the one before.
+    pub cursor: Option<String>,
+    /// Rows on the page, at most 1,000.
+    pub limit: Option<usize>,
+}
+
+/// What shows one thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Show {
+    /// Its name. Of an instance `PROCESS/INDEX` or an instance guid; of an evaluation its id.
+    pub id: String,
+    /// Answer when the world stands at this position or later.
+    #[serde(default)]
+    pub at_least: Option<Position>,
+}
+
+/// One page of an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Page<T> {
+    /// Where the world stood.
+    pub position: Position,
+    /// The rows, in order of their names.
+    pub rows: Vec<T>,
+    /// Where the next page begins; none: this was the last.
+    pub next: Option<String>,
+}
+
+/// One thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct One<T> {
+    /// Where the world stood.
+    pub position: Position,
+    /// The thing.
+    pub row: T,
+}
+
+/// What a rep asks of the records. `muster.query.cell.records`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// The cell: every record that names it is in the answer.
+    pub cell_id: CellId,
+    /// Further records, of containers that the cell has.
+    pub work: Vec<crate::container::WorkKey>,
+    /// Answer when the world stands at this position or later.
+    pub at_least: Option<Position>,
+}
+
+/// The answer to [`Records`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordsAnswer {
+    /// Where the world stood.
+    pub position: Position,
+    /// Every record that names the cell, and one for each that was asked for, absent ones left out.
+    pub records: Vec<Record>,
+}

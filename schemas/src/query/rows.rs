@@ -1,0 +1,415 @@
+//! Rows: what lists and shows answer. One definition for the command line, JSON, and whatever else shows them. They
+//! carry the field names of Diego's API, and states as words in capitals.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+use crate::container::{Epoch, Instance, PortMapping};
+use crate::definition::{Definition, Routes, TaskDefinition};
+use crate::evaluation::Evaluation;
+use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
+use crate::resources::Resources;
+use crate::subject::Position;
+use crate::{actual, cell, cluster, task};
+
+/// The state of an ActualLRP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum InstanceState {
+    /// To be placed.
+    Unclaimed,
+    /// Being started on a cell.
+    Claimed,
+    /// Running on a cell.
+    Running,
+    /// Crashed, and waiting to be restarted or given up.
+    Crashed,
+}
+
+impl InstanceState {
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Unclaimed, Self::Claimed, Self::Running, Self::Crashed];
+
+    /// As rows say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unclaimed => "UNCLAIMED",
+            Self::Claimed => "CLAIMED",
+            Self::Running => "RUNNING",
+            Self::Crashed => "CRASHED",
+        }
+    }
+}
+
+impl fmt::Display for InstanceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl From<&actual::State> for InstanceState {
+    fn from(state: &actual::State) -> Self {
+        match state {
+            actual::State::Unclaimed { .. } => Self::Unclaimed,
+            actual::State::Claimed { .. } => Self::Claimed,
+            actual::State::Running { .. } => Self::Running,
+            actual::State::Crashed => Self::Crashed,
+        }
+    }
+}
+
+/// Which of the two records of an index a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum InstancePresence {
+    /// The instance.
+    Ordinary,
+    /// Its evacuating twin.
+    Evacuating,
+}
+
+impl InstancePresence {
+    /// Every one of them.
+    pub const ALL: [Self; 2] = [Self::Ordinary, Self::Evacuating];
+
+    /// As rows say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ordinary => "ORDINARY",
+            Self::Evacuating => "EVACUATING",
+        }
+    }
+}
+
+impl fmt::Display for InstancePresence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The state of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum TaskState {
+    /// To be placed.
+    Pending,
+    /// Running on a cell.
+    Running,
+    /// Done; its owner is to be told.
+    Completed,
+    /// Being resolved by its owner.
+    Resolving,
+}
+
+impl TaskState {
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Completed, Self::Resolving];
+
+    /// As rows say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Running => "RUNNING",
+            Self::Completed => "COMPLETED",
+            Self::Resolving => "RESOLVING",
+        }
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl From<&task::State> for TaskState {
+    fn from(state: &task::State) -> Self {
+        match state {
+            task::State::Pending { .. } => Self::Pending,
+            task::State::Running { .. } => Self::Running,
+            task::State::Completed(_) => Self::Completed,
+            task::State::Resolving(_) => Self::Resolving,
+        }
+    }
+}
+
+/// The state of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum CellState {
+    /// There, and taking work.
+    Present,
+    /// There, and moving everything away.
+    Evacuating,
+    /// There, and taking no work: its self-test fails.
+    Unhealthy,
+    /// Gone.
+    Absent,
+}
+
+impl CellState {
+    /// Every one of them.
+    pub const ALL: [Self; 4] = [Self::Present, Self::Evacuating, Self::Unhealthy, Self::Absent];
+
+    /// As rows say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Present => "PRESENT",
+            Self::Evacuating => "EVACUATING",
+            Self::Unhealthy => "UNHEALTHY",
+            Self::Absent => "ABSENT",
+        }
+    }
+}
+
+impl fmt::Display for CellState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl From<&cell::Cell> for CellState {
+    fn from(cell: &cell::Cell) -> Self {
+        match (cell.present, cell.evacuating, cell.healthy) {
+            (false, _, _) => Self::Absent,
+            (true, true, _) => Self::Evacuating,
+            (true, false, false) => Self::Unhealthy,
+            (true, false, true) => Self::Present,
+        }
+    }
+}
+
+/// What an evaluation is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluationSubject {
+    /// A process.
+    Process(ProcessGuid),
+    /// A task.
+    Task(TaskGuid),
+}
+
+impl fmt::Display for EvaluationSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(guid) => write!(f, "process {guid}"),
+            Self::Task(guid) => write!(f, "task {guid}"),
+        }
+    }
+}
+
+/// A DesiredLRP, with what became of it. `muster.query.lrp.list|show`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LrpRow {
+    /// Its name.
+    pub process_guid: ProcessGuid,
+    /// Its domain.
+    pub domain: Domain,
+    /// Which life.
+    pub epoch: Epoch,
+    /// Decisions so far.
+    pub version: u64,
+    /// Whether somebody desires it; if not, what is left of it is being stopped.
+    pub desired: bool,
+    /// Desired instances.
+    pub instances: u32,
+    /// Instances in state RUNNING.
+    pub running: u32,
+    /// Instances in state CLAIMED.
+    pub claimed: u32,
+    /// Instances in state UNCLAIMED.
+    pub unclaimed: u32,
+    /// Instances in state CRASHED.
+    pub crashed: u32,
+    /// Routing data.
+    pub routes: Routes,
+    /// The consumer's own text.
+    pub annotation: String,
+    /// The definition that new instances run.
+    pub definition_id: Option<DefinitionId>,
+    /// What it runs; only shown, not listed.
+    pub definition: Option<Definition>,
+    /// When the last decision on it was made.
+    pub changed_at: Timestamp,
+}
+
+/// An ActualLRP. `muster.query.instance.list|show`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InstanceRow {
+    /// Its process.
+    pub process_guid: ProcessGuid,
+    /// Its index.
+    pub index: u32,
+    /// Its domain.
+    pub domain: Domain,
+    /// Which life of the process.
+    pub epoch: Epoch,
+    /// Which of the records of its index it is.
+    pub presence: InstancePresence,
+    /// Its state.
+    pub state: InstanceState,
+    /// Its container, if it has one.
+    pub instance_guid: Option<InstanceGuid>,
+    /// Its cell, if it is on one.
+    pub cell_id: Option<CellId>,
+    /// Whether it was asked to stop.
+    pub stopping: bool,
+    /// The address of its host; only while it runs.
+    pub address: Option<String>,
+    /// Its ports; only while it runs.
+    pub ports: Vec<PortMapping>,
+    /// Why it could not be placed; only while it is UNCLAIMED.
+    pub placement_error: Option<String>,
+    /// Crashes counted.
+    pub crash_count: u32,
+    /// Why it last crashed.
+    pub crash_reason: Option<String>,
+    /// The container that crashed last, whose log is there for a while.
+    pub crashed_in: Option<Instance>,
+    /// When a CRASHED instance is restarted; none: it isn't CRASHED, or it is given up.
+    pub restart_at: Option<Timestamp>,
+    /// The definition that it runs.
+    pub definition_id: Option<DefinitionId>,
+    /// When its state was entered.
+    pub since: Timestamp,
+}
+
+/// A task. `muster.query.task.list|show`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskRow {
+    /// Its name.
+    pub task_guid: TaskGuid,
+    /// Its domain.
+    pub domain: Domain,
+    /// Which life; also when it was created.
+    pub epoch: Epoch,
+    /// Decisions so far.
+    pub version: u64,
+    /// Its state.
+    pub state: TaskState,
+    /// The container that runs or ran it.
+    pub instance_guid: Option<InstanceGuid>,
+    /// Its cell.
+    pub cell_id: Option<CellId>,
+    /// Whether it failed; only when it is complete.
+    pub failed: Option<bool>,
+    /// Why it failed.
+    pub failure_reason: Option<String>,
+    /// The content of its result file; only when it succeeded.
+    pub result: Option<String>,
+    /// Why it could not be placed yet.
+    pub placement_error: Option<String>,
+    /// When it first completed.
+    pub first_completed_at: Option<Timestamp>,
+    /// When its state was entered.
+    pub since: Timestamp,
+    /// The consumer's own text.
+    pub annotation: String,
+    /// What it runs; only shown, not listed.
+    pub definition: Option<TaskDefinition>,
+}
+
+/// A domain. `muster.query.domain.list`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DomainRow {
+    /// Its name.
+    pub domain: Domain,
+    /// Whether it is fresh now.
+    pub fresh: bool,
+    /// When it was last refreshed.
+    pub refreshed_at: Timestamp,
+    /// When it stops being fresh; none: never.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A cell. `muster.query.cell.list|show`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CellRow {
+    /// Its name.
+    pub cell_id: CellId,
+    /// What is recorded of it.
+    pub presence: cell::Presence,
+    /// Its state.
+    pub state: CellState,
+    /// Records that name it, CLAIMED and RUNNING.
+    pub instances: u32,
+    /// Tasks that run on it.
+    pub tasks: u32,
+    /// Memory, disk, containers and ports that these take.
+    pub used: Resources,
+    /// Since when its state holds.
+    pub since: Timestamp,
+}
+
+/// An evaluation. `muster.query.evaluation.list|show`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EvaluationRow {
+    /// Its process or task.
+    pub subject: EvaluationSubject,
+    /// Its domain.
+    pub domain: Domain,
+    /// The evaluation.
+    pub evaluation: Evaluation,
+    /// What is left to place.
+    pub left: u32,
+}
+
+/// The cluster. `muster.query.cluster.show`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterRow {
+    /// Its id.
+    pub cluster_id: ClusterId,
+    /// Its shards.
+    pub shards: u16,
+    /// The format level.
+    pub format: u32,
+    /// Who decides.
+    pub bbs: Option<cluster::Leader>,
+    /// Who places.
+    pub auctioneer: Option<cluster::Leader>,
+    /// Cells by state.
+    pub cells: BTreeMap<CellState, u32>,
+    /// Zones of present cells.
+    pub zones: Vec<Zone>,
+    /// Desired processes.
+    pub lrps: u64,
+    /// Instances by state.
+    pub instances: BTreeMap<InstanceState, u64>,
+    /// Tasks by state.
+    pub tasks: BTreeMap<TaskState, u64>,
+    /// Work that only convergence found.
+    pub found_by_convergence: u64,
+    /// Whether what is acknowledged survives a power cut, as far as the BBS can see.
+    pub durability: String,
+    /// What the journal holds that is no entry.
+    #[serde(default)]
+    pub set_aside: SetAside,
+}
+
+/// What the journal holds that is no entry: passed over by everybody, and shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SetAside {
+    /// How much of it there is.
+    pub count: u64,
+    /// The last of it, the newest last.
+    pub last: Vec<NoEntry>,
+}
+
+/// Bytes of the journal that are no entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NoEntry {
+    /// Where they stand.
+    pub position: Position,
+    /// On which subject.
+    pub subject: String,
+    /// Why they are none.
+    pub why: String,
+}

@@ -1,0 +1,87 @@
+//! Subjects of the bus: each is read as it was written, and nothing else is one.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use schemas::Code;
+use schemas::bus::{
+    AuctioneerVerb, BusPattern, BusSubject, ClientVerb, LeaderRole, OperatorVerb, QueryVerb, RepVerb,
+};
+use schemas::names::{CellId, ClientName, Domain};
+
+fn name() -> impl Strategy<Value = String> {
+    "[A-Za-z0-9_-]{1,20}"
+}
+
+fn any_subject() -> impl Strategy<Value = BusSubject> {
+    let cell = || name().prop_map(|name| CellId::new(&name).unwrap());
+    let client = || name().prop_map(|name| ClientName::new(&name).unwrap());
+    let domain = name().prop_map(|name| Domain::new(&name).unwrap());
+    prop_oneof![
+        (domain, client(), select(&ClientVerb::ALL[..]))
+            .prop_map(|(domain, client, verb)| BusSubject::Client(domain, client, verb)),
+        (client(), select(&OperatorVerb::ALL[..]))
+            .prop_map(|(operator, verb)| BusSubject::Operator(operator, verb)),
+        cell().prop_map(BusSubject::Report),
+        cell().prop_map(BusSubject::Heartbeat),
+        (cell(), select(&RepVerb::ALL[..])).prop_map(|(cell, verb)| BusSubject::Rep(cell, verb)),
+        select(&AuctioneerVerb::ALL[..]).prop_map(BusSubject::Auctioneer),
+        select(&LeaderRole::ALL[..]).prop_map(BusSubject::Beat),
+        select(&QueryVerb::ALL[..]).prop_map(BusSubject::Query),
+    ]
+}
+
+/// The patterns that a subject belongs to.
+fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
+    match subject {
+        BusSubject::Client(..) => vec![BusPattern::Clients],
+        BusSubject::Operator(..) => vec![BusPattern::Operators],
+        BusSubject::Report(_) => vec![BusPattern::Reports],
+        BusSubject::Heartbeat(_) => vec![BusPattern::Heartbeats],
+        BusSubject::Rep(cell, _) => vec![BusPattern::Rep(cell.clone())],
+        BusSubject::Auctioneer(_) => vec![BusPattern::Auctioneers],
+        BusSubject::Beat(role) => vec![BusPattern::Beats, BusPattern::BeatsOf(*role)],
+        BusSubject::Query(_) => vec![BusPattern::Queries],
+    }
+}
+
+fn matches(pattern: &str, subject: &str) -> bool {
+    let (pattern, subject): (Vec<_>, Vec<_>) = (pattern.split('.').collect(), subject.split('.').collect());
+    pattern.len() == subject.len()
+        && pattern.iter().zip(&subject).all(|(one, other)| *one == "*" || one == other)
+}
+
+proptest! {
+    #[test]
+    fn a_subject_is_read_as_it_was_written(subject in any_subject(), other in any_subject()) {
+        let text = subject.to_string();
+        prop_assert_eq!(BusSubject::parse(&text), Ok(subject.clone()));
+        prop_assert_eq!(subject == other, text == other.to_string());
+        prop_assert!(schemas::Subject::parse(&text).is_none(), "it belongs to the journal");
+        for pattern in patterns(&subject) {
+            prop_assert!(matches(&pattern.to_string(), &text), "{} on {}", text, pattern);
+        }
+        for pattern in patterns(&other).into_iter().filter(|pattern| !patterns(&subject).contains(pattern)) {
+            prop_assert!(!matches(&pattern.to_string(), &text), "{} on {}", text, pattern);
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_written_so(text in "(muster\\.)?(client|operator|cell|query|beat|auctioneer)(\\.[a-z*>. ]{0,9}){0,5}") {
+        if let Ok(subject) = BusSubject::parse(&text) {
+            prop_assert_eq!(subject.to_string(), text);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_subject_is_refused_with_what_would_be_one() {
+    let refusal = |text: &str| BusSubject::parse(text).unwrap_err();
+    for text in
+        ["", "muster", "muster.event.cluster", "muster.cell.c1", "muster.client.a.b.lrp", "x.query.lrp.list"]
+    {
+        assert_eq!(refusal(text).code, Code::InvalidRequest, "{text}");
+    }
+    assert!(refusal("muster.query.lrp.lst").to_string().contains("did you mean lrp.list?"));
+    assert!(refusal("muster.client.shop.me.cell.burn").to_string().contains("use one of lrp.desire, "));
+    assert!(refusal("muster.cell.a*b.heartbeat").to_string().contains("is no cell id"));
+}

@@ -1,0 +1,35 @@
+//! Whose answer may go where.
+
+use bus::{Incoming, PLAIN_INBOX_ROOT, ReplyTo};
+use schemas::bus::BusSubject;
+
+/// Where the answer goes, if that is where the asker's role has its answers.
+pub(super) fn reply_of(incoming: &Incoming, expected: impl Fn(&ReplyTo) -> bool) -> Option<ReplyTo> {
+    let reply = incoming.reply.as_ref();
+    if reply.is_none_or(|reply| !expected(reply)) {
+        let reply = reply.map_or("none", ReplyTo::subject);
+        tracing::warn!(subject = incoming.subject, reply, "refused: not a reply subject of this role");
+    }
+    reply.filter(|reply| expected(reply)).cloned()
+}
+
+/// Clients answer to `muster.inbox.client...`, or to the inboxes that NATS clients make by themselves.
+fn is_client(reply: &ReplyTo) -> bool {
+    reply.is_inbox_of("client") || reply.subject().starts_with(PLAIN_INBOX_ROOT)
+}
+
+/// Anybody may ask what is true; only where the answer goes is checked.
+pub(super) fn is_reader(reply: &ReplyTo) -> bool {
+    is_client(reply) || ["rep", "auctioneer", "bbs", "reader"].iter().any(|role| reply.is_inbox_of(role))
+}
+
+/// Whether who asks on this subject has its answers there.
+pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
+    match subject {
+        BusSubject::Client(..) | BusSubject::Operator(..) => is_client(reply),
+        BusSubject::Report(cell) => reply.is_inbox_of(&format!("rep.{cell}")),
+        BusSubject::Auctioneer(_) => reply.is_inbox_of("auctioneer"),
+        BusSubject::Query(_) => is_reader(reply),
+        BusSubject::Heartbeat(_) | BusSubject::Rep(..) | BusSubject::Beat(_) => false,
+    }
+}

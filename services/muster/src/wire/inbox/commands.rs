@@ -1,0 +1,109 @@
+//! What changes something, on its way to the machine: who asks is proved by the subject.
+
+use bbs::{Ask, Input};
+use bus::{Incoming, ReplyTo};
+use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
+use schemas::codec::{self, Form};
+use schemas::message::Envelope;
+use schemas::names::CellId;
+use schemas::{BadField, Refusal};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::authority::{is_reader, may_ask, reply_of};
+use crate::wire::asking::answer;
+use crate::wire::bbs::{Hands, Waiter};
+
+/// Brings a command, a report or an outcome to the machine.
+pub(super) async fn command(hands: &Hands, incoming: &Incoming) {
+    match BusSubject::parse(&incoming.subject) {
+        Ok(subject) => {
+            if let Some(reply) = reply_of(incoming, |reply| may_ask(&subject, reply)) {
+                let (form, ask) = read(&subject, incoming);
+                hands.take(reply, form, ask).await;
+            }
+        }
+        Err(refusal) => {
+            if let Some(reply) = reply_of(incoming, is_reader) {
+                answer::<()>(hands.asker.bus(), &reply, Form::Json, Err(refusal)).await;
+            }
+        }
+    }
+}
+
+fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal>) {
+    match subject {
+        BusSubject::Client(domain, client, verb) => {
+            let (noun, verb) = verb.noun_and_verb();
+            let read = schemas::spec::client_command(noun, verb, domain, &incoming.payload);
+            let ask = read.map(|(envelope, command)| Ask::Client {
+                domain: domain.clone(),
+                client: client.clone(),
+                envelope,
+                command,
+            });
+            (Form::Json, ask)
+        }
+        BusSubject::Operator(_, OperatorVerb::CellEvacuate) => (Form::Json, evacuate(incoming)),
+        BusSubject::Report(cell) => decoded(incoming, |reports| Ask::Cell { cell: cell.clone(), reports }),
+        BusSubject::Auctioneer(AuctioneerVerb::Outcome) => decoded(incoming, Ask::Outcomes),
+        BusSubject::Auctioneer(AuctioneerVerb::Lead) => decoded(incoming, Ask::Lead),
+        BusSubject::Heartbeat(_) | BusSubject::Rep(..) | BusSubject::Beat(_) | BusSubject::Query(_) => {
+            let problem = format!("{subject} is no command");
+            let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
+            (Form::Json, Err(refusal))
+        }
+    }
+}
+
+fn decoded<Q: DeserializeOwned>(
+    incoming: &Incoming,
+    ask: impl FnOnce(Q) -> Ask,
+) -> (Form, Result<Ask, Refusal>) {
+    match codec::decode(&incoming.payload) {
+        Ok((question, form)) => (form, Ok(ask(question))),
+        Err(refusal) => (Form::Json, Err(refusal)),
+    }
+}
+
+impl Hands {
+    /// Brings what was asked to the machine, or answers at once what is no question.
+    async fn take(&self, reply: ReplyTo, form: Form, ask: Result<Ask, Refusal>) {
+        match ask {
+            Ok(ask) => {
+                let asker = self.waiting.add(Waiter::Bus(reply, form));
+                self.tell_machine(Input::Asked { asker, ask }).await;
+            }
+            Err(refusal) => answer::<()>(self.asker.bus(), &reply, form, Err(refusal)).await,
+        }
+    }
+}
+
+fn evacuate(incoming: &Incoming) -> Result<Ask, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Body {
+        cell_id: CellId,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Request {
+        #[serde(default, rename = "envelope")]
+        _envelope: Envelope,
+        body: Body,
+    }
+    let (request, _) = codec::decode::<Request>(&incoming.payload)?;
+    Ok(Ask::Evacuate(request.body.cell_id))
+}
+
+/// Brings a rep's sign of life to the machine.
+pub(super) async fn heartbeat(hands: &Hands, incoming: &Incoming) {
+    let Ok((beat, _)) = codec::decode::<schemas::message::Heartbeat>(&incoming.payload) else {
+        return tracing::warn!(subject = incoming.subject, "a heartbeat that nobody understands");
+    };
+    if BusSubject::parse(&incoming.subject) == Ok(BusSubject::Heartbeat(beat.cell_id.clone())) {
+        hands.tell_machine(Input::Heartbeat(beat)).await;
+    } else {
+        tracing::warn!(subject = incoming.subject, cell = %beat.cell_id, "a heartbeat of another cell");
+    }
+}

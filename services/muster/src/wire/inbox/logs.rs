@@ -1,0 +1,54 @@
+//! Reads of a container's log: found in the World, read by the rep that has it.
+
+use projections::Query;
+use schemas::bus::{BusSubject, RepVerb};
+use schemas::container::Instance;
+use schemas::names::{CellId, InstanceGuid};
+use schemas::query::{InstanceRow, Logs, One, ReadLogs, Show, TaskRow};
+use schemas::{Code, Refusal};
+
+use crate::wire::bbs::Hands;
+
+/// Finds the container in the World, and reads its log where it is or was.
+pub(super) async fn read_logs(hands: &Hands, of_task: bool, asked: ReadLogs) -> Result<Logs, Refusal> {
+    let show = Show { id: asked.id.clone(), at_least: None };
+    let parse = |error: serde_json::Error| Refusal::new(Code::Unavailable, error.to_string());
+    let (holder, crashed) = if of_task {
+        let found: One<TaskRow> =
+            serde_json::from_str(&hands.query(Query::Task(show)).await?).map_err(parse)?;
+        (container(found.row.instance_guid, found.row.cell_id), None)
+    } else {
+        let rows = hands.query(Query::Instance(show)).await?;
+        let found: One<Vec<InstanceRow>> = serde_json::from_str(&rows).map_err(parse)?;
+        let crashed = found.row.iter().find_map(|row| row.crashed_in.clone());
+        (found.row.into_iter().find_map(|row| container(row.instance_guid, row.cell_id)), crashed)
+    };
+    match (holder.filter(|_| !asked.previous), crashed) {
+        (Some(holder), _) => read_log_of(hands, &holder, asked).await,
+        (None, Some(crashed)) => {
+            read_log_of(hands, &crashed, asked).await.map_err(|refusal| or_gone(refusal, &crashed))
+        }
+        (None, None) => Err(Refusal::not_found(format!("a container of {}", asked.id))),
+    }
+}
+
+fn container(instance_guid: Option<InstanceGuid>, cell_id: Option<CellId>) -> Option<Instance> {
+    instance_guid.zip(cell_id).map(|(instance_guid, cell_id)| Instance { instance_guid, cell_id })
+}
+
+async fn read_log_of(hands: &Hands, container: &Instance, asked: ReadLogs) -> Result<Logs, Refusal> {
+    let question = ReadLogs { id: container.instance_guid.to_string(), previous: false, ..asked };
+    let subject = BusSubject::Rep(container.cell_id.clone(), RepVerb::Logs);
+    hands.relay(&subject.to_string(), &question).await
+}
+
+/// The log of a container that crashed may be gone with its cell. That is no failure: who follows an instance waits for
+/// its next container.
+fn or_gone(refusal: Refusal, crashed: &Instance) -> Refusal {
+    if refusal.code != Code::Unavailable {
+        return refusal;
+    }
+    let Instance { instance_guid, cell_id } = crashed;
+    let why = format!("cell {cell_id}, where container {instance_guid} crashed, does not answer");
+    Refusal::new(Code::ResourceNotFound, why)
+}
