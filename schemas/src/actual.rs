@@ -128,11 +128,9 @@ pub enum Ended {
 }
 
 /// What happens to ActualLRPs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "ActualEvent")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// UNCLAIMED records were created.
-    #[serde(rename = "created.v1")]
     Created {
         /// Which.
         indices: Indices,
@@ -140,7 +138,6 @@ pub enum Event {
         definition_id: DefinitionId,
     },
     /// A cell took one.
-    #[serde(rename = "claimed.v1")]
     Claimed {
         /// Which.
         index: u32,
@@ -150,7 +147,6 @@ pub enum Event {
         placement: Option<Box<Explanation>>,
     },
     /// One runs.
-    #[serde(rename = "started.v1")]
     Started {
         /// Which.
         index: u32,
@@ -162,7 +158,6 @@ pub enum Event {
         definition_id: DefinitionId,
     },
     /// One crashed.
-    #[serde(rename = "crashed.v1")]
     Crashed {
         /// Which.
         index: u32,
@@ -176,7 +171,6 @@ pub enum Event {
         definition_id: DefinitionId,
     },
     /// An auction could not place some.
-    #[serde(rename = "placement_failed.v1")]
     PlacementFailed {
         /// Which.
         indices: Indices,
@@ -186,7 +180,6 @@ pub enum Event {
         explanation: Option<Box<Explanation>>,
     },
     /// Some have to be placed anew.
-    #[serde(rename = "unclaimed.v1")]
     Unclaimed {
         /// Which.
         indices: Indices,
@@ -194,7 +187,6 @@ pub enum Event {
         cause: Unclaimed,
     },
     /// Some were asked to stop: their reps are told until they are gone.
-    #[serde(rename = "stop_requested.v1")]
     StopRequested {
         /// Which.
         indices: Indices,
@@ -202,7 +194,6 @@ pub enum Event {
         cause: Ended,
     },
     /// Some records are gone.
-    #[serde(rename = "removed.v1")]
     Removed {
         /// Which.
         indices: Indices,

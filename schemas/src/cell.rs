@@ -45,26 +45,20 @@ pub struct Cell {
 }
 
 /// What happens to cells.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "CellEvent")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A cell, or a new incarnation of it, is there.
-    #[serde(rename = "appeared.v1")]
     Appeared(Presence),
     /// It takes no new work and moves away what it has.
-    #[serde(rename = "evacuating.v1")]
     Evacuating {},
     /// Its self-test passes again.
-    #[serde(rename = "healthy.v1")]
     Healthy {},
     /// Its self-test fails: it takes no new work.
-    #[serde(rename = "unhealthy.v1")]
     Unhealthy {
         /// Why.
         reason: String,
     },
     /// It is lost, or it left.
-    #[serde(rename = "disappeared.v1")]
     Disappeared {
         /// Why it is believed so.
         reason: String,

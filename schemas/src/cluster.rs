@@ -47,11 +47,9 @@ pub enum Role {
 }
 
 /// What happens to the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "ClusterEvent")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It was founded: the first entry of every journal.
-    #[serde(rename = "founded.v1")]
     Founded {
         /// Its id.
         id: ClusterId,
@@ -61,7 +59,6 @@ pub enum Event {
         format: u32,
     },
     /// Somebody leads.
-    #[serde(rename = "elected.v1")]
     Elected {
         /// In which role.
         role: Role,
@@ -71,7 +68,6 @@ pub enum Event {
         term: u64,
     },
     /// Everybody can read and write a higher level.
-    #[serde(rename = "format_raised.v1")]
     FormatRaised {
         /// The level.
         format: u32,

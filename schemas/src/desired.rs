@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Routes};
@@ -27,17 +26,13 @@ pub struct Desired {
 }
 
 /// What happens to the desired side.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "DesiredEvent")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The process was desired: a new epoch begins.
-    #[serde(rename = "desired.v1")]
     Desired(Box<DesiredLrp>),
     /// Its scale, routes or annotation changed.
-    #[serde(rename = "updated.v1")]
     Updated(DesiredLrpUpdate),
     /// Nobody desires it.
-    #[serde(rename = "removed.v1")]
     Removed {},
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
@@ -17,11 +16,9 @@ pub struct Freshness {
 }
 
 /// What happens to domains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "DomainEvent")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A client said that what is desired in the domain is up to date.
-    #[serde(rename = "refreshed.v1")]
     Refreshed {
         /// When that stops being true; none: never.
         expires_at: Option<Timestamp>,

@@ -1,15 +1,15 @@
 //! Entries: what the journal holds. One message, all or nothing: a list of decisions.
 //!
-//! Entries are JSON, because the log outlives every program and any NATS client must be able to read it. An event's
-//! type and version stand in its tag: `{"actual": {"claimed.v1": {..}}}` is `actual.claimed.v1`. Events are never
-//! edited: a new shape is a new variant beside the old one, upcast when it is decoded, and `golden/` holds one file of
-//! every version for ever. Every entry begins with a checksum of the rest of it (`{"crc32c":"0a1b2c3d",..`), whatever
+//! These are the entries that the machines work with. Entries are stored as JSON, because the log outlives every program
+//! and any NATS client must be able to read it; the shapes of that JSON are in [`crate::stored`]. An event's type and
+//! version stand in its tag: `{"actual": {"claimed.v1": {..}}}` is `actual.claimed.v1`. Stored events are never edited:
+//! a new shape is a new version beside the old one, upcast when it is decoded, and `golden/` holds one file of every
+//! version for ever. Every entry begins with a checksum of the rest of it (`{"crc32c":"0a1b2c3d",..`), whatever
 //! its format: what was damaged is told from what a later program wrote.
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::cause::Cause;
 use crate::checksum::crc32c;
@@ -18,10 +18,12 @@ use crate::names::{
     CellId, ClientName, DecisionId, Domain, EntryId, ProcessGuid, RequestId, ServiceId, TaskGuid,
 };
 use crate::subject::Subject;
-use crate::{Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, limits, task};
+use crate::{
+    Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, limits, stored, task,
+};
 
 /// One message of the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Names it; also the message's `Nats-Msg-Id`.
     pub id: EntryId,
@@ -32,7 +34,7 @@ pub struct Entry {
 }
 
 /// What one command did to one aggregate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Names it.
     pub id: DecisionId,
@@ -45,26 +47,21 @@ pub struct Decision {
     /// Who asked.
     pub actor: Actor,
     /// What the asker called the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
     /// The decision that caused it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<DecisionId>,
     /// The first decision of the chain: a human's or a client's command, mostly.
     pub correlation: DecisionId,
     /// Why, in the asker's words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The W3C trace that it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     /// What happened. Empty: it was so already, and the request is remembered.
     pub events: Vec<Event>,
 }
 
 /// What a decision is about: the unit of versions.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Aggregate {
     /// A process, in one of its lives.
     Process {
@@ -93,8 +90,7 @@ pub enum Aggregate {
 }
 
 /// Who asked.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
     /// A client of a domain.
     Client {
@@ -112,8 +108,7 @@ pub enum Actor {
 }
 
 /// What happened: an event of one of the machines.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// To the desired side of a process.
     Desired(desired::Event),
@@ -305,101 +300,7 @@ fn unreadable(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {
             .flat_map(|(machine, tags)| tags.into_keys().map(move |tag| format!("{machine}.{tag}")));
         types.collect::<Vec<String>>()
     });
-    let unknown = names.unwrap_or_default().into_iter().find(|name| !Event::TYPES.contains(&name.as_str()));
+    let unknown =
+        names.unwrap_or_default().into_iter().find(|name| !stored::Event::TYPES.contains(&name.as_str()));
     unknown.map_or_else(|| DecodeError::Malformed(failed.to_string()), DecodeError::UnknownEvent)
-}
-
-impl Event {
-    /// Every type of event that this program reads.
-    pub const TYPES: &'static [&'static str] = &[
-        "desired.desired.v1",
-        "desired.updated.v1",
-        "desired.removed.v1",
-        "actual.created.v1",
-        "actual.claimed.v1",
-        "actual.started.v1",
-        "actual.crashed.v1",
-        "actual.placement_failed.v1",
-        "actual.unclaimed.v1",
-        "actual.stop_requested.v1",
-        "actual.removed.v1",
-        "evacuating.set.v1",
-        "evacuating.removed.v1",
-        "evaluation.created.v1",
-        "evaluation.blocked.v1",
-        "evaluation.completed.v1",
-        "evaluation.failed.v1",
-        "evaluation.canceled.v1",
-        "task.desired.v1",
-        "task.started.v1",
-        "task.placement_failed.v1",
-        "task.completed.v1",
-        "task.resolving.v1",
-        "task.demoted.v1",
-        "task.deleted.v1",
-        "domain.refreshed.v1",
-        "cell.appeared.v1",
-        "cell.evacuating.v1",
-        "cell.healthy.v1",
-        "cell.unhealthy.v1",
-        "cell.disappeared.v1",
-        "cluster.founded.v1",
-        "cluster.elected.v1",
-        "cluster.format_raised.v1",
-    ];
-
-    /// Its type with its version, as it stands in the log: `actual.claimed.v1`.
-    #[must_use]
-    pub const fn type_name(&self) -> &'static str {
-        match self {
-            Self::Desired(event) => match event {
-                desired::Event::Desired(_) => "desired.desired.v1",
-                desired::Event::Updated(_) => "desired.updated.v1",
-                desired::Event::Removed {} => "desired.removed.v1",
-            },
-            Self::Actual(event) => match event {
-                actual::Event::Created { .. } => "actual.created.v1",
-                actual::Event::Claimed { .. } => "actual.claimed.v1",
-                actual::Event::Started { .. } => "actual.started.v1",
-                actual::Event::Crashed { .. } => "actual.crashed.v1",
-                actual::Event::PlacementFailed { .. } => "actual.placement_failed.v1",
-                actual::Event::Unclaimed { .. } => "actual.unclaimed.v1",
-                actual::Event::StopRequested { .. } => "actual.stop_requested.v1",
-                actual::Event::Removed { .. } => "actual.removed.v1",
-            },
-            Self::Evacuating(event) => match event {
-                evacuating::Event::Set { .. } => "evacuating.set.v1",
-                evacuating::Event::Removed { .. } => "evacuating.removed.v1",
-            },
-            Self::Evaluation(event) => match event {
-                evaluation::Event::Created { .. } => "evaluation.created.v1",
-                evaluation::Event::Blocked { .. } => "evaluation.blocked.v1",
-                evaluation::Event::Completed {} => "evaluation.completed.v1",
-                evaluation::Event::Failed { .. } => "evaluation.failed.v1",
-                evaluation::Event::Canceled {} => "evaluation.canceled.v1",
-            },
-            Self::Task(event) => match event {
-                task::Event::Desired(_) => "task.desired.v1",
-                task::Event::Started { .. } => "task.started.v1",
-                task::Event::PlacementFailed { .. } => "task.placement_failed.v1",
-                task::Event::Completed { .. } => "task.completed.v1",
-                task::Event::Resolving {} => "task.resolving.v1",
-                task::Event::Demoted {} => "task.demoted.v1",
-                task::Event::Deleted {} => "task.deleted.v1",
-            },
-            Self::Domain(domain::Event::Refreshed { .. }) => "domain.refreshed.v1",
-            Self::Cell(event) => match event {
-                cell::Event::Appeared(_) => "cell.appeared.v1",
-                cell::Event::Evacuating {} => "cell.evacuating.v1",
-                cell::Event::Healthy {} => "cell.healthy.v1",
-                cell::Event::Unhealthy { .. } => "cell.unhealthy.v1",
-                cell::Event::Disappeared { .. } => "cell.disappeared.v1",
-            },
-            Self::Cluster(event) => match event {
-                cluster::Event::Founded { .. } => "cluster.founded.v1",
-                cluster::Event::Elected { .. } => "cluster.elected.v1",
-                cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
-            },
-        }
-    }
 }

@@ -56,11 +56,9 @@ pub enum Gone {
 }
 
 /// What happens to evacuating records.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "EvacuatingEvent")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// One was created or taken over.
-    #[serde(rename = "set.v1")]
     Set {
         /// The index.
         index: u32,
@@ -72,7 +70,6 @@ pub enum Event {
         expires_at: Timestamp,
     },
     /// One is gone.
-    #[serde(rename = "removed.v1")]
     Removed {
         /// The index.
         index: u32,

@@ -92,32 +92,26 @@ impl Status {
 }
 
 /// What happens to evaluations. Each but `created` speaks of the open one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "EvaluationEvent")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Work appeared. An evaluation that is still open is superseded: canceled.
-    #[serde(rename = "created.v1")]
     Created {
         /// What made it.
         trigger: Trigger,
     },
     /// What is left could not be placed.
-    #[serde(rename = "blocked.v1")]
     Blocked {
         /// Why.
         reason: String,
     },
     /// Everything was placed.
-    #[serde(rename = "completed.v1")]
     Completed {},
     /// The work will not be placed.
-    #[serde(rename = "failed.v1")]
     Failed {
         /// Why.
         reason: String,
     },
     /// Nothing was left to place.
-    #[serde(rename = "canceled.v1")]
     Canceled {},
 }
 

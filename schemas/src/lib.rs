@@ -10,6 +10,7 @@
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
 //! | [`task`], [`domain`], [`cell`], [`cluster`] | the other machines |
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
+//! | [`stored`] | what of it the journal holds, in every version |
 //! | [`spec`] | from what clients write to all of these |
 //! | [`bus`], [`message`], [`query`], [`codec`] | the bus: its subjects, and what travels on them |
 //!
@@ -43,6 +44,7 @@ pub mod refusal;
 pub mod request;
 pub mod resources;
 pub mod spec;
+pub mod stored;
 pub mod subject;
 pub mod task;
 pub mod time;

@@ -165,14 +165,11 @@ pub enum ReportStep {
 }
 
 /// What happens to tasks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "TaskEvent")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It was created.
-    #[serde(rename = "desired.v1")]
     Desired(Box<DesiredTask>),
     /// A cell runs it.
-    #[serde(rename = "started.v1")]
     Started {
         /// The container.
         by: Instance,
@@ -180,7 +177,6 @@ pub enum Event {
         placement: Option<Box<Explanation>>,
     },
     /// It could not be placed and waits for room.
-    #[serde(rename = "placement_failed.v1")]
     PlacementFailed {
         /// Why.
         error: String,
@@ -188,7 +184,6 @@ pub enum Event {
         explanation: Option<Box<Explanation>>,
     },
     /// It ended.
-    #[serde(rename = "completed.v1")]
     Completed {
         /// The container that ran it, if one did.
         by: Option<Instance>,
@@ -198,13 +193,10 @@ pub enum Event {
         explanation: Option<Box<Explanation>>,
     },
     /// Somebody resolves it.
-    #[serde(rename = "resolving.v1")]
     Resolving {},
     /// Nobody finished resolving it.
-    #[serde(rename = "demoted.v1")]
     Demoted {},
     /// It is gone.
-    #[serde(rename = "deleted.v1")]
     Deleted {},
 }
 

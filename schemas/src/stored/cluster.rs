@@ -1,0 +1,81 @@
+//! What is stored of the cluster: every version of every event.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::mirror::{Mirror, mirror};
+use crate::cluster;
+use crate::names::{ClusterId, ServiceId};
+
+/// Events of the cluster.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ClusterEvent")]
+pub enum Cluster {
+    /// It was founded: the first entry of every journal.
+    #[serde(rename = "founded.v1")]
+    FoundedV1 {
+        /// Its id.
+        id: ClusterId,
+        /// Its shards.
+        shards: u16,
+        /// The level at which everybody writes.
+        format: u32,
+    },
+    /// Somebody leads.
+    #[serde(rename = "elected.v1")]
+    ElectedV1 {
+        /// In which role.
+        role: Role,
+        /// Who.
+        id: ServiceId,
+        /// In which term.
+        term: u64,
+    },
+    /// Everybody can read and write a higher level.
+    #[serde(rename = "format_raised.v1")]
+    FormatRaisedV1 {
+        /// The level.
+        format: u32,
+    },
+}
+
+/// A role with one leader.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Decides.
+    Bbs,
+    /// Places.
+    Auctioneer,
+}
+mirror!(enum Role = cluster::Role { Bbs, Auctioneer });
+
+impl Mirror<cluster::Event> for Cluster {
+    fn mirror(self) -> cluster::Event {
+        match self {
+            Self::FoundedV1 { id, shards, format } => cluster::Event::Founded { id, shards, format },
+            Self::ElectedV1 { role, id, term } => cluster::Event::Elected { role: role.mirror(), id, term },
+            Self::FormatRaisedV1 { format } => cluster::Event::FormatRaised { format },
+        }
+    }
+}
+
+impl Mirror<Cluster> for cluster::Event {
+    fn mirror(self) -> Cluster {
+        match self {
+            Self::Founded { id, shards, format } => Cluster::FoundedV1 { id, shards, format },
+            Self::Elected { role, id, term } => Cluster::ElectedV1 { role: role.mirror(), id, term },
+            Self::FormatRaised { format } => Cluster::FormatRaisedV1 { format },
+        }
+    }
+}
+
+impl Cluster {
+    pub(super) const fn type_name(event: &cluster::Event) -> &'static str {
+        match event {
+            cluster::Event::Founded { .. } => "cluster.founded.v1",
+            cluster::Event::Elected { .. } => "cluster.elected.v1",
+            cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
+        }
+    }
+}

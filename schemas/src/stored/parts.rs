@@ -1,0 +1,224 @@
+//! Parts that events of several aggregates hold. Frozen: a part that has to change gets a second type beside it, and
+//! the events that hold it get a second version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::mirror::{Mirror, mirror};
+use crate::names::{CellId, InstanceGuid, PlacementTag, Stack, Zone};
+use crate::{action, container, placement, resources};
+
+/// A container and the cell it is on.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Instance {
+    /// Names the attempt.
+    pub instance_guid: InstanceGuid,
+    /// The cell.
+    pub cell_id: CellId,
+}
+mirror!(struct Instance = container::Instance { instance_guid, cell_id });
+
+/// A port that an instance asked for, and the port of the host that leads to it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PortMapping {
+    /// As the definition names it.
+    pub container_port: u16,
+    /// As others reach it.
+    pub host_port: u16,
+}
+mirror!(struct PortMapping = container::PortMapping { container_port, host_port });
+
+/// Where a running instance is reached.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct NetInfo {
+    /// The address of the host.
+    pub address: String,
+    /// One mapping for each port of the definition, in its order.
+    pub ports: Vec<PortMapping>,
+}
+mirror!(struct NetInfo = container::NetInfo { address, ports });
+
+/// The reason of a placement, or of its failure: counts by reason and the best candidates.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Explanation {
+    /// Cells that the auctioneer knew.
+    pub cells: u32,
+    /// Cells that were passed over, by reason.
+    pub passed_over: BTreeMap<String, u32>,
+    /// The best candidates, the winner first.
+    pub best: Vec<Candidate>,
+}
+mirror!(struct Explanation = placement::Explanation { cells, passed_over, best });
+
+/// A cell that could take the work, and how well.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Candidate {
+    /// The cell.
+    pub cell_id: CellId,
+    /// Its zone.
+    pub zone: Zone,
+    /// Instances of the same process in that zone.
+    pub siblings_in_zone: u32,
+    /// Instances of the same process on that cell.
+    pub siblings_on_cell: u32,
+    /// Mean of the used parts of memory, disk and containers after placement, in thousandths.
+    pub used_permille: u32,
+}
+mirror!(struct Candidate = placement::Candidate {
+    cell_id, zone, siblings_in_zone, siblings_on_cell, used_permille,
+});
+
+/// What a definition demands of a cell, apart from resources.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Constraint {
+    /// The stack that the cell must offer; none: any cell will do.
+    pub stack: Option<Stack>,
+    /// Tags that the cell must carry, all of them.
+    pub placement_tags: BTreeSet<PlacementTag>,
+}
+mirror!(struct Constraint = resources::Constraint { stack, placement_tags });
+
+/// An environment variable.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: Secret,
+}
+mirror!(struct Variable = action::Variable { name, value });
+
+/// A value that may be secret: a plain one is the text itself, a sealed one `{"sealed": {"key": .., "data": ..}}`.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Secret {
+    /// Readable by everybody who reads the log.
+    Plain(String),
+    /// Encrypted for the cell that runs it.
+    Sealed {
+        /// The encrypted value.
+        sealed: Sealed,
+    },
+}
+
+/// An encrypted value.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Sealed {
+    /// Names the key.
+    pub key: String,
+    /// The ciphertext, in base64.
+    pub data: String,
+}
+mirror!(struct Sealed = action::Sealed { key, data });
+
+impl Mirror<action::Secret> for Secret {
+    fn mirror(self) -> action::Secret {
+        match self {
+            Self::Plain(text) => action::Secret::Plain(text),
+            Self::Sealed { sealed } => action::Secret::Sealed(sealed.mirror()),
+        }
+    }
+}
+
+impl Mirror<Secret> for action::Secret {
+    fn mirror(self) -> Secret {
+        match self {
+            Self::Plain(text) => Secret::Plain(text),
+            Self::Sealed(sealed) => Secret::Sealed { sealed: sealed.mirror() },
+        }
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    /// Shows that there is a value, never which.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "Plain(..)",
+            Self::Sealed { .. } => "Sealed(..)",
+        })
+    }
+}
+
+/// One step of a container's recipe, as a tree.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Runs a program.
+    Run(Run),
+    /// Interrupts its action after a time.
+    Timeout(Timeout),
+    /// Runs its action and swallows its failure.
+    Try(Try),
+    /// Runs all at once, waits for all.
+    Parallel(Group),
+    /// Runs one after the other.
+    Serial(Group),
+    /// Runs all at once; the exit of any ends the others.
+    Codependent(Group),
+    /// Writes a line to the log before and after its action.
+    EmitProgress(EmitProgress),
+}
+mirror!(enum Action = action::Action {
+    Run(run), Timeout(timeout), Try(tried), Parallel(group), Serial(group), Codependent(group),
+    EmitProgress(progress),
+});
+
+/// A program to run.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// The program: a path, or a name looked up in `PATH`.
+    pub path: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Where it runs, relative to the container's work directory; empty: there.
+    pub dir: String,
+    /// Environment of this program, over the container's.
+    pub env: Vec<Variable>,
+    /// Whether its output is thrown away.
+    pub suppress_log_output: bool,
+}
+mirror!(struct Run = action::Run { path, args, dir, env, suppress_log_output });
+
+/// An action with a time limit.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Timeout {
+    /// What is limited.
+    pub action: Box<Action>,
+    /// The limit in milliseconds.
+    pub timeout_ms: u64,
+}
+mirror!(struct Timeout = action::Timeout { action, timeout_ms });
+
+/// An action whose failure doesn't count.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Try {
+    /// What is tried.
+    pub action: Box<Action>,
+}
+mirror!(struct Try = action::Try { action });
+
+/// Several actions.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Group {
+    /// At least one.
+    pub actions: Vec<Action>,
+}
+mirror!(struct Group = action::Group { actions });
+
+/// An action with progress in the log.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct EmitProgress {
+    /// What is run.
+    pub action: Box<Action>,
+    /// Written before it; empty: nothing.
+    pub start_message: String,
+    /// Written when it succeeded; empty: nothing.
+    pub success_message: String,
+    /// Written before the reason when it failed; empty: nothing.
+    pub failure_message_prefix: String,
+}
+mirror!(struct EmitProgress = action::EmitProgress {
+    action, start_message, success_message, failure_message_prefix,
+});

@@ -1,0 +1,504 @@
+//! What is stored of processes: the desired side, instances, evacuating twins, evaluations. Every version of every event.
+//!
+//! A new version of an event is a variant of its own (`CrashedV2`, `crashed.v2`) beside the old one. The `Mirror` into
+//! today's event then has an arm that upcasts the old version; the `Mirror` out of today's writes the new one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::mirror::{Mirror, mirror};
+use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
+use crate::names::{DefinitionId, Domain, ProcessGuid};
+use crate::{Indices, Timestamp, actual, definition, desired, evacuating, evaluation};
+
+/// Events of the desired side.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DesiredEvent")]
+pub enum Desired {
+    /// The process was desired: a new epoch begins.
+    #[serde(rename = "desired.v1")]
+    DesiredV1(Box<DesiredLrp>),
+    /// Its scale, routes or annotation changed.
+    #[serde(rename = "updated.v1")]
+    UpdatedV1(DesiredLrpUpdate),
+    /// Nobody desires it.
+    #[serde(rename = "removed.v1")]
+    RemovedV1 {},
+}
+
+/// A `DesiredLRP` as a client desired it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DesiredLrp {
+    /// Names the process.
+    pub process_guid: ProcessGuid,
+    /// Its domain.
+    pub domain: Domain,
+    /// How many instances.
+    pub instances: u32,
+    /// Routing data: for each router any JSON, kept as text.
+    pub routes: BTreeMap<String, String>,
+    /// The consumer's own text.
+    pub annotation: String,
+    /// The definition's id.
+    pub definition_id: DefinitionId,
+    /// What each instance runs.
+    pub definition: Arc<Definition>,
+}
+mirror!(struct DesiredLrp = definition::DesiredLrp {
+    process_guid, domain, instances, routes, annotation, definition_id, definition,
+});
+
+/// What one instance of a process runs and needs.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Definition {
+    /// Which cells may take it.
+    pub constraint: Constraint,
+    /// Environment of everything that runs in the container.
+    pub environment_variables: Vec<Variable>,
+    /// Runs before `action`, to its end.
+    pub setup: Option<Action>,
+    /// What is kept running.
+    pub action: Action,
+    /// Tells whether the instance is healthy.
+    pub monitor: Option<Action>,
+    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    pub start_timeout_ms: u64,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// Disk in MiB.
+    pub disk_mb: u64,
+    /// Share of the processor relative to others, 1 to 1024; 0: the cell's usual share.
+    pub cpu_weight: u32,
+    /// Ports that the instance listens on, as it sees them.
+    pub ports: Vec<u16>,
+    /// Time between TERM and KILL when it is stopped, in milliseconds.
+    pub grace_period_ms: u64,
+}
+mirror!(struct Definition = definition::Definition {
+    constraint, environment_variables, setup, action, monitor, start_timeout_ms, memory_mb, disk_mb, cpu_weight,
+    ports, grace_period_ms,
+});
+
+/// Changes to a process that restart nothing: what is absent stays.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DesiredLrpUpdate {
+    /// How many instances.
+    pub instances: Option<u32>,
+    /// Routing data.
+    pub routes: Option<BTreeMap<String, String>>,
+    /// The consumer's own text.
+    pub annotation: Option<String>,
+}
+mirror!(struct DesiredLrpUpdate = definition::DesiredLrpUpdate { instances, routes, annotation });
+
+impl Mirror<desired::Event> for Desired {
+    fn mirror(self) -> desired::Event {
+        match self {
+            Self::DesiredV1(lrp) => desired::Event::Desired(lrp.mirror()),
+            Self::UpdatedV1(update) => desired::Event::Updated(update.mirror()),
+            Self::RemovedV1 {} => desired::Event::Removed {},
+        }
+    }
+}
+
+impl Mirror<Desired> for desired::Event {
+    fn mirror(self) -> Desired {
+        match self {
+            Self::Desired(lrp) => Desired::DesiredV1(lrp.mirror()),
+            Self::Updated(update) => Desired::UpdatedV1(update.mirror()),
+            Self::Removed {} => Desired::RemovedV1 {},
+        }
+    }
+}
+
+/// Events of instances.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ActualEvent")]
+pub enum Actual {
+    /// UNCLAIMED records were created.
+    #[serde(rename = "created.v1")]
+    CreatedV1 {
+        /// Which.
+        indices: Indices,
+        /// The definition that they shall run.
+        definition_id: DefinitionId,
+    },
+    /// A cell took one.
+    #[serde(rename = "claimed.v1")]
+    ClaimedV1 {
+        /// Which.
+        index: u32,
+        /// The container.
+        by: Instance,
+        /// Why there.
+        placement: Option<Box<Explanation>>,
+    },
+    /// One runs.
+    #[serde(rename = "started.v1")]
+    StartedV1 {
+        /// Which.
+        index: u32,
+        /// The container.
+        by: Instance,
+        /// Where it is reached.
+        net: NetInfo,
+        /// The definition that it runs.
+        definition_id: DefinitionId,
+    },
+    /// One crashed, as an invented version told it: what proves that old versions are read.
+    #[cfg(test)]
+    #[serde(rename = "crashed.v0")]
+    CrashedV0 {
+        /// Which.
+        index: u32,
+        /// The name of the container, without its cell.
+        instance_guid: crate::names::InstanceGuid,
+        /// The cell, beside it.
+        cell_id: crate::names::CellId,
+        /// The exit status, where today a reason stands.
+        status: u32,
+        /// Crashes counted, with this one.
+        crash_count: u32,
+        /// The definition that it ran.
+        definition_id: DefinitionId,
+    },
+    /// One crashed.
+    #[serde(rename = "crashed.v1")]
+    CrashedV1 {
+        /// Which.
+        index: u32,
+        /// The container.
+        by: Instance,
+        /// Why.
+        reason: String,
+        /// Crashes counted, with this one.
+        crash_count: u32,
+        /// The definition that it ran.
+        definition_id: DefinitionId,
+    },
+    /// An auction could not place some.
+    #[serde(rename = "placement_failed.v1")]
+    PlacementFailedV1 {
+        /// Which.
+        indices: Indices,
+        /// Why, as users read it.
+        error: String,
+        /// Why, cell by cell.
+        explanation: Option<Box<Explanation>>,
+    },
+    /// Some have to be placed anew.
+    #[serde(rename = "unclaimed.v1")]
+    UnclaimedV1 {
+        /// Which.
+        indices: Indices,
+        /// Why.
+        cause: Unclaimed,
+    },
+    /// Some were asked to stop: their reps are told until they are gone.
+    #[serde(rename = "stop_requested.v1")]
+    StopRequestedV1 {
+        /// Which.
+        indices: Indices,
+        /// Why.
+        cause: Ended,
+    },
+    /// Some records are gone.
+    #[serde(rename = "removed.v1")]
+    RemovedV1 {
+        /// Which.
+        indices: Indices,
+        /// Why.
+        cause: Ended,
+    },
+}
+
+/// Why an instance was unclaimed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unclaimed {
+    /// It crashed and restarts at once.
+    Crash,
+    /// Its wait after a crash is over.
+    Restart,
+    /// Its cell disappeared.
+    CellLost,
+    /// Its cell evacuates.
+    Evacuation,
+}
+mirror!(enum Unclaimed = actual::Unclaimed { Crash, Restart, CellLost, Evacuation });
+
+/// Why an instance is asked to stop, or was removed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// The process was removed.
+    Removed,
+    /// Fewer instances are desired.
+    Scale,
+    /// Somebody stopped this instance.
+    Retired,
+    /// The process was desired anew; this belongs to its earlier life.
+    Superseded,
+    /// Nobody desires it, and the domain is fresh.
+    Undesired,
+    /// The rep stopped it, or has no container for it.
+    Stopped,
+    /// It crashed while it was being stopped.
+    Crashed,
+    /// Its cell disappeared while it was being stopped, or nobody desires it.
+    CellLost,
+    /// Its cell evacuated it while it was being stopped.
+    Evacuated,
+}
+mirror!(enum Ended = actual::Ended {
+    Removed, Scale, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated,
+});
+
+impl Mirror<actual::Event> for Actual {
+    fn mirror(self) -> actual::Event {
+        use actual::Event;
+        match self {
+            Self::CreatedV1 { indices, definition_id } => Event::Created { indices, definition_id },
+            Self::ClaimedV1 { index, by, placement } => {
+                Event::Claimed { index, by: by.mirror(), placement: placement.mirror() }
+            }
+            Self::StartedV1 { index, by, net, definition_id } => {
+                Event::Started { index, by: by.mirror(), net: net.mirror(), definition_id }
+            }
+            #[cfg(test)]
+            Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
+                let by = Instance { instance_guid, cell_id };
+                let reason = format!("exited with status {status}");
+                Self::CrashedV1 { index, by, reason, crash_count, definition_id }.mirror()
+            }
+            Self::CrashedV1 { index, by, reason, crash_count, definition_id } => {
+                Event::Crashed { index, by: by.mirror(), reason, crash_count, definition_id }
+            }
+            Self::PlacementFailedV1 { indices, error, explanation } => {
+                Event::PlacementFailed { indices, error, explanation: explanation.mirror() }
+            }
+            Self::UnclaimedV1 { indices, cause } => Event::Unclaimed { indices, cause: cause.mirror() },
+            Self::StopRequestedV1 { indices, cause } => {
+                Event::StopRequested { indices, cause: cause.mirror() }
+            }
+            Self::RemovedV1 { indices, cause } => Event::Removed { indices, cause: cause.mirror() },
+        }
+    }
+}
+
+impl Mirror<Actual> for actual::Event {
+    fn mirror(self) -> Actual {
+        match self {
+            Self::Created { indices, definition_id } => Actual::CreatedV1 { indices, definition_id },
+            Self::Claimed { index, by, placement } => {
+                Actual::ClaimedV1 { index, by: by.mirror(), placement: placement.mirror() }
+            }
+            Self::Started { index, by, net, definition_id } => {
+                Actual::StartedV1 { index, by: by.mirror(), net: net.mirror(), definition_id }
+            }
+            Self::Crashed { index, by, reason, crash_count, definition_id } => {
+                Actual::CrashedV1 { index, by: by.mirror(), reason, crash_count, definition_id }
+            }
+            Self::PlacementFailed { indices, error, explanation } => {
+                Actual::PlacementFailedV1 { indices, error, explanation: explanation.mirror() }
+            }
+            Self::Unclaimed { indices, cause } => Actual::UnclaimedV1 { indices, cause: cause.mirror() },
+            Self::StopRequested { indices, cause } => {
+                Actual::StopRequestedV1 { indices, cause: cause.mirror() }
+            }
+            Self::Removed { indices, cause } => Actual::RemovedV1 { indices, cause: cause.mirror() },
+        }
+    }
+}
+
+/// Events of evacuating records.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "EvacuatingEvent")]
+pub enum Evacuating {
+    /// One was created or taken over.
+    #[serde(rename = "set.v1")]
+    SetV1 {
+        /// The index.
+        index: u32,
+        /// The container.
+        by: Instance,
+        /// Where it is reached.
+        net: NetInfo,
+        /// When it ends.
+        expires_at: Timestamp,
+    },
+    /// One is gone.
+    #[serde(rename = "removed.v1")]
+    RemovedV1 {
+        /// The index.
+        index: u32,
+        /// Why.
+        cause: Gone,
+    },
+}
+
+/// Why an evacuating record went.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Gone {
+    /// A replacement runs.
+    Replaced,
+    /// The rep removed it.
+    Removed,
+    /// Its time is over.
+    Expired,
+    /// Its cell disappeared.
+    CellLost,
+}
+mirror!(enum Gone = evacuating::Gone { Replaced, Removed, Expired, CellLost });
+
+impl Mirror<evacuating::Event> for Evacuating {
+    fn mirror(self) -> evacuating::Event {
+        match self {
+            Self::SetV1 { index, by, net, expires_at } => {
+                evacuating::Event::Set { index, by: by.mirror(), net: net.mirror(), expires_at }
+            }
+            Self::RemovedV1 { index, cause } => evacuating::Event::Removed { index, cause: cause.mirror() },
+        }
+    }
+}
+
+impl Mirror<Evacuating> for evacuating::Event {
+    fn mirror(self) -> Evacuating {
+        match self {
+            Self::Set { index, by, net, expires_at } => {
+                Evacuating::SetV1 { index, by: by.mirror(), net: net.mirror(), expires_at }
+            }
+            Self::Removed { index, cause } => Evacuating::RemovedV1 { index, cause: cause.mirror() },
+        }
+    }
+}
+
+/// Events of evaluations, of processes and of tasks.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "EvaluationEvent")]
+pub enum Evaluation {
+    /// Work appeared.
+    #[serde(rename = "created.v1")]
+    CreatedV1 {
+        /// What made it.
+        trigger: Trigger,
+    },
+    /// What is left could not be placed.
+    #[serde(rename = "blocked.v1")]
+    BlockedV1 {
+        /// Why.
+        reason: String,
+    },
+    /// Everything was placed.
+    #[serde(rename = "completed.v1")]
+    CompletedV1 {},
+    /// The work will not be placed.
+    #[serde(rename = "failed.v1")]
+    FailedV1 {
+        /// Why.
+        reason: String,
+    },
+    /// Nothing was left to place.
+    #[serde(rename = "canceled.v1")]
+    CanceledV1 {},
+}
+
+/// What made the work.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// A process was desired, or a task.
+    Desire,
+    /// More instances were desired.
+    Scale,
+    /// An instance was stopped and is still wanted.
+    Stop,
+    /// An instance crashed and restarts at once.
+    Crash,
+    /// A CRASHED instance's wait is over.
+    Restart,
+    /// A cell disappeared.
+    CellLost,
+    /// A cell evacuates.
+    Evacuation,
+    /// Only convergence found it.
+    Convergence,
+}
+mirror!(enum Trigger = evaluation::Trigger {
+    Desire, Scale, Stop, Crash, Restart, CellLost, Evacuation, Convergence,
+});
+
+impl Mirror<evaluation::Event> for Evaluation {
+    fn mirror(self) -> evaluation::Event {
+        use evaluation::Event;
+        match self {
+            Self::CreatedV1 { trigger } => Event::Created { trigger: trigger.mirror() },
+            Self::BlockedV1 { reason } => Event::Blocked { reason },
+            Self::CompletedV1 {} => Event::Completed {},
+            Self::FailedV1 { reason } => Event::Failed { reason },
+            Self::CanceledV1 {} => Event::Canceled {},
+        }
+    }
+}
+
+impl Mirror<Evaluation> for evaluation::Event {
+    fn mirror(self) -> Evaluation {
+        match self {
+            Self::Created { trigger } => Evaluation::CreatedV1 { trigger: trigger.mirror() },
+            Self::Blocked { reason } => Evaluation::BlockedV1 { reason },
+            Self::Completed {} => Evaluation::CompletedV1 {},
+            Self::Failed { reason } => Evaluation::FailedV1 { reason },
+            Self::Canceled {} => Evaluation::CanceledV1 {},
+        }
+    }
+}
+
+impl Desired {
+    pub(super) const fn type_name(event: &desired::Event) -> &'static str {
+        match event {
+            desired::Event::Desired(_) => "desired.desired.v1",
+            desired::Event::Updated(_) => "desired.updated.v1",
+            desired::Event::Removed {} => "desired.removed.v1",
+        }
+    }
+}
+
+impl Actual {
+    pub(super) const fn type_name(event: &actual::Event) -> &'static str {
+        match event {
+            actual::Event::Created { .. } => "actual.created.v1",
+            actual::Event::Claimed { .. } => "actual.claimed.v1",
+            actual::Event::Started { .. } => "actual.started.v1",
+            actual::Event::Crashed { .. } => "actual.crashed.v1",
+            actual::Event::PlacementFailed { .. } => "actual.placement_failed.v1",
+            actual::Event::Unclaimed { .. } => "actual.unclaimed.v1",
+            actual::Event::StopRequested { .. } => "actual.stop_requested.v1",
+            actual::Event::Removed { .. } => "actual.removed.v1",
+        }
+    }
+}
+
+impl Evacuating {
+    pub(super) const fn type_name(event: &evacuating::Event) -> &'static str {
+        match event {
+            evacuating::Event::Set { .. } => "evacuating.set.v1",
+            evacuating::Event::Removed { .. } => "evacuating.removed.v1",
+        }
+    }
+}
+
+impl Evaluation {
+    pub(super) const fn type_name(event: &evaluation::Event) -> &'static str {
+        match event {
+            evaluation::Event::Created { .. } => "evaluation.created.v1",
+            evaluation::Event::Blocked { .. } => "evaluation.blocked.v1",
+            evaluation::Event::Completed {} => "evaluation.completed.v1",
+            evaluation::Event::Failed { .. } => "evaluation.failed.v1",
+            evaluation::Event::Canceled {} => "evaluation.canceled.v1",
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! That old versions are read, proved by one that never was: `crashed.v0`, which only tests know.
+
+use serde_json::{Value, json};
+
+use crate::checksum::crc32c;
+use crate::entry::{Entry, Event};
+use crate::{actual, names};
+
+const CLAIMED: &str = include_str!("../../golden/actual.crashed.v1.json");
+
+/// A golden entry whose event is another one.
+fn entry_with(event: &Value) -> Vec<u8> {
+    let mut entry: Value = serde_json::from_str(CLAIMED).unwrap();
+    entry["decisions"][0]["events"] = json!([event]);
+    entry.as_object_mut().unwrap().remove("crc32c");
+    let text = entry.to_string();
+    let body = text.strip_prefix('{').unwrap();
+    format!("{{\"crc32c\":\"{:08x}\",{body}", crc32c(body.as_bytes())).into_bytes()
+}
+
+#[test]
+fn an_old_version_is_read_as_todays_event_and_written_as_the_newest() {
+    let guid = "00000000-0000-0000-0000-0000000000a1";
+    let old = json!({"actual": {"crashed.v0": {"index": 1, "instance_guid": guid, "cell_id": "c1", "status": 3,
+        "crash_count": 4, "definition_id": "web-v1"}}});
+    let read = Entry::decode(&entry_with(&old)).unwrap();
+    let [Event::Actual(actual::Event::Crashed { index, by, reason, crash_count, definition_id })] =
+        &*read.decisions[0].events
+    else {
+        panic!("{read:?}")
+    };
+    assert_eq!((*index, *crash_count, definition_id.as_str()), (1, 4, "web-v1"));
+    assert_eq!(by.instance_guid, guid.parse::<names::InstanceGuid>().unwrap());
+    assert_eq!((by.cell_id.as_str(), reason.as_str()), ("c1", "exited with status 3"));
+    assert_eq!(read.decisions[0].events[0].type_name(), "actual.crashed.v1");
+    let written = String::from_utf8(read.encode()).unwrap();
+    assert!(written.contains("crashed.v1") && !written.contains("crashed.v0"), "{written}");
+    assert_eq!(Entry::decode(written.as_bytes()).unwrap(), read, "and that is the same");
+}
+
+/// The rest of the entry is read in both versions alike.
+#[test]
+fn an_old_version_stands_beside_new_ones_in_one_entry() {
+    let golden: Value = serde_json::from_str(CLAIMED).unwrap();
+    let event = golden["decisions"][0]["events"][0].clone();
+    let read = Entry::decode(&entry_with(&event)).unwrap();
+    assert_eq!(read, Entry::decode(CLAIMED.as_bytes()).unwrap());
+}
