@@ -86,7 +86,20 @@ fn every_file_belongs_to_a_module() {
 fn the_core_does_not_wait() {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--offline"])
-        .args(["-p", "schemas", "-p", "projections", "-p", "bbs", "-p", "auctioneer", "-p", "rep"])
+        .args([
+            "-p",
+            "schemas",
+            "-p",
+            "projections",
+            "-p",
+            "election",
+            "-p",
+            "bbs",
+            "-p",
+            "auctioneer",
+            "-p",
+            "rep",
+        ])
         .current_dir(root())
         .output()
         .expect("cargo tree runs");

@@ -16,7 +16,6 @@
 //! | [`confirm`] | what is answered without an entry is confirmed by the journal's leader first |
 //! | [`converge`] | what is due: the safety net and the timers |
 //! | [`presence`] | who is there: heartbeats, probes, the brake on mass loss |
-//! | [`election`] | who leads |
 //! | [`callbacks`] | telling the owners of completed tasks |
 
 mod answering;
@@ -24,7 +23,6 @@ mod asking;
 pub mod callbacks;
 pub mod confirm;
 pub mod converge;
-pub mod election;
 mod judge;
 mod landing;
 pub mod machine;

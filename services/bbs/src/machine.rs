@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use election::Election;
 use projections::{Due, Reader, World};
 use schemas::container::Epoch;
 use schemas::message::{Beat, Done, Envelope, Heartbeat, Lead, Outcomes, Report, Reported, Reports, Stop};
@@ -15,7 +16,6 @@ use schemas::{Refusal, Steady, Timestamp};
 
 use crate::callbacks::{Callbacks, Called};
 use crate::confirm::Confirmations;
-use crate::election::Election;
 use crate::presence::{self, Presence};
 use crate::shard::{Shard, Verdict};
 

@@ -1,6 +1,7 @@
 //! Reacting to what happened: what a recorded entry makes the leader tell others, and look at.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use projections::{Change, Due};
 use schemas::cell::Seen;
@@ -14,10 +15,13 @@ use schemas::{Decision, Entry, Timestamp, actual, cell, evacuating, task};
 use crate::asking::not_leading;
 use crate::callbacks::Called;
 use crate::converge;
-use crate::election::STANDSTILL;
 use crate::machine::{Bbs, Effect};
 use crate::presence::Heard;
 use crate::shard::{Command, Item};
+
+/// A leader whose follower tells it nothing for so long, while what it decided is on its way, gives way. It is longer
+/// than the journal is away when it changes its own leader (4 to 9 s).
+const STANDSTILL: Duration = Duration::from_secs(10);
 
 impl Bbs {
     pub(crate) fn react(&mut self, now: Timestamp, entry: &Entry, changes: &[Change], out: &mut Vec<Effect>) {
@@ -75,9 +79,7 @@ impl Bbs {
 
     pub(crate) fn follow_leader(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
         let Some(leader) = self.world.cluster().and_then(|cluster| cluster.bbs.clone()) else { return };
-        if leader.term != self.election.term() {
-            self.election.elected(&leader.id, leader.term, now);
-        }
+        self.election.follow(Some(&leader), now);
         let leads = self.caught_up && self.election.leads() && !self.stands_still(now);
         if leads == self.leading {
             return;

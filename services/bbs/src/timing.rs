@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use election::Duty;
 use projections::WorkRef;
 use schemas::container::Epoch;
 use schemas::entry::Actor;
@@ -11,7 +12,6 @@ use schemas::subject::Subject;
 use schemas::{Timestamp, cluster, task};
 
 use crate::converge;
-use crate::election::Duty;
 use crate::machine::{Bbs, Effect, STOP_AGAIN};
 use crate::shard::Command;
 
@@ -39,16 +39,17 @@ impl Bbs {
                 out.push(Effect::Beat(Beat { id, term, position: self.world.position() }));
             }
             Duty::None | Duty::Beat => {}
-            Duty::Stand(term) => self.stand(term),
+            Duty::Campaign(term) => self.campaign(term),
         }
         if self.leading {
             self.tick_leading(now, out);
         }
     }
 
-    pub(crate) fn stand(&mut self, term: u64) {
-        let standing = self.shards.get(&Subject::Cluster);
-        if standing.is_some_and(|shard| shard.flight.is_some() || !shard.queue.is_empty()) {
+    /// Has it written that this BBS leads; in a journal without a cluster, that one is founded.
+    fn campaign(&mut self, term: u64) {
+        let campaigning = self.shards.get(&Subject::Cluster);
+        if campaigning.is_some_and(|shard| shard.flight.is_some() || !shard.queue.is_empty()) {
             return;
         }
         let found = self.world.cluster().is_none().then(|| {

@@ -9,7 +9,6 @@
 
 mod act;
 mod cells;
-mod lead;
 mod open;
 mod size;
 mod telling;
@@ -18,7 +17,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use election::{Duty, Election};
 use projections::{Change, WorkRef, World};
+use schemas::cluster::{Leader, Role};
 use schemas::entry::{Aggregate, Event};
 use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed};
@@ -30,7 +31,6 @@ pub use self::cells::EARLY_HEARTBEATS;
 pub use self::telling::TELLING;
 
 use self::cells::{Cells, Lost};
-use self::lead::{Election, leader};
 use self::open::{Open, State, known_error, work_ref};
 use self::telling::{Failed, Telling};
 use crate::auction::Item;
@@ -38,10 +38,6 @@ use crate::auction::Item;
 /// The times and numbers of an auctioneer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Between two beats of the leader.
-    pub beat: Duration,
-    /// After so many missed beats another auctioneer asks for the lead.
-    pub missed_beats: u32,
     /// Between two heartbeats of a rep; so long a new leader calls nothing impossible.
     pub heartbeat: Duration,
     /// A cell that was not heard for this long gets no work.
@@ -64,8 +60,6 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            beat: Duration::from_millis(600),
-            missed_beats: 3,
             heartbeat: Duration::from_secs(5),
             silence: Duration::from_secs(15),
             hand_out: Duration::from_secs(10),
@@ -191,12 +185,12 @@ impl Auctioneer {
     #[must_use]
     pub fn with_world(id: ServiceId, settings: Settings, world: World) -> Self {
         Self {
+            election: Election::new(id.clone()),
             id,
             settings,
             world,
             caught_up: false,
             acting: None,
-            election: Election::default(),
             cells: Cells::default(),
             open: Open::default(),
             telling: Telling::default(),
@@ -223,7 +217,8 @@ impl Auctioneer {
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         let ready = (self.open.is_ready() || !self.failed.is_empty()).then_some(self.now);
-        let due = [self.election.alarm(), self.open.next_timer(), ready].into_iter().flatten().min();
+        let election = self.follows_a_cluster().then(|| self.election.next_due());
+        let due = [election, self.open.next_timer(), ready].into_iter().flatten().min();
         due.map(|due| self.clock.shown_at(due))
     }
 
@@ -247,13 +242,33 @@ impl Auctioneer {
         self.now = now;
         let act = matches!(input, Input::Turn | Input::Tick);
         self.take_in(now, input);
-        self.heed_the_log(now);
-        let mut effects: Vec<Effect> =
-            self.election.due(now, &self.world, &self.id, &self.settings).into_iter().collect();
+        self.election.follow(leader(&self.world), now);
+        self.begin_or_end(now);
+        let mut effects: Vec<Effect> = self.lead(now).into_iter().collect();
         if let Some(term) = self.acting.filter(|_| act) {
             effects.extend(self.act(now, term));
         }
         effects
+    }
+
+    /// Whether the log is known and a cluster founded in it: before that there is nothing to lead.
+    fn follows_a_cluster(&self) -> bool {
+        self.caught_up && self.world.cluster().is_some()
+    }
+
+    /// What the election asks for.
+    fn lead(&mut self, now: Timestamp) -> Option<Effect> {
+        if !self.follows_a_cluster() {
+            return None;
+        }
+        let id = self.id.clone();
+        match self.election.duty(now) {
+            Duty::None => None,
+            Duty::Beat => {
+                Some(Effect::Beat(Beat { id, term: self.election.term(), position: self.world.position() }))
+            }
+            Duty::Campaign(term) => Some(Effect::Lead(Lead { id, term })),
+        }
     }
 
     /// The term in which this auctioneer leads.
@@ -265,10 +280,7 @@ impl Auctioneer {
     fn take_in(&mut self, now: Timestamp, input: Input) {
         match input {
             Input::Recorded { position, entry } => self.fold(now, position, &entry),
-            Input::CaughtUp => {
-                self.caught_up = true;
-                self.election.caught_up(now, &self.world, &self.id, &self.settings);
-            }
+            Input::CaughtUp => self.caught_up = true,
             Input::Heartbeat(heartbeat) => {
                 self.cells.hear(&self.world, &heartbeat, now, &self.settings);
             }
@@ -282,20 +294,16 @@ impl Auctioneer {
             Input::LeadAnswered(answer) => match answer {
                 // The log will say it.
                 Some(Ok(_)) => {}
-                Some(Err(refusal)) if refusal.code != Code::Unavailable => {
-                    self.election.wait(now, &self.id, &self.settings);
-                }
-                Some(Err(_)) | None => self.election.again(now, &self.id, &self.settings),
+                Some(Err(refusal)) if refusal.code != Code::Unavailable => self.election.lost(now),
+                Some(Err(_)) | None => self.election.unanswered(now),
             },
-            Input::Beat(beat) => {
-                self.election.heard(now, &beat, &self.world, (&self.id, &self.settings));
-            }
+            Input::Beat(beat) => self.election.heard(&beat, now),
             Input::Turn | Input::Tick => {}
         }
     }
 
     /// Begins or ends to act, as the log says who leads.
-    fn heed_the_log(&mut self, now: Timestamp) {
+    fn begin_or_end(&mut self, now: Timestamp) {
         let term = self.term();
         if term == self.acting {
             return;
@@ -304,7 +312,6 @@ impl Auctioneer {
         self.telling.clear();
         self.failed.clear();
         self.withheld.clear();
-        self.election.turn(now, term.is_some());
         match term {
             Some(term) => {
                 self.cells.begin(term, now, &self.settings);
@@ -313,7 +320,6 @@ impl Auctioneer {
             None => {
                 self.cells.end();
                 self.open = Open::default();
-                self.election.wait(now, &self.id, &self.settings);
             }
         }
     }
@@ -326,8 +332,7 @@ impl Auctioneer {
                     let lost = self.cells.recorded(&self.world, id, now, &self.settings);
                     self.place_anew(&lost);
                 }
-                Change::Cluster => self.election.wait(now, &self.id, &self.settings),
-                Change::Process(_) | Change::Task(_) | Change::Domain(_) => {}
+                Change::Cluster | Change::Process(_) | Change::Task(_) | Change::Domain(_) => {}
             }
         }
         if self.acting.is_some() && !changes.is_empty() {
@@ -473,4 +478,9 @@ impl Auctioneer {
             }
         }
     }
+}
+
+/// Who leads, as the log says.
+fn leader(world: &World) -> Option<&Leader> {
+    world.cluster()?.leader(Role::Auctioneer)
 }

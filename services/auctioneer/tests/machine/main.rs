@@ -56,10 +56,12 @@ fn who_does_not_lead_does_nothing() {
 #[test]
 fn nobody_leads_so_this_one_asks_once_and_beats_when_it_is_elected() {
     let mut scene = Scene::founded();
-    let effects = scene.pass(Duration::from_millis(700));
-    assert_eq!(leads(&effects), [1]);
-    let effects = scene.elect("a", 1);
+    assert_eq!(scene.pass(Duration::from_secs(1)), [], "it has asked");
+    scene.step(Input::LeadAnswered(None));
+    assert_eq!(leads(&scene.pass(Duration::from_millis(20))), [1], "nobody was there to answer");
+    scene.elect("a", 1);
     assert!(scene.auctioneer.leads());
+    let effects = scene.pass(Duration::from_millis(100));
     assert!(matches!(&effects[..], [Effect::Beat(Beat { term: 1, .. })]), "{effects:?}");
     let effects = scene.pass(SECOND * 3);
     assert_eq!((effects.len(), leads(&effects)), (5, vec![]));
@@ -77,7 +79,9 @@ fn a_leader_that_beats_is_left_alone_and_one_that_is_silent_is_replaced() {
     assert_eq!(leads(&effects), [5]);
     // Who could not be asked is asked again soon; an old leader's beat doesn't help the one that is silent.
     scene.step(Input::LeadAnswered(None));
-    scene.step(Input::Beat(Beat { id: name("old"), term: 3, position: Position(1) }));
+    for (id, term) in [("old", 3), ("forged", u64::MAX), ("other", u64::MAX)] {
+        scene.step(Input::Beat(Beat { id: name(id), term, position: Position(1) }));
+    }
     assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
 }
 

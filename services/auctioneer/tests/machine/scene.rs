@@ -105,7 +105,8 @@ impl Scene {
             Aggregate::Cluster,
             vec![Event::Cluster(cluster::Event::Founded { id, shards: 4, format: 1 })],
         );
-        scene.step(Input::CaughtUp);
+        let effects = scene.step(Input::CaughtUp);
+        assert_eq!(leads(&effects), [1], "nobody ever led: it campaigns at once");
         scene
     }
 

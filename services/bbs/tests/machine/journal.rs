@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use projections::Query as Rows;
+use schemas::message::Beat;
+use schemas::names::ServiceId;
 use schemas::{Code, Position};
 
 use bbs::{Query, Reply};
@@ -114,6 +116,22 @@ fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
     for query in queries() {
         let answer = scene.query(unread, query.clone());
         assert!(matches!(answer, Reply::Rows(Ok(_)) | Reply::Records(_)), "{query:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn forged_beats_hold_back_no_takeover_for_longer_than_an_election() {
+    for (term, longest) in [(u64::MAX, 2_500), (3, 2_500), (2, 3_700)] {
+        let mut scene = Scene::with(2, &["c1"]);
+        scene.bbs[0] = None;
+        let since = scene.now;
+        while !scene.bbs(1).leads() && scene.now.since(since) < Duration::from_secs(60) {
+            let beat = Beat { id: ServiceId::new("forged").unwrap(), term, position: Position(1) };
+            scene.input(1, bbs::Input::Beat(beat));
+            scene.pass(Duration::from_millis(100));
+        }
+        let waited = scene.now.since(since);
+        assert!(waited <= Duration::from_millis(longest), "beats of term {term}: {waited:?}");
     }
 }
 

@@ -1,0 +1,110 @@
+//! Who campaigns when, and whose beats keep whom from it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::time::Duration;
+
+use election::{BEAT, Duty, ELECTION, Election, MISSED_BEATS};
+use schemas::cluster::Leader;
+use schemas::message::Beat;
+use schemas::names::ServiceId;
+use schemas::{Position, Timestamp};
+
+/// The longest time between the leader's last beat and the campaign of a standby.
+const TAKEOVER: Duration = Duration::from_millis(2_400);
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(1_000_000 + millis)
+}
+
+fn name(id: &str) -> ServiceId {
+    ServiceId::new(id).unwrap()
+}
+
+fn beat(id: &str, term: u64) -> Beat {
+    Beat { id: name(id), term, position: Position(1) }
+}
+
+/// A standby of a leader that was elected in term 4.
+fn standby() -> Election {
+    let mut election = Election::new(name("me"));
+    election.follow(Some(&Leader { id: name("other"), term: 4, since: at(0) }), at(0));
+    election
+}
+
+/// When it campaigns if it looks every 100 ms and hears this each time.
+fn campaigns(election: &mut Election, heard: &Beat) -> Option<Duration> {
+    campaigns_after(0, election, heard)
+}
+
+fn campaigns_after(millis: u64, election: &mut Election, heard: &Beat) -> Option<Duration> {
+    (1..600).map(|tick| at(millis + tick * 100)).find_map(|now| {
+        election.heard(heard, now);
+        (election.duty(now) == Duty::Campaign(5)).then(|| now.since(at(0)))
+    })
+}
+
+#[test]
+fn where_nobody_was_elected_everybody_campaigns_at_once() {
+    for id in ["a", "b", "c", "d"] {
+        let mut first = Election::new(name(id));
+        assert_eq!(first.duty(at(0)), Duty::Campaign(1));
+        assert_eq!(first.duty(at(10)), Duty::None, "the log may still answer");
+        first.unanswered(at(10));
+        assert_eq!(first.duty(at(30)), Duty::Campaign(1), "nobody could be asked");
+    }
+}
+
+#[test]
+fn who_looks_when_it_is_due_campaigns() {
+    let mut election = standby();
+    let mut now = at(0);
+    for _ in 0..10 {
+        if election.duty(now) == Duty::Campaign(5) {
+            return;
+        }
+        now = election.next_due().max(now.next());
+    }
+    panic!("it never campaigned");
+}
+
+#[test]
+fn a_standby_campaigns_after_three_missed_beats_and_not_after_its_own_pause() {
+    let waited = campaigns(&mut standby(), &beat("gone", 3)).unwrap();
+    assert!(waited >= BEAT * MISSED_BEATS && waited <= TAKEOVER, "{waited:?}");
+
+    let mut paused = standby();
+    assert_eq!(paused.duty(at(100)), Duty::None);
+    assert_eq!(paused.duty(at(60_000)), Duty::None);
+}
+
+#[test]
+fn the_leader_beats_and_nobody_else_does() {
+    let mut leader = Election::new(name("me"));
+    leader.follow(Some(&Leader { id: name("me"), term: 4, since: at(0) }), at(0));
+    let beats = (0..600).filter(|tick| leader.duty(at(tick * 10)) == Duty::Beat).count();
+    assert_eq!(beats, 10, "one for each 600 ms, the first soon");
+    assert_eq!(campaigns(&mut standby(), &beat("other", 4)), None, "its standby hears them");
+}
+
+#[test]
+fn forged_beats_delay_a_takeover_by_one_election_at_most() {
+    for (term, longer) in [(u64::MAX, 0), (6, 0), (4, 0), (0, 0), (5, 1)] {
+        let waited = campaigns(&mut standby(), &beat("nobody", term)).unwrap();
+        assert!(waited <= TAKEOVER + ELECTION * longer, "beats of term {term}: {waited:?}");
+    }
+    let waited = campaigns(&mut standby(), &beat("nobody", 5)).unwrap();
+    assert!(
+        waited > ELECTION + BEAT * 2,
+        "an election that was won is not disturbed before the log tells of it"
+    );
+}
+
+#[test]
+fn who_lost_waits_for_the_winner_to_beat() {
+    let mut election = standby();
+    let lost = campaigns(&mut election, &beat("gone", 3)).unwrap();
+    election.lost(at(0) + lost);
+    let millis = u64::try_from(lost.as_millis()).unwrap();
+    let again = campaigns_after(millis, &mut election, &beat("gone", 3)).unwrap();
+    assert!(again >= lost + BEAT * MISSED_BEATS, "{again:?} after {lost:?}");
+}
