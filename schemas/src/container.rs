@@ -108,6 +108,8 @@ pub struct Recipe {
     pub start_timeout_ms: u64,
     /// Time between TERM and KILL, in milliseconds.
     pub grace_period_ms: u64,
+    /// Its share of the processor, relative to other containers of the cell; 0: the usual one.
+    pub cpu_weight: u32,
     /// Ports that need a port of the host each.
     pub ports: Vec<u16>,
     /// The file whose content is a task's result, relative to the work directory; empty: none.

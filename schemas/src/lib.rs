@@ -12,7 +12,7 @@
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
 //! | [`stored`] | what of it the journal holds, in every version |
 //! | [`spec`] | from what clients write to all of these |
-//! | [`bus`], [`message`], [`query`], [`codec`] | the bus: its subjects, and what travels on them |
+//! | [`bus`], [`message`], [`query`], [`health`], [`codec`] | the bus: its subjects, and what travels on them |
 //!
 //! Each machine is `decide(state, command, context) -> events or a refusal` and `evolve(state, event) -> state`.
 
@@ -33,6 +33,7 @@ pub mod entry;
 pub mod evacuating;
 pub mod evaluation;
 mod fields;
+pub mod health;
 pub mod indices;
 pub mod limits;
 pub mod message;

@@ -24,7 +24,7 @@ pub const ENVIRONMENT_BYTES: usize = 64 * 1024;
 pub const PORTS: usize = 64;
 /// Most placement tags of one definition.
 pub const PLACEMENT_TAGS: usize = 16;
-/// Largest share of the processor; 0 is the cell's usual share.
+/// Largest share of the processor, and the usual one, for which 0 stands, too.
 pub const CPU_WEIGHT: u32 = 1024;
 /// Longest time that a container may take to stop, in milliseconds: 10 minutes.
 pub const GRACE_MS: u64 = 10 * 60 * 1000;
@@ -55,6 +55,12 @@ pub const TASK_RESULT_BYTES: usize = 50 * 1024;
 pub const EXPLANATION_BYTES: usize = 4 * 1024;
 /// Best candidates named in an explanation.
 pub const EXPLAINED_CANDIDATES: usize = 5;
+/// Probes of a monitor that a cell keeps for each container.
+pub const PROBES_KEPT: usize = 3;
+/// Lines of its output that are kept of a probe, the last ones.
+pub const PROBE_OUTPUT_LINES: usize = 8;
+/// Longest such line, in bytes; a longer one is cut.
+pub const PROBE_LINE_BYTES: usize = 256;
 /// Longest crash or failure reason, in bytes; a longer one is cut.
 pub const REASON_BYTES: usize = 1024;
 /// Request ids that a process or task remembers with their answers.

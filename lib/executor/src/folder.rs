@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `spec.json` | executor | what to run, on which ports; a folder without it is half-written |
 //! | `state.json` | shim; the executor if the shim died | how far it came |
+//! | `monitor.json` | shim | what its monitor found out |
 //! | `orders`, `events` | | the named pipes between the two |
 //! | `log/` | shim | output, in files named after the offset of their first byte |
 //! | `work/` | the container | its work directory |
@@ -20,6 +21,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use schemas::container::{NetInfo, Recipe, RunResult};
+use schemas::health::Health;
 use schemas::names::CellId;
 
 /// The name of the variable by which every process of a container is known: its value is the instance guid.
@@ -38,6 +40,12 @@ pub(crate) struct Spec {
     pub(crate) cell_id: CellId,
     /// Where it is reached.
     pub(crate) net: NetInfo,
+    /// Which start of the host this was written in; none: unknown.
+    pub(crate) boot: Option<String>,
+    /// The control group that it runs in; none: none could be made.
+    pub(crate) cgroup: Option<PathBuf>,
+    /// By how much its processes are nicer than the rep.
+    pub(crate) nice: i32,
     /// Size of one log file, in bytes.
     pub(crate) log_bytes: u64,
     /// Time between probes of the monitor before the first success.
@@ -118,6 +126,20 @@ impl Folder {
     /// How far the container came; none if no shim ever came up.
     pub(crate) fn status(&self) -> io::Result<Option<Status>> {
         match read(&self.0.join("state.json")) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what the monitor found out.
+    pub(crate) fn write_health(&self, health: &Health) -> io::Result<()> {
+        self.replace("monitor.json", &serde_json::to_vec(health)?, false)
+    }
+
+    /// What the monitor found out; none if it was never probed.
+    pub(crate) fn health(&self) -> io::Result<Option<Health>> {
+        match read(&self.0.join("monitor.json")) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

@@ -18,9 +18,11 @@
 //! | [`shim`] | what runs inside: the action tree, the monitor, the end of the tree |
 //! | [`scripted`] | containers in memory that behave as their recipe says, for simulation and benchmarks |
 
+mod cgroup;
 mod clock;
 mod environment;
 mod folder;
+mod host;
 pub mod process;
 mod processes;
 pub mod scripted;

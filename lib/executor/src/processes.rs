@@ -6,7 +6,9 @@ use std::fs;
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, pidfd_open, pidfd_send_signal, setrlimit};
+
+use crate::process::fnv;
 
 /// One process, and no later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,18 +50,39 @@ pub(crate) fn descendants(root: i32) -> Vec<Process> {
     below(&[root], &table_without_children_files())
 }
 
-/// Every living process that carries `name=value` in its environment, and all below them.
+/// Marks this program and all that it starts from now on. The mark is a limit of the process that Linux keeps and hands
+/// down, and has not enforced since version 2.4 (`RLIMIT_LOCKS`): neither `setsid`, nor an empty environment, nor the
+/// death of the parent takes it from anybody.
+pub(crate) fn mark_self(value: &str) -> io::Result<()> {
+    let mark = Some(mark_of(value));
+    Ok(setrlimit(Resource::Locks, Rlimit { current: mark, maximum: mark })?)
+}
+
+/// The limit that stands for `value`: no sensible number, and not unlimited either.
+fn mark_of(value: &str) -> u64 {
+    fnv(value) >> 2 | 1 << 61
+}
+
+/// Every living process that carries the mark of `value`, as a limit or as `name=value` in its environment, and all
+/// below them.
 pub(crate) fn marked(name: &str, value: &str) -> Vec<Process> {
-    let needle = format!("{name}={value}");
-    let marked: Vec<i32> = pids()
-        .filter(|pid| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|&byte| byte == 0).any(|variable| variable == needle.as_bytes())
-        })
-        .collect();
+    let (variable, limit) = (format!("{name}={value}"), mark_of(value).to_string());
+    let marked: Vec<i32> =
+        pids().filter(|pid| has_limit(*pid, &limit) || has_variable(*pid, &variable)).collect();
     let mut found = below(&marked, &table_without_children_files());
     found.extend(marked.into_iter().filter_map(living));
     found
+}
+
+fn has_variable(pid: i32, wanted: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
+}
+
+fn has_limit(pid: i32, wanted: &str) -> bool {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+    let locks = limits.lines().find_map(|line| line.strip_prefix("Max file locks"));
+    locks.and_then(|values| values.split_whitespace().next()) == Some(wanted)
 }
 
 /// A process that leads a group, all below it, and those of its group that lost it as their parent, which are sought

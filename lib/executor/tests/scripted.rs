@@ -35,6 +35,7 @@ fn recipe(number: u64, work: WorkKey, action: Action) -> Recipe {
         monitor: None,
         start_timeout_ms: 5_000,
         grace_period_ms: 10_000,
+        cpu_weight: 0,
         ports: vec![8080],
         result_file: String::new(),
         resources: Resources::of_container(16, 16, 0),

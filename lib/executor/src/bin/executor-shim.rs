@@ -1,24 +1,50 @@
 //! The shim alone, and a small server for it to run: what the tests of this crate start.
 //!
 //! `executor-shim shim DIR` runs the container of a folder; `executor-shim serve` answers `hello from INDEX` to every
-//! connection on `PORT`.
+//! connection on `PORT`; `executor-shim host DIR` keeps containers as a rep does, one for each recipe on its standard
+//! input, until it is killed.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
 
+use executor::process::{Executor, Settings};
+use schemas::names::CellId;
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["shim", folder] => executor::shim::run(Path::new(folder)),
-        ["serve"] => match serve() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::from(3),
-        },
+        ["serve"] => end(serve()),
+        ["host", data] => end(host(Path::new(data))),
         _ => ExitCode::from(2),
     }
+}
+
+fn end(result: io::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(3),
+    }
+}
+
+/// Keeps containers. It says `open` once the folder is, and never ends by itself.
+fn host(data: &Path) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let cell_id = CellId::new("cell-1").map_err(io::Error::other)?;
+        let shim = vec![std::env::current_exe()?.into(), "shim".into()];
+        let settings = Settings::new(data.to_owned(), cell_id, "127.0.0.1", shim);
+        let (executor, mut changes) = Executor::open(settings).await.map_err(io::Error::other)?;
+        writeln!(io::stdout(), "open")?;
+        for line in io::stdin().lines() {
+            executor.run(serde_json::from_str(&line?)?);
+        }
+        while changes.recv().await.is_some() {}
+        Ok(())
+    })
 }
 
 fn serve() -> io::Result<()> {

@@ -15,31 +15,43 @@ use crate::folder::Folder;
 
 /// The folder of all of them.
 pub(super) const FOLDER: &str = "ended";
-/// Logs that are kept, the newest ones.
-const MOST: usize = 256;
-/// How long a log is kept.
-const LONGEST: Duration = Duration::from_hours(24);
+/// Logs of deleted containers that are kept, the newest ones.
+pub const ENDED_LOGS: usize = 256;
+/// Bytes of them that are kept.
+pub const ENDED_BYTES: u64 = 256 * 1024 * 1024;
+/// How long each is kept.
+pub const ENDED_TIME: Duration = Duration::from_hours(24);
 
 /// The logs of containers that are gone.
 #[derive(Debug)]
 pub(super) struct Ended {
     data: PathBuf,
     /// Those that are kept, the oldest first: so nobody has to look through the folder when another one comes.
-    kept: Mutex<VecDeque<(SystemTime, InstanceGuid)>>,
+    kept: Mutex<VecDeque<Kept>>,
+    most_bytes: u64,
+}
+
+/// The log of one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kept {
+    ended: SystemTime,
+    guid: InstanceGuid,
+    bytes: u64,
 }
 
 impl Ended {
     /// Finds what an earlier executor kept, and removes what is too old or too much of it.
-    pub(super) fn open(data: &Path, now: SystemTime) -> io::Result<Self> {
+    pub(super) fn open(data: &Path, now: SystemTime, most_bytes: u64) -> io::Result<Self> {
         let mut kept = vec![];
         for entry in fs::read_dir(data.join(FOLDER))? {
             let entry = entry?;
             if let Some(guid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
-                kept.push((entry.metadata()?.modified()?, guid));
+                let ended = entry.metadata()?.modified()?;
+                kept.push(Kept { ended, guid, bytes: bytes_in(&entry.path())? });
             }
         }
         kept.sort_unstable();
-        let ended = Self { data: data.to_owned(), kept: Mutex::new(kept.into()) };
+        let ended = Self { data: data.to_owned(), kept: Mutex::new(kept.into()), most_bytes };
         ended.prune(now);
         Ok(ended)
     }
@@ -64,12 +76,14 @@ impl Ended {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
         }
-        self.kept().push_back((now, guid));
+        let bytes = bytes_in(&self.log(guid))?;
+        self.kept().push_back(Kept { ended: now, guid, bytes });
         self.prune(now);
         Ok(())
     }
 
-    fn prune(&self, now: SystemTime) {
+    /// Removes what is too old or too much.
+    pub(super) fn prune(&self, now: SystemTime) {
         while let Some(guid) = self.next_to_go(now) {
             if let Err(error) = remove(&self.data, &self.log(guid)) {
                 tracing::warn!(container = %guid, %error, "cannot remove the log of a container that is gone");
@@ -80,14 +94,21 @@ impl Ended {
     /// The oldest, if it is too old or one too many; it is no longer counted.
     fn next_to_go(&self, now: SystemTime) -> Option<InstanceGuid> {
         let mut kept = self.kept();
-        let (ended, _) = *kept.front()?;
-        let old = now.duration_since(ended).is_ok_and(|age| age > LONGEST);
-        if old || kept.len() > MOST { kept.pop_front().map(|(_, guid)| guid) } else { None }
+        let oldest = *kept.front()?;
+        let old = now.duration_since(oldest.ended).is_ok_and(|age| age > ENDED_TIME);
+        let large = kept.iter().map(|kept| kept.bytes).sum::<u64>() > self.most_bytes;
+        let goes = old || large || kept.len() > ENDED_LOGS;
+        goes.then(|| kept.pop_front().map(|kept| kept.guid))?
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<(SystemTime, InstanceGuid)>> {
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
         self.kept.lock().expect("nobody panics while holding the list of logs")
     }
+}
+
+/// The bytes of the files in a folder.
+fn bytes_in(folder: &Path) -> io::Result<u64> {
+    fs::read_dir(folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum()
 }
 
 #[cfg(test)]
@@ -133,12 +154,12 @@ mod tests {
     #[test]
     fn the_newest_are_kept_by_when_they_ended() {
         let root = data();
-        let ended = Ended::open(root.path(), START).unwrap();
+        let ended = Ended::open(root.path(), START, ENDED_BYTES).unwrap();
         // The highest number ends first.
-        for number in (0..MOST + 3).rev() {
+        for number in (0..ENDED_LOGS + 3).rev() {
             end(&ended, number, START + Duration::from_secs(u64::try_from(1000 - number).unwrap()));
         }
-        assert_eq!(kept(&ended), (0..MOST).collect::<Vec<_>>());
+        assert_eq!(kept(&ended), (0..ENDED_LOGS).collect::<Vec<_>>());
         assert_eq!(fs::read_dir(ended.log(guid(7))).unwrap().count(), 2);
         assert_eq!(fs::read_dir(root.path().join("trash")).unwrap().count(), 0);
     }
@@ -146,27 +167,38 @@ mod tests {
     #[test]
     fn no_log_is_kept_longer_than_a_day() {
         let root = data();
-        let ended = Ended::open(root.path(), START).unwrap();
+        let ended = Ended::open(root.path(), START, ENDED_BYTES).unwrap();
         let minute = Duration::from_mins(1);
         end(&ended, 9, START);
         end(&ended, 5, START + minute);
-        end(&ended, 7, START + LONGEST);
+        end(&ended, 7, START + ENDED_TIME);
         assert_eq!(kept(&ended), [5, 7, 9]);
-        end(&ended, 1, START + LONGEST + minute);
+        end(&ended, 1, START + ENDED_TIME + minute);
         assert_eq!(kept(&ended), [1, 5, 7]);
 
-        let again = Ended::open(root.path(), START + LONGEST + 2 * minute).unwrap();
+        let again = Ended::open(root.path(), START + ENDED_TIME + 2 * minute, ENDED_BYTES).unwrap();
         assert_eq!(kept(&again), [1, 7]);
-        end(&again, 2, START + 2 * LONGEST + minute);
+        end(&again, 2, START + 2 * ENDED_TIME + minute);
         assert_eq!(kept(&again), [1, 2]);
         // A clock that was set back keeps what it finds.
-        assert_eq!(kept(&Ended::open(root.path(), START).unwrap()), [1, 2]);
+        assert_eq!(kept(&Ended::open(root.path(), START, ENDED_BYTES).unwrap()), [1, 2]);
+    }
+
+    #[test]
+    fn no_more_bytes_are_kept_than_the_limit() {
+        let root = data();
+        let ended = Ended::open(root.path(), START, 10).unwrap();
+        for number in 0..4 {
+            end(&ended, number, START + Duration::from_secs(u64::try_from(number).unwrap()));
+        }
+        assert_eq!(kept(&ended), [2, 3], "each log has four bytes");
+        assert_eq!(kept(&Ended::open(root.path(), START, 7).unwrap()), [3]);
     }
 
     #[test]
     fn who_has_no_log_leaves_none() {
         let root = data();
-        let ended = Ended::open(root.path(), START).unwrap();
+        let ended = Ended::open(root.path(), START, ENDED_BYTES).unwrap();
         ended.keep(guid(1), &root.path().join("containers/1/log"), START).unwrap();
         assert!(kept(&ended).is_empty());
     }

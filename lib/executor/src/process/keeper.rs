@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use super::is_trial;
 use super::link::{self, Link, Started};
 use super::open::remove;
 use super::shared::{Order, Shared, blocking};
+use crate::cgroup::{self, Cgroups};
 use crate::folder::{Folder, MARKER, Spec, Status};
-use crate::{clock, environment, processes};
+use crate::{clock, environment, host, processes};
 
 /// How much longer than the grace period a shim may take to stop its container. Then it is killed itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -31,8 +33,13 @@ const SWEEP_LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) enum Begin {
     /// It makes it.
     Create(Box<Recipe>),
-    /// An earlier executor made it; none if its shim is gone.
-    Adopt(Option<Link>),
+    /// An earlier executor made it.
+    Adopt {
+        /// The tie to its shim; none if that is gone.
+        link: Option<Link>,
+        /// Its control group, if it has one.
+        cgroup: Option<PathBuf>,
+    },
 }
 
 /// The keeper of one container.
@@ -41,6 +48,9 @@ pub(super) struct Keeper {
     guid: InstanceGuid,
     folder: Folder,
     ports: Vec<PortMapping>,
+    cgroup: Option<PathBuf>,
+    /// Whether its monitor is known to fail, or to succeed.
+    failing: Option<bool>,
     orders: watch::Receiver<Order>,
     /// Why it can't go on, if something failed here rather than in the container.
     trouble: Option<String>,
@@ -54,14 +64,17 @@ impl Keeper {
         orders: watch::Receiver<Order>,
     ) -> Self {
         let folder = shared.folder(guid);
-        Self { shared, guid, folder, ports, orders, trouble: None }
+        Self { shared, guid, folder, ports, cgroup: None, failing: None, orders, trouble: None }
     }
 
     /// Keeps the container until it is deleted.
     pub(super) async fn keep(mut self, begin: Begin) {
         let link = match begin {
             Begin::Create(recipe) => self.create(*recipe).await,
-            Begin::Adopt(link) => link,
+            Begin::Adopt { link, cgroup } => {
+                self.cgroup = cgroup;
+                link
+            }
         };
         if let Some(link) = link {
             self.watch(&link).await;
@@ -72,7 +85,8 @@ impl Keeper {
             self.ordered().await;
         }
         let (shared, guid, folder) = (Arc::clone(&self.shared), self.guid, self.folder.clone());
-        blocking(move || leave(&shared, guid, &folder)).await;
+        let cgroup = self.cgroup.take();
+        blocking(move || leave(&shared, guid, &folder, cgroup.as_deref())).await;
         self.shared.forget(self.guid, &self.ports);
     }
 
@@ -84,10 +98,10 @@ impl Keeper {
             return None;
         }
         let (shared, folder) = (Arc::clone(&self.shared), self.folder.clone());
-        let (ports, started) = blocking(move || create(&shared, &folder, recipe)).await;
+        let made = blocking(move || create(&shared, &folder, recipe)).await;
         drop(permit);
-        self.ports = ports;
-        match started.and_then(Started::link) {
+        (self.ports, self.cgroup) = (made.ports, made.cgroup);
+        match made.started.and_then(Started::link) {
             Ok(link) => Some(link),
             Err(error) => {
                 self.trouble = Some(format!("failed to create container: {error}"));
@@ -101,6 +115,7 @@ impl Keeper {
         let mut kill_at = None;
         // What it said before the pipe was watched gave no hint.
         self.tell_status();
+        self.tell_health();
         loop {
             if self.order() > Order::Run && kill_at.is_none() {
                 kill_at = Some(self.stop());
@@ -114,7 +129,10 @@ impl Keeper {
             tokio::select! {
                 biased;
                 hint = link.hint() => match hint {
-                    Ok(true) => self.tell_status(),
+                    Ok(true) => {
+                        self.tell_status();
+                        self.tell_health();
+                    }
                     Ok(false) => return,
                     Err(error) => {
                         self.trouble = Some(format!("lost the shim: {error}"));
@@ -192,12 +210,12 @@ impl Keeper {
         cut(&reason, REASON_BYTES)
     }
 
-    /// Kills every process that carries the mark of this container, until there is none.
+    /// Kills every process that is in the control group of this container or carries its mark, until there is none.
     async fn sweep(&self) {
         let mut pause = SWEEP_PAUSE;
         loop {
-            let marker = self.guid.to_string();
-            if blocking(move || kill_marked(&marker)).await {
+            let (marker, cgroup) = (self.guid.to_string(), self.cgroup.clone());
+            if blocking(move || kill_all(&marker, cgroup.as_deref())).await {
                 return;
             }
             sleep(pause).await;
@@ -220,6 +238,29 @@ impl Keeper {
         }
     }
 
+    /// Tells the log of this program when the monitor comes out otherwise than before.
+    fn tell_health(&mut self) {
+        let health = match self.folder.health() {
+            Ok(None) => return,
+            Ok(Some(health)) => health,
+            Err(error) => {
+                tracing::warn!(container = %self.guid, %error, "cannot read what a monitor found out");
+                return;
+            }
+        };
+        let complaint = health.complaint();
+        if self.failing.replace(complaint.is_some()) == Some(complaint.is_some()) {
+            return;
+        }
+        let work =
+            self.shared.get(self.guid).map_or_else(String::new, |container| container.work.to_string());
+        let (cell, guid) = (&self.shared.settings.cell_id, self.guid);
+        match complaint {
+            Some(complaint) => tracing::info!(%cell, "{work} as {guid}: the monitor fails: {complaint}"),
+            None => tracing::info!(%cell, "{work} as {guid}: the monitor succeeds"),
+        }
+    }
+
     fn order(&self) -> Order {
         *self.orders.borrow()
     }
@@ -235,9 +276,16 @@ async fn ordered(orders: &mut watch::Receiver<Order>) {
     orders.changed().await.expect("the register holds the order of every kept container");
 }
 
-/// Makes a container: its folder, its ports, its shim. Ports that it took are returned even if it failed, and its spec
-/// is written if it can be, so that a later executor finds how it ended.
-fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> (Vec<PortMapping>, io::Result<Started>) {
+/// A container that was made, as far as that went.
+struct Made {
+    ports: Vec<PortMapping>,
+    cgroup: Option<PathBuf>,
+    started: io::Result<Started>,
+}
+
+/// Makes a container: its folder, its ports, its control group, its shim. What it took is returned even if it failed,
+/// and its spec is written if it can be, so that a later executor finds how it ended.
+fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
     let settings = &shared.settings;
     let taken = match environment::sealed(&recipe) {
         None => shared.ports().take(&recipe.ports).map_err(io::Error::other),
@@ -250,10 +298,16 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> (Vec<PortMapping>
         Err(error) => (vec![], Some(error)),
     };
     let marker = recipe.instance_guid.to_string();
+    let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&marker));
+    let weighed = shared.cgroups.as_ref().is_some_and(Cgroups::weighs);
+    let nice = if weighed { 0 } else { cgroup::nice_of(recipe.cpu_weight) };
     let spec = Spec {
         recipe,
         cell_id: settings.cell_id.clone(),
         net: NetInfo { address: settings.address.clone(), ports: ports.clone() },
+        boot: host::boot(),
+        cgroup: cgroup.clone(),
+        nice,
         log_bytes: settings.log_bytes,
         unhealthy_monitoring_interval: settings.unhealthy_monitoring_interval,
         healthy_monitoring_interval: settings.healthy_monitoring_interval,
@@ -262,30 +316,61 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> (Vec<PortMapping>
         .make()
         .and_then(|()| folder.write_spec(&spec))
         .and_then(|()| trouble.map_or(Ok(()), Err))
+        .inspect(|()| {
+            // Only now: what is made before the spec is written nobody would find again.
+            if let Some(group) = &cgroup {
+                make_group(shared, spec.recipe.instance_guid, group, spec.recipe.cpu_weight);
+            }
+        })
         .and_then(|()| link::start(&settings.shim, folder, &marker));
-    (ports, started)
+    Made { ports, cgroup, started }
+}
+
+/// Makes the control group of a container. One that can't be made is missed by the shim: then the container is without.
+fn make_group(shared: &Shared, guid: InstanceGuid, group: &Path, cpu_weight: u32) {
+    let Some(cgroups) = &shared.cgroups else { return };
+    let made = cgroups.make(group);
+    let made = if cgroups.weighs() { made.and_then(|()| cgroup::weigh(group, cpu_weight)) } else { made };
+    if let Err(error) = made {
+        tracing::warn!(container = %guid, %error, "cannot make the control group of a container");
+    }
 }
 
 /// Removes what a container left, apart from its log.
-fn leave(shared: &Shared, guid: InstanceGuid, folder: &Folder) {
+fn leave(shared: &Shared, guid: InstanceGuid, folder: &Folder, cgroup: Option<&Path>) {
     let settings = &shared.settings;
+    if let Some(cgroup) = cgroup
+        && let Err(error) = cgroup::remove(cgroup)
+    {
+        tracing::warn!(container = %guid, %error, "cannot remove the control group of a container");
+    }
+    if let Some(cgroups) = &shared.cgroups {
+        cgroups.remove_base();
+    }
     if !is_trial(&settings.cell_id, guid)
         && let Err(error) = shared.ended.keep(guid, &folder.log(), clock::wall())
     {
         tracing::warn!(container = %guid, %error, "cannot keep the log of a container");
     }
+    shared.ended.prune(clock::wall());
     if let Err(error) = remove(&settings.data, folder.path()) {
         tracing::warn!(container = %guid, %error, "cannot remove what a container left; tries again later");
     }
 }
 
-/// Kills every process with the mark of a container; true if there was none.
-fn kill_marked(marker: &str) -> bool {
+/// Kills every process in the control group of a container or with its mark; true if there was none.
+fn kill_all(marker: &str, cgroup: Option<&Path>) -> bool {
+    let empty = cgroup.is_none_or(|cgroup| {
+        cgroup::kill(cgroup).unwrap_or_else(|error| {
+            tracing::warn!(container = marker, %error, "cannot kill the control group of a container");
+            true
+        })
+    });
     let processes = processes::marked(MARKER, marker);
     for process in &processes {
         if let Err(error) = process.signal(Signal::KILL) {
             tracing::warn!(container = marker, %error, "cannot kill a process of a container");
         }
     }
-    processes.is_empty()
+    empty && processes.is_empty()
 }

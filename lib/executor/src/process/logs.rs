@@ -17,7 +17,7 @@ const ATTEMPTS: usize = 8;
 /// A piece of a container's log: lines of `<time> OUT|ERR <text>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogChunk {
-    /// Whole lines, unless one alone is longer than the limit.
+    /// Whole lines, unless one alone is longer than the limit. If bytes before them were dropped, one line more says so.
     pub text: String,
     /// The offset behind the text, in bytes: where to read on.
     pub next: u64,
@@ -53,7 +53,7 @@ fn read_once(log: &Path, from: u64, limit: usize, completed: bool) -> io::Result
     let Some((oldest, _)) = files.first() else {
         return Ok(LogChunk { text: String::new(), next: from, ended: completed });
     };
-    let from = from.max(*oldest);
+    let (asked, from) = (from, from.max(*oldest));
     let at =
         files.iter().rposition(|(start, _)| *start <= from).expect("the oldest starts at or before `from`");
     let (start, path) = &files[at];
@@ -66,7 +66,18 @@ fn read_once(log: &Path, from: u64, limit: usize, completed: bool) -> io::Result
         length => from + length,
     };
     let ended = completed && last && next >= start + size;
-    Ok(LogChunk { text: String::from_utf8_lossy(text).into_owned(), next, ended })
+    let text = String::from_utf8_lossy(text).into_owned();
+    Ok(LogChunk { text: marked(text, from - asked), next, ended })
+}
+
+/// The text, behind a line that says how much of the log before it is gone. It has the time of the first line after it.
+fn marked(text: String, dropped: u64) -> String {
+    match text.split_once(' ') {
+        Some((time, _)) if dropped > 0 => {
+            format!("{time} ERR [{dropped} bytes of the log before this line were dropped]\n{text}")
+        }
+        Some(_) | None => text,
+    }
 }
 
 /// The files with the offsets of their first bytes, the oldest first.

@@ -33,12 +33,16 @@ use tokio::task::JoinSet;
 
 use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, Epoch, PortMapping, Recipe, RunResult, WorkKey};
+use schemas::health::Health;
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
 
+pub use ended::{ENDED_BYTES, ENDED_LOGS, ENDED_TIME};
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
 pub use open::OpenError;
+
+pub(crate) use ports::fnv;
 
 use keeper::{Begin, Keeper};
 use shared::{Order, Shared, blocking};
@@ -52,6 +56,17 @@ pub const LOG_BYTES: u64 = 1024 * 1024;
 const EVENTS: usize = 256;
 /// How long the container of a self test may take.
 const SELF_TEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where control groups for the containers are made, if that is possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// Below the one that this program is in.
+    Own,
+    /// Below this one, which was given to us.
+    Below(PathBuf),
+    /// Nowhere.
+    Never,
+}
 
 /// How an executor is set up.
 #[derive(Clone, Debug)]
@@ -67,6 +82,8 @@ pub struct Settings {
     /// The program that starts a shim and its first arguments, such as `[current_exe, "shim"]`; the folder of the
     /// container is added. It must call [`crate::shim::run`].
     pub shim: Vec<OsString>,
+    /// Where control groups are made; [`Groups::Own`] unless there is a reason.
+    pub groups: Groups,
     /// Size of one log file, in bytes; two are kept for each container. [`LOG_BYTES`] unless there is a reason.
     pub log_bytes: u64,
     /// Time between probes of a monitor before its first success; 0.5 s in seed `003`.
@@ -85,6 +102,7 @@ impl Settings {
             address: address.to_owned(),
             ports: HOST_PORTS,
             shim,
+            groups: Groups::Own,
             log_bytes: LOG_BYTES,
             unhealthy_monitoring_interval: Duration::from_millis(500),
             healthy_monitoring_interval: Duration::from_secs(30),
@@ -115,7 +133,7 @@ impl Executor {
     /// `OpenError` if somebody else has the folder, or it can't be read and written.
     pub async fn open(settings: Settings) -> Result<(Self, mpsc::Receiver<Container>), OpenError> {
         let opened = blocking(move || open::open(settings)).await?;
-        let shared = Arc::new(Shared::new(opened.settings, opened.ports, opened.ended));
+        let shared = Arc::new(Shared::new(opened.settings, opened.ports, opened.ended, opened.cgroups));
         let executor = Self {
             shared: Arc::clone(&shared),
             tasks: Mutex::new(JoinSet::new()),
@@ -126,7 +144,7 @@ impl Executor {
         for found in opened.found {
             let guid = found.container.instance_guid;
             let trial = is_trial(&executor.shared.settings.cell_id, guid);
-            executor.keep(found.container, found.ports, trial, Begin::Adopt(found.link));
+            executor.keep(found.container, found.ports, trial, found.begin);
             if trial {
                 executor.delete(guid);
             }
@@ -161,8 +179,8 @@ impl Executor {
     }
 
     /// Reads a container's log from the byte `from`, at most `limit` bytes and [`CHUNK_BYTES`]. What is older than
-    /// the two files that are kept is skipped. The log of a deleted container is there for a day, unless many others
-    /// were deleted since.
+    /// the two files that are kept is skipped, and a line says so. The log of a deleted container is there for
+    /// [`ENDED_TIME`], unless many others were deleted since.
     ///
     /// # Errors
     /// `LogError` if there is no such container, or its files can't be read.
@@ -184,6 +202,18 @@ impl Executor {
             }
             Err(error) => Err(LogError::Read(error)),
         }
+    }
+
+    /// What the monitor of a container found out; none: it has none, or that was not probed yet.
+    ///
+    /// # Errors
+    /// `LogError` if there is no such container, or its folder can't be read.
+    pub async fn health(&self, guid: InstanceGuid) -> Result<Option<Health>, LogError> {
+        if self.shared.get(guid).is_none() {
+            return Err(LogError::Unknown(guid));
+        }
+        let folder = self.shared.folder(guid);
+        blocking(move || folder.health()).await.map_err(LogError::Read)
     }
 
     /// Whether this cell can run containers: runs `true` in one, to its end, and deletes it. It is neither listed nor
@@ -260,13 +290,13 @@ const fn is_completed(state: &ContainerState) -> bool {
 
 /// Whether a container was made by a self test. One that is found was cut short by the end of the program.
 fn is_trial(cell_id: &CellId, guid: InstanceGuid) -> bool {
-    guid.0.as_u64_pair().0 == ports::fnv(cell_id.as_str())
+    guid.0.as_u64_pair().0 == fnv(cell_id.as_str())
 }
 
 /// What a self test runs. Its guid is made of the cell and a number, for it is no part of the cluster's history.
 fn trial(cell_id: &CellId, number: u64) -> Recipe {
     let own = u64::from(std::process::id());
-    let guid = uuid::Uuid::from_u64_pair(ports::fnv(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));
+    let guid = uuid::Uuid::from_u64_pair(fnv(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));
     Recipe {
         instance_guid: InstanceGuid(guid),
         work: WorkKey::Task {
@@ -280,6 +310,7 @@ fn trial(cell_id: &CellId, number: u64) -> Recipe {
         monitor: None,
         start_timeout_ms: 0,
         grace_period_ms: 0,
+        cpu_weight: 0,
         ports: vec![],
         result_file: String::new(),
         resources: Resources::of_container(0, 0, 0),

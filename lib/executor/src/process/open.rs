@@ -15,17 +15,22 @@ use schemas::container::{Container, ContainerState, NetInfo, PortMapping};
 use schemas::names::InstanceGuid;
 
 use super::Settings;
-use super::ended::{self, Ended};
+use super::ended::{self, ENDED_BYTES, Ended};
+use super::keeper::Begin;
 use super::link::Link;
 use super::ports::Ports;
+use crate::cgroup::{self, Cgroups};
 use crate::folder::{Folder, MARKER, Spec, Status};
-use crate::{clock, processes};
+use crate::{clock, host, processes};
 
 /// How long a lock may be held by a dead owner: a child that it was just starting has it, too, until it runs a program
 /// of its own.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Pause between attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// The first descriptor that is no standard stream.
+const FIRST_INHERITED: i32 = 3;
 
 /// Why a data folder can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +56,7 @@ pub(super) struct Opened {
     pub(super) settings: Settings,
     pub(super) ports: Ports,
     pub(super) ended: Ended,
+    pub(super) cgroups: Option<Cgroups>,
     pub(super) lock: OwnedFd,
     pub(super) found: Vec<Found>,
 }
@@ -59,8 +65,8 @@ pub(super) struct Opened {
 pub(super) struct Found {
     pub(super) container: Container,
     pub(super) ports: Vec<PortMapping>,
-    /// The tie to its shim; none if that is gone.
-    pub(super) link: Option<Link>,
+    /// How its keeper comes to it.
+    pub(super) begin: Begin,
 }
 
 /// Opens a data folder. Must run where a tokio runtime is current.
@@ -69,6 +75,8 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
         let path = path.to_owned();
         move |source| OpenError::Unusable { path, source }
     };
+    // What this program inherited is nobody else's, and what it opens itself is closed for its children anyway.
+    close_fds::set_fds_cloexec_threadsafe(FIRST_INHERITED, &[]);
     let named = settings.data.clone();
     for folder in ["containers", ended::FOLDER, "trash"] {
         let make = DirBuilder::new().mode(0o700).recursive(true).create(named.join(folder));
@@ -78,15 +86,32 @@ pub(super) fn open(mut settings: Settings) -> Result<Opened, OpenError> {
     settings.data = fs::canonicalize(&named).map_err(unusable(&named))?;
     let lock = lock(&settings.data)?;
     empty_trash(&settings.data).map_err(unusable(&settings.data))?;
-    let ended = Ended::open(&settings.data, clock::wall()).map_err(unusable(&settings.data))?;
+    let ended = Ended::open(&settings.data, clock::wall(), ENDED_BYTES).map_err(unusable(&settings.data))?;
+    let cgroups = cgroups(&settings);
     let containers = settings.data.join("containers");
     let mut found = vec![];
     for entry in fs::read_dir(&containers).map_err(unusable(&containers))? {
         let path = entry.map_err(unusable(&containers))?.path();
-        found.extend(adopt(&settings.data, &ended, &path).map_err(unusable(&path))?);
+        found.extend(adopt(&settings.data, &ended, cgroups.as_ref(), &path).map_err(unusable(&path))?);
     }
     let ports = Ports::new(settings.ports.clone(), &settings.cell_id);
-    Ok(Opened { settings, ports, ended, lock, found })
+    Ok(Opened { settings, ports, ended, cgroups, lock, found })
+}
+
+/// Finds out whether there can be control groups, and says what follows.
+fn cgroups(settings: &Settings) -> Option<Cgroups> {
+    let cell = &settings.cell_id;
+    match Cgroups::open(&settings.groups, cell, &settings.data) {
+        Ok(cgroups) => {
+            let weight = if cgroups.weighs() { "cpu.weight of that group" } else { "nice value" };
+            tracing::info!(%cell, "each container has a control group; its cpu_weight is the {weight}");
+            Some(cgroups)
+        }
+        Err(why) => {
+            tracing::info!(%cell, "no control groups ({why}): the cpu_weight of a container is its nice value");
+            None
+        }
+    }
 }
 
 /// The lock on the folder, for as long as the descriptor is open.
@@ -106,10 +131,12 @@ fn lock(data: &Path) -> Result<OwnedFd, OpenError> {
 }
 
 /// Takes in one folder; none if it holds no container.
-fn adopt(data: &Path, ended: &Ended, path: &Path) -> io::Result<Option<Found>> {
+fn adopt(data: &Path, ended: &Ended, cgroups: Option<&Cgroups>, path: &Path) -> io::Result<Option<Found>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let folder = Folder::new(path.to_owned());
+    let group = cgroups.map(|cgroups| cgroups.group(name));
     if ended.has_log_of(name, &folder) {
+        group.as_deref().map_or(Ok(()), cgroup::remove)?;
         remove(data, path)?;
         return Ok(None);
     }
@@ -129,34 +156,53 @@ fn adopt(data: &Path, ended: &Ended, path: &Path) -> io::Result<Option<Found>> {
             for process in processes::marked(MARKER, name) {
                 process.signal(Signal::KILL)?;
             }
+            if let Some(group) = &group {
+                cgroup::kill(group)?;
+                cgroup::remove(group)?;
+            }
             remove(data, path)?;
             return Ok(None);
         }
     };
-    let link = match Link::adopt(&folder) {
+    found(data, &folder, spec).map(Some)
+}
+
+/// A container whose spec is whole.
+fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
+    let name = spec.recipe.instance_guid;
+    let link = match Link::adopt(folder) {
         Ok(link) => link,
         // Without its pipes nobody can have a shim.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let state = match folder.status() {
+    let status = folder.status();
+    // A shim says that it is there before it runs anything. One that never did was killed before, or never started,
+    // since the program that made the folder was: the container begins anew. Only after the host itself came back
+    // that can't be told.
+    let never_began =
+        link.is_none() && matches!(status, Ok(None)) && spec.boot.is_some() && spec.boot == host::boot();
+    let state = match status {
         Ok(status) => state(status.as_ref(), &spec.net),
         Err(error) => {
-            tracing::warn!(container = name, %error, "cannot read the state of a container");
+            tracing::warn!(container = %name, %error, "cannot read the state of a container");
             ContainerState::Initializing
         }
     };
-    let ports = spec.net.ports.clone();
-    let Spec { recipe, .. } = spec;
+    let Spec { recipe, net, cgroup, .. } = spec;
     let container = Container {
         instance_guid: recipe.instance_guid,
-        work: recipe.work,
-        domain: recipe.domain,
+        work: recipe.work.clone(),
+        domain: recipe.domain.clone(),
         resources: recipe.resources,
         let_in_at: recipe.let_in_at,
         state,
     };
-    Ok(Some(Found { container, ports, link }))
+    if never_began {
+        remove(data, folder.path())?;
+        return Ok(Found { container, ports: vec![], begin: Begin::Create(Box::new(recipe)) });
+    }
+    Ok(Found { container, ports: net.ports, begin: Begin::Adopt { link, cgroup } })
 }
 
 /// The state of a container, as its folder tells it.

@@ -115,7 +115,7 @@ fn can_be_bound(port: u16) -> bool {
 }
 
 /// FNV-1a.
-pub(super) fn fnv(text: &str) -> u64 {
+pub(crate) fn fnv(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -11,6 +11,7 @@ use schemas::names::InstanceGuid;
 use super::Settings;
 use super::ended::Ended;
 use super::ports::Ports;
+use crate::cgroup::Cgroups;
 use crate::folder::Folder;
 
 /// Containers that are created at once. Creating is a dozen short system calls; more at once would only wait for each
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub(super) creating: Semaphore,
     /// The logs of containers that are gone.
     pub(super) ended: Ended,
+    /// Where control groups are made, if that is possible.
+    pub(super) cgroups: Option<Cgroups>,
     ports: Mutex<Ports>,
     register: Mutex<Register>,
     /// Woken when there is something to tell.
@@ -68,11 +71,12 @@ pub(super) async fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send +
 }
 
 impl Shared {
-    pub(super) fn new(settings: Settings, ports: Ports, ended: Ended) -> Self {
+    pub(super) fn new(settings: Settings, ports: Ports, ended: Ended, cgroups: Option<Cgroups>) -> Self {
         Self {
             settings,
             creating: Semaphore::new(CREATED_AT_ONCE),
             ended,
+            cgroups,
             ports: Mutex::new(ports),
             register: Mutex::default(),
             changed: Notify::new(),

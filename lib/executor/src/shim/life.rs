@@ -1,6 +1,7 @@
 //! The life of a container: setup, then action and monitor side by side, then the end of the whole tree.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::future::pending;
 use std::io::{self, Read};
@@ -18,14 +19,16 @@ use tokio_util::sync::CancellationToken;
 
 use schemas::action::Action;
 use schemas::container::{RunResult, WorkKey};
+use schemas::health::{Health, Probe};
 use schemas::limits::{REASON_BYTES, TASK_RESULT_BYTES, cut};
 
 use super::log::Log;
+use super::output::Sink;
 use super::perform::{Failure, Performer, Scope};
 use super::reaper::Reaper;
-use super::{complain, orders, report, stop_ordered};
+use super::{complain, hint, orders, report, stop_ordered};
 use crate::folder::{Folder, Spec, Status};
-use crate::processes;
+use crate::{clock, processes};
 
 /// Longest probe of a monitor. A monitor that hangs is a monitor that fails.
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
@@ -40,6 +43,10 @@ struct Life {
     spec: Spec,
     reaper: Rc<Reaper>,
     performer: Performer,
+    log: Sink,
+    health: RefCell<Health>,
+    /// Whether it was complained already that the health can't be written down.
+    complained: Cell<bool>,
 }
 
 /// How the recipe came to its end, before what is left of it was ended too.
@@ -54,9 +61,10 @@ pub(super) async fn live(folder: Folder, spec: Spec) -> io::Result<()> {
     let orders = orders()?;
     let mut told_to_end = signal(SignalKind::terminate())?;
     let reaper = Reaper::start()?;
-    let log = Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes)));
-    let performer = Performer::new(spec.clone(), folder.work(), Rc::clone(&reaper), log);
-    let life = Life { folder, spec, reaper, performer };
+    let log = Sink::Log(Rc::new(RefCell::new(Log::new(folder.log(), spec.log_bytes))));
+    let performer = Performer::new(spec.clone(), folder.work(), Rc::clone(&reaper));
+    let (health, complained) = (RefCell::default(), Cell::new(false));
+    let life = Life { folder, spec, reaper, performer, log, health, complained };
 
     report(&life.folder, &Status::Created)?;
     let end = tokio::select! {
@@ -78,12 +86,12 @@ impl Life {
     async fn recipe(&self) -> io::Result<End> {
         let recipe = &self.spec.recipe;
         if let Some(setup) = &recipe.setup
-            && let Err(failure) = self.performer.perform(setup, &Scope::new(None)).await
+            && let Err(failure) = self.performer.perform(setup, &self.scope(None)).await
         {
             return Ok(End::Failed(format!("Setup failed: {failure}")));
         }
         let begun = Notify::new();
-        let scope = Scope::new(Some(&begun));
+        let scope = self.scope(Some(&begun));
         let action = self.performer.perform(&recipe.action, &scope);
         match &recipe.monitor {
             None => self.unmonitored(action, &begun).await,
@@ -144,8 +152,8 @@ impl Life {
         report(&self.folder, &Status::Running)?;
         loop {
             sleep(self.spec.healthy_monitoring_interval).await;
-            if let Err(failure) = self.probe(monitor).await {
-                return Ok(format!("Instance became unhealthy: {failure}"));
+            if let Some(complaint) = self.probe(monitor).await {
+                return Ok(format!("Instance became unhealthy: {complaint}"));
             }
         }
     }
@@ -154,8 +162,8 @@ impl Life {
         let limit = Duration::from_millis(self.spec.recipe.start_timeout_ms);
         let last = RefCell::new("the monitor did not end".to_owned());
         let healthy = async {
-            while let Err(failure) = self.probe(monitor).await {
-                *last.borrow_mut() = failure.to_string();
+            while let Some(complaint) = self.probe(monitor).await {
+                *last.borrow_mut() = complaint;
                 sleep(self.spec.unhealthy_monitoring_interval).await;
             }
         };
@@ -168,9 +176,36 @@ impl Life {
         in_time.map_err(|_| format!("Instance never healthy after {limit:?}: {}", last.borrow()))
     }
 
-    async fn probe(&self, monitor: &Action) -> Result<(), Failure> {
-        let scope = Scope { interrupt: CancellationToken::new(), begun: None, quiet: true };
-        self.performer.limited(monitor, PROBE_LIMIT, &scope).await
+    /// Probes once, and writes down what came of it: what is wrong, if something is.
+    async fn probe(&self, monitor: &Action) -> Option<String> {
+        let output = Rc::new(RefCell::new(VecDeque::new()));
+        let sink = Sink::Tail(Rc::clone(&output));
+        let scope = Scope { interrupt: CancellationToken::new(), begun: None, sink };
+        let failure = self.performer.limited(monitor, PROBE_LIMIT, &scope).await.err();
+        let probe = Probe {
+            at: clock::now(),
+            failure: failure.map(|failure| cut(&failure.to_string(), REASON_BYTES)),
+            output: output.take().into(),
+        };
+        let complaint = probe.complaint();
+        if let Err(error) = self.note(probe)
+            && !self.complained.replace(true)
+        {
+            complain(&format!("cannot write down what the monitor found out: {error}"));
+        }
+        complaint
+    }
+
+    /// Writes a probe down, and hints at a change.
+    fn note(&self, probe: Probe) -> io::Result<()> {
+        let changed = self.health.borrow_mut().note(probe);
+        self.folder.write_health(&self.health.borrow())?;
+        if changed { hint() } else { Ok(()) }
+    }
+
+    /// What runs in the container says so in its log.
+    fn scope<'a>(&self, begun: Option<&'a Notify>) -> Scope<'a> {
+        Scope::new(begun, self.log.clone())
     }
 
     /// Ends every process of the container: TERM, and KILL for what is left after the grace period. What can't be

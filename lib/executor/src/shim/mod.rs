@@ -27,7 +27,11 @@ use tokio::net::unix::pipe;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
-use crate::folder::{Folder, Status};
+use crate::folder::{Folder, Spec, Status};
+use crate::{cgroup, processes};
+
+/// The first descriptor that is no standard stream.
+const FIRST_INHERITED: i32 = 3;
 
 /// Runs the container of a folder that an executor made, to its end. This process should do nothing else, and have
 /// no children: its standard input and output are the pipes of that executor.
@@ -49,12 +53,14 @@ fn serve(container_dir: &Path) -> io::Result<()> {
     let folder = Folder::new(container_dir.canonicalize()?);
     detach()?;
     let spec = folder.spec()?;
+    confine(&spec);
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     LocalSet::new().block_on(&runtime, life::live(folder, spec))
 }
 
-/// Leaves the session and the directory of the rep, and becomes the parent of all orphans below.
+/// Leaves the session, the directory and the descriptors of the rep, and becomes the parent of all orphans below.
 fn detach() -> io::Result<()> {
+    close_fds::set_fds_cloexec(FIRST_INHERITED, &[]);
     match rustix::process::setsid() {
         // Who leads a group, as when started by hand, has what a session is for here.
         Ok(_) | Err(Errno::PERM) => {}
@@ -65,9 +71,43 @@ fn detach() -> io::Result<()> {
     Ok(())
 }
 
+/// Takes the marks and the share of the container upon itself, from where all that it starts inherits them. What can't
+/// be had is complained of: then the other marks must do.
+fn confine(spec: &Spec) {
+    let try_to = |what: &str, done: io::Result<()>| {
+        if let Err(error) = done {
+            complain(&format!("cannot {what}: {error}"));
+        }
+    };
+    let marked = processes::mark_self(&spec.recipe.instance_guid.to_string());
+    try_to("mark the processes of the container by a limit", marked);
+    if let Some(group) = &spec.cgroup {
+        try_to("enter the control group of the container", cgroup::enter(group));
+    }
+    if spec.nice > 0 {
+        try_to("lower the priority of the container", be_nice(spec.nice));
+    }
+}
+
+/// Raises the nice value of this program, and of its session where the scheduler shares the processor among sessions.
+fn be_nice(by: i32) -> io::Result<()> {
+    rustix::process::nice(by)?;
+    match std::fs::write("/proc/self/autogroup", by.to_string()) {
+        // There are no such groups here, or somebody else just changed one: the value of each process stands.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        other => other,
+    }
+}
+
 /// Writes down how far the container came, and hints at it.
 fn report(folder: &Folder, status: &Status) -> io::Result<()> {
     folder.write_status(status)?;
+    hint()
+}
+
+/// Hints that there is something new to read in the folder.
+fn hint() -> io::Result<()> {
     match rustix::io::write(io::stdout(), b".") {
         // Nobody listens at present, or has many hints to read already: whoever comes reads the state.
         Ok(_) | Err(Errno::PIPE | Errno::AGAIN) => Ok(()),

@@ -1,11 +1,14 @@
-//! What a program writes, on its way to the log.
+//! What a program writes, on its way to the log or, of a probe, to whoever wants to know why it failed.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use tokio::net::unix::pipe::Receiver;
+
+use schemas::limits::PROBE_OUTPUT_LINES;
 
 use super::log::{LINE_BYTES, Log, Source};
 use crate::clock;
@@ -15,11 +18,38 @@ const READ_BYTES: usize = 64 * 1024;
 /// Reads in a row before others get their turn.
 const READS: usize = 16;
 
+/// Where output goes.
+#[derive(Clone)]
+pub(super) enum Sink {
+    /// Into the log of the container.
+    Log(Rc<RefCell<Log>>),
+    /// Nowhere, but the last lines are kept.
+    Tail(Rc<RefCell<VecDeque<String>>>),
+}
+
+impl Sink {
+    /// Takes lines.
+    pub(super) fn write<'a>(&self, source: Source, lines: impl Iterator<Item = &'a str>) {
+        match self {
+            Self::Log(log) => log.borrow_mut().write(clock::now(), source, lines),
+            Self::Tail(tail) => {
+                let mut tail = tail.borrow_mut();
+                for line in lines {
+                    if tail.len() >= PROBE_OUTPUT_LINES {
+                        tail.pop_front();
+                    }
+                    tail.push_back(line.to_owned());
+                }
+            }
+        }
+    }
+}
+
 /// One of the two streams of a program.
 pub(super) struct Output {
     pipe: Receiver,
     source: Source,
-    log: Rc<RefCell<Log>>,
+    sink: Sink,
     line: RefCell<Line>,
 }
 
@@ -31,8 +61,8 @@ struct Line {
 
 impl Output {
     /// Takes the reading end of a program's pipe.
-    pub(super) fn new(pipe: OwnedFd, source: Source, log: Rc<RefCell<Log>>) -> io::Result<Self> {
-        Ok(Self { pipe: Receiver::from_owned_fd(pipe)?, source, log, line: RefCell::default() })
+    pub(super) fn new(pipe: OwnedFd, source: Source, sink: Sink) -> io::Result<Self> {
+        Ok(Self { pipe: Receiver::from_owned_fd(pipe)?, source, sink, line: RefCell::default() })
     }
 
     /// Copies until nobody holds the other end.
@@ -81,8 +111,7 @@ impl Output {
 
     fn write(&self, lines: &[String]) {
         if !lines.is_empty() {
-            let lines = lines.iter().map(String::as_str);
-            self.log.borrow_mut().write(clock::now(), self.source, lines);
+            self.sink.write(self.source, lines.iter().map(String::as_str));
         }
     }
 }

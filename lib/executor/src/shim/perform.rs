@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 use schemas::action::{Action, EmitProgress, Run, Timeout, Try};
 
 use super::complain;
-use super::log::{Log, Source};
-use super::output::Output;
+use super::log::Source;
+use super::output::{Output, Sink};
 use super::reaper::Reaper;
 use crate::folder::Spec;
-use crate::{clock, environment, processes};
+use crate::{environment, processes};
 
 /// Pause between looks at processes that were told to end.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
@@ -73,19 +73,19 @@ pub(super) struct Scope<'a> {
     pub(super) interrupt: CancellationToken,
     /// Told when a program of it has been started.
     pub(super) begun: Option<&'a Notify>,
-    /// Whether its output is thrown away.
-    pub(super) quiet: bool,
+    /// Where its output goes.
+    pub(super) sink: Sink,
 }
 
 impl<'a> Scope<'a> {
     /// A scope of its own.
-    pub(super) fn new(begun: Option<&'a Notify>) -> Self {
-        Self { interrupt: CancellationToken::new(), begun, quiet: false }
+    pub(super) fn new(begun: Option<&'a Notify>, sink: Sink) -> Self {
+        Self { interrupt: CancellationToken::new(), begun, sink }
     }
 
     /// A scope within this one that can be ended alone.
     fn within(&self) -> Self {
-        Self { interrupt: self.interrupt.child_token(), begun: self.begun, quiet: self.quiet }
+        Self { interrupt: self.interrupt.child_token(), begun: self.begun, sink: self.sink.clone() }
     }
 }
 
@@ -94,7 +94,6 @@ pub(super) struct Performer {
     spec: Spec,
     work: PathBuf,
     reaper: Rc<Reaper>,
-    log: Rc<RefCell<Log>>,
     copies: RefCell<JoinSet<()>>,
 }
 
@@ -106,8 +105,8 @@ struct Program {
 }
 
 impl Performer {
-    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>, log: Rc<RefCell<Log>>) -> Self {
-        Self { spec, work, reaper, log, copies: RefCell::default() }
+    pub(super) fn new(spec: Spec, work: PathBuf, reaper: Rc<Reaper>) -> Self {
+        Self { spec, work, reaper, copies: RefCell::default() }
     }
 
     /// Performs an action to its end.
@@ -197,22 +196,16 @@ impl Performer {
     /// Tells the log of its action.
     async fn emit_progress(&self, progress: &EmitProgress, scope: &Scope<'_>) -> Result<(), Failure> {
         let EmitProgress { action, start_message, success_message, failure_message_prefix } = progress;
-        self.tell(Source::Out, start_message, scope);
+        tell(Source::Out, start_message, scope);
         let done = self.perform(action, scope).await;
         match &done {
-            Ok(()) => self.tell(Source::Out, success_message, scope),
+            Ok(()) => tell(Source::Out, success_message, scope),
             Err(failure) if !failure_message_prefix.is_empty() => {
-                self.tell(Source::Err, &format!("{failure_message_prefix}: {failure}"), scope);
+                tell(Source::Err, &format!("{failure_message_prefix}: {failure}"), scope);
             }
             Err(_) => {}
         }
         done
-    }
-
-    fn tell(&self, source: Source, message: &str, scope: &Scope<'_>) {
-        if !message.is_empty() && !scope.quiet {
-            self.log.borrow_mut().write(clock::now(), source, message.lines());
-        }
     }
 
     /// Runs a program.
@@ -220,9 +213,8 @@ impl Performer {
         if scope.interrupt.is_cancelled() {
             return Err(Failure::Interrupted);
         }
-        let started = self.start(run, scope.quiet || run.suppress_log_output);
-        let mut program =
-            started.map_err(|error| Failure::Reason(format!("cannot start {}: {error}", run.path)))?;
+        let started = self.start(run, &scope.sink);
+        let mut program = started.map_err(|error| Failure::Reason(self.not_started(run, &error)))?;
         if let Some(begun) = scope.begun {
             begun.notify_one();
         }
@@ -243,8 +235,8 @@ impl Performer {
     }
 
     /// Starts a program in a process group of its own.
-    fn start(&self, run: &Run, quiet: bool) -> io::Result<Program> {
-        let output = || if quiet { Stdio::null() } else { Stdio::piped() };
+    fn start(&self, run: &Run, sink: &Sink) -> io::Result<Program> {
+        let output = || if run.suppress_log_output { Stdio::null() } else { Stdio::piped() };
         let inherited = |name: &str| std::env::var(name).ok();
         let mut child = Command::new(&run.path)
             .args(&run.args)
@@ -265,12 +257,25 @@ impl Performer {
         let mut outputs = vec![];
         for (pipe, source) in pipes {
             let Some(pipe) = pipe else { continue };
-            match Output::new(pipe, source, Rc::clone(&self.log)) {
+            match Output::new(pipe, source, sink.clone()) {
                 Ok(output) => outputs.push(self.copy(output)),
                 Err(error) => complain(&format!("cannot read output: {error}")),
             }
         }
         Ok(Program { pid, end, outputs })
+    }
+
+    /// Why a program could not be started: the system has one word for all that may be missing.
+    fn not_started(&self, run: &Run, error: &io::Error) -> String {
+        let dir = self.work.join(&run.dir);
+        match dir.metadata() {
+            Ok(found) if found.is_dir() => format!("cannot start {}: {error}", run.path),
+            Ok(_) => format!("working directory `{}` is no directory", run.dir),
+            Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {
+                format!("working directory `{}` does not exist", run.dir)
+            }
+            Err(wrong) => format!("cannot use the working directory `{}`: {wrong}", run.dir),
+        }
     }
 
     /// Copies an output for as long as anybody writes to it: a program that detached itself may outlive its starter.
@@ -312,6 +317,12 @@ impl Performer {
             }
             sleep(LOOK_PAUSE).await;
         }
+    }
+}
+
+fn tell(source: Source, message: &str, scope: &Scope<'_>) {
+    if !message.is_empty() {
+        scope.sink.write(source, message.lines());
     }
 }
 

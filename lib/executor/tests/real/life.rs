@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use executor::process::Settings;
-use schemas::action::{Sealed, Secret, Variable};
+use schemas::action::{Action, Run, Sealed, Secret, Variable};
 use schemas::container::{ContainerState, Recipe, RunResult};
 use schemas::limits::TASK_RESULT_BYTES;
 
@@ -87,6 +87,11 @@ async fn the_reason_says_how_it_ended() {
     assert_eq!(cell.failure_of(setup).await, "Setup failed: Exited with status 4");
     let missing = cell.failure_of(lrp(program("/no/such/program", &[]))).await;
     assert_eq!(missing, "cannot start /no/such/program: No such file or directory (os error 2)");
+    let in_dir = |dir: &str| Action::Run(Run { path: "true".into(), dir: dir.into(), ..Run::default() });
+    let no_dir = cell.failure_of(lrp(in_dir("no/such"))).await;
+    assert_eq!(no_dir, "working directory `no/such` does not exist");
+    let file = Recipe { setup: Some(sh("touch file")), ..lrp(in_dir("file")) };
+    assert_eq!(cell.failure_of(file).await, "working directory `file` is no directory");
     cell.end().await;
 }
 

@@ -45,6 +45,13 @@ async fn the_oldest_is_rotated_away_and_offsets_go_on() {
     let first = cell.executor.logs(guid, 0, 100).await.unwrap();
     assert!(first.next > 10_000, "{first:?}");
     assert!(!first.ended);
+    let (marker, rest) = first.text.split_once('\n').unwrap();
+    let (time, told) = marker.split_once(' ').unwrap();
+    let dropped = first.next - u64::try_from(rest.len()).unwrap();
+    assert_eq!(told, format!("ERR [{dropped} bytes of the log before this line were dropped]"));
+    assert!(rest.starts_with(time), "it has the time of the line after it");
+    let next = cell.executor.logs(guid, first.next, 100).await.unwrap();
+    assert!(!next.text.contains("dropped"), "told once");
     let (mut from, mut count, mut last) = (first.next, 0, String::new());
     loop {
         let chunk = cell.executor.logs(guid, from, 1000).await.unwrap();

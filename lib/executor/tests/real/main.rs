@@ -3,6 +3,8 @@
 
 mod actions;
 mod adoption;
+mod groups;
+mod kills;
 mod life;
 mod logs;
 mod monitor;

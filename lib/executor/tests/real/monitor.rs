@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use executor::process::LogError;
 use schemas::container::{ContainerState, Recipe};
+use schemas::limits::{PROBE_OUTPUT_LINES, PROBES_KEPT};
 
-use crate::support::{Cell, lrp, processes_of, program, sh};
+use crate::support::{Cell, eventually, lrp, processes_of, program, sh};
 
 #[tokio::test]
 async fn it_is_running_once_the_monitor_succeeds() {
@@ -33,12 +35,41 @@ async fn it_fails_if_it_is_never_healthy_in_time() {
         start_timeout_ms: 200,
         ..lrp(sh("echo begun; exec sleep 60"))
     });
-    assert_eq!(cell.failure(guid).await, "Instance never healthy after 200ms: Exited with status 7");
+    assert_eq!(cell.failure(guid).await, "Instance never healthy after 200ms: Exited with status 7: noise");
     assert_eq!(cell.log(guid).await, ["OUT begun"], "probes stay out of the log");
     let hanging =
         Recipe { monitor: Some(sh("exec sleep 60")), start_timeout_ms: 200, ..lrp(sh("exec sleep 60")) };
     let reason = cell.failure_of(hanging).await;
     assert_eq!(reason, "Instance never healthy after 200ms: the monitor did not end");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn what_the_monitor_found_out_is_known_while_it_probes_and_survives_the_rep() {
+    let mut cell = Cell::new().await;
+    let monitor = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; done; echo not yet >&2; test -e up";
+    let guid = cell.run(Recipe { monitor: Some(sh(monitor)), ..lrp(sh("exec sleep 60")) });
+    let plain = cell.run(lrp(sh("exec sleep 60")));
+    let probed = async |cell: &Cell| cell.executor.health(guid).await.unwrap();
+    eventually(async || probed(&cell).await.is_some_and(|health| health.failures > 4)).await;
+    let health = probed(&cell).await.unwrap();
+    assert!(!health.was_healthy);
+    assert_eq!(health.last.len(), PROBES_KEPT);
+    let last = health.last.last().unwrap();
+    assert_eq!(last.failure.as_deref(), Some("Exited with status 1"));
+    assert_eq!(last.output.len(), PROBE_OUTPUT_LINES, "{:?}", last.output);
+    assert!(last.output.contains(&"line 10".to_owned()) && last.output.contains(&"not yet".to_owned()));
+    assert_eq!(cell.executor.health(plain).await.unwrap(), None);
+
+    let mut cell = cell.reopen_after(async {}).await;
+    assert!(probed(&cell).await.unwrap().failures > 4);
+    std::fs::write(cell.root.path().join(format!("data/containers/{guid}/work/up")), "").unwrap();
+    cell.running(guid).await;
+    let health = probed(&cell).await.unwrap();
+    assert!(health.was_healthy && health.failures == 0 && health.complaint().is_none(), "{health:?}");
+    cell.executor.delete(guid);
+    eventually(async || cell.get(guid).is_none()).await;
+    assert!(matches!(cell.executor.health(guid).await, Err(LogError::Unknown(_))));
     cell.end().await;
 }
 
@@ -56,7 +87,7 @@ async fn an_action_that_fails_needs_no_monitor_to_say_so() {
 async fn an_action_that_detached_itself_is_still_monitored() {
     let mut cell = Cell::new().await;
     let action = sh("setsid sh -c 'echo $$ > pid; exec sleep 60' & while [ ! -s pid ]; do sleep 0.01; done");
-    let guid = cell.run(Recipe { monitor: Some(sh("kill -0 $(cat pid)")), ..lrp(action) });
+    let guid = cell.run(Recipe { monitor: Some(sh("kill -0 $(cat pid) 2>/dev/null")), ..lrp(action) });
     cell.running(guid).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     cell.running(guid).await;

@@ -53,14 +53,23 @@ impl Cell {
     }
 
     /// Drops the executor as the death of a rep would, waits, and opens the folder again.
-    pub(crate) async fn reopen_after(mut self, away: impl Future<Output = ()>) -> Self {
+    pub(crate) async fn reopen_after(self, away: impl Future<Output = ()>) -> Self {
+        self.reopen_with(|settings| settings, away).await
+    }
+
+    /// The same with other settings.
+    pub(crate) async fn reopen_with(
+        mut self,
+        change: impl FnOnce(Settings) -> Settings,
+        away: impl Future<Output = ()>,
+    ) -> Self {
         // An executor can only be dropped from its place if another takes it.
         let spare = tempfile::tempdir().unwrap();
         let (other, _) = Executor::open(settings(spare.path().to_owned())).await.unwrap();
         drop(std::mem::replace(&mut self.executor, other));
         away.await;
         let data = self.root.path().join("data");
-        (self.executor, self.events) = Executor::open(settings(data)).await.unwrap();
+        (self.executor, self.events) = Executor::open(change(settings(data))).await.unwrap();
         self
     }
 
@@ -249,6 +258,7 @@ fn recipe(work: WorkKey, action: Action) -> Recipe {
         monitor: None,
         start_timeout_ms: 0,
         grace_period_ms: 10_000,
+        cpu_weight: 0,
         ports: vec![],
         result_file: String::new(),
         resources: Resources::of_container(16, 16, 0),

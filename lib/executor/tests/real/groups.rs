@@ -1,0 +1,117 @@
+//! The share of the processor, and the marks by which every process of a container is found.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use executor::process::{Groups, Settings};
+use schemas::container::{ContainerState, Recipe, RunResult};
+use schemas::names::InstanceGuid;
+
+use crate::support::{Cell, eventually, kill, lrp, processes_of, sh, shim_of};
+
+/// Both ways to hold on to processes: by control groups where this host lets us make them, and without.
+const WAYS: [Groups; 2] = [Groups::Own, Groups::Never];
+/// A process of which nothing tells where it came from: a session, an environment and a directory of its own, no parent,
+/// no descriptor that anybody knows.
+const FUGITIVE: &str =
+    "(setsid env -i sh -c 'cd /; echo $$ >&3; exec sleep 600 3>&- >/dev/null 2>&1 </dev/null' 3>pid &)
+    while [ ! -s pid ]; do sleep 0.01; done; echo ready; exec sleep 60";
+
+async fn cell(groups: &Groups) -> Cell {
+    Cell::with(|settings| Settings { groups: groups.clone(), ..settings }).await
+}
+
+/// Whether a process runs, and is no zombie.
+fn runs(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+fn work(cell: &Cell, guid: InstanceGuid) -> PathBuf {
+    cell.root.path().join(format!("data/containers/{guid}/work"))
+}
+
+/// A container with a process that does all it can to get away.
+async fn fugitive(cell: &mut Cell) -> (InstanceGuid, i32) {
+    let guid = cell.run(lrp(sh(FUGITIVE)));
+    cell.says(guid, "ready").await;
+    let pid: i32 = std::fs::read_to_string(work(cell, guid).join("pid")).unwrap().trim().parse().unwrap();
+    assert!(runs(pid) && !processes_of(guid).contains(&pid), "its environment doesn't tell");
+    (guid, pid)
+}
+
+#[tokio::test]
+async fn who_got_away_ends_when_the_shim_is_killed() {
+    for groups in WAYS {
+        let mut cell = cell(&groups).await;
+        let (guid, pid) = fugitive(&mut cell).await;
+        kill(shim_of(guid));
+        assert_eq!(cell.failure(guid).await, "the shim of the container ended unexpectedly", "{groups:?}");
+        assert!(!runs(pid), "{groups:?}: it outlives its container");
+        cell.end().await;
+    }
+}
+
+#[tokio::test]
+async fn who_got_away_ends_when_the_rep_was_killed_too() {
+    for groups in WAYS {
+        let mut cell = cell(&groups).await;
+        let (guid, pid) = fugitive(&mut cell).await;
+        let shim = shim_of(guid);
+        let mut cell = cell
+            .reopen_with(|settings| Settings { groups: groups.clone(), ..settings }, async {
+                kill(shim);
+                eventually(async || !runs(shim)).await;
+                assert!(runs(pid), "there was nobody to end it");
+            })
+            .await;
+        assert_eq!(cell.failure(guid).await, "the shim of the container ended unexpectedly", "{groups:?}");
+        assert!(!runs(pid), "{groups:?}: it outlives its container");
+        cell.end().await;
+    }
+}
+
+#[tokio::test]
+async fn who_got_away_ends_with_a_stop() {
+    for groups in WAYS {
+        let mut cell = cell(&groups).await;
+        let (guid, pid) = fugitive(&mut cell).await;
+        cell.executor.stop(guid);
+        assert_eq!(cell.completed(guid).await, RunResult::Stopped);
+        assert!(!runs(pid), "{groups:?}: it outlives its container");
+        cell.end().await;
+    }
+}
+
+/// The nice value of a process.
+fn nice(pid: &str) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_smaller_weight_is_a_higher_nice_value() {
+    let mut cell = cell(&Groups::Never).await;
+    let own = nice("self");
+    for (cpu_weight, raised) in [(0, 0), (1024, 0), (512, 3), (102, 10), (1, 19)] {
+        let guid = cell.run(Recipe { cpu_weight, ..lrp(sh("sleep 61 & echo ready; exec sleep 60")) });
+        cell.says(guid, "ready").await;
+        eventually(async || processes_of(guid).len() == 3).await;
+        for pid in processes_of(guid) {
+            assert_eq!(nice(&pid.to_string()), (own + raised).min(19), "of weight {cpu_weight}");
+        }
+    }
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn a_container_without_a_group_of_its_own_runs_all_the_same() {
+    let nowhere = Groups::Below("/no/such/group".into());
+    let mut cell = cell(&nowhere).await;
+    let guid = cell.run(Recipe { cpu_weight: 512, ..lrp(sh("echo ready; exec sleep 60")) });
+    cell.says(guid, "ready").await;
+    assert!(matches!(cell.get(guid).unwrap().state, ContainerState::Running(_)));
+    assert_eq!(nice(&shim_of(guid).to_string()), (nice("self") + 3).min(19));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    cell.end().await;
+}

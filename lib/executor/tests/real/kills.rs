@@ -1,0 +1,109 @@
+//! A program that keeps containers is killed at any moment, and passes nothing of its own on to them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use schemas::container::{ContainerState, Recipe, RunResult};
+
+use crate::support::{Cell, eventually, sh, shim, task};
+
+/// Starts a keeper of containers on a folder by a shell script, in which `$0` is the keeper's program and `$1` the folder.
+fn keeper(script: &str, data: &Path) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, shim()]).arg(data);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "open\n");
+    child
+}
+
+fn give(child: &mut Child, recipe: &Recipe) {
+    let mut line = serde_json::to_vec(recipe).unwrap();
+    line.push(b'\n');
+    child.stdin.as_mut().unwrap().write_all(&line).unwrap();
+}
+
+/// How many of these have a control group, where they are mounted on most hosts.
+fn groups_of(recipes: &[Recipe]) -> usize {
+    let names: Vec<String> = recipes.iter().map(|recipe| recipe.instance_guid.to_string()).collect();
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+    let bases = roots.iter().filter_map(|root| std::fs::read_dir(root).ok()).flatten().flatten();
+    bases.map(|base| names.iter().filter(|name| base.path().join(name).exists()).count()).sum()
+}
+
+/// What was begun when its keeper was killed runs to its end under the next one, once, and nothing of it has failed. What
+/// was not even written down is unknown to the next one, and never ran.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keeper_that_is_killed_while_it_creates_loses_nothing() {
+    let mut unknown = 0;
+    for round in 0..24 {
+        let cell = Cell::new().await;
+        let (data, said) = (cell.root.path().join("kept"), cell.root.path().join("said"));
+        let mut child = keeper("exec $0 host $1", &data);
+        let recipes: Vec<Recipe> =
+            (0..8).map(|number| task(sh(&format!("echo {number} >> {}", said.display())))).collect();
+        recipes.iter().for_each(|recipe| give(&mut child, recipe));
+        drop(child.stdin.take());
+        std::thread::sleep(Duration::from_micros(300 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let (next, _changes) =
+            executor::process::Executor::open(crate::support::settings(data)).await.unwrap();
+        let ended = |state: &ContainerState| matches!(state, ContainerState::Completed(_));
+        eventually(async || next.list().iter().all(|container| ended(&container.state))).await;
+        let known = next.list();
+        for container in &known {
+            let done = ContainerState::Completed(RunResult::Succeeded { result: String::new() });
+            assert_eq!(container.state, done, "round {round}");
+        }
+        unknown += recipes.len() - known.len();
+        let mut times: BTreeMap<String, usize> = BTreeMap::new();
+        for line in std::fs::read_to_string(&said).unwrap_or_default().lines() {
+            *times.entry(line.to_owned()).or_default() += 1;
+        }
+        assert!(times.values().all(|&count| count == 1), "round {round}: {times:?}");
+        assert_eq!(times.len(), known.len(), "round {round}");
+        next.end_all().await;
+        assert_eq!(groups_of(&recipes), 0, "round {round}: a control group is left");
+        cell.end().await;
+    }
+    println!("{unknown} of {} were not begun when their keeper was killed", 24 * 8);
+}
+
+#[tokio::test]
+async fn nothing_that_the_keeper_inherited_reaches_a_container() {
+    let cell = Cell::new().await;
+    let data = cell.root.path().join("kept");
+    std::fs::write(cell.root.path().join("secret"), "x").unwrap();
+    let secret = cell.root.path().join("secret");
+    let script = format!("exec 9<{}; exec $0 host $1", secret.display());
+    let mut child = keeper(&script, &data);
+    let has = |pid: u32| std::fs::read_link(format!("/proc/{pid}/fd/9")).ok();
+    assert_eq!(has(child.id()).unwrap(), secret.canonicalize().unwrap(), "the keeper has it");
+    let recipe = task(sh("for fd in /proc/self/fd/*; do readlink $fd; done; exec sleep 0.1"));
+    let guid = recipe.instance_guid;
+    give(&mut child, &recipe);
+    drop(child.stdin.take());
+    let state = data.join(format!("containers/{guid}/state.json"));
+    let completed = || std::fs::read_to_string(&state).unwrap_or_default().contains("completed");
+    eventually(async || completed()).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let (next, _changes) = executor::process::Executor::open(crate::support::settings(data)).await.unwrap();
+    let log = next.logs(guid, 0, usize::MAX).await.unwrap().text;
+    // The directory that the shell lists is its own.
+    let strange: Vec<&str> = log
+        .lines()
+        .filter(|line| !["pipe:[", "/dev/null", "/proc/"].iter().any(|known| line.contains(known)))
+        .collect();
+    assert!(log.contains("/dev/null") && strange.is_empty(), "{log}");
+    assert!(!log.contains("secret"), "{log}");
+    next.end_all().await;
+    cell.end().await;
+}
