@@ -53,6 +53,6 @@ pub mod time;
 pub use cause::{Cause, Origin};
 pub use entry::{Decision, Entry};
 pub use indices::Indices;
-pub use refusal::{BadField, Code, Refusal};
+pub use refusal::{BadField, Class, Code, Refusal};
 pub use subject::{Position, Subject};
 pub use time::{Steady, Timestamp};

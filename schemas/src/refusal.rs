@@ -60,6 +60,47 @@ pub enum Code {
     Unreadable,
 }
 
+/// What a code means for whoever asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// What it is about does not exist.
+    NotFound,
+    /// What is true, or another request, stands against it.
+    Conflict,
+    /// Nothing was judged: the same may be asked again later, or of somebody else.
+    NotNow,
+    /// It is wrong as it was asked, whenever it is asked.
+    Invalid,
+}
+
+impl Code {
+    /// What the code means for whoever asked: the one place that sorts codes.
+    #[must_use]
+    pub const fn class(self) -> Class {
+        match self {
+            Self::ResourceNotFound => Class::NotFound,
+            Self::ResourceExists
+            | Self::ResourceConflict
+            | Self::InvalidStateTransition
+            | Self::ActualLrpCannotBeClaimed
+            | Self::ActualLrpCannotBeStarted
+            | Self::ActualLrpCannotBeCrashed
+            | Self::ActualLrpCannotBeRemoved
+            | Self::ActualLrpCannotBeUnclaimed
+            | Self::ActualLrpCannotBeEvacuated
+            | Self::RunningOnDifferentCell
+            | Self::StaleEpoch
+            | Self::StaleRecord => Class::Conflict,
+            Self::CellAbsent
+            | Self::Unavailable
+            | Self::Overloaded
+            | Self::DeadlinePassed
+            | Self::Unreadable => Class::NotNow,
+            Self::StaleTerm | Self::InvalidRequest | Self::Forbidden => Class::Invalid,
+        }
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use client::Error;
 use schemas::query::InstanceRow;
-use schemas::{BadField, Code, Refusal};
+use schemas::{BadField, Class, Code, Refusal};
 use serde::Serialize;
 
 /// How the program ends. Fixed and documented: scripts depend on it.
@@ -126,60 +126,28 @@ impl Failure {
 
 /// How the program ends when the BBS refuses.
 pub(crate) const fn exit_of(code: Code) -> Exit {
-    match code {
-        Code::ResourceNotFound => Exit::NotFound,
-        Code::ResourceExists
-        | Code::ResourceConflict
-        | Code::InvalidStateTransition
-        | Code::ActualLrpCannotBeClaimed
-        | Code::ActualLrpCannotBeStarted
-        | Code::ActualLrpCannotBeCrashed
-        | Code::ActualLrpCannotBeRemoved
-        | Code::ActualLrpCannotBeUnclaimed
-        | Code::ActualLrpCannotBeEvacuated
-        | Code::RunningOnDifferentCell
-        | Code::StaleEpoch
-        | Code::StaleRecord => Exit::Conflict,
-        Code::Unavailable => Exit::Unreachable,
-        Code::StaleTerm
-        | Code::CellAbsent
-        | Code::InvalidRequest
-        | Code::DeadlinePassed
-        | Code::Forbidden
-        | Code::Overloaded
-        | Code::Unreadable => Exit::Failed,
+    match (code.class(), code) {
+        (Class::NotFound, _) => Exit::NotFound,
+        (Class::Conflict, _) => Exit::Conflict,
+        (Class::NotNow, Code::Unavailable) => Exit::Unreachable,
+        (Class::NotNow | Class::Invalid, _) => Exit::Failed,
     }
 }
 
 /// What to do about a refusal, whatever it is about.
+const ADVICE: [(Code, &str); 5] = [
+    (Code::Unavailable, "no BBS leads at present: try again, and see muster cluster show"),
+    (Code::Overloaded, "the BBS is busy: try again"),
+    (
+        Code::DeadlinePassed,
+        "it came too late to be carried out: try again, and see whether the clocks of both machines agree",
+    ),
+    (Code::Forbidden, "see which domain and client the server lets you use: --domain, --client, --creds"),
+    (Code::Unreadable, "this program and the cluster are of different versions: use the same"),
+];
+
 fn advice_on(code: Code) -> Option<&'static str> {
-    match code {
-        Code::Unavailable => Some("no BBS leads at present: try again, and see muster cluster show"),
-        Code::Overloaded => Some("the BBS is busy: try again"),
-        Code::DeadlinePassed => Some(
-            "it came too late to be carried out: try again, and see whether the clocks of both machines agree",
-        ),
-        Code::Forbidden => {
-            Some("see which domain and client the server lets you use: --domain, --client, --creds")
-        }
-        Code::Unreadable => Some("this program and the cluster are of different versions: use the same"),
-        Code::ResourceExists
-        | Code::ResourceNotFound
-        | Code::ResourceConflict
-        | Code::InvalidStateTransition
-        | Code::ActualLrpCannotBeClaimed
-        | Code::ActualLrpCannotBeStarted
-        | Code::ActualLrpCannotBeCrashed
-        | Code::ActualLrpCannotBeRemoved
-        | Code::ActualLrpCannotBeUnclaimed
-        | Code::ActualLrpCannotBeEvacuated
-        | Code::RunningOnDifferentCell
-        | Code::StaleEpoch
-        | Code::StaleRecord
-        | Code::StaleTerm
-        | Code::CellAbsent
-        | Code::InvalidRequest => None,
-    }
+    ADVICE.iter().find(|(known, _)| *known == code).map(|(_, advice)| *advice)
 }
 
 impl From<Refusal> for Failure {

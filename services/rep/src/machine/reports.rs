@@ -12,7 +12,7 @@ use schemas::limits::BATCH;
 use schemas::message::{Report, ReportResult, Reported, Reports};
 use schemas::names::InstanceGuid;
 use schemas::placement::Explanation;
-use schemas::refusal::Code;
+use schemas::refusal::{Class, Code};
 use schemas::{Position, Refusal, Timestamp, actual, evacuating, process, task};
 
 use super::holds::Rank;
@@ -174,7 +174,8 @@ impl Rep {
         if let Some(hold) = self.holds.get_mut(guid) {
             hold.learn(&result.record, position);
         }
-        if let Some(refusal) = result.refused.as_ref().filter(|refusal| is_not_now(refusal.code)) {
+        if let Some(refusal) = result.refused.as_ref().filter(|refusal| refusal.code.class() == Class::NotNow)
+        {
             self.log(Level::Info, format!("container {guid}: {refusal}"));
             self.heed(refusal.code);
             self.flights.postpone(guid, self.now);
@@ -248,31 +249,6 @@ impl Rep {
             None if waits && before.then == Then::Run => self.flights.put_again(guid, before),
             None => {}
         }
-    }
-}
-
-/// Whether a refusal says nothing of the container: the same may be asked again later.
-const fn is_not_now(code: Code) -> bool {
-    match code {
-        Code::CellAbsent | Code::Unavailable | Code::Overloaded | Code::DeadlinePassed | Code::Unreadable => {
-            true
-        }
-        Code::ResourceExists
-        | Code::ResourceNotFound
-        | Code::ResourceConflict
-        | Code::InvalidStateTransition
-        | Code::ActualLrpCannotBeClaimed
-        | Code::ActualLrpCannotBeStarted
-        | Code::ActualLrpCannotBeCrashed
-        | Code::ActualLrpCannotBeRemoved
-        | Code::ActualLrpCannotBeUnclaimed
-        | Code::ActualLrpCannotBeEvacuated
-        | Code::RunningOnDifferentCell
-        | Code::StaleEpoch
-        | Code::StaleRecord
-        | Code::StaleTerm
-        | Code::InvalidRequest
-        | Code::Forbidden => false,
     }
 }
 
