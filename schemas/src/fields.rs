@@ -81,6 +81,12 @@ pub(crate) fn read_json(text: &[u8], problems: &Problems) -> Result<Value, Refus
     if text.len() > limits::MESSAGE_BYTES {
         return Err(refuse(format!("{} bytes are more than {}", text.len(), limits::MESSAGE_BYTES)));
     }
+    read_json_of_any_size(text, problems)
+}
+
+/// As [`read_json`], of a text whose size somebody else has looked at.
+pub(crate) fn read_json_of_any_size(text: &[u8], problems: &Problems) -> Result<Value, Refusal> {
+    let refuse = |problem: String| Refusal::invalid(vec![BadField { field: "message".into(), problem }]);
     if depth_of_json(text) > JSON_DEPTH {
         return Err(refuse(format!("is nested deeper than {JSON_DEPTH}")));
     }

@@ -24,7 +24,7 @@ use crate::definition::{
     DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes,
     TaskDefinition,
 };
-use crate::fields::{Field, Fields, Problems, look_over};
+use crate::fields::{Field, Fields, Problems, look_over, read_json_of_any_size};
 use crate::limits;
 use crate::names::{DefinitionId, Domain, PlacementTag};
 use crate::refusal::Refusal;
@@ -94,6 +94,16 @@ pub fn task(value: Value) -> Result<DesiredTask, Refusal> {
     let problems = Problems::default();
     let task = open(value, &problems).and_then(|root| take_task(root, Usual::None));
     problems.settle(task)
+}
+
+/// Reads the JSON text of a file as strictly as a message: nothing behind it, and no key twice in an object.
+///
+/// # Errors
+/// `InvalidRequest` with every key that is doubled, or with what is no JSON.
+pub fn json(text: &[u8]) -> Result<Value, Refusal> {
+    let problems = Problems::default();
+    let value = read_json_of_any_size(text, &problems)?;
+    problems.settle(Some(value))
 }
 
 /// Reads a file: a DesiredLRP (it has a `process_guid`), a task (it has a `task_guid`), or any number of things in the

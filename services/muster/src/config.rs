@@ -4,10 +4,11 @@
 //! What stands there becomes the option's default, so that a flag and an environment variable still win.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::Command;
+use clap::builder::Resettable;
 use toml::{Table, Value};
 
 /// The file that the command line or the environment names.
@@ -50,6 +51,17 @@ pub(crate) fn defaults(command: Command, path: &Path) -> Result<Command, String>
     }
     let names: Vec<&str> = unknown.into_iter().collect();
     Err(format!("the configuration {shown}: no command has the option {}", names.join(", ")))
+}
+
+/// The same command line without the variables that are set to nothing: they say nothing.
+pub(crate) fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    let command = command.mut_args(|arg| match arg.get_env().map(is_empty) {
+        Some(true) => arg.env(Resettable::Reset),
+        Some(false) | None => arg,
+    });
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_empty_variables))
 }
 
 /// Sets the default wherever a command has the option.

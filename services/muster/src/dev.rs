@@ -12,13 +12,13 @@ use clap::Args;
 use client::{Client, default_domain};
 use journal::{Journal, Sqlite};
 use runtime::folder::Folder;
-use schemas::Code;
 use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
 use schemas::message::Done;
 use schemas::names::{CellId, ClientName, ServiceId, Zone};
 use schemas::resources::Resources;
 use schemas::spec::Item;
+use schemas::{Code, Position};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -101,19 +101,30 @@ pub(crate) async fn run(
     let journal = Sqlite::open_in(folder.clone()).await.map_err(|error| failed(chain(&error)))?;
     let journal = Journal::Sqlite(journal);
     let bus = InProcess::new();
-    let mut local = start(&journal, &bus, &cells, args.cells).await.map_err(failed)?;
     let socket = serve(&bus, socket.unwrap_or_else(|| folder.path().join(client::target::SOCKET)))?;
+    let client = client(&bus)?;
     let heading = heading(args.cells, socket.path(), &cells);
     heading.iter().for_each(|line| note(line));
-
-    let client = client(&bus)?;
     let shown =
         Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
-    let result = tokio::select! {
+    let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
+    let mut local = start(&journal, &bus).map_err(failed)?;
+    // Cells that begin before somebody listens to them would say so only once more a while later.
+    let mut result = tokio::select! {
         () = stop.cancelled() => Ok(()),
         why = local.failed() => Err(failed(why)),
-        why = show(&client, &journal, items, output, shown) => why,
+        why = ready(&client) => why,
     };
+    if result.is_ok() && !stop.is_cancelled() {
+        result = add_cells(&mut local, &bus, &cells, args.cells).await.map_err(failed);
+    }
+    if result.is_ok() {
+        result = tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            why = local.failed() => Err(failed(why)),
+            why = show(&client, begin, items, output, shown) => why,
+        };
+    }
     note("stopping: ending every container");
     drop(socket);
     local.end().await;
@@ -136,10 +147,14 @@ fn clear(folder: &Folder) -> Result<(), Failure> {
     })
 }
 
-async fn start(journal: &Journal, bus: &InProcess, folder: &Path, cells: u32) -> Result<Local, String> {
+/// A BBS and an auctioneer.
+fn start(journal: &Journal, bus: &InProcess) -> Result<Local, String> {
     let service = ServiceId::new("local").map_err(|error| error.to_string())?;
     let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
-    let mut local = Local::start(journal, bbs, auctioneer, Duration::ZERO)?;
+    Local::start(journal, bbs, auctioneer, Duration::ZERO)
+}
+
+async fn add_cells(local: &mut Local, bus: &InProcess, folder: &Path, cells: u32) -> Result<(), String> {
     let host = host::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
     // The cells take their ports from one range.
@@ -152,7 +167,7 @@ async fn start(journal: &Journal, bus: &InProcess, folder: &Path, cells: u32) ->
         let bus = bus.bus(&Inbox::Rep(id.clone()))?;
         local.add_cell(id, zone, total, &Kind::Process(folder.to_owned()), bus).await?;
     }
-    Ok(local)
+    Ok(())
 }
 
 fn serve(bus: &InProcess, path: PathBuf) -> Result<SocketServer, Failure> {
@@ -175,13 +190,11 @@ struct Shown {
 /// Desires what the file says, and shows what becomes of it; ends when the user has seen enough, or that fails.
 async fn show(
     client: &Client,
-    journal: &Journal,
+    begin: Position,
     items: Vec<Item>,
     output: Output,
     mut shown: Shown,
 ) -> Result<(), Failure> {
-    let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
-    ready(client).await?;
     let file = shown.file.take().unwrap_or_default();
     for item in items {
         let told = desire(client, item, &file).await?;

@@ -1,6 +1,5 @@
 //! Starting services: `muster dev`, `bbs`, `auctioneer`, `rep` and `bench`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -77,37 +76,26 @@ async fn serve(service: Service, global: &Global) -> Result<(), Failure> {
         Service::Bbs(args) => Ok(serve::run_bbs(&needed(global)?, &args, stop).await?),
         Service::Auctioneer(args) => Ok(serve::run_auctioneer(&needed(global)?, &args, stop).await?),
         Service::Rep(args) => {
-            let data = data_folder(global);
-            let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
+            let data =
+                global.data.clone().ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
             Ok(serve::run_rep(&needed(global)?, data, &args, stop).await?)
         }
     }
 }
 
 async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Result<(), Failure> {
-    let data = match data_folder(global) {
+    let data = match global.data.clone() {
         Some(folder) => Data::Kept(folder),
         None => Data::Scratch(client::default_folder()),
     };
     Box::pin(dev::run(args, data, global.socket.clone(), Output::new(global), stop)).await
 }
 
-/// What the environment gives, if it is not empty.
-fn given(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
-}
-
-/// The data folder that was named.
-fn data_folder(global: &Global) -> Option<PathBuf> {
-    global.data.clone().or_else(|| given("MUSTER_DATA").map(PathBuf::from))
-}
-
 /// The NATS servers that were named.
 fn nats(global: &Global) -> Option<Nats> {
-    let urls = global.nats.clone().or_else(|| given("MUSTER_NATS_URL"))?;
+    let urls = global.nats.as_ref()?;
     let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
-    let creds = global.creds.clone().or_else(|| given("MUSTER_NATS_CREDS").map(PathBuf::from));
-    let login = creds.map_or(Login::Anonymous, Login::Credentials);
+    let login = global.creds.clone().map_or(Login::Anonymous, Login::Credentials);
     Some(Nats { urls, login, tls: client::Tls::default() })
 }
 

@@ -15,11 +15,12 @@ mod serve;
 mod simulate;
 mod wire;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Runs long-running processes and tasks on a fleet of cells, and keeps every change on one ordered log
 #[derive(Debug, Parser)]
@@ -67,17 +68,115 @@ fn main() -> ExitCode {
 /// Reads the command line, over what the environment and a configuration file give.
 fn parse() -> Result<Muster, clap::Error> {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let mut command = Muster::command();
-    if let Some(path) = config::file(&arguments, std::env::var_os("MUSTER_CONFIG")) {
-        command = config::defaults(command, &path)
-            .map_err(|why| Muster::command().error(clap::error::ErrorKind::ValueValidation, why))?;
+    let file = config::file(&arguments, std::env::var_os("MUSTER_CONFIG"));
+    read(arguments, file.as_deref())
+}
+
+/// The same, of a command line and a configuration file that are given. The general options are hidden in the help of
+/// commands until somebody asks for all.
+fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
+    let mut command = config::without_empty_variables(Muster::command());
+    if let Some(path) = file {
+        command = config::defaults(command, path)
+            .map_err(|why| Muster::command().error(ErrorKind::ValueValidation, why))?;
     }
-    Muster::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    if !arguments.iter().any(|word| word == "--help-all") {
+        let is_general = |arg: &Arg| arg.is_global_set() && arg.get_id() != "help_all";
+        command = command.mut_args(|arg| if is_general(&arg) { arg.hide(true) } else { arg });
+    }
+    let matches = command.try_get_matches_from(arguments)?;
+    let mut muster = Muster::from_arg_matches(&matches)?;
+    let named = cli::Named::of(&matches);
+    if named.nats == cli::Strength::Flag && named.socket == cli::Strength::Flag {
+        let why = "--nats and --socket name two clusters: give one of them";
+        return Err(Muster::command().error(ErrorKind::ArgumentConflict, why));
+    }
+    muster.global.named = named;
+    Ok(muster)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        std::iter::once("muster").chain(line.split(' ')).map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_help_of_a_command_is_about_that_command() {
+        let help = |line: &str| read(words(line), None).unwrap_err().to_string();
+        for line in ["lrp scale --help", "lrp scale -h"] {
+            let own = help(line);
+            assert!(own.contains("--detach") && own.contains("--help-all"), "{own}");
+            assert!(!own.contains("--nats") && !own.contains("--color"), "{own}");
+        }
+        for line in ["lrp scale --help-all", "--help-all", "rep --help-all"] {
+            let all = help(line);
+            assert!(all.contains("--nats") && all.contains("--color"), "{line}: {all}");
+        }
+    }
+
+    /// Every option that takes a value, of every command, with a value that it takes.
+    fn options(command: &clap::Command, path: &str, found: &mut Vec<[String; 3]>) {
+        for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+            if let Some(name) = arg.get_long().filter(|name| *name != "config") {
+                found.push([path.trim().to_owned(), name.to_owned(), arg.get_id().to_string()]);
+            }
+        }
+        for sub in command.get_subcommands() {
+            options(sub, &format!("{path} {}", sub.get_name()), found);
+        }
+    }
+
+    /// What an option takes: two values that differ.
+    fn values(name: &str) -> [&'static str; 2] {
+        match name {
+            "output" => ["json", "jsonl"],
+            "color" => ["always", "never"],
+            "ports" => ["1-2", "3-4"],
+            "replicas" => ["1", "3"],
+            "state" => ["running", "crashed"],
+            "about" => ["lrp:a", "lrp:b"],
+            _ => ["7", "8"],
+        }
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_file_whatever_the_option() {
+        let mut found = vec![];
+        options(&Muster::command(), "", &mut found);
+        assert!(found.len() > 30, "{found:?}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("muster.toml");
+        for [path, name, id] in found {
+            let [low, high] = values(&name);
+            std::fs::write(&file, format!("{name} = {low:?}\n")).unwrap();
+            let of = |line: &str| {
+                let command = config::defaults(Muster::command(), &file).unwrap();
+                let words = words(line.trim());
+                let matches = unrequired(command)
+                    .try_get_matches_from(words)
+                    .unwrap_or_else(|error| panic!("{line}: {error}"));
+                let mut last = &matches;
+                while let Some((_, sub)) = last.subcommand() {
+                    last = sub;
+                }
+                let raw = last.get_raw(&id).unwrap_or_else(|| panic!("{line}: no {id}"));
+                raw.map(|value| value.to_string_lossy().into_owned()).collect::<Vec<_>>()
+            };
+            let path = if path.is_empty() { "cell list".to_owned() } else { path };
+            assert_eq!(of(&path), [low], "{path} --{name} by the file");
+            assert_eq!(of(&format!("{path} --{name} {high}")), [high], "{path} --{name} by a flag");
+        }
+    }
+
+    /// The same command line without anything that must be given.
+    fn unrequired(command: clap::Command) -> clap::Command {
+        let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        let command = command.mut_args(|arg| arg.required(false));
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, unrequired))
+    }
 
     #[test]
     fn the_command_line_is_sound() {
@@ -130,8 +229,7 @@ mod tests {
             "simulate --seed 17 -o jsonl",
         ];
         for line in lines {
-            let words = std::iter::once("muster").chain(line.split(' '));
-            assert!(Muster::try_parse_from(words).is_ok(), "{line}");
+            assert!(read(words(line), None).is_ok(), "{line}");
         }
     }
 
@@ -151,8 +249,7 @@ mod tests {
             "simulate story.txt --seed 3",
         ];
         for line in lines {
-            let words = std::iter::once("muster").chain(line.split(' '));
-            let refused = Muster::try_parse_from(words).unwrap_err();
+            let refused = read(words(line), None).unwrap_err();
             assert_eq!(refused.exit_code(), 2, "{line}");
         }
     }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
 use schemas::names::{CellId, ClientName, DecisionId, Domain, ProcessGuid, RequestId, TaskGuid};
 
@@ -13,30 +14,21 @@ use super::words::parse_duration;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    #[arg(
-        help = "NATS servers of the cluster, with commas between [env: MUSTER_NATS_URL]",
-        long,
-        global = true,
-        value_name = "URL"
-    )]
+    /// NATS servers of the cluster, with commas between
+    #[arg(long, global = true, env = "MUSTER_NATS_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) nats: Option<String>,
-    #[arg(
-        help = "Credentials file for the NATS server [env: MUSTER_NATS_CREDS]",
-        long,
-        global = true,
-        value_name = "FILE"
-    )]
+    /// Credentials file for the NATS server
+    #[arg(long, global = true, env = "MUSTER_NATS_CREDS", value_name = "FILE")]
     pub(crate) creds: Option<PathBuf>,
-    #[arg(
-        help = "Data folder; a local cluster is looked for there [env: MUSTER_DATA]",
-        long,
-        global = true,
-        value_name = "DIR"
-    )]
+    /// Data folder; a local cluster is looked for there
+    #[arg(long, global = true, env = "MUSTER_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Unix socket of a local cluster [default: muster.sock in the data folder]
-    #[arg(long, global = true, value_name = "PATH", conflicts_with = "nats")]
+    #[arg(long, global = true, env = "MUSTER_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Who named the places above.
+    #[arg(skip)]
+    pub(crate) named: Named,
     /// How answers are written
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -65,6 +57,9 @@ pub(crate) struct Global {
         value_name = "FILE"
     )]
     pub(crate) config: Option<PathBuf>,
+    /// Print help with the options that every command has, too
+    #[arg(long, global = true, action = clap::ArgAction::HelpLong, help_heading = None::<&'static str>)]
+    pub(crate) help_all: Option<bool>,
     /// Show ids in full
     #[arg(long, global = true)]
     pub(crate) full_ids: bool,
@@ -75,6 +70,39 @@ pub(crate) struct Global {
         value_name = "FILTER"
     )]
     pub(crate) log: Option<String>,
+}
+
+/// How strongly something was named: a flag goes before the environment, that before the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Strength {
+    /// By the file with options, or not at all.
+    #[default]
+    File,
+    /// By the environment.
+    Environment,
+    /// By a flag.
+    Flag,
+}
+
+/// How strongly each place was named where a cluster may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) nats: Strength,
+    pub(crate) data: Strength,
+    pub(crate) socket: Strength,
+}
+
+impl Named {
+    /// As a command line was read.
+    pub(crate) fn of(matches: &ArgMatches) -> Self {
+        let strength = |name: &str| match matches.value_source(name) {
+            Some(ValueSource::CommandLine) => Strength::Flag,
+            Some(ValueSource::EnvVariable) => Strength::Environment,
+            #[expect(clippy::wildcard_enum_match_arm, reason = "the library may get more sources")]
+            Some(_) | None => Strength::File,
+        };
+        Self { nats: strength("nats"), data: strength("data"), socket: strength("socket") }
+    }
 }
 
 /// How answers are written.

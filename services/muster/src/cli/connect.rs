@@ -8,7 +8,7 @@ use client::target::{SOCKET, is_ours};
 use client::{Client, Target, default_domain, default_socket};
 use schemas::names::ClientName;
 
-use super::args::Global;
+use super::args::{Global, Named};
 use super::failure::{Exit, Failure};
 
 /// How long the command line asks for an answer.
@@ -25,19 +25,12 @@ enum Place {
     Usual(PathBuf),
 }
 
-impl Global {
-    /// The credentials file that was named, if one was.
-    fn credentials(&self) -> Option<PathBuf> {
-        self.creds.clone().or_else(|| text("MUSTER_NATS_CREDS").map(PathBuf::from))
-    }
-}
-
 /// Connects to the cluster that the user means.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
-    let place = place(global, text);
+    let place = place(global);
     let target = match &place {
-        Place::Nats(url) => match global.credentials() {
-            Some(file) => Target::nats_with_credentials(url, &file),
+        Place::Nats(url) => match &global.creds {
+            Some(file) => Target::nats_with_credentials(url, file),
             None => Target::nats(url),
         },
         Place::Socket(path) => Target::Socket(path.clone()),
@@ -76,25 +69,16 @@ fn with_terms(client: Client, global: &Global) -> Client {
     }
 }
 
-/// What the user says on the command line goes before the environment, NATS before a socket.
-fn place(global: &Global, environment: impl Fn(&str) -> Option<String>) -> Place {
-    let in_folder = |folder: &Path| Place::Socket(folder.join(SOCKET));
-    if let Some(url) = &global.nats {
-        return Place::Nats(url.clone());
-    }
-    if let Some(path) = &global.socket {
-        return Place::Socket(path.clone());
-    }
-    if let Some(folder) = &global.data {
-        return in_folder(folder);
-    }
-    if let Some(url) = environment("MUSTER_NATS_URL") {
-        return Place::Nats(url);
-    }
-    match environment("MUSTER_DATA") {
-        Some(folder) => in_folder(Path::new(&folder)),
-        None => Place::Usual(default_socket()),
-    }
+/// What is named most strongly counts; of what is named as strongly, NATS goes before a socket, and that before a folder.
+fn place(global: &Global) -> Place {
+    let Named { nats, data, socket } = global.named;
+    let by_nats = global.nats.clone().map(|url| (nats, Place::Nats(url)));
+    let by_socket = global.socket.clone().map(|path| (socket, Place::Socket(path)));
+    let by_data = global.data.as_ref().map(|folder| (data, Place::Socket(folder.join(SOCKET))));
+    let places = [by_data, by_socket, by_nats].into_iter().flatten();
+    // Of several that are as strong the last is taken.
+    let strongest = places.max_by_key(|(strength, _)| *strength);
+    strongest.map_or_else(|| Place::Usual(default_socket()), |(_, place)| place)
 }
 
 fn no_cluster(path: &Path) -> Failure {
@@ -130,22 +114,46 @@ fn without_password(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn with(variables: &'static [(&'static str, &'static str)]) -> impl Fn(&str) -> Option<String> {
-        move |asked| variables.iter().find(|(name, _)| *name == asked).map(|(_, value)| (*value).to_owned())
-    }
+    use crate::cli::args::Strength;
 
     #[test]
-    fn the_command_line_goes_before_the_environment() {
-        let none = Global::default();
-        let data = Global { data: Some("/d".into()), ..Global::default() };
-        let nats = Global { nats: Some("nats://a".into()), ..data.clone() };
-        let both = with(&[("MUSTER_NATS_URL", "nats://b"), ("MUSTER_DATA", "/e")]);
-        assert_eq!(place(&nats, &both), Place::Nats("nats://a".into()));
-        assert_eq!(place(&data, &both), Place::Socket("/d/muster.sock".into()));
-        assert_eq!(place(&none, &both), Place::Nats("nats://b".into()));
-        assert_eq!(place(&none, with(&[("MUSTER_DATA", "/e")])), Place::Socket("/e/muster.sock".into()));
-        assert_eq!(place(&none, with(&[])), Place::Usual(default_socket()));
+    fn the_place_that_is_named_most_strongly_counts() {
+        use Strength::{Environment, File, Flag};
+        // How strongly NATS, the socket and the data folder are named, and which of them counts.
+        let cases = [
+            ([None, None, None], "usual"),
+            ([Some(File), Some(File), Some(File)], "nats"),
+            ([None, Some(File), Some(File)], "socket"),
+            ([None, None, Some(File)], "data"),
+            ([Some(File), None, Some(Environment)], "data"),
+            ([Some(File), Some(Environment), None], "socket"),
+            ([Some(Environment), Some(File), Some(File)], "nats"),
+            ([Some(Environment), Some(Environment), Some(Environment)], "nats"),
+            ([Some(Environment), Some(Environment), Some(Flag)], "data"),
+            ([Some(Environment), Some(Flag), Some(Environment)], "socket"),
+            ([Some(Flag), Some(Environment), Some(File)], "nats"),
+            ([None, Some(Flag), Some(Flag)], "socket"),
+        ];
+        for ([nats, socket, data], counts) in cases {
+            let global = Global {
+                nats: nats.map(|_| "nats://a".into()),
+                socket: socket.map(|_| "/s".into()),
+                data: data.map(|_| "/d".into()),
+                named: Named {
+                    nats: nats.unwrap_or_default(),
+                    socket: socket.unwrap_or_default(),
+                    data: data.unwrap_or_default(),
+                },
+                ..Global::default()
+            };
+            let wanted = match counts {
+                "nats" => Place::Nats("nats://a".into()),
+                "socket" => Place::Socket("/s".into()),
+                "data" => Place::Socket("/d/muster.sock".into()),
+                _ => Place::Usual(default_socket()),
+            };
+            assert_eq!(place(&global), wanted, "{nats:?} {socket:?} {data:?}");
+        }
     }
 
     #[test]

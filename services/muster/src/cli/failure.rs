@@ -88,6 +88,12 @@ impl Failure {
         self
     }
 
+    /// The same, with something to do next, if there is something.
+    pub(crate) fn advise_some(mut self, advice: Option<String>) -> Self {
+        self.advice.extend(advice);
+        self
+    }
+
     /// The same, with something to do next if the exit status is this one.
     pub(crate) fn advise_on(self, exit: Exit, advice: impl Into<String>) -> Self {
         if self.exit == exit { self.advise(advice) } else { self }

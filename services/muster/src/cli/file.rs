@@ -4,8 +4,6 @@ use std::io::Read;
 use std::path::Path;
 
 use schemas::Refusal;
-use schemas::action::depth_of_json;
-use schemas::codec::JSON_DEPTH;
 use schemas::names::Domain;
 use schemas::spec::{self, Item};
 use serde_json::Value;
@@ -50,10 +48,8 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
     if !is_json {
         return toml::from_str(&text).map_err(|error| bad("TOML", error.to_string()));
     }
-    if depth_of_json(text.as_bytes()) > JSON_DEPTH {
-        return Err(bad("spec", format!("it is nested deeper than {JSON_DEPTH}")));
-    }
-    serde_json::from_str(&text).map_err(|error| bad("JSON", error.to_string()))
+    spec::json(text.as_bytes())
+        .map_err(|refusal| Failure::from(refusal).doing(format!("read {}", shown(path))))
 }
 
 /// Reads a text from a file, or from the standard input.
@@ -129,7 +125,10 @@ mod tests {
             let (_folder, path) = file(name, text);
             items(&path, None).unwrap_err().text(false)
         };
-        assert!(failure("a.json", "{").contains("is no JSON: EOF"));
+        assert!(failure("a.json", "{").contains("is not JSON: EOF"));
+        let doubled =
+            failure("a.json", r#"{"process_guid": "a", "process_guid": "b", "action": {"x": 1, "x": 2}}"#);
+        assert!(doubled.contains("process_guid: ") && doubled.contains("action.x: "), "{doubled}");
         assert!(failure("a.toml", "a = ").contains("is no TOML"));
         assert!(failure("a.json", &"[".repeat(10_000)).contains("nested deeper"));
         let bad = failure("a.json", r#"{"process_guid": "a b", "domain": "d", "instances": -1}"#);

@@ -1,6 +1,9 @@
 //! Finding what the user means: by name, or by a part of an id that only one thing has.
 
+use std::fmt;
+
 use client::{Client, Only};
+use schemas::Code;
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{CellRow, EvaluationRow, InstanceRow, LrpRow, One, TaskRow};
 
@@ -145,9 +148,29 @@ fn missing<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>, lis
     }
 }
 
-/// Whose client changes something: the domain that the user named, else the thing's own. A wrong one is refused.
-pub(crate) fn whose(global: &Global, own: Domain) -> Domain {
-    global.domain.clone().unwrap_or(own)
+/// The domain of a thing that is to be changed. If the user named another, there is no such thing in that.
+pub(crate) fn whose(global: &Global, what: impl fmt::Display, own: Domain) -> Result<Domain, Failure> {
+    match &global.domain {
+        Some(named) if *named != own => Err(Failure::not_found(format!("{what} in domain {named}"))
+            .advise(format!("it is in domain {own}: --domain {own}, or none"))),
+        Some(_) | None => Ok(own),
+    }
+}
+
+/// That a thing which is to be made exists in another domain, if that is why it was forbidden.
+pub(crate) fn elsewhere(
+    failure: Failure,
+    what: impl fmt::Display,
+    known: Option<Domain>,
+    wanted: &Domain,
+) -> Failure {
+    match known {
+        Some(own) if failure.code == Code::Forbidden.to_string() && own != *wanted => {
+            let why = format!("{what} exists in domain {own}, not in {wanted}");
+            Failure::new(Exit::Conflict, &Code::ResourceExists.to_string(), why)
+        }
+        Some(_) | None => failure,
+    }
 }
 
 /// Only what the user asked to see: of the domain that was named, or of all.
@@ -170,6 +193,31 @@ mod tests {
         let several = pick("0193").unwrap_err();
         assert_eq!(several.exit, Exit::Usage);
         assert!(several.text(false).contains("0193-aaaa, 0193-bbbb"), "{}", several.text(false));
+    }
+
+    #[test]
+    fn what_is_in_another_domain_is_not_there() {
+        let domain = |name: &str| Domain::new(name).unwrap();
+        let global = |named: Option<&str>| Global { domain: named.map(domain), ..Global::default() };
+        assert_eq!(whose(&global(None), "process web", domain("a")), Ok(domain("a")));
+        assert_eq!(whose(&global(Some("a")), "process web", domain("a")), Ok(domain("a")));
+        let missing = whose(&global(Some("b")), "process web", domain("a")).unwrap_err();
+        assert_eq!(missing.exit, Exit::NotFound);
+        assert!(
+            missing.text(false).contains("process web in domain b does not exist"),
+            "{}",
+            missing.text(false)
+        );
+    }
+
+    #[test]
+    fn what_exists_in_another_domain_is_a_conflict() {
+        let domain = |name: &str| Domain::new(name).unwrap();
+        let forbidden = || Failure::from(schemas::Refusal::new(Code::Forbidden, "no"));
+        let told = |known| elsewhere(forbidden(), "process web", known, &domain("b"));
+        assert_eq!(told(Some(domain("a"))).exit, Exit::Conflict);
+        assert_eq!(told(Some(domain("b"))).exit, Exit::Failed, "the server's own reason");
+        assert_eq!(told(None).exit, Exit::Failed);
     }
 
     #[test]

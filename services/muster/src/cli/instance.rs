@@ -93,7 +93,7 @@ async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Res
     let Some(InstanceRow { process_guid, index, domain, .. }) = rows.into_iter().next() else {
         return Err(no_container(id));
     };
-    let client = client.in_domain(find::whose(global, domain));
+    let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
     let stopped = client.retire_lrp(process_guid.clone(), index).await;
     let done = stopped.map_err(|error| {
         Failure::from(error).doing(format!("stop instance {}", instance_name(&process_guid, index)))

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::{Client, Only};
-use schemas::definition::{DesiredLrpUpdate, Routes};
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Routes};
 use schemas::message::Done;
 use schemas::names::ProcessGuid;
 use schemas::spec::Item;
@@ -16,6 +16,7 @@ use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::progress::{Watched, settle};
+use super::several::Several;
 use super::words::count;
 use super::{diff, file, find, rows};
 
@@ -52,11 +53,12 @@ pub(crate) async fn run(verb: Lrp, global: &Global) -> Result<(), Failure> {
         Lrp::Scale { what, wait } => {
             let wanted = parse_scale(&what).map_err(Failure::usage)?;
             let session = Session::open(global).await?;
+            let mut several = Several::new(global, wanted.len());
             for (guid, instances) in wanted {
                 let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
-                session.update(&guid, update, "scaled", wait.detach).await?;
+                several.note(session.update(&guid, update, "scaled", wait.detach).await)?;
             }
-            Ok(())
+            several.end()
         }
         Lrp::Update { guid, instances, routes, annotation, wait } => {
             let routes = routes.map(|file| read_routes(&file)).transpose()?;
@@ -93,21 +95,42 @@ impl<'a> Session<'a> {
         if tasks > 0 {
             note(&format!("the tasks of the file are left alone: muster task run {}", path.display()));
         }
+        let mut several = Several::new(self.global, lrps.len() + domains.len());
         let mut desired = vec![];
         for lrp in lrps {
             let guid = lrp.process_guid.clone();
-            let done = self.client.desire_lrp(lrp).await.map_err(|error| not_desired(error.into(), &guid))?;
-            desired.push((guid, done));
+            let became = self.desire_one(lrp).await.map_err(|failure| not_desired(failure, &guid));
+            if let Some(done) = several.note(became)? {
+                desired.push((guid, done));
+            }
         }
+        let all = several.is_well();
         for (domain, ttl) in domains {
-            self.client.in_domain(domain).refresh_domain(ttl).await?;
+            // What could not be desired would be taken for what nobody desires.
+            let became = if all {
+                self.client.in_domain(domain.clone()).refresh_domain(ttl).await.map_err(Failure::from)
+            } else {
+                let why = "not everything that the file desires is desired";
+                Err(Failure::new(Exit::Conflict, "NotRefreshed", why))
+            };
+            several.note(became.map_err(|failure| failure.doing(format!("refresh domain {domain}"))))?;
         }
-        let mut result = Ok(());
         for (guid, done) in desired {
             // One that is stuck keeps nobody from hearing of the others.
-            result = result.and(self.carried_out(&guid, done, "desired", detach).await);
+            several.note(self.carried_out(&guid, done, "desired", detach).await)?;
         }
-        result
+        several.end()
+    }
+
+    async fn desire_one(&self, lrp: DesiredLrp) -> Result<Done, Failure> {
+        let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
+        match self.client.desire_lrp(lrp).await {
+            Ok(done) => Ok(done),
+            Err(error) => {
+                let known = self.client.lrp(&guid).await.ok().map(|one| one.row.domain);
+                Err(find::elsewhere(error.into(), format!("process {guid}"), known, &domain))
+            }
+        }
     }
 
     async fn list(&self) -> Result<(), Failure> {
@@ -135,7 +158,8 @@ impl<'a> Session<'a> {
         let known = find::lrp(&self.client, guid)
             .await
             .map_err(|failure| failure.doing(format!("change process {guid}")))?;
-        let client = self.client.in_domain(find::whose(self.global, known.row.domain));
+        let client =
+            self.client.in_domain(find::whose(self.global, format!("process {guid}"), known.row.domain)?);
         let changed = client.update_lrp(guid.clone(), update).await;
         let done = changed.map_err(|error| Failure::from(error).doing(format!("change process {guid}")))?;
         self.carried_out(guid, done, did, detach).await
@@ -145,7 +169,8 @@ impl<'a> Session<'a> {
         let known = find::lrp(&self.client, guid)
             .await
             .map_err(|failure| failure.doing(format!("remove process {guid}")))?;
-        let client = self.client.in_domain(find::whose(self.global, known.row.domain));
+        let client =
+            self.client.in_domain(find::whose(self.global, format!("process {guid}"), known.row.domain)?);
         let removed = client.remove_lrp(guid.clone()).await;
         let done = removed.map_err(|error| Failure::from(error).doing(format!("remove process {guid}")))?;
         self.carried_out(guid, done, "removed", detach).await

@@ -20,6 +20,7 @@ pub(crate) mod output;
 mod progress;
 pub(crate) mod rows;
 mod screen;
+mod several;
 pub(crate) mod table;
 mod task;
 pub(crate) mod tell;
@@ -33,7 +34,7 @@ use clap::CommandFactory;
 use runtime::telemetry;
 use tokio::runtime::Builder;
 
-pub(crate) use args::{Command, Global};
+pub(crate) use args::{Command, Global, Named, Strength};
 use failure::{Exit, Failure};
 
 /// Carries out a command, and gives the program's exit status. `Whole` is the whole command line, for completions.

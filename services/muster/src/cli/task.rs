@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::{Client, TaskEnd, Whose};
+use schemas::definition::DesiredTask;
 use schemas::message::Done;
 use schemas::names::TaskGuid;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS};
@@ -16,6 +17,7 @@ use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{self, Output, note};
 use super::progress::Bar;
+use super::several::Several;
 use super::{file, find, instance, rows, words};
 
 /// What a command did to a task.
@@ -41,7 +43,7 @@ pub(crate) async fn run(verb: Task, global: &Global) -> Result<(), Failure> {
     match verb {
         Task::Run { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
-            desire(&connect(global).await?, &file, items, wait, global.timeout, output).await
+            desire(&connect(global).await?, &file, items, wait, global).await
         }
         Task::List => {
             let listed = connect(global).await?.tasks(&find::only(global.domain.as_ref())).await?;
@@ -84,7 +86,7 @@ async fn in_its_domain(global: &Global, guid: &TaskGuid, verb: &str) -> Result<C
     let client = connect(global).await?;
     let known =
         find::task(&client, guid).await.map_err(|failure| failure.doing(format!("{verb} task {guid}")))?;
-    Ok(client.in_domain(find::whose(global, known.row.domain)))
+    Ok(client.in_domain(find::whose(global, format!("task {guid}"), known.row.domain)?))
 }
 
 fn told(guid: &TaskGuid, did: &str, done: Done, output: Output) -> Result<(), Failure> {
@@ -97,9 +99,9 @@ async fn desire(
     path: &Path,
     items: Vec<Item>,
     wait: bool,
-    limit: Option<Duration>,
-    output: Output,
+    global: &Global,
 ) -> Result<(), Failure> {
+    let output = Output::new(global);
     let (mut tasks, mut others) = (vec![], false);
     for item in items {
         match item {
@@ -118,21 +120,34 @@ async fn desire(
             path.display()
         ));
     }
+    let alone = tasks.len() == 1;
+    let mut several = Several::new(global, tasks.len());
     let mut desired = vec![];
     for task in tasks {
         let guid = task.task_guid.clone();
-        let done = client.desire_task(task).await.map_err(|error| not_run(error.into(), &guid))?;
-        if !wait {
-            told(&guid, "desired", done, output)?;
+        let became = desire_one(client, task).await.map_err(|failure| not_run(failure, &guid));
+        if let Some(done) = several.note(became)? {
+            if !wait {
+                told(&guid, "desired", done, output)?;
+            }
+            desired.push((guid, done));
         }
-        desired.push((guid, done));
     }
-    let alone = desired.len() == 1;
-    let mut result = Ok(());
     for (guid, done) in desired.iter().filter(|_| wait) {
-        result = result.and(wait_for(client, guid, *done, limit, alone, output).await);
+        several.note(wait_for(client, guid, *done, global.timeout, alone, output).await)?;
     }
-    result
+    several.end()
+}
+
+async fn desire_one(client: &Client, task: DesiredTask) -> Result<Done, Failure> {
+    let (guid, domain) = (task.task_guid.clone(), task.domain.clone());
+    match client.desire_task(task).await {
+        Ok(done) => Ok(done),
+        Err(error) => {
+            let known = client.task(&guid).await.ok().map(|one| one.row.domain);
+            Err(find::elsewhere(error.into(), format!("task {guid}"), known, &domain))
+        }
+    }
 }
 
 fn not_run(failure: Failure, guid: &TaskGuid) -> Failure {
@@ -186,10 +201,8 @@ fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) -> Result<(
     if !output.is_for_people() {
         output.next(&ended, |_, _| String::new())?;
     } else if let Some(result) = result {
-        note(&format!("task {guid} succeeded"));
-        if !alone {
-            note("its result:");
-        }
+        let its = if alone { "" } else { "; its result:" };
+        note(&format!("task {guid} succeeded{its}"));
         let end = if result.is_empty() || result.ends_with('\n') { "" } else { "\n" };
         output::text_as_it_is(&format!("{result}{end}"))?;
     }

@@ -70,34 +70,16 @@ pub(crate) fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// Reads a span of time: `90`, `90s`, `1m30s`, `500ms`, `1h`, `7d`.
+/// Reads a duration: `90s`, `1m30s`, `500ms`, `1h`, `7d`; a number alone is seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is no span of time: use 500ms, 30s, 5m, 1h or 7d");
-    let mut rest = text.trim();
-    let mut sum = Duration::ZERO;
-    if rest.is_empty() {
-        return Err(bad());
-    }
-    while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let number: u64 = rest[..digits].parse().map_err(|_| bad())?;
-        rest = &rest[digits..];
-        let letters = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
-        let millis = match &rest[..letters] {
-            "ms" => 1,
-            "s" => 1_000,
-            // A bare number is seconds, if it stands alone.
-            "" if sum.is_zero() && rest.is_empty() => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return Err(bad()),
-        };
-        rest = &rest[letters..];
-        let part = Duration::from_millis(number.checked_mul(millis).ok_or_else(bad)?);
-        sum = sum.checked_add(part).ok_or_else(bad)?;
-    }
-    Ok(sum)
+    let text = text.trim();
+    let read = match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    // A duration that no log can tell in milliseconds is none.
+    read.filter(|length| u64::try_from(length.as_millis()).is_ok())
+        .ok_or_else(|| format!("invalid duration {text:?}: expected e.g. 500ms, 30s, 5m, 1h30m or 7d"))
 }
 
 #[cfg(test)]
@@ -117,11 +99,24 @@ mod tests {
     #[test]
     fn spans_of_time_are_read() {
         let read = |text| parse_duration(text).map(|length| length.as_millis());
-        assert_eq!(
-            ["90", "90s", "1m30s", "500ms", "1h", "7d"].map(read),
-            [Ok(90_000), Ok(90_000), Ok(90_000), Ok(500), Ok(3_600_000), Ok(604_800_000)]
-        );
-        for bad in ["", "s", "1x", "-1s", "1.5s", "1h5", "99999999999999999999s", "9999999999999999999d"] {
+        let good = [
+            ("90", 90_000),
+            ("90s", 90_000),
+            ("1m30s", 90_000),
+            ("1m 30s", 90_000),
+            ("1.5s", 1_500),
+            ("500ms", 500),
+            ("1h", 3_600_000),
+            ("7d", 604_800_000),
+        ];
+        for (text, millis) in good {
+            assert_eq!(read(text), Ok(millis), "{text}");
+        }
+        let told = read("soon").unwrap_err();
+        assert!(told.starts_with("invalid duration \"soon\": expected e.g. "), "{told}");
+        for bad in
+            ["", "s", "1x", "-1s", "1h5", "30 parsecs", "99999999999999999999s", "9999999999999999999d"]
+        {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }

@@ -23,14 +23,14 @@ pub(crate) fn sleeper(guid: &str, instances: usize) -> String {
 }
 
 /// A local cluster that is watched.
-struct Dev {
-    service: Service,
-    muster: Muster,
+pub(crate) struct Dev {
+    pub(crate) service: Service,
+    pub(crate) muster: Muster,
 }
 
 impl Dev {
     /// Starts one with its data in a place; `file` is what it desires at the start.
-    fn start(place: &Place, file: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, file: &[&str]) -> Self {
         let data = place.path().join("data");
         let args: Vec<&str> = ["dev"].iter().chain(file).copied().collect();
         let args: Vec<&str> = args.into_iter().chain(["--plain", "--data", data.to_str().unwrap()]).collect();
@@ -45,12 +45,13 @@ impl Dev {
     }
 
     /// Ends it as Ctrl-C does: nothing of it may be left.
-    fn end(self, place: &Place) {
+    pub(crate) fn end(self, place: &Place) {
         place.tell("Ctrl-C");
         let status = self.service.interrupt();
         assert_eq!(status.code(), Some(0));
         assert_eq!(living_in(place.path()), []);
         assert!(!place.path().join("data/muster.sock").exists());
+        assert!(!place.path().join("data/owner.lock").exists());
     }
 }
 

@@ -7,6 +7,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | `dev.rs` | a cluster in one process: what its file says, every command, the end and the next start |
+//! | `files.rs` | several things in a file, what differs from it, where a local cluster is |
 //! | `terminal.rs` | the same on a terminal: the live view, its keys, and its end |
 //! | `nats.rs` | services on NATS, each killed while commands go on |
 //! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
@@ -24,6 +25,7 @@ mod bad_input;
 mod bad_log;
 mod cells;
 mod dev;
+mod files;
 mod lost;
 mod nats;
 mod plain;

@@ -52,6 +52,16 @@ impl Muster {
         Self { variable: ("MUSTER_DATA", data.display().to_string()) }
     }
 
+    /// The local cluster with this socket.
+    pub(crate) fn socket(path: &Path) -> Self {
+        Self::with("MUSTER_SOCKET", &path.display().to_string())
+    }
+
+    /// Commands with this variable in their environment.
+    pub(crate) fn with(variable: &'static str, value: &str) -> Self {
+        Self { variable: (variable, value.to_owned()) }
+    }
+
     /// The cluster on a NATS server.
     pub(crate) fn nats(url: &str) -> Self {
         Self { variable: ("MUSTER_NATS_URL", url.to_owned()) }

@@ -1,0 +1,112 @@
+//! One command about several things: what becomes of each is told, none keeps the others from their turn, and the exit
+//! status is the worst.
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::output::{self, Output, note};
+
+/// What became of several things so far.
+#[derive(Debug)]
+pub(crate) struct Several<'a> {
+    global: &'a Global,
+    count: usize,
+    failures: Vec<Failure>,
+}
+
+/// How bad an end is: the worst is that nobody could be asked, the least that something takes longer.
+const fn badness(exit: Exit) -> u8 {
+    match exit {
+        Exit::Done => 0,
+        Exit::TimedOut => 1,
+        Exit::NotFound => 2,
+        Exit::Conflict => 3,
+        Exit::NotPlaced => 4,
+        Exit::Failed => 5,
+        Exit::Usage => 6,
+        Exit::Unreachable => 7,
+    }
+}
+
+impl<'a> Several<'a> {
+    /// Begins with so many things.
+    pub(crate) const fn new(global: &'a Global, count: usize) -> Self {
+        Self { global, count, failures: vec![] }
+    }
+
+    /// Takes what became of one; none: it failed. That nobody answers ends all: nobody will answer for the next either.
+    pub(crate) fn note<T>(&mut self, became: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match became {
+            Ok(done) => Ok(Some(done)),
+            Err(failure) if failure.is_silent() => Err(failure),
+            Err(failure) if failure.exit == Exit::Unreachable => Err(failure.advise_some(self.left())),
+            Err(failure) => {
+                if self.count > 1 {
+                    output::failed(&failure, self.global);
+                }
+                self.failures.push(failure);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether all went well so far.
+    pub(crate) const fn is_well(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    fn left(&self) -> Option<String> {
+        (self.count > 1)
+            .then(|| "what was not told of was not tried, or nobody knows what became of it".to_owned())
+    }
+
+    /// The end: the one failure, or what is left to say when each was told already.
+    pub(crate) fn end(mut self) -> Result<(), Failure> {
+        let Some(worst) = self.failures.iter().map(|failure| failure.exit).max_by_key(|exit| badness(*exit))
+        else {
+            return Ok(());
+        };
+        if self.count == 1 {
+            return self.failures.pop().map_or(Ok(()), Err);
+        }
+        if Output::new(self.global).is_for_people() {
+            note(&format!("{} of {} failed", self.failures.len(), self.count));
+        }
+        Err(Failure::silent(worst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(exit: Exit) -> Result<(), Failure> {
+        Err(Failure::new(exit, "Test", "it failed"))
+    }
+
+    #[test]
+    fn the_worst_end_is_the_end_of_all() {
+        let global = Global::default();
+        let mut several = Several::new(&global, 4);
+        assert_eq!(several.note(Ok(7)), Ok(Some(7)));
+        for exit in [Exit::Conflict, Exit::NotPlaced, Exit::NotFound] {
+            assert_eq!(several.note(failure(exit)), Ok(None));
+        }
+        let end = several.end().unwrap_err();
+        assert!(end.is_silent() && end.exit == Exit::NotPlaced, "{end:?}");
+    }
+
+    #[test]
+    fn one_thing_fails_as_if_it_were_alone() {
+        let global = Global::default();
+        let mut one = Several::new(&global, 1);
+        one.note(failure(Exit::Conflict)).unwrap();
+        assert_eq!(one.end().unwrap_err().message, "it failed");
+        assert_eq!(Several::new(&global, 3).end(), Ok(()));
+    }
+
+    #[test]
+    fn nobody_there_ends_all() {
+        let global = Global::default();
+        assert!(Several::new(&global, 2).note(failure(Exit::Unreachable)).is_err());
+    }
+}

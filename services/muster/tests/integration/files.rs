@@ -1,0 +1,166 @@
+//! What a file says against what the cluster has, several things in one file, where a local cluster is, and who says so.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::dev::{Dev, sleeper};
+use crate::support::{Muster, Place, Service, eventually};
+
+/// Several processes in one file.
+fn several(place: &Place, name: &str, all: &[(&str, usize)]) -> String {
+    let one = |(guid, instances): &(&str, usize)| format!("[[lrp]]\n{}", sleeper(guid, *instances));
+    let text: Vec<String> = all.iter().map(one).collect();
+    place.file(name, text.join("\n")).display().to_string()
+}
+
+#[test]
+fn each_thing_of_a_file_has_its_outcome() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    let first = several(&place, "first.toml", &[("one", 1)]);
+    muster.ok(&format!("lrp desire {first}"));
+    let both = several(&place, "both.toml", &[("one", 1), ("two", 1)]);
+    let said = muster.exits(4, &format!("lrp desire {both}"));
+    said.tells(&["can't desire process one", "process two desired: 1 instance running", "1 of 2 failed"]);
+    let said = muster.exits(3, "lrp scale gone=1 two=2");
+    said.tells(&["can't change process gone", "process two scaled: 2 instances running"]);
+
+    let task = |guid: &str, script: &str| {
+        format!(
+            "[[task]]\ntask_guid = {guid:?}\ndomain = \"shop\"\nmemory_mb = 8\nresult_file = \"r\"\n\
+                 action.run = {{ path = \"sh\", args = [\"-c\", {script:?}] }}\n"
+        )
+    };
+    let tasks = [task("bad", "exit 7"), task("worse", "exit 8"), task("good", "echo fine > r")].join("\n");
+    let tasks = place.file("tasks.toml", tasks).display().to_string();
+    let said = muster.exits(1, &format!("task run --wait {tasks}"));
+    said.tells(&["task bad failed", "task worse failed", "Exited with status 8", "fine", "2 of 3 failed"]);
+
+    let other = sleeper("one", 1).replace("shop", "office");
+    let other = place.file("other.toml", other).display().to_string();
+    muster.exits(4, &format!("lrp desire {other}")).tells(&["process one exists in domain shop"]);
+    muster.exits(3, "lrp remove one --domain office").tells(&["in domain office does not exist"]);
+    let doubled = place.file("doubled.json", r#"{"process_guid": "x", "process_guid": "y"}"#);
+    muster.exits(1, &format!("lrp desire {}", doubled.display())).tells(&["process_guid", "is given twice"]);
+    dev.end(&place);
+}
+
+#[test]
+fn a_file_that_says_something_else_changes_nothing_and_is_told() {
+    let place = Place::new();
+    let file = several(&place, "file.toml", &[("web", 1)]);
+    let dev = Dev::start(&place, &[&file]);
+    dev.muster.runs("web", 1);
+    dev.muster.ok(&format!("lrp diff {file}")).tells(&["process web is as the file says"]);
+    let changed = std::fs::read_to_string(&file).unwrap().replace("instances = 1", "instances = 2");
+    std::fs::write(&file, changed.replace("memory_mb = 8", "memory_mb = 9")).unwrap();
+    let said = dev.muster.exits(1, &format!("lrp diff {file}"));
+    said.tells(&["instances", "1 -> 2", "memory_mb", "8 -> 9"]);
+    let said = dev.muster.exits(1, &format!("lrp diff {file} -o json")).json();
+    assert_eq!(said["differences"].as_array().unwrap().len(), 2, "{said}");
+    dev.end(&place);
+
+    let mut dev = Dev::start(&place, &[&file]);
+    dev.service.says("process web exists already and is left as it is; 2 fields differ");
+    dev.muster.runs("web", 1);
+    assert_eq!(dev.muster.json("lrp show web")["instances"], 1);
+    dev.end(&place);
+    let new = several(&place, "new.toml", &[("new", 1)]);
+    let dev = Dev::start(&place, &[]);
+    dev.muster.exits(1, &format!("lrp diff {new}")).tells(&["process new is not desired"]);
+    dev.end(&place);
+}
+
+#[test]
+fn a_cluster_without_a_folder_takes_only_its_own() {
+    let place = Place::new();
+    let home = place.path().display().to_string();
+    let folder = place.path().join("muster");
+    let start = |args: &[&str], log: &str| {
+        let args: Vec<&str> = ["dev", "--plain"].iter().chain(args).copied().collect();
+        Service::start("dev", &place.path().join(log), &args, &[("XDG_RUNTIME_DIR", &home)])
+    };
+    // Somebody's work is there.
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(folder.join("journal.db"), "precious").unwrap();
+    let mut refused = start(&[], "a.log");
+    refused.says("was not made to be emptied");
+    assert_eq!(refused.wait().code(), Some(1));
+    assert_eq!(std::fs::read_to_string(folder.join("journal.db")).unwrap(), "precious");
+    // And a link to somewhere else.
+    std::fs::rename(&folder, place.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(place.path().join("elsewhere"), &folder).unwrap();
+    let mut refused = start(&[], "b.log");
+    refused.says("is a link");
+    assert_eq!(refused.wait().code(), Some(1));
+    std::fs::remove_file(&folder).unwrap();
+
+    let socket = place.path().join("own.sock");
+    let dev = start(&["--socket", socket.to_str().unwrap()], "c.log");
+    let muster = Muster::socket(&socket);
+    eventually("it is founded", || muster.try_json("cluster show"));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&folder), mode(&folder.join("journal.db"))), (0o700, 0o600));
+    assert!(dev.said().contains(socket.to_str().unwrap()) && dev.said().contains("logs: "), "{}", dev.said());
+    assert_eq!(dev.interrupt().code(), Some(0));
+    assert!(!folder.exists() && !socket.exists(), "nothing is left");
+
+    // What stands where the socket shall be is left alone.
+    std::fs::write(&socket, "precious").unwrap();
+    let mut refused = start(&["--socket", socket.to_str().unwrap()], "d.log");
+    refused.says("is no socket of this user's");
+    assert_eq!(refused.wait().code(), Some(1));
+    assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
+}
+
+/// Who names where the cluster is, and how the command line says where it has looked.
+const PLACES: [(&str, &str, &str); 3] = [
+    ("nats", "MUSTER_NATS_URL", "nats://127.0.0.1:1/"),
+    ("socket", "MUSTER_SOCKET", "/nowhere/"),
+    ("data", "MUSTER_DATA", "/nowhere/"),
+];
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let place = Place::new();
+    for (named, variable, at) in PLACES {
+        for (others, other_variable, _) in PLACES {
+            let (flag, environment, file) =
+                (format!("{at}flag"), format!("{at}environment"), format!("{at}file"));
+            let config = place.file("muster.toml", format!("{others} = \"/nowhere/other\"\n"));
+            let config = config.to_str().unwrap().to_owned();
+            // By a flag, against a variable.
+            let muster = Muster::with(other_variable, "/nowhere/other");
+            let said =
+                muster.run(&["cell", "list", &format!("--{named}"), &flag, "--config", &config]).exits(5);
+            assert!(said.err.contains(&flag) && !said.err.contains("other"), "{named} {others}: {said:?}");
+            // By a variable, against the file.
+            let muster = Muster::with(variable, &environment);
+            let said = muster.run(&["cell", "list", "--config", &config]).exits(5);
+            assert!(
+                said.err.contains(&environment) && !said.err.contains("other"),
+                "{named} {others}: {said:?}"
+            );
+            // By the file; a variable that is empty says nothing.
+            let config = place.file("alone.toml", format!("{named} = {file:?}\n"));
+            let said =
+                Muster::with(variable, "").run(&["cell", "list", "--config", config.to_str().unwrap()]);
+            assert!(said.exits(5).err.contains(&file), "{named}");
+        }
+    }
+    // A credentials file is read before anything else is done with it.
+    let config =
+        place.file("muster.toml", "creds = \"/nowhere/file.creds\"\nnats = \"nats://127.0.0.1:1\"\n");
+    let config = config.to_str().unwrap();
+    let creds = |muster: &Muster, args: &[&str]| {
+        let args: Vec<&str> = ["cell", "list", "--config", config].iter().chain(args).copied().collect();
+        muster.run(&args).err
+    };
+    let (none, named) =
+        (Muster::with("MUSTER_NATS_CREDS", ""), Muster::with("MUSTER_NATS_CREDS", "/nowhere/env.creds"));
+    assert!(creds(&none, &[]).contains("/nowhere/file.creds"));
+    assert!(creds(&named, &[]).contains("/nowhere/env.creds"));
+    assert!(creds(&named, &["--creds", "/nowhere/flag.creds"]).contains("/nowhere/flag.creds"));
+}
