@@ -204,7 +204,7 @@ fn the_words_about_the_fleet(muster: &Muster) {
     let evaluations = muster.json("evaluation list --lrp web");
     let id = evaluations[0]["evaluation"]["id"].as_str().unwrap();
     let one = muster.json(&format!("evaluation show {id}"));
-    assert_eq!(one["evaluation"]["subject"], "process web");
+    assert_eq!(one["evaluation"]["subject"]["process"], "web");
     muster.ok(&format!("evaluation show {}", &id[30..])).tells(&["process web"]);
 }
 
