@@ -19,6 +19,9 @@ use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::{auctioneer, bbs, rep};
 
+/// How often a container of a local cluster is looked at until it is healthy: somebody waits for it, and there are few.
+const PROBE: Duration = Duration::from_millis(100);
+
 /// What runs containers on the cells.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
@@ -101,12 +104,13 @@ impl Local {
         let containers = match kind {
             Kind::Scripted => Containers::scripted(inputs.clone()),
             Kind::Process(folder) => {
-                let settings = executor::process::Settings::new(
+                let mut settings = executor::process::Settings::new(
                     folder.join(id.as_str()),
                     id.clone(),
                     "127.0.0.1",
                     shim_command()?,
                 );
+                settings.unhealthy_monitoring_interval = PROBE;
                 Containers::process(settings, inputs.clone()).await.map_err(|error| chain(&error))?
             }
         };
