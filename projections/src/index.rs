@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
 use schemas::container::Instance;
 use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
@@ -107,7 +108,7 @@ pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<(u32, InstanceGuid), Res
 /// What is on a cell, as the log has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct OnCell {
-    pub(crate) work: BTreeSet<WorkRef>,
+    pub(crate) work: OrdSet<WorkRef>,
     pub(crate) used: Resources,
 }
 
@@ -117,7 +118,7 @@ pub(crate) struct Index {
     pub(crate) counts: Counts,
     pub(crate) work: BTreeSet<WorkRef>,
     pub(crate) stopping: BTreeSet<WorkRef>,
-    pub(crate) on_cell: BTreeMap<CellId, OnCell>,
+    pub(crate) on_cell: OrdMap<CellId, OnCell>,
     pub(crate) callbacks: BTreeSet<TaskGuid>,
     /// When each slot or task is next due. By slot, so that no process is scanned when one of its slots changes.
     due: BTreeSet<(Timestamp, WorkRef)>,
@@ -293,6 +294,11 @@ impl Counts {
 }
 
 impl Index {
+    /// The sets that a picture shows.
+    pub(crate) fn pictured(&self) -> Self {
+        Self { counts: self.counts, on_cell: self.on_cell.clone(), ..Self::default() }
+    }
+
     /// Takes in what changed of one slot or task.
     pub(crate) fn change(&mut self, work: &WorkRef, before: &Facts, after: &Facts) {
         if before == after {

@@ -23,4 +23,4 @@ pub use index::{Counts, Due, InstanceCounts, TaskCounts, WorkRef};
 pub use queries::{Observed, Query};
 pub use reader::Reader;
 pub use snapshot::SnapshotError;
-pub use world::{Change, REMEMBERED, World};
+pub use world::{Change, Picture, REMEMBERED, World};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use schemas::actual::State;
 use schemas::definition::{Definition, TaskDefinition};
 use schemas::names::{CellId, DefinitionId, Domain};
@@ -76,7 +77,7 @@ pub(crate) fn share_healthy(process: &mut Process) {
 }
 
 /// Makes a slot share the names of its cells and of its definition.
-pub(crate) fn share_slot(slot: &mut Slot, active: Option<&DefinitionId>, cells: &BTreeMap<CellId, OnCell>) {
+pub(crate) fn share_slot(slot: &mut Slot, active: Option<&DefinitionId>, cells: &OrdMap<CellId, OnCell>) {
     if let Some(lrp) = &mut slot.actual {
         if let Some(active) = active.filter(|active| **active == lrp.definition_id) {
             lrp.definition_id = active.clone();
@@ -95,13 +96,13 @@ pub(crate) fn share_slot(slot: &mut Slot, active: Option<&DefinitionId>, cells: 
 }
 
 /// Makes a task share the name of its cell.
-pub(crate) fn share_task(task: &mut Task, cells: &BTreeMap<CellId, OnCell>) {
+pub(crate) fn share_task(task: &mut Task, cells: &OrdMap<CellId, OnCell>) {
     if let Some(task::State::Running { by }) = &mut task.state {
         share_cell(&mut by.cell_id, cells);
     }
 }
 
-fn share_cell(cell: &mut CellId, cells: &BTreeMap<CellId, OnCell>) {
+fn share_cell(cell: &mut CellId, cells: &OrdMap<CellId, OnCell>) {
     if let Some((known, _)) = cells.get_key_value(cell) {
         *cell = known.clone();
     }

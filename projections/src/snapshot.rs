@@ -147,8 +147,9 @@ impl World {
     /// The World without its processes and tasks, and how many of each follow.
     fn of_small(small: Small, position: Position) -> Result<(u64, u64, Self), SnapshotError> {
         let Small { cluster, last, domains, cells, former, found_by_convergence, processes, tasks } = small;
-        let mut world =
-            Self { position, cluster, domains, cells, former, found_by_convergence, ..Self::new() };
+        let mut world = Self { position, cluster, former, found_by_convergence, ..Self::new() };
+        world.domains = domains.into_iter().collect();
+        world.cells = cells.into_iter().collect();
         for (subject, position, at) in last {
             let subject = Subject::parse(&subject)
                 .ok_or_else(|| SnapshotError::Unreadable(format!("{subject:?} is no subject")))?;
@@ -162,8 +163,8 @@ impl World {
         Small {
             cluster: self.cluster.clone(),
             last: last.map(|(subject, (position, at))| (subject.to_string(), *position, *at)).collect(),
-            domains: self.domains.clone(),
-            cells: self.cells.clone(),
+            domains: self.domains.iter().map(|(name, of)| (name.clone(), *of)).collect(),
+            cells: self.cells.iter().map(|(id, cell)| (id.clone(), cell.clone())).collect(),
             former: self.former.clone(),
             found_by_convergence: self.found_by_convergence,
             processes: self.processes.len() as u64,

@@ -1,10 +1,12 @@
 //! The World: what is true after a position of the log, and every question that the services ask of it.
 
-use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
+use std::sync::Arc;
 use std::time::Duration;
 
+use imbl::OrdMap;
+use imbl::ordmap::Entry as Place;
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
@@ -50,18 +52,48 @@ pub struct World {
     pub(crate) position: Position,
     pub(crate) cluster: Option<Cluster>,
     pub(crate) last: BTreeMap<Subject, (Position, Timestamp)>,
-    /// Boxed, because the nodes of a tree are half empty.
-    pub(crate) processes: BTreeMap<ProcessGuid, Box<Process>>,
-    pub(crate) tasks: BTreeMap<TaskGuid, Box<Task>>,
-    pub(crate) domains: BTreeMap<Domain, Freshness>,
-    pub(crate) cells: BTreeMap<CellId, Cell>,
+    /// What pictures show is in maps that share what didn't change: a clone of one costs next to nothing, and folding on
+    /// copies only what it changes.
+    pub(crate) processes: OrdMap<ProcessGuid, Arc<Process>>,
+    pub(crate) tasks: OrdMap<TaskGuid, Arc<Task>>,
+    pub(crate) domains: OrdMap<Domain, Freshness>,
+    pub(crate) cells: OrdMap<CellId, Cell>,
     pub(crate) former: Former,
     pub(crate) found_by_convergence: u64,
     pub(crate) index: Index,
     pub(crate) shared: Shared,
 }
 
+/// The World at one position, for whoever only reads: what rows and records show, without what only deciding needs. It
+/// costs next to nothing to make, and stays as it is while the World is folded on.
+#[derive(Clone, Debug)]
+pub struct Picture(Arc<World>);
+
+impl Deref for Picture {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.0
+    }
+}
+
 impl World {
+    /// A picture of it as it is now.
+    #[must_use]
+    pub fn picture(&self) -> Picture {
+        Picture(Arc::new(Self {
+            position: self.position,
+            cluster: self.cluster.clone(),
+            processes: self.processes.clone(),
+            tasks: self.tasks.clone(),
+            domains: self.domains.clone(),
+            cells: self.cells.clone(),
+            found_by_convergence: self.found_by_convergence,
+            index: self.index.pictured(),
+            ..Self::new()
+        }))
+    }
+
     /// The World before the first entry.
     #[must_use]
     pub fn new() -> Self {
@@ -101,27 +133,27 @@ impl World {
     /// A process; also one that is gone and only remembered (see [`Process::is_gone`]).
     #[must_use]
     pub fn process(&self, guid: &ProcessGuid) -> Option<&Process> {
-        self.processes.get(guid).map(Box::as_ref)
+        self.processes.get(guid).map(Arc::as_ref)
     }
 
     /// Processes in order of their guids, from the one after `after`. Those that are gone and only remembered are among
     /// them: whoever lists the living leaves out what [`Process::is_gone`].
     pub fn processes_from(&self, after: Option<&ProcessGuid>) -> impl Iterator<Item = &Process> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.processes.range::<ProcessGuid, _>((from, Bound::Unbounded)).map(|(_, process)| &**process)
+        self.processes.range::<_, ProcessGuid>((from, Bound::Unbounded)).map(|(_, process)| &**process)
     }
 
     /// A task; also one that was deleted and is only remembered (its state is none).
     #[must_use]
     pub fn task(&self, guid: &TaskGuid) -> Option<&Task> {
-        self.tasks.get(guid).map(Box::as_ref)
+        self.tasks.get(guid).map(Arc::as_ref)
     }
 
     /// Tasks in order of their guids, from the one after `after`. Those that were deleted and are only remembered are
     /// among them: whoever lists the living leaves out what has no state.
     pub fn tasks_from(&self, after: Option<&TaskGuid>) -> impl Iterator<Item = &Task> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.tasks.range::<TaskGuid, _>((from, Bound::Unbounded)).map(|(_, task)| &**task)
+        self.tasks.range::<_, TaskGuid>((from, Bound::Unbounded)).map(|(_, task)| &**task)
     }
 
     /// The freshness of a domain; none: nobody ever refreshed it.
@@ -267,14 +299,14 @@ impl World {
         let shards = self.shards();
         let (process, whole) = match self.processes.entry(guid.clone()) {
             Place::Occupied(place) => {
-                let process = place.into_mut();
+                let process = Arc::make_mut(place.into_mut());
                 let whole = Whole::of_process(process);
                 (process, whole)
             }
             Place::Vacant(place) => {
                 let mut process = Process::new(guid.clone(), domain.clone(), epoch);
                 self.shared.enter(&mut process.domain);
-                (place.insert(Box::new(process)), Whole::default())
+                (Arc::make_mut(place.insert(Arc::new(process))), Whole::default())
             }
         };
         let touched = touched(process, &decision.events);
@@ -307,7 +339,7 @@ impl World {
 
     fn fold_task(&mut self, guid: &TaskGuid, decision: &Decision) {
         let shards = self.shards();
-        let old = self.tasks.remove(guid).map(|task| *task);
+        let old = self.tasks.remove(guid).map(Arc::unwrap_or_clone);
         let before = Facts::of_task(old.as_ref());
         let whole = old.as_ref().map(Whole::of_task).unwrap_or_default();
         if let Some(old) = &old {
@@ -325,7 +357,7 @@ impl World {
         self.index.change(&WorkRef::Task(guid.clone()), &before, &after);
         let subject = || Subject::of_task(guid, shards);
         self.index.change_whole(subject, || Due::Task(guid.clone()), whole, Whole::of_task(&task));
-        self.tasks.insert(guid.clone(), Box::new(task));
+        self.tasks.insert(guid.clone(), Arc::new(task));
     }
 
     fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
@@ -386,7 +418,7 @@ impl World {
         }
         let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_process(&process));
-        self.processes.insert(guid, Box::new(process));
+        self.processes.insert(guid, Arc::new(process));
     }
 
     /// Takes in a task of a snapshot: into every set, and with what it shares.
@@ -399,7 +431,7 @@ impl World {
         self.index.change(&WorkRef::Task(guid.clone()), &Facts::default(), &facts);
         let (subject, which) = (|| Subject::of_task(&guid, shards), || Due::Task(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_task(&task));
-        self.tasks.insert(guid, Box::new(task));
+        self.tasks.insert(guid, Arc::new(task));
     }
 }
 

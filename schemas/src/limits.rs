@@ -71,6 +71,20 @@ pub const KEPT_EVALUATIONS: usize = 4;
 pub const SHOWN_NO_ENTRIES: usize = 8;
 /// Most commands of one client that may wait for an answer at once.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
+/// Most queries of one client that may wait for an answer at once.
+pub const QUERIES_IN_FLIGHT: usize = 64;
+/// Most queries of all clients together that may wait for an answer at once.
+pub const QUERIES_WAITING: usize = 4_096;
+/// Most reads of events and logs of one client that may wait at once.
+pub const LONG_POLLS: usize = 16;
+/// Most reads of events and logs of all clients together that may wait at once.
+pub const LONG_POLLS_WAITING: usize = 512;
+/// Most completion callbacks that are out at once: the others wait in the BBS until one comes back.
+pub const CALLBACKS_IN_FLIGHT: usize = 128;
+/// Most pictures of the World that are held for further pages.
+pub const PICTURES_HELD: usize = 64;
+/// How long a picture is held for further pages, at most, in milliseconds.
+pub const PICTURE_HELD_MS: u64 = 30_000;
 /// Largest message on the bus, in bytes.
 pub const MESSAGE_BYTES: usize = 1024 * 1024;
 /// Most commands, work items or outcomes in one message between services.

@@ -54,6 +54,8 @@ pub enum Code {
     Forbidden,
     /// Too many commands wait already; try again.
     Overloaded,
+    /// The position that a cursor names is no longer held: list from the beginning.
+    Expired,
     /// The program asked can't do that now: it doesn't lead, or it is starting. Try again.
     Unavailable,
     /// The bytes are of another schema; say it again as JSON.
@@ -96,7 +98,7 @@ impl Code {
             | Self::Overloaded
             | Self::DeadlinePassed
             | Self::Unreadable => Class::NotNow,
-            Self::StaleTerm | Self::InvalidRequest | Self::Forbidden => Class::Invalid,
+            Self::StaleTerm | Self::InvalidRequest | Self::Expired | Self::Forbidden => Class::Invalid,
         }
     }
 }
@@ -123,6 +125,7 @@ impl fmt::Display for Code {
             Self::DeadlinePassed => "DeadlinePassed",
             Self::Forbidden => "Forbidden",
             Self::Overloaded => "Overloaded",
+            Self::Expired => "Expired",
             Self::Unavailable => "Unavailable",
             Self::Unreadable => "Unreadable",
         };

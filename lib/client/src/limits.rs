@@ -20,3 +20,5 @@ pub const POLL_ENTRIES: usize = 500;
 pub const LOG_PAUSE: Duration = Duration::from_millis(300);
 /// Bytes of a log that are read at once.
 pub const LOG_BYTES: usize = 65_536;
+/// How often a list is read anew, at most, whose position is no longer held.
+pub const LISTED_ANEW: u32 = 4;

@@ -1,22 +1,23 @@
 //! Queries: reads at one position, paged.
 
-use schemas::Position;
 use schemas::container::PortMapping;
 use schemas::names::{CellId, DecisionId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, LrpRow, One, Page,
     ReadEvents, Show, TaskRow,
 };
+use schemas::{Code, Position};
 use serde::de::DeserializeOwned;
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::limits::LISTED_ANEW;
 use crate::subjects::Query;
 
 /// All rows of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed<T> {
-    /// Where the world stood at the first page.
+    /// Where the world stood.
     pub position: Position,
     /// The rows, in order of their names.
     pub rows: Vec<T>,
@@ -50,6 +51,15 @@ impl Only {
     #[must_use]
     pub fn cell(id: CellId) -> Self {
         Self { cell_id: Some(id), ..Self::default() }
+    }
+}
+
+fn filter(only: &Only) -> Filter {
+    Filter {
+        domain: only.domain.clone(),
+        process_guid: only.process_guid.clone(),
+        cell_id: only.cell_id.clone(),
+        ..Filter::default()
     }
 }
 
@@ -88,6 +98,22 @@ impl Client {
     /// See [`Client::lrps`].
     pub async fn instances(&self, only: &Only) -> Result<Listed<InstanceRow>, Error> {
         self.list(Query::InstanceList, only).await
+    }
+
+    /// All instances, one record of each index: of one that is being evacuated the record that counts.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn counting_instances(&self, only: &Only) -> Result<Listed<InstanceRow>, Error> {
+        self.list_filtered(Query::InstanceList, filter(only)).await
+    }
+
+    /// All processes, with their definitions.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn lrps_with_definitions(&self, only: &Only) -> Result<Listed<LrpRow>, Error> {
+        self.list_filtered(Query::LrpList, Filter { definitions: true, ..filter(only) }).await
     }
 
     /// One instance: `PROCESS/INDEX`, or an instance guid. Of an index that is being evacuated also its twin, so there
@@ -186,14 +212,27 @@ impl Client {
     }
 
     async fn list<T: DeserializeOwned>(&self, query: Query, only: &Only) -> Result<Listed<T>, Error> {
-        let mut filter = Filter {
-            domain: only.domain.clone(),
-            process_guid: only.process_guid.clone(),
-            cell_id: only.cell_id.clone(),
-            at_least: self.line.seen(),
-            cursor: None,
-            limit: None,
-        };
+        // Both records of an index: who looks at the rows decides.
+        self.list_filtered(query, Filter { all: query == Query::InstanceList, ..filter(only) }).await
+    }
+
+    /// All pages at one position. Where that is no longer held it begins anew, at a later one.
+    async fn list_filtered<T: DeserializeOwned>(
+        &self,
+        query: Query,
+        filter: Filter,
+    ) -> Result<Listed<T>, Error> {
+        for _ in 1..LISTED_ANEW {
+            match self.list_once(query, filter.clone()).await {
+                Err(error) if error.code() == Some(Code::Expired) => {}
+                listed => return listed,
+            }
+        }
+        self.list_once(query, filter).await
+    }
+
+    async fn list_once<T: DeserializeOwned>(&self, query: Query, filter: Filter) -> Result<Listed<T>, Error> {
+        let mut filter = Filter { at_least: self.line.seen(), ..filter };
         let Page { position, mut rows, mut next } = self.page(query, &filter).await?;
         while let Some(cursor) = next {
             if filter.cursor.as_ref() == Some(&cursor) {
@@ -208,8 +247,6 @@ impl Client {
         Ok(Listed { position, rows })
     }
 
-    /// Shows one thing. What one BBS does not find may only not have come to it yet: it does not exist if a BBS that has
-    /// seen the end of the log says so.
     async fn show<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
         match self.show_once(query, id).await {
             Err(missing) if missing.is_not_found() => {

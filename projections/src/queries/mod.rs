@@ -3,21 +3,26 @@
 mod rows;
 
 use schemas::limits::{PAGE_BYTES, PAGE_ROWS};
-use schemas::names::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, ServiceId, TaskGuid};
+use schemas::process::Process;
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence, InstanceRow,
-    LrpRow, One, Page, SetAside, Show, TaskRow,
+    CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
+    InstanceRow, LrpRow, One, Page, SetAside, Show, TaskRow,
 };
 use schemas::task::Task;
-use schemas::{BadField, Code, Refusal, Timestamp};
+use schemas::{BadField, Code, Position, Refusal, Timestamp};
 
-use self::rows::{all_evaluations, cell_row, cluster_row, instance_rows, lrp_row, slot_rows, task_row};
+use self::rows::{
+    Which, cell_row, cluster_row, evaluations_from, instance_rows, lrp_row, slot_rows, task_row,
+};
 use crate::index::WorkRef;
 use crate::world::World;
 
 /// What rows show that the log doesn't hold: told by the BBS that answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
+    /// Who answers: cursors name it, since it holds the picture that their pages are of.
+    pub bbs: ServiceId,
     /// What its clock shows.
     pub now: Timestamp,
     /// Whether what is acknowledged survives a power cut, as far as it can see.
@@ -52,28 +57,65 @@ pub enum Query {
     /// One of them.
     Evaluation(Show),
     /// The cluster.
-    Cluster,
+    Cluster(Filter),
 }
 
 impl Query {
+    /// What it narrows its list by; none: it shows one thing.
+    #[must_use]
+    pub const fn filter(&self) -> Option<&Filter> {
+        match self {
+            Self::Lrps(filter)
+            | Self::Instances(filter)
+            | Self::Tasks(filter)
+            | Self::Domains(filter)
+            | Self::Cells(filter)
+            | Self::Evaluations(filter)
+            | Self::Cluster(filter) => Some(filter),
+            Self::Lrp(_) | Self::Instance(_) | Self::Task(_) | Self::Cell(_) | Self::Evaluation(_) => None,
+        }
+    }
+
+    /// The position that its answer must stand at.
+    #[must_use]
+    pub const fn at_least(&self) -> Option<Position> {
+        match self {
+            Self::Lrps(filter)
+            | Self::Instances(filter)
+            | Self::Tasks(filter)
+            | Self::Domains(filter)
+            | Self::Cells(filter)
+            | Self::Evaluations(filter)
+            | Self::Cluster(filter) => filter.at_least,
+            Self::Lrp(show)
+            | Self::Instance(show)
+            | Self::Task(show)
+            | Self::Cell(show)
+            | Self::Evaluation(show) => show.at_least,
+        }
+    }
+
     /// The answer, as JSON text of a [`Page`] or of [`One`].
     ///
     /// # Errors
     /// What is wrong with the question, or that there is no such thing.
     pub fn answer(&self, world: &World, observed: &Observed) -> Result<String, Refusal> {
         match self {
-            Self::Lrps(filter) => check(filter).and_then(|()| json(&lrps(world, filter))),
+            Self::Lrps(filter) => lrps(world, filter, observed).and_then(|page| json(&page)),
             Self::Lrp(show) => lrp(world, show).and_then(|row| json(&row)),
-            Self::Instances(filter) => check(filter).and_then(|()| json(&instances(world, filter))),
+            Self::Instances(filter) => instances(world, filter, observed).and_then(|page| json(&page)),
             Self::Instance(show) => instance(world, show).and_then(|row| json(&row)),
-            Self::Tasks(filter) => check(filter).and_then(|()| json(&tasks(world, filter))),
+            Self::Tasks(filter) => tasks(world, filter, observed).and_then(|page| json(&page)),
             Self::Task(show) => task(world, show).and_then(|row| json(&row)),
-            Self::Domains(filter) => check(filter).and_then(|()| json(&domains(world, filter, observed))),
-            Self::Cells(filter) => check(filter).and_then(|()| json(&cells(world, filter))),
+            Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
+            Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
             Self::Cell(show) => cell(world, show).and_then(|row| json(&row)),
-            Self::Evaluations(filter) => check(filter).and_then(|()| json(&evaluations(world, filter))),
+            Self::Evaluations(filter) => evaluations(world, filter, observed).and_then(|page| json(&page)),
             Self::Evaluation(show) => evaluation(world, show).and_then(|row| json(&row)),
-            Self::Cluster => cluster(world, observed).and_then(|row| json(&row)),
+            Self::Cluster(filter) => {
+                begin(world, filter, &[], |_| None::<()>)?;
+                cluster(world, observed).and_then(|row| json(&row))
+            }
         }
     }
 }
@@ -83,15 +125,28 @@ fn json<T: serde::Serialize>(rows: &T) -> Result<String, Refusal> {
 }
 
 /// The DesiredLRPs that pass the filter, in order of their guids.
-#[must_use]
-pub fn lrps(world: &World, filter: &Filter) -> Page<LrpRow> {
-    let after = cursor_guid(filter);
+///
+/// # Errors
+/// What of the filter can't be, as for every list.
+pub fn lrps(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<LrpRow>, Refusal> {
+    let can = [Field::Domain, Field::Process, Field::Cell, Field::Definitions];
+    let after = begin(world, filter, &can, |key| ProcessGuid::new(key).ok())?;
+    let on = |process: &&Process| filter.cell_id.as_ref().is_none_or(|cell| is_on(process, cell));
     let rows = world
         .processes_from(after.as_ref())
         .filter(|process| !process.is_gone() && in_domain(&process.domain, filter))
-        .filter(|process| filter.process_guid.as_ref().is_none_or(|guid| *guid == process.guid))
-        .map(|process| lrp_row(process, false));
-    page(world, rows, filter, |row| row.process_guid.to_string())
+        .filter(|process| of_process(&process.guid, filter))
+        .filter(on)
+        .map(|process| lrp_row(process, filter.definitions));
+    Ok(page(world, rows, filter, observed, |row| row.process_guid.to_string()))
+}
+
+/// Whether an instance of a process, or an evacuating twin, is on a cell.
+fn is_on(process: &Process, cell: &CellId) -> bool {
+    process.slots.iter().any(|slot| {
+        let holder = slot.actual.as_ref().and_then(|lrp| lrp.holder());
+        holder.into_iter().chain(slot.evacuating.as_ref().map(|twin| &twin.by)).any(|by| by.cell_id == *cell)
+    })
 }
 
 /// One DesiredLRP with its definition.
@@ -105,47 +160,54 @@ pub fn lrp(world: &World, show: &Show) -> Result<One<LrpRow>, Refusal> {
     one(world, row, format!("process {}", show.id))
 }
 
-/// The ActualLRPs that pass the filter, in order of process and index; an evacuating twin follows its instance.
-#[must_use]
-pub fn instances(world: &World, filter: &Filter) -> Page<InstanceRow> {
-    let after = filter.cursor.as_deref().and_then(parse_instance_cursor);
+/// The ActualLRPs that pass the filter, in order of process and index. Of an index that is being evacuated the record
+/// that counts, or both: then the evacuating twin follows its instance.
+///
+/// # Errors
+/// See [`lrps`].
+pub fn instances(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<InstanceRow>, Refusal> {
+    let can = [Field::Domain, Field::Process, Field::Cell, Field::All];
+    let after = begin(world, filter, &can, instance_key)?;
+    let which = if filter.all { Which::Both } else { Which::Counting };
     let rows: Box<dyn Iterator<Item = InstanceRow>> = match (&filter.process_guid, &filter.cell_id) {
-        (Some(guid), _) => Box::new(world.process(guid).into_iter().flat_map(instance_rows)),
-        (None, Some(cell)) => Box::new(on_cell(world, cell)),
+        (Some(guid), _) => {
+            let process = world.process(guid).into_iter();
+            Box::new(process.flat_map(move |process| instance_rows(process, which)))
+        }
+        (None, Some(cell)) => Box::new(on_cell(world, cell, which)),
         (None, None) => {
             let start = after.as_ref().map(|(guid, _, _)| guid);
             let first = start.and_then(|guid| world.process(guid));
-            Box::new(first.into_iter().chain(world.processes_from(start)).flat_map(instance_rows))
+            let processes = first.into_iter().chain(world.processes_from(start));
+            Box::new(processes.flat_map(move |process| instance_rows(process, which)))
         }
     };
     let rows = rows.filter(|row| in_domain(&row.domain, filter)).filter(|row| {
         let on = filter.cell_id.as_ref().is_none_or(|cell| row.cell_id.as_ref() == Some(cell));
-        let key = (row.process_guid.clone(), row.index, row.presence == InstancePresence::Evacuating);
+        let key = (row.process_guid.clone(), row.index, row.presence);
         on && after.as_ref().is_none_or(|after| key > *after)
     });
-    page(world, rows, filter, |row| {
-        format!(
-            "{}/{}/{}",
-            row.process_guid,
-            row.index,
-            u8::from(row.presence == InstancePresence::Evacuating)
-        )
-    })
+    Ok(page(world, rows, filter, observed, |row| {
+        format!("{}/{}/{}", row.process_guid, row.index, row.presence)
+    }))
 }
 
-fn parse_instance_cursor(cursor: &str) -> Option<(ProcessGuid, u32, bool)> {
-    let mut parts = cursor.split('/');
+fn instance_key(key: &str) -> Option<(ProcessGuid, u32, InstancePresence)> {
+    let mut parts = key.split('/');
     let guid = ProcessGuid::new(parts.next()?).ok()?;
-    Some((guid, parts.next()?.parse().ok()?, parts.next()? == "1"))
+    let index = parts.next()?.parse().ok()?;
+    let presence = parts.next()?;
+    let presence = InstancePresence::ALL.into_iter().find(|one| one.as_str() == presence)?;
+    parts.next().is_none().then_some((guid, index, presence))
 }
 
-fn on_cell<'a>(world: &'a World, cell: &'a CellId) -> impl Iterator<Item = InstanceRow> + 'a {
+fn on_cell<'a>(world: &'a World, cell: &'a CellId, which: Which) -> impl Iterator<Item = InstanceRow> + 'a {
     let slots = world.on_cell(cell).filter_map(|work| match work {
         WorkRef::Lrp(guid, index) => world.process(guid).zip(Some(*index)),
         WorkRef::Task(_) => None,
     });
-    slots.flat_map(|(process, index)| {
-        let rows = process.slot(index).map(|slot| slot_rows(process, slot));
+    slots.flat_map(move |(process, index)| {
+        let rows = process.slot(index).map(|slot| slot_rows(process, slot, which));
         rows.into_iter().flatten()
     })
 }
@@ -159,10 +221,11 @@ pub fn instance(world: &World, show: &Show) -> Result<One<Vec<InstanceRow>>, Ref
         (Some((guid, index)), _) => {
             let process = ProcessGuid::new(guid).ok().and_then(|guid| world.process(&guid));
             let slot = process.zip(index.parse().ok()).and_then(|(process, index)| process.slot(index));
-            process.zip(slot).map(|(process, slot)| slot_rows(process, slot).collect()).unwrap_or_default()
+            let rows = process.zip(slot).map(|(process, slot)| slot_rows(process, slot, Which::Both));
+            rows.into_iter().flatten().collect()
         }
         (None, Ok(guid)) => {
-            let all = world.processes_from(None).flat_map(instance_rows);
+            let all = world.processes_from(None).flat_map(|process| instance_rows(process, Which::Both));
             all.filter(|row| row.instance_guid == Some(guid)).collect()
         }
         (None, Err(_)) => vec![],
@@ -171,9 +234,12 @@ pub fn instance(world: &World, show: &Show) -> Result<One<Vec<InstanceRow>>, Ref
 }
 
 /// The tasks that pass the filter, in order of their guids.
-#[must_use]
-pub fn tasks(world: &World, filter: &Filter) -> Page<TaskRow> {
-    let after = filter.cursor.as_deref().and_then(|cursor| TaskGuid::new(cursor).ok());
+///
+/// # Errors
+/// See [`lrps`].
+pub fn tasks(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<TaskRow>, Refusal> {
+    let can = [Field::Domain, Field::Cell, Field::Definitions];
+    let after = begin(world, filter, &can, |key| TaskGuid::new(key).ok())?;
     let on = |task: &&Task| {
         filter.cell_id.as_ref().is_none_or(|cell| task.holder().is_some_and(|by| by.cell_id == *cell))
     };
@@ -181,8 +247,8 @@ pub fn tasks(world: &World, filter: &Filter) -> Page<TaskRow> {
         .tasks_from(after.as_ref())
         .filter(|task| in_domain(&task.domain, filter))
         .filter(on)
-        .filter_map(|task| task_row(task, false));
-    page(world, rows, filter, |row| row.task_guid.to_string())
+        .filter_map(|task| task_row(task, filter.definitions));
+    Ok(page(world, rows, filter, observed, |row| row.task_guid.to_string()))
 }
 
 /// One task with its definition.
@@ -195,28 +261,36 @@ pub fn task(world: &World, show: &Show) -> Result<One<TaskRow>, Refusal> {
 }
 
 /// The domains that were ever refreshed.
-#[must_use]
-pub fn domains(world: &World, filter: &Filter, observed: &Observed) -> Page<DomainRow> {
+///
+/// # Errors
+/// See [`lrps`].
+pub fn domains(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<DomainRow>, Refusal> {
+    let after = begin(world, filter, &[Field::Domain], |key| Domain::new(key).ok())?;
     let rows = world
         .domains()
-        .filter(|(domain, _)| filter.cursor.as_deref().is_none_or(|after| domain.as_str() > after))
+        .filter(|(domain, _)| in_domain(domain, filter))
+        .filter(|(domain, _)| after.as_ref().is_none_or(|after| *domain > after))
         .map(|(domain, freshness)| DomainRow {
             domain: domain.clone(),
             fresh: freshness.is_fresh(observed.now),
             refreshed_at: freshness.refreshed_at,
             expires_at: freshness.expires_at,
         });
-    page(world, rows, filter, |row| row.domain.to_string())
+    Ok(page(world, rows, filter, observed, |row| row.domain.to_string()))
 }
 
 /// The cells that were ever seen.
-#[must_use]
-pub fn cells(world: &World, filter: &Filter) -> Page<CellRow> {
+///
+/// # Errors
+/// See [`lrps`].
+pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<CellRow>, Refusal> {
+    let after = begin(world, filter, &[Field::Cell], |key| CellId::new(key).ok())?;
     let rows = world
         .cells()
-        .filter(|(id, _)| filter.cursor.as_deref().is_none_or(|after| id.as_str() > after))
+        .filter(|(id, _)| filter.cell_id.as_ref().is_none_or(|wanted| wanted == *id))
+        .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
         .map(|(id, cell)| cell_row(world, id, cell));
-    page(world, rows, filter, |row| row.cell_id.to_string())
+    Ok(page(world, rows, filter, observed, |row| row.cell_id.to_string()))
 }
 
 /// One cell.
@@ -229,24 +303,48 @@ pub fn cell(world: &World, show: &Show) -> Result<One<CellRow>, Refusal> {
     one(world, row, format!("cell {}", show.id))
 }
 
-/// The evaluations that are kept, of processes first.
-#[must_use]
-pub fn evaluations(world: &World, filter: &Filter) -> Page<EvaluationRow> {
-    let after = filter.cursor.as_deref();
-    let rows = all_evaluations(world)
-        .filter(|row| in_domain(&row.domain, filter))
+/// The evaluations that are kept, of processes first, each thing's in the order in which they were made.
+///
+/// # Errors
+/// See [`lrps`].
+pub fn evaluations(
+    world: &World,
+    filter: &Filter,
+    observed: &Observed,
+) -> Result<Page<EvaluationRow>, Refusal> {
+    let after = begin(world, filter, &[Field::Domain, Field::Process], evaluation_key)?;
+    let start = after.as_ref().map(|(subject, _)| subject);
+    let mut behind = after.is_none();
+    let rows = evaluations_from(world, start)
         .filter(|row| {
-            filter
-                .process_guid
-                .as_ref()
-                .is_none_or(|guid| row.subject == EvaluationSubject::Process(guid.clone()))
+            let (subject, id) = match &after {
+                Some(after) if !behind => after,
+                Some(_) | None => return true,
+            };
+            behind = row.subject != *subject || row.evaluation.id == *id;
+            row.subject != *subject
         })
-        .filter(|row| after.is_none_or(|after| evaluation_key(row).as_str() > after));
-    page(world, rows, filter, evaluation_key)
+        .filter(|row| in_domain(&row.domain, filter))
+        .filter(|row| match &row.subject {
+            EvaluationSubject::Process(guid) => of_process(guid, filter),
+            EvaluationSubject::Task(_) => filter.process_guid.is_none(),
+        });
+    Ok(page(world, rows, filter, observed, |row| match &row.subject {
+        EvaluationSubject::Process(guid) => format!("process/{guid}/{}", row.evaluation.id),
+        EvaluationSubject::Task(guid) => format!("task/{guid}/{}", row.evaluation.id),
+    }))
 }
 
-fn evaluation_key(row: &EvaluationRow) -> String {
-    format!("{}/{}", row.subject, row.evaluation.id)
+fn evaluation_key(key: &str) -> Option<(EvaluationSubject, DecisionId)> {
+    let mut parts = key.split('/');
+    let (kind, guid, id) = (parts.next()?, parts.next()?, parts.next()?);
+    let subject = match kind {
+        "process" => EvaluationSubject::Process(ProcessGuid::new(guid).ok()?),
+        "task" => EvaluationSubject::Task(TaskGuid::new(guid).ok()?),
+        _ => return None,
+    };
+    let id = DecisionId(id.parse().ok()?);
+    parts.next().is_none().then_some((subject, id))
 }
 
 /// One evaluation by its id.
@@ -254,7 +352,7 @@ fn evaluation_key(row: &EvaluationRow) -> String {
 /// # Errors
 /// `ResourceNotFound`: no such one, or it is no longer kept.
 pub fn evaluation(world: &World, show: &Show) -> Result<One<EvaluationRow>, Refusal> {
-    let row = all_evaluations(world).find(|row| row.evaluation.id.to_string() == show.id);
+    let row = evaluations_from(world, None).find(|row| row.evaluation.id.to_string() == show.id);
     one(world, row, format!("evaluation {}", show.id))
 }
 
@@ -270,8 +368,8 @@ fn in_domain(domain: &Domain, filter: &Filter) -> bool {
     filter.domain.as_ref().is_none_or(|wanted| wanted == domain)
 }
 
-fn cursor_guid(filter: &Filter) -> Option<ProcessGuid> {
-    filter.cursor.as_deref().and_then(|cursor| ProcessGuid::new(cursor).ok())
+fn of_process(guid: &ProcessGuid, filter: &Filter) -> bool {
+    filter.process_guid.as_ref().is_none_or(|wanted| wanted == guid)
 }
 
 fn one<T>(world: &World, row: Option<T>, what: String) -> Result<One<T>, Refusal> {
@@ -283,16 +381,18 @@ fn page<T: serde::Serialize>(
     world: &World,
     rows: impl Iterator<Item = T>,
     filter: &Filter,
+    observed: &Observed,
     key: impl Fn(&T) -> String,
 ) -> Page<T> {
     let limit = filter.limit.unwrap_or(PAGE_ROWS).clamp(1, PAGE_ROWS);
-    let mut page = Page { position: world.position(), rows: vec![], next: None };
+    let position = world.position();
+    let mut page = Page { position, rows: vec![], next: None };
     let mut bytes = 0;
     for row in rows {
         let size = serde_json::to_vec(&row).map_or(0, |json| json.len());
         let full = page.rows.len() >= limit || bytes + size > PAGE_BYTES;
-        if full && !page.rows.is_empty() {
-            page.next = page.rows.last().map(&key);
+        if let Some(last) = page.rows.last().filter(|_| full) {
+            page.next = Some(Cursor { bbs: observed.bbs.clone(), position, key: key(last) }.to_string());
             break;
         }
         bytes += size;
@@ -301,14 +401,73 @@ fn page<T: serde::Serialize>(
     page
 }
 
-/// Refuses a cursor or a limit that no page gave.
-///
-/// # Errors
-/// `InvalidRequest` with the field.
-pub fn check(filter: &Filter) -> Result<(), Refusal> {
-    if filter.limit == Some(0) || filter.limit.is_some_and(|limit| limit > PAGE_ROWS) {
-        let problem = format!("must be 1 to {PAGE_ROWS}");
-        return Err(Refusal::invalid(vec![BadField { field: "limit".into(), problem }]));
+/// What a list can be narrowed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Domain,
+    Process,
+    Cell,
+    All,
+    Definitions,
+}
+
+impl Field {
+    const EVERY: [Self; 5] = [Self::Domain, Self::Process, Self::Cell, Self::All, Self::Definitions];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Domain => "domain",
+            Self::Process => "process_guid",
+            Self::Cell => "cell_id",
+            Self::All => "all",
+            Self::Definitions => "definitions",
+        }
     }
-    Ok(())
+
+    const fn is_set(self, filter: &Filter) -> bool {
+        match self {
+            Self::Domain => filter.domain.is_some(),
+            Self::Process => filter.process_guid.is_some(),
+            Self::Cell => filter.cell_id.is_some(),
+            Self::All => filter.all,
+            Self::Definitions => filter.definitions,
+        }
+    }
+}
+
+/// Checks a filter against what the list can do, and tells behind which row the page begins.
+fn begin<K>(
+    world: &World,
+    filter: &Filter,
+    can: &[Field],
+    key: impl Fn(&str) -> Option<K>,
+) -> Result<Option<K>, Refusal> {
+    let mut bad = vec![];
+    for field in Field::EVERY.into_iter().filter(|field| field.is_set(filter) && !can.contains(field)) {
+        let others = can.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ");
+        let others = if others.is_empty() { "it has none".to_owned() } else { format!("use {others}") };
+        let problem = format!("is no filter of this query: {others}");
+        bad.push(BadField { field: field.name().into(), problem });
+    }
+    if let Some(limit) = filter.limit.filter(|limit| !(1..=PAGE_ROWS).contains(limit)) {
+        let problem = format!("{limit} is no number of rows: use 1 to {PAGE_ROWS}");
+        bad.push(BadField { field: "limit".into(), problem });
+    }
+    if !bad.is_empty() {
+        return Err(Refusal::invalid(bad));
+    }
+    let Some(text) = &filter.cursor else { return Ok(None) };
+    let cursor = Cursor::parse(text)?;
+    let key = key(&cursor.key).ok_or_else(|| Cursor::bad(text))?;
+    if cursor.position != world.position() {
+        return Err(expired(&cursor));
+    }
+    Ok(Some(key))
+}
+
+/// What a cursor is answered whose position is no longer held.
+#[must_use]
+pub fn expired(cursor: &Cursor) -> Refusal {
+    let why = format!("position {} is no longer held here: list again from the beginning", cursor.position);
+    Refusal::new(Code::Expired, why)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemas::actual::{Actual, State};
 use schemas::cell::Cell;
+use schemas::evacuating::Evacuating;
 use schemas::evaluation::Evaluation;
 use schemas::names::{CellId, Domain};
 use schemas::process::{Process, Slot};
@@ -44,15 +45,41 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
     }
 }
 
-pub(super) fn instance_rows(process: &Process) -> impl Iterator<Item = InstanceRow> + '_ {
-    process.slots.iter().flat_map(|slot| slot_rows(process, slot))
+/// Which records of an index that is being evacuated are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// The one that counts: the EVACUATING one while the other is UNCLAIMED or CLAIMED, since nobody else serves yet;
+    /// else the other.
+    Counting,
+    /// Both.
+    Both,
 }
 
-pub(super) fn slot_rows<'a>(process: &'a Process, slot: &'a Slot) -> impl Iterator<Item = InstanceRow> + 'a {
-    let ordinary = slot.actual.as_ref().map(|lrp| instance_row(process, slot.index, lrp));
-    let twin = slot.evacuating.as_ref().map(|twin| InstanceRow {
+pub(super) fn instance_rows(process: &Process, which: Which) -> impl Iterator<Item = InstanceRow> + '_ {
+    process.slots.iter().flat_map(move |slot| slot_rows(process, slot, which))
+}
+
+pub(super) fn slot_rows(
+    process: &Process,
+    slot: &Slot,
+    which: Which,
+) -> impl Iterator<Item = InstanceRow> + use<> {
+    let evacuating_counts = match slot.actual.as_ref().map(|lrp| &lrp.state) {
+        None | Some(State::Unclaimed { .. } | State::Claimed { .. }) => true,
+        Some(State::Running { .. } | State::Crashed) => false,
+    };
+    let both = which == Which::Both;
+    let ordinary = slot.actual.as_ref().filter(|_| both || !evacuating_counts || slot.evacuating.is_none());
+    let ordinary = ordinary.map(|lrp| instance_row(process, slot.index, lrp));
+    let twin = slot.evacuating.as_ref().filter(|_| both || evacuating_counts);
+    let twin = twin.map(|twin| twin_row(process, slot.index, twin));
+    ordinary.into_iter().chain(twin)
+}
+
+fn twin_row(process: &Process, index: u32, twin: &Evacuating) -> InstanceRow {
+    InstanceRow {
         process_guid: process.guid.clone(),
-        index: slot.index,
+        index,
         domain: process.domain.clone(),
         epoch: process.epoch,
         presence: InstancePresence::Evacuating,
@@ -69,8 +96,7 @@ pub(super) fn slot_rows<'a>(process: &'a Process, slot: &'a Slot) -> impl Iterat
         restart_at: None,
         definition_id: None,
         since: twin.since,
-    });
-    ordinary.into_iter().chain(twin)
+    }
 }
 
 fn instance_row(process: &Process, index: u32, lrp: &Actual) -> InstanceRow {
@@ -149,7 +175,11 @@ pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell) -> CellRow {
     }
 }
 
-pub(super) fn all_evaluations(world: &World) -> impl Iterator<Item = EvaluationRow> + '_ {
+/// The evaluations of a subject and of all behind it, processes first.
+pub(super) fn evaluations_from<'a>(
+    world: &'a World,
+    start: Option<&'a EvaluationSubject>,
+) -> impl Iterator<Item = EvaluationRow> + use<'a> {
     let row =
         |subject: EvaluationSubject, domain: &Domain, evaluation: &Evaluation, left: u32| EvaluationRow {
             subject,
@@ -157,14 +187,25 @@ pub(super) fn all_evaluations(world: &World) -> impl Iterator<Item = EvaluationR
             evaluation: evaluation.clone(),
             left: if evaluation.status.is_open() { left } else { 0 },
         };
-    let of_processes = world.processes_from(None).flat_map(move |process| {
-        let rows = process.evaluations.iter();
-        rows.map(move |of| {
+    let (processes, tasks): (Box<dyn Iterator<Item = &'a Process>>, Box<dyn Iterator<Item = &'a Task>>) =
+        match start {
+            None => (Box::new(world.processes_from(None)), Box::new(world.tasks_from(None))),
+            Some(EvaluationSubject::Process(guid)) => {
+                let first = world.process(guid).into_iter();
+                (Box::new(first.chain(world.processes_from(Some(guid)))), Box::new(world.tasks_from(None)))
+            }
+            Some(EvaluationSubject::Task(guid)) => {
+                let first = world.task(guid).into_iter();
+                (Box::new(std::iter::empty()), Box::new(first.chain(world.tasks_from(Some(guid)))))
+            }
+        };
+    let of_processes = processes.flat_map(move |process| {
+        process.evaluations.iter().map(move |of| {
             let subject = EvaluationSubject::Process(process.guid.clone());
             row(subject, &process.domain, of, process.unclaimed)
         })
     });
-    let of_tasks = world.tasks_from(None).flat_map(move |task| {
+    let of_tasks = tasks.flat_map(move |task| {
         let left = u32::from(task.is_pending());
         task.evaluations
             .iter()

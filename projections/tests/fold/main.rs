@@ -3,5 +3,6 @@
 mod answers;
 mod arbitrary;
 mod log;
+mod pages;
 mod snapshots;
 mod stories;

@@ -4,12 +4,14 @@
 //! What is asked stands here; [`rows`] holds what lists and shows answer, [`events`] what is read of the log and of
 //! containers. How a row comes from the World is told where the World is: in `projections`.
 
+pub mod cursor;
 pub mod events;
 pub mod rows;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::cursor::Cursor;
 pub use self::events::{EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about};
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, InstancePresence,
@@ -19,7 +21,7 @@ use crate::message::Record;
 use crate::names::{CellId, Domain, ProcessGuid};
 use crate::subject::Position;
 
-/// What lists filter by, and how they are paged. All may be left out.
+/// What lists filter by, and how they are paged. All may be left out; what a list can't filter by is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
@@ -29,9 +31,14 @@ pub struct Filter {
     pub process_guid: Option<ProcessGuid>,
     /// Only on this cell.
     pub cell_id: Option<CellId>,
+    /// Of instances: both records of an index that is being evacuated, and not only the one that counts: the
+    /// EVACUATING one while the other is UNCLAIMED or CLAIMED, else the other.
+    pub all: bool,
+    /// Of processes and tasks: with their definitions.
+    pub definitions: bool,
     /// Answer when the world stands at this position or later.
     pub at_least: Option<Position>,
-    /// Where the page begins: `next` of the one before.
+    /// Where the page begins: `next` of the one before, with otherwise the same filter.
     pub cursor: Option<String>,
     /// Rows on the page, at most 1,000.
     pub limit: Option<usize>,

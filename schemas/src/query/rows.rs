@@ -235,7 +235,7 @@ pub struct LrpRow {
     pub annotation: String,
     /// The definition that new instances run.
     pub definition_id: Option<DefinitionId>,
-    /// What it runs; only shown, not listed.
+    /// What it runs; listed only if asked for.
     pub definition: Option<Definition>,
     /// When the last decision on it was made.
     pub changed_at: Timestamp,
@@ -313,7 +313,7 @@ pub struct TaskRow {
     pub since: Timestamp,
     /// The consumer's own text.
     pub annotation: String,
-    /// What it runs; only shown, not listed.
+    /// What it runs; listed only if asked for.
     pub definition: Option<TaskDefinition>,
 }
 

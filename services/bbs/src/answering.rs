@@ -1,6 +1,6 @@
-//! Queries: answered at once, or when the World has come far enough.
+//! Queries: given to whoever answers them, with a picture of the World, at once or when it has come far enough.
 
-use projections::{Observed, records};
+use projections::{Observed, Picture, records};
 use schemas::subject::Position;
 use schemas::{Code, Refusal, Timestamp};
 
@@ -28,7 +28,10 @@ impl Bbs {
                 }
                 self.queries.push((now + QUERY_PATIENCE, asker, position, query));
             }
-            Some(_) | None => out.push(Effect::Answer { asker, reply: self.answer(&query) }),
+            Some(_) | None => {
+                let show = self.show(asker, query);
+                out.push(show);
+            }
         }
     }
 
@@ -39,7 +42,8 @@ impl Bbs {
         let here = self.world.position();
         for (due, asker, position, query) in std::mem::take(&mut self.queries) {
             if position <= here {
-                out.push(Effect::Answer { asker, reply: self.answer(&query) });
+                let show = self.show(asker, query);
+                out.push(show);
             } else if due <= now {
                 let why = format!("this BBS stands at position {here} and has not seen {position} yet");
                 let reply = Reply::Rows(Err(Refusal::new(Code::Unavailable, why)));
@@ -50,18 +54,27 @@ impl Bbs {
         }
     }
 
-    pub(crate) fn answer(&self, query: &Query) -> Reply {
-        match query {
-            Query::Rows(query) => Reply::Rows(query.answer(&self.world, &self.observed())),
-            Query::Records(asked) => Reply::Records(records::of_cell(&self.world, asked)),
-        }
-    }
-
-    fn observed(&self) -> Observed {
-        Observed {
+    /// Gives the query to whoever answers it from a picture: that takes long, and nothing is decided meanwhile.
+    fn show(&mut self, asker: u64, query: Query) -> Effect {
+        let observed = Observed {
+            bbs: self.settings.id.clone(),
             now: self.shown,
             durability: self.settings.durability.clone(),
             set_aside: self.reader.set_aside().clone(),
-        }
+        };
+        let here = self.world.position();
+        let known = self.picture.take().filter(|picture| picture.position() == here);
+        let picture = known.unwrap_or_else(|| self.world.picture());
+        self.picture = Some(picture.clone());
+        Effect::Show { asker, query, picture, observed: Box::new(observed) }
+    }
+}
+
+/// Answers a query from a picture. A pure read, for whoever has time.
+#[must_use]
+pub fn answer(query: &Query, picture: &Picture, observed: &Observed) -> Reply {
+    match query {
+        Query::Rows(query) => Reply::Rows(query.answer(picture, observed)),
+        Query::Records(asked) => Reply::Records(records::of_cell(picture, asked)),
     }
 }

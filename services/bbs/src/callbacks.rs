@@ -3,11 +3,12 @@
 //! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at once. A call is repeated with backoff
 //! until the record expires on network errors, 408, 429 and 5xx; any other answer ends it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::Timestamp;
 use schemas::container::Epoch;
+use schemas::limits::CALLBACKS_IN_FLIGHT;
 use schemas::names::TaskGuid;
 
 /// The first wait before a call is repeated; it doubles.
@@ -17,7 +18,11 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The calls that are owed, by task.
 #[derive(Clone, Debug, Default)]
-pub struct Callbacks(BTreeMap<TaskGuid, Owed>);
+pub struct Callbacks {
+    owed: BTreeMap<TaskGuid, Owed>,
+    /// Those that are out, at most [`CALLBACKS_IN_FLIGHT`].
+    out: BTreeSet<TaskGuid>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Owed {
@@ -52,48 +57,56 @@ impl Callbacks {
     /// A task completed: its call is due, unless one for this life is owed already.
     pub fn owe(&mut self, task: &TaskGuid, epoch: Epoch, now: Timestamp) {
         let fresh = Owed { epoch, tries: 0, due: Some(now), answered: false };
-        let owed = self.0.entry(task.clone()).or_insert(fresh);
+        let owed = self.owed.entry(task.clone()).or_insert(fresh);
         if owed.epoch != epoch {
             *owed = fresh;
+            self.out.remove(task);
         }
     }
 
     /// The owner answered for good: all that is owed is to let the task go.
     pub fn answered(&mut self, task: &TaskGuid) {
-        if let Some(owed) = self.0.get_mut(task) {
+        if let Some(owed) = self.owed.get_mut(task) {
             owed.answered = true;
         }
+        self.out.remove(task);
     }
 
     /// Whether the owner answered for good.
     #[must_use]
     pub fn is_answered(&self, task: &TaskGuid) -> bool {
-        self.0.get(task).is_some_and(|owed| owed.answered)
+        self.owed.get(task).is_some_and(|owed| owed.answered)
     }
 
     /// The task is gone.
     pub fn forget(&mut self, task: &TaskGuid) {
-        self.0.remove(task);
+        self.owed.remove(task);
+        self.out.remove(task);
     }
 
     /// Nothing is owed by this BBS.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.owed.clear();
+        self.out.clear();
     }
 
-    /// The tasks whose call is due; each is out until [`Callbacks::came_back`].
+    /// The tasks whose call is due, as many as may be out; each is until it came back, or is not waited for any more.
     pub fn due(&mut self, now: Timestamp) -> Vec<(TaskGuid, Epoch)> {
+        let room = CALLBACKS_IN_FLIGHT.saturating_sub(self.out.len());
         let due = |owed: &&mut Owed| owed.due.is_some_and(|due| due <= now);
         let take = |(task, owed): (&TaskGuid, &mut Owed)| {
             owed.due = None;
             (task.clone(), owed.epoch)
         };
-        self.0.iter_mut().filter(|(_, owed)| due(owed)).map(take).collect()
+        let due: Vec<_> = self.owed.iter_mut().filter(|(_, owed)| due(owed)).take(room).map(take).collect();
+        self.out.extend(due.iter().map(|(task, _)| task.clone()));
+        due
     }
 
     /// A call, or the attempt to begin one, failed: it is due again after a wait.
     pub fn came_back(&mut self, task: &TaskGuid, now: Timestamp) {
-        if let Some(owed) = self.0.get_mut(task) {
+        self.out.remove(task);
+        if let Some(owed) = self.owed.get_mut(task) {
             let wait = FIRST_WAIT * 2_u32.pow(owed.tries.min(8));
             owed.tries += 1;
             owed.due = Some(now + wait.min(LONGEST_WAIT));
@@ -102,14 +115,39 @@ impl Callbacks {
 
     /// The task was RESOLVING for too long: whatever is out is not waited for any more.
     pub fn gave_up(&mut self, task: &TaskGuid, now: Timestamp) {
-        if let Some(owed) = self.0.get_mut(task).filter(|owed| owed.due.is_none()) {
+        self.out.remove(task);
+        if let Some(owed) = self.owed.get_mut(task).filter(|owed| owed.due.is_none()) {
             owed.due = Some(now + LONGEST_WAIT);
         }
     }
 
-    /// When the next call is due.
+    /// When the next call is due; none while as many are out as may be.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.0.values().filter_map(|owed| owed.due).min()
+        if self.out.len() >= CALLBACKS_IN_FLIGHT {
+            return None;
+        }
+        self.owed.values().filter_map(|owed| owed.due).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_calls_are_out_than_may_be() {
+        let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
+        let task = |number: usize| TaskGuid::new(&format!("t{number:05}")).unwrap();
+        let mut callbacks = Callbacks::default();
+        (0..3_000).for_each(|number| callbacks.owe(&task(number), epoch, now));
+        let out = callbacks.due(now);
+        assert_eq!(out.len(), CALLBACKS_IN_FLIGHT);
+        assert_eq!((callbacks.due(now), callbacks.next_due()), (vec![], None));
+        callbacks.came_back(&out[0].0, now);
+        callbacks.answered(&out[1].0);
+        callbacks.forget(&out[2].0);
+        assert_eq!(callbacks.next_due(), Some(now), "there is room again");
+        assert_eq!(callbacks.due(now).len(), 3);
     }
 }

@@ -31,4 +31,5 @@ mod reacting;
 pub mod shard;
 mod timing;
 
+pub use answering::answer;
 pub use machine::{Ask, Bbs, Effect, Input, NotAppended, Query, Reply, Settings};

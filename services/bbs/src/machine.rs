@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use election::Election;
-use projections::{Due, Reader, World};
+use projections::{Due, Observed, Picture, Reader, World};
 use schemas::container::Epoch;
 use schemas::message::{Beat, Done, Envelope, Heartbeat, Lead, Outcomes, Report, Reported, Reports, Stop};
 use schemas::names::{CellId, ClientName, Domain, EntryId, Ids, ServiceId, TaskGuid};
@@ -189,6 +189,17 @@ pub enum Effect {
         /// What.
         reply: Reply,
     },
+    /// Answer a query from this picture, with [`crate::answer`].
+    Show {
+        /// Who asked.
+        asker: u64,
+        /// What.
+        query: Query,
+        /// The World as it is now.
+        picture: Picture,
+        /// What the log doesn't hold.
+        observed: Box<Observed>,
+    },
     /// Tell a rep to stop containers.
     Stop(CellId, Stop),
     /// Tell a rep to cancel tasks.
@@ -279,6 +290,8 @@ pub struct Bbs {
     /// Commands of each client that wait for an answer.
     pub(crate) asking: BTreeMap<(Domain, ClientName), usize>,
     pub(crate) queries: Vec<(Timestamp, u64, Position, Query)>,
+    /// The last picture: of one position there is one.
+    pub(crate) picture: Option<Picture>,
     /// What the BBS looks at by itself: what waits to be looked at, and what was and is not in the log yet.
     pub(crate) own: BTreeSet<Due>,
     pub(crate) flying: BTreeSet<Due>,
@@ -313,6 +326,7 @@ impl Bbs {
             gathers: BTreeMap::new(),
             asking: BTreeMap::new(),
             queries: vec![],
+            picture: None,
             own: BTreeSet::new(),
             flying: BTreeSet::new(),
             converge_at: Timestamp(0),

@@ -35,6 +35,11 @@ impl Cluster {
                 self.note_reply(&reply);
                 self.answer(node, asker, encode(&reply));
             }
+            E::Show { asker, query, picture, observed } => {
+                let reply = bbs::answer(&query, &picture, &observed);
+                self.note_reply(&reply);
+                self.answer(node, asker, encode(&reply));
+            }
             E::Stop(cell, stop) => self.tell_cell(node, &cell, Kind::Stop, &stop),
             E::Cancel(cell, stop) => self.tell_cell(node, &cell, Kind::Cancel, &stop),
             E::Probe(cell, term) => {

@@ -97,7 +97,7 @@ fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
         [
             Query::Rows(Rows::Lrp(show)),
             Query::Rows(Rows::Lrps(Filter::default())),
-            Query::Rows(Rows::Cluster),
+            Query::Rows(Rows::Cluster(Filter::default())),
             Query::Records(records),
         ]
     };

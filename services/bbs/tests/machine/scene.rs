@@ -9,7 +9,7 @@ use schemas::container::Epoch;
 use schemas::entry::Event;
 use schemas::message::{Envelope, Report, Reports, Stop};
 use schemas::names::{CellId, ClientName, EntryId, Ids, ServiceId, TaskGuid};
-use schemas::query::{ClusterRow, One};
+use schemas::query::{ClusterRow, Filter, One};
 use schemas::spec::ClientCommand;
 use schemas::{Decision, Entry, Position, Subject, Timestamp};
 
@@ -164,6 +164,9 @@ impl Scene {
                 return vec![(node, Input::Last { subject, last: Ok(last) })];
             }
             Effect::Answer { asker, reply } => drop(self.answers.insert(asker, reply)),
+            Effect::Show { asker, query, picture, observed } => {
+                drop(self.answers.insert(asker, bbs::answer(&query, &picture, &observed)));
+            }
             Effect::Stop(cell, stop) => self.stops.push((cell, stop)),
             Effect::Cancel(cell, stop) => self.cancels.push((cell, stop)),
             Effect::Probe(cell, _) => {
@@ -354,7 +357,7 @@ impl Scene {
 
     /// The cluster as a BBS shows it.
     pub(crate) fn cluster(&mut self, node: usize) -> ClusterRow {
-        let query = Query::Rows(projections::Query::Cluster);
+        let query = Query::Rows(projections::Query::Cluster(Filter::default()));
         let Reply::Rows(Ok(rows)) = self.query(node, query) else { panic!("no rows") };
         serde_json::from_str::<One<ClusterRow>>(&rows).unwrap().row
     }

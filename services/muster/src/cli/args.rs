@@ -253,6 +253,9 @@ pub(crate) enum Instance {
         /// Only in this state: unclaimed, claimed, running, crashed
         #[arg(long, ignore_case = true, value_parser = ["unclaimed", "claimed", "running", "crashed"])]
         state: Option<String>,
+        /// Both records of an index that is being evacuated, not only the one that counts
+        #[arg(long)]
+        all: bool,
     },
     /// One instance
     Show {

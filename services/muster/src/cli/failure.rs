@@ -141,9 +141,10 @@ pub(crate) const fn exit_of(code: Code) -> Exit {
 }
 
 /// What to do about a refusal, whatever it is about.
-const ADVICE: [(Code, &str); 5] = [
+const ADVICE: [(Code, &str); 6] = [
     (Code::Unavailable, "no BBS leads at present: try again, and see muster cluster show"),
     (Code::Overloaded, "the BBS is busy: try again"),
+    (Code::Expired, "it was read too slowly: list again from the beginning"),
     (
         Code::DeadlinePassed,
         "it came too late to be carried out: try again, and see whether the clocks of both machines agree",

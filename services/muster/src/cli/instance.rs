@@ -37,9 +37,11 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        Instance::List { lrp, cell, state } => {
+        Instance::List { lrp, cell, state, all } => {
             let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
-            let mut rows = client.instances(&only).await?.rows;
+            let listed =
+                if all { client.instances(&only).await? } else { client.counting_instances(&only).await? };
+            let mut rows = listed.rows;
             if let Some(state) = state {
                 rows.retain(|row| row.state.as_str().eq_ignore_ascii_case(&state));
             }

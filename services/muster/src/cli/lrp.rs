@@ -134,7 +134,13 @@ impl<'a> Session<'a> {
     }
 
     async fn list(&self) -> Result<(), Failure> {
-        let listed = self.client.lrps(&find::only(self.global.domain.as_ref())).await?;
+        let only = find::only(self.global.domain.as_ref());
+        // A table has no room for definitions; a program gets all there is.
+        let listed = if self.output.is_for_people() {
+            self.client.lrps(&only).await?
+        } else {
+            self.client.lrps_with_definitions(&only).await?
+        };
         self.output.rows(&listed.rows, rows::lrps)
     }
 

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::asking::{Asker, PATIENCE, Waiting, answer};
 use super::drive::{INPUTS, drive};
+use super::reading::{Reading, Ticket};
 use super::{following, inbox};
 
 /// How long a completion callback may take, in all.
@@ -33,7 +34,7 @@ const PROBE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) enum Waiter {
     /// Somebody on the bus, in the form in which was asked.
-    Bus(ReplyTo, Form),
+    Bus(ReplyTo, Form, Option<Ticket>),
     /// These hands, on behalf of somebody who asked for more than the machine knows.
     Hands(oneshot::Sender<Reply>),
 }
@@ -44,6 +45,8 @@ pub(super) struct Hands {
     pub(super) asker: Asker,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) waiting: Waiting<Waiter>,
+    /// What answers queries.
+    pub(super) reading: Reading,
     http: reqwest::Client,
     leading: Mutex<CancellationToken>,
     /// What the log says of the cluster, for whoever reads the log here.
@@ -77,6 +80,7 @@ pub(crate) async fn run(
         asker: Asker::new(bus),
         inputs,
         waiting: Waiting::default(),
+        reading: Reading::new(),
         http: http.build().map_err(|error| error.to_string())?,
         leading: Mutex::new(CancellationToken::new()),
         reader: Mutex::new(Reader::default()),
@@ -129,7 +133,7 @@ impl Hands {
     async fn refuse_all(&self, why: &str) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
-            if let Waiter::Bus(to, form) = waiter {
+            if let Waiter::Bus(to, form, _) = waiter {
                 answer::<()>(self.asker.bus(), &to, form, Err(refusal.clone())).await;
             }
         }
@@ -187,6 +191,7 @@ impl Hands {
             effect @ (Effect::Append { .. }
             | Effect::ReadLast(_)
             | Effect::Answer { .. }
+            | Effect::Show { .. }
             | Effect::Stop(..)
             | Effect::Cancel(..)
             | Effect::Probe(..)
@@ -218,6 +223,12 @@ impl Hands {
             Effect::ReadLast(subject) => self.read_last(subject).await,
             Effect::Answer { asker, reply } => {
                 if let Some(waiter) = self.waiting.take(asker) {
+                    self.reply(waiter, reply).await;
+                }
+            }
+            Effect::Show { asker, query, picture, observed } => {
+                if let Some(waiter) = self.waiting.take(asker) {
+                    let reply = self.reading.answer(query, picture, *observed).await;
                     self.reply(waiter, reply).await;
                 }
             }
@@ -254,9 +265,10 @@ impl Hands {
         self.tell_machine(Input::Last { subject, last }).await;
     }
 
-    async fn reply(&self, waiter: Waiter, reply: Reply) {
-        let (to, form) = match waiter {
-            Waiter::Bus(to, form) => (to, form),
+    pub(super) async fn reply(&self, waiter: Waiter, reply: Reply) {
+        let (to, form, _ticket) = match waiter {
+            // What is asked counts against its client's budget until it is answered.
+            Waiter::Bus(to, form, ticket) => (to, form, ticket),
             Waiter::Hands(sender) => return drop(sender.send(reply)),
         };
         let bus = self.asker.bus();

@@ -10,6 +10,7 @@
 //! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
 //! | [`bbs`] | the driver of a BBS |
 //! | [`inbox`] | what comes to a BBS by the bus |
+//! | [`reading`] | queries, answered from pictures of the World |
 //! | [`auctioneer`], [`rep`] | the hands of the others |
 //! | [`containers`] | real containers and scripted ones, behind one door |
 
@@ -20,4 +21,5 @@ pub(crate) mod containers;
 pub(crate) mod drive;
 mod following;
 mod inbox;
+mod reading;
 pub(crate) mod rep;

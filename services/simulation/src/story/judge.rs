@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use projections::{World, queries};
-use schemas::names::{CellId, ProcessGuid, TaskGuid};
-use schemas::query::{CellRow, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, TaskRow};
+use projections::{Observed, World, queries};
+use schemas::Timestamp;
+use schemas::names::{CellId, ProcessGuid, ServiceId, TaskGuid};
+use schemas::query::{
+    CellRow, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, SetAside, TaskRow,
+};
 
 use super::expect::{What, Where};
 
@@ -27,12 +30,20 @@ impl Facts {
     /// What a log says, and who was called.
     #[must_use]
     pub fn of(world: &World, told: BTreeSet<TaskGuid>) -> Self {
-        let all = Filter::default();
+        let all = Filter { all: true, ..Filter::default() };
+        let every = Filter::default();
+        let observed = Observed {
+            bbs: ServiceId::new("story").expect("legal"),
+            now: Timestamp(0),
+            durability: String::new(),
+            set_aside: SetAside::default(),
+        };
+        let none = "nothing is asked that can't be";
         Self {
-            lrps: queries::lrps(world, &all).rows,
-            instances: queries::instances(world, &all).rows,
-            tasks: queries::tasks(world, &all).rows,
-            cells: queries::cells(world, &all).rows,
+            lrps: queries::lrps(world, &every, &observed).expect(none).rows,
+            instances: queries::instances(world, &all, &observed).expect(none).rows,
+            tasks: queries::tasks(world, &every, &observed).expect(none).rows,
+            cells: queries::cells(world, &every, &observed).expect(none).rows,
             told,
         }
     }

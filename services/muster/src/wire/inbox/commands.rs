@@ -71,7 +71,7 @@ impl Hands {
     async fn take(&self, reply: ReplyTo, form: Form, ask: Result<Ask, Refusal>) {
         match ask {
             Ok(ask) => {
-                let asker = self.waiting.add(Waiter::Bus(reply, form));
+                let asker = self.waiting.add(Waiter::Bus(reply, form, None));
                 self.tell_machine(Input::Asked { asker, ask }).await;
             }
             Err(refusal) => answer::<()>(self.asker.bus(), &reply, form, Err(refusal)).await,

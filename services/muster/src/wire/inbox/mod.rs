@@ -31,16 +31,14 @@ const GROUP: &str = "bbs";
 
 /// Listens to what every BBS answers: queries, and the leader's beats.
 pub(super) async fn listen(hands: &Arc<Hands>, ends: &CancellationToken) -> Result<(), BusError> {
-    let reads = Arc::new(tokio::sync::Semaphore::new(queries::READS));
     on(hands, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |hands, incoming| async move {
         if let Ok((beat, _)) = codec::decode(&incoming.payload) {
             hands.tell_machine(Input::Beat(beat)).await;
         }
     })
     .await?;
-    on(hands, ends, &BusPattern::Queries, Some(GROUP), move |hands, incoming| {
-        let reads = Arc::clone(&reads);
-        async move { queries::query(&hands, incoming, &reads).await }
+    on(hands, ends, &BusPattern::Queries, Some(GROUP), |hands, incoming| async move {
+        queries::query(&hands, incoming).await;
     })
     .await
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use bbs::{Input, Query};
+use bbs::{Input, Query, Reply};
 use bus::{Incoming, ReplyTo};
 use schemas::bus::{BusSubject, QueryVerb};
 use schemas::codec::{self, Form};
-use schemas::query::{Filter, ReadLogs, Records, Show};
+use schemas::query::{Cursor, Filter, ReadLogs, Records, Show};
 use schemas::subject::Position;
 use schemas::{BadField, Code, Refusal};
 use serde::de::DeserializeOwned;
@@ -17,10 +17,7 @@ use super::logs::read_logs;
 use crate::wire::asking::answer;
 use crate::wire::bbs::{Hands, Waiter};
 
-/// Queries that read the journal or a rep, at once.
-pub(super) const READS: usize = 64;
-
-pub(super) async fn query(hands: &Arc<Hands>, incoming: Incoming, reads: &Arc<tokio::sync::Semaphore>) {
+pub(super) async fn query(hands: &Arc<Hands>, incoming: Incoming) {
     let Some(reply) = reply_of(&incoming, is_reader) else { return };
     let bus = hands.asker.bus();
     let verb = match BusSubject::parse(&incoming.subject) {
@@ -37,26 +34,28 @@ pub(super) async fn query(hands: &Arc<Hands>, incoming: Incoming, reads: &Arc<to
         return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await;
     }
     match asked(verb, &incoming.payload) {
-        Ok(Asked::Machine(form, at_least, query)) => ask(hands, reply, form, at_least, query).await,
-        Ok(Asked::Reader) => {
-            let Ok(permit) = Arc::clone(reads).try_acquire_owned() else {
-                let refusal = Refusal::new(Code::Overloaded, "too many readers wait: try again");
-                return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await;
-            };
-            let hands = Arc::clone(hands);
-            tokio::spawn(async move {
-                read(&hands, verb, &incoming, &reply).await;
-                drop(permit);
-            });
-        }
+        Ok(Asked::World(form, at_least, query)) => match hands.reading.admit_query(&reply) {
+            Ok(ticket) => ask(hands, Waiter::Bus(reply, form, Some(ticket)), at_least, query).await,
+            Err(refusal) => answer::<()>(bus, &reply, form, Err(refusal)).await,
+        },
+        Ok(Asked::Reader) => match hands.reading.admit_poll(&reply) {
+            Ok(ticket) => {
+                let hands = Arc::clone(hands);
+                tokio::spawn(async move {
+                    read(&hands, verb, &incoming, &reply).await;
+                    drop(ticket);
+                });
+            }
+            Err(refusal) => answer::<()>(bus, &reply, Form::Json, Err(refusal)).await,
+        },
         Err(refusal) => answer::<()>(bus, &reply, Form::Json, Err(refusal)).await,
     }
 }
 
 /// Who answers a query.
 enum Asked {
-    /// The machine, from the World at some position.
-    Machine(Form, Option<Position>, Query),
+    /// Who has a picture of the World, at some position.
+    World(Form, Option<Position>, Query),
     /// Who reads the journal, or asks a rep.
     Reader,
 }
@@ -64,11 +63,11 @@ enum Asked {
 fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
     let list = |query: fn(Filter) -> projections::Query| {
         let filter: Filter = decode_or_default(payload)?;
-        Ok(Asked::Machine(Form::Json, filter.at_least, Query::Rows(query(filter))))
+        Ok(Asked::World(Form::Json, filter.at_least, Query::Rows(query(filter))))
     };
     let show = |query: fn(Show) -> projections::Query| {
         let (show, _) = codec::decode::<Show>(payload)?;
-        Ok(Asked::Machine(Form::Json, show.at_least, Query::Rows(query(show))))
+        Ok(Asked::World(Form::Json, show.at_least, Query::Rows(query(show))))
     };
     match verb {
         QueryVerb::LrpList => list(projections::Query::Lrps),
@@ -82,18 +81,44 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
         QueryVerb::CellShow => show(projections::Query::Cell),
         QueryVerb::EvaluationList => list(projections::Query::Evaluations),
         QueryVerb::EvaluationShow => show(projections::Query::Evaluation),
-        QueryVerb::ClusterShow => list(|_| projections::Query::Cluster),
+        QueryVerb::ClusterShow => list(projections::Query::Cluster),
         QueryVerb::CellRecords => {
             let (records, form) = codec::decode::<Records>(payload)?;
-            Ok(Asked::Machine(form, records.at_least, Query::Records(records)))
+            Ok(Asked::World(form, records.at_least, Query::Records(records)))
         }
         QueryVerb::EventsRead | QueryVerb::InstanceLogs | QueryVerb::TaskLogs => Ok(Asked::Reader),
     }
 }
 
-async fn ask(hands: &Hands, reply: ReplyTo, form: Form, at_least: Option<Position>, query: Query) {
-    let asker = hands.waiting.add(Waiter::Bus(reply, form));
-    hands.tell_machine(Input::Queried { asker, at_least, query }).await;
+/// A further page is read from the picture that the first was read from; anything else from the World as it is.
+async fn ask(hands: &Arc<Hands>, waiter: Waiter, at_least: Option<Position>, query: Query) {
+    let text = match &query {
+        Query::Rows(rows) => rows.filter().and_then(|filter| filter.cursor.as_deref()),
+        Query::Records(_) => None,
+    };
+    let held = match text.map(Cursor::parse) {
+        None => None,
+        Some(Ok(cursor)) => match hands.reading.held(&cursor) {
+            Some(held) => Some(held),
+            None => {
+                return hands.reply(waiter, Reply::Rows(Err(projections::queries::expired(&cursor)))).await;
+            }
+        },
+        Some(Err(refusal)) => return hands.reply(waiter, Reply::Rows(Err(refusal))).await,
+    };
+    match held {
+        Some((picture, observed)) => {
+            let hands = Arc::clone(hands);
+            tokio::spawn(async move {
+                let reply = hands.reading.answer(query, picture, observed).await;
+                hands.reply(waiter, reply).await;
+            });
+        }
+        None => {
+            let asker = hands.waiting.add(waiter);
+            hands.tell_machine(Input::Queried { asker, at_least, query }).await;
+        }
+    }
 }
 
 /// An empty message asks for everything.

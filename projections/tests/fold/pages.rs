@@ -1,0 +1,167 @@
+//! Paging: every row once, whatever happens meanwhile; and what is no page is refused.
+
+use std::fmt::Debug;
+
+use projections::{Observed, World, queries};
+use proptest::prelude::*;
+use schemas::names::ServiceId;
+use schemas::query::{Cursor, Filter, InstancePresence, Page, SetAside};
+use schemas::{Code, Position, Refusal, Timestamp};
+
+use crate::log::{Entries, cell_id, domain, groups, guid, write};
+
+fn observed() -> Observed {
+    Observed {
+        bbs: ServiceId::new("bbs-1").unwrap(),
+        now: Timestamp(0),
+        durability: String::new(),
+        set_aside: SetAside::default(),
+    }
+}
+
+type List<T> = fn(&World, &Filter, &Observed) -> Result<Page<T>, Refusal>;
+
+/// Reads all pages of a list from a picture, while the World that it is of folds on.
+fn pages<T: Debug + PartialEq>(
+    list: List<T>,
+    filter: &Filter,
+    mut world: World,
+    mut rest: std::slice::Iter<'_, (Position, schemas::Entry)>,
+) -> Result<(), TestCaseError> {
+    let (picture, observed) = (world.picture(), observed());
+    let whole = list(&picture, &Filter { limit: None, ..filter.clone() }, &observed).unwrap();
+    prop_assert_eq!(&whole.next, &None);
+    let (mut rows, mut filter) = (vec![], filter.clone());
+    loop {
+        let page = list(&picture, &filter, &observed).unwrap();
+        prop_assert_eq!(page.position, whole.position);
+        prop_assert!(page.rows.len() <= filter.limit.unwrap());
+        prop_assert!(page.next.is_none() || !page.rows.is_empty(), "a page that leads nowhere");
+        rows.extend(page.rows);
+        let Some(next) = page.next else { break };
+        filter.cursor = Some(next);
+        if let Some((position, entry)) = rest.next() {
+            world.fold(*position, entry);
+            let late = list(&world, &filter, &observed).unwrap_err();
+            prop_assert_eq!(late.code, Code::Expired);
+        }
+    }
+    prop_assert_eq!(rows, whole.rows);
+    Ok(())
+}
+
+fn cut(entries: &Entries, at: usize) -> (World, std::slice::Iter<'_, (Position, schemas::Entry)>) {
+    let (before, behind) = entries.split_at(at);
+    let mut world = World::new();
+    for (position, entry) in before {
+        world.fold(*position, entry);
+    }
+    (world, behind.iter())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn paging_gives_every_row_once(
+        groups in groups(),
+        at in any::<prop::sample::Index>(),
+        limit in 1_usize..6,
+        narrow in 0_u8..4,
+    ) {
+        let log = write(&groups);
+        let at = at.index(log.entries.len() + 1);
+        let any = Filter { limit: Some(limit), ..Filter::default() };
+        let wide = Filter { domain: (narrow == 1).then(|| domain(0)), ..any.clone() };
+        let cell = Filter { cell_id: (narrow == 2).then(|| cell_id(0)), ..wide.clone() };
+        let process = Filter { process_guid: (narrow == 3).then(|| guid(0)), ..wide.clone() };
+        let both = Filter { all: true, ..cell.clone() };
+        let (world, rest) = cut(&log.entries, at);
+        let begin = || (world.clone(), rest.clone());
+        let (of_lrps, of_instances, of_both, of_tasks) = (begin(), begin(), begin(), begin());
+        let (of_domains, of_cells, of_evaluations) = (begin(), begin(), begin());
+        pages(queries::lrps, &cell, of_lrps.0, of_lrps.1)?;
+        pages(queries::instances, &process, of_instances.0, of_instances.1)?;
+        pages(queries::instances, &both, of_both.0, of_both.1)?;
+        pages(queries::tasks, &cell, of_tasks.0, of_tasks.1)?;
+        pages(queries::domains, &wide, of_domains.0, of_domains.1)?;
+        pages(queries::cells, &any, of_cells.0, of_cells.1)?;
+        pages(queries::evaluations, &process, of_evaluations.0, of_evaluations.1)?;
+    }
+
+    #[test]
+    fn a_picture_stays_while_the_world_goes_on(groups in groups(), at in any::<prop::sample::Index>()) {
+        let log = write(&groups);
+        let (mut world, rest) = cut(&log.entries, at.index(log.entries.len() + 1));
+        let (picture, observed) = (world.picture(), observed());
+        let filter = Filter { all: true, ..Filter::default() };
+        let before = queries::instances(&world, &filter, &observed).unwrap();
+        for (position, entry) in rest {
+            world.fold(*position, entry);
+        }
+        prop_assert_eq!(queries::instances(&picture, &filter, &observed).unwrap(), before);
+        prop_assert_eq!(world, log.world);
+    }
+
+    #[test]
+    fn of_an_index_the_record_that_counts_is_listed(groups in groups()) {
+        let (world, observed) = (write(&groups).world, observed());
+        let list = |all| queries::instances(&world, &Filter { all, ..Filter::default() }, &observed).unwrap().rows;
+        let (counting, both) = (list(false), list(true));
+        let indices = |rows: &[schemas::query::InstanceRow]| -> std::collections::BTreeSet<_> {
+            rows.iter().map(|row| (row.process_guid.clone(), row.index)).collect()
+        };
+        prop_assert_eq!(indices(&counting).len(), counting.len(), "one for each index");
+        prop_assert_eq!(indices(&counting), indices(&both), "and for every one");
+        for row in &counting {
+            let other = both.iter().find(|other| {
+                (&other.process_guid, other.index) == (&row.process_guid, row.index) && other.presence != row.presence
+            });
+            let evacuating = |row: &schemas::query::InstanceRow| row.presence == InstancePresence::Evacuating;
+            if let Some(other) = other {
+                let ordinary = if evacuating(row) { other } else { row };
+                let waits = matches!(ordinary.state.as_str(), "UNCLAIMED" | "CLAIMED");
+                prop_assert_eq!(evacuating(row), waits, "{:?} beside {:?}", row, other);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_cursor_is_refused_with_its_value() {
+    let (world, observed) = (World::new(), observed());
+    for text in
+        ["", "garbage", "bbs-1/0", "bbs-1/00/web", "bbs-1/-1/web", "b s/0/web", "bbs-1/0/a b", "bbs-1/0/"]
+    {
+        let filter = Filter { cursor: Some(text.into()), ..Filter::default() };
+        let refusal = queries::lrps(&world, &filter, &observed).unwrap_err();
+        assert_eq!(refusal.code, Code::InvalidRequest, "{text:?}");
+        assert_eq!(refusal.fields[0].field, "cursor");
+        assert!(refusal.fields[0].problem.contains(&format!("{text:?}")), "{refusal:?}");
+    }
+    let cursor = "bbs-1/7/web/3/EVACUATING";
+    assert_eq!(Cursor::parse(cursor).unwrap().to_string(), cursor);
+    let filter = |cursor: &str| Filter { cursor: Some(cursor.into()), ..Filter::default() };
+    let late = |cursor| queries::instances(&world, &filter(cursor), &observed).unwrap_err().code;
+    assert_eq!(late(cursor), Code::Expired);
+    assert_eq!(late("bbs-1/0/web/3/RUNNING"), Code::InvalidRequest);
+}
+
+#[test]
+fn a_filter_works_or_is_refused() {
+    let (world, observed) = (World::new(), observed());
+    let cell = Filter { cell_id: Some(cell_id(1)), ..Filter::default() };
+    let process = Filter { process_guid: Some(guid(1)), ..Filter::default() };
+    let refused = |list: Result<(), Refusal>, field: &str| {
+        let refusal = list.unwrap_err();
+        assert_eq!((refusal.code, refusal.fields[0].field.as_str()), (Code::InvalidRequest, field));
+    };
+    refused(queries::domains(&world, &cell, &observed).map(drop), "cell_id");
+    refused(queries::cells(&world, &process, &observed).map(drop), "process_guid");
+    refused(queries::tasks(&world, &process, &observed).map(drop), "process_guid");
+    refused(queries::evaluations(&world, &cell, &observed).map(drop), "cell_id");
+    let all = Filter { all: true, ..Filter::default() };
+    refused(queries::lrps(&world, &all, &observed).map(drop), "all");
+    let none = Filter { limit: Some(0), ..Filter::default() };
+    refused(queries::lrps(&world, &none, &observed).map(drop), "limit");
+}
