@@ -206,7 +206,9 @@ impl Facts {
             counted: Some(counted),
             twin: false,
             stopping: false,
-            callback: completed && task.definition.completion_callback_url.is_some(),
+            callback: completed
+                && task.definition.completion_callback_url.is_some()
+                && task.completed().is_some_and(task::Completed::is_owner_called),
             due: task.next_due(),
             held: [held, None],
         }

@@ -4,12 +4,14 @@
 //! alike, so that the rest goes on and all Worlds are equal; it is counted and shown. What a later program wrote stops
 //! who reads it: to pass over it would be to decide on half of the truth.
 
+use std::collections::BTreeMap;
+
 use schemas::cluster;
 use schemas::entry::{DecodeError, Event};
 use schemas::limits::{REASON_BYTES, SHOWN_NO_ENTRIES, cut};
 use schemas::names::EntryId;
 use schemas::query::{NoEntry, SetAside};
-use schemas::{Entry, Position, Subject};
+use schemas::{Entry, Position, Subject, Timestamp};
 
 /// What stands at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub enum Read {
 pub struct Reader {
     /// The cluster's shards, once it was founded.
     shards: Option<u16>,
+    /// The newest entry of each subject, and the time of its last decision.
+    newest: BTreeMap<Subject, (Position, Timestamp)>,
     set_aside: SetAside,
 }
 
@@ -50,8 +54,12 @@ impl Reader {
             Ok(entry) if self.shards.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
                 Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
             }
+            Ok(entry) if let Some(why) = self.written_before(&entry) => {
+                self.put_aside(NoEntry { position, subject: cut(subject, REASON_BYTES), why: why.clone() });
+                Ok(Read::SetAside(why))
+            }
             Ok(entry) => {
-                self.note(&entry);
+                self.note(position, &entry);
                 Ok(Read::Entry(entry))
             }
             Err(none @ (DecodeError::Malformed(_) | DecodeError::Damaged { .. })) => {
@@ -66,7 +74,10 @@ impl Reader {
     }
 
     /// Takes note of an entry that is known without being read.
-    pub fn note(&mut self, entry: &Entry) {
+    pub fn note(&mut self, position: Position, entry: &Entry) {
+        if let Some((subject, last)) = self.subject_of(entry).zip(entry.decisions.last()) {
+            self.newest.insert(subject, (position, last.at));
+        }
         for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
             match event {
                 Event::Cluster(cluster::Event::Founded { shards, .. }) => self.shards = Some(*shards),
@@ -80,6 +91,18 @@ impl Reader {
                 | Event::Cell(_) => {}
             }
         }
+    }
+
+    /// Why an entry is an old one that was written again: time on a subject only goes forward, from decision to decision.
+    fn written_before(&self, entry: &Entry) -> Option<String> {
+        let (position, newest) = self.newest.get(&self.subject_of(entry)?)?;
+        let first = entry.decisions.first().filter(|first| first.at <= *newest)?;
+        Some(format!("an old entry, written before: decision {} is not after position {position}", first.id))
+    }
+
+    /// Where an entry belongs.
+    fn subject_of(&self, entry: &Entry) -> Option<Subject> {
+        Some(entry.decisions.first()?.aggregate.subject(self.shards?))
     }
 
     /// Reads an entry as this reader stands, and takes no note of anything.
@@ -123,11 +146,15 @@ mod tests {
     use super::*;
 
     fn entry(aggregate: Aggregate, events: Vec<Event>) -> Vec<u8> {
+        entry_at(1, aggregate, events)
+    }
+
+    fn entry_at(at: u64, aggregate: Aggregate, events: Vec<Event>) -> Vec<u8> {
         let decision = Decision {
             id: DecisionId(uuid::Uuid::nil()),
             aggregate,
             version: 1,
-            at: Timestamp(1),
+            at: Timestamp(at),
             actor: Actor::Bbs(ServiceId::new("b").unwrap()),
             request_id: None,
             cause: None,
@@ -146,8 +173,12 @@ mod tests {
     }
 
     fn cell(id: &str) -> Vec<u8> {
+        cell_at(1, id)
+    }
+
+    fn cell_at(at: u64, id: &str) -> Vec<u8> {
         let id = CellId::new(id).unwrap();
-        entry(Aggregate::Cell(id), vec![Event::Cell(cell::Event::Evacuating {})])
+        entry_at(at, Aggregate::Cell(id), vec![Event::Cell(cell::Event::Evacuating {})])
     }
 
     /// The same with the checksum that it needs.
@@ -182,7 +213,7 @@ mod tests {
             let Ok(Read::SetAside(why)) = read(subject, bytes) else { panic!("{subject} was read") };
             assert!(why.contains(told), "{why}");
         }
-        assert!(is_entry(&read("muster.event.cell.c1", &cell("c1"))), "the rest goes on");
+        assert!(is_entry(&read("muster.event.cell.c1", &cell_at(2, "c1"))), "the rest goes on");
         assert_eq!(reader.set_aside().count, 5);
         let last: Vec<u64> = reader.set_aside().last.iter().map(|one| one.position.0).collect();
         assert_eq!(last, [3, 4, 5, 6, 7]);
@@ -192,6 +223,24 @@ mod tests {
         assert_eq!(reader.set_aside().count, 105);
         assert_eq!(reader.set_aside().last.len(), SHOWN_NO_ENTRIES);
         assert_eq!(reader.set_aside().last.last().unwrap().position, Position(199));
+    }
+
+    #[test]
+    fn an_old_entry_that_is_written_again_is_set_aside() {
+        let mut reader = Reader::default();
+        let (first, second) = (cell_at(5, "c1"), cell_at(6, "c1"));
+        assert!(is_entry(&reader.read(Position(1), "muster.event.cluster", &founded())));
+        assert!(is_entry(&reader.read(Position(2), "muster.event.cell.c1", &first)));
+        assert!(is_entry(&reader.read(Position(3), "muster.event.cell.c1", &second)));
+        assert!(is_entry(&reader.read(Position(4), "muster.event.cell.c2", &cell_at(4, "c2"))));
+        for (at, old) in [(5, &first), (6, &second)] {
+            let Ok(Read::SetAside(why)) = reader.read(Position(at), "muster.event.cell.c1", old) else {
+                panic!("it was read again")
+            };
+            assert!(why.contains("written before") && why.contains("not after position 3"), "{why}");
+        }
+        assert!(is_entry(&reader.read(Position(7), "muster.event.cell.c1", &cell_at(7, "c1"))));
+        assert_eq!(reader.set_aside().count, 2);
     }
 
     #[test]

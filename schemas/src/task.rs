@@ -97,6 +97,69 @@ pub struct Completed {
     pub outcome: Outcome,
     /// When it first completed.
     pub first_completed_at: Timestamp,
+    /// What came of calling its owner, if that was tried.
+    pub callback: Option<Callback>,
+}
+
+/// What came of calling the owner of a completed task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Callback {
+    /// How often the owner was called.
+    pub attempts: u32,
+    /// What came of the last call.
+    pub last: Called,
+    /// When that was recorded.
+    pub at: Timestamp,
+}
+
+/// What came of one completion callback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Called {
+    /// The server answered with this status.
+    Answered(u16),
+    /// It did not answer, and why.
+    Failed(String),
+}
+
+/// What follows from an answer to a completion callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The owner knows: the task goes.
+    Delivered,
+    /// It is called again, after a wait.
+    Repeat,
+    /// It is never called again; the task stays until its time is over or somebody resolves it.
+    Ended,
+}
+
+impl Called {
+    /// What follows: 2xx is delivered; no answer, 408, 429 and 5xx are repeated; anything else ends it.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        match self {
+            Self::Answered(200..=299) => Verdict::Delivered,
+            Self::Answered(408 | 429 | 500..=599) | Self::Failed(_) => Verdict::Repeat,
+            Self::Answered(_) => Verdict::Ended,
+        }
+    }
+}
+
+impl std::fmt::Display for Called {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Answered(status) => write!(f, "answered {status}"),
+            Self::Failed(why) => write!(f, "no answer: {why}"),
+        }
+    }
+}
+
+impl Completed {
+    /// Whether its owner may still be called.
+    #[must_use]
+    pub fn is_owner_called(&self) -> bool {
+        self.callback.as_ref().is_none_or(|callback| callback.last.verdict() == Verdict::Repeat)
+    }
 }
 
 /// The outcome of a task.
@@ -130,8 +193,8 @@ pub enum Command {
     Fail(Option<Box<Explanation>>, String),
     /// The BBS is about to call the completion callback.
     BeginResolving,
-    /// The callback was answered: it may go.
-    EndResolving,
+    /// The owner of this life was called, and what came of it.
+    Called(Epoch, Called),
     /// The BBS looks whether something is due: a lost cell, an expired wait.
     Converge,
 }
@@ -194,6 +257,13 @@ pub enum Event {
     },
     /// Somebody resolves it.
     Resolving {},
+    /// Its owner was called.
+    CallbackTried {
+        /// The how manieth call of this life it was, from 1.
+        attempt: u32,
+        /// What came of it.
+        called: Called,
+    },
     /// Nobody finished resolving it.
     Demoted {},
     /// It is gone.
@@ -206,7 +276,10 @@ impl Event {
     pub const fn makes_work(&self) -> bool {
         match self {
             Self::Desired(_) | Self::Completed { .. } | Self::Resolving {} | Self::Demoted {} => true,
-            Self::Started { .. } | Self::PlacementFailed { .. } | Self::Deleted {} => false,
+            Self::Started { .. }
+            | Self::PlacementFailed { .. }
+            | Self::CallbackTried { .. }
+            | Self::Deleted {} => false,
         }
     }
 }
@@ -275,7 +348,10 @@ impl Task {
             State::Pending { .. } => Some(self.pending_until()),
             State::Running { .. } => None,
             State::Completed(completed) => Some(completed.first_completed_at + COMPLETED_DELETED),
-            State::Resolving(_) => Some(self.since + RESOLVING_DEMOTED),
+            State::Resolving(completed) => {
+                let kept = completed.first_completed_at + COMPLETED_DELETED;
+                Some(kept.min(self.since + RESOLVING_DEMOTED))
+            }
         }
     }
 }
@@ -309,7 +385,7 @@ pub fn decide(
             fail_placement(task, state, explanation.as_deref(), error, context.now)
         }
         (Command::BeginResolving, Some((task, state))) => begin_resolving(task, state)?,
-        (Command::EndResolving, Some((task, state))) => end_resolving(task, state)?,
+        (Command::Called(epoch, called), Some((task, state))) => owner_called(task, state, *epoch, called)?,
         (Command::Converge, Some((task, state))) => converge(task, state, context),
     };
     let settled = settle(task, &events);
@@ -341,7 +417,7 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
             Command::Report(_)
             | Command::Fail(..)
             | Command::BeginResolving
-            | Command::EndResolving
+            | Command::Called(..)
             | Command::Converge,
             _,
         ) => Origin::Decision(task.cause),
@@ -392,6 +468,7 @@ fn resolve(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
 
 fn begin_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     match state {
+        State::Completed(done) if !done.is_owner_called() => Ok(vec![]),
         State::Completed(_) => Ok(vec![Event::Resolving {}]),
         State::Pending { .. } | State::Running { .. } | State::Resolving(_) => {
             Err(transition(task, "resolved"))
@@ -399,13 +476,31 @@ fn begin_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     }
 }
 
-fn end_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
-    match state {
-        State::Resolving(_) => Ok(vec![Event::Deleted {}]),
-        State::Pending { .. } | State::Running { .. } | State::Completed(_) => {
-            Err(transition(task, "deleted"))
-        }
+/// What came of a completion callback is recorded, each call: backoff keeps them few. An owner that knows lets the task go;
+/// one that refuses it is left alone, and the task is COMPLETED again.
+fn owner_called(task: &Task, state: &State, epoch: Epoch, called: &Called) -> Result<Vec<Event>, Refusal> {
+    if task.epoch != epoch {
+        return Err(Refusal::new(Code::StaleEpoch, "the task was created anew since its owner was called"));
     }
+    let (done, resolving) = match state {
+        State::Resolving(done) => (done, true),
+        State::Completed(done) => (done, false),
+        State::Pending { .. } | State::Running { .. } => return Err(transition(task, "deleted")),
+    };
+    let attempt = done.callback.as_ref().map_or(0, |callback| callback.attempts).saturating_add(1);
+    let called = match called {
+        Called::Answered(status) => Called::Answered(*status),
+        Called::Failed(why) => Called::Failed(limits::cut(why, limits::REASON_BYTES)),
+    };
+    let verdict = called.verdict();
+    let mut events = vec![Event::CallbackTried { attempt, called }];
+    match (verdict, resolving) {
+        (Verdict::Delivered, true) => events.push(Event::Deleted {}),
+        (Verdict::Delivered, false) => events.extend([Event::Resolving {}, Event::Deleted {}]),
+        (Verdict::Ended, true) => events.push(Event::Demoted {}),
+        (Verdict::Ended, false) | (Verdict::Repeat, true | false) => {}
+    }
+    Ok(events)
 }
 
 fn judge_report(
@@ -522,7 +617,7 @@ fn settle(task: Option<&Task>, events: &[Event]) -> Option<evaluation::Event> {
         }
         Event::Completed { by: Some(_), .. } => open.map(|_| evaluation::Event::Completed {}),
         Event::Completed { .. } => open.map(|_| evaluation::Event::Canceled {}),
-        Event::Resolving {} | Event::Demoted {} | Event::Deleted {} => None,
+        Event::Resolving {} | Event::CallbackTried { .. } | Event::Demoted {} | Event::Deleted {} => None,
     };
     events.iter().find_map(of)
 }
@@ -582,15 +677,22 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
         task.state = Some(State::Pending { placement_error: Some(error.as_str().into()) });
         return Some(task);
     }
+    if let Event::CallbackTried { attempt, called } = event {
+        if let Some(State::Completed(done) | State::Resolving(done)) = &mut task.state {
+            done.callback = Some(Callback { attempts: *attempt, last: called.clone(), at: stamp.at });
+        }
+        return Some(task);
+    }
     task.since = stamp.at;
     task.cause = if event.makes_work() { stamp.cause() } else { task.cause };
     task.state = match event {
-        Event::Desired(_) | Event::PlacementFailed { .. } => task.state,
+        Event::Desired(_) | Event::PlacementFailed { .. } | Event::CallbackTried { .. } => task.state,
         Event::Started { by, .. } => Some(State::Running { by: by.clone() }),
         Event::Completed { by, outcome, .. } => Some(State::Completed(Box::new(Completed {
             by: by.clone(),
             outcome: outcome.clone(),
             first_completed_at: stamp.at,
+            callback: None,
         }))),
         Event::Resolving {} => done(task.state).map(State::Resolving),
         Event::Demoted {} => done(task.state).map(State::Completed),

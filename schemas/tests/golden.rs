@@ -216,6 +216,7 @@ fn task_events() -> Vec<Event> {
             explanation: explanation(),
         },
         task::Event::Resolving {},
+        task::Event::CallbackTried { attempt: 2, called: task::Called::Answered(503) },
         task::Event::Demoted {},
         task::Event::Deleted {},
     ];

@@ -463,7 +463,7 @@ enum TaskMove {
     CompleteByHolder { bytes: Option<usize> },
     Fail { error: usize },
     BeginResolving,
-    EndResolving,
+    Called { status: u16 },
     Converge,
     Pass { seconds: u64 },
     Lose { cell: usize },
@@ -484,7 +484,7 @@ fn any_task_move() -> impl Strategy<Value = TaskMove> {
         3 => bytes().prop_map(|bytes| TaskMove::CompleteByHolder { bytes }),
         2 => (0..2_usize).prop_map(|error| TaskMove::Fail { error }),
         2 => Just(TaskMove::BeginResolving),
-        2 => Just(TaskMove::EndResolving),
+        2 => prop_oneof![Just(204), Just(404), Just(503)].prop_map(|status| TaskMove::Called { status }),
         4 => Just(TaskMove::Converge),
         3 => (1..2400_u64).prop_map(|seconds| TaskMove::Pass { seconds }),
         1 => (0..3_usize).prop_map(|cell| TaskMove::Lose { cell }),
@@ -532,7 +532,7 @@ impl TaskWorld {
             }
             TaskMove::Fail { error } => task::Command::Fail(None, ERRORS[*error].into()),
             TaskMove::BeginResolving => task::Command::BeginResolving,
-            TaskMove::EndResolving => task::Command::EndResolving,
+            TaskMove::Called { status } => task::Command::Called(epoch, task::Called::Answered(*status)),
             TaskMove::Converge => task::Command::Converge,
             TaskMove::Pass { seconds } => {
                 self.now = self.now + Duration::from_secs(*seconds);
@@ -572,7 +572,11 @@ fn moves_along_the_graph(before: Option<&Task>, after: Option<&Task>, event: &Ev
         ("RESOLVING", "COMPLETED"),
         ("RESOLVING", "DELETED"),
     ];
-    let stays = matches!(event, Event::Task(task::Event::PlacementFailed { .. }) | Event::Evaluation(_));
+    let stays = matches!(
+        event,
+        Event::Task(task::Event::PlacementFailed { .. } | task::Event::CallbackTried { .. })
+            | Event::Evaluation(_)
+    );
     assert!(known.contains(&edge) || (stays && edge.0 == edge.1), "{edge:?} by {event:?}");
 }
 

@@ -503,12 +503,12 @@ fn whatever_is_left_of_a_process_can_be_removed() {
 
 /// What may be asked of a task in each state, by the container that it names (`self`) or another.
 const TASK: &str = "
-    state     | start self | start other | end self  | end other | cancel    | resolve | begin     | end     | fail
-    DELETED   | !          | !           | !         | !         | !         | !       | !         | !       | !
-    PENDING   | RUNNING    | RUNNING     | COMPLETED | COMPLETED | COMPLETED | !       | !         | !       | COMPLETED
-    RUNNING   | =          | !           | COMPLETED | !         | COMPLETED | !       | !         | !       | =
-    COMPLETED | !          | !           | =         | !         | !         | DELETED | RESOLVING | !       | =
-    RESOLVING | !          | !           | =         | !         | !         | !       | !         | DELETED | =
+    state     | start self | start other | end self  | end other | cancel    | resolve | begin     | 204     | 404       | 503       | fail
+    DELETED   | !          | !           | !         | !         | !         | !       | !         | !       | !         | !         | !
+    PENDING   | RUNNING    | RUNNING     | COMPLETED | COMPLETED | COMPLETED | !       | !         | !       | !         | !         | COMPLETED
+    RUNNING   | =          | !           | COMPLETED | !         | COMPLETED | !       | !         | !       | !         | !         | =
+    COMPLETED | !          | !           | =         | !         | !         | DELETED | RESOLVING | DELETED | COMPLETED | COMPLETED | =
+    RESOLVING | !          | !           | =         | !         | !         | !       | !         | DELETED | COMPLETED | RESOLVING | =
 ";
 
 struct TaskStory {
@@ -528,8 +528,7 @@ impl TaskStory {
             "RESOLVING" => 3,
             _ => 4,
         };
-        let path =
-            [story.start(by), story.complete(by), task::Command::BeginResolving, task::Command::EndResolving];
+        let path = [story.start(by), story.complete(by), task::Command::BeginResolving, story.called(204)];
         for command in path.iter().take(steps) {
             story.ask(command).unwrap();
         }
@@ -544,6 +543,12 @@ impl TaskStory {
     fn report(&self, by: &Instance, step: task::ReportStep) -> task::Command {
         let epoch = self.task.as_ref().map_or(Epoch(Timestamp(1)), |task| task.epoch);
         task::Command::Report(task::Report { domain: domain("apps"), epoch, by: by.clone(), step })
+    }
+
+    /// The owner answered with this status.
+    fn called(&self, status: u16) -> task::Command {
+        let epoch = self.task.as_ref().map_or(Epoch(Timestamp(1)), |task| task.epoch);
+        task::Command::Called(epoch, task::Called::Answered(status))
     }
 
     fn start(&self, by: &Instance) -> task::Command {
@@ -584,7 +589,7 @@ fn a_task_changes_as_the_table_says() {
                 "cancel" => task::Command::Cancel,
                 "resolve" => task::Command::Resolve,
                 "begin" => task::Command::BeginResolving,
-                "end" => task::Command::EndResolving,
+                "204" | "404" | "503" => story.called(column.parse().unwrap()),
                 _ => task::Command::Fail(None, "insufficient resources".into()),
             };
             let answer = story.ask(&command);
@@ -596,6 +601,49 @@ fn a_task_changes_as_the_table_says() {
             assert_eq!(outcome, expected, "{column} at {row:?}");
         }
     }
+}
+
+#[test]
+fn what_came_of_a_callback_is_recorded_and_decides_whether_it_is_repeated() {
+    use task::Verdict::{Delivered, Ended, Repeat};
+    let verdicts =
+        [(199, Ended), (200, Delivered), (299, Delivered), (301, Ended), (404, Ended), (408, Repeat)];
+    let verdicts = verdicts.into_iter().chain([(410, Ended), (429, Repeat), (499, Ended), (500, Repeat)]);
+    for (status, verdict) in verdicts.chain([(599, Repeat), (600, Ended)]) {
+        assert_eq!(task::Called::Answered(status).verdict(), verdict, "{status}");
+    }
+    assert_eq!(task::Called::Failed("refused".into()).verdict(), Repeat);
+
+    let mut story = TaskStory::with("RESOLVING", &instance(1, "c1"), Placement::Fail);
+    let since = story.task.as_ref().unwrap().since;
+    story.ask(&story.called(503)).unwrap();
+    assert_eq!(story.task.as_ref().unwrap().since, since, "it is RESOLVING as long as before");
+    let tried = |attempt, status| {
+        Event::Task(task::Event::CallbackTried { attempt, called: task::Called::Answered(status) })
+    };
+    let events = story.ask(&story.called(404)).unwrap();
+    assert_eq!(events, [tried(2, 404), Event::Task(task::Event::Demoted {})]);
+    let task = story.task.clone().unwrap();
+    let callback = task.completed().unwrap().callback.clone().unwrap();
+    assert_eq!((callback.attempts, callback.last, callback.at), (2, task::Called::Answered(404), story.now));
+    assert!(!task.completed().unwrap().is_owner_called());
+    assert_eq!(story.ask(&task::Command::BeginResolving), Ok(vec![]), "its owner is left alone");
+    // A client may still resolve it; and another life knows nothing of it.
+    let late = story.called(200);
+    story.ask(&task::Command::Resolve).unwrap();
+    assert_eq!(story.state(), "DELETED");
+    story.ask(&task::Command::Desire(Box::new(desired_task("apps", Placement::Fail)))).unwrap();
+    assert_eq!(story.ask(&late).unwrap_err().code, Code::StaleEpoch);
+}
+
+#[test]
+fn a_task_that_is_being_resolved_goes_when_its_time_is_over() {
+    let mut story = TaskStory::with("COMPLETED", &instance(1, "c1"), Placement::Fail);
+    let completed = story.now;
+    story.now = completed + Duration::from_secs(119);
+    story.ask(&task::Command::BeginResolving).unwrap();
+    let due = story.task.as_ref().unwrap().next_due();
+    assert_eq!(due, Some(completed + task::COMPLETED_DELETED), "not 30 s after it is RESOLVING");
 }
 
 /// What convergence makes of a task so many seconds after it entered its state (and completed first, if it did).

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
+use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -34,10 +35,10 @@ pub struct Settings {
 /// Who we say that we are. Secrets are files, so that they stand in no process list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Login {
-    /// Whoever connects.
+    /// As the address says, `nats://USER:PASSWORD@HOST` or `nats://TOKEN@HOST`; else whoever connects.
     #[default]
     Anonymous,
-    /// A credentials file: a JWT and its key.
+    /// A credentials file: a JWT and its key, or the seed of an nkey alone.
     Credentials(PathBuf),
     /// A file with an nkey's seed.
     Nkey(PathBuf),
@@ -179,10 +180,19 @@ impl Settings {
 
     async fn named(&self, options: ConnectOptions) -> Result<ConnectOptions, ConnectError> {
         Ok(match &self.login {
-            Login::Anonymous => options,
+            Login::Anonymous => match self.urls.iter().find_map(|url| user_of(url)) {
+                Some((user, Some(password))) => options.user_and_password(user, password),
+                Some((token, None)) => options.token(token),
+                None => options,
+            },
             Login::Credentials(path) => {
                 let text = secret(path).await?;
-                options.credentials(&text).map_err(|source| unreadable(path, source))?
+                if is_seed(&text) {
+                    options.nkey(text)
+                } else {
+                    // Without a line break behind its last line a credentials file isn't understood.
+                    options.credentials(&format!("{text}\n")).map_err(|source| unreadable(path, source))?
+                }
             }
             Login::Nkey(path) => options.nkey(secret(path).await?),
             Login::Password { user, file } => options.user_and_password(user.clone(), secret(file).await?),
@@ -323,6 +333,18 @@ async fn secret(path: &Path) -> Result<String, ConnectError> {
     Ok(text.trim().to_owned())
 }
 
+/// Whether a file holds the seed of a user's nkey and nothing else.
+fn is_seed(text: &str) -> bool {
+    text.starts_with("SU") && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
+}
+
+/// Who an address says that we are: a user with a password, or a token.
+fn user_of(url: &str) -> Option<(String, Option<String>)> {
+    let address: async_nats::ServerAddr = url.parse().ok()?;
+    let plain = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    Some((plain(address.username()?), address.password().map(plain)))
+}
+
 fn unreadable(path: &Path, source: io::Error) -> ConnectError {
     ConnectError::File { path: path.display().to_string(), source }
 }
@@ -359,6 +381,14 @@ mod tests {
         assert_eq!(shown("nats://bbs:hunter2@host:4222"), "nats://host:4222");
         assert_eq!(shown("bbs:hunter2@host"), "host");
         assert_eq!(shown("tls://host:4222"), "tls://host:4222");
+    }
+
+    #[test]
+    fn an_address_says_who_we_are() {
+        let of = |url: &str| user_of(url).map(|(user, password)| (user, password.unwrap_or_default()));
+        assert_eq!(of("nats://bbs:a%40b%2F@host:4222"), Some(("bbs".into(), "a@b/".into())));
+        assert_eq!(of("nats://s3cret@host"), Some(("s3cret".into(), String::new())));
+        assert_eq!(of("nats://host:4222"), None);
     }
 
     #[test]

@@ -248,9 +248,7 @@ async fn find(
         return Err(JournalError::unavailable(format!("asking for the stream {STREAM}"), error));
     }
     if !settings.create {
-        return Err(JournalError::Refused(format!(
-            "there is no stream {STREAM}, and making it isn't our part"
-        )));
+        return Err(JournalError::Absent);
     }
     tracing::info!(replicas = settings.replicas, "making the stream {STREAM}");
     let made = context.create_stream(stream::config(settings.replicas)).await;

@@ -76,7 +76,12 @@ impl Follower {
                     sleep(self.wait).await;
                     self.wait = (self.wait * 2).min(FOLLOW_RETRY.1);
                 }
-                Err(error @ (JournalError::Refused(_) | JournalError::Damaged(_) | JournalError::Closed)) => {
+                Err(
+                    error @ (JournalError::Absent
+                    | JournalError::Refused(_)
+                    | JournalError::Damaged(_)
+                    | JournalError::Closed),
+                ) => {
                     return Err(error);
                 }
             }

@@ -154,6 +154,7 @@ pub(super) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
         failure_reason,
         result,
         placement_error,
+        callback: done.and_then(|done| done.callback.clone()),
         first_completed_at: done.map(|done| done.first_completed_at),
         since: task.since,
         annotation: task.definition.annotation.clone(),

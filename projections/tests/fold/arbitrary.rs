@@ -97,6 +97,7 @@ fn task_event() -> impl Strategy<Value = Event> {
             explanation: None
         }),
         Just(E::Resolving {}),
+        Just(E::CallbackTried { attempt: 1, called: task::Called::Answered(404) }),
         Just(E::Demoted {}),
         Just(E::Deleted {}),
     ]

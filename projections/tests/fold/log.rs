@@ -370,7 +370,9 @@ fn task_command(world: &World, number: u8, ask: &OfTask) -> task::Command {
         OfTask::Desire { domain, size } => Command::Desire(Box::new(desired_task(number, *domain, *size))),
         OfTask::Cancel => Command::Cancel,
         OfTask::Resolve { step } => {
-            let commands = [Command::Resolve, Command::BeginResolving, Command::EndResolving];
+            let epoch = world.task(&task_guid(number)).map_or(Epoch::default(), |task| task.epoch);
+            let delivered = Command::Called(epoch, task::Called::Answered(200));
+            let commands = [Command::Resolve, Command::BeginResolving, delivered];
             commands[usize::from(*step)].clone()
         }
         OfTask::Report { container, step } => Command::Report(report_task(world, number, *container, *step)),

@@ -14,6 +14,7 @@ use crate::evaluation::Evaluation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use crate::resources::Resources;
 use crate::subject::Position;
+use crate::task::Callback;
 use crate::{actual, cell, cluster, task};
 
 /// The state of an ActualLRP.
@@ -307,6 +308,8 @@ pub struct TaskRow {
     pub result: Option<String>,
     /// Why it could not be placed yet.
     pub placement_error: Option<String>,
+    /// How often its owner was called, and what came of the last call.
+    pub callback: Option<Callback>,
     /// When it first completed.
     pub first_completed_at: Option<Timestamp>,
     /// When its state was entered.

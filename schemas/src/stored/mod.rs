@@ -203,6 +203,7 @@ impl Event {
         "task.placement_failed.v1",
         "task.completed.v1",
         "task.resolving.v1",
+        "task.callback_tried.v1",
         "task.demoted.v1",
         "task.deleted.v1",
         "domain.refreshed.v1",

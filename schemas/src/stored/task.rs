@@ -46,6 +46,14 @@ pub enum Task {
     /// Somebody resolves it.
     #[serde(rename = "resolving.v1")]
     ResolvingV1 {},
+    /// Its owner was called.
+    #[serde(rename = "callback_tried.v1")]
+    CallbackTriedV1 {
+        /// The how manieth call of this life it was, from 1.
+        attempt: u32,
+        /// What came of it.
+        called: Called,
+    },
     /// Nobody finished resolving it.
     #[serde(rename = "demoted.v1")]
     DemotedV1 {},
@@ -128,6 +136,17 @@ pub enum Outcome {
 }
 mirror!(enum Outcome = task::Outcome { Succeeded { result }, Failed { reason } });
 
+/// What came of one completion callback.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Called {
+    /// The server answered with this status.
+    Answered(u16),
+    /// It did not answer, and why.
+    Failed(String),
+}
+mirror!(enum Called = task::Called { Answered(status), Failed(why) });
+
 impl Mirror<task::Event> for Task {
     fn mirror(self) -> task::Event {
         use task::Event;
@@ -145,6 +164,9 @@ impl Mirror<task::Event> for Task {
                 explanation: explanation.mirror(),
             },
             Self::ResolvingV1 {} => Event::Resolving {},
+            Self::CallbackTriedV1 { attempt, called } => {
+                Event::CallbackTried { attempt, called: called.mirror() }
+            }
             Self::DemotedV1 {} => Event::Demoted {},
             Self::DeletedV1 {} => Event::Deleted {},
         }
@@ -167,6 +189,9 @@ impl Mirror<Task> for task::Event {
                 explanation: explanation.mirror(),
             },
             Self::Resolving {} => Task::ResolvingV1 {},
+            Self::CallbackTried { attempt, called } => {
+                Task::CallbackTriedV1 { attempt, called: called.mirror() }
+            }
             Self::Demoted {} => Task::DemotedV1 {},
             Self::Deleted {} => Task::DeletedV1 {},
         }
@@ -181,6 +206,7 @@ impl Task {
             task::Event::PlacementFailed { .. } => "task.placement_failed.v1",
             task::Event::Completed { .. } => "task.completed.v1",
             task::Event::Resolving {} => "task.resolving.v1",
+            task::Event::CallbackTried { .. } => "task.callback_tried.v1",
             task::Event::Demoted {} => "task.demoted.v1",
             task::Event::Deleted {} => "task.deleted.v1",
         }

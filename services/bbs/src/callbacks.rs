@@ -1,7 +1,8 @@
 //! Telling the owners of completed tasks (seed `000`, "Resolving Completed Tasks").
 //!
 //! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at once. A call is repeated with backoff
-//! until the record expires on network errors, 408, 429 and 5xx; any other answer ends it.
+//! until the record expires on network errors, 408, 429 and 5xx; 2xx lets the task go, and any other answer ends the calls.
+//! What came of each call is a decision of the task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use schemas::Timestamp;
 use schemas::container::Epoch;
 use schemas::limits::CALLBACKS_IN_FLIGHT;
 use schemas::names::TaskGuid;
+pub use schemas::task::Called;
 
 /// The first wait before a call is repeated; it doubles.
 pub const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -24,61 +26,41 @@ pub struct Callbacks {
     out: BTreeSet<TaskGuid>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Owed {
     epoch: Epoch,
     tries: u32,
     due: Option<Timestamp>,
-    /// Whether the owner answered for good: it is never called again.
-    answered: bool,
-}
-
-/// What came of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Called {
-    /// The server answered with this status.
-    Answered(u16),
-    /// It did not answer.
-    Failed(String),
-}
-
-impl Called {
-    /// Whether the call has to be repeated.
-    #[must_use]
-    pub const fn is_to_be_repeated(&self) -> bool {
-        match self {
-            Self::Answered(status) => matches!(status, 408 | 429 | 500..=599),
-            Self::Failed(_) => true,
-        }
-    }
+    /// The answer that ends the calls, until it is recorded.
+    answered: Option<Called>,
 }
 
 impl Callbacks {
     /// A task completed: its call is due, unless one for this life is owed already.
     pub fn owe(&mut self, task: &TaskGuid, epoch: Epoch, now: Timestamp) {
-        let fresh = Owed { epoch, tries: 0, due: Some(now), answered: false };
-        let owed = self.owed.entry(task.clone()).or_insert(fresh);
+        let fresh = Owed { epoch, tries: 0, due: Some(now), answered: None };
+        let owed = self.owed.entry(task.clone()).or_insert_with(|| fresh.clone());
         if owed.epoch != epoch {
             *owed = fresh;
             self.out.remove(task);
         }
     }
 
-    /// The owner answered for good: all that is owed is to let the task go.
-    pub fn answered(&mut self, task: &TaskGuid) {
+    /// The owner answered so that the calls end: all that is owed is to record it.
+    pub fn answered(&mut self, task: &TaskGuid, called: &Called) {
         if let Some(owed) = self.owed.get_mut(task) {
-            owed.answered = true;
+            owed.answered = Some(called.clone());
         }
         self.out.remove(task);
     }
 
-    /// Whether the owner answered for good.
+    /// The answer that ends the calls, if there was one.
     #[must_use]
-    pub fn is_answered(&self, task: &TaskGuid) -> bool {
-        self.owed.get(task).is_some_and(|owed| owed.answered)
+    pub fn answer(&self, task: &TaskGuid) -> Option<&Called> {
+        self.owed.get(task)?.answered.as_ref()
     }
 
-    /// The task is gone.
+    /// The task is gone, or its owner is left alone.
     pub fn forget(&mut self, task: &TaskGuid) {
         self.owed.remove(task);
         self.out.remove(task);

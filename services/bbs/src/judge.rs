@@ -288,7 +288,7 @@ impl Batch<'_> {
                     | task::Command::Report(_)
                     | task::Command::Fail(..)
                     | task::Command::BeginResolving
-                    | task::Command::EndResolving
+                    | task::Command::Called(..)
                     | task::Command::Converge => known.unwrap_or_else(|| (unknown_domain(), Epoch(self.at))),
                 };
                 Aggregate::Task { guid: guid.clone(), domain, epoch }

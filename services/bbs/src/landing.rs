@@ -51,7 +51,7 @@ impl Bbs {
         let own = Subject::parse(subject).and_then(|subject| self.shards.get(&subject)?.flight.as_ref());
         if let Some(own) = own.filter(|flight| Some(flight.entry.id) == id && flight.bytes == *bytes) {
             let entry = Arc::clone(&own.entry);
-            self.reader.note(&entry);
+            self.reader.note(position, &entry);
             return Some(entry);
         }
         match self.reader.read(position, subject, bytes) {

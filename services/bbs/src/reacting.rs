@@ -10,6 +10,7 @@ use schemas::entry::{Actor, Aggregate, Event};
 use schemas::message::{Heartbeat, Stop};
 use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
+use schemas::task::Verdict;
 use schemas::{Decision, Entry, Timestamp, actual, cell, evacuating, task};
 
 use crate::asking::not_leading;
@@ -178,25 +179,31 @@ impl Bbs {
                 self.callbacks.gave_up(guid, now);
             }
             task::Event::Resolving {} => self.call(guid, *epoch, &decision.actor, out),
+            task::Event::CallbackTried { called, .. } => {
+                if called.verdict() == Verdict::Ended {
+                    self.callbacks.forget(guid);
+                }
+            }
             task::Event::Deleted {} => self.callbacks.forget(guid),
             task::Event::Desired(_) | task::Event::Started { .. } | task::Event::PlacementFailed { .. } => {}
         }
     }
 
     pub(crate) fn owe_callback(&mut self, guid: &TaskGuid, now: Timestamp) {
-        let task = self.world.task(guid).filter(|task| task.completed().is_some());
+        let owed = |task: &task::Task| task.completed().is_some_and(task::Completed::is_owner_called);
+        let task = self.world.task(guid).filter(|task| owed(task));
         if let Some(task) = task.filter(|task| task.definition.completion_callback_url.is_some()) {
             self.callbacks.owe(guid, task.epoch, now);
         }
     }
 
-    /// This BBS marked the task RESOLVING: it calls, unless the owner answered before.
+    /// This BBS marked the task RESOLVING: it calls, unless the owner answered before and that is to be recorded.
     pub(crate) fn call(&mut self, guid: &TaskGuid, epoch: Epoch, actor: &Actor, out: &mut Vec<Effect>) {
         if *actor != Actor::Bbs(self.settings.id.clone()) {
             return;
         }
-        if self.callbacks.is_answered(guid) {
-            return self.end_call(guid);
+        if let Some(called) = self.callbacks.answer(guid).cloned() {
+            return self.record_call(guid, epoch, called);
         }
         let Some(task) = self.world.task(guid).filter(|task| task.epoch == epoch) else { return };
         let url = task.definition.completion_callback_url.as_ref().and_then(|url| url.plain());
@@ -210,26 +217,35 @@ impl Bbs {
         if !self.leading || self.world.task(guid).is_none_or(|task| task.epoch != epoch) {
             return;
         }
-        if called.is_to_be_repeated() {
-            self.callbacks.came_back(guid, now);
-        } else {
-            self.callbacks.answered(guid);
-            self.end_call(guid);
+        match called.verdict() {
+            Verdict::Repeat => self.callbacks.came_back(guid, now),
+            Verdict::Delivered | Verdict::Ended => self.callbacks.answered(guid, called),
         }
+        self.record_call(guid, epoch, called.clone());
     }
 
     /// A command was not decided: if it was to begin a call, or to end one, that is still owed.
     pub(crate) fn not_called(&mut self, now: Timestamp, command: &Command) {
         if let Command::Task(guid, command) = command
-            && matches!(**command, task::Command::BeginResolving | task::Command::EndResolving)
+            && match &**command {
+                task::Command::BeginResolving => true,
+                // A call that is to be repeated is owed already; what came of this one is told with the next.
+                task::Command::Called(_, called) => called.verdict() != Verdict::Repeat,
+                task::Command::Desire(_)
+                | task::Command::Cancel
+                | task::Command::Resolve
+                | task::Command::Report(_)
+                | task::Command::Fail(..)
+                | task::Command::Converge => false,
+            }
         {
             self.callbacks.came_back(guid, now);
         }
     }
 
-    /// The owner answered for good: the task goes.
-    fn end_call(&mut self, guid: &TaskGuid) {
-        self.enqueue_own(Command::Task(guid.clone(), Box::new(task::Command::EndResolving)));
+    /// What came of a call goes into the log.
+    fn record_call(&mut self, guid: &TaskGuid, epoch: Epoch, called: Called) {
+        self.enqueue_own(Command::Task(guid.clone(), Box::new(task::Command::Called(epoch, called))));
     }
 
     pub(crate) fn heartbeat(&mut self, now: Timestamp, beat: &Heartbeat, out: &mut Vec<Effect>) {
@@ -319,6 +335,7 @@ fn taken_by(event: &Event) -> Option<&Instance> {
             | task::Event::PlacementFailed { .. }
             | task::Event::Completed { .. }
             | task::Event::Resolving {}
+            | task::Event::CallbackTried { .. }
             | task::Event::Demoted {}
             | task::Event::Deleted {},
         )

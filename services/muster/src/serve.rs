@@ -9,7 +9,7 @@ use bus::nats::{ConnectError, Settings};
 use clap::Args;
 use client::{Login, Tls};
 use journal::Journal;
-use journal::{Durability, JetStream, StreamSettings};
+use journal::{Durability, JetStream, JournalError, StreamSettings};
 use schemas::Timestamp;
 use schemas::bus::Inbox;
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
@@ -140,8 +140,24 @@ impl Nats {
         settings: &StreamSettings,
     ) -> Result<Journal, Trouble> {
         let connection = self.connect(name, inbox).await?;
-        let stream = JetStream::open(connection, settings).await.map_err(|error| chain(&error))?;
-        Ok(Journal::JetStream(stream))
+        let mut waits = false;
+        loop {
+            match JetStream::open(connection.clone(), settings).await {
+                Ok(stream) => return Ok(Journal::JetStream(stream)),
+                Err(JournalError::Absent) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        tracing::info!("the journal's stream is not there yet: waiting for a BBS to make it");
+                    }
+                    tokio::time::sleep(STREAM_AGAIN).await;
+                }
+                Err(
+                    error @ (JournalError::Unavailable { .. }
+                    | JournalError::Refused(_)
+                    | JournalError::Damaged(_)
+                    | JournalError::Closed),
+                ) => return Err(chain(&error).into()),
+            }
+        }
     }
 }
 
@@ -189,6 +205,9 @@ pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken
     Ok(bbs::run(settings, seed, journal, bus, stop).await?)
 }
 
+/// How often who may not make the journal's stream looks whether it is there.
+const STREAM_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Runs an auctioneer.
 ///
 /// # Errors
@@ -199,9 +218,12 @@ pub(crate) async fn run_auctioneer(
     stop: CancellationToken,
 ) -> Result<(), Trouble> {
     let (id, _) = identity("auctioneer")?;
-    let stream = StreamSettings { replicas: args.replicas, create: true, monitoring: vec![] };
-    let journal =
-        nats.journal(&format!("{id} reader"), &Inbox::AuctioneerReader(id.clone()), &stream).await?;
+    let stream = StreamSettings { replicas: args.replicas, create: false, monitoring: vec![] };
+    let (name, inbox) = (format!("{id} reader"), Inbox::AuctioneerReader(id.clone()));
+    let journal = tokio::select! {
+        journal = nats.journal(&name, &inbox, &stream) => journal?,
+        () = stop.cancelled() => return Ok(()),
+    };
     let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
     Ok(auctioneer::run(id, journal, bus, stop).await?)
 }

@@ -169,15 +169,13 @@ impl Cluster {
             self.breaks(broken);
         }
         let (at, called) = self.owner_answers(url);
+        let ends = self.checkers.owner_answers(&task, epoch, &called);
         let silent = matches!(called, Called::Failed(_));
-        if silent {
-            self.saw(Sight::CallSilent);
-        } else if called.is_to_be_repeated() {
-            self.saw(Sight::CallRepeated);
-        } else {
-            self.saw(Sight::CallAnswered);
-            self.checkers.owner_was_told(&task, epoch);
-        }
+        self.saw(match (silent, ends) {
+            (true, _) => Sight::CallSilent,
+            (false, false) => Sight::CallRepeated,
+            (false, true) => Sight::CallAnswered,
+        });
         self.come(at, from, Come::Called { task, epoch, called });
     }
 
@@ -196,10 +194,8 @@ impl Cluster {
 
     /// What came of a callback comes back to the BBS that made it.
     pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: Called) {
-        if let Some(life) = self.life(node)
-            && !called.is_to_be_repeated()
-        {
-            self.checkers.call_ended(life, &task, epoch);
+        if let Some(life) = self.life(node) {
+            self.checkers.call_came_back(life, &task, epoch, &called);
         }
         self.input(node, Arrived::Called { task, epoch, called });
     }

@@ -96,6 +96,7 @@ promises! {
     OnlyCompletedResolved "Resolving Completed Tasks" "only a COMPLETED task is resolved, and only a resolved or old one deleted",
     CallTrue "Resolving Completed Tasks" "an owner is told what the task's outcome is",
     CallEnds "Resolving Completed Tasks" "an owner is not called again after an answer that ends it, nor when the task is gone",
+    CallTold "Resolving Completed Tasks" "the log tells what came of each call of an owner, counted",
     OwnerCalled "Resolving Completed Tasks" "the owner of every completed task is called",
 
     // Placing, and cells.

@@ -17,7 +17,7 @@ pub(crate) struct Global {
     /// NATS servers of the cluster, with commas between
     #[arg(long, global = true, env = "MUSTER_NATS_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) nats: Option<String>,
-    /// Credentials file for the NATS server
+    /// Credentials file for the NATS server, or a file with an nkey's seed
     #[arg(long, global = true, env = "MUSTER_NATS_CREDS", value_name = "FILE")]
     pub(crate) creds: Option<PathBuf>,
     /// Data folder; a local cluster is looked for there

@@ -12,6 +12,7 @@ use schemas::query::{
 };
 use schemas::resources::Resources;
 use schemas::spec;
+use schemas::task::{Callback, Verdict};
 use serde_json::Value;
 
 use super::output::Look;
@@ -214,6 +215,7 @@ pub(crate) fn task(row: &TaskRow, look: Look) -> String {
         ("reason", text(row.failure_reason.clone())),
         ("not placed", text(row.placement_error.clone())),
         ("created", row.epoch.0.to_string()),
+        ("callback", text(row.callback.as_ref().map(callback))),
         ("completed", text(row.first_completed_at.map(|at| at.to_string()))),
         ("cell", text(row.cell_id.as_ref().map(ToString::to_string))),
         ("container", text(row.instance_guid.map(|guid| guid.to_string()))),
@@ -424,3 +426,18 @@ pub(crate) fn entry(row: &RecordedEntry) -> String {
 #[cfg(test)]
 #[path = "rows_tests.rs"]
 pub(crate) mod tests;
+
+/// What came of calling a task's owner.
+fn callback(callback: &Callback) -> String {
+    let what = match callback.last.verdict() {
+        Verdict::Delivered => "delivered",
+        Verdict::Repeat => "called again until the task expires",
+        Verdict::Ended => "not called again",
+    };
+    format!(
+        "{} after {}, at {}: {what}",
+        callback.last,
+        count(callback.attempts.into(), "attempt"),
+        callback.at
+    )
+}

@@ -139,6 +139,7 @@ fn tasks_are_a_table() {
         failure_reason: None,
         result: Some("hello\n".into()),
         placement_error: None,
+        callback: None,
         first_completed_at: Some(ago(4)),
         since: ago(4),
         annotation: String::new(),

@@ -196,6 +196,9 @@ fn of_task(event: &task::Event, full: bool) -> String {
             Outcome::Failed { reason } => format!("failed: {}", one_line(reason)),
         },
         task::Event::Resolving {} => "being resolved".to_owned(),
+        task::Event::CallbackTried { attempt, called } => {
+            format!("its owner was called, attempt {attempt}: {}", one_line(&called.to_string()))
+        }
         task::Event::Demoted {} => "not resolved in time; waits again".to_owned(),
         task::Event::Deleted {} => "deleted".to_owned(),
     }

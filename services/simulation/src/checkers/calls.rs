@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::container::Epoch;
 use schemas::names::TaskGuid;
 use schemas::subject::Position;
-use schemas::task::Outcome;
+use schemas::task::{Called, Outcome};
 
 use crate::nodes::Life;
 use crate::promises::{Broken, Promise};
@@ -18,11 +18,21 @@ pub(super) struct Calls {
     made: BTreeSet<Key>,
     /// Owners that answered for good.
     known: BTreeSet<Key>,
+    /// What owners answered.
+    said: BTreeMap<Key, Vec<Called>>,
     /// Who knows that the owner answered for good, and led ever since.
     ended: BTreeSet<(Life, TaskGuid, Epoch)>,
     leading: BTreeSet<Life>,
     /// Where the log says that a task is gone.
     deleted: BTreeMap<Key, Position>,
+}
+
+/// Whether an answer ends the calls: they are repeated on network errors, 408, 429 and 5xx, and after no other answer.
+const fn ends(called: &Called) -> bool {
+    match called {
+        Called::Answered(408 | 429) | Called::Failed(_) => false,
+        Called::Answered(status) => *status < 500 || *status > 599,
+    }
 }
 
 impl Calls {
@@ -71,8 +81,19 @@ impl Calls {
         broken
     }
 
-    pub(super) fn owner_was_told(&mut self, task: &TaskGuid, epoch: Epoch) {
-        self.known.insert((task.clone(), epoch));
+    /// What an owner answers, whoever hears of it. Tells whether that ends the calls.
+    pub(super) fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &Called) -> bool {
+        let ends = ends(called);
+        if ends {
+            self.known.insert((task.clone(), epoch));
+        }
+        self.said.entry((task.clone(), epoch)).or_default().push(called.clone());
+        ends
+    }
+
+    /// Whether an owner ever answered so.
+    pub(super) fn came_of(&self, task: &TaskGuid, epoch: Epoch, called: &Called) -> bool {
+        self.said.get(&(task.clone(), epoch)).is_some_and(|said| said.contains(called))
     }
 
     /// Tasks whose owners answered for good.
@@ -80,9 +101,9 @@ impl Calls {
         self.known.iter().map(|(task, _)| task)
     }
 
-    /// The owner's last answer reached the BBS that called.
-    pub(super) fn ended(&mut self, life: Life, task: &TaskGuid, epoch: Epoch) {
-        if self.leading.contains(&life) {
+    /// The owner's answer reached the BBS that called.
+    pub(super) fn came_back(&mut self, life: Life, task: &TaskGuid, epoch: Epoch, called: &Called) {
+        if ends(called) && self.leading.contains(&life) {
             self.ended.insert((life, task.clone(), epoch));
         }
     }
@@ -93,9 +114,5 @@ impl Calls {
 
     pub(super) fn was_called(&self, task: &TaskGuid, epoch: Epoch) -> bool {
         self.made.contains(&(task.clone(), epoch))
-    }
-
-    pub(super) fn owner_knows(&self, task: &TaskGuid, epoch: Epoch) -> bool {
-        self.known.contains(&(task.clone(), epoch))
     }
 }

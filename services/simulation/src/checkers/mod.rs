@@ -487,14 +487,20 @@ impl Checkers {
         self.calls.call(life, (task, epoch), delivered, body, outcome)
     }
 
-    /// The owner of a task answered for good.
-    pub fn owner_was_told(&mut self, task: &TaskGuid, epoch: Epoch) {
-        self.calls.owner_was_told(task, epoch);
+    /// The owner of a task answers. Tells whether that ends the calls.
+    pub fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &schemas::task::Called) -> bool {
+        self.calls.owner_answers(task, epoch, called)
     }
 
-    /// A BBS knows that the owner answered for good.
-    pub(super) fn call_ended(&mut self, life: Life, task: &TaskGuid, epoch: Epoch) {
-        self.calls.ended(life, task, epoch);
+    /// An owner's answer reaches the BBS that called.
+    pub(super) fn call_came_back(
+        &mut self,
+        life: Life,
+        task: &TaskGuid,
+        epoch: Epoch,
+        called: &schemas::task::Called,
+    ) {
+        self.calls.came_back(life, task, epoch, called);
     }
 }
 

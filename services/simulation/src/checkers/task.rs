@@ -36,6 +36,10 @@ pub(super) struct Task {
     /// The open evaluation: whether it is blocked.
     evaluation: Option<bool>,
     completed_at: Timestamp,
+    /// Calls of its owner that the log tells of, and whether one was delivered or refused for good.
+    attempts: u32,
+    delivered: bool,
+    refused: bool,
     outcomes: BTreeMap<Epoch, Outcome>,
     claims: Vec<(InstanceGuid, WorkKey)>,
 }
@@ -144,7 +148,10 @@ impl Task {
             (task::Event::Resolving {}, Some(State::Completed)) => true,
             (task::Event::Demoted {}, Some(State::Resolving)) => {
                 notes.saw(Sight::Demoted);
-                over || self.since + RESOLVING <= at
+                over || self.since + RESOLVING <= at || self.refused
+            }
+            (task::Event::CallbackTried { attempt, called }, Some(State::Completed | State::Resolving)) => {
+                *attempt == self.attempts + 1 && calls.came_of(guid, self.epoch, called)
             }
             (task::Event::Deleted {}, Some(State::Completed)) => {
                 notes.saw(Sight::TaskExpired);
@@ -155,7 +162,7 @@ impl Task {
             }
             (task::Event::Deleted {}, Some(State::Resolving)) => match &scene.decision.actor {
                 Actor::Client { .. } => true,
-                Actor::Bbs(_) => calls.owner_knows(guid, self.epoch),
+                Actor::Bbs(_) => self.delivered,
                 Actor::Cell(_) | Actor::Auctioneer(_) => false,
             },
             (
@@ -164,6 +171,7 @@ impl Task {
                 | task::Event::PlacementFailed { .. }
                 | task::Event::Completed { .. }
                 | task::Event::Resolving {}
+                | task::Event::CallbackTried { .. }
                 | task::Event::Demoted {}
                 | task::Event::Deleted {},
                 _,
@@ -244,6 +252,15 @@ impl Task {
                 self.state = Some(State::Completed);
             }
             task::Event::Resolving {} => self.state = Some(State::Resolving),
+            task::Event::CallbackTried { attempt, called } => {
+                self.attempts = *attempt;
+                match called {
+                    task::Called::Answered(200..=299) => self.delivered = true,
+                    task::Called::Answered(408 | 429 | 500..=599) | task::Called::Failed(_) => {}
+                    task::Called::Answered(_) => self.refused = true,
+                }
+                return;
+            }
             task::Event::Demoted {} => self.state = Some(State::Completed),
             task::Event::Deleted {} => self.state = None,
         }
@@ -252,6 +269,7 @@ impl Task {
 
     fn begin(&mut self, desired: &DesiredTask, at: Timestamp) {
         self.epoch = Epoch(at);
+        (self.attempts, self.delivered, self.refused) = (0, false, false);
         self.state = Some(State::Pending { failed: false });
         self.constraint = desired.definition.constraint.clone();
         self.has_owner = desired.definition.completion_callback_url.is_some();
@@ -302,6 +320,7 @@ const fn promise_of(event: &task::Event) -> P {
     match event {
         task::Event::Completed { .. } => P::OutcomeTrue,
         task::Event::PlacementFailed { .. } => P::ErrorOnlyUnclaimed,
+        task::Event::CallbackTried { .. } => P::CallTold,
         task::Event::Resolving {} | task::Event::Demoted {} | task::Event::Deleted {} => {
             P::OnlyCompletedResolved
         }
