@@ -68,7 +68,16 @@ fn who_owns_a_completed_task_is_called_until_it_answers() {
     }
     assert_eq!(scene.calls.len(), 3);
     scene.input(0, called(Called::Answered(404)));
-    assert_eq!(scene.task_state(0, "count"), "-", "it said that it doesn't care");
+    assert_eq!(scene.task_state(0, "count"), "COMPLETED", "it was not delivered");
+    assert_eq!(scene.times("task.callback_tried.v1").len(), 3, "each call is in the log");
+    scene.pass(MINUTE);
+    assert_eq!(
+        (scene.calls.len(), scene.task_state(0, "count")),
+        (3, "COMPLETED".into()),
+        "it is left alone"
+    );
+    scene.pass(2 * MINUTE);
+    assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (3, "-".into()));
 }
 
 #[test]
