@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(out.len(), CALLBACKS_IN_FLIGHT);
         assert_eq!((callbacks.due(now), callbacks.next_due()), (vec![], None));
         callbacks.came_back(&out[0].0, now);
-        callbacks.answered(&out[1].0);
+        callbacks.answered(&out[1].0, &Called::Answered(204));
         callbacks.forget(&out[2].0);
         assert_eq!(callbacks.next_due(), Some(now), "there is room again");
         assert_eq!(callbacks.due(now).len(), 3);
