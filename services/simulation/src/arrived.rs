@@ -8,7 +8,7 @@ use schemas::Refusal;
 use schemas::container::{Container, Epoch};
 use schemas::message::{Heartbeat, Performed, Report, Reported, Reports};
 use schemas::names::{CellId, ClientName, EntryId, TaskGuid};
-use schemas::query::{Records, RecordsAnswer, Show};
+use schemas::query::{Filter, Records, RecordsAnswer, Show};
 use schemas::subject::{Position, Subject};
 
 use super::bus::{About, Kind, decoded, must};
@@ -154,6 +154,10 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
             let show: Show = must(bytes);
             let at_least = show.at_least;
             Some(bbs::Input::Queried { asker, at_least, query: Query::Rows(projections::Query::Lrp(show)) })
+        }
+        Kind::Look => {
+            let filter: Filter = must(bytes);
+            Some(bbs::Input::Queried { asker, at_least: None, query: Query::Instances(filter) })
         }
         Kind::Report => {
             let reports: Reports = must(bytes);

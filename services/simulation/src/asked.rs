@@ -52,6 +52,23 @@ pub struct Asked {
     pub copies: u32,
 }
 
+impl Asked {
+    /// Of which process it says how many instances shall run, and how many.
+    #[must_use]
+    pub fn wants(&self) -> Option<(&ProcessGuid, u32)> {
+        match &self.command {
+            ClientCommand::LrpDesire(lrp) => Some((&lrp.process_guid, lrp.instances)),
+            ClientCommand::LrpUpdate { process_guid, update } => Some((process_guid, update.instances?)),
+            ClientCommand::LrpRemove { process_guid } => Some((process_guid, 0)),
+            ClientCommand::LrpRetire { .. }
+            | ClientCommand::DomainUpsert { .. }
+            | ClientCommand::TaskDesire(_)
+            | ClientCommand::TaskCancel { .. }
+            | ClientCommand::TaskResolve { .. } => None,
+        }
+    }
+}
+
 /// What the clients want, and what they were told.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {

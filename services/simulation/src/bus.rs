@@ -37,6 +37,8 @@ pub(super) enum Kind {
     Operator(CellId),
     /// A client wants to see a process.
     Show,
+    /// A client wants to see the instances.
+    Look,
     Report,
     Records,
     Outcomes,
@@ -69,6 +71,8 @@ pub(super) enum About {
         at_least: Position,
         version: u64,
     },
+    /// A client looks what runs.
+    Look,
     Report(u64),
     Records(u64),
     Outcomes(u64),
@@ -145,6 +149,7 @@ impl Cluster {
             Kind::Client(..)
             | Kind::Operator(_)
             | Kind::Show
+            | Kind::Look
             | Kind::Report
             | Kind::Records
             | Kind::Outcomes
@@ -240,6 +245,7 @@ impl Cluster {
             about @ (About::Wish(_)
             | About::Operator
             | About::Show { .. }
+            | About::Look
             | About::Report(_)
             | About::Records(_)
             | About::Outcomes(_)

@@ -8,7 +8,7 @@ use schemas::codec::{self, Form};
 use schemas::container::Epoch;
 use schemas::message::{Done, Request};
 use schemas::names::{Domain, TaskGuid};
-use schemas::query::{LrpRow, One, Show};
+use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
@@ -69,6 +69,12 @@ impl Cluster {
                 let rows: Option<Result<String, Refusal>> = bytes.map(decoded);
                 if let Some(Ok(rows)) = rows {
                     self.shown(&rows, at_least, version);
+                }
+            }
+            About::Look => {
+                let rows: Option<Result<String, Refusal>> = bytes.map(decoded);
+                if let Some(Ok(rows)) = rows {
+                    self.looked(&rows);
                 }
             }
             // An operator looks at the cell to see what became of the order.
@@ -141,6 +147,21 @@ impl Cluster {
             let to = self.any_bbs();
             let about = About::Show { at_least: done.position, version: done.version };
             self.ask(to, Question { from: None, about }, Kind::Show, bytes_of(&show));
+        }
+    }
+
+    /// A client looks what runs, since a cell is there again.
+    pub(super) fn look_again(&mut self) {
+        let to = self.any_bbs();
+        let question = Question { from: None, about: About::Look };
+        self.ask(to, question, Kind::Look, bytes_of(&Filter::default()));
+    }
+
+    fn looked(&mut self, rows: &str) {
+        let page: Page<InstanceRow> = serde_json::from_str(rows).expect("rows are as the language says");
+        self.saw(Sight::LookedAgain);
+        for broken in self.checkers.looked(&self.wanted, &page) {
+            self.breaks(broken);
         }
     }
 

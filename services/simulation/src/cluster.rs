@@ -90,6 +90,8 @@ pub(super) enum Around {
     Act(Box<Act>),
     /// A cell disappeared a second ago, there.
     LookAtLoss(CellId, Position),
+    /// A cell is there again: a client looks what runs.
+    LookAgain,
 }
 
 #[derive(Clone, Debug)]
@@ -318,6 +320,7 @@ impl Cluster {
             Around::Heal => self.heal(),
             Around::Act(act) => self.act(*act),
             Around::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
+            Around::LookAgain => self.look_again(),
         }
     }
 

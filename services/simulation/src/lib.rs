@@ -20,6 +20,7 @@
 //! | [`sights`] | the interesting things, counted |
 //! | [`mutations`] | rules broken on purpose, to prove that the checkers can fail |
 
+mod absences;
 mod arrived;
 pub mod asked;
 pub mod batch;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemas::names::Domain;
 use schemas::refusal::Code;
 
+use super::absences;
 use super::bursts;
 use super::dice::Dice;
 use super::faults::{Faults, Rates};
@@ -193,6 +194,11 @@ impl Plan {
                 let acts = bursts::drawn(&mut users, &mut chaos, shape, peace_at);
                 Self { seed, shape, faults, acts, expects: vec![], peace_at }
             }
+            5 => {
+                let shape = shape.for_evacuations();
+                let (acts, peace_at) = absences::drawn(&mut Dice::new(seed, 11), shape);
+                Self { seed, shape, faults, acts, expects: vec![], peace_at }
+            }
             _ => Self::drawn_with(seed, shape, faults, (Clients::Various, rates), peace_at),
         }
     }
@@ -221,6 +227,10 @@ impl Plan {
             acts.extend(rates.drawn_acts(&mut chaos, shape).into_iter().map(|act| (at, act)));
             at += TICK;
         }
+        let changed = absences::during(&mut Dice::new(seed, 12), &acts);
+        acts.extend(changed);
+        acts.retain(|(at, _)| *at < peace_at);
+        acts.sort_by_key(|(at, _)| *at);
         Self { seed, shape, faults, acts, expects: vec![], peace_at }
     }
 }

@@ -66,6 +66,8 @@ promises! {
     CellsSound "Detecting Cell Failures" "a cell appears, evacuates, sickens and disappears only when it can",
     OnePicture "DESIGN 1" "folding the log from its start, or from a snapshot, equals every service's own picture",
 
+    CausesTrue "DESIGN 3, Causes" "each decision names the one that brought it about, and the first of exactly that chain",
+
     // Processes.
     DesiredSound "DesiredLRPs" "a process is desired once in a life, and every index that is wanted has a record",
     OnlyUnclaimedClaimed "Starting ActualLRPs" "only what is UNCLAIMED is claimed",

@@ -141,6 +141,11 @@ impl Cluster {
         if let (Subject::Cell(cell), true) = (&append.subject, swift && words.contains("disappeared")) {
             self.around(self.now + Duration::from_secs(1), Around::LookAtLoss(cell.clone(), position));
         }
+        if words.contains("cell.appeared") {
+            for seconds in [1, 5] {
+                self.around(self.now + Duration::from_secs(seconds), Around::LookAgain);
+            }
+        }
         for broken in broken {
             self.breaks(broken);
         }

@@ -110,6 +110,7 @@ sights! {
     CallSilent "a callback is not answered",
     Demoted "a task is RESOLVING for too long",
     TaskExpired "a completed task is deleted after two minutes",
+    LookedAgain "a client looks what runs when a cell is there again",
     ReadOwnWrite "a client reads what it wrote",
 }
 

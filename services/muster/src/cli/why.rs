@@ -5,7 +5,7 @@ use schemas::entry::{Aggregate, Event};
 use schemas::names::{DecisionId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::query::{InstanceRow, RecordedEntry};
-use schemas::{Decision, Position, actual, task};
+use schemas::{Decision, Position, actual, evaluation, task};
 use serde::Serialize;
 
 use super::args::Global;
@@ -72,10 +72,6 @@ fn chain<'a>(all: &'a [Decided], instance: &InstanceRow) -> Chain<'a> {
         }
     }
     let mut cause = steps.last().and_then(|made| made.decision.cause);
-    if let Some(stop) = steps.last().and_then(|made| stop_before(all, made, instance)) {
-        steps.push(stop);
-        cause = stop.decision.cause;
-    }
     while let Some(id) = cause {
         let Some(found) = all.iter().find(|decided| decided.decision.id == id) else {
             return Chain { steps, elsewhere: Some(id) };
@@ -87,20 +83,6 @@ fn chain<'a>(all: &'a [Decided], instance: &InstanceRow) -> Chain<'a> {
         cause = found.decision.cause;
     }
     Chain { steps, elsewhere: None }
-}
-
-/// Who asked the instance to stop, if it is placed anew because it was stopped: its rep only reports that it is gone.
-fn stop_before<'a>(all: &'a [Decided], made: &Decided, instance: &InstanceRow) -> Option<&'a Decided> {
-    let has = |decided: &Decided, is: fn(&Event) -> bool| {
-        decided.decision.events.iter().any(|event| is(event) && is_of_index(event, instance.index))
-    };
-    if !has(made, |event| matches!(event, Event::Actual(actual::Event::Removed { .. }))) {
-        return None;
-    }
-    let before = all.iter().rev().filter(|decided| decided.decision.version < made.decision.version);
-    before.filter(|decided| is_about(decided, &instance.process_guid, instance.epoch)).find(|decided| {
-        has(decided, |event| matches!(event, Event::Actual(actual::Event::StopRequested { .. })))
-    })
 }
 
 fn is_about(decided: &Decided, process: &ProcessGuid, epoch: Epoch) -> bool {
@@ -229,14 +211,39 @@ fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
     lines.join("\n")
 }
 
-/// The decisions that an evaluation led to: where work was put, or why not.
+/// The decisions that an evaluation led to: where work was put, or why not. It is open from the decision that made it,
+/// whose id it has, until one that ends it or makes the next.
 pub(crate) fn placements(entries: Vec<RecordedEntry>, evaluation: DecisionId) -> Vec<Decided> {
-    let mut all = decided(entries);
-    all.retain(|decided| {
-        decided.decision.cause == Some(evaluation)
-            && decided.decision.events.iter().any(|event| explanation_of(event).is_some())
-    });
-    all
+    let all = decided(entries);
+    let Some(made) = all.iter().position(|decided| decided.decision.id == evaluation) else { return vec![] };
+    let of_it = |decided: &&Decided| decided.decision.aggregate == all[made].decision.aggregate;
+    let later = || all[made + 1..].iter().filter(of_it);
+    let end = later().position(|decided| decided.decision.events.iter().any(ends_evaluation));
+    let placed = later().take(end.map_or(usize::MAX, |end| end + 1));
+    let explained = |decided: &&Decided| {
+        decided.decision.events.iter().any(|event| explanation_of(event).is_some())
+    };
+    placed.filter(explained).cloned().collect()
+}
+
+/// Whether an event ends the open evaluation, or supersedes it.
+fn ends_evaluation(event: &Event) -> bool {
+    match event {
+        Event::Evaluation(event) => match event {
+            evaluation::Event::Created { .. }
+            | evaluation::Event::Completed {}
+            | evaluation::Event::Failed { .. }
+            | evaluation::Event::Canceled {} => true,
+            evaluation::Event::Blocked { .. } => false,
+        },
+        Event::Desired(_)
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => false,
+    }
 }
 
 /// What an evaluation led to, for people.
@@ -250,9 +257,10 @@ mod tests {
     use schemas::container::NetInfo;
     use schemas::definition::DesiredLrpUpdate;
     use schemas::desired;
-    use schemas::names::{CellId, DefinitionId, Zone};
+    use schemas::names::{CellId, DefinitionId, EntryId, Zone};
     use schemas::placement::Candidate;
-    use schemas::{Indices, Timestamp};
+    use schemas::query::ReadEntry;
+    use schemas::{Entry, Indices, Timestamp};
 
     use super::*;
     use crate::cli::rows::tests::running;
@@ -352,9 +360,36 @@ mod tests {
         };
         all.push(at(4, None, decision(7, client(), vec![stop(actual::Ended::Retired)])));
         let made = vec![gone(actual::Ended::Stopped), Event::Actual(again)];
-        all.push(at(5, Some(1), decision(8, client(), made)));
+        all.push(at(5, Some(7), decision(8, client(), made)));
         let positions: Vec<u64> = chain(&all, &instance()).steps.iter().map(|step| step.position.0).collect();
         assert_eq!(positions, [5, 4]);
+    }
+
+    #[test]
+    fn an_evaluation_leads_to_what_was_placed_while_it_was_open() {
+        let event = Event::Evaluation;
+        let claimed = |number| {
+            let placement = Some(placement());
+            Event::Actual(actual::Event::Claimed { index: 0, by: container(number, "c1"), placement })
+        };
+        let decisions = [
+            vec![event(evaluation::Event::Created { trigger: evaluation::Trigger::Desire })],
+            vec![claimed(1)],
+            vec![event(evaluation::Event::Blocked { reason: "no room".into() })],
+            vec![claimed(2), event(evaluation::Event::Completed {})],
+            vec![claimed(3)],
+        ];
+        let entries = (1..).zip(decisions).map(|(number, events)| RecordedEntry {
+            position: Position(number),
+            subject: "muster.event.lrp.0".into(),
+            entry: ReadEntry::Known(Entry {
+                id: EntryId(id(number.into())),
+                format: 1,
+                decisions: vec![decision(number, client(), events)],
+            }),
+        });
+        let placed = placements(entries.collect(), DecisionId(id(1)));
+        assert_eq!(placed.iter().map(|decided| decided.position.0).collect::<Vec<_>>(), [2, 4]);
     }
 
     #[test]

@@ -128,6 +128,11 @@ impl Process {
         self.wanted.is_some_and(|wanted| index < wanted)
     }
 
+    /// Whether nobody remembers that it was ever desired.
+    pub(super) const fn is_orphan(&self) -> bool {
+        !self.asked
+    }
+
     /// Whether somebody said how many instances shall run, and this is none of them.
     fn is_unwanted(&self, index: u32) -> bool {
         self.asked && !self.wants(index)

@@ -6,6 +6,7 @@
 //!
 //! | the file | what it watches |
 //! |---|---|
+//! | `causes` | what brought each decision about |
 //! | `log` | ids, versions, times, requests; the cluster, its cells and domains |
 //! | `heard` | what clients were told, and what they may be told after that |
 //! | `lrp` | processes: instances, evacuating twins, evaluations, crashes |
@@ -17,6 +18,7 @@
 //! | `peace` | what is left when everything is quiet |
 
 mod calls;
+mod causes;
 mod heard;
 mod log;
 mod lrp;
@@ -35,16 +37,19 @@ use schemas::container::{Container, ContainerState, Epoch, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed};
 use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
+use schemas::query::{InstanceRow, Page};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Refusal, Timestamp, cell};
 
 use self::calls::Calls;
+use self::causes::Causes;
 use self::heard::Heard;
 use self::log::Log;
 use self::placing::{Placing, Unplaced};
 use self::signs::Signs;
 use self::truth::Truth;
+use super::asked::Wanted;
 use super::journal::SimJournal;
 use super::nodes::{Life, Shape};
 use super::promises::{Broken, Promise};
@@ -57,6 +62,7 @@ pub struct Checkers {
     broken: Vec<Broken>,
     sights: Sights,
     log: Log,
+    causes: Causes,
     lrps: BTreeMap<ProcessGuid, lrp::Process>,
     tasks: BTreeMap<TaskGuid, task::Task>,
     truth: Truth,
@@ -122,6 +128,7 @@ impl Checkers {
             broken: vec![],
             sights: Sights::default(),
             log: Log::default(),
+            causes: Causes::default(),
             lrps: BTreeMap::new(),
             tasks: BTreeMap::new(),
             truth: Truth::default(),
@@ -228,6 +235,7 @@ impl Checkers {
         for decision in &entry.decisions {
             self.judge(decision, basis, &mut notes);
             self.log.decision(decision, position, &mut notes);
+            self.causes.judge(decision, position, basis, &mut notes);
             self.heard.decision(decision, position);
         }
         self.world.fold(position, &entry);
@@ -286,6 +294,7 @@ impl Checkers {
         for guid in forgotten {
             self.lrps.remove(&guid);
             self.log.forget(&guid);
+            self.causes.forget(&guid);
             self.sights.saw(Sight::Forgotten);
         }
     }
@@ -317,6 +326,36 @@ impl Checkers {
     pub fn junk(&mut self, subject: &Subject, position: Position) {
         self.log.stands(subject, position, None, &mut Notes::default());
         self.world.fold(position, &projections::reader::nothing());
+    }
+
+    /// What a client sees of the instances: nothing of what it removed or scaled away goes on.
+    #[must_use]
+    pub(super) fn looked(&self, wanted: &Wanted, page: &Page<InstanceRow>) -> Vec<Broken> {
+        let mut last: BTreeMap<&ProcessGuid, ((Position, u64), u32)> = BTreeMap::new();
+        for (request, asked) in wanted.asked() {
+            let Some((guid, wants)) = asked.wants() else { continue };
+            for carried in self.log.carried(request) {
+                let known = last.entry(guid).or_insert(((Position(0), 0), u32::MAX));
+                let at = (carried.position, carried.version);
+                if carried.position <= page.position && at > known.0 {
+                    *known = (at, wants);
+                }
+            }
+        }
+        let goes_on = |row: &&InstanceRow| {
+            let unwanted = last.get(&row.process_guid).is_some_and(|(_, wanted)| row.index >= *wanted);
+            unwanted && !self.is_orphan(&row.process_guid) && row.presence == "ORDINARY" && !row.stopping
+        };
+        let seen = page.rows.iter().filter(goes_on).map(|row| Broken {
+            promise: Promise::UnwantedEnds,
+            how: format!("{}/{} is seen as {} at {}", row.process_guid, row.index, row.state, page.position),
+        });
+        seen.collect()
+    }
+
+    /// Whether nobody remembers that a process was ever desired.
+    fn is_orphan(&self, guid: &ProcessGuid) -> bool {
+        self.lrps.get(guid).is_none_or(lrp::Process::is_orphan)
     }
 
     // ---- what the containers did ---------------------------------------------------------------------------------

@@ -196,10 +196,10 @@ impl Checkers {
                 self.sights.saw(Sight::RequestRepeated);
             }
         }
-        let mut in_order: BTreeMap<(String, u64), &ClientCommand> = BTreeMap::new();
+        let mut in_order: BTreeMap<(Position, u64), &ClientCommand> = BTreeMap::new();
         for (request, asked) in wanted.asked() {
             for carried in self.log.carried(request) {
-                in_order.insert((carried.aggregate.clone(), carried.version), &asked.command);
+                in_order.insert((carried.position, carried.version), &asked.command);
             }
         }
         let told = desired(in_order.into_values());

@@ -1,0 +1,121 @@
+//! Clients who change their minds while a cell is away: what they remove or scale away must not come back with it.
+
+use std::time::Duration;
+
+use schemas::names::ProcessGuid;
+
+use super::dice::Dice;
+use super::nodes::{Node, Shape};
+use super::plan::Act;
+use super::workload::{Ask, Work, domain};
+
+/// So long after a cell fell silent everybody knows that it is lost.
+const KNOWN: Duration = Duration::from_secs(18);
+/// So long what was removed is remembered.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// What clients remove or scale away in each longer absence that a plan has, before it is over.
+pub(super) fn during(dice: &mut Dice, acts: &[(Duration, Act)]) -> Vec<(Duration, Act)> {
+    let mut more = vec![];
+    for (at, act) in acts {
+        let Some(spare) = absence(act).and_then(|time| time.checked_sub(KNOWN)) else { continue };
+        for number in 0..3 {
+            if dice.chance(500) {
+                let process = guid(&format!("web{number}"));
+                more.push((*at + KNOWN + dice.millis(0, millis(spare)), changed_mind(dice, process)));
+            }
+        }
+    }
+    more
+}
+
+/// For how long an act takes a cell away.
+const fn absence(act: &Act) -> Option<Duration> {
+    match act {
+        Act::Kill { node: Node::Rep(_), away: time }
+        | Act::CutOff { node: Node::Rep(_), time, .. }
+        | Act::Pause { node: Node::Rep(_), time }
+        | Act::Unheard { time, .. } => Some(*time),
+        Act::Kill { .. }
+        | Act::CutOff { .. }
+        | Act::Pause { .. }
+        | Act::Ask { .. }
+        | Act::Evacuate(_)
+        | Act::Lose { .. }
+        | Act::Part { .. }
+        | Act::Lag { .. }
+        | Act::Dark(_)
+        | Act::Deaf(_)
+        | Act::Clock { .. }
+        | Act::Slow { .. }
+        | Act::Sick { .. }
+        | Act::Junk
+        | Act::PowerCut { .. } => None,
+    }
+}
+
+/// A plan in which a cell is away, and when peace begins. At times it is away so long that nobody remembers what was
+/// removed: then what it still has runs until somebody says that everything of the domain is said, or removes it again.
+pub(super) fn drawn(dice: &mut Dice, shape: Shape) -> (Vec<(Duration, Act)>, Duration) {
+    let seconds = Duration::from_secs;
+    let long = dice.chance(150);
+    let cell = dice.place(shape.cells).unwrap_or(0);
+    let left = seconds(6);
+    let away = if long { REMEMBERED + seconds(60) } else { dice.millis(20_000, 45_000) };
+    let back = left + away;
+    let mut acts = vec![];
+    for number in 0..3 {
+        let instances = 1 + u32::try_from(dice.below(4)).unwrap_or(0);
+        let ask = Ask::Desire { process: web(number), instances, work: Work::usual() };
+        acts.push((dice.millis(1_000, 3_000), wish(ask)));
+        let changed_at = left + KNOWN + dice.millis(0, if long { 10_000 } else { millis(away - KNOWN) });
+        acts.push((changed_at, changed_mind(dice, web(number))));
+        if dice.chance(500) {
+            acts.push((back + dice.millis(5_000, 30_000), wish(Ask::Remove(web(number)))));
+        }
+    }
+    acts.push((left, absent(dice, cell, away)));
+    if long {
+        // Whatever is decided on the same subjects lets them be forgotten.
+        for number in 0..8 {
+            let ask = Ask::Desire { process: guid(&format!("late{number}")), instances: 1, work: Work::usual() };
+            acts.push((left + KNOWN + seconds(20) + REMEMBERED, wish(ask)));
+        }
+    }
+    if dice.chance(300) {
+        acts.push((back + dice.millis(10_000, 40_000), wish(Ask::Fresh(Some(seconds(60))))));
+    }
+    acts.sort_by_key(|(at, _)| *at);
+    (acts, back + seconds(60))
+}
+
+fn absent(dice: &mut Dice, cell: usize, time: Duration) -> Act {
+    let node = Node::Rep(cell);
+    match dice.below(4) {
+        0 => Act::Kill { node, away: time },
+        1 => Act::Pause { node, time },
+        2 => Act::Unheard { cell, time },
+        _ => Act::CutOff { node, time, journal_too: dice.chance(500), notices: dice.chance(500) },
+    }
+}
+
+fn changed_mind(dice: &mut Dice, process: ProcessGuid) -> Act {
+    let instances = u32::try_from(dice.below(3)).unwrap_or(0);
+    wish(if dice.chance(500) { Ask::Remove(process) } else { Ask::Scale { process, instances } })
+}
+
+fn wish(ask: Ask) -> Act {
+    Act::Ask { domain: domain(), ask, patience: Duration::from_secs(10), answer: None }
+}
+
+fn web(number: u64) -> ProcessGuid {
+    guid(&format!("web{number}"))
+}
+
+fn guid(name: &str) -> ProcessGuid {
+    ProcessGuid::new(name).expect("a name")
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,303 @@
+//! Causes: which decision each decision has to name, told from the log alone.
+//!
+//! Each index and each task has one decision that last made work for it or asked it to stop. Whatever is decided of it
+//! afterwards names that one; only what a cell's loss or evacuation brings about names what the log says of the cell.
+//! Clients begin chains, and so do cells, what a rep tells of which nobody knows, and what only convergence finds.
+
+use std::collections::BTreeMap;
+
+use schemas::actual::{self, Ended, Unclaimed};
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::evacuating::{self, Gone};
+use schemas::names::{CellId, DecisionId, ProcessGuid, TaskGuid};
+use schemas::subject::Position;
+use schemas::{Decision, cell, desired, task};
+
+use super::Notes;
+use crate::promises::Promise as P;
+
+/// What is known of who caused what.
+#[derive(Default)]
+pub(super) struct Causes {
+    /// The first decision of the chain of each.
+    first: BTreeMap<DecisionId, DecisionId>,
+    processes: BTreeMap<ProcessGuid, Process>,
+    tasks: BTreeMap<TaskGuid, DecisionId>,
+    cells: BTreeMap<CellId, Vec<(Position, Moved)>>,
+}
+
+/// A decision by which a cell came, went, or began to evacuate, and whether work leaves it since.
+#[derive(Clone, Copy)]
+struct Moved {
+    decision: DecisionId,
+    away: bool,
+}
+
+#[derive(Default)]
+struct Process {
+    /// How many instances somebody wants, and who said so last.
+    wanted: Option<(u32, DecisionId)>,
+    indices: BTreeMap<u32, Index>,
+}
+
+/// The records of an index.
+struct Index {
+    cause: DecisionId,
+    instance: bool,
+    holder: Option<CellId>,
+    twin: Option<CellId>,
+}
+
+impl Process {
+    /// The last decision about an index, if somebody still knows of one.
+    fn about(&self, index: u32) -> Option<DecisionId> {
+        let unwanted = self.wanted.filter(|(wanted, _)| index >= *wanted).map(|(_, decision)| decision);
+        self.indices.get(&index).map(|known| known.cause).or(unwanted)
+    }
+}
+
+impl Causes {
+    /// A process is forgotten.
+    pub(super) fn forget(&mut self, guid: &ProcessGuid) {
+        self.processes.remove(guid);
+    }
+
+    /// A decision stands at a position, made by somebody whose log ended at `basis`.
+    pub(super) fn judge(&mut self, decision: &Decision, position: Position, basis: Position, notes: &mut Notes) {
+        let expected = self.expected(decision, basis);
+        for (about, cause) in &expected {
+            notes.must(P::CausesTrue, decision.cause == *cause, || {
+                format!("a decision about {about} names {:?} as its cause, not {cause:?}", decision.cause)
+            });
+        }
+        let first = match decision.cause {
+            None => Some(decision.id),
+            Some(cause) => self.first.get(&cause).copied(),
+        };
+        notes.must(P::CausesTrue, first == Some(decision.correlation), || {
+            format!("{} names {} as the first of its chain, not {first:?}", decision.id, decision.correlation)
+        });
+        let by_auctioneer = matches!(decision.actor, Actor::Auctioneer(_));
+        notes.must(P::CausesTrue, decision.cause.is_some() || !by_auctioneer || is_election(decision), || {
+            "an auctioneer began something".into()
+        });
+        self.first.insert(decision.id, decision.correlation);
+        self.fold(decision, position);
+    }
+
+    /// What a decision is about, and the cause that it has to name: more than one, if it is about several indices that
+    /// have to be decided about together.
+    fn expected(&self, decision: &Decision, basis: Position) -> Vec<(String, Option<DecisionId>)> {
+        let by_client = matches!(decision.actor, Actor::Client { .. });
+        match &decision.aggregate {
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {
+                vec![(format!("{:?}", decision.aggregate), None)]
+            }
+            Aggregate::Process { guid, .. } if by_client => vec![(guid.to_string(), None)],
+            Aggregate::Task { guid, .. } if by_client => vec![(guid.to_string(), None)],
+            Aggregate::Task { guid, .. } => {
+                let lost = decision.events.iter().find_map(|event| task_lost_on(event));
+                let cell = lost.and_then(|cell| self.moved(cell, basis));
+                vec![(guid.to_string(), cell.or_else(|| self.tasks.get(guid).copied()))]
+            }
+            Aggregate::Process { guid, .. } => {
+                let none = Process::default();
+                let known = self.processes.get(guid).unwrap_or(&none);
+                let mut of_indices = self.of_indices(guid, known, decision, basis);
+                // An auctioneer says of many indices at once that there is no room: the first tells for all.
+                if matches!(decision.actor, Actor::Auctioneer(_)) {
+                    of_indices.truncate(1);
+                }
+                of_indices
+            }
+        }
+    }
+
+    fn of_indices(
+        &self,
+        guid: &ProcessGuid,
+        known: &Process,
+        decision: &Decision,
+        basis: Position,
+    ) -> Vec<(String, Option<DecisionId>)> {
+        let mut causes: BTreeMap<u32, (bool, Option<DecisionId>)> = BTreeMap::new();
+        for event in &decision.events {
+            let (indices, of_instance): (Vec<u32>, bool) = match event {
+                Event::Actual(event) => (event.indices().iter().collect(), true),
+                Event::Evacuating(
+                    evacuating::Event::Set { index, .. } | evacuating::Event::Removed { index, .. },
+                ) => (vec![*index], false),
+                Event::Desired(_)
+                | Event::Evaluation(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => continue,
+            };
+            for index in indices {
+                // The first that is told of the instance counts; if nothing is, the first that is told of its twin.
+                if causes.get(&index).is_some_and(|(instance, _)| *instance || !of_instance) {
+                    continue;
+                }
+                let cell = left_with(event, known.indices.get(&index));
+                let moved = cell.and_then(|cell| self.moved(cell, basis));
+                causes.insert(index, (of_instance, moved.or_else(|| known.about(index))));
+            }
+        }
+        causes.into_iter().map(|(index, (_, cause))| (format!("{guid}/{index}"), cause)).collect()
+    }
+
+    /// What is the matter with a cell for somebody whose log ended there, if work leaves it.
+    fn moved(&self, cell: &CellId, basis: Position) -> Option<DecisionId> {
+        let history = self.cells.get(cell)?;
+        let (_, last) = history.iter().take_while(|(position, _)| *position <= basis).last()?;
+        last.away.then_some(last.decision)
+    }
+
+    fn fold(&mut self, decision: &Decision, position: Position) {
+        for event in &decision.events {
+            match (event, &decision.aggregate) {
+                (Event::Cell(event), Aggregate::Cell(id)) => {
+                    let away = match event {
+                        cell::Event::Appeared(_) => Some(false),
+                        cell::Event::Evacuating {} | cell::Event::Disappeared { .. } => Some(true),
+                        cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => None,
+                    };
+                    let moved = away.map(|away| (position, Moved { decision: decision.id, away }));
+                    self.cells.entry(id.clone()).or_default().extend(moved);
+                }
+                (Event::Task(event), Aggregate::Task { guid, .. }) => match event {
+                    task::Event::Desired(_)
+                    | task::Event::Completed { .. }
+                    | task::Event::Resolving {}
+                    | task::Event::Demoted {} => {
+                        self.tasks.insert(guid.clone(), decision.id);
+                    }
+                    task::Event::Started { .. }
+                    | task::Event::PlacementFailed { .. }
+                    | task::Event::Deleted {} => {}
+                },
+                (event, Aggregate::Process { guid, .. }) => {
+                    self.processes.entry(guid.clone()).or_default().fold(event, decision.id);
+                }
+                (
+                    Event::Desired(_)
+                    | Event::Actual(_)
+                    | Event::Evacuating(_)
+                    | Event::Evaluation(_)
+                    | Event::Task(_)
+                    | Event::Domain(_)
+                    | Event::Cell(_)
+                    | Event::Cluster(_),
+                    _,
+                ) => {}
+            }
+        }
+    }
+}
+
+impl Process {
+    fn fold(&mut self, event: &Event, decision: DecisionId) {
+        match event {
+            Event::Desired(event) => {
+                let wanted = match event {
+                    desired::Event::Desired(lrp) => Some(lrp.instances),
+                    desired::Event::Updated(update) => update.instances,
+                    desired::Event::Removed {} => Some(0),
+                };
+                self.wanted = wanted.map(|wanted| (wanted, decision)).or(self.wanted);
+            }
+            Event::Actual(event) => {
+                for index in event.indices().iter() {
+                    self.of_index(index, decision).of_instance(event, decision);
+                    self.drop_empty(index);
+                }
+            }
+            Event::Evacuating(evacuating::Event::Set { index, by, .. }) => {
+                self.of_index(*index, decision).twin = Some(by.cell_id.clone());
+            }
+            Event::Evacuating(evacuating::Event::Removed { index, .. }) => {
+                self.of_index(*index, decision).twin = None;
+                self.drop_empty(*index);
+            }
+            Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+        }
+    }
+
+    fn of_index(&mut self, index: u32, cause: DecisionId) -> &mut Index {
+        let new = Index { cause, instance: false, holder: None, twin: None };
+        self.indices.entry(index).or_insert(new)
+    }
+
+    fn drop_empty(&mut self, index: u32) {
+        if self.indices.get(&index).is_some_and(|known| !known.instance && known.twin.is_none()) {
+            self.indices.remove(&index);
+        }
+    }
+}
+
+impl Index {
+    fn of_instance(&mut self, event: &actual::Event, decision: DecisionId) {
+        self.instance = true;
+        match event {
+            actual::Event::Created { .. }
+            | actual::Event::Unclaimed { .. }
+            | actual::Event::Crashed { .. } => {
+                self.cause = decision;
+                self.holder = None;
+            }
+            actual::Event::StopRequested { .. } => self.cause = decision,
+            actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. } => {
+                self.holder = Some(by.cell_id.clone());
+            }
+            actual::Event::PlacementFailed { .. } => {}
+            actual::Event::Removed { .. } => {
+                self.instance = false;
+                self.holder = None;
+            }
+        }
+    }
+}
+
+/// The cell that an event says an index has to leave, or has left.
+fn left_with<'a>(event: &'a Event, known: Option<&'a Index>) -> Option<&'a CellId> {
+    match event {
+        Event::Actual(
+            actual::Event::Unclaimed { cause: Unclaimed::CellLost | Unclaimed::Evacuation, .. }
+            | actual::Event::Removed { cause: Ended::CellLost, .. },
+        ) => known?.holder.as_ref(),
+        Event::Evacuating(evacuating::Event::Set { by, .. }) => Some(&by.cell_id),
+        Event::Evacuating(evacuating::Event::Removed { cause: Gone::CellLost, .. }) => known?.twin.as_ref(),
+        Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    }
+}
+
+/// The cell whose loss or evacuation ended a task.
+fn task_lost_on(event: &Event) -> Option<&CellId> {
+    match event {
+        Event::Task(task::Event::Completed { by: Some(by), outcome: task::Outcome::Failed { reason }, .. })
+            if reason == "cell disappeared before completion" || reason == "timed out during cell evacuation" =>
+        {
+            Some(&by.cell_id)
+        }
+        Event::Task(_)
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    }
+}
+
+fn is_election(decision: &Decision) -> bool {
+    matches!(decision.aggregate, Aggregate::Cluster)
+}
