@@ -78,7 +78,8 @@ pub(super) fn drawn(dice: &mut Dice, shape: Shape) -> (Vec<(Duration, Act)>, Dur
     if long {
         // Whatever is decided on the same subjects lets them be forgotten.
         for number in 0..8 {
-            let ask = Ask::Desire { process: guid(&format!("late{number}")), instances: 1, work: Work::usual() };
+            let ask =
+                Ask::Desire { process: guid(&format!("late{number}")), instances: 1, work: Work::usual() };
             acts.push((left + KNOWN + seconds(20) + REMEMBERED, wish(ask)));
         }
     }

@@ -220,9 +220,8 @@ pub(crate) fn placements(entries: Vec<RecordedEntry>, evaluation: DecisionId) ->
     let later = || all[made + 1..].iter().filter(of_it);
     let end = later().position(|decided| decided.decision.events.iter().any(ends_evaluation));
     let placed = later().take(end.map_or(usize::MAX, |end| end + 1));
-    let explained = |decided: &&Decided| {
-        decided.decision.events.iter().any(|event| explanation_of(event).is_some())
-    };
+    let explained =
+        |decided: &&Decided| decided.decision.events.iter().any(|event| explanation_of(event).is_some());
     placed.filter(explained).cloned().collect()
 }
 

@@ -63,7 +63,13 @@ impl Causes {
     }
 
     /// A decision stands at a position, made by somebody whose log ended at `basis`.
-    pub(super) fn judge(&mut self, decision: &Decision, position: Position, basis: Position, notes: &mut Notes) {
+    pub(super) fn judge(
+        &mut self,
+        decision: &Decision,
+        position: Position,
+        basis: Position,
+        notes: &mut Notes,
+    ) {
         let expected = self.expected(decision, basis);
         for (about, cause) in &expected {
             notes.must(P::CausesTrue, decision.cause == *cause, || {
@@ -78,9 +84,11 @@ impl Causes {
             format!("{} names {} as the first of its chain, not {first:?}", decision.id, decision.correlation)
         });
         let by_auctioneer = matches!(decision.actor, Actor::Auctioneer(_));
-        notes.must(P::CausesTrue, decision.cause.is_some() || !by_auctioneer || is_election(decision), || {
-            "an auctioneer began something".into()
-        });
+        notes.must(
+            P::CausesTrue,
+            decision.cause.is_some() || !by_auctioneer || is_election(decision),
+            || "an auctioneer began something".into(),
+        );
         self.first.insert(decision.id, decision.correlation);
         self.fold(decision, position);
     }
@@ -220,7 +228,8 @@ impl Process {
                 self.of_index(*index, decision).twin = None;
                 self.drop_empty(*index);
             }
-            Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+            Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
+            }
         }
     }
 
@@ -282,8 +291,12 @@ fn left_with<'a>(event: &'a Event, known: Option<&'a Index>) -> Option<&'a CellI
 /// The cell whose loss or evacuation ended a task.
 fn task_lost_on(event: &Event) -> Option<&CellId> {
     match event {
-        Event::Task(task::Event::Completed { by: Some(by), outcome: task::Outcome::Failed { reason }, .. })
-            if reason == "cell disappeared before completion" || reason == "timed out during cell evacuation" =>
+        Event::Task(task::Event::Completed {
+            by: Some(by),
+            outcome: task::Outcome::Failed { reason },
+            ..
+        }) if reason == "cell disappeared before completion"
+            || reason == "timed out during cell evacuation" =>
         {
             Some(&by.cell_id)
         }
