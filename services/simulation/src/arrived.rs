@@ -157,7 +157,8 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
         }
         Kind::Look => {
             let filter: Filter = must(bytes);
-            Some(bbs::Input::Queried { asker, at_least: None, query: Query::Instances(filter) })
+            let query = Query::Rows(projections::Query::Instances(filter));
+            Some(bbs::Input::Queried { asker, at_least: None, query })
         }
         Kind::Report => {
             let reports: Reports = must(bytes);

@@ -37,7 +37,7 @@ use schemas::container::{Container, ContainerState, Epoch, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed};
 use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
-use schemas::query::{InstanceRow, Page};
+use schemas::query::{InstancePresence, InstanceRow, Page};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Refusal, Timestamp, cell};
@@ -344,11 +344,11 @@ impl Checkers {
         }
         let goes_on = |row: &&InstanceRow| {
             let unwanted = last.get(&row.process_guid).is_some_and(|(_, wanted)| row.index >= *wanted);
-            unwanted && !self.is_orphan(&row.process_guid) && row.presence == "ORDINARY" && !row.stopping
+            unwanted && !self.is_orphan(&row.process_guid) && row.presence == InstancePresence::Ordinary && !row.stopping
         };
         let seen = page.rows.iter().filter(goes_on).map(|row| Broken {
             promise: Promise::UnwantedEnds,
-            how: format!("{}/{} is seen as {} at {}", row.process_guid, row.index, row.state, page.position),
+            how: format!("{}/{} is seen as {:?} at {}", row.process_guid, row.index, row.state, page.position),
         });
         seen.collect()
     }

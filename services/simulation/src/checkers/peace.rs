@@ -196,10 +196,11 @@ impl Checkers {
                 self.sights.saw(Sight::RequestRepeated);
             }
         }
-        let mut in_order: BTreeMap<(Position, u64), &ClientCommand> = BTreeMap::new();
+        let mut in_order: BTreeMap<(Position, String, u64), &ClientCommand> = BTreeMap::new();
         for (request, asked) in wanted.asked() {
             for carried in self.log.carried(request) {
-                in_order.insert((carried.position, carried.version), &asked.command);
+                let place = (carried.position, carried.aggregate.clone(), carried.version);
+                in_order.insert(place, &asked.command);
             }
         }
         let told = desired(in_order.into_values());
