@@ -344,11 +344,17 @@ impl Checkers {
         }
         let goes_on = |row: &&InstanceRow| {
             let unwanted = last.get(&row.process_guid).is_some_and(|(_, wanted)| row.index >= *wanted);
-            unwanted && !self.is_orphan(&row.process_guid) && row.presence == InstancePresence::Ordinary && !row.stopping
+            unwanted
+                && !self.is_orphan(&row.process_guid)
+                && row.presence == InstancePresence::Ordinary
+                && !row.stopping
         };
         let seen = page.rows.iter().filter(goes_on).map(|row| Broken {
             promise: Promise::UnwantedEnds,
-            how: format!("{}/{} is seen as {:?} at {}", row.process_guid, row.index, row.state, page.position),
+            how: format!(
+                "{}/{} is seen as {:?} at {}",
+                row.process_guid, row.index, row.state, page.position
+            ),
         });
         seen.collect()
     }
