@@ -78,6 +78,8 @@ pub enum RepVerb {
     Evacuate,
     /// Asks for a container's log.
     Logs,
+    /// Asks what a container's monitor found out.
+    Health,
 }
 
 /// What an auctioneer tells the BBS.
@@ -111,6 +113,8 @@ pub enum QueryVerb {
     InstanceShow,
     /// What an instance wrote.
     InstanceLogs,
+    /// What the monitor of an instance found out.
+    InstanceHealth,
     /// Tasks.
     TaskList,
     /// One task.
@@ -179,8 +183,8 @@ impl OperatorVerb {
 
 impl RepVerb {
     /// Every one of them.
-    pub const ALL: [Self; 6] =
-        [Self::Perform, Self::Stop, Self::Cancel, Self::State, Self::Evacuate, Self::Logs];
+    pub const ALL: [Self; 7] =
+        [Self::Perform, Self::Stop, Self::Cancel, Self::State, Self::Evacuate, Self::Logs, Self::Health];
 
     /// As it stands in the subject.
     #[must_use]
@@ -192,6 +196,7 @@ impl RepVerb {
             Self::State => "state",
             Self::Evacuate => "evacuate",
             Self::Logs => "logs",
+            Self::Health => "health",
         }
     }
 }
@@ -226,12 +231,13 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
         Self::InstanceShow,
         Self::InstanceLogs,
+        Self::InstanceHealth,
         Self::TaskList,
         Self::TaskShow,
         Self::TaskLogs,
@@ -254,6 +260,7 @@ impl QueryVerb {
             Self::InstanceList => ("instance", "list"),
             Self::InstanceShow => ("instance", "show"),
             Self::InstanceLogs => ("instance", "logs"),
+            Self::InstanceHealth => ("instance", "health"),
             Self::TaskList => ("task", "list"),
             Self::TaskShow => ("task", "show"),
             Self::TaskLogs => ("task", "logs"),

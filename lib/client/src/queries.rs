@@ -1,6 +1,7 @@
 //! Queries: reads at one position, paged.
 
 use schemas::container::PortMapping;
+use schemas::health::ContainerHealth;
 use schemas::names::{CellId, DecisionId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, LrpRow, One, Page,
@@ -123,6 +124,16 @@ impl Client {
     /// See [`Client::lrps`].
     pub async fn instance(&self, id: &str) -> Result<One<Vec<InstanceRow>>, Error> {
         self.show(Query::InstanceShow, id).await
+    }
+
+    /// What the monitors of an instance's containers found out, as their cells know it: one container, a second while it
+    /// evacuates, none while it has none.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn instance_health(&self, id: &str) -> Result<Vec<ContainerHealth>, Error> {
+        let show = Show { id: id.to_owned(), at_least: None };
+        self.line.ask(&Query::InstanceHealth.subject(), &show, self.patience).await
     }
 
     /// All tasks.

@@ -3,25 +3,35 @@
 use client::{Client, LogReader, Only, Whose, instance_name};
 use futures::Stream;
 use futures::stream::{SelectAll, StreamExt};
-use schemas::names::ProcessGuid;
+use schemas::health::Health;
+use schemas::names::{InstanceGuid, ProcessGuid};
 use schemas::query::InstanceRow;
 use serde::Serialize;
 
 use super::args::{Global, Instance};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
-use super::output::{self, Output, note};
+use super::output::{self, Look, Output, note};
+use super::words::{age, one_line};
 use super::{find, rows};
 
 /// Why there may be no log.
-const LOG_IS_KEPT: &str =
-    "a cell keeps the log of a container that ended for a day, and of the last 256 of them";
+const LOG_IS_KEPT: &str = "a cell keeps the log of a container that was removed for a day, of the last 256 of them and 256 MiB: give its whole guid";
 
 /// A line of a log.
 #[derive(Serialize)]
 struct Line<'a> {
     of: &'a str,
     text: &'a str,
+}
+
+/// An instance, with what its cell knows of it.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    row: InstanceRow,
+    /// What its monitor found out; none: it has none, was not probed yet, or its cell doesn't answer.
+    health: Option<Health>,
 }
 
 /// What a stop did.
@@ -49,7 +59,17 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
         }
         Instance::Show { id } => {
             let rows = find::instance(&client, &id).await?;
-            rows.iter().try_for_each(|row| output.next(row, rows::instance))
+            for row in rows {
+                let health = health_of(&client, &row).await;
+                output.next(&Shown { row, health }, |shown, look| {
+                    format!(
+                        "{}{}",
+                        rows::instance(&shown.row, look),
+                        monitor_text(shown.health.as_ref(), look)
+                    )
+                })?;
+            }
+            Ok(())
         }
         Instance::Logs { id, follow, all: true, previous: _ } => all_logs(&client, &id, follow, output).await,
         Instance::Logs { id, follow, all: false, previous } => {
@@ -62,7 +82,13 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
 
 /// Whose log is asked for. `PROCESS/INDEX` stays, so that a follower goes on with the next container.
 async fn whose_log(client: &Client, id: &str, previous: bool) -> Result<Whose, Failure> {
-    let rows = find::instance(client, id).await?;
+    let rows = match find::instance(client, id).await {
+        // Its record is gone; whether its log is, its cell knows.
+        Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
+            return Ok(Whose::Instance(id.to_owned()));
+        }
+        rows => rows?,
+    };
     let crashed = rows.iter().find_map(|row| Some((row, row.crashed_in.as_ref()?)));
     if previous {
         let (row, _) = crashed.ok_or_else(|| never_crashed(id))?;
@@ -79,6 +105,34 @@ async fn whose_log(client: &Client, id: &str, previous: bool) -> Result<Whose, F
         ));
     }
     Ok(Whose::Instance(id.to_owned()))
+}
+
+/// What the monitor of an instance found out, if there is one and its cell answers.
+async fn health_of(client: &Client, row: &InstanceRow) -> Option<Health> {
+    let guid = row.instance_guid?;
+    // What is shown of an instance doesn't depend on whether its cell answers.
+    let all = client.instance_health(&guid.to_string()).await.ok()?;
+    all.into_iter().find(|one| one.instance_guid == guid)?.health
+}
+
+/// What the monitor found out, for people.
+fn monitor_text(health: Option<&Health>, look: Look) -> String {
+    let Some((health, last)) = health.and_then(|health| Some((health, health.last.last()?))) else {
+        return String::new();
+    };
+    let ago = age(look.now, last.at);
+    let mut text = match &last.failure {
+        Some(why) => {
+            let times =
+                if health.failures == 1 { "once".to_owned() } else { format!("{} times", health.failures) };
+            format!("\nmonitor      failed {times}, last {ago} ago: {}", one_line(why))
+        }
+        None => format!("\nmonitor      succeeded {ago} ago"),
+    };
+    for line in &last.output {
+        text.push_str(&format!("\n             | {}", one_line(line)));
+    }
+    text
 }
 
 fn never_crashed(id: &str) -> Failure {

@@ -2,9 +2,10 @@
 //! elsewhere.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
-use client::{Client, LrpWatch, Progress as Far, Sight};
+use client::{Client, LrpWatch, Progress as Far, Sight, instance_name};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemas::Position;
 use schemas::names::ProcessGuid;
@@ -15,6 +16,11 @@ use super::failure::{Exit, Failure, stuck};
 use super::output::{Output, note};
 use super::rows::reached;
 use super::words::one_line;
+
+/// How long instances may start before their monitors are asked about, and the pause between two questions.
+const MONITOR_PAUSE: Duration = Duration::from_secs(1);
+/// Instances whose monitors are asked about.
+const MONITORS_ASKED: usize = 4;
 
 /// What became of a process while somebody watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +92,7 @@ pub(crate) async fn settle(
 ) -> Result<Watched, Failure> {
     let bar = Bar::new(output, format!("process {guid}"));
     let mut seen = BTreeMap::new();
-    let watch = follow(client.watch_lrp(guid.clone(), after), guid, &bar, &mut seen);
+    let watch = follow(client, client.watch_lrp(guid.clone(), after), guid, &bar, &mut seen);
     let watched = tokio::select! {
         watched = timeout(limit.unwrap_or(Duration::MAX), watch) => watched,
         interrupted = tokio::signal::ctrl_c() => {
@@ -108,14 +114,16 @@ pub(crate) async fn settle(
 }
 
 async fn follow(
+    client: &Client,
     mut watch: LrpWatch,
     guid: &ProcessGuid,
     bar: &Bar,
     seen: &mut BTreeMap<(u32, InstancePresence), String>,
 ) -> Result<u32, Failure> {
-    let mut first = true;
+    let (mut first, mut complaints) = (true, Complaints::default());
     loop {
-        let sight = watch.next().await?;
+        let sight = next_sight(client, &mut watch, bar, &mut complaints).await?;
+        complaints.watch(guid, &sight.instances);
         let lines = changes(guid, seen, &sight.instances);
         // What ran before the command is no news.
         let ran = |line: &String| line.contains(" runs on ");
@@ -126,6 +134,53 @@ async fn follow(
             Far::Under => {}
             Far::Running | Far::Gone => return Ok(sight.lrp.map_or(0, |lrp| lrp.running)),
             Far::Stuck(rows) => return Err(stuck(guid.as_str(), &rows)),
+        }
+    }
+}
+
+/// The monitors of instances that start, and what was told of each.
+#[derive(Debug, Default)]
+struct Complaints {
+    starting: Vec<String>,
+    told: BTreeMap<String, String>,
+}
+
+impl Complaints {
+    /// Takes note of who is starting.
+    fn watch(&mut self, guid: &ProcessGuid, rows: &[InstanceRow]) {
+        let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
+        let names = starting.map(|row| instance_name(guid, row.index));
+        self.starting = names.take(MONITORS_ASKED).collect();
+        self.told.retain(|name, _| self.starting.contains(name));
+    }
+
+    /// Asks their cells what their monitors say, and tells what is new.
+    async fn ask(&mut self, client: &Client, bar: &Bar) {
+        for name in &self.starting {
+            // A cell that doesn't answer is no reason to wait for less.
+            let Ok(all) = client.instance_health(name).await else { continue };
+            let Some(health) = all.into_iter().find_map(|one| one.health) else { continue };
+            let Some(complaint) = health.complaint() else { continue };
+            if self.told.get(name) != Some(&complaint) {
+                bar.say(&format!("{name} is not healthy yet: {}", one_line(&complaint)));
+                self.told.insert(name.clone(), complaint);
+            }
+        }
+    }
+}
+
+/// Waits for the next sight; meanwhile it asks what the monitors of those that start have to say.
+async fn next_sight(
+    client: &Client,
+    watch: &mut LrpWatch,
+    bar: &Bar,
+    complaints: &mut Complaints,
+) -> Result<Sight, Failure> {
+    let mut next = pin!(watch.next());
+    loop {
+        match timeout(MONITOR_PAUSE, &mut next).await {
+            Ok(sight) => return Ok(sight?),
+            Err(_) => complaints.ask(client, bar).await,
         }
     }
 }

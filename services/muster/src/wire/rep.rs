@@ -8,9 +8,10 @@ use bus::{Incoming, ReplyTo};
 use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
+use schemas::health::ContainerHealth;
 use schemas::message::{Beat, Command, Heartbeat, Perform, Stop};
 use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
-use schemas::query::{Logs, ReadLogs};
+use schemas::query::{Logs, ReadLogs, Show};
 use schemas::{Code, Refusal};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -118,6 +119,11 @@ impl Hands {
                 tokio::spawn(async move { hands.logs(&incoming).await });
                 None
             }
+            RepVerb::Health => {
+                let hands = Arc::clone(self);
+                tokio::spawn(async move { hands.health(&incoming).await });
+                None
+            }
         };
         if let Some(input) = input {
             drop(self.inputs.send(input).await);
@@ -164,6 +170,33 @@ impl Hands {
             Err(refusal) => Err(refusal),
         };
         answer(self.asker.bus(), reply, Form::Json, result).await;
+    }
+
+    async fn health(&self, incoming: &Incoming) {
+        let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else { return };
+        let result = match codec::decode::<Show>(&incoming.payload) {
+            Ok((asked, _)) => self.read_health(&asked.id).await,
+            Err(refusal) => Err(refusal),
+        };
+        answer(self.asker.bus(), reply, Form::Json, result).await;
+    }
+
+    /// What the monitor of a container found out.
+    async fn read_health(&self, id: &str) -> Result<ContainerHealth, Refusal> {
+        let not_found = || Refusal::not_found(format!("container {id} on cell {}", self.cell));
+        let instance_guid: InstanceGuid = id.parse().map_err(|_| not_found())?;
+        let health = match &self.containers {
+            Containers::Process(executor) => {
+                executor.health(instance_guid).await.map_err(|error| match error {
+                    executor::process::LogError::Unknown(_) => not_found(),
+                    error @ executor::process::LogError::Read(_) => {
+                        Refusal::new(Code::Unavailable, error.to_string())
+                    }
+                })?
+            }
+            Containers::Scripted(_) => None,
+        };
+        Ok(ContainerHealth { instance_guid, cell_id: self.cell.clone(), health })
     }
 
     async fn read_logs(&self, asked: &ReadLogs) -> Result<Logs, Refusal> {

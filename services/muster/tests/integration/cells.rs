@@ -35,3 +35,50 @@ fn host_ports_are_a_resource_of_the_cell() {
     let crashed = cluster.log().iter().any(|entry| entry.to_string().contains("crashed.v1"));
     assert!(!crashed, "nothing crashed");
 }
+
+/// A process whose monitor fails until somebody makes the file `up` in its place.
+fn unhealthy(name: &str, up: &std::path::Path) -> String {
+    format!(
+        "{}cpu_weight = 512\nmonitor.run = {{ path = \"sh\", args = [\"-c\", \"echo no {up} yet; test -e {up}\"] }}\n",
+        sleeper(name, 1),
+        up = up.display()
+    )
+}
+
+#[test]
+fn a_monitor_that_fails_is_seen_and_the_log_outlives_the_instance() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let up = cluster.place.path().join("up");
+    let file = cluster.place.file("sick.toml", unhealthy("sick", &up));
+    let why = format!("Exited with status 1: no {} yet", up.display());
+    let said = cluster.muster().exits(8, &format!("lrp desire {} --timeout 4s", file.display()));
+    said.tells(&[&format!("sick/0 is not healthy yet: {why}")]);
+    let row = cluster.muster().json("instance show sick/0");
+    assert_eq!(row["health"]["was_healthy"], false, "{row}");
+    cluster.muster().ok("instance show sick/0").tells(&["monitor", "failed ", "| no "]);
+    let guid = row["instance_guid"].as_str().unwrap().to_owned();
+    cluster.services.get_mut("rep-c1").unwrap().says(&format!("sick/0 as {guid}: the monitor fails: {why}"));
+
+    std::fs::write(&up, "").unwrap();
+    cluster.muster().runs("sick", 1);
+    let rep = cluster.services.get_mut("rep-c1").unwrap();
+    rep.says(&format!("starts sick/0 as {guid}"));
+    rep.says(&format!("sick/0 as {guid}: the monitor succeeds"));
+    cluster.muster().ok("lrp remove sick");
+    cluster.services.get_mut("rep-c1").unwrap().says(&format!("stops sick/0 as {guid}"));
+
+    let file = cluster.place.file(
+        "said.toml",
+        "process_guid = \"said\"\ndomain = \"shop\"\nmemory_mb = 8\n\
+         action.run = { path = \"sh\", args = [\"-c\", \"echo last words; exec sleep 100000\"] }\n",
+    );
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    let guid = cluster.muster().json("instance show said/0")["instance_guid"].as_str().unwrap().to_owned();
+    cluster.muster().ok("lrp remove said");
+    eventually("it is gone", || {
+        let rows = cluster.muster().instances("said")?;
+        so(rows.is_empty(), || format!("{rows:?}"))
+    });
+    cluster.muster().ok(&format!("instance logs {guid}")).tells(&["OUT last words"]);
+    cluster.muster().exits(3, "instance logs 00000000-0000-0000-0000-000000000001").tells(&["for a day"]);
+}

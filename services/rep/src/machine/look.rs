@@ -1,6 +1,6 @@
 //! The one road: look at a container, judge it against its record, act.
 
-use schemas::container::{Container, ContainerState, Instance, WorkKey};
+use schemas::container::{Container, ContainerState, Instance, RunResult, WorkKey};
 use schemas::message::Record;
 use schemas::names::InstanceGuid;
 use schemas::{Position, Timestamp};
@@ -39,6 +39,9 @@ impl Rep {
             let since = self.next_message();
             // After a restart this is what tells how far the log was.
             self.position = self.position.max(container.let_in_at);
+            if self.phase == Phase::Starting {
+                self.log(Level::Info, format!("adopts {}: {}", named(&container), told(&container.state)));
+            }
             self.holds.insert(Hold::new(container, since));
             return true;
         };
@@ -47,6 +50,10 @@ impl Rep {
         }
         hold.container.state = container.state;
         hold.tried = None;
+        let text = format!("{}: {}", named(&hold.container), told(&hold.container.state));
+        if worth_a_line(&hold.container.state) {
+            self.log(Level::Info, text);
+        }
         true
     }
 
@@ -121,6 +128,8 @@ impl Rep {
         hold.container.let_in_at = let_in_at;
         hold.container.state = ContainerState::Initializing;
         hold.since = since;
+        let text = format!("starts {}", named(&hold.container));
+        self.log(Level::Info, text);
         self.emit(Effect::Run(Box::new(judge::recipe(reservation.work, guid, let_in_at))));
     }
 
@@ -146,7 +155,11 @@ impl Rep {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         hold.ending = true;
         if hold.is_live() && !hold.leaving && (!hold.stopped || knowledge == Knowledge::Read) {
+            let text = (!hold.stopped).then(|| format!("stops {}", named(&hold.container)));
             hold.stopped = true;
+            if let Some(text) = text {
+                self.log(Level::Info, text);
+            }
             self.emit(Effect::Stop(guid));
         }
     }
@@ -163,6 +176,10 @@ impl Rep {
         } else {
             hold.leaving = true;
             hold.since = since;
+            let text = (live && !hold.stopped).then(|| format!("stops {}", named(&hold.container)));
+            if let Some(text) = text {
+                self.log(Level::Info, text);
+            }
             self.emit(Effect::Delete(guid));
             self.reads.confirm_at(self.now);
         }
@@ -226,6 +243,36 @@ impl Rep {
             placement: hold.reservation.as_ref().and_then(|reserved| reserved.work.placement.clone()),
             evacuation_ends,
         })
+    }
+}
+
+/// A container by what people know it by.
+fn named(container: &Container) -> String {
+    format!("{} as {}", container.work, container.instance_guid)
+}
+
+/// The state of a container, as a person wants to read it.
+fn told(state: &ContainerState) -> String {
+    match state {
+        ContainerState::Reserved => "is reserved".to_owned(),
+        ContainerState::Initializing | ContainerState::Created => "is starting".to_owned(),
+        ContainerState::Running(net) => match net.ports.first() {
+            Some(port) => format!("runs at {}:{}", net.address, port.host_port),
+            None => "runs".to_owned(),
+        },
+        ContainerState::Completed(RunResult::Succeeded { .. }) => "succeeded".to_owned(),
+        ContainerState::Completed(RunResult::Failed { reason }) => {
+            format!("failed: {}", reason.escape_debug())
+        }
+        ContainerState::Completed(RunResult::Stopped) => "is stopped".to_owned(),
+    }
+}
+
+/// Whether a container that comes into this state gets a line in the log.
+const fn worth_a_line(state: &ContainerState) -> bool {
+    match state {
+        ContainerState::Running(_) | ContainerState::Completed(_) => true,
+        ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => false,
     }
 }
 

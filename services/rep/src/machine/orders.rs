@@ -149,6 +149,11 @@ impl Rep {
         if self.phase == Phase::Open {
             let until = self.now + self.settings.evacuation_timeout;
             self.phase = Phase::Evacuating { until };
+            let (count, limit) = (self.holds.guids().len(), self.settings.evacuation_timeout);
+            self.log(
+                Level::Info,
+                format!("the evacuation begins: {count} containers have {limit:?} to leave"),
+            );
             self.reads.poll_soon(self.now);
             self.look_at_all();
         }
@@ -197,6 +202,13 @@ impl Rep {
     fn exit(&mut self) {
         let left: Vec<InstanceGuid> =
             self.holds.iter().filter(|(_, hold)| !hold.leaving).map(|(guid, _)| guid).collect();
+        let text = match left.len() {
+            0 => "the evacuation is over: nothing is left".to_owned(),
+            count => {
+                format!("the evacuation is over: its time was up for {count} containers, which are deleted")
+            }
+        };
+        self.log(Level::Info, text);
         for guid in left {
             self.emit(Effect::Delete(guid));
         }

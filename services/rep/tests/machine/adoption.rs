@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use schemas::container::{Container, ContainerState};
+use schemas::container::{Container, ContainerState, RunResult};
 use schemas::names::InstanceGuid;
 use schemas::{Position, process};
 
@@ -47,6 +47,7 @@ fn a_rep_asks_for_records_that_are_no_older_than_its_containers() {
     let list = cell.containers.values().cloned().collect();
     let mut asked = cell.rep.step(cell.now, Input::Containers(list));
     asked.extend(cell.rep.step(cell.now, Input::Turn));
+    asked.retain(|effect| !matches!(effect, Effect::Log { .. }));
     let [Effect::AskRecords { records, .. }] = asked.as_slice() else { panic!("{asked:?}") };
     assert_eq!(records.at_least, Some(let_in_at));
 }
@@ -147,4 +148,24 @@ fn records_that_name_this_cell_without_a_container_are_put_straight_at_the_start
     cell.input(Input::Tick);
     assert_eq!(cell.told(), "self-test, read, remove");
     assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+}
+
+#[test]
+fn each_start_adoption_stop_and_end_is_one_line() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    assert_eq!(
+        cell.said,
+        [format!("starts web/0 as {guid}"), format!("web/0 as {guid}: runs at 10.0.0.1:1")]
+    );
+    let mut cell = restart(cell);
+    cell.input(Input::Tick);
+    assert_eq!(cell.said, [format!("adopts web/0 as {guid}: runs at 10.0.0.1:1")]);
+    cell.said.clear();
+    let done = cell.containers.get(&guid).cloned().map(|container| Container {
+        state: ContainerState::Completed(RunResult::Failed { reason: "Exited with status 3".into() }),
+        ..container
+    });
+    cell.input(Input::Container(done.unwrap()));
+    assert_eq!(cell.said[0], format!("web/0 as {guid}: failed: Exited with status 3"));
 }

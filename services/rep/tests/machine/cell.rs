@@ -39,6 +39,8 @@ pub(crate) struct Cell {
     pub(crate) heartbeats: Vec<Heartbeat>,
     pub(crate) answers: Vec<Result<Heartbeat, Refusal>>,
     pub(crate) loud: Vec<String>,
+    /// What it tells operators as a matter of course.
+    pub(crate) said: Vec<String>,
     pub(crate) exited: bool,
 }
 
@@ -68,6 +70,7 @@ impl Cell {
             heartbeats: vec![],
             answers: vec![],
             loud: vec![],
+            said: vec![],
             exited: false,
         }
     }
@@ -157,7 +160,7 @@ impl Cell {
                 self.story.push("exit".into());
                 self.exited = true;
             }
-            Effect::Log { level: Level::Info, .. } => {}
+            Effect::Log { level: Level::Info, text } => self.said.push(text),
             Effect::Log { level: Level::Warn, text } => self.loud.push(text),
         }
         None

@@ -7,6 +7,7 @@ use schemas::names::{CellId, InstanceGuid};
 use schemas::query::{InstanceRow, Logs, One, ReadLogs, Show, TaskRow};
 use schemas::{Code, Refusal};
 
+use super::relay::log_of_removed;
 use crate::wire::bbs::Hands;
 
 /// Finds the container in the World, and reads its log where it is or was.
@@ -18,7 +19,13 @@ pub(super) async fn read_logs(hands: &Hands, of_task: bool, asked: ReadLogs) -> 
             serde_json::from_str(&hands.query(Query::Task(show)).await?).map_err(parse)?;
         (container(found.row.instance_guid, found.row.cell_id), None)
     } else {
-        let rows = hands.query(Query::Instance(show)).await?;
+        let rows = match (hands.query(Query::Instance(show)).await, asked.id.parse::<InstanceGuid>()) {
+            // The log of the cluster forgets a container as soon as its record is removed; its cell doesn't.
+            (Err(refusal), Ok(guid)) if refusal.code == Code::ResourceNotFound => {
+                return log_of_removed(hands, guid, &asked).await;
+            }
+            (rows, _) => rows?,
+        };
         let found: One<Vec<InstanceRow>> = serde_json::from_str(&rows).map_err(parse)?;
         let crashed = found.row.iter().find_map(|row| row.crashed_in.clone());
         (found.row.into_iter().find_map(|row| container(row.instance_guid, row.cell_id)), crashed)

@@ -9,12 +9,14 @@
 //! | [`queries`] | what changes nothing, on its way to who answers it |
 //! | [`history`] | reads of the journal |
 //! | [`logs`] | reads of a container's log, by its rep |
+//! | [`relay`] | what else only a rep knows |
 
 mod authority;
 mod commands;
 mod history;
 mod logs;
 mod queries;
+mod relay;
 
 use std::sync::Arc;
 

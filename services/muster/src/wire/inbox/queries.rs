@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use super::authority::{is_reader, reply_of};
 use super::history::read_events;
 use super::logs::read_logs;
+use super::relay::health;
 use crate::wire::asking::answer;
 use crate::wire::bbs::{Hands, Waiter};
 
@@ -86,7 +87,9 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
             let (records, form) = codec::decode::<Records>(payload)?;
             Ok(Asked::World(form, records.at_least, Query::Records(records)))
         }
-        QueryVerb::EventsRead | QueryVerb::InstanceLogs | QueryVerb::TaskLogs => Ok(Asked::Reader),
+        QueryVerb::EventsRead | QueryVerb::InstanceLogs | QueryVerb::InstanceHealth | QueryVerb::TaskLogs => {
+            Ok(Asked::Reader)
+        }
     }
 }
 
@@ -134,6 +137,13 @@ async fn read(hands: &Hands, verb: QueryVerb, incoming: &Incoming, reply: &Reply
             Err(refusal) => Err(refusal),
         };
         return answer(bus, reply, Form::Json, page).await;
+    }
+    if verb == QueryVerb::InstanceHealth {
+        let found = match codec::decode::<Show>(&incoming.payload) {
+            Ok((asked, _)) => health(hands, asked).await,
+            Err(refusal) => Err(refusal),
+        };
+        return answer(bus, reply, Form::Json, found).await;
     }
     let logs = match codec::decode::<ReadLogs>(&incoming.payload) {
         Ok((asked, _)) => read_logs(hands, verb == QueryVerb::TaskLogs, asked).await,
