@@ -1,6 +1,7 @@
 //! Records as reps need them.
 
 use schemas::actual::State;
+use schemas::cluster::{Cluster, Terms};
 use schemas::container::WorkKey;
 use schemas::message::{LrpRecord, LrpState, Record, TaskRecord, TaskState};
 use schemas::names::{DefinitionId, TaskGuid};
@@ -21,6 +22,12 @@ pub fn record(world: &World, work: &WorkRef) -> Record {
     found.unwrap_or(Record::Absent)
 }
 
+/// The highest terms that the log names.
+#[must_use]
+pub fn terms(world: &World) -> Terms {
+    world.cluster().map(Cluster::terms).unwrap_or_default()
+}
+
 /// Every record that names the cell, and those of the work that was asked for.
 #[must_use]
 pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
@@ -33,7 +40,7 @@ pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     work.sort();
     work.dedup();
     let records = work.iter().map(|work| record(world, work)).filter(|record| *record != Record::Absent);
-    RecordsAnswer { position: world.position(), records: records.collect() }
+    RecordsAnswer { position: world.position(), terms: terms(world), records: records.collect() }
 }
 
 /// A process without an instance at this index has a record too, and one that is gone and remembered: its epoch tells

@@ -36,6 +36,15 @@ pub struct Leader {
     pub since: Timestamp,
 }
 
+/// The highest term of each role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Of the BBS.
+    pub bbs: u64,
+    /// Of the auctioneer.
+    pub auctioneer: u64,
+}
+
 /// A role with one leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -82,6 +91,12 @@ impl Cluster {
             Role::Bbs => self.bbs.as_ref(),
             Role::Auctioneer => self.auctioneer.as_ref(),
         }
+    }
+
+    /// The highest term of each role.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms { bbs: self.term(Role::Bbs), auctioneer: self.term(Role::Auctioneer) }
     }
 
     /// The highest term of a role; 0 before its first leader.

@@ -20,6 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Presence;
+use crate::cluster::Terms;
 use crate::container::{Epoch, Instance, WorkKey};
 use crate::definition::{Definition, TaskDefinition};
 use crate::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, RequestId, ServiceId, TaskGuid};
@@ -124,6 +125,8 @@ pub enum Report {
 pub struct Reported {
     /// Where the log stood.
     pub position: Position,
+    /// The highest terms that the log named then: a rep believes no leader of a later one than the next.
+    pub terms: Terms,
     /// What became of each report, and the record as it is after it.
     pub results: Vec<ReportResult>,
 }
@@ -269,7 +272,7 @@ pub struct PerformId {
 /// Work that an auctioneer gives to a rep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Perform {
-    /// Which message of which term. A rep refuses a term below the highest that it saw.
+    /// Which message of which term. A rep refuses a term below the highest that it believes.
     pub id: PerformId,
     /// The work, at most [`crate::limits::BATCH`].
     pub work: Vec<Work>,
@@ -320,7 +323,7 @@ pub struct Performed {
 /// Containers that a rep shall stop, or tasks that it shall cancel. The records say so too: this is only faster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// The BBS's term. A rep refuses a term below the highest that it saw.
+    /// The BBS's term. A rep refuses a term below the highest that it believes.
     pub term: u64,
     /// Which containers, at most [`crate::limits::BATCH`].
     pub containers: Vec<(WorkKey, InstanceGuid)>,
@@ -329,7 +332,7 @@ pub struct Stop {
 /// An order to a rep that needs nothing but the sender's term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// The BBS's term. A rep refuses a term below the highest that it saw.
+    /// The BBS's term. A rep refuses a term below the highest that it believes.
     pub term: u64,
 }
 

@@ -146,9 +146,13 @@ fn refusal() -> Refusal {
     Refusal { code: Code::ActualLrpCannotBeClaimed, message: "no".into(), fields: vec![field] }
 }
 
+fn terms() -> schemas::cluster::Terms {
+    schemas::cluster::Terms { bbs: 4, auctioneer: 2 }
+}
+
 fn reported() -> Reported {
     let result = |record| ReportResult { refused: Some(refusal()), record };
-    Reported { position: Position(77), results: records().into_iter().map(result).collect() }
+    Reported { position: Position(77), terms: terms(), results: records().into_iter().map(result).collect() }
 }
 
 fn heartbeat() -> Heartbeat {
@@ -250,7 +254,7 @@ fn every_message_travels() {
     travels(&Beat { id: service, term: 5, position: Position(6) });
     let at_least = Some(Position(3));
     travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least });
-    travels(&RecordsAnswer { position: Position(3), records: records() });
+    travels(&RecordsAnswer { position: Position(3), terms: terms(), records: records() });
     travels(&Envelope::default());
 }
 

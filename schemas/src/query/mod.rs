@@ -91,6 +91,8 @@ pub struct Records {
 pub struct RecordsAnswer {
     /// Where the world stood.
     pub position: Position,
+    /// The highest terms that the log named then: a rep believes no leader of a later one than the next.
+    pub terms: crate::cluster::Terms,
     /// Every record that names the cell, and one for each that was asked for, absent ones left out.
     pub records: Vec<Record>,
 }

@@ -278,7 +278,11 @@ impl Bbs {
                     refused: verdict.err(),
                     record: records::record(&self.world, &work_of(report)),
                 });
-                Reply::Reported(Ok(Reported { position, results: results.collect() }))
+                Reply::Reported(Ok(Reported {
+                    position,
+                    terms: records::terms(&self.world),
+                    results: results.collect(),
+                }))
             }
         };
         out.push(Effect::Answer { asker, reply });

@@ -9,6 +9,7 @@
 //! | `reads.rs` | lists of containers, records, and when they are asked for |
 //! | `orders.rs` | perform, stop, cancel, evacuate, state |
 //! | `signs.rs` | heartbeats and self-tests |
+//! | `terms.rs` | which leaders are believed |
 
 mod holds;
 mod judge;
@@ -17,10 +18,12 @@ mod orders;
 mod reads;
 mod reports;
 mod signs;
+mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use schemas::cluster::Terms;
 use schemas::container::{Container, Recipe};
 use schemas::message::{Command, Heartbeat, Perform, PerformId, Performed, Reported, Reports, Stop};
 use schemas::names::{CellId, Ids, Incarnation, InstanceGuid, PlacementTag, Stack, Zone};
@@ -34,6 +37,7 @@ use holds::Holds;
 use reads::Reads;
 use reports::Flights;
 use signs::{Beats, SelfTests};
+use terms::Leadership;
 
 /// How a rep is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,9 +233,9 @@ pub struct Rep {
     /// The time of this step: what waits is measured by it.
     now: Timestamp,
     phase: Phase,
-    /// The highest terms seen.
-    auctioneer_term: u64,
-    bbs_term: u64,
+    /// Whom it obeys.
+    auctioneer: Leadership,
+    bbs: Leadership,
     performed: PerformId,
     /// The highest position that any answer gave.
     position: Position,
@@ -259,8 +263,8 @@ impl Rep {
             clock: Steady::default(),
             now: Timestamp(0),
             phase: Phase::Starting,
-            auctioneer_term: 0,
-            bbs_term: 0,
+            auctioneer: Leadership::default(),
+            bbs: Leadership::default(),
             performed: PerformId::default(),
             position: Position(0),
             messages: 0,
@@ -272,6 +276,13 @@ impl Rep {
             rows_met: BTreeMap::new(),
             effects: vec![],
         }
+    }
+
+    /// An answer of the BBS tells where the log stands, and who was elected.
+    fn learn(&mut self, position: Position, terms: Terms) {
+        self.position = self.position.max(position);
+        self.auctioneer.learn(terms.auctioneer);
+        self.bbs.learn(terms.bbs);
     }
 
     /// Takes one input and tells everything that follows from it.

@@ -18,7 +18,7 @@ use crate::limits;
 impl Rep {
     /// Takes work: makes reservations, says so at once, and then claims what it took.
     pub(super) fn perform(&mut self, asker: u64, perform: Perform) {
-        if let Err(refusal) = self.heed_auctioneer(&perform) {
+        if let Err(refusal) = self.obey_auctioneer(&perform) {
             self.emit(Effect::AnswerPerform { asker, answer: Err(refusal) });
             return;
         }
@@ -42,13 +42,17 @@ impl Rep {
         }
     }
 
-    fn heed_auctioneer(&mut self, perform: &Perform) -> Result<(), Refusal> {
-        self.auctioneer_term = heed_term("auctioneer", self.auctioneer_term, perform.id.term)?;
+    fn obey_auctioneer(&mut self, perform: &Perform) -> Result<(), Refusal> {
+        let obeyed = self.auctioneer.obey("auctioneer", perform.id.term, self.now);
+        self.ask_who_leads(&obeyed);
+        obeyed?;
         if perform.work.len() > BATCH {
             let problem = format!("has {} pieces: at most {BATCH} are taken", perform.work.len());
             return Err(Refusal::invalid(vec![BadField { field: "work".into(), problem }]));
         }
-        self.performed = self.performed.max(perform.id);
+        // Of a later term than its own only if nobody was elected in that.
+        let forged = self.performed.term > perform.id.term;
+        self.performed = if forged { perform.id } else { self.performed.max(perform.id) };
         Ok(())
     }
 
@@ -108,12 +112,11 @@ impl Rep {
 
     /// Stops instances and cancels tasks: those that are named, in the life that is named.
     pub(super) fn stop(&mut self, stop: Stop) {
-        match heed_term("BBS", self.bbs_term, stop.term) {
-            Ok(term) => self.bbs_term = term,
-            Err(refusal) => {
-                self.log(Level::Info, format!("an order to stop was refused: {refusal}"));
-                return;
-            }
+        let obeyed = self.bbs.obey("BBS", stop.term, self.now);
+        self.ask_who_leads(&obeyed);
+        if let Err(refusal) = obeyed {
+            self.log(Level::Info, format!("an order to stop was refused: {refusal}"));
+            return;
         }
         for (work, guid) in stop.containers.into_iter().take(BATCH) {
             match self.holds.get_mut(guid).map(|hold| hold.container.work == work) {
@@ -142,7 +145,8 @@ impl Rep {
 
     /// Begins to move away what the cell has. Asked again, it goes on as it began.
     pub(super) fn evacuate(&mut self, asker: u64, command: Command) {
-        if let Err(refusal) = self.heed_bbs(command) {
+        let obeyed = self.obey_bbs(command);
+        if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
             self.emit(Effect::AnswerState { asker, answer: Err(refusal) });
             return;
         }
@@ -162,7 +166,12 @@ impl Rep {
 
     /// Says how the cell is.
     pub(super) fn state(&mut self, asker: u64, command: Command) {
-        match self.heed_bbs(command) {
+        let answered = match self.obey_bbs(command) {
+            Err(refusal) if refusal.code == Code::StaleTerm => Err(refusal),
+            // Whether somebody was elected or not: to say how the cell is changes nothing.
+            Ok(()) | Err(_) => self.check_started(),
+        };
+        match answered {
             Ok(()) => self.state_answer(asker),
             Err(refusal) => self.emit(Effect::AnswerState { asker, answer: Err(refusal) }),
         }
@@ -173,8 +182,20 @@ impl Rep {
         self.emit(Effect::AnswerState { asker, answer });
     }
 
-    fn heed_bbs(&mut self, command: Command) -> Result<(), Refusal> {
-        self.bbs_term = heed_term("BBS", self.bbs_term, command.term)?;
+    fn obey_bbs(&mut self, command: Command) -> Result<(), Refusal> {
+        let obeyed = self.bbs.obey("BBS", command.term, self.now);
+        self.ask_who_leads(&obeyed);
+        obeyed
+    }
+
+    /// Somebody leads in a term that this rep has not heard of: the next answer of a BBS tells whether it is so.
+    fn ask_who_leads(&mut self, obeyed: &Result<(), Refusal>) {
+        if obeyed.as_ref().is_err_and(|refusal| refusal.code == Code::Unavailable) {
+            self.reads.poll_soon(self.now);
+        }
+    }
+
+    fn check_started(&self) -> Result<(), Refusal> {
         match self.phase {
             Phase::Starting => Err(Refusal::new(Code::Unavailable, "the rep is starting")),
             Phase::Open | Phase::Evacuating { .. } | Phase::Closing { .. } | Phase::Over => Ok(()),
@@ -224,14 +245,6 @@ impl Rep {
             self.look(guid, Knowledge::Remembered);
         }
     }
-}
-
-fn heed_term(of: &str, highest: u64, term: u64) -> Result<u64, Refusal> {
-    if term < highest {
-        let why = format!("a later {of} spoke already: term {highest}, not {term}");
-        return Err(Refusal::new(Code::StaleTerm, why));
-    }
-    Ok(term)
 }
 
 /// What the work demands of a cell. None: its key and its definition are of different kinds.

@@ -197,7 +197,7 @@ impl Rep {
     }
 
     fn take_in(&mut self, ask: &Ask, answer: &RecordsAnswer) {
-        self.position = self.position.max(answer.position);
+        self.learn(answer.position, answer.terms);
         let read = self.learn_all(ask, answer);
         let opening = self.phase == Phase::Starting;
         if opening {

@@ -157,8 +157,8 @@ impl Rep {
                 self.heed(refusal.code);
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
             }
-            Some(Ok(Reported { position, results })) => {
-                self.position = self.position.max(position);
+            Some(Ok(Reported { position, terms, results })) => {
+                self.learn(position, terms);
                 let mut results = results.into_iter();
                 for guid in guids {
                     match results.next() {

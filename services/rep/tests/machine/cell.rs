@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, RunResult};
 use schemas::message::{Command, Heartbeat, Perform, Performed, Reports, Stop};
 use schemas::names::{Ids, InstanceGuid};
@@ -51,6 +52,8 @@ impl Cell {
         bbs: SmallBbs,
         containers: BTreeMap<InstanceGuid, Container>,
     ) -> Self {
+        let terms = Terms { bbs: 1, auctioneer: 1 };
+        let bbs = SmallBbs { terms, ..bbs };
         Self {
             now: words::at(0),
             rep: Rep::new(settings, words::incarnation(), Ids::new(3)),

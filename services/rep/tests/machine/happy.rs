@@ -1,5 +1,6 @@
 //! From an auction to RUNNING, with every effect; and what happens when everything is said twice.
 
+use schemas::cluster::Terms;
 use schemas::container::{ContainerState, Instance};
 use schemas::message::{LrpRecord, Performed, Record, Report, ReportResult, Reported, Reports};
 use schemas::names::{Ids, InstanceGuid};
@@ -28,7 +29,8 @@ fn started() -> Rep {
     let asked = step(&mut rep, at(0), Input::Turn);
     let [Effect::AskRecords { id, records }] = asked.as_slice() else { panic!("{asked:?}") };
     assert!(records.work.is_empty());
-    let answer = schemas::query::RecordsAnswer { position: Position(0), records: vec![] };
+    let answer =
+        schemas::query::RecordsAnswer { position: Position(0), terms: Terms::default(), records: vec![] };
     assert_eq!(step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) }), []);
     rep
 }
@@ -160,7 +162,8 @@ fn many_reports_travel_in_one_message_and_at_most_500() {
         step(&mut rep, at(0), Input::Containers(vec![]));
         let asked = step(&mut rep, at(0), Input::Turn);
         let [Effect::AskRecords { id, .. }] = asked.as_slice() else { panic!("{asked:?}") };
-        let answer = schemas::query::RecordsAnswer { position: Position(0), records: vec![] };
+        let answer =
+            schemas::query::RecordsAnswer { position: Position(0), terms: Terms::default(), records: vec![] };
         step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) });
         rep
     };
@@ -256,7 +259,8 @@ fn an_answer_that_says_too_little_is_no_answer() {
     step(&mut rep, at(1), Input::Perform { asker: 1, perform: perform(1, bbs.work()) });
     let sent = step(&mut rep, at(1), Input::Turn);
     let [Effect::Report { id, .. }] = sent.as_slice() else { panic!("{sent:?}") };
-    let answer = Reported { position: Position(1), results: Vec::<ReportResult>::new() };
+    let answer =
+        Reported { position: Position(1), terms: Terms::default(), results: Vec::<ReportResult>::new() };
     assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
     assert_eq!(step(&mut rep, at(1_100), Input::Tick), []);
     let sent = step(&mut rep, at(1_100), Input::Turn);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use schemas::message::{Command, Perform, PerformId};
+use schemas::cluster::Terms;
+use schemas::message::{Command, Perform, PerformId, Stop};
 use schemas::refusal::Code;
 
 use rep::Input;
@@ -81,12 +82,63 @@ fn three_failed_self_tests_in_a_row_make_a_cell_unhealthy_and_one_success_heals_
 fn an_auctioneer_of_a_lower_term_is_refused() {
     let mut cell = Cell::open();
     let perform = |term| Perform { id: PerformId { term, number: 1 }, work: vec![] };
-    for term in [2, 1, 2, 3] {
+    cell.bbs.terms.auctioneer = 2;
+    cell.pass(Duration::from_secs(31));
+    for term in [2, 1, 2, 3, 2] {
         cell.perform(perform(term));
     }
     let refused: Vec<bool> = cell.performed.iter().map(Result::is_err).collect();
-    assert_eq!(refused, [false, true, false, false]);
+    assert_eq!(refused, [false, true, false, false, true]);
     assert_eq!(cell.performed[1].as_ref().unwrap_err().code, Code::StaleTerm);
+}
+
+#[test]
+fn no_forged_term_makes_a_rep_refuse_its_true_leader() {
+    let perform = |term, number| Perform { id: PerformId { term, number }, work: vec![] };
+    for forged in [u64::MAX, 1 << 63, 7, 6] {
+        let mut cell = Cell::open();
+        cell.bbs.terms = Terms { bbs: 5, auctioneer: 5 };
+        cell.pass(Duration::from_secs(31));
+        let ask = |cell: &mut Cell, term| {
+            cell.perform(perform(term, 1));
+            cell.input(Input::Evacuate { asker: 1, command: Command { term } });
+            [cell.performed.pop().unwrap().map(drop), cell.answers.pop().unwrap().map(drop)]
+        };
+        cell.input(Input::Stop(Stop { term: forged, containers: vec![] }));
+        cell.perform(perform(forged, 9));
+        cell.input(Input::State { asker: 1, command: Command { term: forged } });
+        assert!(cell.answers.pop().unwrap().is_ok(), "whoever asks how the cell is gets to know it");
+        let refused = cell.performed.pop().unwrap().err().map(|refusal| refusal.code);
+        assert_eq!(refused, (forged > 6).then_some(Code::Unavailable), "{forged}");
+        if forged == 6 {
+            // Somebody may have been elected just now: nobody knows better for some seconds.
+            let codes = ask(&mut cell, 5).map(|answer| answer.unwrap_err().code);
+            assert_eq!(codes, [Code::StaleTerm; 2]);
+            cell.pass(Duration::from_secs(15));
+        }
+        cell.perform(perform(5, 1));
+        assert!(cell.performed.pop().unwrap().is_ok(), "{forged}");
+        cell.pass(Duration::from_secs(6));
+        assert_eq!(cell.heartbeats.last().unwrap().performed, PerformId { term: 5, number: 1 });
+        // Nor is it believed once more, before the log names it.
+        cell.perform(perform(forged, 10));
+        assert!(cell.performed.pop().unwrap().is_err());
+        assert!(ask(&mut cell, 5).iter().all(Result::is_ok));
+    }
+}
+
+#[test]
+fn who_was_elected_twice_is_obeyed_as_soon_as_an_answer_tells() {
+    let perform = |term| Perform { id: PerformId { term, number: 1 }, work: vec![] };
+    let mut cell = Cell::open();
+    cell.bbs.terms = Terms { bbs: 3, auctioneer: 4 };
+    cell.perform(perform(4));
+    assert_eq!(cell.performed.pop().unwrap().unwrap_err().code, Code::Unavailable);
+    cell.pass(Duration::from_secs(1));
+    cell.perform(perform(4));
+    assert!(cell.performed.pop().unwrap().is_ok(), "it asked");
+    cell.perform(perform(3));
+    assert_eq!(cell.performed.pop().unwrap().unwrap_err().code, Code::StaleTerm);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::actual::State;
+use schemas::cluster::Terms;
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{DesiredLrp, DesiredTask};
 use schemas::entry::{Event, Stamp};
@@ -22,6 +23,8 @@ pub(crate) struct SmallBbs {
     pub(crate) processes: BTreeMap<ProcessGuid, Process>,
     pub(crate) tasks: BTreeMap<TaskGuid, Task>,
     pub(crate) position: u64,
+    /// The terms of the leaders that the log names.
+    pub(crate) terms: Terms,
     /// Cells that are believed lost.
     pub(crate) lost: BTreeSet<CellId>,
 }
@@ -111,7 +114,7 @@ impl SmallBbs {
             }
         };
         let results = reports.reports.iter().map(one).collect();
-        Reported { position: Position(self.position), results }
+        Reported { position: Position(self.position), terms: self.terms, results }
     }
 
     pub(crate) fn lrp(&self, guid: &ProcessGuid, index: u32) -> Record {
@@ -183,7 +186,11 @@ impl SmallBbs {
                 *record != Record::Absent && (names(record, &records.cell_id) || wanted_task(guid))
             })
             .map(|(_, record)| record);
-        RecordsAnswer { position: Position(self.position), records: lrps.chain(tasks).collect() }
+        RecordsAnswer {
+            position: Position(self.position),
+            terms: self.terms,
+            records: lrps.chain(tasks).collect(),
+        }
     }
 
     /// What an auctioneer would place now.
