@@ -173,6 +173,7 @@ impl Journal {
             at: self.now,
             actor: Actor::Client { domain: domain(), name: ClientName::new("bench").expect("legal") },
             request_id: None,
+            request_digest: None,
             cause: None,
             correlation: id,
             reason: None,

@@ -157,6 +157,7 @@ mod tests {
             at: Timestamp(at),
             actor: Actor::Bbs(ServiceId::new("b").unwrap()),
             request_id: None,
+            request_digest: None,
             cause: None,
             correlation: DecisionId(uuid::Uuid::nil()),
             reason: None,

@@ -362,7 +362,9 @@ impl World {
 
     fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
         for event in of_domain(&decision.events) {
-            self.domains.insert(domain.clone(), domain::evolve(event, decision.at));
+            let known = self.domains.remove(domain);
+            let freshness = domain::evolve(known, event, &decision.stamp(), decision.version);
+            self.domains.insert(domain.clone(), freshness);
         }
     }
 

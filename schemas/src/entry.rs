@@ -17,6 +17,7 @@ use crate::container::Epoch;
 use crate::names::{
     CellId, ClientName, DecisionId, Domain, EntryId, ProcessGuid, RequestId, ServiceId, TaskGuid,
 };
+use crate::request::Identity;
 use crate::subject::Subject;
 use crate::{
     Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, limits, stored, task,
@@ -48,6 +49,8 @@ pub struct Decision {
     pub actor: Actor,
     /// What the asker called the request.
     pub request_id: Option<RequestId>,
+    /// What the request asked: its verb, and a hash of its body.
+    pub request_digest: Option<String>,
     /// The decision that caused it.
     pub cause: Option<DecisionId>,
     /// The first decision of the chain: a human's or a client's command, mostly.
@@ -90,7 +93,7 @@ pub enum Aggregate {
 }
 
 /// Who asked.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Actor {
     /// A client of a domain.
     Client {
@@ -137,8 +140,8 @@ pub struct Stamp {
     pub correlation: DecisionId,
     /// When.
     pub at: Timestamp,
-    /// What the asker called the request.
-    pub request: Option<RequestId>,
+    /// The request that it carries out, if its asker named it.
+    pub request: Option<Identity>,
 }
 
 impl Stamp {
@@ -157,7 +160,11 @@ impl Decision {
             decision: self.id,
             correlation: self.correlation,
             at: self.at,
-            request: self.request_id.clone(),
+            request: self.request_id.clone().map(|id| Identity {
+                actor: self.actor.clone(),
+                id,
+                digest: self.request_digest.clone(),
+            }),
         }
     }
 }

@@ -50,6 +50,8 @@ pub enum Code {
     InvalidRequest,
     /// The command's deadline has passed.
     DeadlinePassed,
+    /// The client gave the same request id to another command.
+    RequestIdReused,
     /// Content and subject name different domains or cells.
     Forbidden,
     /// Too many commands wait already; try again.
@@ -92,7 +94,8 @@ impl Code {
             | Self::ActualLrpCannotBeEvacuated
             | Self::RunningOnDifferentCell
             | Self::StaleEpoch
-            | Self::StaleRecord => Class::Conflict,
+            | Self::StaleRecord
+            | Self::RequestIdReused => Class::Conflict,
             Self::CellAbsent
             | Self::Unavailable
             | Self::Overloaded
@@ -123,6 +126,7 @@ impl fmt::Display for Code {
             Self::CellAbsent => "CellAbsent",
             Self::InvalidRequest => "InvalidRequest",
             Self::DeadlinePassed => "DeadlinePassed",
+            Self::RequestIdReused => "RequestIdReused",
             Self::Forbidden => "Forbidden",
             Self::Overloaded => "Overloaded",
             Self::Expired => "Expired",

@@ -1,25 +1,65 @@
-//! What a process or task remembers of the requests that changed it, so that asking twice is asking once.
+//! What an aggregate remembers of the requests that changed it, so that asking twice is asking once.
+//!
+//! A request is identified by who asks and the id that it gave. The verb and the body that it came with are remembered as
+//! a digest: the same id with something else is another request by mistake, and refused. What was refused is not
+//! remembered: it changed nothing, and may be asked again.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::entry::Actor;
 use crate::limits::REMEMBERED_REQUESTS;
 use crate::names::RequestId;
+use crate::refusal::{Code, Refusal};
+
+/// A request, told from every other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Who asks.
+    pub actor: Actor,
+    /// What the asker called it.
+    pub id: RequestId,
+    /// What it asks, as [`digest`] puts it.
+    pub digest: Option<String>,
+}
+
+/// The verb of a command, and the FNV-1a hash (64 bits) of its body as [`crate::spec::ClientCommand::body`] writes it.
+#[must_use]
+pub fn digest((noun, verb): (&str, &str), body: &str) -> String {
+    format!("{noun}.{verb}#{:016x}", crate::subject::fnv_1a(body))
+}
 
 /// The newest requests, the oldest first, each with the version that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requests(VecDeque<(RequestId, u64)>);
+pub struct Requests(VecDeque<(Identity, u64)>);
 
 impl Requests {
     /// The version that a request made, if it is remembered.
-    #[must_use]
-    pub fn answer(&self, request: &RequestId) -> Option<u64> {
-        self.0.iter().find(|(known, _)| known == request).map(|(_, version)| *version)
+    ///
+    /// # Errors
+    /// `RequestIdReused` if its asker gave the same id to something else.
+    pub fn answer(&self, request: &Identity) -> Result<Option<u64>, Refusal> {
+        let same = |known: &Identity| known.actor == request.actor && known.id == request.id;
+        match self.0.iter().find(|(known, _)| same(known)) {
+            None => Ok(None),
+            Some((known, version)) if known.digest == request.digest => Ok(Some(*version)),
+            Some((known, _)) => {
+                let verb = |of: &Identity| {
+                    let digest = of.digest.as_deref().unwrap_or("a command");
+                    digest.split('#').next().unwrap_or(digest).to_owned()
+                };
+                let (id, was, is) = (&request.id, verb(known), verb(request));
+                let why = format!(
+                    "request id {id} was given to another command ({was}) and now comes with {is}: give each an id of its own"
+                );
+                Err(Refusal::new(Code::RequestIdReused, why))
+            }
+        }
     }
 
     /// Remembers a request; the oldest of more than 32 is forgotten.
-    pub fn remember(&mut self, request: RequestId, version: u64) {
+    pub fn remember(&mut self, request: Identity, version: u64) {
         if self.0.len() >= REMEMBERED_REQUESTS {
             self.0.pop_front();
         }

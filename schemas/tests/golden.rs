@@ -282,6 +282,7 @@ fn entry_of(event: Event) -> Entry {
         at,
         actor,
         request_id: Some(RequestId::new("r-1").unwrap()),
+        request_digest: Some("lrp.update#00000000deadbeef".into()),
         cause: Some(DecisionId(id(0x0c))),
         correlation: DecisionId(id(0x0b)),
         reason: Some("release 7".into()),

@@ -238,6 +238,7 @@ fn through_the_journal(events: &[Event], at: Timestamp, decision: u128) -> Vec<E
         at,
         actor: Actor::Bbs(ServiceId::new("bbs").unwrap()),
         request_id: None,
+        request_digest: None,
         cause: None,
         correlation: DecisionId(id(decision)),
         reason: None,

@@ -153,6 +153,7 @@ fn decision() -> impl Strategy<Value = Decision> {
                 at,
                 actor: Actor::Bbs(ServiceId::new("bbs").expect("it is legal")),
                 request_id: asked.then(|| RequestId::new("request").expect("it is legal")),
+                request_digest: None,
                 cause: None,
                 correlation: id,
                 reason: None,

@@ -200,6 +200,7 @@ impl Log {
             at: self.now,
             actor: Actor::Client { domain: domain(0), name: ClientName::new("test").expect("it is legal") },
             request_id: (version % 2 == 1).then(|| RequestId::new(&id.to_string()).expect("it is legal")),
+            request_digest: None,
             cause: None,
             correlation: DecisionId(id),
             reason: None,

@@ -221,6 +221,12 @@ impl ClientCommand {
         self.verb().noun_and_verb()
     }
 
+    /// What it asks, for whoever has to tell it from another command with the same request id.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        crate::request::digest(self.noun_and_verb(), &self.body().to_string())
+    }
+
     /// The domain that its body names. Where it names none, that of the record counts.
     #[must_use]
     pub const fn domain(&self) -> Option<&Domain> {

@@ -78,6 +78,9 @@ pub struct Decision {
     /// What the asker called the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// What the request asked: its verb, and a hash of its body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_digest: Option<String>,
     /// The decision that caused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<DecisionId>,
@@ -93,7 +96,7 @@ pub struct Decision {
     pub events: Vec<Event>,
 }
 mirror!(struct Decision = entry::Decision {
-    id, aggregate, version, at, actor, request_id, cause, correlation, reason, traceparent, events,
+    id, aggregate, version, at, actor, request_id, request_digest, cause, correlation, reason, traceparent, events,
 });
 
 /// What a decision is about: the unit of versions.

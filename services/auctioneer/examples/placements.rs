@@ -108,6 +108,7 @@ impl Log {
                 at: self.now,
                 actor: Actor::Bbs(ServiceId::new("b").unwrap()),
                 request_id: None,
+                request_digest: None,
                 cause: None,
                 correlation: id,
                 reason: None,

@@ -64,6 +64,7 @@ impl Bbs {
         command: ClientCommand,
         out: &mut Vec<Effect>,
     ) {
+        let digest = envelope.request_id.is_some().then(|| command.digest());
         let process = |guid, command| Command::Process(guid, Box::new(command));
         let task = |guid, command| Command::Task(guid, Box::new(command));
         let command = match command {
@@ -96,6 +97,7 @@ impl Bbs {
         let actor = Actor::Client { domain: domain.clone(), name: client };
         let mut item = item(Origin::Asker(asker), actor, command);
         item.envelope = envelope;
+        item.digest = digest;
         self.enqueue(item);
     }
 
@@ -294,7 +296,7 @@ pub(crate) fn not_leading() -> Refusal {
 }
 
 fn item(origin: Origin, actor: Actor, command: Command) -> Item {
-    Item { origin, actor, envelope: Envelope::default(), epoch: None, command }
+    Item { origin, actor, envelope: Envelope::default(), digest: None, epoch: None, command }
 }
 
 fn work_of(report: &Report) -> WorkRef {

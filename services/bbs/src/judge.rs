@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use projections::World;
 use schemas::container::Epoch;
+use schemas::domain::Freshness;
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
 use schemas::names::{CellId, DecisionId, Domain, EntryId, Ids, ProcessGuid, TaskGuid};
 use schemas::process::{self, Process};
+use schemas::request::Identity;
 use schemas::task::{self, Task};
 use schemas::{Cause, Code, Decision, Entry, Origin, Refusal, Timestamp, cell, cluster, domain, limits};
 
@@ -22,6 +24,7 @@ pub(crate) struct Batch<'a> {
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, Option<Task>>,
     cells: BTreeMap<CellId, Option<cell::Cell>>,
+    domains: BTreeMap<Domain, Freshness>,
     cluster: Option<cluster::Cluster>,
     /// The last version on a subject that holds one aggregate: a domain, a cell, the cluster.
     only: u64,
@@ -48,6 +51,7 @@ pub(crate) fn judge(world: &World, ids: &mut Ids, now: Timestamp, shard: &mut Sh
         processes: BTreeMap::new(),
         tasks: BTreeMap::new(),
         cells: BTreeMap::new(),
+        domains: BTreeMap::new(),
         cluster: world.cluster().cloned(),
         only: shard.version,
         decisions: vec![],
@@ -76,7 +80,7 @@ impl Batch<'_> {
     fn take(&mut self, item: &Item) -> Verdict {
         self.check_domain(item)?;
         // What was carried out in time is answered so, however late it is asked again.
-        if let Some(version) = self.remembered(item) {
+        if let Some(version) = self.remembered(item)? {
             return Ok(version);
         }
         if let Some(deadline) = item.envelope.deadline.filter(|deadline| *deadline < self.now) {
@@ -142,13 +146,21 @@ impl Batch<'_> {
         Err(Refusal::new(Code::Forbidden, why))
     }
 
-    fn remembered(&self, item: &Item) -> Option<u64> {
-        let request = item.envelope.request_id.as_ref()?;
-        match &item.command {
-            Command::Process(guid, _) => self.process(guid)?.requests.answer(request),
-            Command::Task(guid, _) => self.task(guid)?.requests.answer(request),
-            Command::Refresh(..) | Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => None,
-        }
+    /// The version that the same request made, if it was carried out already.
+    fn remembered(&self, item: &Item) -> Result<Option<u64>, Refusal> {
+        let Some(id) = item.envelope.request_id.clone() else { return Ok(None) };
+        let requests = match &item.command {
+            Command::Process(guid, _) => self.process(guid).map(|process| &process.requests),
+            Command::Task(guid, _) => self.task(guid).map(|task| &task.requests),
+            Command::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
+            Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => None,
+        };
+        let request = Identity { actor: item.actor.clone(), id, digest: item.digest.clone() };
+        requests.map_or(Ok(None), |requests| requests.answer(&request))
+    }
+
+    fn domain(&self, domain: &Domain) -> Option<&Freshness> {
+        self.domains.get(domain).or_else(|| self.world.domain(domain))
     }
 
     fn check_version(&self, item: &Item) -> Result<(), Refusal> {
@@ -224,6 +236,7 @@ impl Batch<'_> {
             at: self.at,
             actor: item.actor.clone(),
             request_id: item.envelope.request_id.clone(),
+            request_digest: item.digest.clone(),
             cause: cause.map(|cause| cause.decision),
             correlation: cause.map_or(id, |cause| cause.correlation),
             reason: item.envelope.reason.clone(),
@@ -359,7 +372,16 @@ impl Batch<'_> {
                 }
                 self.only = decision.version;
             }
-            Aggregate::Domain(_) => self.only = decision.version,
+            Aggregate::Domain(domain) => {
+                for event in &decision.events {
+                    if let Event::Domain(event) = event {
+                        let known = self.domain(domain).cloned();
+                        let freshness = domain::evolve(known, event, &stamp, decision.version);
+                        self.domains.insert(domain.clone(), freshness);
+                    }
+                }
+                self.only = decision.version;
+            }
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Item {
     pub actor: Actor,
     /// Request id, deadline, expected version, reason, trace.
     pub envelope: Envelope,
+    /// What is asked, as a repeated request is known by; only where the request has an id.
+    pub digest: Option<String>,
     /// The life of the guid that it speaks of, where the command doesn't say it itself.
     pub epoch: Option<Epoch>,
     /// What is asked.

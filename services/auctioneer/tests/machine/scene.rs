@@ -152,6 +152,7 @@ impl Scene {
             at: self.now,
             actor: Actor::Bbs(name("b")),
             request_id: None,
+            request_digest: None,
             cause: None,
             correlation: id,
             reason: None,

@@ -6,6 +6,7 @@ mod cells;
 mod clock;
 mod confirm;
 mod journal;
+mod requests;
 mod scene;
 mod tasks;
 mod words;

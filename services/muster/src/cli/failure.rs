@@ -141,7 +141,8 @@ pub(crate) const fn exit_of(code: Code) -> Exit {
 }
 
 /// What to do about a refusal, whatever it is about.
-const ADVICE: [(Code, &str); 6] = [
+const ADVICE: [(Code, &str); 7] = [
+    (Code::RequestIdReused, "give another --request-id, or none: then each command gets its own"),
     (Code::Unavailable, "no BBS leads at present: try again, and see muster cluster show"),
     (Code::Overloaded, "the BBS is busy: try again"),
     (Code::Expired, "it was read too slowly: list again from the beginning"),

@@ -270,6 +270,7 @@ pub(crate) mod tests {
             at: Timestamp::from_millis(number * 1_000),
             actor,
             request_id: None,
+            request_digest: None,
             cause: None,
             correlation: DecisionId(id(1)),
             reason: None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemas::{Code, Refusal, Timestamp};
 
 /// How long a term is believed that the log doesn't name. It takes less until an answer of the BBS names a new leader.
-pub const UNCONFIRMED: Duration = Duration::from_secs(15);
+const UNCONFIRMED: Duration = Duration::from_secs(15);
 
 /// The terms of one role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -150,7 +150,7 @@ impl Log {
             let deadline = self.asked.get(request).and_then(|asked| asked.deadline);
             let late = deadline.is_some_and(|deadline| decision.at > deadline + slack);
             notes.must(P::RequestOnce, !late, || format!("request {request} is carried out too late"));
-            let again = by_one && !carried.is_empty();
+            let again = !carried.is_empty();
             notes.must(P::RequestOnce, !again, || format!("request {request} is carried out again"));
             carried.push(Carried { position, version, aggregate });
         }

@@ -1,0 +1,81 @@
+//! Asking twice is asking once; an id that was given to something else is refused.
+
+use bbs::{Ask, Reply};
+use schemas::definition::DesiredLrpUpdate;
+use schemas::message::{Done, Envelope};
+use schemas::names::{ClientName, RequestId};
+use schemas::spec::ClientCommand;
+use schemas::{Code, Refusal};
+
+use crate::scene::Scene;
+use crate::words;
+
+fn scale(instances: u32) -> ClientCommand {
+    let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
+    ClientCommand::LrpUpdate { process_guid: words::process_guid("web"), update }
+}
+
+fn fresh(seconds: u64) -> ClientCommand {
+    ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms: Some(seconds * 1_000) }
+}
+
+fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Result<Done, Refusal> {
+    let envelope = Envelope { request_id: Some(RequestId::new(id).unwrap()), ..Envelope::default() };
+    let client = ClientName::new(client).unwrap();
+    let asker = scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command });
+    match scene.answers.remove(&asker) {
+        Some(Reply::Done(done)) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn code(answer: Result<Done, Refusal>) -> Code {
+    answer.unwrap_err().code
+}
+
+#[test]
+fn the_same_id_for_something_else_is_refused_and_another_clients_id_is_another() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let first = ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
+    let decisions = scene.decisions().len();
+    let again = ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
+    assert_eq!(again.version, first.version);
+    let other_body = ask(&mut scene, "ci", "r1", words::lrp("web", 2));
+    assert_eq!(other_body.unwrap_err().code, Code::RequestIdReused);
+    assert_eq!(code(ask(&mut scene, "ci", "r1", scale(3))), Code::RequestIdReused, "another verb");
+    assert_eq!(scene.decisions().len(), decisions, "nothing happened");
+    let scaled = ask(&mut scene, "eve", "r1", scale(3)).unwrap();
+    assert_eq!(scaled.version, first.version + 1);
+    assert_eq!(scene.state(0, "web", 2), "UNCLAIMED");
+    // What was refused is not remembered.
+    assert_eq!(code(ask(&mut scene, "ci", "r2", words::lrp("web", 1))), Code::ResourceExists);
+    ask(&mut scene, "ci", "r2", scale(1)).unwrap();
+}
+
+#[test]
+fn who_takes_over_knows_what_was_asked() {
+    let mut scene = Scene::with(1, &["c1"]);
+    ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
+    let refreshed = ask(&mut scene, "ci", "r1", fresh(60)).unwrap();
+    scene.restart(0);
+    assert_eq!(code(ask(&mut scene, "ci", "r1", scale(3))), Code::RequestIdReused);
+    ask(&mut scene, "ci", "r1", words::lrp("web", 1)).unwrap();
+    assert_eq!(ask(&mut scene, "ci", "r1", fresh(60)).unwrap().version, refreshed.version);
+}
+
+#[test]
+fn a_domain_remembers_its_requests() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let first = ask(&mut scene, "ci", "r1", fresh(60)).unwrap();
+    let later = ask(&mut scene, "ci", "r2", fresh(600)).unwrap();
+    let again = ask(&mut scene, "ci", "r1", fresh(60)).unwrap();
+    assert_eq!(again.version, first.version, "the later one holds");
+    let expires = scene.bbs(0).world().domain(&words::domain()).unwrap().expires_at;
+    assert!(expires.unwrap().since(scene.now).as_secs() > 500 && later.version > first.version);
+    assert_eq!(code(ask(&mut scene, "ci", "r1", fresh(61))), Code::RequestIdReused);
+    assert_eq!(scene.times("domain.refreshed.v1").len(), 2);
+    for number in 0..32 {
+        ask(&mut scene, "ci", &format!("n{number}"), fresh(60)).unwrap();
+    }
+    ask(&mut scene, "ci", "r1", fresh(61)).unwrap();
+}
