@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use schemas::action::{Action, Group, Run, Secret, Timeout, Try, Variable};
 use schemas::cell::Presence;
 use schemas::checksum::crc32c;
-use schemas::cluster;
+use schemas::cluster::{self, Terms};
 use schemas::codec::{FINGERPRINT, Form, JSON_DEPTH, decode, encode};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
@@ -146,8 +146,8 @@ fn refusal() -> Refusal {
     Refusal { code: Code::ActualLrpCannotBeClaimed, message: "no".into(), fields: vec![field] }
 }
 
-fn terms() -> schemas::cluster::Terms {
-    schemas::cluster::Terms { bbs: 4, auctioneer: 2 }
+fn terms() -> Terms {
+    Terms { bbs: 4, auctioneer: 2 }
 }
 
 fn reported() -> Reported {
