@@ -163,7 +163,7 @@ impl World {
         Small {
             cluster: self.cluster.clone(),
             last: last.map(|(subject, (position, at))| (subject.to_string(), *position, *at)).collect(),
-            domains: self.domains.iter().map(|(name, of)| (name.clone(), *of)).collect(),
+            domains: self.domains.iter().map(|(name, of)| (name.clone(), of.clone())).collect(),
             cells: self.cells.iter().map(|(id, cell)| (id.clone(), cell.clone())).collect(),
             former: self.former.clone(),
             found_by_convergence: self.found_by_convergence,
