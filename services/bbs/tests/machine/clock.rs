@@ -80,11 +80,11 @@ fn a_domain_is_as_fresh_as_at_the_time_of_the_decision() {
     set(&mut scene, -90);
     // Of what runs on that cell nothing is remembered. It is of the same shard.
     let of = |name| Subject::of_process(&words::process_guid(name), 4);
-    assert_eq!(of("lost"), of("web"));
+    assert_eq!(of("forgotten"), of("web"));
     let epoch = Epoch(scene.now);
-    scene.report(0, "c1", words::of_lrp("lost", 3, epoch, container(1, "c1"), start()));
+    scene.report(0, "c1", words::of_lrp("forgotten", 3, epoch, container(1, "c1"), start()));
     scene.pass(40 * SECOND);
-    assert_eq!(scene.state(0, "lost", 3), "RUNNING", "nobody knows whether it is wanted");
+    assert_eq!(scene.state(0, "forgotten", 3), "RUNNING", "nobody knows whether it is wanted");
     assert_eq!(scene.times("actual.stop_requested.v1"), []);
     scene.client(0, fresh(None));
     scene.pass(40 * SECOND);

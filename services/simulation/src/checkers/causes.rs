@@ -183,6 +183,7 @@ impl Causes {
                     }
                     task::Event::Started { .. }
                     | task::Event::PlacementFailed { .. }
+                    | task::Event::CallbackTried { .. }
                     | task::Event::Deleted {} => {}
                 },
                 (event, Aggregate::Process { guid, .. }) => {
