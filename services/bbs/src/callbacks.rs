@@ -103,6 +103,12 @@ impl Callbacks {
         }
     }
 
+    /// How many calls, or attempts to begin one, are out.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.out.len()
+    }
+
     /// When the next call is due; none while as many are out as may be.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {

@@ -20,6 +20,7 @@
 
 mod answering;
 mod asking;
+mod books;
 pub mod callbacks;
 pub mod confirm;
 pub mod converge;

@@ -6,8 +6,8 @@ use projections::Reader;
 use projections::reader::{self, Read};
 use schemas::Refusal;
 use schemas::container::{Container, Epoch};
-use schemas::message::{Heartbeat, Performed, Report, Reported, Reports};
-use schemas::names::{CellId, ClientName, EntryId, TaskGuid};
+use schemas::message::{Heartbeat, Performed, Reported};
+use schemas::names::{ClientName, EntryId, TaskGuid};
 use schemas::query::{Filter, Records, RecordsAnswer, Show};
 use schemas::subject::{Position, Subject};
 
@@ -160,10 +160,7 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
             let query = Query::Rows(projections::Query::Instances(filter));
             Some(bbs::Input::Queried { asker, at_least: None, query })
         }
-        Kind::Report => {
-            let reports: Reports = must(bytes);
-            ask(Ask::Cell { cell: reports.reports.first().map(cell_of)?, reports })
-        }
+        Kind::Report(cell) => ask(Ask::Cell { cell, reports: must(bytes) }),
         Kind::Records => {
             let records: Records = must(bytes);
             let at_least = records.at_least;
@@ -174,12 +171,5 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
         Kind::Heartbeat => Some(bbs::Input::Heartbeat(must(bytes))),
         Kind::Beat => Some(bbs::Input::Beat(must(bytes))),
         Kind::Perform | Kind::Probe | Kind::Evacuate | Kind::Stop | Kind::Cancel => None,
-    }
-}
-
-fn cell_of(report: &Report) -> CellId {
-    match report {
-        Report::Lrp { report, .. } => report.by.cell_id.clone(),
-        Report::Task { report, .. } => report.by.cell_id.clone(),
     }
 }

@@ -84,11 +84,13 @@ impl Wanted {
         command: ClientCommand,
         now: Timestamp,
         patience: Duration,
+        expect_version: Option<u64>,
     ) -> Wish {
         self.requests += 1;
         let request_id = RequestId::new(&format!("r{}", self.requests)).ok();
         let deadline = Some(now + patience);
-        let envelope = Envelope { request_id, deadline, ..Envelope::default() };
+        let reason = Some(format!("because of wish {}", self.requests));
+        let envelope = Envelope { request_id, deadline, expect_version, reason, ..Envelope::default() };
         let wish = Wish { domain, envelope, command: command.clone(), tries: 0 };
         self.asked.insert(wish.request(), Asked { command, told: Told::Nothing, copies: 0 });
         wish

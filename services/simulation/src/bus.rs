@@ -39,7 +39,8 @@ pub(super) enum Kind {
     Show,
     /// A client wants to see the instances.
     Look,
-    Report,
+    /// A rep's, under the name of a cell.
+    Report(CellId),
     Records,
     Outcomes,
     Lead,
@@ -66,6 +67,8 @@ pub(super) enum About {
     Wish(Box<Wish>),
     /// An operator's order.
     Operator,
+    /// A report under the name of a cell that didn't make it.
+    Forged(CellId),
     /// A client reads what it wrote: the position and the version that it must see.
     Show {
         at_least: Position,
@@ -150,7 +153,7 @@ impl Cluster {
             | Kind::Operator(_)
             | Kind::Show
             | Kind::Look
-            | Kind::Report
+            | Kind::Report(_)
             | Kind::Records
             | Kind::Outcomes
             | Kind::Lead
@@ -188,6 +191,11 @@ impl Cluster {
             self.counter
         });
         let Message { kind, bytes, .. } = message;
+        if let (Kind::Client(domain, noun, verb), Some(bbs)) = (&kind, self.life(node)) {
+            let read = schemas::spec::client_command(noun, verb, domain, &bytes);
+            let (envelope, _) = read.expect("what a client sent can be read");
+            envelope.request_id.iter().for_each(|request| self.checkers.arrives(bbs, request));
+        }
         if let (Kind::Perform, Some(asker)) = (&kind, asker) {
             self.checkers.given(asker, must(&bytes));
         }
@@ -244,6 +252,7 @@ impl Cluster {
             About::Evacuate { asker, done } => self.pass_on(node, asker, done, bytes),
             about @ (About::Wish(_)
             | About::Operator
+            | About::Forged(_)
             | About::Show { .. }
             | About::Look
             | About::Report(_)

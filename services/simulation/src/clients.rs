@@ -6,8 +6,8 @@ use bbs::callbacks::Called;
 use bytes::Bytes;
 use schemas::codec::{self, Form};
 use schemas::container::Epoch;
-use schemas::message::{Done, Request};
-use schemas::names::{Domain, TaskGuid};
+use schemas::message::{Done, Reported, Request};
+use schemas::names::{CellId, Domain, TaskGuid};
 use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
 use schemas::spec::ClientCommand;
@@ -23,6 +23,9 @@ use super::promises::Promise;
 use super::sights::Sight;
 use super::workload::{Ask, domain, other_domain};
 
+/// What a moody owner answers; in the place of the first nothing comes. All sides of what is retried are there.
+const MOODS: [u16; 12] = [0, 200, 204, 302, 400, 404, 408, 429, 499, 500, 503, 599];
+
 /// How often a client asks before it gives up.
 const TRIES: u32 = 40;
 
@@ -30,9 +33,20 @@ impl Cluster {
     /// A client wants something.
     pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
         let command = ask.command(&domain);
-        let wish = self.wanted.around(domain, command, self.now, patience);
-        self.checkers.asked(wish.request(), wish.envelope.deadline, &wish.command);
+        let expected = self.expected_version(&command);
+        let wish = self.wanted.around(domain, command, self.now, patience, expected);
+        self.checkers.asked(&wish);
         self.ask_wish(wish);
+    }
+
+    /// At times a client names the version that it knows, or one that is long gone.
+    fn expected_version(&mut self, command: &ClientCommand) -> Option<u64> {
+        if !self.users.chance(self.faults.versioned) {
+            return None;
+        }
+        let version = self.checkers.version_of(command)?;
+        let behind = if self.users.chance(300) { 1 } else { 0 };
+        Some(version.saturating_sub(behind))
     }
 
     pub(super) fn operator_evacuates(&mut self, cell: usize) {
@@ -79,6 +93,7 @@ impl Cluster {
             }
             // An operator looks at the cell to see what became of the order.
             About::Operator => {}
+            About::Forged(cell) => self.forged_answered(&cell, bytes),
             About::Lead
             | About::Report(_)
             | About::Records(_)
@@ -88,6 +103,20 @@ impl Cluster {
             | About::Evacuate { .. } => {
                 self.broken(Promise::ToldTrue, "a client got an answer that is not its own".into());
             }
+        }
+    }
+
+    /// A report under another cell's name is answered: it must not have been taken.
+    fn forged_answered(&mut self, cell: &CellId, bytes: Option<&Bytes>) {
+        let answer: Option<Result<Reported, Refusal>> = bytes.map(decoded);
+        match answer {
+            Some(Ok(_)) => {
+                let how =
+                    format!("a report under the name of {cell} about another cell's container is taken");
+                self.broken(Promise::OwnCellSpeaks, how);
+            }
+            Some(Err(refusal)) if refusal.code == Code::Forbidden => self.saw(Sight::ForgedRefused),
+            Some(Err(_)) | None => {}
         }
     }
 
@@ -120,6 +149,9 @@ impl Cluster {
             Some(Err(refusal)) => {
                 if refusal.code == Code::DeadlinePassed {
                     self.saw(Sight::RequestTooLate);
+                }
+                if refusal.code == Code::ResourceConflict && wish.envelope.expect_version.is_some() {
+                    self.saw(Sight::VersionRefused);
                 }
                 if refusal.code == Code::Forbidden {
                     self.saw(Sight::ForeignRefused);
@@ -185,30 +217,28 @@ impl Cluster {
     pub(super) fn call(&mut self, from: Life, task: TaskGuid, epoch: Epoch, url: &str, body: &str) {
         let (node, _) = from;
         self.tell(|| format!("{node} calls {url} for {task}"));
-        let delivered = self.place(node).delivered;
-        for broken in self.checkers.call(from, (&task, epoch), delivered, body) {
+        let stand = (self.place(node).delivered, self.now);
+        for broken in self.checkers.call(from, (&task, epoch), stand, body) {
             self.breaks(broken);
         }
         let (at, called) = self.owner_answers(url);
         let ends = self.checkers.owner_answers(&task, epoch, &called);
-        let silent = matches!(called, Called::Failed(_));
-        self.saw(match (silent, ends) {
-            (true, _) => Sight::CallSilent,
-            (false, false) => Sight::CallRepeated,
-            (false, true) => Sight::CallAnswered,
+        self.saw(match called {
+            Called::Failed(_) => Sight::CallSilent,
+            Called::Answered(_) if ends => Sight::CallAnswered,
+            Called::Answered(_) => Sight::CallRepeated,
         });
         self.come(at, from, Come::Called { task, epoch, called });
     }
 
     fn owner_answers(&mut self, url: &str) -> (Timestamp, Called) {
         let soon = self.now + self.users.millis(1, 300);
-        let moody = url.ends_with("/moody").then(|| self.users.below(4));
+        let moody = url.ends_with("/moody").then(|| self.users.below(MOODS.len() as u64));
         match (url, moody) {
-            (_, Some(0)) => (soon, Called::Answered(200)),
-            (_, Some(1)) => (soon, Called::Answered(404)),
-            (_, Some(2)) => (soon, Called::Answered(503)),
-            (_, Some(_)) => (self.now + Duration::from_secs(10), Called::Failed("no answer".into())),
+            (_, Some(0)) => (self.now + Duration::from_secs(10), Called::Failed("no answer".into())),
+            (_, Some(mood)) => (soon, Called::Answered(MOODS[usize::try_from(mood).unwrap_or(0)])),
             ("http://owner/broken", None) => (soon, Called::Answered(500)),
+            ("http://owner/deaf", None) => (soon, Called::Answered(404)),
             (_, None) => (soon, Called::Answered(200)),
         }
     }
@@ -216,7 +246,7 @@ impl Cluster {
     /// What came of a callback comes back to the BBS that made it.
     pub(super) fn called(&mut self, node: Node, task: TaskGuid, epoch: Epoch, called: Called) {
         if let Some(life) = self.life(node) {
-            self.checkers.call_came_back(life, &task, epoch, &called);
+            self.checkers.call_came_back(life, (&task, epoch), &called, self.now);
         }
         self.input(node, Arrived::Called { task, epoch, called });
     }

@@ -20,7 +20,7 @@ use super::checkers::Checkers;
 use super::dice::Dice;
 use super::faults::Faults;
 use super::journal::SimJournal;
-use super::nodes::{Life, Node, Place, Shape};
+use super::nodes::{Life, Node, Place, Shape, address};
 use super::plan::{Act, Plan};
 use super::promises::{Broken, Promise};
 use super::records::Append;
@@ -92,6 +92,8 @@ pub(super) enum Around {
     LookAtLoss(CellId, Position),
     /// A cell is there again: a client looks what runs.
     LookAgain,
+    /// It is time to look whether something is overdue.
+    LookAtClock,
 }
 
 #[derive(Clone, Debug)]
@@ -241,7 +243,7 @@ impl Cluster {
             seeds: seed.wrapping_mul(1_000_003),
             journal: SimJournal::new(shape.replicas),
             places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),
-            cells: (0..shape.cells).map(|_| Scripted::new("127.0.0.1", Behaviour::of)).collect(),
+            cells: (0..shape.cells).map(|at| Scripted::new(&address(at), Behaviour::of)).collect(),
             due: BTreeMap::new(),
             counter: 0,
             questions: BTreeMap::new(),
@@ -267,6 +269,7 @@ impl Cluster {
         for node in shape.nodes() {
             cluster.around(START, Around::Restart(node));
         }
+        cluster.around(START, Around::LookAtClock);
         for (at, act) in acts {
             cluster.around(START + *at, Around::Act(Box::new(act.clone())));
         }
@@ -321,6 +324,7 @@ impl Cluster {
             Around::Act(act) => self.act(*act),
             Around::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
             Around::LookAgain => self.look_again(),
+            Around::LookAtClock => self.look_at_clock(),
         }
     }
 
@@ -378,6 +382,7 @@ impl Cluster {
     /// Containers live on whether their rep does or not; it is told what changes.
     fn advance(&mut self, cell: usize) {
         let changed = self.cells[cell].advance(self.now);
+        changed.iter().for_each(|container| self.checkers.changed(container));
         for happened in self.cells[cell].take_happened() {
             let broken = self.checkers.happened(&happened, cell, &self.cells[cell]);
             broken.into_iter().for_each(|broken| self.breaks(broken));
@@ -405,6 +410,7 @@ impl Cluster {
         self.until(self.now + Duration::from_secs(240));
         self.look_for_idle_room();
         self.until(self.now + Duration::from_secs(45));
+        self.look_for_leaks();
     }
 
     fn outcome(mut self) -> Outcome {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bbs::Reply;
 use bytes::Bytes;
-use schemas::message::{Answer, Command, Done, Heartbeat, Outcome, Outcomes, Performed, Report};
+use schemas::message::{Answer, Command, Done, Heartbeat, Outcome, Outcomes, Performed, Report, Stop};
 use schemas::names::CellId;
 use schemas::{Code, Refusal};
 use serde::Serialize;
 
 use super::bus::{About, Kind, Message, Question, bytes_of, decoded};
 use super::cluster::{Around, Cluster, Come};
-use super::nodes::{Life, Node, rep_of};
+use super::nodes::{Life, Node, cell_id, rep_of};
 use super::promises::Promise;
 use super::records::Append;
 use super::sights::Sight;
@@ -40,8 +40,14 @@ impl Cluster {
                 self.note_reply(&reply);
                 self.answer(node, asker, encode(&reply));
             }
-            E::Stop(cell, stop) => self.tell_cell(node, &cell, Kind::Stop, &stop),
-            E::Cancel(cell, stop) => self.tell_cell(node, &cell, Kind::Cancel, &stop),
+            E::Stop(cell, stop) => {
+                self.says_stop(me, &cell, &stop);
+                self.tell_cell(node, &cell, Kind::Stop, &stop);
+            }
+            E::Cancel(cell, stop) => {
+                self.says_stop(me, &cell, &stop);
+                self.tell_cell(node, &cell, Kind::Cancel, &stop);
+            }
             E::Probe(cell, term) => {
                 let to = rep_of(&cell);
                 self.checkers.probes(me, &cell, self.now);
@@ -109,12 +115,14 @@ impl Cluster {
         match effect {
             E::Perform { cell, perform } => {
                 self.tell(|| format!("{node} gives {cell} {} pieces of work", perform.work.len()));
+                self.checkers.gives(&cell, &perform);
                 let to = rep_of(&cell);
                 let question = about(About::Perform(cell, perform.id));
                 self.ask(Some(to), question, Kind::Perform, bytes_of(&perform));
             }
             E::Outcomes { id, outcomes } => {
                 self.tell(|| format!("{node} tells {}", outcomes_line(&outcomes)));
+                self.checkers.finds(&outcomes);
                 let to = self.leader();
                 self.ask(to, about(About::Outcomes(id)), Kind::Outcomes, bytes_of(&outcomes));
             }
@@ -141,7 +149,8 @@ impl Cluster {
             E::AnswerPerform { asker, answer } => self.performed(me, asker, answer),
             E::AnswerState { asker, answer } => {
                 if answer.as_ref().is_ok_and(|beat| beat.evacuating) {
-                    self.checkers.evacuates(me);
+                    let clock = self.place(node).clock(self.now);
+                    self.checkers.evacuates(me, clock);
                 }
                 self.answer(node, asker, bytes_of(&Answer::from(answer)));
             }
@@ -149,8 +158,10 @@ impl Cluster {
                 for report in &reports.reports {
                     self.tell(|| format!("{node} {}", report_line(report)));
                 }
+                let bytes = bytes_of(&reports);
+                self.forge(cell, &bytes);
                 let to = self.leader();
-                self.ask(to, about(About::Report(id)), Kind::Report, bytes_of(&reports));
+                self.ask(to, about(About::Report(id)), Kind::Report(cell_id(cell)), bytes);
             }
             E::AskRecords { id, records } => {
                 let to = self.any_bbs();
@@ -158,8 +169,12 @@ impl Cluster {
             }
             E::Run(recipe) => {
                 self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
+                if self.order_is_lost() {
+                    return;
+                }
+                self.checkers.made(recipe.instance_guid);
                 self.cells[cell].run(self.now, &recipe);
-                if self.is_sick(cell) {
+                if self.is_sick(cell) || self.chaos.chance(self.faults.create_failed) {
                     self.saw(Sight::CreationFailed);
                     self.cells[cell].crash(self.now, recipe.instance_guid, "no container can be made");
                 }
@@ -167,6 +182,9 @@ impl Cluster {
             }
             E::Stop(guid) => {
                 self.tell(|| format!("{node} stops {guid}"));
+                if self.order_is_lost() {
+                    return;
+                }
                 self.cells[cell].stop(self.now, guid);
                 self.wait_for_containers(cell);
             }
@@ -174,6 +192,9 @@ impl Cluster {
                 self.tell(|| format!("{node} deletes {guid}"));
                 let broken = self.checkers.deleted(me, guid, &self.cells[cell], answered);
                 broken.into_iter().for_each(|broken| self.breaks(broken));
+                if self.order_is_lost() {
+                    return;
+                }
                 self.cells[cell].delete(self.now, guid);
                 self.wait_for_containers(cell);
             }
@@ -197,6 +218,35 @@ impl Cluster {
             }
             E::Log { text, .. } => self.tell(|| format!("{node}: {text}")),
         }
+    }
+
+    /// At times somebody says what a rep says, under another cell's name.
+    fn forge(&mut self, cell: usize, bytes: &Bytes) {
+        if !self.chaos.chance(self.faults.forged) {
+            return;
+        }
+        self.inject("reports under another cell's name");
+        let other = cell_id((cell + 1) % self.shape.cells);
+        let question = Question { from: None, about: About::Forged(other.clone()) };
+        let to = self.leader();
+        self.ask(to, question, Kind::Report(other), bytes.clone());
+    }
+
+    /// Whether the executor doesn't get an order.
+    fn order_is_lost(&mut self) -> bool {
+        let lost = self.chaos.chance(self.faults.order_lost);
+        if lost {
+            self.inject("orders that the executor doesn't get");
+            self.saw(Sight::OrderLost);
+        }
+        lost
+    }
+
+    /// A BBS tells a cell to stop containers.
+    fn says_stop(&mut self, me: Life, cell: &CellId, stop: &Stop) {
+        let stand = (self.place(me.0).delivered, self.now);
+        let broken = self.checkers.says_stop(me, cell, stop, stand);
+        broken.into_iter().for_each(|broken| self.breaks(broken));
     }
 
     /// A rep answers an auctioneer.

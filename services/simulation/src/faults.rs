@@ -60,6 +60,14 @@ faults! {
     gathered: 0,
     /// A cell's self-test fails.
     sick: 0,
+    /// A client names the version that it expects.
+    versioned: 0,
+    /// A rep's report comes a second time, under another cell's name.
+    forged: 0,
+    /// The executor doesn't get an order to run, to stop or to delete a container.
+    order_lost: 0,
+    /// The executor can't make a container.
+    create_failed: 0,
     /// The greatest difference between a node's clock and the true time, in milliseconds.
     skew_ms: 0,
 }
@@ -83,6 +91,10 @@ impl Faults {
             gathered: at_times(dice, 500),
             sick: at_times(dice, 700),
             skew_ms: at_times(dice, 1_000),
+            versioned: at_times(dice, 300),
+            forged: at_times(dice, 100),
+            order_lost: at_times(dice, 50),
+            create_failed: at_times(dice, 50),
         }
     }
 }

@@ -39,6 +39,9 @@ struct Args {
     #[arg(long, value_name = "PROMISE", value_parser = promise, value_delimiter = ',')]
     #[arg(num_args = 0.., require_equals = true)]
     until_broken: Option<Vec<Promise>>,
+    /// How many runs may be spent on making a failed one short
+    #[arg(long, value_name = "RUNS", default_value_t = SHRINKING)]
+    shrink: u32,
     /// Break rules on purpose, or those whose names hold NAME, one after the other, and see that each is found out
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     mutations: Option<String>,
@@ -77,7 +80,7 @@ fn main() -> ExitCode {
     }
     tell(&batch, began.elapsed().as_secs_f64(), jobs);
     if let Some((seed, outcome)) = batch.failed.first_key_value() {
-        tell_failure(&batch, *seed, outcome);
+        tell_failure(&batch, *seed, outcome, args.shrink);
         return ExitCode::FAILURE;
     }
     let missing = batch.never_seen();
@@ -178,13 +181,13 @@ fn around_the_breach(story: &[String]) -> &[String] {
     &story[breach.saturating_sub(LINES)..story.len().min(breach + 5)]
 }
 
-fn tell_failure(batch: &Batch, seed: u64, outcome: &Outcome) {
+fn tell_failure(batch: &Batch, seed: u64, outcome: &Outcome, runs: u32) {
     println!("\n{} of {} seeds broke a promise:", batch.failed.len(), batch.seeds);
     for (seed, outcome) in batch.failed.iter().take(40) {
         println!("  seed {seed}: {}", outcome.broken[0]);
     }
     println!("\nThe shortest that still breaks it, from seed {seed}:\n");
-    let (plan, shortest) = shrink::shortest(&Plan::drawn(seed), outcome.broken[0].promise, SHRINKING);
+    let (plan, shortest) = shrink::shortest(&Plan::drawn(seed), outcome.broken[0].promise, runs);
     println!("{plan}");
     println!("What then happens:");
     for line in around_the_breach(&shortest.story) {

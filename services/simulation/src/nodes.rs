@@ -1,5 +1,6 @@
 //! The nodes: the machines with their clocks, whether they live, and when they have something to do.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use schemas::resources::Resources;
 use schemas::subject::Position;
 
 use super::arrived::Arrived;
+use super::checkers::signs::MASS_LOSS_WAIT;
 use super::cluster::{Around, Cluster, Come, START};
 use super::dice::Dice;
 use super::promises::Promise;
@@ -110,6 +112,12 @@ impl Place {
         shifted(now, self.skew_ms).max(self.clock_was)
     }
 
+    /// What its clock shows, unless it was set back and stands still until that is made up for.
+    pub(super) fn running_clock(&self, now: Timestamp) -> Option<Timestamp> {
+        let shown = shifted(now, self.skew_ms);
+        (shown >= self.clock_was).then_some(shown)
+    }
+
     /// The true time at which its clock shows `time`.
     fn true_time(&self, time: Timestamp) -> Timestamp {
         shifted(time, -self.skew_ms)
@@ -126,6 +134,24 @@ impl Place {
         match &self.machine {
             Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.leads(),
             Some(Machine::Bbs(_) | Machine::Rep(_)) | None => false,
+        }
+    }
+
+    /// What it has under way, by name.
+    pub(super) fn books(&self) -> BTreeMap<&'static str, usize> {
+        match &self.machine {
+            Some(Machine::Bbs(bbs)) => bbs.books(),
+            Some(Machine::Auctioneer(auctioneer, _)) => {
+                let books = auctioneer.books();
+                BTreeMap::from([
+                    ("work that waits for an auction", books.ready),
+                    ("work that was handed out", books.handed_out),
+                    ("messages to reps", books.performs),
+                    ("messages to the BBS", books.telling),
+                ])
+            }
+            Some(Machine::Rep(rep)) => rep.books(),
+            None => BTreeMap::new(),
         }
     }
 
@@ -183,6 +209,8 @@ pub struct Shape {
     pub cells: usize,
     /// Whether the last cell takes only work that asks for its tag.
     pub tagged: bool,
+    /// Whether cells are of different sizes.
+    pub mixed: bool,
     /// How long an evacuation may take.
     pub evacuation: Duration,
     /// How often a rep tests itself.
@@ -210,6 +238,7 @@ impl Shape {
         auctioneers: 2,
         cells: 3,
         tagged: false,
+        mixed: false,
         evacuation: Duration::from_secs(30),
         self_test: Duration::from_secs(15),
         replicas: Replicas::One,
@@ -230,7 +259,8 @@ impl Shape {
             _ => 3,
         };
         let replicas = if dice.chance(500) { Replicas::One } else { Replicas::Three };
-        Self { bbss, auctioneers, cells, tagged, evacuation, self_test, replicas, synced: true }
+        let mixed = dice.chance(400);
+        Self { bbss, auctioneers, cells, tagged, mixed, evacuation, self_test, replicas, synced: true }
     }
 
     /// The same, with time for evacuations and room for several at once.
@@ -250,7 +280,14 @@ impl Shape {
     #[must_use]
     pub fn cell(self, at: usize) -> rep::Settings {
         let zone = Zone::new(if at.is_multiple_of(2) { "z1" } else { "z2" }).expect("a name");
-        let total = Resources { memory_mb: 2_048, disk_mb: 4_096, containers: 12, ports: 10 };
+        let total = match (self.mixed, at % 4) {
+            (false, _) | (true, 0) => {
+                Resources { memory_mb: 2_048, disk_mb: 4_096, containers: 12, ports: 10 }
+            }
+            (true, 1) => Resources { memory_mb: 4_096, disk_mb: 1_024, containers: 16, ports: 20 },
+            (true, 2) => Resources { memory_mb: 1_024, disk_mb: 8_192, containers: 6, ports: 3 },
+            (true, _) => Resources { memory_mb: 8_192, disk_mb: 512, containers: 4, ports: 10 },
+        };
         let mut settings = rep::Settings::new(cell_id(at), zone, Stack::new("linux").expect("a name"), total);
         if self.tagged && at + 1 == self.cells {
             settings.placement_tags.insert(tag());
@@ -271,6 +308,12 @@ pub fn tag() -> PlacementTag {
 #[must_use]
 pub fn cell_id(at: usize) -> CellId {
     CellId::new(&format!("c{}", at + 1)).expect("a name")
+}
+
+/// Where the containers of a cell are reached.
+#[must_use]
+pub(super) fn address(at: usize) -> String {
+    format!("10.0.0.{}", at + 1)
 }
 
 /// The rep of a cell.
@@ -345,6 +388,8 @@ impl Cluster {
 
     /// A machine is no more; what a rep met is kept. Answers whether it lived.
     pub(super) fn end_life(&mut self, node: Node) -> bool {
+        let life = self.life(node);
+        life.into_iter().for_each(|life| self.checkers.leads(life, false, self.now));
         let machine = self.place_mut(node).machine.take();
         if let Some(Machine::Rep(rep)) = &machine {
             for (row, count) in rep.rows_met() {
@@ -368,7 +413,7 @@ impl Cluster {
         let node = Node::Rep(cell);
         self.saw(if away.is_some() { Sight::MachineDied } else { Sight::CellGone });
         self.checkers.cell_died(cell, self.now);
-        self.cells[cell] = Scripted::new("127.0.0.1", Behaviour::of);
+        self.cells[cell] = Scripted::new(&address(cell), Behaviour::of);
         let lived = self.end_life(node);
         match away {
             Some(away) if lived => self.around(self.now + away, Around::Restart(node)),
@@ -392,7 +437,9 @@ impl Cluster {
 
     /// A cell that was evacuated comes back.
     pub(super) fn replace(&mut self, cell: usize) {
-        let left = self.cells[cell].list();
+        // An order to delete may have been lost: what it leaves has ended, or ends when the rep is back.
+        let mut left = self.cells[cell].list();
+        left.retain(|container| !self.checkers.is_deleted(container.instance_guid));
         if !left.is_empty() {
             let how = format!("{} still holds {} containers", cell_id(cell), left.len());
             self.broken(Promise::EvacuatedEmpty, how);
@@ -489,7 +536,7 @@ fn bbs_settings(id: ServiceId) -> bbs::Settings {
         id,
         shards: 4,
         presence: bbs::presence::Settings {
-            mass_loss_wait: Duration::from_secs(10),
+            mass_loss_wait: MASS_LOSS_WAIT,
             ..bbs::presence::Settings::default()
         },
         durability: "simulated".into(),

@@ -61,6 +61,10 @@ promises! {
     TimeForward "DESIGN 3, Entries" "time never goes back on a subject",
     RequestOnce "DESIGN 3, Writing" "a request is carried out once, and not when its deadline has passed",
     DomainsApart "DESIGN 3, Bus" "a client changes nothing of another domain",
+    SaysWhoAndWhy "DESIGN 3, Entries" "a decision says who asked for it, and the reason that a client gave",
+    VersionExpected "DESIGN 3, Idempotency" "a command that expects a version changes that one alone",
+    OnlyLeadersDecide "DESIGN 3, Writing" "a service decides only while the log says that it leads",
+    ClientsInOrder "DESIGN 3, Writing" "what a client asks of one thing in a row is carried out in that order",
     OneLife "DESIGN 3, Epoch" "nothing of an earlier life of a guid runs or reports in a later one",
     TermsCount "DESIGN 3, Writing" "a cluster is founded once, and each election has the next term",
     CellsSound "Detecting Cell Failures" "a cell appears, evacuates, sickens and disappears only when it can",
@@ -77,6 +81,7 @@ promises! {
     EndedStays "Harmonizing ActualLRPs" "what its own rep said has ended is never claimed, RUNNING or evacuating again",
     CrashCounted "Crashes" "a crash is told by the container that held the record, is counted as the policy says, and restarts at once while it may",
     RestartInTime "Crashes" "a crashed instance does not restart before its time, and never after the last",
+    RestartNotLate "Crashes" "a crashed instance is unclaimed when its wait is over, and not later",
     ErrorOnlyUnclaimed "Distributing ActualLRPs" "only what is UNCLAIMED or PENDING has a placement error",
     WorkHasEvaluation "DESIGN 4, Evaluations" "work has an open evaluation, a pending evaluation has work, and a blocked one only work with an error",
     EvaluationSound "DESIGN 4, Evaluations" "an evaluation goes only where it can",
@@ -86,19 +91,31 @@ promises! {
     UnwantedEnds "DESIGN 4" "what somebody removed or scaled away is stopped as soon as it is told of again, however stale its domain",
     LostOnlyIfAbsent "Detecting Cell Failures" "what is reaped with its cell was on a cell that is absent",
     LostInTime "DESIGN 4, A cell disappears" "a cell is lost only after 15 s of silence and a probe in vain",
+    LostTogether "DESIGN 4, A cell disappears" "if most cells fall silent together, none is lost before that has gone on for a while",
+    LostNotLate "DESIGN 4, A cell disappears" "a cell that is silent and answers no probe is lost while most others are there",
     LostAtOnce "Detecting Cell Failures" "what a lost cell held is in the auction within a second",
     OneEvacuating "Evacuation" "an index has a second instance only while it evacuates",
+    EvacuatingEnds "Evacuation" "an evacuating record carries the end of its cell's evacuation, and goes when that is there",
+    UndesiredStops "Convergence" "what nobody desires is stopped while its domain is fresh",
+    FreshAsAsked "DesiredLRPs" "a domain is fresh for as long as a client said",
     EvacuatingKept "Evacuation" "an evacuating instance goes when its replacement runs, its time is over, or its own cell says so, and not before",
+
+    TellsTheTruth "DESIGN 3, Entries" "a crash reason, an address, ports, a trigger and a placement error are what they were",
+    StopSaid "Stopping ActualLRPs" "whoever holds what shall stop is told so at once, and again until it is gone; and nobody else",
+    OutcomeIsJudged "DESIGN 4, Evaluations" "a placement error is one that an auctioneer found for this very attempt",
+    ClaimWasGiven "Distributing ActualLRPs" "what a cell claims was given to it, for the reason that the record says",
 
     // Tasks.
     TaskSound "Task Lifecycle" "a task goes only where the tables let it go, and only by who may",
     TaskOnce "Tasks" "a task's action starts at most once, ever",
+    TaskInTime "Task Lifecycle" "a task leaves PENDING, RESOLVING and COMPLETED when its time is over, and not later",
     OutcomeStays "Task Lifecycle" "a completed task never changes its result",
     OutcomeTrue "Task Lifecycle" "a task's outcome is what its container did, or the reason why it has none",
     OnlyCompletedResolved "Resolving Completed Tasks" "only a COMPLETED task is resolved, and only a resolved or old one deleted",
     CallTrue "Resolving Completed Tasks" "an owner is told what the task's outcome is",
     CallEnds "Resolving Completed Tasks" "an owner is not called again after an answer that ends it, nor when the task is gone",
     CallTold "Resolving Completed Tasks" "the log tells what came of each call of an owner, counted",
+    CallBacksOff "DESIGN 4, Timers" "an owner is called again after a wait that doubles, and not later",
     OwnerCalled "Resolving Completed Tasks" "the owner of every completed task is called",
 
     // Placing, and cells.
@@ -119,6 +136,7 @@ promises! {
     NobodyHalts "DESIGN 3, Entries" "no service stops for what the log may hold",
 
     // When all is quiet.
+    NothingInFlight "DESIGN 1, Invariants" "every budget, count and queue is back at zero",
     Quiet "DESIGN 4" "the cluster comes to rest",
     OneLeads "DESIGN 3, Writing" "one BBS and one auctioneer lead",
     CellsReturn "Detecting Cell Failures" "every cell that lives is present, healthy and open",

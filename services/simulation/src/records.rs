@@ -134,7 +134,7 @@ impl Cluster {
     }
 
     fn stored(&mut self, append: &Append, position: Position) {
-        let (words, broken) = self.checkers.appended(&self.journal, position);
+        let (words, broken) = self.checkers.appended(&self.journal, position, self.now);
         self.tell(|| format!("{position} {words}"));
         // Where messages take long, a second is too short, even if peace begins within it.
         let swift = self.faults.delay_ms <= 50;

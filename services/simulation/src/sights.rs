@@ -112,6 +112,11 @@ sights! {
     TaskExpired "a completed task is deleted after two minutes",
     LookedAgain "a client looks what runs when a cell is there again",
     ReadOwnWrite "a client reads what it wrote",
+    VersionRefused "a command is refused because it expects another version",
+    ForgedRefused "a report under another cell's name is refused",
+    OrderLost "the executor doesn't get an order",
+    Described "a process gets other routes or another annotation",
+    NeverHealthy "an instance is given up that its monitor never called healthy",
 }
 
 /// How often each was seen.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::action::{Action, Run, Secret};
-use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
+use schemas::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
+};
 use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
@@ -31,6 +33,13 @@ pub enum Ask {
         process: ProcessGuid,
         /// How many.
         instances: u32,
+    },
+    /// Other routes and another annotation for a process.
+    Describe {
+        /// Its guid.
+        process: ProcessGuid,
+        /// What both say.
+        text: String,
     },
     /// Nobody wants a process any longer.
     Remove(ProcessGuid),
@@ -64,14 +73,21 @@ pub enum Owner {
     Well,
     /// One who answers well, or badly, or not at all.
     Moody,
+    /// One who refuses for good.
+    Deaf,
     /// One who always answers that it is broken.
     Broken,
 }
 
 impl Owner {
     /// All of them, with their names.
-    pub const NAMES: [(Self, &str); 4] =
-        [(Self::None, "none"), (Self::Well, "well"), (Self::Moody, "moody"), (Self::Broken, "broken")];
+    pub const NAMES: [(Self, &str); 5] = [
+        (Self::None, "none"),
+        (Self::Well, "well"),
+        (Self::Moody, "moody"),
+        (Self::Deaf, "deaf"),
+        (Self::Broken, "broken"),
+    ];
 
     /// Its name.
     #[must_use]
@@ -80,6 +96,7 @@ impl Owner {
             Self::None => "none",
             Self::Well => "well",
             Self::Moody => "moody",
+            Self::Deaf => "deaf",
             Self::Broken => "broken",
         }
     }
@@ -87,7 +104,9 @@ impl Owner {
     fn url(self) -> Option<String> {
         match self {
             Self::None => None,
-            Self::Well | Self::Moody | Self::Broken => Some(format!("http://owner/{}", self.name())),
+            Self::Well | Self::Moody | Self::Deaf | Self::Broken => {
+                Some(format!("http://owner/{}", self.name()))
+            }
         }
     }
 }
@@ -111,6 +130,8 @@ pub struct Work {
     pub hangs: bool,
     /// Whether it can't be created.
     pub fails: bool,
+    /// Whether its monitor never calls it healthy, and gives up after a while.
+    pub unhealthy: bool,
     /// Its memory, in MB.
     pub memory_mb: u64,
     /// The stack that it asks for.
@@ -132,6 +153,7 @@ impl Work {
             ignores_term: false,
             hangs: false,
             fails: false,
+            unhealthy: false,
             memory_mb: 64,
             stack: None,
             tag: false,
@@ -146,6 +168,7 @@ impl Work {
         args.extend((!self.result.is_empty()).then(|| format!("result={}", self.result)));
         args.extend(self.ignores_term.then(|| "ignore-term".to_owned()));
         args.extend(self.hangs.then(|| "hang-create".to_owned()));
+        args.extend(self.unhealthy.then(|| "never-healthy".to_owned()));
         args.extend(self.fails.then(|| "fail-create=out of luck".to_owned()));
         Action::Run(Run { path: "scripted".into(), args, ..Run::default() })
     }
@@ -167,6 +190,14 @@ impl Ask {
                 let update = DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() };
                 ClientCommand::LrpUpdate { process_guid: process.clone(), update }
             }
+            Self::Describe { process, text } => {
+                let update = DesiredLrpUpdate {
+                    routes: Some(routes(text)),
+                    annotation: Some(text.clone()),
+                    ..DesiredLrpUpdate::default()
+                };
+                ClientCommand::LrpUpdate { process_guid: process.clone(), update }
+            }
             Self::Remove(process) => ClientCommand::LrpRemove { process_guid: process.clone() },
             Self::Retire(process, index) => {
                 ClientCommand::LrpRetire { process_guid: process.clone(), index: *index }
@@ -184,14 +215,23 @@ impl Ask {
     }
 }
 
+/// So long a monitor tries before it gives an instance up.
+const START_TIMEOUT_MS: u64 = 3_000;
+
+/// Routing data that says this.
+fn routes(text: &str) -> Routes {
+    let host = format!("{{\"host\":\"{text}\"}}");
+    BTreeMap::from([("http".to_owned(), host)])
+}
+
 fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) -> DesiredLrp {
     let definition = Definition {
         constraint: work.constraint(),
         environment_variables: vec![],
         setup: None,
         action: work.action(),
-        monitor: None,
-        start_timeout_ms: 0,
+        monitor: work.unhealthy.then(|| work.action()),
+        start_timeout_ms: if work.unhealthy { START_TIMEOUT_MS } else { 0 },
         memory_mb: work.memory_mb,
         disk_mb: 64,
         cpu_weight: 0,
@@ -202,8 +242,8 @@ fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) 
         process_guid: process.clone(),
         domain: domain.clone(),
         instances,
-        routes: BTreeMap::new(),
-        annotation: String::new(),
+        routes: routes("first"),
+        annotation: format!("made of {}", process),
         definition_id: DefinitionId::new(process.as_str()).expect("a name"),
         definition: definition.into(),
     }
@@ -226,7 +266,7 @@ fn desired_task(
         cpu_weight: 0,
         result_file: "result".into(),
         completion_callback_url: owner.url().map(Secret::Plain),
-        annotation: String::new(),
+        annotation: format!("made of {task}"),
         placement: queue.map_or(Placement::Fail, |time| Placement::Queue { deadline_ms: deadline(time) }),
         grace_period_ms: 1_000,
     };
@@ -276,13 +316,14 @@ fn wish(dice: &mut Dice, clients: Clients) -> Act {
     };
     let process = ProcessGuid::new(&format!("web{}", dice.below(processes))).expect("a name");
     let task = TaskGuid::new(&format!("job{}", dice.below(tasks))).expect("a name");
-    let ask = match dice.below(21) {
+    let ask = match dice.below(22) {
         0..=5 => {
             Ask::Desire { process, instances: 1 + u32_below(dice, 4), work: process_work(dice, clients) }
         }
         6 | 7 => Ask::Scale { process, instances: u32_below(dice, 5) },
         8 | 9 => Ask::Remove(process),
         10 | 11 => Ask::Retire(process, u32_below(dice, 3)),
+        21 => Ask::Describe { process, text: format!("said{}", dice.below(3)) },
         12..=15 => task_wish(dice, task),
         16 | 17 => Ask::Cancel(task),
         18 | 19 => Ask::Resolve(task),
@@ -303,6 +344,7 @@ fn process_work(dice: &mut Dice, clients: Clients) -> Work {
         4 | 5 => Work { create: millis(2_000), start: millis(3_000), ..work },
         6 => Work { fails: true, exit: 1, ..work },
         7 => Work { hangs: true, ..work },
+        8 => Work { unhealthy: true, exit: 1, ..work },
         _ => work,
     }
 }
@@ -334,6 +376,7 @@ pub(super) fn task_wish(dice: &mut Dice, task: TaskGuid) -> Ask {
         0 | 1 => Owner::Well,
         2 => Owner::Moody,
         3 => Owner::Broken,
+        4 => Owner::Deaf,
         _ => Owner::None,
     };
     let queue = dice.chance(600).then(|| dice.millis(20_000, 60_000));

@@ -211,6 +211,10 @@ impl Holds {
         taken.fold(Resources::default(), |sum, hold| sum.plus(hold.container.resources))
     }
 
+    pub(super) fn reservations(&self) -> usize {
+        self.of.values().filter(|hold| hold.reservation.is_some()).count()
+    }
+
     pub(super) fn starting(&self) -> u32 {
         let starting = self.of.values().filter(|hold| hold.is_starting()).count();
         u32::try_from(starting).unwrap_or(u32::MAX)

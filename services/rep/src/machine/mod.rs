@@ -340,6 +340,16 @@ impl Rep {
         &self.rows_met
     }
 
+    /// How much it has under way, by name: at rest each is zero.
+    #[must_use]
+    pub fn books(&self) -> BTreeMap<&'static str, usize> {
+        BTreeMap::from([
+            ("reports on their way", self.flights.len()),
+            ("records that are asked for", self.reads.len()),
+            ("reservations", self.holds.reservations()),
+        ])
+    }
+
     /// Does what is due. Every step ends with it, so a late [`Input::Tick`] delays nothing that happens anyway.
     fn keep_time(&mut self) {
         self.expire_reservations();

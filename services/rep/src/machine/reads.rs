@@ -71,6 +71,10 @@ impl Reads {
     }
 
     /// Whether something is wanted, or asked for.
+    pub(super) fn len(&self) -> usize {
+        self.wanted.len() + self.asks.len()
+    }
+
     pub(super) fn is_pending(&self) -> bool {
         self.cell_wanted || !self.wanted.is_empty() || !self.asks.is_empty()
     }

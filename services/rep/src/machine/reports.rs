@@ -59,6 +59,10 @@ impl Flights {
         self.of.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.of.len() + self.sent.len()
+    }
+
     pub(super) fn add(&mut self, guid: InstanceGuid, report: Report, then: Then) {
         self.put(guid, Flight { report, then, gap: false, failures: 0, stage: Stage::Waiting });
     }

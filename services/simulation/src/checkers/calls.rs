@@ -1,33 +1,65 @@
-//! Completion callbacks: who was called, who answered for good, and whether it is left at that.
+//! Completion callbacks: who was called, how often, with what, and who answered so that it is left at that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use schemas::Timestamp;
 use schemas::container::Epoch;
 use schemas::names::TaskGuid;
 use schemas::subject::Position;
 use schemas::task::{Called, Outcome};
 
+use super::due::Thing;
 use crate::nodes::Life;
-use crate::promises::{Broken, Promise};
+use crate::promises::{Broken, Promise as P};
 
 type Key = (TaskGuid, Epoch);
+
+/// An owner is called again after this long at least.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+/// And after this long at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Clocks of a node may run so unevenly.
+const UNEVEN: Duration = Duration::from_millis(100);
+
+/// What a call says: the task's outcome and what its client wrote to it.
+pub(super) struct Told<'a> {
+    pub(super) outcome: Option<&'a Outcome>,
+    pub(super) annotation: &'a str,
+}
+
+/// The calls of one BBS for one task.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// When the last call was made.
+    called: Timestamp,
+    /// When it came back; none: it is out.
+    back: Option<Timestamp>,
+    /// How often calls came back so that they are repeated.
+    failed: u32,
+    /// The owner answered so that it is left at that.
+    ended: bool,
+    /// And well.
+    well: bool,
+}
 
 /// The calls so far.
 #[derive(Default)]
 pub(super) struct Calls {
     made: BTreeSet<Key>,
-    /// Owners that answered for good.
+    /// Owners that answered so that they are not called again.
     known: BTreeSet<Key>,
     /// What owners answered.
     said: BTreeMap<Key, Vec<Called>>,
-    /// Who knows that the owner answered for good, and led ever since.
-    ended: BTreeSet<(Life, TaskGuid, Epoch)>,
+    /// The calls of whoever leads.
+    rows: BTreeMap<(Life, TaskGuid, Epoch), Row>,
     leading: BTreeSet<Life>,
     /// Where the log says that a task is gone.
     deleted: BTreeMap<Key, Position>,
 }
 
-/// Whether an answer ends the calls: they are repeated on network errors, 408, 429 and 5xx, and after no other answer.
+/// Whether an answer ends the calls (DESIGN section 4, Timers): they are repeated on network errors, 408, 429 and 5xx, and
+/// never after any other answer.
 const fn ends(called: &Called) -> bool {
     match called {
         Called::Answered(408 | 429) | Called::Failed(_) => false,
@@ -41,8 +73,8 @@ impl Calls {
             self.leading.insert(life);
         } else {
             self.leading.remove(&life);
-            self.ended.retain(|(by, ..)| *by != life);
         }
+        self.rows.retain(|(by, ..), _| *by != life);
     }
 
     /// A BBS calls. Answers what is wrong with that.
@@ -50,32 +82,41 @@ impl Calls {
         &mut self,
         life: Life,
         (task, epoch): (&TaskGuid, Epoch),
-        delivered: Position,
+        (delivered, now, uneven): (Position, Timestamp, Duration),
         body: &str,
-        outcome: Option<&Outcome>,
+        told: &Told<'_>,
     ) -> Vec<Broken> {
         let mut broken = vec![];
+        let mut breaks = |promise, how| broken.push(Broken { promise, how });
         let key = (task.clone(), epoch);
-        if self.ended.contains(&(life, task.clone(), epoch)) {
-            let how = format!("{} calls the owner of {task} again, who answered for good", life.0);
-            broken.push(Broken { promise: Promise::CallEnds, how });
-        }
         if self.deleted.get(&key).is_some_and(|position| *position <= delivered) {
-            let how = format!("{} calls the owner of {task}, which it knows to be gone", life.0);
-            broken.push(Broken { promise: Promise::CallEnds, how });
+            breaks(P::CallEnds, format!("{} calls the owner of {task}, which it knows to be gone", life.0));
         }
-        let (failed, reason, result) = match outcome {
-            None => {
-                let how = format!("the owner of {task} is called before it completed");
-                return vec![Broken { promise: Promise::CallTrue, how }];
+        let before = self.rows.get(&(life, task.clone(), epoch)).cloned();
+        let mut row = Row { called: now, ..Row::default() };
+        if let Some(before) = before {
+            if before.ended {
+                breaks(P::CallEnds, format!("{} calls the owner of {task} again, who answered", life.0));
             }
-            Some(Outcome::Succeeded { result }) => (false, "", result.as_str()),
-            Some(Outcome::Failed { reason }) => (true, reason.as_str(), ""),
-        };
-        let said: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-        if said["failed"] != failed || said["failure_reason"] != reason || said["result"] != result {
-            let how = format!("the owner of {task} is told {body}, it ended as {outcome:?}");
-            broken.push(Broken { promise: Promise::CallTrue, how });
+            let waited = now.since(before.back.unwrap_or(before.called));
+            let doublings = before.failed.saturating_sub(1).min(10);
+            let least = (SHORTEST_WAIT * 2_u32.pow(doublings)).min(LONGEST_WAIT);
+            if before.back.is_some() && waited + UNEVEN + uneven < least {
+                let how = format!("the owner of {task} is called again after {waited:?}, not {least:?}");
+                breaks(P::CallBacksOff, how);
+            }
+            row.failed = before.failed;
+        }
+        self.rows.insert((life, task.clone(), epoch), row);
+        match told.outcome {
+            None => breaks(P::CallTrue, format!("the owner of {task} is called before it completed")),
+            Some(_) if !is_true(body, task, epoch, told) => {
+                breaks(
+                    P::CallTrue,
+                    format!("the owner of {task} is told {body}, it ended as {:?}", told.outcome),
+                );
+            }
+            Some(_) => {}
         }
         self.made.insert(key);
         broken
@@ -96,15 +137,53 @@ impl Calls {
         self.said.get(&(task.clone(), epoch)).is_some_and(|said| said.contains(called))
     }
 
-    /// Tasks whose owners answered for good.
+    /// Tasks whose owners are not to be called again.
     pub(super) fn told(&self) -> impl Iterator<Item = &TaskGuid> {
         self.known.iter().map(|(task, _)| task)
     }
 
-    /// The owner's answer reached the BBS that called.
-    pub(super) fn came_back(&mut self, life: Life, task: &TaskGuid, epoch: Epoch, called: &Called) {
-        if ends(called) && self.leading.contains(&life) {
-            self.ended.insert((life, task.clone(), epoch));
+    /// What came of a call reaches the BBS that made it.
+    pub(super) fn came_back(
+        &mut self,
+        life: Life,
+        (task, epoch): (&TaskGuid, Epoch),
+        called: &Called,
+        now: Timestamp,
+    ) {
+        if let Some(row) =
+            self.rows.get_mut(&(life, task.clone(), epoch)).filter(|_| self.leading.contains(&life))
+        {
+            row.back = Some(now);
+            row.ended |= ends(called);
+            row.well |= matches!(called, Called::Answered(200..=299));
+            row.failed += 1;
+        }
+    }
+
+    /// What the owner of a task is owed that completed then.
+    pub(super) fn owed(&self, task: &TaskGuid, epoch: Epoch, resolving: bool) -> Option<Thing> {
+        let rows = self
+            .rows
+            .iter()
+            .filter(|((life, guid, of), _)| guid == task && *of == epoch && self.leading.contains(life));
+        let last = rows.map(|(_, row)| row).max_by_key(|row| row.called);
+        match last {
+            // Who refused is left alone, and the task is kept for its time.
+            Some(row) if row.ended && !row.well => None,
+            Some(row) if row.ended => {
+                Some(Thing::new(P::CallEnds, format!("the owner of {task} answered, it stays")))
+            }
+            Some(Row { back: None, .. }) => None,
+            Some(Row { back: Some(back), .. }) => {
+                let what = format!("the owner of {task} did not answer at {back} and is not called again");
+                Some(Thing { promise: P::CallBacksOff, what, slow: LONGEST_WAIT })
+            }
+            // Whoever marked it has to call; if that is somebody who is gone, it is demoted first.
+            None if resolving => None,
+            None => {
+                let what = format!("the owner of {task} is not called");
+                Some(Thing { promise: P::OwnerCalled, what, slow: SHORTEST_WAIT })
+            }
         }
     }
 
@@ -115,4 +194,22 @@ impl Calls {
     pub(super) fn was_called(&self, task: &TaskGuid, epoch: Epoch) -> bool {
         self.made.contains(&(task.clone(), epoch))
     }
+}
+
+/// Whether a call says what is true.
+fn is_true(body: &str, task: &TaskGuid, epoch: Epoch, told: &Told<'_>) -> bool {
+    let (failed, reason, result) = match told.outcome {
+        None => return false,
+        Some(Outcome::Succeeded { result }) => (false, "", result.as_str()),
+        Some(Outcome::Failed { reason }) => (true, reason.as_str(), ""),
+    };
+    let wanted = serde_json::json!({
+        "task_guid": task,
+        "failed": failed,
+        "failure_reason": reason,
+        "result": result,
+        "annotation": told.annotation,
+        "created_at": epoch,
+    });
+    serde_json::from_str::<serde_json::Value>(body).is_ok_and(|said| said == wanted)
 }

@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use schemas::cluster::{self, Role};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::names::{CellId, DecisionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId};
+use schemas::message::Envelope;
+use schemas::names::{CellId, DecisionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId, ServiceId};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp, cell, domain};
 
 use super::Notes;
+use crate::asked::Wish;
 use crate::journal::Stored;
+use crate::nodes::Life;
 use crate::promises::Promise as P;
 use crate::sights::Sight;
 
@@ -34,16 +37,36 @@ pub(super) struct Log {
     cells: BTreeMap<CellId, Vec<(Position, CellNow)>>,
     domains: BTreeMap<Domain, Vec<(Position, Option<Timestamp>)>>,
     terms: BTreeMap<Role, u64>,
+    /// Who was elected, and where.
+    leaders: Vec<Leader>,
     founded: bool,
     /// Where the log ends, and each subject.
     end: Position,
     ends: BTreeMap<Subject, Position>,
     asked: BTreeMap<RequestId, Asked>,
+    /// When each BBS got each command first and last, and what of each it carried out.
+    arrivals: BTreeMap<(Life, RequestId), (u64, u64)>,
+    arrived: u64,
+    done: BTreeMap<(Life, Subject), Vec<RequestId>>,
+}
+
+/// So long what an auctioneer said may wait to be decided.
+const IN_TURN: Duration = Duration::from_secs(10);
+
+/// Somebody who was elected.
+struct Leader {
+    position: Position,
+    at: Timestamp,
+    role: Role,
+    id: ServiceId,
 }
 
 /// What is known of a request.
 struct Asked {
-    deadline: Option<Timestamp>,
+    domain: Domain,
+    envelope: Envelope,
+    /// For how long a domain is to be fresh, if that is what was asked.
+    fresh: Option<Option<Duration>>,
     /// The index that is to be retired, if that is what was asked.
     retires: Option<u32>,
 }
@@ -74,8 +97,8 @@ impl Log {
     }
 
     /// A client asks something, until a deadline.
-    pub(super) fn asked(&mut self, request: RequestId, deadline: Option<Timestamp>, command: &ClientCommand) {
-        let retires = match command {
+    pub(super) fn asked(&mut self, wish: &Wish) {
+        let retires = match &wish.command {
             ClientCommand::LrpRetire { index, .. } => Some(*index),
             ClientCommand::LrpDesire(_)
             | ClientCommand::LrpUpdate { .. }
@@ -85,7 +108,39 @@ impl Log {
             | ClientCommand::TaskCancel { .. }
             | ClientCommand::TaskResolve { .. } => None,
         };
-        self.asked.insert(request, Asked { deadline, retires });
+        let fresh = match &wish.command {
+            ClientCommand::DomainUpsert { ttl_ms, .. } => Some(ttl_ms.map(Duration::from_millis)),
+            ClientCommand::LrpDesire(_)
+            | ClientCommand::LrpUpdate { .. }
+            | ClientCommand::LrpRemove { .. }
+            | ClientCommand::LrpRetire { .. }
+            | ClientCommand::TaskDesire(_)
+            | ClientCommand::TaskCancel { .. }
+            | ClientCommand::TaskResolve { .. } => None,
+        };
+        let (domain, envelope) = (wish.domain.clone(), wish.envelope.clone());
+        self.asked.insert(wish.request(), Asked { domain, envelope, fresh, retires });
+    }
+
+    /// A BBS gets a client's command.
+    pub(super) fn arrives(&mut self, bbs: Life, request: &RequestId) {
+        self.arrived += 1;
+        let arrived = self.arrived;
+        self.arrivals.entry((bbs, request.clone())).or_insert((arrived, arrived)).1 = arrived;
+    }
+
+    /// A BBS carries a command out: after all that it got before, of what the command is about.
+    pub(super) fn carries(&mut self, bbs: Life, decision: &Decision, notes: &mut Notes) {
+        let Some(request) = &decision.request_id else { return };
+        let came = |request: &RequestId| self.arrivals.get(&(bbs, request.clone())).copied();
+        let done = self.done.entry((bbs, decision.aggregate.subject(4))).or_default();
+        if let Some((_, last)) = came(request) {
+            let later = done.iter().find(|other| came(other).is_some_and(|(first, _)| first > last));
+            notes.must(P::ClientsInOrder, later.is_none(), || {
+                format!("request {request} is carried out after {later:?}, which came later")
+            });
+        }
+        done.push(request.clone());
     }
 
     /// The index that a decision was asked to retire.
@@ -147,13 +202,15 @@ impl Log {
         notes.must(P::VersionsCount, right, || format!("{aggregate} goes from version {last} to {version}"));
         if let Some(request) = &decision.request_id {
             let carried = self.carried.entry(request.clone()).or_default();
-            let deadline = self.asked.get(request).and_then(|asked| asked.deadline);
+            let asked = self.asked.get(request);
+            let deadline = asked.and_then(|asked| asked.envelope.deadline);
             let late = deadline.is_some_and(|deadline| decision.at > deadline + slack);
             notes.must(P::RequestOnce, !late, || format!("request {request} is carried out too late"));
             let again = !carried.is_empty();
             notes.must(P::RequestOnce, !again, || format!("request {request} is carried out again"));
             carried.push(Carried { position, version, aggregate });
         }
+        self.speaks_for(decision, last, by_one, notes);
         if let (Actor::Client { domain, .. }, Some(own)) = (&decision.actor, domain_of(&decision.aggregate)) {
             notes.must(P::DomainsApart, domain == own, || {
                 format!("a client of {domain} changed something of {own}")
@@ -166,8 +223,64 @@ impl Log {
         self.versions.remove(&format!("process {guid}"));
     }
 
+    /// A decision names the client that asked for it, its reason and the version that it knew; and nobody else's does.
+    fn speaks_for(&self, decision: &Decision, before: u64, by_one: bool, notes: &mut Notes) {
+        let Decision { id, actor, reason, .. } = decision;
+        let asked = decision.request_id.as_ref().map(|request| self.asked.get(request));
+        match (asked, actor) {
+            (Some(Some(asked)), Actor::Client { domain, .. }) => {
+                let right = *domain == asked.domain && *reason == asked.envelope.reason;
+                notes.must(P::SaysWhoAndWhy, right, || {
+                    format!(
+                        "decision {id} is of {actor:?}, because {reason:?}, and was asked by {:?}",
+                        asked.domain
+                    )
+                });
+                let expected = asked.envelope.expect_version.filter(|_| by_one);
+                notes.must(P::VersionExpected, expected.is_none_or(|expected| expected == before), || {
+                    format!("decision {id} expects version {expected:?}, it was {before}")
+                });
+            }
+            (None, Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_)) => {}
+            (None, Actor::Client { .. })
+            | (Some(_), Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_))
+            | (Some(None), Actor::Client { .. }) => {
+                notes.broken(P::SaysWhoAndWhy, format!("nobody asked for decision {id} of {actor:?}"));
+            }
+        }
+    }
+
+    /// Services speak for themselves, and only while they lead.
+    fn leads(&self, decision: &Decision, basis: Position, notes: &mut Notes) {
+        let (role, id) = match &decision.actor {
+            Actor::Bbs(id) if decision.aggregate != Aggregate::Cluster => (Role::Bbs, id),
+            Actor::Auctioneer(id) if decision.aggregate != Aggregate::Cluster => (Role::Auctioneer, id),
+            Actor::Client { .. } | Actor::Cell(_) | Actor::Bbs(_) | Actor::Auctioneer(_) => return,
+        };
+        let mut led = self.leaders.iter().rev().filter(|one| one.position <= basis && one.role == role);
+        let (last, before) = (led.next(), led.next());
+        let leads = last.is_some_and(|one| one.id == *id);
+        // What an auctioneer said while it led may wait for its turn.
+        let led = role == Role::Auctioneer
+            && before.is_some_and(|one| one.id == *id)
+            && last.is_some_and(|last| decision.at.since(last.at) <= IN_TURN);
+        notes.must(P::OnlyLeadersDecide, leads || led, || format!("decision {} is of {id}", decision.id));
+    }
+
+    /// Whoever decided it knew the log up to `basis`.
+    pub(super) fn decided(
+        &mut self,
+        decision: &Decision,
+        basis: Position,
+        position: Position,
+        notes: &mut Notes,
+    ) {
+        self.leads(decision, basis, notes);
+        self.decision(decision, position, notes);
+    }
+
     /// What a decision says of the cluster, of a cell, of a domain.
-    pub(super) fn decision(&mut self, decision: &Decision, position: Position, notes: &mut Notes) {
+    fn decision(&mut self, decision: &Decision, position: Position, notes: &mut Notes) {
         for event in &decision.events {
             let fits = match (event, &decision.aggregate) {
                 (Event::Cell(event), Aggregate::Cell(id)) => {
@@ -175,11 +288,20 @@ impl Log {
                     true
                 }
                 (Event::Domain(domain::Event::Refreshed { expires_at }), Aggregate::Domain(domain)) => {
+                    let asked =
+                        decision.request_id.as_ref().and_then(|request| self.asked.get(request)?.fresh);
+                    let wanted = asked.map(|time| time.map(|time| decision.at + time));
+                    notes.must(P::FreshAsAsked, wanted == Some(*expires_at), || {
+                        format!(
+                            "{domain} is fresh until {expires_at:?}, a client asked {asked:?} at {}",
+                            decision.at
+                        )
+                    });
                     self.domains.entry(domain.clone()).or_default().push((position, *expires_at));
                     true
                 }
                 (Event::Cluster(event), Aggregate::Cluster) => {
-                    self.cluster(event, notes);
+                    self.cluster(event, (position, decision.at), notes);
                     true
                 }
                 (Event::Desired(_) | Event::Actual(_) | Event::Evacuating(_), aggregate) => {
@@ -195,14 +317,15 @@ impl Log {
         }
     }
 
-    fn cluster(&mut self, event: &cluster::Event, notes: &mut Notes) {
+    fn cluster(&mut self, event: &cluster::Event, (position, at): (Position, Timestamp), notes: &mut Notes) {
         match event {
             cluster::Event::Founded { .. } => {
                 notes.must(P::TermsCount, !std::mem::replace(&mut self.founded, true), || {
                     "founded twice".into()
                 });
             }
-            cluster::Event::Elected { role, term, .. } => {
+            cluster::Event::Elected { role, term, id } => {
+                self.leaders.push(Leader { position, at, role: *role, id: id.clone() });
                 let last = self.terms.insert(*role, *term).unwrap_or_default();
                 notes.must(P::TermsCount, *term == last + 1, || {
                     format!("{role:?} goes from term {last} to {term}")
@@ -251,6 +374,11 @@ impl Log {
             }
         };
         history.extend(next.map(|next| (position, next)));
+    }
+
+    /// The cells that were present for somebody whose log ended there.
+    pub(super) fn present(&self, at: Position) -> Vec<CellId> {
+        self.cells.keys().filter(|cell| self.is_present(cell, at)).cloned().collect()
     }
 
     /// Whether a cell was present for somebody whose log ended there.

@@ -5,17 +5,21 @@ pub(super) mod rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use schemas::actual::{self, Ended};
+use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::DesiredLrp;
 use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, Gone};
+use schemas::evaluation::Trigger;
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::resources::Constraint;
 use schemas::subject::Position;
 use schemas::{Timestamp, desired, evaluation, process};
 
 use self::rules::{is_lost, may_speak, speaks};
+use super::due::Thing;
+use super::log::Log;
+use super::orders::Orders;
 use super::{Notes, Scene};
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
@@ -37,6 +41,7 @@ pub(super) struct Process {
     evaluation: Option<bool>,
     constraint: Constraint,
     claims: Vec<(InstanceGuid, WorkKey)>,
+    stops: Vec<InstanceGuid>,
     /// Containers of which their reps said that they have ended.
     ended: BTreeSet<InstanceGuid>,
     /// The container of each index that was the last to run.
@@ -55,7 +60,7 @@ struct Lrp {
 
 #[derive(Clone, Debug)]
 enum State {
-    Unclaimed { failed: bool },
+    Unclaimed { error: Option<String> },
     Claimed(Instance),
     Running(Instance),
     Crashed,
@@ -67,6 +72,13 @@ struct Twin {
     expires_at: Timestamp,
     /// Whether, since then, another container ran, the instance crashed, or there was none.
     may_go: bool,
+}
+
+/// What the time is for whoever decides, and what the log says.
+pub(super) struct Clockwork<'a> {
+    pub(super) clock: Timestamp,
+    pub(super) log: &'a Log,
+    pub(super) orders: &'a Orders,
 }
 
 /// What an event does to an instance, and what is wrong with that.
@@ -81,6 +93,10 @@ impl Lrp {
             State::Claimed(by) | State::Running(by) => Some(by),
             State::Unclaimed { .. } | State::Crashed => None,
         }
+    }
+
+    const fn is_crashed(&self) -> bool {
+        matches!(self.state, State::Crashed)
     }
 
     const fn is_unclaimed(&self) -> bool {
@@ -109,9 +125,15 @@ impl Process {
             evaluation: None,
             constraint: Constraint::default(),
             claims: vec![],
+            stops: vec![],
             ended: BTreeSet::new(),
             ran: BTreeMap::new(),
         }
+    }
+
+    /// Containers that have just been asked to stop.
+    pub(super) fn take_stops(&mut self) -> Vec<InstanceGuid> {
+        std::mem::take(&mut self.stops)
     }
 
     /// The containers that were let in since it was asked last.
@@ -147,7 +169,7 @@ impl Process {
                 Event::Desired(event) => self.desired(guid, event, scene, notes),
                 Event::Actual(event) => self.actual(guid, event, scene, notes),
                 Event::Evacuating(event) => self.evacuating(guid, event, scene, notes),
-                Event::Evaluation(event) => self.evaluation(guid, event, notes),
+                Event::Evaluation(event) => self.evaluation(guid, event, scene, notes),
                 Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
             }
         }
@@ -161,6 +183,41 @@ impl Process {
     pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
         let gone = self.wanted.is_none() && self.lrps.is_empty() && self.twins.is_empty();
         gone && self.changed_at + Duration::from_secs(600) <= now
+    }
+
+    /// What is due: restarts, the ends of evacuating records, and what nobody desires.
+    pub(super) fn due(&self, guid: &ProcessGuid, of: &Clockwork<'_>) -> Vec<Thing> {
+        let Clockwork { clock, log, .. } = of;
+        let fresh = log.is_fresh(&self.domain, Position(u64::MAX), *clock);
+        let mut due = vec![];
+        for (index, lrp) in &self.lrps {
+            if self.wants(*index) && lrp.is_crashed() && lrp.restart_at().is_some_and(|at| at <= *clock) {
+                let what = format!("{guid}/{index} is CRASHED since {}, its wait is over", lrp.since);
+                due.push(Thing::new(P::RestartNotLate, what));
+            }
+            if let Some(by) = lrp.holder().filter(|_| lrp.stopping) {
+                due.push(of.orders.owed(&format!("{guid}/{index}"), by));
+            }
+            if !self.wants(*index) && !lrp.stopping && fresh {
+                let what = format!("nobody desires {guid}/{index} since {}, which is there", lrp.since);
+                due.push(Thing::for_convergence(P::UndesiredStops, what));
+            }
+            if lrp.holder().is_some_and(|by| log.absent_since(&by.cell_id).is_some()) {
+                let what = format!("{guid}/{index} is said to be on an absent cell since {}", lrp.since);
+                due.push(Thing::new(P::LostAtOnce, what));
+            }
+        }
+        for (index, twin) in &self.twins {
+            if twin.expires_at <= *clock {
+                let what = format!("{guid}/{index} evacuates, its time was over at {}", twin.expires_at);
+                due.push(Thing::new(P::EvacuatingEnds, what));
+            }
+            if log.absent_since(&twin.by.cell_id).is_some() {
+                let what = format!("{guid}/{index} is said to evacuate an absent cell, {}", twin.by.cell_id);
+                due.push(Thing::new(P::LostAtOnce, what));
+            }
+        }
+        due
     }
 
     /// Instances that a cell holds since before a position.
@@ -234,7 +291,7 @@ impl Process {
                 format!("{guid}/{index} crashed {} times and does not restart at once", lrp.crashes)
             });
         }
-        let failed = |lrp: &&Lrp| matches!(lrp.state, State::Unclaimed { failed: true });
+        let failed = |lrp: &&Lrp| matches!(lrp.state, State::Unclaimed { error: Some(_) });
         let unclaimed = self.lrps.values().filter(|lrp| lrp.is_unclaimed()).count();
         let failed = self.lrps.values().filter(failed).count();
         let right = match self.evaluation {
@@ -269,6 +326,9 @@ impl Process {
                 notes.must(P::DesiredSound, self.wanted.is_some(), || {
                     format!("{guid} is updated and nobody desires it")
                 });
+                if update.annotation.is_some() || update.routes.is_some() {
+                    notes.saw(Sight::Described);
+                }
                 self.wanted = update.instances.or(self.wanted);
             }
             desired::Event::Removed {} => {
@@ -282,7 +342,13 @@ impl Process {
         }
     }
 
-    fn evaluation(&mut self, guid: &ProcessGuid, event: &evaluation::Event, notes: &mut Notes) {
+    fn evaluation(
+        &mut self,
+        guid: &ProcessGuid,
+        event: &evaluation::Event,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) {
         let before = self.evaluation;
         let legal = match event {
             evaluation::Event::Created { .. } => before != Some(false),
@@ -295,8 +361,17 @@ impl Process {
             format!("{guid}: {event:?} of an evaluation that is {before:?}")
         });
         self.evaluation = match event {
-            evaluation::Event::Created { .. } => Some(false),
-            evaluation::Event::Blocked { .. } => {
+            evaluation::Event::Created { trigger } => {
+                notes.must(P::TellsTheTruth, is_trigger(*trigger, &scene.decision.events), || {
+                    format!("{guid}: work that {trigger:?} made, by {:?}", scene.decision.events)
+                });
+                Some(false)
+            }
+            evaluation::Event::Blocked { reason } => {
+                let known = |lrp: &Lrp| matches!(&lrp.state, State::Unclaimed { error: Some(error) } if error == reason);
+                notes.must(P::TellsTheTruth, self.lrps.values().any(known), || {
+                    format!("{guid} is blocked for {reason:?}, which is nothing's error")
+                });
                 notes.saw(Sight::EvaluationBlocked);
                 Some(true)
             }
@@ -318,7 +393,7 @@ impl Process {
         notes: &mut Notes,
     ) {
         match event {
-            evacuating::Event::Set { index, by, expires_at, .. } => {
+            evacuating::Event::Set { index, by, net, expires_at } => {
                 notes.saw(Sight::TwinSet);
                 let held = self.lrps.get(index).and_then(Lrp::holder) == Some(by);
                 let legal = held || self.twins.get(index).is_none_or(|old| old.by == *by);
@@ -330,6 +405,12 @@ impl Process {
                 });
                 notes.must(P::RunsBeforeRunning, scene.truth.has_started(by.instance_guid), || {
                     format!("{guid}/{index}: {by:?} evacuates and never ran")
+                });
+                notes.must(P::TellsTheTruth, scene.truth.net(by.instance_guid) == Some(net), || {
+                    format!("{guid}/{index}: {by:?} evacuates and is said to be reached at {net:?}")
+                });
+                notes.must(P::EvacuatingEnds, scene.placing.ends(by, *expires_at, scene), || {
+                    format!("{guid}/{index}: {by:?} evacuates until {expires_at}")
                 });
                 self.lives(guid, *index, by, notes);
                 let may_go = self.twins.get(index).is_some_and(|twin| twin.may_go && twin.by == *by);
@@ -375,6 +456,9 @@ impl Process {
                 let state = before.as_ref().map(|lrp| (&lrp.state, lrp.stopping, lrp.crashes, lrp.since));
                 notes.broken(promise, format!("{guid}/{index} is {state:?} and {event:?}: {why}"));
             }
+            if let actual::Event::StopRequested { .. } = event {
+                self.stops.extend(before.as_ref().and_then(Lrp::holder).map(|by| by.instance_guid));
+            }
             self.takes_down(index, before.as_ref(), event, scene);
             self.lrps.extend(after.map(|after| (index, after)));
         }
@@ -402,6 +486,13 @@ impl Process {
                 definition_id: DefinitionId::new(guid.as_str()).expect("a name"),
                 epoch: self.epoch,
             };
+            if let actual::Event::Claimed { placement, .. } = event {
+                let known = scene.truth.is_known(by.instance_guid);
+                let given = scene.placing.was_given(&by.cell_id, &work, placement.as_deref());
+                notes.must(P::ClaimWasGiven, given || known && placement.is_none(), || {
+                    format!("{guid}/{index} is claimed by {by:?} because of {placement:?}")
+                });
+            }
             self.claims.push((by.instance_guid, work));
         }
     }
@@ -438,7 +529,7 @@ impl Process {
     pub(super) fn in_words(&self) -> String {
         let lrps = self.lrps.iter().map(|(index, lrp)| {
             let state = match &lrp.state {
-                State::Unclaimed { failed } => format!("UNCLAIMED {failed}"),
+                State::Unclaimed { error } => format!("UNCLAIMED {error:?}"),
                 State::Claimed(by) => format!("CLAIMED {}", by.instance_guid),
                 State::Running(by) => format!("RUNNING {}", by.instance_guid),
                 State::Crashed => "CRASHED".into(),
@@ -458,7 +549,7 @@ pub(super) fn words_of(process: &process::Process) -> String {
     let lrps = lrps.map(|(index, lrp)| {
         let state = match &lrp.state {
             actual::State::Unclaimed { placement_error } => {
-                format!("UNCLAIMED {}", placement_error.is_some())
+                format!("UNCLAIMED {placement_error:?}")
             }
             actual::State::Claimed { by, .. } => format!("CLAIMED {}", by.instance_guid),
             actual::State::Running { by, .. } => format!("RUNNING {}", by.instance_guid),
@@ -472,4 +563,46 @@ pub(super) fn words_of(process: &process::Process) -> String {
     let open = process.open_evaluation().map(|open| open.status != evaluation::Status::Pending);
     let wanted = process.desired.as_ref().map(|desired| desired.instances);
     format!("{:?} {all:?}", (process.version, process.epoch, wanted, open))
+}
+
+/// Whether what happened in a decision makes work for this reason.
+fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
+    let why = |event: &Event| match event {
+        Event::Desired(desired::Event::Desired(_)) => vec![Trigger::Desire],
+        Event::Desired(desired::Event::Updated(_)) => vec![Trigger::Scale],
+        Event::Actual(actual::Event::Unclaimed { cause, .. }) => vec![match cause {
+            Unclaimed::Crash => Trigger::Crash,
+            Unclaimed::Restart => Trigger::Restart,
+            Unclaimed::CellLost => Trigger::CellLost,
+            Unclaimed::Evacuation => Trigger::Evacuation,
+        }],
+        Event::Actual(actual::Event::Removed { cause, .. }) => vec![match cause {
+            Ended::CellLost => Trigger::CellLost,
+            Ended::Removed
+            | Ended::Scale
+            | Ended::Retired
+            | Ended::Superseded
+            | Ended::Undesired
+            | Ended::Stopped
+            | Ended::Crashed
+            | Ended::Evacuated => Trigger::Stop,
+        }],
+        Event::Desired(desired::Event::Removed {})
+        | Event::Actual(
+            actual::Event::Created { .. }
+            | actual::Event::Claimed { .. }
+            | actual::Event::Started { .. }
+            | actual::Event::Crashed { .. }
+            | actual::Event::PlacementFailed { .. }
+            | actual::Event::StopRequested { .. },
+        )
+        | Event::Evacuating(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => vec![],
+    };
+    let reasons: Vec<Trigger> = events.iter().flat_map(why).collect();
+    if reasons.is_empty() { trigger == Trigger::Convergence } else { reasons.contains(&trigger) }
 }

@@ -14,17 +14,21 @@
 //! | `truth` | what the containers really did |
 //! | `placing` | what auctioneers give and reps take |
 //! | `calls` | completion callbacks |
+//! | `due` | what the clock brings about, and that it is not late |
 //! | `signs` | who was heard of by whom before it was taken for lost |
+//! | `orders` | orders to stop |
 //! | `peace` | what is left when everything is quiet |
 
 mod calls;
 mod causes;
+mod due;
 mod heard;
 mod log;
 mod lrp;
+mod orders;
 mod peace;
 mod placing;
-mod signs;
+pub(crate) mod signs;
 mod task;
 mod truth;
 
@@ -35,21 +39,25 @@ use executor::scripted::{Happened, Scripted};
 use projections::{WorkRef, World};
 use schemas::container::{Container, ContainerState, Epoch, WorkKey};
 use schemas::entry::{Aggregate, Event};
-use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed};
+use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed, Stop};
 use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::query::{InstancePresence, InstanceRow, Page};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
+use schemas::task::Called;
 use schemas::{Decision, Entry, Refusal, Timestamp, cell};
 
 use self::calls::Calls;
+use self::calls::Told;
 use self::causes::Causes;
+use self::due::Due;
 use self::heard::Heard;
 use self::log::Log;
+use self::orders::Orders;
 use self::placing::{Placing, Unplaced};
 use self::signs::Signs;
 use self::truth::Truth;
-use super::asked::Wanted;
+use super::asked::{Wanted, Wish};
 use super::journal::SimJournal;
 use super::nodes::{Life, Shape};
 use super::promises::{Broken, Promise};
@@ -67,12 +75,18 @@ pub struct Checkers {
     tasks: BTreeMap<TaskGuid, task::Task>,
     truth: Truth,
     calls: Calls,
+    due: Due,
+    orders: Orders,
+    /// The true time.
+    now: Timestamp,
+    /// Since when a BBS leads and nothing hinders it.
+    calm_since: Option<Timestamp>,
     heard: Heard,
     placing: Placing,
     signs: Signs,
     world: World,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
-    decided: BTreeMap<EntryId, (Position, Position)>,
+    decided: BTreeMap<EntryId, (Position, Position, Life)>,
     /// How far two clocks may be apart.
     clock_slack: Duration,
     /// What could have been placed and was not, when it was looked at first.
@@ -89,6 +103,7 @@ pub(super) struct Scene<'a> {
     basis: Position,
     log: &'a Log,
     truth: &'a Truth,
+    placing: &'a Placing,
     shape: Shape,
     clock_slack: Duration,
     /// Where it stands.
@@ -133,6 +148,10 @@ impl Checkers {
             tasks: BTreeMap::new(),
             truth: Truth::default(),
             calls: Calls::default(),
+            due: Due::default(),
+            orders: Orders::default(),
+            now: Timestamp(0),
+            calm_since: None,
             heard: Heard::default(),
             placing: Placing::default(),
             signs: Signs::default(),
@@ -183,16 +202,38 @@ impl Checkers {
         if self.decided.contains_key(&append.entry) {
             return vec![];
         }
-        self.decided.insert(append.entry, (basis, append.expected));
+        self.decided.insert(append.entry, (basis, append.expected, append.from));
         let Subject::Cell(cell) = &append.subject else { return vec![] };
         let loses = Entry::decode(&append.bytes)
             .is_ok_and(|entry| entry.decisions.iter().flat_map(|decision| &decision.events).any(is_loss));
-        if loses { self.loses(append.from, cell, now) } else { vec![] }
+        if loses { self.loses(append.from, (cell, basis), now) } else { vec![] }
     }
 
     /// A client asks something, until a deadline.
-    pub(super) fn asked(&mut self, request: RequestId, deadline: Option<Timestamp>, command: &ClientCommand) {
-        self.log.asked(request, deadline, command);
+    pub(super) fn asked(&mut self, wish: &Wish) {
+        self.log.asked(wish);
+    }
+
+    /// A BBS gets a client's command.
+    pub(super) fn arrives(&mut self, bbs: Life, request: &RequestId) {
+        self.log.arrives(bbs, request);
+    }
+
+    /// The version of what a command is about.
+    pub(super) fn version_of(&self, command: &ClientCommand) -> Option<u64> {
+        match command {
+            ClientCommand::LrpUpdate { process_guid, .. }
+            | ClientCommand::LrpRemove { process_guid }
+            | ClientCommand::LrpRetire { process_guid, .. } => {
+                self.world.process(process_guid).map(|process| process.version)
+            }
+            ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
+                self.world.task(task_guid).map(|task| task.version)
+            }
+            ClientCommand::LrpDesire(_)
+            | ClientCommand::TaskDesire(_)
+            | ClientCommand::DomainUpsert { .. } => None,
+        }
     }
 
     /// A client sends a command, or sends it again.
@@ -217,7 +258,13 @@ impl Checkers {
 
     /// An entry was accepted. Answers it in words, and the promises that it breaks.
     #[must_use]
-    pub fn appended(&mut self, journal: &SimJournal, position: Position) -> (String, Vec<Broken>) {
+    pub fn appended(
+        &mut self,
+        journal: &SimJournal,
+        position: Position,
+        now: Timestamp,
+    ) -> (String, Vec<Broken>) {
+        self.now = now;
         let Some(stored) = journal.get(position) else {
             return (String::new(), vec![]);
         };
@@ -229,12 +276,18 @@ impl Checkers {
             }
         };
         let mut notes = Notes::default();
-        let (basis, expected) = self.decided.get(&entry.id).copied().unwrap_or_default();
+        let (basis, expected, by) = match self.decided.get(&entry.id) {
+            Some((basis, expected, by)) => (*basis, *expected, Some(*by)),
+            None => (Position(0), Position(0), None),
+        };
         self.log.stands(&stored.subject, position, Some(expected), &mut notes);
         self.log.entry(&entry, stored, position, self.clock_slack, &mut notes);
         for decision in &entry.decisions {
             self.judge(decision, basis, &mut notes);
-            self.log.decision(decision, position, &mut notes);
+            self.log.decided(decision, basis, position, &mut notes);
+            if let Some(by) = by {
+                self.log.carries(by, decision, &mut notes);
+            }
             self.causes.judge(decision, position, basis, &mut notes);
             self.heard.decision(decision, position);
         }
@@ -251,14 +304,16 @@ impl Checkers {
     }
 
     fn judge(&mut self, decision: &Decision, basis: Position, notes: &mut Notes) {
+        let position = Position(self.world.position().0 + 1);
         let scene = Scene {
             decision,
             basis,
             log: &self.log,
             truth: &self.truth,
+            placing: &self.placing,
             shape: self.shape,
             clock_slack: self.clock_slack,
-            position: Position(self.world.position().0 + 1),
+            position,
         };
         match &decision.aggregate {
             Aggregate::Process { guid, domain, epoch } => {
@@ -266,13 +321,17 @@ impl Checkers {
                     self.lrps.entry(guid.clone()).or_insert_with(|| lrp::Process::new(domain, *epoch));
                 process.judge(guid, &scene, notes);
                 self.truth.claimed(process.take_claims());
+                self.orders.asked(process.take_stops(), position);
             }
             Aggregate::Task { guid, .. } => {
                 let task = self.tasks.entry(guid.clone()).or_default();
                 task.judge(guid, &scene, &self.calls, self.peace_since, notes);
                 self.truth.claimed(task.take_claims());
+                if let Some(guid) = task.take_cancelled() {
+                    self.orders.cancelled(guid, position, self.now);
+                }
                 if task.is_gone() {
-                    self.calls.deleted(guid, task.epoch(), Position(self.world.position().0 + 1));
+                    self.calls.deleted(guid, task.epoch(), position);
                 }
             }
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
@@ -376,6 +435,30 @@ impl Checkers {
         notes.broken
     }
 
+    /// A container is made.
+    pub(super) fn made(&mut self, guid: InstanceGuid) {
+        self.truth.made(guid);
+    }
+
+    /// A container came to a state.
+    pub(super) fn changed(&mut self, container: &Container) {
+        self.truth.changed(container);
+    }
+
+    /// A BBS that knows the log so far tells a cell to stop containers.
+    #[must_use]
+    pub(super) fn says_stop(
+        &mut self,
+        bbs: Life,
+        cell: &CellId,
+        stop: &Stop,
+        (delivered, now): (Position, Timestamp),
+    ) -> Vec<Broken> {
+        let mut notes = Notes::default();
+        self.orders.says(bbs, (cell, stop), delivered, now, &mut notes);
+        notes.broken
+    }
+
     /// A rep has a container deleted, maybe because a BBS just answered it.
     #[must_use]
     pub(super) fn deleted(
@@ -397,6 +480,11 @@ impl Checkers {
         let right = answered && !self.runs_on(&container);
         let how = || format!("{} deletes {}, {:?}", rep.0, container.work, container.state);
         (!right).then(|| Broken { promise: Promise::LiveKept, how: how() })
+    }
+
+    /// Whether a rep had a container deleted.
+    pub(super) fn is_deleted(&self, guid: InstanceGuid) -> bool {
+        self.truth.is_deleted(guid)
     }
 
     /// Whether a container is the last of its index of which the log said that it runs, and its life goes on.
@@ -428,8 +516,18 @@ impl Checkers {
     }
 
     /// A rep says that it evacuates.
-    pub(super) fn evacuates(&mut self, rep: Life) {
-        self.placing.evacuates(rep);
+    pub(super) fn evacuates(&mut self, rep: Life, clock: Timestamp) {
+        self.placing.evacuates(rep, clock);
+    }
+
+    /// An auctioneer gives work to a cell.
+    pub(super) fn gives(&mut self, cell: &CellId, perform: &Perform) {
+        self.placing.gives(cell, perform);
+    }
+
+    /// An auctioneer says what it could not place.
+    pub(super) fn finds(&mut self, outcomes: &Outcomes) {
+        self.placing.finds(outcomes);
     }
 
     /// A rep answers what it was given.
@@ -506,9 +604,11 @@ impl Checkers {
     }
 
     /// A BBS decides that a cell is lost.
-    fn loses(&self, bbs: Life, lost: &CellId, now: Timestamp) -> Vec<Broken> {
+    fn loses(&self, bbs: Life, (lost, basis): (&CellId, Position), now: Timestamp) -> Vec<Broken> {
         let mut notes = Notes::default();
         self.signs.loses(bbs, lost, (now, self.clock_slack), &mut notes);
+        let present = self.log.present(basis);
+        self.signs.loses_many(bbs, (lost, &present), (now, self.clock_slack), &mut notes);
         notes.broken
     }
 
@@ -517,6 +617,7 @@ impl Checkers {
     /// A BBS leads from now on, or no longer.
     pub(super) fn leads(&mut self, life: Life, leads: bool, now: Timestamp) {
         self.calls.leads(life, leads);
+        self.orders.leads(life, leads);
         self.signs.leads(life, now);
     }
 
@@ -525,27 +626,29 @@ impl Checkers {
         &mut self,
         life: Life,
         (task, epoch): (&TaskGuid, Epoch),
-        delivered: Position,
+        (delivered, now): (Position, Timestamp),
         body: &str,
     ) -> Vec<Broken> {
-        let outcome = self.tasks.get(task).and_then(|known| known.outcome_in(epoch));
-        self.calls.call(life, (task, epoch), delivered, body, outcome)
+        let known = self.tasks.get(task);
+        let outcome = known.and_then(|known| known.outcome_in(epoch));
+        let told = Told { outcome, annotation: known.map_or("", task::Task::annotation) };
+        self.calls.call(life, (task, epoch), (delivered, now, self.clock_slack), body, &told)
     }
 
-    /// The owner of a task answers. Tells whether that ends the calls.
-    pub fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &schemas::task::Called) -> bool {
+    /// What the owner of a task answers. Tells whether that ends the calls.
+    pub(super) fn owner_answers(&mut self, task: &TaskGuid, epoch: Epoch, called: &Called) -> bool {
         self.calls.owner_answers(task, epoch, called)
     }
 
-    /// An owner's answer reaches the BBS that called.
+    /// What came of a call reaches the BBS that made it.
     pub(super) fn call_came_back(
         &mut self,
         life: Life,
-        task: &TaskGuid,
-        epoch: Epoch,
-        called: &schemas::task::Called,
+        of: (&TaskGuid, Epoch),
+        called: &Called,
+        now: Timestamp,
     ) {
-        self.calls.came_back(life, task, epoch, called);
+        self.calls.came_back(life, of, called, now);
     }
 }
 

@@ -9,7 +9,7 @@ use projections::{Reader, WorkRef, World};
 use schemas::action::Action;
 use schemas::actual::State;
 use schemas::container::{Container, ContainerState, WorkKey};
-use schemas::names::ProcessGuid;
+use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::resources::{Constraint, Resources};
 use schemas::spec::ClientCommand;
@@ -19,9 +19,17 @@ use super::Checkers;
 use crate::asked::{Asked, Told, Wanted, desired};
 use crate::cluster::Cluster;
 use crate::journal::SimJournal;
-use crate::nodes::cell_id;
+use crate::nodes::{Node, cell_id};
 use crate::promises::{Broken, Promise as P};
 use crate::sights::Sight;
+
+/// So often it is looked what is under way, and so far apart.
+const LOOKS: usize = 20;
+const LOOK: Duration = Duration::from_millis(300);
+
+/// So long an instance that comes and goes may be between two states; and so long after peace begins what happened
+/// before may still bring one down.
+const SETTLING: Duration = Duration::from_secs(60);
 
 /// So long more than two containers of one index may run at once: a cell is missed after 15 s and some tries, comes
 /// back after a while, and compares its containers with the records every 30 s.
@@ -31,6 +39,23 @@ impl Cluster {
     /// Looks what could be placed and is not: it must not be so when it is looked again.
     pub(crate) fn look_for_idle_room(&mut self) {
         self.checkers.idle = self.checkers.idle_room(&self.cells);
+    }
+
+    /// Looks again and again what is under way: what never is at zero leaks.
+    pub(crate) fn look_for_leaks(&mut self) {
+        let mut least: BTreeMap<(Node, &'static str), usize> = BTreeMap::new();
+        for look in 0..LOOKS {
+            for node in self.all_nodes() {
+                for (name, count) in self.place(node).books() {
+                    let known = least.entry((node, name)).or_insert(count);
+                    *known = if look == 0 { count } else { count.min(*known) };
+                }
+            }
+            self.until(self.now + LOOK);
+        }
+        for ((node, name), count) in least.into_iter().filter(|(_, count)| *count > 0) {
+            self.broken(P::NothingInFlight, format!("{node} has {count} {name} after minutes of peace"));
+        }
     }
 
     /// What has to be true after minutes of peace.
@@ -89,14 +114,22 @@ impl Checkers {
                 let name = (process.guid.clone(), slot.index);
                 let count = running.remove(&name).unwrap_or(0);
                 let state = slot.actual.as_ref().map(|lrp| &lrp.state);
+                let since = slot.actual.as_ref().map_or(now, |lrp| lrp.since);
+                let slack = self.clock_slack;
                 let right = match state {
                     Some(State::Running { .. }) => count == 1,
-                    Some(State::Crashed) => count == 0,
+                    Some(State::Crashed) => {
+                        let by_design = is_crashing(&self.world, &process.guid);
+                        let before = self.peace_since.is_some_and(|peace| since <= peace + SETTLING + slack);
+                        count == 0 && (by_design || before)
+                    }
                     Some(State::Unclaimed { placement_error: Some(_) }) => count == 0,
                     Some(State::Claimed { .. }) => count == 1 && hangs(&self.world, &process.guid),
                     Some(State::Unclaimed { placement_error: None }) | None => false,
                 };
-                let comes_and_goes = is_crashing(&self.world, &process.guid) && count <= 1;
+                let comes_and_goes = is_crashing(&self.world, &process.guid)
+                    && count <= 1
+                    && now.since(since) <= SETTLING + slack;
                 if !(right || comes_and_goes) || !process.wants(slot.index) || slot.evacuating.is_some() {
                     let how = format!("{}/{} is left as {slot:?} with {count} containers", name.0, name.1);
                     broken.push(Broken { promise: P::DesiredIsActual, how });
@@ -113,15 +146,23 @@ impl Checkers {
 
     /// What the log has on a cell takes as much of it as its containers do, where nothing comes and goes.
     fn wrongly_used(&self, cells: &[Scripted]) -> Vec<String> {
-        let mut processes = self.world.processes_from(None);
-        if processes.any(|process| is_crashing(&self.world, &process.guid)) {
-            return vec![];
-        }
+        let sum = |sizes: Vec<Resources>| sizes.into_iter().fold(Resources::default(), Resources::plus);
         let used = |cell: usize| {
+            let (all, steady) = sizes_on(&self.world, &cell_id(cell));
+            let (all, steady, told) = (sum(all), sum(steady), self.world.used_on(&cell_id(cell)));
+            if all != told {
+                return Some(format!(
+                    "cell {cell} is said to have {told:?} in use, its records take {all:?}"
+                ));
+            }
+            let stays = |one: &&Container| match &one.work {
+                WorkKey::Lrp { process_guid, .. } => !is_crashing(&self.world, process_guid),
+                WorkKey::Task { .. } => true,
+            };
             let containers = cells[cell].list();
-            let truth = containers.iter().fold(Resources::default(), |sum, one| sum.plus(one.resources));
-            let told = self.world.used_on(&cell_id(cell));
-            (truth != told).then(|| format!("cell {cell} is said to have {told:?} in use and has {truth:?}"))
+            let truth = sum(containers.iter().filter(stays).map(|one| one.resources).collect());
+            (truth != steady)
+                .then(|| format!("cell {cell} is said to have {steady:?} in use and has {truth:?}"))
         };
         (0..cells.len()).filter_map(used).collect()
     }
@@ -240,6 +281,30 @@ fn wrong_container(world: &World, container: &Container) -> Option<String> {
         (WorkKey::Lrp { .. } | WorkKey::Task { .. }, _) => false,
     };
     (!runs && !thrashes).then(|| format!("{work} is left in {:?}", container.state))
+}
+
+/// What the records take that the log has on a cell: of all work, and of what doesn't crash by design.
+fn sizes_on(world: &World, cell: &CellId) -> (Vec<Resources>, Vec<Resources>) {
+    let (mut all, mut steady) = (vec![], vec![]);
+    for process in world.processes_from(None) {
+        let Some(desired) = &process.desired else { continue };
+        for slot in &process.slots {
+            let lrp = slot.actual.as_ref();
+            let held = lrp.and_then(|lrp| lrp.holder()).is_some_and(|by| by.cell_id == *cell);
+            let twin = slot.evacuating.as_ref().is_some_and(|twin| twin.by.cell_id == *cell);
+            let definition = desired.definition(&desired.active_definition_id);
+            let sizes = definition.map(|definition| definition.resources()).filter(|_| held || twin);
+            all.extend(sizes);
+            steady.extend(sizes.filter(|_| !is_crashing(world, &process.guid)));
+        }
+    }
+    for task in world.tasks_from(None) {
+        let runs = matches!(&task.state, Some(task::State::Running { by }) if by.cell_id == *cell);
+        let size = runs.then(|| task.definition.resources());
+        all.extend(size);
+        steady.extend(size);
+    }
+    (all, steady)
 }
 
 /// Whether a process crashes by design, so that its instances come and go.

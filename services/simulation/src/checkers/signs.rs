@@ -14,6 +14,12 @@ use crate::promises::Promise as P;
 /// How long a cell is silent at least before it is taken for lost.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// How often it is looked whether most cells are silent.
+const LOOK: Duration = Duration::from_millis(400);
+
+/// So long silence of most cells is taken for a fault of the network.
+pub(crate) const MASS_LOSS_WAIT: Duration = Duration::from_secs(10);
+
 /// So much of it may be a clock that was set forward: less than a pause, which a BBS would notice, and maybe twice.
 const UNNOTICED: Duration = Duration::from_secs(6);
 
@@ -22,7 +28,11 @@ const UNNOTICED: Duration = Duration::from_secs(6);
 pub(super) struct Signs {
     leads: BTreeMap<Life, Timestamp>,
     heard: BTreeMap<(Life, CellId), Heard>,
+    /// When anything came of a cell, believed or not.
+    came: BTreeMap<(Life, CellId), Timestamp>,
     probed: BTreeMap<(Life, CellId), Timestamp>,
+    /// Since when most cells are silent together.
+    mass_since: BTreeMap<Life, Timestamp>,
     /// The runs of each cell's rep: the one that lives, and the greatest of all. They differ if its clock was set back.
     runs: BTreeMap<CellId, (Incarnation, Incarnation)>,
 }
@@ -53,6 +63,7 @@ impl Signs {
     /// A BBS hears a heartbeat. One that is older than the last says nothing, and one of a run that seems to have begun
     /// before another is believed only when a probe was answered by that run.
     pub(super) fn heard(&mut self, bbs: Life, beat: &Heartbeat, now: Timestamp) {
+        self.came.insert((bbs, beat.cell_id.clone()), now);
         let run = beat.presence.incarnation;
         let known = self.heard.get(&(bbs, beat.cell_id.clone()));
         let same = known.filter(|known| known.run == run);
@@ -88,6 +99,61 @@ impl Signs {
         notes.must(P::LostInTime, long, || format!("{lost} was silent for {silence:?}"));
         let asked = self.probed.get(&(bbs, lost.clone())).is_some_and(|asked| now.since(*asked) < silence);
         notes.must(P::LostInTime, asked, || format!("{lost} was not asked since it fell silent"));
+    }
+
+    /// Whether more than half of these cells, and at least two, are silent for so long.
+    pub(super) fn is_mass(&self, bbs: Life, present: &[CellId], now: Timestamp, time: Duration) -> bool {
+        let silent = present.iter().filter(|cell| self.silence(bbs, cell, now) >= time).count();
+        silent >= 2 && silent * 2 > present.len()
+    }
+
+    /// How long nothing at all came of a cell to a BBS that leads.
+    fn nothing(&self, bbs: Life, cell: &CellId, now: Timestamp) -> Duration {
+        let came = self.came.get(&(bbs, cell.clone())).copied().unwrap_or_default();
+        self.silence(bbs, cell, now).min(now.since(came))
+    }
+
+    /// If most cells fell silent together, none is lost before that has gone on for a while.
+    pub(super) fn loses_many(
+        &self,
+        bbs: Life,
+        (lost, present): (&CellId, &[CellId]),
+        (now, clock_slack): (Timestamp, Duration),
+        notes: &mut Notes,
+    ) {
+        let went_on = self.mass_since.get(&bbs).map_or(Duration::ZERO, |since| now.since(*since));
+        let believed = went_on + clock_slack.min(UNNOTICED) + LOOK >= MASS_LOSS_WAIT;
+        let gone = present.iter().filter(|cell| self.nothing(bbs, cell, now) >= SILENCE).count();
+        let mass = gone >= 2 && gone * 2 > present.len();
+        notes.must(P::LostTogether, believed || !mass, || {
+            format!("{lost} is lost with most of {present:?}, {went_on:?} after they fell silent")
+        });
+    }
+
+    /// Looks whether most of these cells are silent together, and since when: from when one of them is silent for long
+    /// enough to be lost, until most are heard again.
+    pub(super) fn look(&mut self, bbs: Life, present: &[CellId], now: Timestamp) {
+        if !self.is_mass(bbs, present, now, SILENCE / 2) {
+            self.mass_since.remove(&bbs);
+        } else if present.iter().any(|cell| self.silence(bbs, cell, now) >= SILENCE) {
+            self.mass_since.entry(bbs).or_insert(now);
+        }
+    }
+
+    /// Cells of which a BBS has heard nothing for long enough to lose them, where most others are there.
+    pub(super) fn overdue(
+        &self,
+        bbs: Life,
+        present: &[CellId],
+        (now, calm_since): (Timestamp, Timestamp),
+    ) -> Vec<CellId> {
+        // Who missed a heartbeat may count as silent.
+        if self.is_mass(bbs, present, now, SILENCE / 3) {
+            return vec![];
+        }
+        // What hindered the BBS counts for no cell.
+        let silence = |cell: &CellId| self.nothing(bbs, cell, now).min(now.since(calm_since));
+        present.iter().filter(|cell| silence(cell) >= SILENCE).cloned().collect()
     }
 
     /// How long a BBS has heard nothing of a cell, while it leads.

@@ -6,18 +6,25 @@ use std::time::Duration;
 use schemas::container::{Epoch, Instance, RunResult, WorkKey};
 use schemas::definition::{DesiredTask, Placement};
 use schemas::entry::{Actor, Event};
+use schemas::evaluation::Trigger;
 use schemas::names::{InstanceGuid, TaskGuid};
+use schemas::placement::Explanation;
 use schemas::resources::Constraint;
 use schemas::task::{self, Outcome};
 use schemas::{Timestamp, evaluation};
 
 use super::calls::Calls;
+use super::due::Thing;
+use super::log::Log;
 use super::lrp::rules::{is_lost, is_lost_now, may_speak};
+use super::placing::Said;
 use super::{Notes, Scene};
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
 use crate::sights::Sight;
 
+/// The reason of a task that nobody placed or started in time.
+const NOT_STARTED: &str = "not started within time limit";
 /// How long a completed task is kept.
 const KEPT: Duration = Duration::from_secs(120);
 /// How long a task may be RESOLVING.
@@ -32,6 +39,7 @@ pub(super) struct Task {
     since: Timestamp,
     pending_until: Timestamp,
     has_owner: bool,
+    annotation: String,
     constraint: Constraint,
     /// The open evaluation: whether it is blocked.
     evaluation: Option<bool>,
@@ -42,17 +50,23 @@ pub(super) struct Task {
     refused: bool,
     outcomes: BTreeMap<Epoch, Outcome>,
     claims: Vec<(InstanceGuid, WorkKey)>,
+    cancelled: Option<InstanceGuid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    Pending { failed: bool },
+    Pending { error: Option<String> },
     Running(Instance),
     Completed,
     Resolving,
 }
 
 impl Task {
+    /// Its container, if it has just been cancelled while it ran.
+    pub(super) const fn take_cancelled(&mut self) -> Option<InstanceGuid> {
+        self.cancelled.take()
+    }
+
     /// The containers that were let in since it was asked last.
     pub(super) fn take_claims(&mut self) -> Vec<(InstanceGuid, WorkKey)> {
         std::mem::take(&mut self.claims)
@@ -71,10 +85,35 @@ impl Task {
         self.outcomes.get(&epoch)
     }
 
+    /// Whether somebody resolves it.
+    pub(super) const fn is_resolving(&self) -> bool {
+        matches!(self.state, Some(State::Resolving))
+    }
+
     /// Since when its owner waits to be called.
     pub(super) fn waits_since(&self) -> Option<Timestamp> {
-        let waits = self.has_owner && self.state == Some(State::Completed);
+        let open = matches!(self.state, Some(State::Completed | State::Resolving));
+        let waits = self.has_owner && open && !self.refused;
         waits.then_some(self.completed_at)
+    }
+
+    /// What is due: the end of a state whose time is over.
+    pub(super) fn due(&self, guid: &TaskGuid, clock: Timestamp, log: &Log) -> Option<Thing> {
+        let since = self.since;
+        let over = |what: &str| {
+            Some(Thing::new(P::TaskInTime, format!("task {guid} is {what} since {since}, its time is over")))
+        };
+        let kept = self.completed_at + KEPT;
+        match self.state.as_ref()? {
+            State::Pending { .. } if self.pending_until <= clock => over("PENDING"),
+            State::Running(by) if log.absent_since(&by.cell_id).is_some() => {
+                let what = format!("task {guid} is said to run on an absent cell since {since}");
+                Some(Thing::new(P::LostAtOnce, what))
+            }
+            State::Completed if kept <= clock => over("COMPLETED"),
+            State::Resolving if kept.min(since + RESOLVING) <= clock => over("RESOLVING"),
+            State::Pending { .. } | State::Running(_) | State::Completed | State::Resolving => None,
+        }
     }
 
     /// Takes a decision in, event by event, and says what is wrong with it.
@@ -98,7 +137,7 @@ impl Task {
                     });
                     self.take(guid, event, scene, notes);
                 }
-                Event::Evaluation(event) => self.evaluation(guid, event, notes),
+                Event::Evaluation(event) => self.evaluation(guid, event, scene, notes),
                 Event::Desired(_)
                 | Event::Actual(_)
                 | Event::Evacuating(_)
@@ -113,7 +152,7 @@ impl Task {
             });
         }
         let right = match (&self.state, self.evaluation) {
-            (Some(State::Pending { failed }), Some(blocked)) => *failed == blocked,
+            (Some(State::Pending { error }), Some(blocked)) => error.is_some() == blocked,
             (Some(State::Pending { .. }), None) => false,
             (Some(State::Running(_) | State::Completed | State::Resolving) | None, open) => open.is_none(),
         };
@@ -141,8 +180,17 @@ impl Task {
                 }
                 may_speak(by, scene)
             }
-            (task::Event::PlacementFailed { .. }, Some(State::Pending { .. })) => self.pending_until > at,
-            (task::Event::Completed { by, outcome, .. }, Some(State::Pending { .. } | State::Running(_))) => {
+            (task::Event::PlacementFailed { error, explanation }, Some(State::Pending { .. })) => {
+                self.was_said(guid, error, explanation.as_deref(), scene, notes);
+                self.pending_until > at
+            }
+            (
+                task::Event::Completed { by, outcome, explanation },
+                Some(State::Pending { .. } | State::Running(_)),
+            ) => {
+                if let (Actor::Auctioneer(_), Outcome::Failed { reason }) = (&scene.decision.actor, outcome) {
+                    self.was_said(guid, reason, explanation.as_deref(), scene, notes);
+                }
                 self.may_complete(by.as_ref(), outcome, scene, notes)
             }
             (task::Event::Resolving {}, Some(State::Completed)) => true,
@@ -179,6 +227,21 @@ impl Task {
         }
     }
 
+    /// A placement error is one that an auctioneer found.
+    fn was_said(
+        &self,
+        guid: &TaskGuid,
+        error: &str,
+        why: Option<&Explanation>,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) {
+        let said = Said { work: guid.as_str(), epoch: self.epoch, index: None, attempt: None, error };
+        notes.must(P::OutcomeIsJudged, scene.placing.was_said(&scene.decision.actor, &said, why), || {
+            format!("no auctioneer said {error:?} of {:?}", scene.decision.aggregate)
+        });
+    }
+
     fn may_complete(
         &self,
         by: Option<&Instance>,
@@ -209,13 +272,21 @@ impl Task {
                 if timed_out {
                     notes.saw(Sight::EvacuationTimedOut);
                 }
-                timed_out || !by.is_some_and(|by| scene.truth.is_live(by.instance_guid))
+                timed_out && by.is_some_and(|by| scene.placing.is_over(&by.cell_id, scene))
+                    || by.is_some_and(|by| ended_so(by, reason, scene))
             }
             (Actor::Bbs(_), Outcome::Failed { reason }) if reason == task::CELL_DISAPPEARED => {
                 notes.saw(Sight::TaskLost);
                 runner.is_some_and(|by| is_lost(by, scene))
             }
-            (Actor::Bbs(_), Outcome::Failed { .. }) => runner.is_none() && self.pending_until <= at,
+            (Actor::Bbs(_), Outcome::Failed { reason }) => {
+                let known = match &self.state {
+                    Some(State::Pending { error: Some(error) }) => error == reason,
+                    Some(State::Pending { error: None }) => reason == NOT_STARTED,
+                    Some(State::Running(_) | State::Completed | State::Resolving) | None => false,
+                };
+                known && self.pending_until <= at
+            }
             (Actor::Auctioneer(_), Outcome::Failed { .. }) => {
                 notes.saw(Sight::TaskPlacementFailed);
                 runner.is_none()
@@ -229,21 +300,27 @@ impl Task {
         let at = scene.decision.at;
         match event {
             task::Event::Desired(desired) => self.begin(desired, at),
-            task::Event::Started { by, .. } => {
+            task::Event::Started { by, placement } => {
                 if let Node::Rep(at) = rep_of(&by.cell_id) {
                     let cell = scene.shape.cell(at);
                     let fits = self.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
                     notes.must(P::PlacementObeys, fits, || format!("task {guid} is on {}", by.cell_id));
                 }
                 let work = WorkKey::Task { task_guid: guid.clone(), epoch: self.epoch };
+                let given = scene.placing.was_given(&by.cell_id, &work, placement.as_deref());
+                notes.must(P::ClaimWasGiven, given, || {
+                    format!("task {guid} is started by {by:?} because of {placement:?}")
+                });
                 self.claims.push((by.instance_guid, work));
                 self.state = Some(State::Running(by.clone()));
             }
-            task::Event::PlacementFailed { .. } => {
-                self.state = Some(State::Pending { failed: true });
+            task::Event::PlacementFailed { error, .. } => {
+                self.state = Some(State::Pending { error: Some(error.clone()) });
                 return;
             }
-            task::Event::Completed { outcome, .. } => {
+            task::Event::Completed { by, outcome, .. } => {
+                let cancelled = matches!(scene.decision.actor, Actor::Client { .. });
+                self.cancelled = by.as_ref().filter(|_| cancelled).map(|by| by.instance_guid);
                 let before = self.outcomes.insert(self.epoch, outcome.clone());
                 notes.must(P::OutcomeStays, before.is_none(), || {
                     format!("task {guid} ends as {outcome:?} after {before:?}")
@@ -270,7 +347,8 @@ impl Task {
     fn begin(&mut self, desired: &DesiredTask, at: Timestamp) {
         self.epoch = Epoch(at);
         (self.attempts, self.delivered, self.refused) = (0, false, false);
-        self.state = Some(State::Pending { failed: false });
+        self.state = Some(State::Pending { error: None });
+        self.annotation.clone_from(&desired.definition.annotation);
         self.constraint = desired.definition.constraint.clone();
         self.has_owner = desired.definition.completion_callback_url.is_some();
         self.pending_until = at
@@ -280,8 +358,15 @@ impl Task {
             };
     }
 
-    fn evaluation(&mut self, guid: &TaskGuid, event: &evaluation::Event, notes: &mut Notes) {
+    fn evaluation(
+        &mut self,
+        guid: &TaskGuid,
+        event: &evaluation::Event,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) {
         let before = self.evaluation;
+        self.tells_why(guid, event, scene, notes);
         let (legal, after) = match event {
             evaluation::Event::Created { .. } => (before.is_none(), Some(false)),
             evaluation::Event::Blocked { .. } => {
@@ -302,16 +387,54 @@ impl Task {
         self.evaluation = after;
     }
 
+    /// What an evaluation of a task says of its reason.
+    fn tells_why(&self, guid: &TaskGuid, event: &evaluation::Event, scene: &Scene<'_>, notes: &mut Notes) {
+        let desires = |event: &Event| matches!(event, Event::Task(task::Event::Desired(_)));
+        let right = match (event, &self.state) {
+            (evaluation::Event::Created { trigger }, _) => {
+                *trigger == Trigger::Desire && scene.decision.events.iter().any(desires)
+            }
+            (evaluation::Event::Blocked { reason }, Some(State::Pending { error })) => {
+                error.as_ref() == Some(reason)
+            }
+            (evaluation::Event::Failed { reason }, _) => {
+                matches!(self.outcomes.get(&self.epoch), Some(Outcome::Failed { reason: why }) if why == reason)
+            }
+            (evaluation::Event::Completed {} | evaluation::Event::Canceled {}, _) => true,
+            (evaluation::Event::Blocked { .. }, _) => false,
+        };
+        notes.must(P::TellsTheTruth, right, || format!("task {guid} is {:?}: {event:?}", self.state));
+    }
+
+    /// What a callback has to say of it.
+    pub(super) fn annotation(&self) -> &str {
+        &self.annotation
+    }
+
     /// What of it has to equal the services' own fold, in words.
     pub(super) fn in_words(&self) -> String {
         let state = match &self.state {
-            Some(State::Pending { failed }) => format!("PENDING {failed}"),
+            Some(State::Pending { error }) => format!("PENDING {error:?}"),
             Some(State::Running(by)) => format!("RUNNING {}", by.instance_guid),
             Some(State::Completed) => format!("COMPLETED {:?}", self.outcomes.get(&self.epoch)),
             Some(State::Resolving) => format!("RESOLVING {:?}", self.outcomes.get(&self.epoch)),
             None => "DELETED".into(),
         };
         format!("{:?} {state}", (self.version, self.epoch, self.since, self.evaluation))
+    }
+}
+
+/// Whether a task's container ended so, or is not there.
+fn ended_so(by: &Instance, reason: &str, scene: &Scene<'_>) -> bool {
+    if scene.truth.is_live(by.instance_guid) {
+        return false;
+    }
+    match scene.truth.result(by.instance_guid) {
+        Some(RunResult::Failed { reason: truth }) if truth == reason => true,
+        Some(RunResult::Stopped) if reason == "stopped" => true,
+        Some(RunResult::Failed { .. } | RunResult::Succeeded { .. } | RunResult::Stopped) | None => {
+            reason == task::NO_CONTAINER
+        }
     }
 }
 
@@ -331,7 +454,7 @@ const fn promise_of(event: &task::Event) -> P {
 /// The same words of the services' own fold.
 pub(super) fn words_of(task: &task::Task) -> String {
     let state = match &task.state {
-        Some(task::State::Pending { placement_error }) => format!("PENDING {}", placement_error.is_some()),
+        Some(task::State::Pending { placement_error }) => format!("PENDING {placement_error:?}"),
         Some(task::State::Running { by }) => format!("RUNNING {}", by.instance_guid),
         Some(task::State::Completed(done)) => format!("COMPLETED {:?}", Some(&done.outcome)),
         Some(task::State::Resolving(done)) => format!("RESOLVING {:?}", Some(&done.outcome)),

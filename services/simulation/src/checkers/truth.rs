@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use executor::scripted::{Happened, Scripted, What};
 use schemas::Timestamp;
-use schemas::container::{RunResult, WorkKey};
+use schemas::container::{Container, ContainerState, NetInfo, RunResult, WorkKey};
 use schemas::names::{InstanceGuid, ProcessGuid};
 use schemas::resources::Resources;
 
@@ -23,8 +23,14 @@ pub(super) struct Truth {
     claims: BTreeMap<InstanceGuid, WorkKey>,
     live: BTreeMap<InstanceGuid, (WorkKey, usize)>,
     started: BTreeSet<InstanceGuid>,
+    /// Containers that were ever made.
+    known: BTreeSet<InstanceGuid>,
     ended: BTreeMap<InstanceGuid, RunResult>,
     deleted: BTreeSet<InstanceGuid>,
+    /// Where the containers that ran were reached.
+    nets: BTreeMap<InstanceGuid, NetInfo>,
+    /// How containers completed, whether their action ever began or not.
+    results: BTreeMap<InstanceGuid, RunResult>,
     tasks: BTreeSet<WorkKey>,
     /// Of each index how many containers run, and since when more than two.
     running: BTreeMap<Index, (u32, Option<Timestamp>)>,
@@ -70,8 +76,41 @@ impl Truth {
                 self.count(work, *at, false);
             }
         }
-        let held = containers.list().iter().fold(Resources::default(), |sum, one| sum.plus(one.resources));
+        // Of what has ended and is to be deleted nothing runs: that order may be lost.
+        let leaves = |one: &Container| {
+            matches!(one.state, ContainerState::Completed(_)) && self.deleted.contains(&one.instance_guid)
+        };
+        let there = containers.list().into_iter().filter(|one| !leaves(one));
+        let held = there.fold(Resources::default(), |sum, one| sum.plus(one.resources));
         notes.must(P::CellHolds, total.fits(held), || format!("cell {cell} holds {held:?}"));
+    }
+
+    /// A container is made.
+    pub(super) fn made(&mut self, guid: InstanceGuid) {
+        self.known.insert(guid);
+    }
+
+    /// A container came to a state.
+    pub(super) fn changed(&mut self, container: &Container) {
+        match &container.state {
+            ContainerState::Running(net) => {
+                self.nets.insert(container.instance_guid, net.clone());
+            }
+            ContainerState::Completed(result) => {
+                self.results.insert(container.instance_guid, result.clone());
+            }
+            ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => {}
+        }
+    }
+
+    /// Where a container was reached that ran.
+    pub(super) fn net(&self, guid: InstanceGuid) -> Option<&NetInfo> {
+        self.nets.get(&guid)
+    }
+
+    /// How a container completed.
+    pub(super) fn result(&self, guid: InstanceGuid) -> Option<&RunResult> {
+        self.results.get(&guid)
     }
 
     /// One more or one fewer container of an index runs. Answers how many do.
@@ -104,6 +143,16 @@ impl Truth {
     /// Notes that a container is to be deleted, and tells whether that is new.
     pub(super) fn is_first_deletion(&mut self, guid: InstanceGuid) -> bool {
         self.deleted.insert(guid)
+    }
+
+    /// Whether a container is to be deleted.
+    pub(super) fn is_deleted(&self, guid: InstanceGuid) -> bool {
+        self.deleted.contains(&guid)
+    }
+
+    /// Whether a container ever came to be.
+    pub(super) fn is_known(&self, guid: InstanceGuid) -> bool {
+        self.known.contains(&guid)
     }
 
     /// Whether a container's action ever began.

@@ -32,6 +32,7 @@ pub(super) fn write(
             write!(f, "desire {process} x{instances}{}", Options(work))?;
         }
         Ask::Scale { process, instances } => write!(f, "scale {process} x{instances}")?,
+        Ask::Describe { process, text } => write!(f, "describe {process} {}", Quoted(text))?,
         Ask::Remove(process) => write!(f, "remove {process}")?,
         Ask::Retire(process, index) => write!(f, "retire {process}/{index}")?,
         Ask::Run { task, work, owner, queue } => {
@@ -70,8 +71,8 @@ struct Options<'a>(&'a Work);
 impl fmt::Display for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Work::usual();
-        let Work { create, start, run, exit, result, ignores_term, hangs, fails, memory_mb, stack, tag } =
-            self.0;
+        let Work { create, start, run, exit, result, ignores_term, hangs, fails, .. } = self.0;
+        let Work { unhealthy, memory_mb, stack, tag, .. } = self.0;
         let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
             if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
         };
@@ -84,7 +85,9 @@ impl fmt::Display for Options<'_> {
         if *result != usual.result {
             write!(f, " result={}", Quoted(result))?;
         }
-        for (is_so, word) in [(ignores_term, "ignores-term"), (hangs, "hangs"), (fails, "fails")] {
+        let words =
+            [(ignores_term, "ignores-term"), (hangs, "hangs"), (fails, "fails"), (unhealthy, "unhealthy")];
+        for (is_so, word) in words {
             if *is_so {
                 write!(f, " {word}")?;
             }
@@ -109,6 +112,10 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
         Ask::Desire { process, instances, work }
     } else if words.take("scale") {
         Ask::Scale { process: process(words)?, instances: instances(words)? }
+    } else if words.take("describe") {
+        let process = process(words)?;
+        let text = words.take_quoted().ok_or_else(|| words.wrong("a text in quotes"))?;
+        Ask::Describe { process, text }
     } else if words.take("remove") {
         Ask::Remove(process(words)?)
     } else if words.take("retire") {
@@ -184,7 +191,7 @@ fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {
     loop {
         if let Some(mut value) = words.take_option("owner") {
             let known = |word: &str| Owner::NAMES.iter().find(|(_, name)| *name == word);
-            owner = value.read("an owner: none, well, moody or broken", known)?.0;
+            owner = value.read("an owner: none, well, moody, deaf or broken", known)?.0;
         } else if let Some(mut value) = words.take_option("queue") {
             queue = Some(value.duration()?);
         } else if !tail.read(words)? && !option(&mut work, words)? {
@@ -217,6 +224,8 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
         work.hangs = true;
     } else if words.take("fails") {
         work.fails = true;
+    } else if words.take("unhealthy") {
+        work.unhealthy = true;
     } else if words.take("tag") {
         work.tag = true;
     } else {

@@ -30,7 +30,8 @@ impl Default for Head {
 /// What is unusual of a plan's head.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let usual = Shape::USUAL;
-    let Shape { bbss, auctioneers, cells, tagged, evacuation, self_test, replicas, synced } = plan.shape;
+    let Shape { bbss, auctioneers, cells, tagged, mixed, evacuation, self_test, replicas, synced } =
+        plan.shape;
     if plan.seed != 0 {
         writeln!(f, "seed {}", plan.seed)?;
     }
@@ -42,8 +43,10 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     for (name, count, _) in counts.iter().filter(|(_, count, usual)| count != usual) {
         writeln!(f, "{name} {count}")?;
     }
-    if tagged {
-        writeln!(f, "tagged")?;
+    for (is_so, word) in [(tagged, "tagged"), (mixed, "mixed")] {
+        if is_so {
+            writeln!(f, "{word}")?;
+        }
     }
     let times = [("evacuation", evacuation, usual.evacuation), ("self-test", self_test, usual.self_test)];
     for (name, time, _) in times.iter().filter(|(_, time, usual)| time != usual) {
@@ -76,6 +79,8 @@ impl Head {
             shape.auctioneers = count(words)?;
         } else if words.take("tagged") {
             shape.tagged = true;
+        } else if words.take("mixed") {
+            shape.mixed = true;
         } else if words.take("evacuation") {
             shape.evacuation = words.duration()?;
         } else if words.take("self-test") {
@@ -88,7 +93,7 @@ impl Head {
             self.faults(words)?;
         } else {
             return Err(words.wrong(
-                "`at` and a time, or a word of the head: seed, cells, bbss, auctioneers, tagged, evacuation, \
+                "`at` and a time, or a word of the head: seed, cells, bbss, auctioneers, tagged, mixed, evacuation, \
                  self-test, journal of three, journal without sync, faults, only simulated: or peace at",
             ));
         }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use schemas::Position;
 use schemas::actual::{self, Ended, Unclaimed};
-use schemas::container::Instance;
-use schemas::entry::Actor;
+use schemas::container::{Instance, RunResult};
+use schemas::entry::{Actor, Aggregate};
 
 use super::{Lrp, Next, P, Process, State, Wrong};
+use crate::checkers::placing::Said;
 use crate::checkers::{Notes, Scene};
 use crate::sights::Sight;
 
@@ -28,7 +29,7 @@ impl Process {
         let enter = |state| Some(Lrp { state, since: at, crashes, stopping, position });
         match event {
             actual::Event::Created { .. } => {
-                let state = State::Unclaimed { failed: false };
+                let state = State::Unclaimed { error: None };
                 let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position };
                 let wrong = before.map(|_| (P::OneEvacuating, "it is there already"));
                 let unwanted = (!self.wants(index)).then_some((P::DesiredSound, "nobody wants it"));
@@ -40,7 +41,7 @@ impl Process {
                 }
                 (enter(State::Claimed(by.clone())), wrong_claim(before, by, scene))
             }
-            actual::Event::Started { by, .. } => {
+            actual::Event::Started { by, net, .. } => {
                 if before.is_none() {
                     notes.saw(Sight::OrphanAdopted);
                 }
@@ -49,32 +50,47 @@ impl Process {
                 } else if !self.wants(index) && !scene.log.is_fresh(&self.domain, scene.basis, at) {
                     notes.saw(Sight::StaleDomainKept);
                 }
-                (enter(State::Running(by.clone())), wrong_start(before, by, scene))
+                let untrue = scene.truth.net(by.instance_guid) != Some(net);
+                let untrue = untrue.then_some((P::TellsTheTruth, "it was not reached there"));
+                (enter(State::Running(by.clone())), wrong_start(before, by, scene).or(untrue))
             }
-            actual::Event::Crashed { by, crash_count, .. } => {
+            actual::Event::Crashed { by, crash_count, reason, .. } => {
                 let crashes = *crash_count;
                 let crashed = Lrp { state: State::Crashed, since: at, crashes, stopping: false, position };
+                if reason.contains("never healthy") {
+                    notes.saw(Sight::NeverHealthy);
+                }
                 if *crash_count > 3 {
                     notes.saw(Sight::CrashLimit);
                 }
-                (Some(crashed), wrong_crash(before, by, *crash_count, scene))
+                (
+                    Some(crashed),
+                    wrong_crash(before, by, *crash_count, scene).or_else(|| untrue_crash(by, reason, scene)),
+                )
             }
-            actual::Event::PlacementFailed { error, .. } => {
+            actual::Event::PlacementFailed { error, explanation, .. } => {
                 notes.saw(if error.starts_with(schemas::placement::NO_COMPATIBLE_CELLS) {
                     Sight::NoCompatibleCell
                 } else {
                     Sight::NoRoom
                 });
                 let unclaimed = before.is_some_and(Lrp::is_unclaimed);
-                let after = before.map(|lrp| Lrp { state: State::Unclaimed { failed: true }, ..lrp.clone() });
-                (
-                    after,
-                    (!unclaimed)
-                        .then_some((P::ErrorOnlyUnclaimed, "only what is UNCLAIMED has a placement error")),
-                )
+                let failed = State::Unclaimed { error: Some(error.clone()) };
+                let after = before.map(|lrp| Lrp { state: failed, ..lrp.clone() });
+                let wrong = (!unclaimed)
+                    .then_some((P::ErrorOnlyUnclaimed, "only what is UNCLAIMED has a placement error"));
+                let judged = before.map_or(at, |lrp| lrp.since);
+                let Aggregate::Process { guid, .. } = &scene.decision.aggregate else {
+                    return (after, wrong);
+                };
+                let work = guid.as_str();
+                let said = Said { work, epoch: self.epoch, index: Some(index), attempt: Some(judged), error };
+                let unsaid = !scene.placing.was_said(&scene.decision.actor, &said, explanation.as_deref());
+                let unsaid = unsaid.then_some((P::OutcomeIsJudged, "no auctioneer said so of this attempt"));
+                (after, wrong.or(unsaid))
             }
             actual::Event::Unclaimed { cause, .. } => {
-                let state = State::Unclaimed { failed: false };
+                let state = State::Unclaimed { error: None };
                 let after = Lrp { state, since: at, crashes, stopping: false, position };
                 (Some(after), self.wrong_unclaim(index, before, *cause, scene, notes))
             }
@@ -253,4 +269,14 @@ fn wrong_crash(before: Option<&Lrp>, by: &Instance, count: u32, scene: &Scene<'_
     };
     let stored = before.filter(|lrp| !stable(lrp)).map_or(0, |lrp| lrp.crashes);
     (count != stored + 1).then_some((P::CrashCounted, "the crashes are counted wrongly"))
+}
+
+/// A crash reason is what the container said when it ended.
+fn untrue_crash(by: &Instance, reason: &str, scene: &Scene<'_>) -> Wrong {
+    let right = match scene.truth.result(by.instance_guid) {
+        Some(RunResult::Failed { reason: truth }) => truth == reason,
+        Some(RunResult::Succeeded { .. } | RunResult::Stopped) => reason == "exited",
+        None => false,
+    };
+    (!right).then_some((P::TellsTheTruth, "its container did not end so"))
 }
