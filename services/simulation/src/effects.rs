@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bbs::Reply;
 use bytes::Bytes;
+use schemas::container::Recipe;
 use schemas::message::{Answer, Command, Done, Heartbeat, Outcome, Outcomes, Performed, Report, Stop};
 use schemas::names::CellId;
 use schemas::{Code, Refusal};
@@ -167,36 +168,22 @@ impl Cluster {
                 let to = self.any_bbs();
                 self.ask(to, about(About::Records(id)), Kind::Records, bytes_of(&records));
             }
-            E::Run(recipe) => {
-                self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
-                if self.order_is_lost() {
-                    return;
-                }
-                self.checkers.made(recipe.instance_guid);
-                self.cells[cell].run(self.now, &recipe);
-                if self.is_sick(cell) || self.chaos.chance(self.faults.create_failed) {
-                    self.saw(Sight::CreationFailed);
-                    self.cells[cell].crash(self.now, recipe.instance_guid, "no container can be made");
-                }
-                self.wait_for_containers(cell);
-            }
+            E::Run(recipe) => self.run_container(node, cell, &recipe),
             E::Stop(guid) => {
                 self.tell(|| format!("{node} stops {guid}"));
-                if self.order_is_lost() {
-                    return;
+                if !self.order_is_lost() {
+                    self.cells[cell].stop(self.now, guid);
+                    self.wait_for_containers(cell);
                 }
-                self.cells[cell].stop(self.now, guid);
-                self.wait_for_containers(cell);
             }
             E::Delete(guid) => {
                 self.tell(|| format!("{node} deletes {guid}"));
                 let broken = self.checkers.deleted(me, guid, &self.cells[cell], answered);
                 broken.into_iter().for_each(|broken| self.breaks(broken));
-                if self.order_is_lost() {
-                    return;
+                if !self.order_is_lost() {
+                    self.cells[cell].delete(self.now, guid);
+                    self.wait_for_containers(cell);
                 }
-                self.cells[cell].delete(self.now, guid);
-                self.wait_for_containers(cell);
             }
             E::ListContainers => {
                 let list = self.cells[cell].list();
@@ -218,6 +205,20 @@ impl Cluster {
             }
             E::Log { text, .. } => self.tell(|| format!("{node}: {text}")),
         }
+    }
+
+    fn run_container(&mut self, node: Node, cell: usize, recipe: &Recipe) {
+        self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
+        if self.order_is_lost() {
+            return;
+        }
+        self.checkers.made(recipe.instance_guid);
+        self.cells[cell].run(self.now, recipe);
+        if self.is_sick(cell) || self.chaos.chance(self.faults.create_failed) {
+            self.saw(Sight::CreationFailed);
+            self.cells[cell].crash(self.now, recipe.instance_guid, "no container can be made");
+        }
+        self.wait_for_containers(cell);
     }
 
     /// At times somebody says what a rep says, under another cell's name.

@@ -243,7 +243,7 @@ fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) 
         domain: domain.clone(),
         instances,
         routes: routes("first"),
-        annotation: format!("made of {}", process),
+        annotation: format!("made of {process}"),
         definition_id: DefinitionId::new(process.as_str()).expect("a name"),
         definition: definition.into(),
     }

@@ -6,6 +6,7 @@ use schemas::Position;
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Instance, RunResult};
 use schemas::entry::{Actor, Aggregate};
+use schemas::placement::Explanation;
 
 use super::{Lrp, Next, P, Process, State, Wrong};
 use crate::checkers::placing::Said;
@@ -69,25 +70,7 @@ impl Process {
                 )
             }
             actual::Event::PlacementFailed { error, explanation, .. } => {
-                notes.saw(if error.starts_with(schemas::placement::NO_COMPATIBLE_CELLS) {
-                    Sight::NoCompatibleCell
-                } else {
-                    Sight::NoRoom
-                });
-                let unclaimed = before.is_some_and(Lrp::is_unclaimed);
-                let failed = State::Unclaimed { error: Some(error.clone()) };
-                let after = before.map(|lrp| Lrp { state: failed, ..lrp.clone() });
-                let wrong = (!unclaimed)
-                    .then_some((P::ErrorOnlyUnclaimed, "only what is UNCLAIMED has a placement error"));
-                let judged = before.map_or(at, |lrp| lrp.since);
-                let Aggregate::Process { guid, .. } = &scene.decision.aggregate else {
-                    return (after, wrong);
-                };
-                let work = guid.as_str();
-                let said = Said { work, epoch: self.epoch, index: Some(index), attempt: Some(judged), error };
-                let unsaid = !scene.placing.was_said(&scene.decision.actor, &said, explanation.as_deref());
-                let unsaid = unsaid.then_some((P::OutcomeIsJudged, "no auctioneer said so of this attempt"));
-                (after, wrong.or(unsaid))
+                self.failed(index, before, (error, explanation.as_deref()), scene, notes)
             }
             actual::Event::Unclaimed { cause, .. } => {
                 let state = State::Unclaimed { error: None };
@@ -102,6 +85,35 @@ impl Process {
                 (None, self.wrong_removal(index, before, *cause, scene, notes))
             }
         }
+    }
+
+    /// An instance could not be placed: an auctioneer found so, of this very attempt.
+    fn failed(
+        &self,
+        index: u32,
+        before: Option<&Lrp>,
+        (error, why): (&str, Option<&Explanation>),
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) -> Next {
+        notes.saw(if error.starts_with(schemas::placement::NO_COMPATIBLE_CELLS) {
+            Sight::NoCompatibleCell
+        } else {
+            Sight::NoRoom
+        });
+        let Some(lrp) = before.filter(|lrp| lrp.is_unclaimed()) else {
+            let wrong = (P::ErrorOnlyUnclaimed, "only what is UNCLAIMED has a placement error");
+            return (before.cloned(), Some(wrong));
+        };
+        let state = State::Unclaimed { error: Some(error.to_owned()) };
+        let work = match &scene.decision.aggregate {
+            Aggregate::Process { guid, .. } => guid.as_str(),
+            Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => "",
+        };
+        let said = Said { work, epoch: self.epoch, index: Some(index), attempt: Some(lrp.since), error };
+        let unsaid = !scene.placing.was_said(&scene.decision.actor, &said, why);
+        let wrong = unsaid.then_some((P::OutcomeIsJudged, "no auctioneer said so of this attempt"));
+        (Some(Lrp { state, ..lrp.clone() }), wrong)
     }
 
     fn wrong_unclaim(
