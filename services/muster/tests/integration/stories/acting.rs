@@ -137,6 +137,7 @@ impl Stage {
         let line = match ask {
             Ask::Desire { .. } => format!("lrp desire {} --detach", file()),
             Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
+            Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
             Ask::Remove(process) => format!("lrp remove {process} --detach"),
             Ask::Retire(process, index) => format!("instance stop {process}/{index}"),
             Ask::Run { .. } => format!("task run {}", file()),

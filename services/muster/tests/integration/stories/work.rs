@@ -27,6 +27,7 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
             }
         }
         Ask::Scale { .. }
+        | Ask::Describe { .. }
         | Ask::Remove(_)
         | Ask::Retire(..)
         | Ask::Cancel(_)
