@@ -403,8 +403,10 @@ fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {
 
 /// `environment_variables`, or `env` for short.
 fn take_environment(fields: &mut Fields<'_>) -> Option<Vec<Variable>> {
-    let long = fields.may("environment_variables", actions::take_variables)?;
-    let short = fields.may("env", actions::take_variables)?;
+    // Both are read before either is judged: else a bad one would make the other unknown.
+    let long = fields.may("environment_variables", actions::take_variables);
+    let short = fields.may("env", actions::take_variables);
+    let (long, short) = (long?, short?);
     if long.is_some() && short.is_some() {
         fields.bad("env", "is the short name of environment_variables: give one of them");
     }

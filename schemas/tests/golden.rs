@@ -30,13 +30,16 @@ use serde_json::Value;
 
 use crate::given::{id, instance, net};
 
-const WRITE: &str = "MUSTER_WRITE_GOLDEN";
+/// The files beside the golden ones that are JSON Schemas.
+pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];
 
-fn folder() -> PathBuf {
+pub(crate) const WRITE: &str = "MUSTER_WRITE_GOLDEN";
+
+pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-fn may_write() -> bool {
+pub(crate) fn may_write() -> bool {
     std::env::var_os(WRITE).is_some()
 }
 
@@ -99,7 +102,7 @@ fn routes() -> Routes {
     [("http".to_owned(), r#"[{"hostnames":["a.example.com"],"port":8080}]"#.to_owned())].into()
 }
 
-fn lrp() -> DesiredLrp {
+pub(crate) fn lrp() -> DesiredLrp {
     DesiredLrp {
         process_guid: ProcessGuid::new("web").unwrap(),
         domain: Domain::new("apps").unwrap(),
@@ -123,7 +126,7 @@ fn lrp() -> DesiredLrp {
     }
 }
 
-fn job() -> DesiredTask {
+pub(crate) fn job() -> DesiredTask {
     DesiredTask {
         task_guid: TaskGuid::new("job").unwrap(),
         domain: Domain::new("apps").unwrap(),
@@ -316,7 +319,10 @@ fn types_of_the_schema() -> BTreeSet<String> {
 
 fn golden_files() -> BTreeSet<String> {
     let names = fs::read_dir(folder()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name != "schema.json").map(|name| name.trim_end_matches(".json").to_owned()).collect()
+    names
+        .filter(|name| !SCHEMAS.contains(&name.as_str()))
+        .map(|name| name.trim_end_matches(".json").to_owned())
+        .collect()
 }
 
 #[test]

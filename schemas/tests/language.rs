@@ -5,11 +5,15 @@ mod bus;
 #[cfg(test)]
 mod codec;
 #[cfg(test)]
+mod documented;
+#[cfg(test)]
 mod given;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod machines;
+#[cfg(test)]
+mod shapes;
 #[cfg(test)]
 mod spec;
 #[cfg(test)]

@@ -1,0 +1,570 @@
+//! `docs/clients.md` names every command, query, field, code and limit: its tables are made from the types. And the JSON
+//! Schemas of commands and queries.
+//!
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` makes the tables and the schemas anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use schemars::{JsonSchema, SchemaGenerator};
+use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
+use schemas::health::ContainerHealth;
+use schemas::message::{Done, Envelope};
+use schemas::names::Domain;
+use schemas::query::{
+    CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, Logs, LrpRow, ReadEvents,
+    ReadLogs, Show, TaskRow,
+};
+use schemas::refusal::{Class, Code};
+use schemas::spec::{ClientCommand, client_command};
+use schemas::{Refusal, limits};
+use serde_json::{Map, Value, json};
+
+use crate::golden::{WRITE, folder, job, lrp, may_write};
+use crate::shapes::{
+    CellEvacuate, DomainUpsert, Environment, LrpDesire, LrpRemove, LrpRetire, LrpUpdate, TaskCancel,
+    TaskDesire, TaskResolve,
+};
+
+fn page() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/clients.md")
+}
+
+/// Definitions, and the names under which types were put there.
+struct Schemas {
+    generator: SchemaGenerator,
+}
+
+impl Schemas {
+    fn new() -> Self {
+        Self { generator: SchemaGenerator::default() }
+    }
+
+    fn of<T: JsonSchema>(&mut self) -> Value {
+        self.generator.subschema_for::<T>().to_value()
+    }
+
+    fn definitions(mut self) -> Map<String, Value> {
+        let environment = self.of::<Option<Environment>>();
+        let mut definitions = self.generator.take_definitions(true);
+        // As in a spec, a program's variables are a list or an object.
+        if let Some(env) = definitions.get_mut("Run").and_then(|run| run.pointer_mut("/properties/env")) {
+            let meaning = env["description"].clone();
+            *env = environment;
+            env["description"] = meaning;
+        }
+        definitions
+    }
+}
+
+/// Every command with the schema of its body.
+fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
+    let of_client = ClientVerb::ALL.map(|verb| {
+        let body = match verb {
+            ClientVerb::LrpDesire => schemas.of::<LrpDesire>(),
+            ClientVerb::LrpUpdate => schemas.of::<LrpUpdate>(),
+            ClientVerb::LrpRemove => schemas.of::<LrpRemove>(),
+            ClientVerb::LrpRetire => schemas.of::<LrpRetire>(),
+            ClientVerb::TaskDesire => schemas.of::<TaskDesire>(),
+            ClientVerb::TaskCancel => schemas.of::<TaskCancel>(),
+            ClientVerb::TaskResolve => schemas.of::<TaskResolve>(),
+            ClientVerb::DomainUpsert => schemas.of::<DomainUpsert>(),
+        };
+        (name(verb.noun_and_verb()), body)
+    });
+    let of_operator = OperatorVerb::ALL.map(|verb| {
+        let body = match verb {
+            OperatorVerb::CellEvacuate => schemas.of::<CellEvacuate>(),
+        };
+        (name(verb.noun_and_verb()), body)
+    });
+    of_client.into_iter().chain(of_operator).collect()
+}
+
+/// Every query for clients with what is asked and what is answered.
+fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
+    let mut all = vec![];
+    for verb in QueryVerb::ALL {
+        let (asked, answered) = match verb {
+            QueryVerb::LrpList => (schemas.of::<Filter>(), page_of(schemas.of::<LrpRow>())),
+            QueryVerb::LrpShow => (schemas.of::<Show>(), one_of(schemas.of::<LrpRow>())),
+            QueryVerb::InstanceList => (schemas.of::<Filter>(), page_of(schemas.of::<InstanceRow>())),
+            QueryVerb::InstanceShow => (schemas.of::<Show>(), one_of(list_of(&schemas.of::<InstanceRow>()))),
+            QueryVerb::InstanceLogs | QueryVerb::TaskLogs => (schemas.of::<ReadLogs>(), schemas.of::<Logs>()),
+            QueryVerb::InstanceHealth => (schemas.of::<Show>(), list_of(&schemas.of::<ContainerHealth>())),
+            QueryVerb::TaskList => (schemas.of::<Filter>(), page_of(schemas.of::<TaskRow>())),
+            QueryVerb::TaskShow => (schemas.of::<Show>(), one_of(schemas.of::<TaskRow>())),
+            QueryVerb::DomainList => (schemas.of::<Filter>(), page_of(schemas.of::<DomainRow>())),
+            QueryVerb::CellList => (schemas.of::<Filter>(), page_of(schemas.of::<CellRow>())),
+            QueryVerb::CellShow => (schemas.of::<Show>(), one_of(schemas.of::<CellRow>())),
+            QueryVerb::EvaluationList => (schemas.of::<Filter>(), page_of(schemas.of::<EvaluationRow>())),
+            QueryVerb::EvaluationShow => (schemas.of::<Show>(), one_of(schemas.of::<EvaluationRow>())),
+            QueryVerb::ClusterShow => (schemas.of::<Filter>(), one_of(schemas.of::<ClusterRow>())),
+            QueryVerb::EventsRead => (schemas.of::<ReadEvents>(), schemas.of::<EventsPage>()),
+            // Between a rep and a BBS.
+            QueryVerb::CellRecords => continue,
+        };
+        all.push((name(verb.noun_and_verb()), asked, answered));
+    }
+    all
+}
+
+fn name((noun, verb): (&str, &str)) -> String {
+    format!("{noun}.{verb}")
+}
+
+fn object(properties: &Value) -> Value {
+    let required: Vec<&String> = properties.as_object().unwrap().keys().collect();
+    json!({"type": "object", "properties": properties, "required": required})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it becomes a part of another")]
+fn page_of(row: Value) -> Value {
+    let next = json!({"type": ["string", "null"]});
+    object(&json!({"position": {"type": "integer"}, "rows": list_of(&row), "next": next}))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it becomes a part of another")]
+fn one_of(row: Value) -> Value {
+    object(&json!({"position": {"type": "integer"}, "row": row}))
+}
+
+fn list_of(row: &Value) -> Value {
+    json!({"type": "array", "items": row})
+}
+
+fn answer(schemas: &mut Schemas, ok: &Value) -> Value {
+    let refusal = schemas.of::<Refusal>();
+    json!({"oneOf": [object(&json!({"ok": ok})), object(&json!({"refused": refusal}))]})
+}
+
+fn commands_schema() -> Value {
+    let mut schemas = Schemas::new();
+    let (envelope, done) = (schemas.of::<Envelope>(), schemas.of::<Done>());
+    let mut commands = Map::new();
+    for (name, body) in bodies(&mut schemas) {
+        let properties = json!({"envelope": {"anyOf": [envelope, {"type": "null"}]}, "body": body});
+        let request = json!({"type": "object", "properties": properties, "required": ["body"],
+            "additionalProperties": false});
+        commands.insert(name, json!({"request": request, "answer": answer(&mut schemas, &done)}));
+    }
+    schema_of("Commands", "commands", commands, schemas)
+}
+
+fn queries_schema() -> Value {
+    let mut schemas = Schemas::new();
+    let mut queries = Map::new();
+    for (name, asked, answered) in questions(&mut schemas) {
+        queries.insert(name, json!({"request": asked, "answer": answer(&mut schemas, &answered)}));
+    }
+    schema_of("Queries", "queries", queries, schemas)
+}
+
+fn schema_of(title: &str, list: &str, by_name: Map<String, Value>, schemas: Schemas) -> Value {
+    json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, list: by_name,
+        "$defs": schemas.definitions()})
+}
+
+#[test]
+fn the_schemas_of_commands_and_queries_are_checked_in() {
+    for (file, schema) in [("commands.json", commands_schema()), ("queries.json", queries_schema())] {
+        let path = folder().join(file);
+        if may_write() {
+            fs::write(&path, format!("{schema:#}\n")).unwrap();
+        }
+        let known = fs::read_to_string(&path).unwrap_or_default();
+        let known: Value = serde_json::from_str(&known).unwrap_or_default();
+        assert!(
+            known == schema,
+            "golden/{file} is not what the types say: {WRITE}=1 cargo test -p schemas documented"
+        );
+    }
+}
+
+/// What checks messages to one command.
+fn validator(command: &str) -> jsonschema::Validator {
+    let mut schema = commands_schema();
+    let request = schema["commands"][command]["request"].take();
+    jsonschema::validator_for(&json!({"allOf": [request], "$defs": schema["$defs"]})).unwrap()
+}
+
+/// One command of each kind, with every field that there is.
+fn every_command() -> Vec<ClientCommand> {
+    let (lrp, job) = (lrp(), job());
+    let (process_guid, task_guid) = (lrp.process_guid.clone(), job.task_guid.clone());
+    let update = schemas::definition::DesiredLrpUpdate {
+        instances: Some(2),
+        routes: Some(lrp.routes.clone()),
+        annotation: Some("mine".into()),
+    };
+    ClientVerb::ALL
+        .map(|verb| match verb {
+            ClientVerb::LrpDesire => ClientCommand::LrpDesire(Box::new(lrp.clone())),
+            ClientVerb::LrpUpdate => {
+                ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update: update.clone() }
+            }
+            ClientVerb::LrpRemove => ClientCommand::LrpRemove { process_guid: process_guid.clone() },
+            ClientVerb::LrpRetire => {
+                ClientCommand::LrpRetire { process_guid: process_guid.clone(), index: 1 }
+            }
+            ClientVerb::TaskDesire => ClientCommand::TaskDesire(Box::new(job.clone())),
+            ClientVerb::TaskCancel => ClientCommand::TaskCancel { task_guid: task_guid.clone() },
+            ClientVerb::TaskResolve => ClientCommand::TaskResolve { task_guid: task_guid.clone() },
+            ClientVerb::DomainUpsert => {
+                ClientCommand::DomainUpsert { domain: lrp.domain.clone(), ttl_ms: Some(1) }
+            }
+        })
+        .to_vec()
+}
+
+#[test]
+fn a_body_has_the_fields_that_its_schema_has() {
+    let schema = commands_schema();
+    for command in every_command() {
+        let called = name(command.noun_and_verb());
+        let body = command.body();
+        let message = json!({"envelope": {"request_id": "r-1"}, "body": body});
+        let validator = validator(&called);
+        let faults: Vec<String> = validator.iter_errors(&message).map(|fault| fault.to_string()).collect();
+        assert!(faults.is_empty(), "{called}: {faults:?}");
+        assert!(!validator.is_valid(&json!({"body": body, "more": 1})), "{called}: a foreign field is valid");
+
+        let target = schema["commands"][&called]["request"]["properties"]["body"]["$ref"].as_str().unwrap();
+        let properties = schema.pointer(target.trim_start_matches('#')).unwrap()["properties"].as_object();
+        let told: BTreeSet<&str> =
+            properties.unwrap().keys().map(String::as_str).filter(|name| *name != "env").collect();
+        let sent: BTreeSet<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(told, sent, "{called}: tests/shapes.rs is not what is read and written");
+        no_field_is_unknown(&command, properties.unwrap().keys().map(String::as_str));
+    }
+}
+
+/// Whatever is wrong with their values, the names are known.
+fn no_field_is_unknown<'a>(command: &ClientCommand, fields: impl Iterator<Item = &'a str>) {
+    let ((noun, verb), domain) = (command.noun_and_verb(), Domain::new("apps").unwrap());
+    let read = |body: &Value| {
+        let message = json!({"body": body}).to_string();
+        let refusal = client_command(noun, verb, &domain, message.as_bytes()).unwrap_err();
+        let unknown = refusal.fields.into_iter().filter(|bad| bad.problem.starts_with("is unknown"));
+        unknown.map(|bad| bad.field).collect::<Vec<String>>()
+    };
+    let mut body: Map<String, Value> = fields.map(|name| (name.to_owned(), json!([[[]]]))).collect();
+    assert_eq!(read(&Value::Object(body.clone())), [""; 0], "{noun}.{verb}: a documented field is unknown");
+    body.insert("zzzzzz".into(), json!(1));
+    assert_eq!(read(&Value::Object(body)), ["body.zzzzzz"], "{noun}.{verb}: the check sees nothing");
+}
+
+/// The tables of the page, by the name of their place.
+fn tables() -> BTreeMap<&'static str, String> {
+    let mut schemas = Schemas::new();
+    let bodies = bodies(&mut schemas);
+    let (envelope, refusal) = (schemas.of::<Envelope>(), schemas.of::<Refusal>());
+    let asked =
+        [schemas.of::<Filter>(), schemas.of::<Show>(), schemas.of::<ReadEvents>(), schemas.of::<ReadLogs>()];
+    let answered = [
+        schemas.of::<LrpRow>(),
+        schemas.of::<InstanceRow>(),
+        schemas.of::<TaskRow>(),
+        schemas.of::<DomainRow>(),
+        schemas.of::<CellRow>(),
+        schemas.of::<EvaluationRow>(),
+        schemas.of::<ClusterRow>(),
+        schemas.of::<ContainerHealth>(),
+        schemas.of::<Logs>(),
+        schemas.of::<EventsPage>(),
+    ];
+    let codes = schemas.of::<Code>();
+    let defs = schemas.definitions();
+    let titled = |types: &[Value]| -> String {
+        types.iter().map(|of| format!("#### {}\n\n{}", target(of), fields(&defs, target(of)))).collect()
+    };
+    let of_body = |(command, of): &(String, Value)| {
+        format!("#### Body of `{command}`\n\n{}", fields(&defs, target(of)))
+    };
+    let shown: BTreeSet<&str> = answered.iter().chain([&refusal]).map(target).collect();
+    let parts: String = parts(&defs, &shown, &bodies)
+        .into_iter()
+        .map(|part| format!("#### {part}\n\n{}", fields(&defs, part)))
+        .collect();
+    BTreeMap::from([
+        ("Envelope", fields(&defs, target(&envelope))),
+        ("bodies", bodies.iter().map(of_body).collect()),
+        ("asked", titled(&asked)),
+        // Nothing is left out of an answer.
+        ("answered", titled(&answered).replace(", may be left out", "")),
+        ("parts", parts),
+        ("Refusal", fields(&defs, target(&refusal))),
+        ("codes", code_table(&defs[target(&codes)])),
+        ("limits", limit_table()),
+    ])
+}
+
+/// The name of the definition that a schema refers to.
+fn target(schema: &Value) -> &str {
+    schema["$ref"].as_str().unwrap_or_else(|| panic!("{schema} is no reference")).rsplit('/').next().unwrap()
+}
+
+/// Every type that a row, or a body, is made of and that isn't a mere value.
+fn parts<'a>(
+    defs: &'a Map<String, Value>,
+    shown: &BTreeSet<&'a str>,
+    bodies: &[(String, Value)],
+) -> BTreeSet<&'a str> {
+    let named: BTreeSet<&str> = bodies.iter().map(|(_, of)| target(of)).collect();
+    let in_bodies = defs.keys().map(String::as_str).filter(|name| named.contains(name));
+    let mut found: BTreeSet<&str> = shown.iter().copied().chain(in_bodies).collect();
+    let mut open: Vec<&str> = found.iter().copied().collect();
+    while let Some(next) = open.pop() {
+        let mut inside = vec![];
+        references(&defs[next], &mut inside);
+        // Entries have a page of their own.
+        for name in inside.into_iter().filter(|name| *name != "Entry") {
+            if found.insert(name) {
+                open.push(name);
+            }
+        }
+    }
+    found.retain(|name| !shown.contains(name) && !named.contains(name) && !is_value(&defs[*name]));
+    found
+}
+
+fn references<'a>(schema: &'a Value, found: &mut Vec<&'a str>) {
+    match schema {
+        Value::Object(object) => {
+            if object.contains_key("$ref") {
+                found.push(target(schema));
+            }
+            object.values().for_each(|part| references(part, found));
+        }
+        Value::Array(list) => list.iter().for_each(|part| references(part, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Text, a number, or one of some words.
+fn is_value(schema: &Value) -> bool {
+    let is_plain = schema["type"].is_string() || schema.get("$ref").is_some();
+    words(schema).is_some() || (schema.get("properties").is_none() && is_plain)
+}
+
+/// The words, if it is one of some words.
+fn words(schema: &Value) -> Option<Vec<&str>> {
+    if let Some(list) = schema["enum"].as_array() {
+        return list.iter().map(Value::as_str).collect();
+    }
+    schema["oneOf"].as_array()?.iter().map(|word| word["const"].as_str()).collect()
+}
+
+/// A type with its meaning and a table of its fields, or of its forms.
+fn fields(defs: &Map<String, Value>, of: &str) -> String {
+    let schema = &defs[of];
+    let mut text = format!("{}\n\n", meaning(schema));
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    if let Some(properties) = schema["properties"].as_object() {
+        text.push_str("| field | type | meaning |\n|---|---|---|\n");
+        for (field, schema) in properties {
+            let must = if required.contains(&json!(field)) { "" } else { ", may be left out" };
+            let (kind, meaning) = (kind(defs, schema), meaning(schema));
+            writeln!(text, "| `{field}` | {kind}{must} | {meaning} |").unwrap();
+        }
+    } else {
+        text.push_str("One of these:\n\n| form | meaning |\n|---|---|\n");
+        let forms = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array());
+        for form in forms.unwrap_or_else(|| panic!("{of} has neither fields nor forms: {schema}")) {
+            writeln!(text, "| {} | {} |", kind(defs, form), meaning(form)).unwrap();
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn meaning(schema: &Value) -> String {
+    let text = schema["description"].as_str().unwrap_or_default();
+    let text = text.replace("[`", "`").replace("`]", "`").replace("\n\n", " ").replace('\n', " ");
+    // Where the rule comes from is told where the rule is.
+    let text = ["(seed ", "(DESIGN "].iter().fold(text, |text, source| match text.split_once(source) {
+        Some((before, rest)) => {
+            let behind = rest.split_once(')').map_or("", |(_, behind)| behind);
+            format!("{}{behind}", before.trim_end())
+        }
+        None => text,
+    });
+    text.replace('|', "\\|").replace("crate::", "")
+}
+
+/// A type in a word or two.
+fn kind(defs: &Map<String, Value>, schema: &Value) -> String {
+    if schema.get("$ref").is_some() {
+        let name = target(schema);
+        return match defs.get(name) {
+            Some(of) if words(of).is_some() => kind(defs, of),
+            Some(of) if is_value(of) => format!("{} ({name})", kind(defs, of)),
+            Some(_) | None if name == "Entry" => "an [entry](../schemas/README.md)".into(),
+            Some(_) | None => format!("[{name}](#{})", name.to_lowercase()),
+        };
+    }
+    if let Some(words) = words(schema) {
+        return words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    }
+    if let Some(word) = schema["const"].as_str() {
+        return format!("`\"{word}\"`");
+    }
+    if let Some(options) = schema["anyOf"].as_array() {
+        return options.iter().map(|option| kind(defs, option)).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(kinds) = schema["type"].as_array() {
+        let one = |of: &Value| {
+            let mut schema = schema.clone();
+            schema["type"] = of.clone();
+            kind(defs, &schema)
+        };
+        return kinds.iter().map(one).collect::<Vec<_>>().join(" or ");
+    }
+    match schema["type"].as_str() {
+        Some("string") => "text".into(),
+        Some("integer" | "number") => "number".into(),
+        Some("boolean") => "true or false".into(),
+        Some("null") => "null".into(),
+        Some("array") => format!("list of {}", kind(defs, &schema["items"])),
+        Some("object") => object_kind(defs, schema),
+        Some(_) | None => "any JSON".into(),
+    }
+}
+
+fn object_kind(defs: &Map<String, Value>, schema: &Value) -> String {
+    match schema["properties"].as_object() {
+        Some(properties) => {
+            let field = |(name, of): (&String, &Value)| format!("`{name}`: {}", kind(defs, of));
+            format!("{{{}}}", properties.iter().map(field).collect::<Vec<_>>().join(", "))
+        }
+        None => format!("object of {}", kind(defs, &schema["additionalProperties"])),
+    }
+}
+
+fn code_table(codes: &Value) -> String {
+    let mut text = "| code | class | meaning |\n|---|---|---|\n".to_owned();
+    for code in codes["oneOf"].as_array().unwrap() {
+        let read: Code = serde_json::from_value(code["const"].clone()).unwrap();
+        let class = match read.class() {
+            Class::NotFound => "NotFound",
+            Class::Conflict => "Conflict",
+            Class::NotNow => "NotNow",
+            Class::Invalid => "Invalid",
+        };
+        writeln!(text, "| `{read}` | {class} | {} |", meaning(code)).unwrap();
+    }
+    text
+}
+
+fn limit_table() -> String {
+    let limits: [(&str, usize); 27] = [
+        ("bytes of a name", limits::ID_BYTES),
+        ("bytes of a message", limits::MESSAGE_BYTES),
+        ("bytes of a spec without its routes", limits::SPEC_BYTES),
+        ("bytes of the routes", limits::ROUTES_BYTES),
+        ("bytes of an annotation", limits::ANNOTATION_BYTES),
+        ("instances of a process", limits::INSTANCES as usize),
+        ("levels of an action", limits::ACTION_DEPTH),
+        ("actions in an action", limits::ACTION_NODES),
+        ("environment variables of a list", limits::ENVIRONMENT_VALUES),
+        ("bytes of an environment", limits::ENVIRONMENT_BYTES),
+        ("ports", limits::PORTS),
+        ("placement tags", limits::PLACEMENT_TAGS),
+        ("milliseconds of a grace period", usize::try_from(limits::GRACE_MS).unwrap()),
+        ("bytes of a URL", limits::URL_BYTES),
+        ("bytes of a reason", limits::REASON_BYTES),
+        ("bytes of a `traceparent`", limits::TRACE_BYTES),
+        ("bytes of a task's result", limits::TASK_RESULT_BYTES),
+        ("requests that a process, task or domain remembers", limits::REMEMBERED_REQUESTS),
+        ("evaluations that a process or task keeps", limits::KEPT_EVALUATIONS),
+        ("rows of a page", limits::PAGE_ROWS),
+        ("bytes of a page", limits::PAGE_BYTES),
+        ("milliseconds that a cursor's position is held", usize::try_from(limits::PICTURE_HELD_MS).unwrap()),
+        ("commands of a client that wait for an answer", limits::COMMANDS_IN_FLIGHT),
+        ("queries of a client that wait for an answer", limits::QUERIES_IN_FLIGHT),
+        ("queries of all clients that wait at a BBS", limits::QUERIES_WAITING),
+        ("reads of events and logs of a client that wait", limits::LONG_POLLS),
+        ("reads of events and logs of all clients that wait at a BBS", limits::LONG_POLLS_WAITING),
+    ];
+    let mut text = "| at most | |\n|---|---|\n".to_owned();
+    for (what, limit) in limits {
+        writeln!(text, "| {what} | {limit} |").unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_tables_of_the_page_are_what_the_types_say() {
+    let mut text = fs::read_to_string(page()).unwrap();
+    for (place, table) in tables() {
+        let begin = format!("<!-- made: {place} -->\n");
+        let at = text.find(&begin).unwrap_or_else(|| panic!("docs/clients.md has no place for {place}"));
+        let from = at + begin.len();
+        let to = from + text[from..].find("<!-- end -->").unwrap();
+        let made = format!("{}\n", table.trim_end());
+        if may_write() {
+            text.replace_range(from..to, &made);
+        }
+        assert!(
+            text[from..].starts_with(&made) && text[from + made.len()..].starts_with("<!-- end -->"),
+            "docs/clients.md: {place} is not what the types say: {WRITE}=1 cargo test -p schemas documented"
+        );
+    }
+    if may_write() {
+        fs::write(page(), text).unwrap();
+    }
+}
+
+#[test]
+fn the_page_names_every_command_query_and_code() {
+    let text = fs::read_to_string(page()).unwrap();
+    let commands = ClientVerb::ALL.map(ClientVerb::noun_and_verb).into_iter();
+    let queries = QueryVerb::ALL.map(QueryVerb::noun_and_verb);
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+    for one in commands.chain(queries).map(name) {
+        let row = format!("| `{one}` |");
+        assert!(rows.iter().any(|line| line.starts_with(&row)), "docs/clients.md has no row for {one}");
+    }
+    for one in OperatorVerb::ALL.map(OperatorVerb::noun_and_verb).map(name) {
+        assert!(text.contains(&format!("muster.operator.<operator>.{one}")), "docs/clients.md: no {one}");
+    }
+    for code in schemars::schema_for!(Code).to_value()["oneOf"].as_array().unwrap() {
+        let row = format!("| `{}` |", code["const"].as_str().unwrap());
+        assert!(rows.iter().any(|line| line.starts_with(&row)), "docs/clients.md has no row for {row}");
+    }
+}
+
+#[test]
+fn every_link_within_the_documents_leads_somewhere() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path());
+    let adrs = fs::read_dir(root.join("docs/adr")).unwrap().map(|file| file.unwrap().path());
+    let more =
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "schemas/README.md"].map(|file| root.join(file));
+    for path in docs.chain(adrs).chain(more).filter(|path| path.extension().is_some_and(|ext| ext == "md")) {
+        let text = fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let to = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(to.exists(), "{}: {link} leads nowhere", path.display());
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&to).unwrap();
+                let known =
+                    text.lines().filter(|line| line.starts_with('#')).any(|line| anchor_of(line) == anchor);
+                assert!(known, "{}: {link} names no heading", path.display());
+            }
+        }
+    }
+}
+
+/// As forges make the anchor of a heading.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}

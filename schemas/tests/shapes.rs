@@ -1,0 +1,168 @@
+//! The bodies of commands as they are sent. Specs are read by hand, so that every bad field is named at once: what is
+//! read is told here a second time, for JSON Schema, and the tests of `documented.rs` hold the two together.
+#![allow(dead_code, reason = "only their schemas are used")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use schemas::action::{Action, Variable};
+use schemas::definition::Placement;
+use schemas::names::{CellId, DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
+use serde_json::Value;
+
+/// Environment variables: a list of names and values, or an object of them.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Environment {
+    /// In their order.
+    List(Vec<Variable>),
+    /// By their names.
+    Table(BTreeMap<String, String>),
+}
+
+/// A process that shall run.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpDesire {
+    /// Its name.
+    process_guid: ProcessGuid,
+    /// Its domain: that of the subject.
+    domain: Domain,
+    /// How many instances, 1 unless said otherwise.
+    #[schemars(extend("default" = 1))]
+    instances: Option<u32>,
+    /// What is kept running.
+    action: Action,
+    /// Runs before `action`, to its end.
+    setup: Option<Action>,
+    /// Tells whether an instance is healthy; without it, it is as soon as it runs.
+    monitor: Option<Action>,
+    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    start_timeout_ms: Option<u64>,
+    /// Memory in MiB that it is placed by.
+    memory_mb: Option<u64>,
+    /// Disk in MiB that it is placed by.
+    disk_mb: Option<u64>,
+    /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
+    cpu_weight: Option<u32>,
+    /// Ports that it listens on, as it would like them; each gets a port of the host.
+    ports: Option<BTreeSet<u16>>,
+    /// Environment of everything that runs in it.
+    environment_variables: Option<Environment>,
+    /// Short for `environment_variables`.
+    env: Option<Environment>,
+    /// Which cells may take it: those of this stack.
+    stack: Option<Stack>,
+    /// Which cells may take it: those with exactly these tags.
+    placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// Routing data: for each router any JSON.
+    routes: Option<BTreeMap<String, Value>>,
+    /// The consumer's own text.
+    annotation: Option<String>,
+    /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
+    grace_period_ms: Option<u64>,
+    /// Names what it runs; the process guid unless said otherwise.
+    definition_id: Option<DefinitionId>,
+}
+
+/// Changes to a process. What is left out stays.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpUpdate {
+    /// Which process.
+    process_guid: ProcessGuid,
+    /// How many instances.
+    instances: Option<u32>,
+    /// All of its routing data.
+    routes: Option<BTreeMap<String, Value>>,
+    /// The consumer's own text.
+    annotation: Option<String>,
+}
+
+/// The process that shall run no more.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpRemove {
+    /// Which process.
+    process_guid: ProcessGuid,
+}
+
+/// The instance that shall stop.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpRetire {
+    /// Which process.
+    process_guid: ProcessGuid,
+    /// Which of its instances.
+    index: u32,
+}
+
+/// A task that shall run once.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskDesire {
+    /// Its name.
+    task_guid: TaskGuid,
+    /// Its domain: that of the subject.
+    domain: Domain,
+    /// What is run.
+    action: Action,
+    /// The file whose content is the result, relative to the work directory.
+    result_file: Option<String>,
+    /// Where the completed task is posted to: `http://` or `https://`.
+    completion_callback_url: Option<String>,
+    /// What happens when there is no room: `"fail"` (the usual one), or `{"queue": {"deadline_ms": ..}}`.
+    placement: Option<Placement>,
+    /// Memory in MiB that it is placed by.
+    memory_mb: Option<u64>,
+    /// Disk in MiB that it is placed by.
+    disk_mb: Option<u64>,
+    /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
+    cpu_weight: Option<u32>,
+    /// Environment of everything that runs in it.
+    environment_variables: Option<Environment>,
+    /// Short for `environment_variables`.
+    env: Option<Environment>,
+    /// Which cells may take it: those of this stack.
+    stack: Option<Stack>,
+    /// Which cells may take it: those with exactly these tags.
+    placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// The consumer's own text.
+    annotation: Option<String>,
+    /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
+    grace_period_ms: Option<u64>,
+}
+
+/// The task that shall not run any more.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskCancel {
+    /// Which task.
+    task_guid: TaskGuid,
+}
+
+/// The task whose outcome was taken note of.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskResolve {
+    /// Which task.
+    task_guid: TaskGuid,
+}
+
+/// The domain that is up to date.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DomainUpsert {
+    /// Which domain: that of the subject.
+    domain: Domain,
+    /// For how long, in milliseconds; left out: for ever.
+    ttl_ms: Option<u64>,
+}
+
+/// The cell that is to be emptied.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CellEvacuate {
+    /// Which cell.
+    cell_id: CellId,
+}
