@@ -23,8 +23,9 @@ use super::promises::Promise;
 use super::sights::Sight;
 use super::workload::{Ask, domain, other_domain};
 
-/// What a moody owner answers; in the place of the first nothing comes. All sides of what is retried are there.
-const MOODS: [u16; 12] = [0, 200, 204, 302, 400, 404, 408, 429, 499, 500, 503, 599];
+/// What a moody owner answers when it is well, when it refuses, and when it asks to be called again: all sides of what is
+/// repeated are there. In its fourth mood it says nothing.
+const MOODS: [&[u16]; 3] = [&[200, 204], &[404, 302, 400, 499], &[503, 408, 429, 500, 599]];
 
 /// How often a client asks before it gives up.
 const TRIES: u32 = 40;
@@ -41,7 +42,7 @@ impl Cluster {
 
     /// At times a client names the version that it knows, or one that is long gone.
     fn expected_version(&mut self, command: &ClientCommand) -> Option<u64> {
-        if !self.users.chance(self.faults.versioned) {
+        if self.faults.versioned == 0 || !self.users.chance(self.faults.versioned) {
             return None;
         }
         let version = self.checkers.version_of(command)?;
@@ -231,12 +232,19 @@ impl Cluster {
         self.come(at, from, Come::Called { task, epoch, called });
     }
 
+    /// What a moody owner answers; none: nothing.
+    fn mood(&mut self) -> Option<u16> {
+        let mood = usize::try_from(self.users.below(MOODS.len() as u64 + 1)).ok()?;
+        let answers = MOODS.get(mood)?;
+        self.users.place(answers.len()).map(|at| answers[at])
+    }
+
     fn owner_answers(&mut self, url: &str) -> (Timestamp, Called) {
         let soon = self.now + self.users.millis(1, 300);
-        let moody = url.ends_with("/moody").then(|| self.users.below(MOODS.len() as u64));
+        let moody = url.ends_with("/moody").then(|| self.mood());
         match (url, moody) {
-            (_, Some(0)) => (self.now + Duration::from_secs(10), Called::Failed("no answer".into())),
-            (_, Some(mood)) => (soon, Called::Answered(MOODS[usize::try_from(mood).unwrap_or(0)])),
+            (_, Some(None)) => (self.now + Duration::from_secs(10), Called::Failed("no answer".into())),
+            (_, Some(Some(status))) => (soon, Called::Answered(status)),
             ("http://owner/broken", None) => (soon, Called::Answered(500)),
             ("http://owner/deaf", None) => (soon, Called::Answered(404)),
             (_, None) => (soon, Called::Answered(200)),
