@@ -45,6 +45,12 @@ impl Reader {
         &self.set_aside
     }
 
+    /// The cluster's shards, once it was founded.
+    #[must_use]
+    pub const fn shards(&self) -> Option<u16> {
+        self.shards
+    }
+
     /// Reads what stands at a position.
     ///
     /// # Errors

@@ -27,50 +27,16 @@ pub enum Form {
     Postcard,
 }
 
-/// The fingerprint of every type that travels as postcard or stands in a snapshot: a hash of the files that define
-/// them. Two programs that report the same one read each other's bytes.
-pub const FINGERPRINT: u64 = {
-    let mut hash = 0xcbf2_9ce4_8422_2325;
-    let files = [
-        include_str!("action.rs"),
-        include_str!("actual.rs"),
-        include_str!("cell.rs"),
-        include_str!("container.rs"),
-        include_str!("definition.rs"),
-        include_str!("request.rs"),
-        include_str!("limits.rs"),
-        include_str!("evaluation.rs"),
-        include_str!("domain.rs"),
-        include_str!("desired.rs"),
-        include_str!("cluster.rs"),
-        include_str!("evacuating.rs"),
-        include_str!("indices.rs"),
-        include_str!("message.rs"),
-        include_str!("names.rs"),
-        include_str!("placement.rs"),
-        include_str!("process.rs"),
-        include_str!("refusal.rs"),
-        include_str!("resources.rs"),
-        include_str!("subject.rs"),
-        include_str!("task.rs"),
-        include_str!("time.rs"),
-    ];
-    let mut file = 0;
-    while file < files.len() {
-        hash = fnv_1a(hash, files[file].as_bytes());
-        file += 1;
-    }
-    hash
-};
+/// The fingerprint, and the files that it is of.
+const OF_SOURCES: (u64, &[&str]) = include!(concat!(env!("OUT_DIR"), "/fingerprint.rs"));
 
-const fn fnv_1a(mut hash: u64, bytes: &[u8]) -> u64 {
-    let mut at = 0;
-    while at < bytes.len() {
-        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
-        at += 1;
-    }
-    hash
-}
+/// The fingerprint of every type that travels as postcard or stands in a snapshot: a hash of all source files of this
+/// crate, which the build makes of what it finds. Two programs that report the same one read each other's bytes. What
+/// travels as postcard is defined in this crate.
+pub const FINGERPRINT: u64 = OF_SOURCES.0;
+
+/// The source files that the fingerprint is of, by their paths below `src`.
+pub const FINGERPRINTED: &[&str] = OF_SOURCES.1;
 
 /// Writes a message.
 ///

@@ -9,7 +9,7 @@ use schemas::action::{Action, Group, Run, Secret, Timeout, Try, Variable};
 use schemas::cell::Presence;
 use schemas::checksum::crc32c;
 use schemas::cluster::{self, Terms};
-use schemas::codec::{FINGERPRINT, Form, JSON_DEPTH, decode, encode};
+use schemas::codec::{FINGERPRINT, FINGERPRINTED, Form, JSON_DEPTH, decode, encode};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
 use schemas::entry::{DecodeError, Entry};
@@ -536,4 +536,44 @@ fn a_cluster_id_is_read_from_its_text() {
     let cluster = ClusterId(id(0x1234));
     assert_eq!(cluster.to_string().parse::<ClusterId>().unwrap(), cluster);
     assert!("not-an-id".parse::<ClusterId>().is_err());
+}
+
+/// Every source file below a folder, by its path from the crate's `src`, with what it holds.
+fn sources(folder: &std::path::Path, prefix: &str, found: &mut std::collections::BTreeMap<String, Vec<u8>>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{prefix}{}", path.file_name().unwrap().to_str().unwrap());
+        if path.is_dir() {
+            sources(&path, &format!("{name}/"), found);
+        } else {
+            found.insert(name, std::fs::read(path).unwrap());
+        }
+    }
+}
+
+fn fingerprint(sources: &std::collections::BTreeMap<String, Vec<u8>>) -> u64 {
+    let mut bytes = vec![];
+    for (name, content) in sources {
+        for part in [name.as_bytes(), content] {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+    }
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[test]
+fn the_fingerprint_is_of_every_file_that_defines_a_message() {
+    let mut found = std::collections::BTreeMap::new();
+    sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut found);
+    assert!(found.contains_key("query/mod.rs") && found.contains_key("stored/mod.rs"), "{:?}", found.keys());
+    assert_eq!(FINGERPRINTED, found.keys().collect::<Vec<_>>());
+    assert_eq!(FINGERPRINT, fingerprint(&found));
+    for name in FINGERPRINTED {
+        let mut other = found.clone();
+        other.get_mut(*name).unwrap().push(b' ');
+        assert_ne!(fingerprint(&other), FINGERPRINT, "{name} does not count");
+    }
 }

@@ -271,6 +271,8 @@ async fn reading_is_by_pages() {
         assert_eq!(read(0, None, 3).await, [1, 2, 3], "{name}");
         assert_eq!(read(17, None, 100).await, [18, 19, 20], "{name}");
         assert_eq!(read(20, None, 100).await, [0; 0], "{name}");
+        assert_eq!(read(1_000, None, 100).await, [0; 0], "{name}: beyond the end");
+        assert_eq!(read(1_000, Some(&subjects[0]), 100).await, [0; 0], "{name}: beyond the end");
         assert_eq!(read(0, None, 0).await, [0; 0], "{name}");
         assert_eq!(read(1, Some(&subjects[0]), 3).await, [3, 5, 7], "{name}");
         assert_eq!(read(0, Some(&Subject::Lrp(0)), 3).await, [0; 0], "{name}");

@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Aggregate, Entry};
-use crate::names::InstanceGuid;
-use crate::subject::Position;
+use crate::names::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use crate::refusal::{BadField, Refusal};
+use crate::subject::{Position, Subject};
 
 /// Which entries are read. `muster.query.events.read`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -88,6 +89,27 @@ pub struct Logs {
     pub next: u64,
     /// Whether the container is gone, so that nothing more comes.
     pub ended: bool,
+}
+
+/// The one subject of the journal on which everything about something is, in a cluster with `shards` shards.
+///
+/// # Errors
+/// `InvalidRequest`: nothing is written so.
+pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
+    let bad = |problem: String| Refusal::invalid(vec![BadField { field: "about".into(), problem }]);
+    let none = || {
+        let shown = crate::limits::cut(about, 80);
+        bad(format!("{shown:?} is nothing: use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster"))
+    };
+    let name = |error: crate::names::BadName| bad(error.to_string());
+    match about.split_once(':') {
+        Some(("lrp", guid)) => Ok(Subject::of_process(&ProcessGuid::new(guid).map_err(name)?, shards)),
+        Some(("task", guid)) => Ok(Subject::of_task(&TaskGuid::new(guid).map_err(name)?, shards)),
+        Some(("cell", id)) => CellId::new(id).map(Subject::Cell).map_err(name),
+        Some(("domain", id)) => Domain::new(id).map(Subject::Domain).map_err(name),
+        None if about == "cluster" => Ok(Subject::Cluster),
+        Some(_) | None => Err(none()),
+    }
 }
 
 /// What a reader of events asks about, taken from its text form.

@@ -12,7 +12,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::cursor::Cursor;
-pub use self::events::{EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about};
+pub use self::events::{
+    EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about, subject_about,
+};
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, InstancePresence,
     InstanceRow, InstanceState, LrpRow, NoEntry, SetAside, TaskRow, TaskState,

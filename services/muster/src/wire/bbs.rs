@@ -13,9 +13,9 @@ use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::codec::Form;
 use schemas::message::{Answer, Command, Done, Heartbeat};
 use schemas::names::{CellId, Ids};
-use schemas::subject::{EVENT_ROOT, Subject};
+use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{Asker, PATIENCE, Waiting, answer};
@@ -51,6 +51,8 @@ pub(super) struct Hands {
     leading: Mutex<CancellationToken>,
     /// What the log says of the cluster, for whoever reads the log here.
     reader: Mutex<Reader>,
+    /// Up to where the log was followed.
+    followed: watch::Sender<Position>,
     ends: CancellationToken,
     fatal: Mutex<Option<String>>,
     /// Why it decides nothing any more, once it doesn't.
@@ -84,6 +86,7 @@ pub(crate) async fn run(
         http: http.build().map_err(|error| error.to_string())?,
         leading: Mutex::new(CancellationToken::new()),
         reader: Mutex::new(Reader::default()),
+        followed: watch::Sender::new(Position(0)),
         decides: ends.child_token(),
         ends,
         fatal: Mutex::new(None),
@@ -164,6 +167,11 @@ impl Hands {
         lock(&self.reader).clone()
     }
 
+    /// Up to where the log was followed, for who waits for more of it.
+    pub(super) fn followed(&self) -> watch::Receiver<Position> {
+        self.followed.subscribe()
+    }
+
     async fn follow(self: Arc<Self>) {
         let recorded = |recorded: Recorded| {
             let Recorded { position, subject, entry, bytes } = recorded;
@@ -171,6 +179,7 @@ impl Hands {
                 // The machine says what is wrong with it, if so.
                 drop(lock(&self.reader).read(position, &subject, &bytes));
             }
+            self.followed.send_replace(position);
             Ok(Some(Input::Recorded { position, subject, entry, bytes }))
         };
         if let Err(why) = following::follow(&self.journal, &self.inputs, Input::CaughtUp, recorded).await {

@@ -2,41 +2,110 @@
 
 use std::time::Duration;
 
+use journal::{Journal, JournalError};
 use projections::Reader;
-use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_about};
-use schemas::{Code, Refusal, limits};
+use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_about, subject_about};
+use schemas::{Code, Position, Refusal, Subject, limits};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::wire::bbs::Hands;
 
 /// How long a read of events may wait for one.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long the journal is looked through for what somebody asks about, before the answer says how far that got.
+const SCAN: Duration = Duration::from_secs(1);
+/// How long who waits for an entry lets a replica catch up that doesn't have it yet.
+const CATCHING_UP: Duration = Duration::from_millis(20);
+/// How often is looked for entries by a BBS that has stopped, and follows the log no more.
+const STOPPED: Duration = Duration::from_secs(1);
+
+/// What is looked for in the journal.
+struct Scan<'a> {
+    journal: &'a Journal,
+    about: Option<&'a str>,
+    /// The one subject on which everything is that is asked for; none: it may be anywhere.
+    subject: Option<Subject>,
+    limit: usize,
+    reader: Reader,
+}
 
 pub(super) async fn read_events(hands: &Hands, asked: ReadEvents) -> Result<EventsPage, Refusal> {
-    let unavailable = |error: journal::JournalError| Refusal::new(Code::Unavailable, error.to_string());
-    let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
+    let unavailable = |error: JournalError| Refusal::new(Code::Unavailable, error.to_string());
+    let began = Instant::now();
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
-    let deadline = tokio::time::Instant::now() + wait;
+    let (waits_until, scans_until) = (began + wait, began + wait.max(SCAN));
+    let mut followed = hands.followed();
+    let scan = Scan::new(&hands.journal, hands.reader(), &asked)?;
     let mut after = asked.after;
-    let reader = hands.reader();
     loop {
-        let recorded = hands.journal.read(after, None, limit).await.map_err(unavailable)?;
-        let end = hands.journal.end().await.map_err(unavailable)?;
-        let next = recorded.last().map_or(after, |last| last.position);
-        let shown = |entry| show_entry(&reader, entry, asked.about.as_deref());
-        let entries: Vec<_> = recorded.into_iter().filter_map(shown).collect();
-        let more = next < end && entries.is_empty();
-        if more {
-            after = next;
+        let page = scan.pages(after, scans_until).await.map_err(unavailable)?;
+        let now = Instant::now();
+        let behind = page.next < page.end;
+        if !page.entries.is_empty() || now >= if behind { scans_until } else { waits_until } {
+            return Ok(page);
+        }
+        after = page.next;
+        if behind || *followed.borrow_and_update() > after {
+            // There is more, and who answered for the journal doesn't have it yet.
+            sleep_until((now + CATCHING_UP).min(scans_until)).await;
             continue;
         }
-        if !entries.is_empty() || tokio::time::Instant::now() >= deadline {
-            return Ok(EventsPage { next, end, entries });
+        let until = if hands.stopped().is_some() { waits_until.min(now + STOPPED) } else { waits_until };
+        // Woken, or the time is over: either way it is read once more.
+        drop(timeout_at(until, followed.wait_for(|followed| *followed > after)).await);
+    }
+}
+
+impl<'a> Scan<'a> {
+    fn new(journal: &'a Journal, reader: Reader, asked: &'a ReadEvents) -> Result<Self, Refusal> {
+        let about = asked.about.as_deref();
+        // Where no shards are known the log holds nothing yet, or nothing that can be read: all of it is looked at. What
+        // is asked is checked all the same.
+        let subject = about.map(|about| subject_about(about, reader.shards().unwrap_or(1))).transpose()?;
+        let subject = subject.filter(|_| reader.shards().is_some());
+        let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
+        Ok(Self { journal, about, subject, limit, reader })
+    }
+
+    /// Reads on until there is something that is asked for, the journal shows no more, or the time is over.
+    async fn pages(&self, mut after: Position, until: Instant) -> Result<EventsPage, JournalError> {
+        loop {
+            let page = self.page(after).await?;
+            let goes_on = page.entries.is_empty() && after < page.next && page.next < page.end;
+            if !goes_on || Instant::now() >= until {
+                return Ok(page);
+            }
+            after = page.next;
         }
-        after = next;
-        let mut follower = hands.journal.follow(after);
-        if let Ok(Err(error)) = tokio::time::timeout_at(deadline, follower.next_batch(1)).await {
-            return Err(unavailable(error));
+    }
+
+    /// What the journal holds behind a position, as far as one read of it shows.
+    async fn page(&self, after: Position) -> Result<EventsPage, JournalError> {
+        let journal = self.journal;
+        // Of what somebody asks about few entries may be: as many are read as there may be on a page.
+        let most = if self.about.is_some() { limits::PAGE_ROWS } else { self.limit };
+        let recorded = journal.read(after, self.subject.as_ref(), most).await?;
+        let mut next = recorded.last().map_or(after, |last| last.position);
+        let nothing = recorded.is_empty();
+        let shown = |entry| show_entry(&self.reader, entry, self.about);
+        let mut entries: Vec<RecordedEntry> = recorded.into_iter().filter_map(shown).collect();
+        if entries.len() > self.limit {
+            entries.truncate(self.limit);
+            next = entries.last().map_or(next, |last| last.position);
         }
+        let end = journal.end().await?;
+        if nothing && next < end && self.is_read_to_the_end(after).await? {
+            next = end;
+        }
+        Ok(EventsPage { next, end, entries })
+    }
+
+    /// Whether nothing that is asked for is behind a position. That a read showed nothing doesn't say so: a replica that
+    /// hasn't everything yet may have answered.
+    async fn is_read_to_the_end(&self, after: Position) -> Result<bool, JournalError> {
+        let Some(subject) = &self.subject else { return Ok(false) };
+        let last = self.journal.last(subject).await?;
+        Ok(last.is_none_or(|last| last.position <= after))
     }
 }
 
@@ -58,4 +127,135 @@ fn show_entry(reader: &Reader, recorded: journal::Recorded, about: Option<&str>)
         },
     };
     Some(RecordedEntry { position: recorded.position, subject: recorded.subject, entry })
+}
+
+#[cfg(test)]
+mod tests {
+    use bbs::Settings;
+    use bus::{Bus, InProcess};
+    use client::Client;
+    use journal::{Append, JetStream, Memory, Sqlite, StreamSettings};
+    use schemas::Timestamp;
+    use schemas::names::{ClientName, Domain, EntryId, Ids, ServiceId};
+    use support::server::NatsServer;
+    use tempfile::TempDir;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// A journal of each kind, and what must live as long.
+    async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [first, second, third] = folders;
+        let sqlite = Sqlite::open(second.path()).await.unwrap();
+        let server = NatsServer::start(third.path()).await.unwrap();
+        let settings =
+            bus::nats::Settings::new(vec![server.url.clone()], "bbs-writer", "muster.inbox.bbs-writer");
+        let wanted =
+            StreamSettings { replicas: 1, create: true, monitoring: vec![server.monitoring.clone()] };
+        let stream = JetStream::open(settings.connect().await.unwrap(), &wanted).await.unwrap();
+        vec![
+            (Journal::Memory(Memory::new()), first, None),
+            (Journal::Sqlite(sqlite), second, None),
+            (Journal::JetStream(stream), third, Some(server)),
+        ]
+    }
+
+    /// A BBS over a journal, and a client of it.
+    async fn start(journal: &Journal, stop: &CancellationToken) -> Client {
+        let bus = InProcess::new();
+        let of = |inbox| Bus::InProcess(bus.with_inbox(inbox).unwrap());
+        let settings = Settings {
+            id: ServiceId::new("b1").unwrap(),
+            shards: 4,
+            presence: ::bbs::presence::Settings::default(),
+            durability: String::new(),
+        };
+        let running =
+            crate::wire::bbs::run(settings, 1, journal.clone(), of("muster.inbox.bbs.b1"), stop.clone());
+        tokio::spawn(running);
+        let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("ada").unwrap());
+        let client = Client::over(of("muster.inbox.client.apps.ada"), domain, name).unwrap();
+        client.refresh_domain(None).await.unwrap();
+        client
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_reads_beyond_the_end_waits_for_what_is_to_come() {
+        for (journal, _folder, _server) in journals().await {
+            let stop = CancellationToken::new();
+            let client = start(&journal, &stop).await;
+            let end = journal.end().await.unwrap();
+            let read = |after: u64, wait_ms| ReadEvents {
+                after: Position(after),
+                limit: None,
+                wait_ms: Some(wait_ms),
+                about: None,
+            };
+            for (beyond, wait_ms) in [(end.0, 0), (end.0, 200), (end.0 + 100, 0), (end.0 + 100, 200)] {
+                let began = Instant::now();
+                let page = client.read_events(&read(beyond, wait_ms)).await.unwrap();
+                assert_eq!((page.next, page.end, page.entries.len()), (Position(beyond), end, 0));
+                assert!(began.elapsed() >= Duration::from_millis(wait_ms), "it waited as long as asked");
+            }
+            let next = read(end.0 + 1, 20_000);
+            let waiting = client.read_events(&next);
+            let two = async {
+                client.refresh_domain(None).await.unwrap();
+                client.refresh_domain(None).await.unwrap();
+            };
+            let (page, ()) = tokio::join!(waiting, two);
+            assert_eq!(page.unwrap().entries[0].position, Position(end.0 + 2));
+            stop.cancel();
+        }
+    }
+
+    async fn append(journal: &Journal, subject: &Subject, ids: &mut Ids) -> Position {
+        let expected = journal.last(subject).await.unwrap().map_or(Position(0), |last| last.position);
+        let entry = EntryId(ids.next(Timestamp(1)));
+        let append = Append { subject: subject.clone(), expected, entry, bytes: "no entry".into() };
+        journal.append(append).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_about_one_thing_is_read_of_its_one_subject_until_the_time_is_over() {
+        let (journal, stop) = (Journal::Memory(Memory::new()), CancellationToken::new());
+        let client = start(&journal, &stop).await;
+        let mut ids = Ids::new(7);
+        for _ in 0..2 * limits::PAGE_ROWS {
+            append(&journal, &Subject::Lrp(0), &mut ids).await;
+        }
+        let refreshed = client.refresh_domain(None).await.unwrap().position;
+        let mut reader = Reader::default();
+        for recorded in journal.read(Position(0), None, 10).await.unwrap() {
+            drop(reader.read(recorded.position, &recorded.subject, &recorded.bytes));
+        }
+        let page = async |about: &str, after: Position| {
+            let asked = ReadEvents { after, about: Some(about.to_owned()), ..ReadEvents::default() };
+            let scan = Scan::new(&journal, reader.clone(), &asked).unwrap();
+            let page = scan.pages(after, Instant::now()).await.unwrap();
+            (page.next, page.entries.iter().map(|entry| entry.position).collect::<Vec<_>>())
+        };
+        let (next, entries) = page("domain:apps", Position(0)).await;
+        assert_eq!(
+            (next, entries.last()),
+            (refreshed, Some(&refreshed)),
+            "behind two pages of another subject"
+        );
+        let end = journal.end().await.unwrap();
+        assert_eq!(page("domain:apps", refreshed).await, (end, vec![]));
+        assert_eq!(page("domain:none", Position(0)).await, (end, vec![]));
+        // The time is over already: it says how far it came.
+        let process = (0..).map(|n| format!("lrp:p{n}"));
+        let mut of_shard = process.filter(|about| subject_about(about, 4) == Ok(Subject::Lrp(0)));
+        let (next, entries) = page(&of_shard.next().unwrap(), Position(0)).await;
+        assert!(
+            entries.is_empty() && next < refreshed && next > Position(limits::PAGE_ROWS as u64),
+            "{next}"
+        );
+        let nothing = ReadEvents { about: Some("pod:x".into()), ..ReadEvents::default() };
+        let refused = client.read_events(&nothing);
+        assert!(refused.await.unwrap_err().to_string().contains("lrp:GUID"), "nothing is called so");
+        stop.cancel();
+    }
 }
