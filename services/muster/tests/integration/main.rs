@@ -13,6 +13,7 @@
 //! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
 //! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
 //! | `plain.rs` | a client in any language, as the README has it, and one that forges |
+//! | `documents.rs` | what the documents say of clients, done: the Python example, the `nats` commands, the tables |
 //! | `bad_input.rs` | commands that must be refused, with every bad field named |
 //! | `bad_bytes.rs` | bytes that are no message, on every subject |
 //! | `bad_log.rs` | logs and folders that must not be worked with |
@@ -25,6 +26,7 @@ mod bad_input;
 mod bad_log;
 mod cells;
 mod dev;
+mod documents;
 mod files;
 mod lost;
 mod nats;

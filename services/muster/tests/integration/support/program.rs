@@ -126,7 +126,7 @@ impl Muster {
 }
 
 /// Runs a program to its end, which must not take for ever.
-fn end(mut command: Command, line: String) -> Said {
+pub(crate) fn end(mut command: Command, line: String) -> Said {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (out, err) = (gather(child.stdout.take().unwrap()), gather(child.stderr.take().unwrap()));
     let ends = Instant::now() + ENDS;
