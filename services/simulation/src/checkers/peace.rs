@@ -309,22 +309,24 @@ fn sizes_on(world: &World, cell: &CellId) -> (Vec<Resources>, Vec<Resources>) {
 
 /// Whether a process crashes by design, so that its instances come and go.
 fn is_crashing(world: &World, guid: &ProcessGuid) -> bool {
-    behaves(world, guid, "exit=1")
+    behaves(world, guid, |arg| {
+        arg.starts_with("exit=") || arg.starts_with("fail-create=") || arg == "never-healthy"
+    })
 }
 
 /// Whether the containers of a process are never created, by design.
 fn hangs(world: &World, guid: &ProcessGuid) -> bool {
-    behaves(world, guid, "hang-create")
+    behaves(world, guid, |arg| arg == "hang-create")
 }
 
-fn behaves(world: &World, guid: &ProcessGuid, how: &str) -> bool {
+fn behaves(world: &World, guid: &ProcessGuid, how: impl Fn(&str) -> bool) -> bool {
     let desired = world.process(guid).and_then(|process| process.desired.as_ref());
     let action = desired.and_then(|desired| {
         let definition = desired.definition(&desired.active_definition_id)?;
         Some(&definition.action)
     });
     match action {
-        Some(Action::Run(run)) => run.args.iter().any(|arg| arg == how),
+        Some(Action::Run(run)) => run.args.iter().any(|arg| how(arg)),
         Some(
             Action::Timeout(_)
             | Action::Try(_)
