@@ -336,6 +336,24 @@ impl Cells {
         self.performed(id, perform, all.map(|place| (place, reason.to_owned())).collect())
     }
 
+    /// A rep took nothing of a `Perform` and can't judge it now: it gets nothing until it is heard again. Answers the work,
+    /// which it certainly doesn't have.
+    pub(crate) fn not_now(
+        &mut self,
+        id: &CellId,
+        perform: PerformId,
+        now: Timestamp,
+        settings: &Settings,
+    ) -> Vec<Item> {
+        let back = self.refused(id, perform, "");
+        if let Some(room) = self.rooms.get_mut(id).filter(|_| !back.is_empty()) {
+            room.unanswered = true;
+            self.stale = true;
+            self.doubt_until = self.doubt_until.max(now + settings.heartbeat);
+        }
+        back.into_iter().map(|(item, _)| item).collect()
+    }
+
     /// A rep didn't answer: it gets nothing until it is heard again. Answers the work that it may or may not have, and
     /// whether it was given that before.
     pub(crate) fn unanswered(

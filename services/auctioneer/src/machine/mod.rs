@@ -25,7 +25,7 @@ use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed};
 use schemas::names::{CellId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
-use schemas::{Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
+use schemas::{Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
 
 pub use self::cells::EARLY_HEARTBEATS;
 pub use self::telling::TELLING;
@@ -382,6 +382,13 @@ impl Auctioneer {
             }
             // A rep that knows a higher term: the log will say so. Meanwhile nothing is to be gained elsewhere.
             Some(Err(refusal)) if refusal.code == Code::StaleTerm => vec![],
+            // Nothing was judged: that counts as no round, and says nothing of room.
+            Some(Err(refusal)) if refusal.code.class() == Class::NotNow => {
+                let back = self.cells.not_now(cell, id, now, &self.settings);
+                let back: Vec<Lost> = back.into_iter().map(|item| (item, cell.clone(), id)).collect();
+                self.place_anew(&back);
+                vec![]
+            }
             Some(Err(refusal)) => self.cells.refused(cell, id, &refusal.message),
             None => return self.unanswered(now, cell, id),
         };

@@ -281,7 +281,10 @@ impl Rep {
     /// An answer of the BBS tells where the log stands, and who was elected.
     fn learn(&mut self, position: Position, terms: Terms) {
         self.position = self.position.max(position);
-        self.auctioneer.learn(terms.auctioneer);
+        if self.auctioneer.learn(terms.auctioneer) {
+            // Who was refused for a term that was not known yet gives work to who is heard again.
+            self.beats.urge();
+        }
         self.bbs.learn(terms.bbs);
     }
 

@@ -46,10 +46,12 @@ impl Leadership {
         Ok(())
     }
 
-    /// An answer of the BBS names the highest term of the log.
-    pub(super) fn learn(&mut self, elected: u64) {
-        if elected > self.elected {
+    /// An answer of the BBS names the highest term of the log. Whether it is news.
+    pub(super) fn learn(&mut self, elected: u64) -> bool {
+        let news = elected > self.elected;
+        if news {
             *self = Self { elected, next_since: None };
         }
+        news
     }
 }
