@@ -191,6 +191,7 @@ impl Journal {
         self.append(vec![decision]);
         for number in 0..CELLS {
             let presence = cell::Presence {
+                folder: schemas::names::FolderId(uuid::Uuid::nil()),
                 incarnation: Incarnation(self.ids.next(self.now)),
                 zone: Zone::new(&format!("z{}", number % 3)).expect("legal"),
                 stack: Stack::new("linux").expect("legal"),

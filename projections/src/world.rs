@@ -369,11 +369,9 @@ impl World {
     }
 
     fn fold_cell(&mut self, id: &CellId, decision: &Decision) {
-        let (mut cell, stamp) = (self.cells.remove(id), decision.stamp());
-        for event in of_cell(&decision.events) {
-            cell = cell::evolve(cell, event, &stamp);
-        }
-        if let Some(cell) = cell {
+        let cell = self.cells.remove(id);
+        let events = of_cell(&decision.events);
+        if let Some(cell) = cell::fold(cell, events, &decision.stamp(), decision.version) {
             self.cells.insert(id.clone(), cell);
         }
     }
@@ -442,7 +440,7 @@ impl World {
 fn only_convergence_found(decision: &Decision) -> bool {
     let by_bbs = match &decision.actor {
         Actor::Bbs(_) => true,
-        Actor::Client { .. } | Actor::Cell(_) | Actor::Auctioneer(_) => false,
+        Actor::Client { .. } | Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) => false,
     };
     let mut removed: Vec<&Indices> = vec![];
     decision.events.iter().any(|event| match event {

@@ -23,6 +23,10 @@ pub enum BusSubject {
     Operator(ClientName, OperatorVerb),
     /// `muster.cell.<cell>.bbs.report`: what a rep reports.
     Report(CellId),
+    /// `muster.cell.<cell>.bbs.attach`: a rep that starts asks whether it may speak for its cell.
+    Attach(CellId),
+    /// `muster.cell.<cell>.bbs.leave`: a rep has evacuated its cell and leaves.
+    Leave(CellId),
     /// `muster.cell.<cell>.heartbeat`: a rep's sign of life.
     Heartbeat(CellId),
     /// `muster.cell.<cell>.rep.<verb>`: an order to a rep.
@@ -61,6 +65,10 @@ pub enum ClientVerb {
 pub enum OperatorVerb {
     /// `cell.evacuate`
     CellEvacuate,
+    /// `cell.uncordon`
+    CellUncordon,
+    /// `cell.forget`
+    CellForget,
 }
 
 /// What a rep is told.
@@ -76,6 +84,10 @@ pub enum RepVerb {
     State,
     /// The cell is to be evacuated.
     Evacuate,
+    /// The cell is not to be evacuated after all.
+    Uncordon,
+    /// Another rep speaks for the cell.
+    Dismiss,
     /// Asks for a container's log.
     Logs,
     /// Asks what a container's monitor found out.
@@ -170,21 +182,32 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 1] = [Self::CellEvacuate];
+    pub const ALL: [Self; 3] = [Self::CellEvacuate, Self::CellUncordon, Self::CellForget];
 
     /// Its noun and its verb, as they stand in the subject.
     #[must_use]
     pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
         match self {
             Self::CellEvacuate => ("cell", "evacuate"),
+            Self::CellUncordon => ("cell", "uncordon"),
+            Self::CellForget => ("cell", "forget"),
         }
     }
 }
 
 impl RepVerb {
     /// Every one of them.
-    pub const ALL: [Self; 7] =
-        [Self::Perform, Self::Stop, Self::Cancel, Self::State, Self::Evacuate, Self::Logs, Self::Health];
+    pub const ALL: [Self; 9] = [
+        Self::Perform,
+        Self::Stop,
+        Self::Cancel,
+        Self::State,
+        Self::Evacuate,
+        Self::Uncordon,
+        Self::Dismiss,
+        Self::Logs,
+        Self::Health,
+    ];
 
     /// As it stands in the subject.
     #[must_use]
@@ -195,6 +218,8 @@ impl RepVerb {
             Self::Cancel => "cancel",
             Self::State => "state",
             Self::Evacuate => "evacuate",
+            Self::Uncordon => "uncordon",
+            Self::Dismiss => "dismiss",
             Self::Logs => "logs",
             Self::Health => "health",
         }
@@ -302,6 +327,8 @@ impl BusSubject {
                 Ok(Self::Operator(ClientName::new(operator).map_err(bad_name)?, verb?))
             }
             [ROOT, "cell", cell, "bbs", "report"] => Ok(Self::Report(CellId::new(cell).map_err(bad_name)?)),
+            [ROOT, "cell", cell, "bbs", "attach"] => Ok(Self::Attach(CellId::new(cell).map_err(bad_name)?)),
+            [ROOT, "cell", cell, "bbs", "leave"] => Ok(Self::Leave(CellId::new(cell).map_err(bad_name)?)),
             [ROOT, "cell", cell, "heartbeat"] => Ok(Self::Heartbeat(CellId::new(cell).map_err(bad_name)?)),
             [ROOT, "cell", cell, "rep", verb] => {
                 let verb = find(&RepVerb::ALL, |of| of.as_str().to_owned(), verb);
@@ -358,6 +385,8 @@ impl fmt::Display for BusSubject {
                 write!(f, "{ROOT}.operator.{operator}.{noun}.{verb}")
             }
             Self::Report(cell) => write!(f, "{ROOT}.cell.{cell}.bbs.report"),
+            Self::Attach(cell) => write!(f, "{ROOT}.cell.{cell}.bbs.attach"),
+            Self::Leave(cell) => write!(f, "{ROOT}.cell.{cell}.bbs.leave"),
             Self::Heartbeat(cell) => write!(f, "{ROOT}.cell.{cell}.heartbeat"),
             Self::Rep(cell, verb) => write!(f, "{ROOT}.cell.{cell}.rep.{}", verb.as_str()),
             Self::Auctioneer(verb) => write!(f, "{ROOT}.auctioneer.bbs.{}", verb.as_str()),
@@ -377,7 +406,7 @@ pub enum BusPattern {
     Clients,
     /// Every operator's commands.
     Operators,
-    /// Every rep's reports.
+    /// What reps ask and report.
     Reports,
     /// Every rep's heartbeats.
     Heartbeats,
@@ -398,7 +427,7 @@ impl fmt::Display for BusPattern {
         match self {
             Self::Clients => write!(f, "{ROOT}.client.*.*.*.*"),
             Self::Operators => write!(f, "{ROOT}.operator.*.*.*"),
-            Self::Reports => write!(f, "{ROOT}.cell.*.bbs.report"),
+            Self::Reports => write!(f, "{ROOT}.cell.*.bbs.*"),
             Self::Heartbeats => write!(f, "{ROOT}.cell.*.heartbeat"),
             Self::Rep(cell) => write!(f, "{ROOT}.cell.{cell}.rep.*"),
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.*"),

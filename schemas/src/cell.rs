@@ -6,15 +6,19 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cause::Cause;
-use crate::entry::Stamp;
-use crate::names::{Incarnation, PlacementTag, Stack, Zone};
+use crate::cause::{Cause, Origin};
+use crate::entry::{self, Stamp};
+use crate::names::{CellId, FolderId, Incarnation, PlacementTag, Stack, Zone};
+use crate::refusal::{Code, Refusal};
+use crate::request::{self, Requests};
 use crate::resources::Resources;
 use crate::{Timestamp, limits};
 
 /// What a cell is: told by its rep, recorded when it appears or when it changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Presence {
+    /// The data folder of its rep. Another folder is another rep, which must not speak for a cell that lives.
+    pub folder: FolderId,
     /// Which run of the rep this is.
     pub incarnation: Incarnation,
     /// Its zone.
@@ -38,10 +42,48 @@ pub struct Cell {
     pub evacuating: bool,
     /// Whether its self-test passes.
     pub healthy: bool,
+    /// Whether an operator wants it evacuated: its rep is told so again until it evacuates.
+    pub evacuation_wanted: bool,
+    /// Why it is not there, if it isn't.
+    pub gone: Option<String>,
     /// When any of this last changed.
     pub since: Timestamp,
     /// The decision by which it last appeared, began to evacuate, or disappeared: the cause of what that does to its work.
     pub cause: Cause,
+    /// What operators asked of it.
+    pub requests: Requests,
+}
+
+/// Why a cell is not there whose rep left when its evacuation was over.
+pub const EVACUATED: &str = "evacuated";
+
+/// What an operator asks of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Move everything away from it; its rep leaves then.
+    Evacuate,
+    /// Take that back: it takes work again, if it is still there.
+    Uncordon,
+    /// Strike it off the tables: it is gone for good.
+    Forget,
+}
+
+impl Command {
+    /// The subject's two words that ask for it.
+    #[must_use]
+    pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Evacuate => ("cell", "evacuate"),
+            Self::Uncordon => ("cell", "uncordon"),
+            Self::Forget => ("cell", "forget"),
+        }
+    }
+
+    /// What it asks of this cell, for whoever has to tell it from another command with the same request id.
+    #[must_use]
+    pub fn digest(self, id: &CellId) -> String {
+        request::digest(self.noun_and_verb(), id.as_str())
+    }
 }
 
 /// What happens to cells.
@@ -49,8 +91,14 @@ pub struct Cell {
 pub enum Event {
     /// A cell, or a new incarnation of it, is there.
     Appeared(Presence),
-    /// It takes no new work and moves away what it has.
+    /// An operator wants everything moved away from it.
+    EvacuationRequested {},
+    /// An operator took that back.
+    EvacuationWithdrawn {},
+    /// It takes no new work and moves away what it has: its rep says so.
     Evacuating {},
+    /// It evacuates no longer and takes work again: its rep says so.
+    Resumed {},
     /// Its self-test passes again.
     Healthy {},
     /// Its self-test fails: it takes no new work.
@@ -58,11 +106,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// It is lost, or it left.
+    /// Its evacuation is over and its rep has left.
+    Left {},
+    /// It is lost.
     Disappeared {
         /// Why it is believed so.
         reason: String,
     },
+    /// An operator struck it off the tables.
+    Forgotten {},
 }
 
 /// What a rep says of its cell with a heartbeat, as far as it is recorded.
@@ -80,12 +132,23 @@ pub struct Seen {
 #[must_use]
 pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     let mut events = vec![];
+    let left = |cell: &Cell| {
+        let same = cell.presence.incarnation == seen.presence.incarnation;
+        !cell.present && same && cell.gone.as_deref() == Some(EVACUATED)
+    };
+    if cell.is_some_and(left) {
+        // Said before it left, and heard after.
+        return events;
+    }
     let known = cell.filter(|cell| cell.present && cell.presence == seen.presence);
     if known.is_none() {
         events.push(Event::Appeared(seen.presence.clone()));
     }
     if seen.evacuating && !known.is_some_and(|cell| cell.evacuating) {
         events.push(Event::Evacuating {});
+    }
+    if !seen.evacuating && known.is_some_and(|cell| cell.evacuating) {
+        events.push(Event::Resumed {});
     }
     match (known.is_none_or(|cell| cell.healthy), &seen.unhealthy) {
         (true, Some(reason)) => {
@@ -97,6 +160,33 @@ pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     events
 }
 
+/// Where what a rep says comes from: that its cell evacuates, evacuates no longer, or has left, from the order to do so.
+#[must_use]
+pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
+    let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Beginning };
+    let follows = |event: &entry::Event| match event {
+        entry::Event::Cell(Event::Evacuating {}) => cell.evacuation_wanted,
+        entry::Event::Cell(Event::Resumed {} | Event::Left {}) => true,
+        entry::Event::Cell(
+            Event::Appeared(_)
+            | Event::EvacuationRequested {}
+            | Event::EvacuationWithdrawn {}
+            | Event::Healthy {}
+            | Event::Unhealthy { .. }
+            | Event::Disappeared { .. }
+            | Event::Forgotten {},
+        )
+        | entry::Event::Desired(_)
+        | entry::Event::Actual(_)
+        | entry::Event::Evacuating(_)
+        | entry::Event::Evaluation(_)
+        | entry::Event::Task(_)
+        | entry::Event::Domain(_)
+        | entry::Event::Cluster(_) => false,
+    };
+    if events.iter().any(follows) { Origin::Decision(cell.cause) } else { Origin::Beginning }
+}
+
 /// What the loss of a cell changes.
 #[must_use]
 pub fn decide_lost(cell: Option<&Cell>, reason: &str) -> Vec<Event> {
@@ -104,22 +194,105 @@ pub fn decide_lost(cell: Option<&Cell>, reason: &str) -> Vec<Event> {
     if present { vec![Event::Disappeared { reason: reason.to_owned() }] } else { vec![] }
 }
 
+/// What the leave of a rep changes: nothing if another run of it speaks for the cell meanwhile.
+#[must_use]
+pub fn decide_left(cell: Option<&Cell>, incarnation: Incarnation) -> Vec<Event> {
+    let same = cell.is_some_and(|cell| cell.present && cell.presence.incarnation == incarnation);
+    if same { vec![Event::Left {}] } else { vec![] }
+}
+
+/// Judges what an operator asks.
+///
+/// # Errors
+/// `ResourceNotFound` for a cell that was never seen or is forgotten, `CellAbsent` where there is nothing to evacuate,
+/// `InvalidStateTransition` for a present cell that shall be forgotten.
+pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<Event>, Refusal> {
+    let cell = cell.ok_or_else(|| Refusal::not_found(format!("cell {id}")))?;
+    match (command, cell.present) {
+        (Command::Evacuate, false) => {
+            let why = format!("cell {id} is ABSENT: only a cell that is there can be evacuated");
+            Err(Refusal::new(Code::CellAbsent, why))
+        }
+        (Command::Evacuate, true) if cell.evacuation_wanted => Ok(vec![]),
+        (Command::Evacuate, true) => Ok(vec![Event::EvacuationRequested {}]),
+        (Command::Uncordon, _) if cell.evacuation_wanted => Ok(vec![Event::EvacuationWithdrawn {}]),
+        (Command::Uncordon, _) => Ok(vec![]),
+        (Command::Forget, true) => {
+            let why = format!("cell {id} is present: only an ABSENT cell can be forgotten");
+            Err(Refusal::new(Code::InvalidStateTransition, why))
+        }
+        (Command::Forget, false) => Ok(vec![Event::Forgotten {}]),
+    }
+}
+
+/// Why a rep is refused that another one is in the way of.
+#[must_use]
+pub fn taken(id: &CellId, by: FolderId, not: FolderId) -> Refusal {
+    let why = format!(
+        "another rep speaks for cell {id}: data folder {by}; the rep with data folder {not} is refused until that one \
+         has been silent for long enough to be lost"
+    );
+    Refusal::new(Code::CellTaken, why)
+}
+
+/// Folds a decision: what happened, and what was asked.
+#[must_use]
+pub fn fold<'a>(
+    cell: Option<Cell>,
+    events: impl IntoIterator<Item = &'a Event>,
+    stamp: &Stamp,
+    version: u64,
+) -> Option<Cell> {
+    let mut cell = events.into_iter().fold(cell, |cell, event| evolve(cell, event, stamp))?;
+    if let Some(request) = &stamp.request {
+        cell.requests.remember(request.clone(), version);
+    }
+    Some(cell)
+}
+
 /// Folds what happened.
 #[must_use]
 pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> {
     let (since, cause) = (stamp.at, stamp.cause());
     match event {
-        Event::Appeared(presence) => Some(Cell {
-            presence: presence.clone(),
-            present: true,
-            evacuating: false,
-            healthy: true,
-            since,
-            cause,
-        }),
+        Event::Appeared(presence) => {
+            let evacuation_wanted =
+                cell.as_ref().is_some_and(|cell| cell.evacuation_wanted && !is_over(cell, presence));
+            let requests = cell.map(|cell| cell.requests).unwrap_or_default();
+            Some(Cell {
+                presence: presence.clone(),
+                present: true,
+                evacuating: false,
+                healthy: true,
+                evacuation_wanted,
+                gone: None,
+                since,
+                cause,
+                requests,
+            })
+        }
+        Event::EvacuationRequested {} => cell.map(|cell| Cell { evacuation_wanted: true, cause, ..cell }),
+        Event::EvacuationWithdrawn {} => cell.map(|cell| Cell { evacuation_wanted: false, cause, ..cell }),
         Event::Evacuating {} => cell.map(|cell| Cell { evacuating: true, since, cause, ..cell }),
+        Event::Resumed {} => cell.map(|cell| Cell { evacuating: false, since, cause, ..cell }),
         Event::Healthy {} => cell.map(|cell| Cell { healthy: true, since, ..cell }),
         Event::Unhealthy { .. } => cell.map(|cell| Cell { healthy: false, since, ..cell }),
-        Event::Disappeared { .. } => cell.map(|cell| Cell { present: false, since, cause, ..cell }),
+        Event::Left {} => {
+            let over = |cell| Cell { evacuating: false, evacuation_wanted: false, ..cell };
+            cell.map(|cell| absent(over(cell), EVACUATED, stamp))
+        }
+        Event::Disappeared { reason } => cell.map(|cell| absent(cell, reason, stamp)),
+        Event::Forgotten {} => None,
     }
+}
+
+fn absent(cell: Cell, why: &str, stamp: &Stamp) -> Cell {
+    let gone = Some(why.to_owned());
+    Cell { present: false, gone, since: stamp.at, cause: stamp.cause(), ..cell }
+}
+
+/// Whether an evacuation is over when a cell appears: the one that evacuated was lost with everything on it, and this is
+/// another run of its rep. One that restarts in time goes on.
+fn is_over(cell: &Cell, appears: &Presence) -> bool {
+    !cell.present && cell.evacuating && cell.presence.incarnation != appears.incarnation
 }

@@ -102,6 +102,8 @@ pub enum Actor {
         /// Its name.
         name: ClientName,
     },
+    /// An operator of the cluster.
+    Operator(ClientName),
     /// A rep.
     Cell(CellId),
     /// An auctioneer.

@@ -3,12 +3,15 @@
 //! | subject | message | answer |
 //! |---|---|---|
 //! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.cell.evacuate` | [`Request`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.cell.evacuate`, `.uncordon`, `.forget` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
+//! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.report` | [`Reports`] | [`Answer`] of [`Reported`] |
 //! | `muster.cell.<cell_id>.heartbeat` | [`Heartbeat`] | |
 //! | `muster.cell.<cell_id>.rep.perform` | [`Perform`] | [`Answer`] of [`Performed`] |
 //! | `muster.cell.<cell_id>.rep.stop`, `.cancel` | [`Stop`] | |
-//! | `muster.cell.<cell_id>.rep.evacuate`, `.state` | [`Command`] | [`Answer`] of [`Heartbeat`] |
+//! | `muster.cell.<cell_id>.rep.dismiss` | [`Dismiss`] | |
+//! | `muster.cell.<cell_id>.rep.evacuate`, `.uncordon`, `.state` | [`Command`] | [`Answer`] of [`Heartbeat`] |
 //! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
 //! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
 //! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
@@ -23,7 +26,10 @@ use crate::cell::Presence;
 use crate::cluster::Terms;
 use crate::container::{Epoch, Instance, WorkKey};
 use crate::definition::{Definition, TaskDefinition};
-use crate::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, RequestId, ServiceId, TaskGuid};
+use crate::names::{
+    CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId, ServiceId,
+    TaskGuid,
+};
 use crate::placement::Explanation;
 use crate::process::{self, Unplaced};
 use crate::refusal::Refusal;
@@ -94,9 +100,42 @@ pub struct Done {
     pub version: u64,
 }
 
+/// What an operator's command about a cell names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OfCell {
+    /// The cell.
+    pub cell_id: CellId,
+}
+
+/// A rep that starts asks whether it may speak for its cell, before it does anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// Its data folder.
+    pub folder: FolderId,
+}
+
+/// A rep leaves: its evacuation is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave {
+    /// Its data folder.
+    pub folder: FolderId,
+    /// Which run of it.
+    pub incarnation: Incarnation,
+}
+
+/// Another rep speaks for the cell: the rep with this folder has to ask again whether it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dismiss {
+    /// The data folder of the rep that is refused.
+    pub folder: FolderId,
+}
+
 /// What a rep reports, many in one message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reports {
+    /// The data folder of the rep: reports of another rep than the one that speaks for the cell are refused.
+    pub folder: FolderId,
     /// The reports, at most [`crate::limits::BATCH`].
     pub reports: Vec<Report>,
 }

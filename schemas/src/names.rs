@@ -188,6 +188,9 @@ id!(
     /// Names a cluster.
     ClusterId);
 id!(
+    /// Names a rep's data folder, made with it: who speaks for a cell is who has its folder.
+    FolderId);
+id!(
     /// Names one run of a rep: a rep that starts again is another incarnation of its cell.
     Incarnation);
 

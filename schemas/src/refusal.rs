@@ -46,6 +46,8 @@ pub enum Code {
     StaleTerm,
     /// The cell is not present.
     CellAbsent,
+    /// Another rep, with a data folder of its own, speaks for the cell.
+    CellTaken,
     /// The command is malformed; every bad field is named.
     InvalidRequest,
     /// The command's deadline has passed.
@@ -97,6 +99,7 @@ impl Code {
             | Self::StaleRecord
             | Self::RequestIdReused => Class::Conflict,
             Self::CellAbsent
+            | Self::CellTaken
             | Self::Unavailable
             | Self::Overloaded
             | Self::DeadlinePassed
@@ -124,6 +127,7 @@ impl fmt::Display for Code {
             Self::StaleRecord => "StaleRecord",
             Self::StaleTerm => "StaleTerm",
             Self::CellAbsent => "CellAbsent",
+            Self::CellTaken => "CellTaken",
             Self::InvalidRequest => "InvalidRequest",
             Self::DeadlinePassed => "DeadlinePassed",
             Self::RequestIdReused => "RequestIdReused",

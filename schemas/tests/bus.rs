@@ -22,6 +22,8 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
         (client(), select(&OperatorVerb::ALL[..]))
             .prop_map(|(operator, verb)| BusSubject::Operator(operator, verb)),
         cell().prop_map(BusSubject::Report),
+        cell().prop_map(BusSubject::Attach),
+        cell().prop_map(BusSubject::Leave),
         cell().prop_map(BusSubject::Heartbeat),
         (cell(), select(&RepVerb::ALL[..])).prop_map(|(cell, verb)| BusSubject::Rep(cell, verb)),
         select(&AuctioneerVerb::ALL[..]).prop_map(BusSubject::Auctioneer),
@@ -35,7 +37,7 @@ fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
     match subject {
         BusSubject::Client(..) => vec![BusPattern::Clients],
         BusSubject::Operator(..) => vec![BusPattern::Operators],
-        BusSubject::Report(_) => vec![BusPattern::Reports],
+        BusSubject::Report(_) | BusSubject::Attach(_) | BusSubject::Leave(_) => vec![BusPattern::Reports],
         BusSubject::Heartbeat(_) => vec![BusPattern::Heartbeats],
         BusSubject::Rep(cell, _) => vec![BusPattern::Rep(cell.clone())],
         BusSubject::Auctioneer(_) => vec![BusPattern::Auctioneers],

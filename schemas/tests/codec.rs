@@ -104,7 +104,10 @@ fn reports() -> Reports {
         report: task::Report { domain: domain("apps"), epoch: epoch(), by: instance(2, "c2"), step },
     });
     let of_lrps = [Report::Lrp { process_guid: web(), report: lrp }];
-    Reports { reports: of_lrps.into_iter().chain(of_tasks).collect() }
+    Reports {
+        folder: schemas::names::FolderId(uuid::Uuid::nil()),
+        reports: of_lrps.into_iter().chain(of_tasks).collect(),
+    }
 }
 
 fn records() -> Vec<Record> {
@@ -160,6 +163,7 @@ fn heartbeat() -> Heartbeat {
     Heartbeat {
         cell_id: cell_id("c1"),
         presence: Presence {
+            folder: schemas::names::FolderId(uuid::Uuid::nil()),
             incarnation: Incarnation(id(3)),
             zone: Zone::new("z1").unwrap(),
             stack: Stack::new("linux").unwrap(),

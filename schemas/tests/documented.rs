@@ -76,7 +76,9 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     });
     let of_operator = OperatorVerb::ALL.map(|verb| {
         let body = match verb {
-            OperatorVerb::CellEvacuate => schemas.of::<CellEvacuate>(),
+            OperatorVerb::CellEvacuate | OperatorVerb::CellUncordon | OperatorVerb::CellForget => {
+                schemas.of::<CellEvacuate>()
+            }
         };
         (name(verb.noun_and_verb()), body)
     });

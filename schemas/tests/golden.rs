@@ -18,8 +18,8 @@ use schemas::definition::{
 use schemas::entry::{Actor, Aggregate, Entry, Event};
 use schemas::evaluation::Trigger;
 use schemas::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, PlacementTag,
-    ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, FolderId, Incarnation,
+    PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
 use schemas::resources::{Constraint, Resources};
@@ -228,6 +228,7 @@ fn task_events() -> Vec<Event> {
 
 fn other_events() -> Vec<Event> {
     let presence = Presence {
+        folder: FolderId(id(0xc2)),
         incarnation: Incarnation(id(0xc1)),
         zone: Zone::new("z1").unwrap(),
         stack: Stack::new("linux").unwrap(),
@@ -236,10 +237,15 @@ fn other_events() -> Vec<Event> {
     };
     let cell = [
         cell::Event::Appeared(presence),
+        cell::Event::EvacuationRequested {},
+        cell::Event::EvacuationWithdrawn {},
         cell::Event::Evacuating {},
+        cell::Event::Resumed {},
         cell::Event::Healthy {},
         cell::Event::Unhealthy { reason: "no container could be made for 10 s".into() },
+        cell::Event::Left {},
         cell::Event::Disappeared { reason: "silent for 15 s".into() },
+        cell::Event::Forgotten {},
     ];
     let cluster = [
         cluster::Event::Founded { id: ClusterId(id(0xd1)), shards: 32, format: 1 },

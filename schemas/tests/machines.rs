@@ -657,6 +657,7 @@ proptest! {
         for (incarnation, evacuating, sick, lost, memory_mb) in beats {
             let seen = Seen {
                 presence: Presence {
+                    folder: schemas::names::FolderId(uuid::Uuid::nil()),
                     incarnation: Incarnation(id(incarnation)),
                     zone: Zone::new("z1").unwrap(),
                     stack: Stack::new("linux").unwrap(),

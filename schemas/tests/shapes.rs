@@ -159,7 +159,7 @@ pub(crate) struct DomainUpsert {
     ttl_ms: Option<u64>,
 }
 
-/// The cell that is to be emptied.
+/// The cell that it is about.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CellEvacuate {

@@ -3,21 +3,15 @@
 use std::time::Duration;
 
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
-use schemas::message::{Done, Request};
+use schemas::message::{Done, OfCell, Request};
 use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::spec::ClientCommand;
-use schemas::{BadField, Code, Refusal};
+use schemas::{BadField, Code, Refusal, cell};
 use serde::Serialize;
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::subjects;
-
-/// What is asked of an operator's subject about a cell.
-#[derive(Serialize)]
-struct OfCell<'a> {
-    cell_id: &'a CellId,
-}
 
 impl Client {
     /// Desires a process: it shall run. Refused with `ResourceExists` if it is desired already.
@@ -112,13 +106,14 @@ impl Client {
         self.send(&ClientCommand::DomainUpsert { domain: self.domain.clone(), ttl_ms }).await
     }
 
-    /// Moves everything away from a cell, which takes no new work. Operators may do so, not clients of a domain.
+    /// Asks something of a cell, as an operator of the cluster: to evacuate it, to take that back, to forget it. Reps act
+    /// on it after that, as often as it takes.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn evacuate_cell(&self, id: &CellId) -> Result<Done, Error> {
-        let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id } };
-        self.ask_for(&subjects::evacuate_cell(&self.name), &request).await
+    pub async fn command_cell(&self, id: &CellId, command: cell::Command) -> Result<Done, Error> {
+        let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
+        self.ask_for(&subjects::operator_cell(&self.name, command), &request).await
     }
 
     /// Sends a command. What names its own domain is sent as a client of that domain.

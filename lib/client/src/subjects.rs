@@ -2,6 +2,7 @@
 
 pub use schemas::bus::QueryVerb as Query;
 use schemas::bus::{BusSubject, Inbox, OperatorVerb};
+use schemas::cell;
 use schemas::names::{ClientName, Domain};
 use schemas::spec::ClientCommand;
 
@@ -11,10 +12,15 @@ pub fn command(domain: &Domain, name: &ClientName, command: &ClientCommand) -> S
     BusSubject::Client(domain.clone(), name.clone(), command.verb()).to_string()
 }
 
-/// The subject on which an operator asks for a cell to be evacuated.
+/// The subject on which an operator asks something of a cell.
 #[must_use]
-pub fn evacuate_cell(name: &ClientName) -> String {
-    BusSubject::Operator(name.clone(), OperatorVerb::CellEvacuate).to_string()
+pub fn operator_cell(name: &ClientName, command: cell::Command) -> String {
+    let verb = match command {
+        cell::Command::Evacuate => OperatorVerb::CellEvacuate,
+        cell::Command::Uncordon => OperatorVerb::CellUncordon,
+        cell::Command::Forget => OperatorVerb::CellForget,
+    };
+    BusSubject::Operator(name.clone(), verb).to_string()
 }
 
 /// What stands before the subjects of answers to a client, so that its permission is one line.
@@ -32,7 +38,7 @@ mod tests {
         let (domain, name) = (Domain::new("shop").unwrap(), ClientName::new("ci").unwrap());
         let refresh = ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: None };
         assert_eq!(command(&domain, &name, &refresh), "muster.client.shop.ci.domain.upsert");
-        assert_eq!(evacuate_cell(&name), "muster.operator.ci.cell.evacuate");
+        assert_eq!(operator_cell(&name, cell::Command::Evacuate), "muster.operator.ci.cell.evacuate");
         assert_eq!(inbox(&domain, &name), "muster.inbox.client.shop.ci");
     }
 }

@@ -114,7 +114,8 @@ async fn a_refusal_is_final_and_silence_has_an_end() {
     let nobody = Bus::in_process("muster.inbox.client.shop.ci").unwrap();
     let name = ClientName::new("ci").unwrap();
     let alone = Client::over(nobody, Domain::new("shop").unwrap(), name).unwrap();
-    let error = alone.evacuate_cell(&CellId::new("c1").unwrap()).await.unwrap_err();
+    let error =
+        alone.command_cell(&CellId::new("c1").unwrap(), schemas::cell::Command::Evacuate).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "{error}");
 }
 

@@ -2,6 +2,9 @@
 
 mod rows;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use schemas::limits::{PAGE_BYTES, PAGE_ROWS};
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, ServiceId, TaskGuid};
 use schemas::process::Process;
@@ -29,6 +32,8 @@ pub struct Observed {
     pub durability: String,
     /// What the journal holds that is no entry.
     pub set_aside: SetAside,
+    /// How long ago each cell was heard; those of which it heard nothing yet are missing.
+    pub heard: BTreeMap<CellId, Duration>,
 }
 
 /// What can be asked that has rows as its answer.
@@ -109,7 +114,7 @@ impl Query {
             Self::Task(show) => task(world, show).and_then(|row| json(&row)),
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
             Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
-            Self::Cell(show) => cell(world, show).and_then(|row| json(&row)),
+            Self::Cell(show) => cell(world, show, observed).and_then(|row| json(&row)),
             Self::Evaluations(filter) => evaluations(world, filter, observed).and_then(|page| json(&page)),
             Self::Evaluation(show) => evaluation(world, show).and_then(|row| json(&row)),
             Self::Cluster(filter) => {
@@ -289,7 +294,7 @@ pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
         .cells()
         .filter(|(id, _)| filter.cell_id.as_ref().is_none_or(|wanted| wanted == *id))
         .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
-        .map(|(id, cell)| cell_row(world, id, cell));
+        .map(|(id, cell)| cell_row(world, id, cell, observed));
     Ok(page(world, rows, filter, observed, |row| row.cell_id.to_string()))
 }
 
@@ -297,9 +302,9 @@ pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
 ///
 /// # Errors
 /// `ResourceNotFound`.
-pub fn cell(world: &World, show: &Show) -> Result<One<CellRow>, Refusal> {
+pub fn cell(world: &World, show: &Show, observed: &Observed) -> Result<One<CellRow>, Refusal> {
     let id = CellId::new(&show.id).ok();
-    let row = id.as_ref().and_then(|id| world.cell(id).map(|cell| cell_row(world, id, cell)));
+    let row = id.as_ref().and_then(|id| world.cell(id).map(|cell| cell_row(world, id, cell, observed)));
     one(world, row, format!("cell {}", show.id))
 }
 

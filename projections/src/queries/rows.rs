@@ -162,13 +162,17 @@ pub(super) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
     })
 }
 
-pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell) -> CellRow {
+pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell, observed: &Observed) -> CellRow {
+    let heard = observed.heard.get(id).copied();
     let count =
         |of: fn(&&WorkRef) -> bool| u32::try_from(world.on_cell(id).filter(of).count()).unwrap_or(u32::MAX);
     CellRow {
         cell_id: id.clone(),
         presence: cell.presence.clone(),
-        state: CellState::from(cell),
+        state: CellState::of(cell, heard),
+        evacuation_wanted: cell.evacuation_wanted,
+        gone: cell.gone.clone(),
+        heard_ms_ago: heard.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
         instances: count(|work| matches!(work, WorkRef::Lrp(..))),
         tasks: count(|work| matches!(work, WorkRef::Task(_))),
         used: world.used_on(id),
@@ -219,8 +223,9 @@ pub(super) fn evaluations_from<'a>(
 pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterRow> {
     let mut cells: BTreeMap<CellState, u32> = BTreeMap::new();
     let mut zones = vec![];
-    for (_, cell) in world.cells() {
-        *cells.entry(CellState::from(cell)).or_default() += 1;
+    for (id, cell) in world.cells() {
+        let state = CellState::of(cell, observed.heard.get(id).copied());
+        *cells.entry(state).or_default() += 1;
         if cell.present {
             zones.push(cell.presence.zone.clone());
         }

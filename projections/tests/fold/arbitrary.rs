@@ -113,7 +113,12 @@ fn other_event() -> impl Strategy<Value = Event> {
         prop::option::of(time())
             .prop_map(|expires_at| Event::Domain(domain::Event::Refreshed { expires_at })),
         Just(Event::Cell(cell::Event::Appeared(presence()))),
+        Just(Event::Cell(cell::Event::EvacuationRequested {})),
+        Just(Event::Cell(cell::Event::EvacuationWithdrawn {})),
         Just(Event::Cell(cell::Event::Evacuating {})),
+        Just(Event::Cell(cell::Event::Resumed {})),
+        Just(Event::Cell(cell::Event::Left {})),
+        Just(Event::Cell(cell::Event::Forgotten {})),
         Just(Event::Cell(cell::Event::Disappeared { reason: "silent".into() })),
         (0..4_u16).prop_map(|shards| Event::Cluster(cluster::Event::Founded {
             id: if shards == 0 { ClusterId(Ids::new(3).next(Timestamp(0))) } else { cluster_id() },

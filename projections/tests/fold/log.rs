@@ -413,6 +413,7 @@ fn seen(world: &World, cell: u8, evacuating: bool, healthy: bool) -> Vec<(Aggreg
 
 pub(crate) fn presence() -> cell::Presence {
     cell::Presence {
+        folder: schemas::names::FolderId(uuid::Uuid::nil()),
         incarnation: Incarnation(Ids::new(5).next(Timestamp(0))),
         zone: Zone::new("z1").expect("it is legal"),
         stack: Stack::new("linux").expect("it is legal"),

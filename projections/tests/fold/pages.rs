@@ -16,6 +16,7 @@ fn observed() -> Observed {
         now: Timestamp(0),
         durability: String::new(),
         set_aside: SetAside::default(),
+        heard: std::collections::BTreeMap::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -151,13 +152,18 @@ pub enum CellState {
     Evacuating,
     /// There, and taking no work: its self-test fails.
     Unhealthy,
+    /// There as far as the log says, but no heartbeat came for a while.
+    Silent,
     /// Gone.
     Absent,
 }
 
+/// A present cell of which nothing was heard for so long is shown as SILENT: two heartbeats are missing.
+pub const SILENT_AFTER: Duration = Duration::from_secs(10);
+
 impl CellState {
     /// Every one of them.
-    pub const ALL: [Self; 4] = [Self::Present, Self::Evacuating, Self::Unhealthy, Self::Absent];
+    pub const ALL: [Self; 5] = [Self::Present, Self::Evacuating, Self::Unhealthy, Self::Silent, Self::Absent];
 
     /// As rows say it.
     #[must_use]
@@ -166,6 +172,7 @@ impl CellState {
             Self::Present => "PRESENT",
             Self::Evacuating => "EVACUATING",
             Self::Unhealthy => "UNHEALTHY",
+            Self::Silent => "SILENT",
             Self::Absent => "ABSENT",
         }
     }
@@ -177,10 +184,13 @@ impl fmt::Display for CellState {
     }
 }
 
-impl From<&cell::Cell> for CellState {
-    fn from(cell: &cell::Cell) -> Self {
+impl CellState {
+    /// The state of a cell that was heard so long ago, as far as who asks knows.
+    #[must_use]
+    pub fn of(cell: &cell::Cell, heard: Option<Duration>) -> Self {
         match (cell.present, cell.evacuating, cell.healthy) {
             (false, _, _) => Self::Absent,
+            (true, _, _) if heard.is_some_and(|ago| ago >= SILENT_AFTER) => Self::Silent,
             (true, true, _) => Self::Evacuating,
             (true, false, false) => Self::Unhealthy,
             (true, false, true) => Self::Present,
@@ -342,6 +352,12 @@ pub struct CellRow {
     pub presence: cell::Presence,
     /// Its state.
     pub state: CellState,
+    /// Whether an operator wants it evacuated.
+    pub evacuation_wanted: bool,
+    /// Why it is ABSENT, if it is.
+    pub gone: Option<String>,
+    /// How long ago its last heartbeat came to the BBS that answers, in milliseconds; none: it heard of none yet.
+    pub heard_ms_ago: Option<u64>,
     /// Records that name it, CLAIMED and RUNNING.
     pub instances: u32,
     /// Tasks that run on it.

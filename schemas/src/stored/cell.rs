@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
-use crate::names::{Incarnation, PlacementTag, Stack, Zone};
+use crate::names::{FolderId, Incarnation, PlacementTag, Stack, Zone};
 use crate::{Timestamp, cell, domain, resources};
 
 /// Events of cells.
@@ -16,9 +16,18 @@ pub enum Cell {
     /// A cell, or a new incarnation of it, is there.
     #[serde(rename = "appeared.v1")]
     AppearedV1(Presence),
-    /// It takes no new work and moves away what it has.
+    /// An operator wants everything moved away from it.
+    #[serde(rename = "evacuation_requested.v1")]
+    EvacuationRequestedV1 {},
+    /// An operator took that back.
+    #[serde(rename = "evacuation_withdrawn.v1")]
+    EvacuationWithdrawnV1 {},
+    /// It takes no new work and moves away what it has: its rep says so.
     #[serde(rename = "evacuating.v1")]
     EvacuatingV1 {},
+    /// It evacuates no longer and takes work again: its rep says so.
+    #[serde(rename = "resumed.v1")]
+    ResumedV1 {},
     /// Its self-test passes again.
     #[serde(rename = "healthy.v1")]
     HealthyV1 {},
@@ -28,17 +37,25 @@ pub enum Cell {
         /// Why.
         reason: String,
     },
-    /// It is lost, or it left.
+    /// Its evacuation is over and its rep has left.
+    #[serde(rename = "left.v1")]
+    LeftV1 {},
+    /// It is lost.
     #[serde(rename = "disappeared.v1")]
     DisappearedV1 {
         /// Why it is believed so.
         reason: String,
     },
+    /// An operator struck it off the tables.
+    #[serde(rename = "forgotten.v1")]
+    ForgottenV1 {},
 }
 
 /// What a cell is.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Presence {
+    /// The data folder of its rep.
+    pub folder: FolderId,
     /// Which run of the rep this is.
     pub incarnation: Incarnation,
     /// Its zone.
@@ -50,7 +67,7 @@ pub struct Presence {
     /// What it has in all.
     pub total: Resources,
 }
-mirror!(struct Presence = cell::Presence { incarnation, zone, stack, placement_tags, total });
+mirror!(struct Presence = cell::Presence { folder, incarnation, zone, stack, placement_tags, total });
 
 /// Memory, disk, containers and host ports.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -70,10 +87,15 @@ impl Mirror<cell::Event> for Cell {
     fn mirror(self) -> cell::Event {
         match self {
             Self::AppearedV1(presence) => cell::Event::Appeared(presence.mirror()),
+            Self::EvacuationRequestedV1 {} => cell::Event::EvacuationRequested {},
+            Self::EvacuationWithdrawnV1 {} => cell::Event::EvacuationWithdrawn {},
             Self::EvacuatingV1 {} => cell::Event::Evacuating {},
+            Self::ResumedV1 {} => cell::Event::Resumed {},
             Self::HealthyV1 {} => cell::Event::Healthy {},
             Self::UnhealthyV1 { reason } => cell::Event::Unhealthy { reason },
+            Self::LeftV1 {} => cell::Event::Left {},
             Self::DisappearedV1 { reason } => cell::Event::Disappeared { reason },
+            Self::ForgottenV1 {} => cell::Event::Forgotten {},
         }
     }
 }
@@ -82,10 +104,15 @@ impl Mirror<Cell> for cell::Event {
     fn mirror(self) -> Cell {
         match self {
             Self::Appeared(presence) => Cell::AppearedV1(presence.mirror()),
+            Self::EvacuationRequested {} => Cell::EvacuationRequestedV1 {},
+            Self::EvacuationWithdrawn {} => Cell::EvacuationWithdrawnV1 {},
             Self::Evacuating {} => Cell::EvacuatingV1 {},
+            Self::Resumed {} => Cell::ResumedV1 {},
             Self::Healthy {} => Cell::HealthyV1 {},
             Self::Unhealthy { reason } => Cell::UnhealthyV1 { reason },
+            Self::Left {} => Cell::LeftV1 {},
             Self::Disappeared { reason } => Cell::DisappearedV1 { reason },
+            Self::Forgotten {} => Cell::ForgottenV1 {},
         }
     }
 }
@@ -94,10 +121,15 @@ impl Cell {
     pub(super) const fn type_name(event: &cell::Event) -> &'static str {
         match event {
             cell::Event::Appeared(_) => "cell.appeared.v1",
+            cell::Event::EvacuationRequested {} => "cell.evacuation_requested.v1",
+            cell::Event::EvacuationWithdrawn {} => "cell.evacuation_withdrawn.v1",
             cell::Event::Evacuating {} => "cell.evacuating.v1",
+            cell::Event::Resumed {} => "cell.resumed.v1",
             cell::Event::Healthy {} => "cell.healthy.v1",
             cell::Event::Unhealthy { .. } => "cell.unhealthy.v1",
+            cell::Event::Left {} => "cell.left.v1",
             cell::Event::Disappeared { .. } => "cell.disappeared.v1",
+            cell::Event::Forgotten {} => "cell.forgotten.v1",
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::container::Epoch;
 use crate::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, InstanceGuid,
-    PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, FolderId, Incarnation,
+    InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use crate::{Indices, Timestamp};
 
@@ -27,7 +27,18 @@ macro_rules! words {
 }
 
 words!(bool, u16, u32, u64, String, Timestamp, Indices, Epoch);
-words!(CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, InstanceGuid);
+words!(
+    CellId,
+    ClientName,
+    ClusterId,
+    DecisionId,
+    DefinitionId,
+    Domain,
+    EntryId,
+    FolderId,
+    Incarnation,
+    InstanceGuid
+);
 words!(PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone);
 
 impl<A: Mirror<B>, B> Mirror<Option<B>> for Option<A> {

@@ -143,6 +143,8 @@ pub enum Actor {
         /// Its name.
         name: ClientName,
     },
+    /// An operator of the cluster.
+    Operator(ClientName),
     /// A rep.
     Cell(CellId),
     /// An auctioneer.
@@ -151,7 +153,7 @@ pub enum Actor {
     Bbs(ServiceId),
 }
 mirror!(enum Actor = entry::Actor {
-    Client { domain, name }, Cell(cell), Auctioneer(id), Bbs(id),
+    Client { domain, name }, Operator(name), Cell(cell), Auctioneer(id), Bbs(id),
 });
 
 /// What happened: an event of one of the machines, in any version.
@@ -211,7 +213,12 @@ impl Event {
         "task.deleted.v1",
         "domain.refreshed.v1",
         "cell.appeared.v1",
+        "cell.evacuation_requested.v1",
+        "cell.evacuation_withdrawn.v1",
         "cell.evacuating.v1",
+        "cell.resumed.v1",
+        "cell.left.v1",
+        "cell.forgotten.v1",
         "cell.healthy.v1",
         "cell.unhealthy.v1",
         "cell.disappeared.v1",

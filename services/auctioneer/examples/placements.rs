@@ -127,6 +127,7 @@ impl Log {
 
     fn cell(&mut self, cell: Cell) -> [Input; 2] {
         let presence = Presence {
+            folder: schemas::names::FolderId(self.ids.next(self.now)),
             incarnation: Incarnation(self.ids.next(self.now)),
             zone: cell.zone,
             stack: cell.stack,

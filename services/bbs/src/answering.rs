@@ -1,6 +1,8 @@
 //! Queries: given to whoever answers them, with a picture of the World, at once or when it has come far enough.
 
 use projections::{Observed, Picture, records};
+use schemas::cell::Cell;
+use schemas::names::CellId;
 use schemas::subject::Position;
 use schemas::{Code, Refusal, Timestamp};
 
@@ -56,11 +58,14 @@ impl Bbs {
 
     /// Gives the query to whoever answers it from a picture: that takes long, and nothing is decided meanwhile.
     fn show(&mut self, asker: u64, query: Query) -> Effect {
+        let heard =
+            |(id, _): (&CellId, &Cell)| Some((id.clone(), self.now.since(self.presence.heard_at(id)?)));
         let observed = Observed {
             bbs: self.settings.id.clone(),
             now: self.shown,
             durability: self.settings.durability.clone(),
             set_aside: self.reader.set_aside().clone(),
+            heard: self.world.cells().filter_map(heard).collect(),
         };
         let here = self.world.position();
         let known = self.picture.take().filter(|picture| picture.position() == here);

@@ -9,19 +9,22 @@ use schemas::message::{Done, Envelope, Lead, Outcome, Outcomes, Report, ReportRe
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
-use schemas::{Code, Refusal, cluster, process, task};
+use schemas::{Code, Refusal, Timestamp, cluster, process, task};
 
 use crate::machine::{Ask, Bbs, Effect, Gather, QUEUE, Reply};
 use crate::shard::{Command, Item, Origin, Verdict};
 
 impl Bbs {
-    pub(crate) fn asked(&mut self, asker: u64, ask: Ask, out: &mut Vec<Effect>) {
+    pub(crate) fn asked(&mut self, now: Timestamp, asker: u64, ask: Ask, out: &mut Vec<Effect>) {
         let refuse = |refusal: Refusal, out: &mut Vec<Effect>| {
             let reply = match &ask {
                 Ask::Cell { .. } => Reply::Reported(Err(refusal)),
-                Ask::Client { .. } | Ask::Outcomes(_) | Ask::Lead(_) | Ask::Evacuate(_) => {
-                    Reply::Done(Err(refusal))
-                }
+                Ask::Client { .. }
+                | Ask::Attach { .. }
+                | Ask::Leave { .. }
+                | Ask::Operator { .. }
+                | Ask::Outcomes(_)
+                | Ask::Lead(_) => Reply::Done(Err(refusal)),
             };
             out.push(Effect::Answer { asker, reply });
         };
@@ -35,16 +38,29 @@ impl Bbs {
             Ask::Client { domain, client, envelope, command } => {
                 self.asked_by_client(asker, &domain, client, envelope, command, out);
             }
-            Ask::Cell { cell, reports } => self.asked_by_cell(asker, &cell, reports, out),
+            Ask::Cell { cell, reports } => self.asked_by_cell(now, asker, &cell, reports, out),
             Ask::Outcomes(outcomes) => self.asked_by_auctioneer(asker, outcomes, out),
-            Ask::Evacuate(cell) if self.world.is_present(&cell) => {
-                let (term, done) =
-                    (self.election.term(), Done { position: self.world.position(), version: 0 });
-                out.push(Effect::Evacuate { asker, cell, term, done });
+            Ask::Attach { cell, attach } => {
+                let taken = self.taken(&cell, attach.folder, now);
+                out.extend(taken.iter().map(|refusal| Effect::Warn(refusal.message.clone())));
+                let done = Done { position: self.world.position(), version: 0 };
+                let reply = Reply::Done(taken.map_or(Ok(done), Err));
+                out.push(Effect::Answer { asker, reply });
             }
-            Ask::Evacuate(cell) => {
-                let refusal = Refusal::not_found(format!("a present cell {cell}"));
-                out.push(Effect::Answer { asker, reply: Reply::Done(Err(refusal)) });
+            Ask::Leave { cell, leave } => match self.taken(&cell, leave.folder, now) {
+                Some(refusal) => {
+                    out.push(Effect::Answer { asker, reply: Reply::Done(Err(refusal)) });
+                }
+                None => {
+                    let command = Command::Left(cell.clone(), leave.incarnation);
+                    self.enqueue(item(Origin::Asker(asker), Actor::Cell(cell), command));
+                }
+            },
+            Ask::Operator { client, envelope, cell, command } => {
+                let actor = Actor::Operator(client);
+                let digest = envelope.request_id.is_some().then(|| command.digest(&cell));
+                let item = item(Origin::Asker(asker), actor, Command::Cell(cell, command));
+                self.enqueue(Item { envelope, digest, ..item });
             }
             Ask::Lead(Lead { id, term }) => {
                 let actor = Actor::Auctioneer(id.clone());
@@ -103,11 +119,15 @@ impl Bbs {
 
     pub(crate) fn asked_by_cell(
         &mut self,
+        now: Timestamp,
         asker: u64,
         cell: &CellId,
         reports: Reports,
         out: &mut Vec<Effect>,
     ) {
+        if let Some(refusal) = self.is_strange(cell, reports.folder, now) {
+            return out.push(Effect::Answer { asker, reply: Reply::Reported(Err(refusal)) });
+        }
         let reports = reports.reports;
         if reports.is_empty() || reports.len() > schemas::limits::BATCH {
             let why = format!("a message holds 1 to {} reports", schemas::limits::BATCH);

@@ -139,7 +139,12 @@ impl Batch<'_> {
                 .task(guid)
                 .filter(|task| task.state.is_some())
                 .map(|task| (format!("task {guid}"), &task.domain)),
-            Command::Refresh(..) | Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => None,
+            Command::Refresh(..)
+            | Command::Seen(..)
+            | Command::Lost(..)
+            | Command::Left(..)
+            | Command::Cell(..)
+            | Command::Lead { .. } => None,
         };
         let Some((what, stored)) = stored.filter(|(_, stored)| *stored != domain) else { return Ok(()) };
         let why = format!("{what} is in domain {stored}, the subject names domain {domain}");
@@ -153,7 +158,8 @@ impl Batch<'_> {
             Command::Process(guid, _) => self.process(guid).map(|process| &process.requests),
             Command::Task(guid, _) => self.task(guid).map(|task| &task.requests),
             Command::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
-            Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => None,
+            Command::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
+            Command::Seen(..) | Command::Lost(..) | Command::Left(..) | Command::Lead { .. } => None,
         };
         let request = Identity { actor: item.actor.clone(), id, digest: item.digest.clone() };
         requests.map_or(Ok(None), |requests| requests.answer(&request))
@@ -177,7 +183,12 @@ impl Batch<'_> {
         let known = match &item.command {
             Command::Process(guid, _) => self.process(guid).map(|process| process.epoch),
             Command::Task(guid, _) => self.task(guid).map(|task| task.epoch),
-            Command::Refresh(..) | Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => None,
+            Command::Refresh(..)
+            | Command::Seen(..)
+            | Command::Lost(..)
+            | Command::Left(..)
+            | Command::Cell(..)
+            | Command::Lead { .. } => None,
         };
         if item.epoch.is_none() || item.epoch == known {
             return Ok(());
@@ -202,6 +213,8 @@ impl Batch<'_> {
             Command::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
             Command::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
             Command::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
+            Command::Left(id, incarnation) => Ok(events(cell::decide_left(self.cell(id), *incarnation))),
+            Command::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
             Command::Lead { role, id, term, found } => self.lead(*role, id, *term, *found),
         }
     }
@@ -250,7 +263,8 @@ impl Batch<'_> {
         let origin = match command {
             Command::Process(guid, command) => process::origin(self.process(guid), command, events),
             Command::Task(guid, command) => task::origin(self.task(guid), command, events),
-            Command::Refresh(..) | Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => {
+            Command::Seen(id, _) | Command::Left(id, _) => cell::origin(self.cell(id), events),
+            Command::Refresh(..) | Command::Lost(..) | Command::Cell(..) | Command::Lead { .. } => {
                 Origin::Beginning
             }
         };
@@ -307,7 +321,10 @@ impl Batch<'_> {
                 Aggregate::Task { guid: guid.clone(), domain, epoch }
             }
             Command::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
-            Command::Seen(cell, _) | Command::Lost(cell, _) => Aggregate::Cell(cell.clone()),
+            Command::Seen(cell, _)
+            | Command::Lost(cell, _)
+            | Command::Left(cell, _)
+            | Command::Cell(cell, _) => Aggregate::Cell(cell.clone()),
             Command::Lead { .. } => Aggregate::Cluster,
         }
     }
@@ -334,7 +351,12 @@ impl Batch<'_> {
         match command {
             Command::Process(guid, _) => self.process(guid).map_or(0, |process| process.version),
             Command::Task(guid, _) => self.task(guid).map_or(0, |task| task.version),
-            Command::Refresh(..) | Command::Seen(..) | Command::Lost(..) | Command::Lead { .. } => self.only,
+            Command::Refresh(..)
+            | Command::Seen(..)
+            | Command::Lost(..)
+            | Command::Left(..)
+            | Command::Cell(..)
+            | Command::Lead { .. } => self.only,
         }
     }
 
@@ -355,12 +377,8 @@ impl Batch<'_> {
                 self.tasks.insert(guid.clone(), task::evolve(before, &decision.events, &stamp));
             }
             Aggregate::Cell(id) => {
-                let mut cell = self.cell(id).cloned();
-                for event in &decision.events {
-                    if let Event::Cell(event) = event {
-                        cell = cell::evolve(cell, event, &stamp);
-                    }
-                }
+                let events = decision.events.iter().filter_map(of_cell);
+                let cell = cell::fold(self.cell(id).cloned(), events, &stamp, decision.version);
                 self.cells.insert(id.clone(), cell);
                 self.only = decision.version;
             }
@@ -390,6 +408,10 @@ impl Batch<'_> {
         let bytes = Entry::encode_decisions(id, &self.json);
         (Entry { id, format: cluster::FORMAT, decisions: self.decisions }, bytes)
     }
+}
+
+fn of_cell(event: &Event) -> Option<&cell::Event> {
+    if let Event::Cell(event) = event { Some(event) } else { None }
 }
 
 fn events(of_cell: Vec<cell::Event>) -> Vec<Event> {

@@ -304,6 +304,8 @@ impl Bbs {
             | Command::Task(..)
             | Command::Refresh(..)
             | Command::Seen(..)
+            | Command::Left(..)
+            | Command::Cell(..)
             | Command::Lead { .. } => false,
         }
     }

@@ -7,12 +7,14 @@ use bytes::Bytes;
 use election::Election;
 use projections::{Due, Observed, Picture, Reader, World};
 use schemas::container::Epoch;
-use schemas::message::{Beat, Done, Envelope, Heartbeat, Lead, Outcomes, Report, Reported, Reports, Stop};
+use schemas::message::{
+    Attach, Beat, Dismiss, Done, Envelope, Heartbeat, Lead, Leave, Outcomes, Report, Reported, Reports, Stop,
+};
 use schemas::names::{CellId, ClientName, Domain, EntryId, Ids, ServiceId, TaskGuid};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
-use schemas::{Refusal, Steady, Timestamp};
+use schemas::{Refusal, Steady, Timestamp, cell};
 
 use crate::callbacks::{Callbacks, Called};
 use crate::confirm::Confirmations;
@@ -153,8 +155,31 @@ pub enum Ask {
     Outcomes(Outcomes),
     /// By a candidate for auctioneer.
     Lead(Lead),
-    /// By an operator: move everything away from a cell.
-    Evacuate(CellId),
+    /// By a rep that starts: whether it may speak for its cell.
+    Attach {
+        /// Its cell, proved by the subject.
+        cell: CellId,
+        /// Who it is.
+        attach: Attach,
+    },
+    /// By a rep whose evacuation is over.
+    Leave {
+        /// Its cell, proved by the subject.
+        cell: CellId,
+        /// Who it is.
+        leave: Leave,
+    },
+    /// By an operator of the cluster.
+    Operator {
+        /// Its name, proved by the subject.
+        client: ClientName,
+        /// What is around the command.
+        envelope: Envelope,
+        /// The cell.
+        cell: CellId,
+        /// The command.
+        command: cell::Command,
+    },
 }
 
 /// What can be asked of a BBS that changes nothing.
@@ -206,17 +231,12 @@ pub enum Effect {
     Cancel(CellId, Stop),
     /// Ask a rep whether it is there, in this term.
     Probe(CellId, u64),
-    /// Tell a rep to evacuate its cell, and answer the asker when it does.
-    Evacuate {
-        /// Who waits.
-        asker: u64,
-        /// Which cell.
-        cell: CellId,
-        /// In which term.
-        term: u64,
-        /// What the asker is answered then.
-        done: Done,
-    },
+    /// Tell a rep to evacuate its cell, in this term. What it answers is a sign of life.
+    Evacuate(CellId, u64),
+    /// Tell a rep that its cell is not to be evacuated after all, in this term. What it answers is a sign of life.
+    Uncordon(CellId, u64),
+    /// Tell a rep that another one speaks for the cell.
+    Dismiss(CellId, Dismiss),
     /// Beat.
     Beat(Beat),
     /// Post a completed task to its owner.
@@ -266,6 +286,8 @@ pub struct Bbs {
     pub(crate) settings: Settings,
     pub(crate) ids: Ids,
     clock: Steady,
+    /// The time of this step: what waits for a length of time is measured by it.
+    pub(crate) now: Timestamp,
     /// What the clock shows in this step: what is decided carries it, and timers of the log are held against it. What
     /// waits for a length of time is measured by [`Steady`] time instead: every `now` here.
     pub(crate) shown: Timestamp,
@@ -310,6 +332,7 @@ impl Bbs {
             settings,
             ids,
             clock: Steady::default(),
+            now: Timestamp(0),
             shown: Timestamp(0),
             reader: Reader::default(),
             world: World::new(),
@@ -374,6 +397,7 @@ impl Bbs {
         let mut out = vec![];
         self.shown = now;
         let now = self.clock.at(now);
+        self.now = now;
         if self.halted {
             return out;
         }
@@ -390,11 +414,11 @@ impl Bbs {
                 self.not_appended(now, &subject, entry, why, &mut out);
             }
             Input::Last { subject, last } => self.last(now, &subject, last, &mut out),
-            Input::Asked { asker, ask } => self.asked(asker, ask, &mut out),
+            Input::Asked { asker, ask } => self.asked(now, asker, ask, &mut out),
             Input::Queried { asker, at_least, query } => self.queried(now, asker, at_least, query, &mut out),
             Input::Heartbeat(beat) => self.heartbeat(now, &beat, &mut out),
             Input::Probed { cell, answer } => match answer {
-                Some(beat) => self.probe_answered(now, &beat),
+                Some(beat) => self.probe_answered(now, &cell, &beat),
                 None => self.presence.silent(&cell),
             },
             Input::Beat(beat) => self.election.heard(&beat, now),

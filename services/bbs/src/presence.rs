@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use schemas::Timestamp;
 use schemas::message::Heartbeat;
-use schemas::names::{CellId, Incarnation};
+use schemas::names::{CellId, FolderId, Incarnation};
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +56,8 @@ struct Mass {
 struct Watch {
     heard: Timestamp,
     incarnation: Option<Incarnation>,
+    /// The data folder of the rep that was heard last.
+    folder: Option<FolderId>,
     sequence: u64,
     probe: Probe,
     /// Whether the log calls the cell present: only then its silence says something.
@@ -141,6 +143,11 @@ impl Presence {
         Heard::Alive
     }
 
+    /// Takes notice of a heartbeat without watching the cell.
+    pub fn note(&mut self, beat: &Heartbeat, now: Timestamp) {
+        self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now)).hear(beat, now);
+    }
+
     /// A probe was answered: whatever run of the rep this is, it is the one that lives.
     pub fn answered(&mut self, beat: &Heartbeat, now: Timestamp) {
         let watch = self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now));
@@ -160,6 +167,24 @@ impl Presence {
     #[must_use]
     pub fn is_silent(&self, cell: &CellId) -> bool {
         self.watches.get(cell).is_some_and(|watch| watch.probe == Probe::Silent)
+    }
+
+    /// The data folder of the rep that was heard for a cell, and is not silent for long.
+    #[must_use]
+    pub fn speaks(&self, cell: &CellId, now: Timestamp) -> Option<FolderId> {
+        let watch = self.watches.get(cell)?;
+        watch.folder.filter(|_| now.since(watch.heard) < self.settings.silence)
+    }
+
+    /// When a cell was last heard; none: not since this BBS leads.
+    #[must_use]
+    pub fn heard_at(&self, cell: &CellId) -> Option<Timestamp> {
+        self.watches.get(cell).filter(|watch| watch.folder.is_some()).map(|watch| watch.heard)
+    }
+
+    /// Forgets a cell whose rep has left.
+    pub fn forget(&mut self, cell: &CellId) {
+        self.watches.remove(cell);
     }
 
     /// When the next cell's silence becomes too long.
@@ -248,13 +273,14 @@ impl Presence {
 
 impl Watch {
     const fn since(now: Timestamp) -> Self {
-        Self { heard: now, incarnation: None, sequence: 0, probe: Probe::None, present: false }
+        Self { heard: now, incarnation: None, folder: None, sequence: 0, probe: Probe::None, present: false }
     }
 
     const fn hear(&mut self, beat: &Heartbeat, now: Timestamp) {
         *self = Self {
             heard: now,
             incarnation: Some(beat.presence.incarnation),
+            folder: Some(beat.presence.folder),
             sequence: beat.sequence,
             probe: Probe::None,
             present: self.present,
@@ -340,6 +366,7 @@ mod tests {
 
     fn beat(cell: &CellId, incarnation: u64, sequence: u64) -> Heartbeat {
         let presence = schemas::cell::Presence {
+            folder: FolderId(uuid::Uuid::nil()),
             incarnation: Incarnation(uuid::Uuid::from_u64_pair(incarnation, 0)),
             zone: "z1".parse().unwrap(),
             stack: "linux".parse().unwrap(),

@@ -7,11 +7,11 @@ use projections::{Change, Due};
 use schemas::cell::Seen;
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::message::{Heartbeat, Stop};
-use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::message::{Dismiss, Heartbeat, Stop};
+use schemas::names::{CellId, FolderId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 use schemas::task::Verdict;
-use schemas::{Decision, Entry, Timestamp, actual, cell, evacuating, task};
+use schemas::{Code, Decision, Entry, Refusal, Timestamp, actual, cell, evacuating, task};
 
 use crate::asking::not_leading;
 use crate::callbacks::Called;
@@ -45,11 +45,9 @@ impl Bbs {
                         }
                     }
                     Event::Task(event) => self.react_to_task(now, decision, event, out),
-                    Event::Cell(cell::Event::Disappeared { .. }) => {
+                    Event::Cell(event) => {
                         if let Aggregate::Cell(cell) = &decision.aggregate {
-                            for suspect in converge::of_cell(&self.world, cell) {
-                                self.look_at(suspect);
-                            }
+                            self.react_to_cell(cell, event, out);
                         }
                     }
                     Event::Domain(_) => self.converge_at = self.converge_at.min(now),
@@ -57,12 +55,47 @@ impl Bbs {
                     | Event::Actual(_)
                     | Event::Evacuating(_)
                     | Event::Evaluation(_)
-                    | Event::Cell(_)
                     | Event::Cluster(_) => {}
                 }
             }
         }
         self.send_stops(stops, out);
+    }
+
+    fn react_to_cell(&mut self, id: &CellId, event: &cell::Event, out: &mut Vec<Effect>) {
+        match event {
+            cell::Event::Disappeared { .. } | cell::Event::Left {} => {
+                for suspect in converge::of_cell(&self.world, id) {
+                    self.look_at(suspect);
+                }
+                if *event == (cell::Event::Left {}) {
+                    self.presence.forget(id);
+                }
+            }
+            cell::Event::EvacuationRequested {} | cell::Event::EvacuationWithdrawn {} => {
+                out.extend(self.evacuation_order(id, !self.evacuation_wanted(id)));
+            }
+            cell::Event::Forgotten {} => self.presence.forget(id),
+            cell::Event::Appeared(_)
+            | cell::Event::Evacuating {}
+            | cell::Event::Resumed {}
+            | cell::Event::Healthy {}
+            | cell::Event::Unhealthy { .. } => {}
+        }
+    }
+
+    fn evacuation_wanted(&self, id: &CellId) -> bool {
+        self.world.cell(id).is_some_and(|cell| cell.evacuation_wanted)
+    }
+
+    /// What a rep has to be told whose cell evacuates, or doesn't, and is wanted to do otherwise.
+    fn evacuation_order(&self, id: &CellId, evacuates: bool) -> Option<Effect> {
+        let term = self.election.term();
+        match (self.world.is_present(id) && self.evacuation_wanted(id), evacuates) {
+            (true, false) => Some(Effect::Evacuate(id.clone(), term)),
+            (false, true) => Some(Effect::Uncordon(id.clone(), term)),
+            (true, true) | (false, false) => None,
+        }
     }
 
     /// What was given to a cell that is lost meanwhile: it was decided before that was known, so nobody else looks at it.
@@ -250,21 +283,60 @@ impl Bbs {
 
     pub(crate) fn heartbeat(&mut self, now: Timestamp, beat: &Heartbeat, out: &mut Vec<Effect>) {
         if !self.leading {
+            // It watches nobody, and can say all the same how long ago a cell was heard.
+            if self.world.cell(&beat.cell_id).is_some() {
+                self.presence.note(beat, now);
+            }
             return;
+        }
+        let folder = beat.presence.folder;
+        if let Some(refusal) = self.taken(&beat.cell_id, folder, now) {
+            out.push(Effect::Warn(refusal.message));
+            return out.push(Effect::Dismiss(beat.cell_id.clone(), Dismiss { folder }));
         }
         let known = self.world.cell(&beat.cell_id).map(|cell| cell.presence.incarnation);
         match self.presence.heard(beat, known, now) {
-            Heard::Alive => self.seen(beat),
+            Heard::Alive => {
+                self.seen(beat);
+                out.extend(self.evacuation_order(&beat.cell_id, beat.evacuating));
+            }
             Heard::Old => {}
             Heard::Doubtful => out.push(Effect::Probe(beat.cell_id.clone(), self.election.term())),
         }
     }
 
-    pub(crate) fn probe_answered(&mut self, now: Timestamp, beat: &Heartbeat) {
-        if self.leading {
-            self.presence.answered(beat, now);
-            self.seen(beat);
+    pub(crate) fn probe_answered(&mut self, now: Timestamp, cell: &CellId, beat: &Heartbeat) {
+        if !self.leading {
+            return;
         }
+        // Somebody else's answer says nothing of the rep that was asked.
+        if self.taken(cell, beat.presence.folder, now).is_some() {
+            return self.presence.silent(cell);
+        }
+        self.presence.answered(beat, now);
+        self.seen(beat);
+    }
+
+    /// Why a rep with this folder may not speak for the cell: another one does, and lives. It is the one that was
+    /// heard last or, where nobody was, the one that the log names, until it is silent for too long.
+    pub(crate) fn taken(&self, id: &CellId, folder: FolderId, now: Timestamp) -> Option<Refusal> {
+        let of_log = || {
+            let known = self.world.cell(id).filter(|known| known.present)?;
+            (!self.presence.is_silent(id)).then_some(known.presence.folder)
+        };
+        let speaks = self.presence.speaks(id, now).or_else(of_log)?;
+        (speaks != folder).then(|| cell::taken(id, speaks, folder))
+    }
+
+    /// Why reports of a rep with this folder can't be judged: the log names another one for the cell.
+    pub(crate) fn is_strange(&self, id: &CellId, folder: FolderId, now: Timestamp) -> Option<Refusal> {
+        self.world.cell(id).filter(|known| known.presence.folder != folder)?;
+        let behind = || {
+            let why =
+                format!("the rep with data folder {folder} is not in the log yet as cell {id}: try again");
+            Refusal::new(Code::Unavailable, why)
+        };
+        Some(self.taken(id, folder, now).unwrap_or_else(behind))
     }
 
     /// A cell lives: what is new of it is recorded, and nobody gives it up any more.
@@ -309,6 +381,8 @@ pub(crate) fn is_loss(item: &Item) -> bool {
         | Command::Task(..)
         | Command::Refresh(..)
         | Command::Seen(..)
+        | Command::Left(..)
+        | Command::Cell(..)
         | Command::Lead { .. } => false,
     }
 }

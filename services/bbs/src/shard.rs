@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use projections::Due;
 use schemas::container::Epoch;
-use schemas::names::{CellId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, Incarnation, ProcessGuid, TaskGuid};
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Refusal, Timestamp, cell, cluster, process, task};
 
@@ -64,6 +64,10 @@ pub enum Command {
     Seen(CellId, Box<cell::Seen>),
     /// A cell is lost.
     Lost(CellId, String),
+    /// A run of a cell's rep has left: its evacuation is over.
+    Left(CellId, Incarnation),
+    /// An operator asks something of a cell.
+    Cell(CellId, cell::Command),
     /// Somebody wants to lead; a journal without a cluster is founded first.
     Lead {
         /// In which role.
@@ -168,6 +172,8 @@ impl Item {
             | Command::Refresh(..)
             | Command::Seen(..)
             | Command::Lost(..)
+            | Command::Left(..)
+            | Command::Cell(..)
             | Command::Lead { .. } => None,
         }
     }
@@ -181,7 +187,9 @@ impl Command {
             Self::Process(guid, _) => Subject::of_process(guid, shards),
             Self::Task(guid, _) => Subject::of_task(guid, shards),
             Self::Refresh(domain, _) => Subject::Domain(domain.clone()),
-            Self::Seen(cell, _) | Self::Lost(cell, _) => Subject::Cell(cell.clone()),
+            Self::Seen(cell, _) | Self::Lost(cell, _) | Self::Left(cell, _) | Self::Cell(cell, _) => {
+                Subject::Cell(cell.clone())
+            }
             Self::Lead { .. } => Subject::Cluster,
         }
     }

@@ -1,7 +1,8 @@
-//! The cluster that a rep's data folder belongs to: containers of one must never be taken for another's.
+//! What names a rep's data folder: its own id, and the cluster that it belongs to. Containers of one must never be taken
+//! for another's.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
@@ -10,11 +11,13 @@ use bus::Bus;
 use schemas::bus::QueryVerb;
 use schemas::codec::{self, Form};
 use schemas::message::Answer;
-use schemas::names::ClusterId;
+use schemas::names::{ClusterId, FolderId, Ids};
 use schemas::query::{ClusterRow, Filter, One};
 
 /// The file in a data folder that names its cluster.
 const FILE: &str = "cluster";
+/// The file in a data folder that names the folder itself.
+const ID_FILE: &str = "rep-id";
 /// How long one answer is awaited, and the time before the next question.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(200);
@@ -42,14 +45,49 @@ fn known(data: &Path, id: &str) -> io::Result<String> {
     match fs::read_to_string(&path) {
         Ok(known) => Ok(known.trim().to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            fs::DirBuilder::new().mode(0o700).recursive(true).create(data)?;
-            let draft = data.join("cluster.new");
-            fs::write(&draft, format!("{id}\n"))?;
-            fs::rename(&draft, &path)?;
+            write_new(data, FILE, id)?;
             Ok(id.to_owned())
         }
         Err(error) => Err(error),
     }
+}
+
+/// The id of a data folder: made with it, and its own for ever.
+///
+/// # Errors
+/// The folder can't be used.
+pub(crate) fn folder_id(data: &Path) -> Result<FolderId, String> {
+    let failed = |why: String| format!("the data folder {}: {why}", data.display());
+    let path = data.join(ID_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().map_err(|error| failed(format!("{ID_FILE} holds no id: {error}"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let id = new_folder_id()?;
+            write_new(data, ID_FILE, &id.to_string()).map_err(|error| failed(error.to_string()))?;
+            Ok(id)
+        }
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// An id for a new folder.
+///
+/// # Errors
+/// The system has no randomness.
+pub(crate) fn new_folder_id() -> Result<FolderId, String> {
+    let seed = clock::seed().map_err(|error| format!("no randomness: {error}"))?;
+    Ok(FolderId(Ids::new(seed).next(clock::now())))
+}
+
+/// Writes a file of one line, whole or not at all.
+fn write_new(data: &Path, name: &str, line: &str) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).recursive(true).create(data)?;
+    let draft = data.join(format!("{name}.new"));
+    let mut file = fs::File::create(&draft)?;
+    writeln!(file, "{line}")?;
+    file.sync_all()?;
+    fs::rename(&draft, data.join(name))?;
+    fs::File::open(data)?.sync_all()
 }
 
 /// Asks until somebody knows.
@@ -73,6 +111,17 @@ async fn cluster(bus: &Bus) -> ClusterId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_keeps_its_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("a/b"), folder.path().join("c"));
+        let id = folder_id(&one).unwrap();
+        assert_eq!(folder_id(&one).unwrap(), id);
+        assert_ne!(folder_id(&two).unwrap(), id);
+        fs::write(two.join(ID_FILE), "nonsense").unwrap();
+        assert!(folder_id(&two).unwrap_err().contains("rep-id holds no id"));
+    }
 
     #[test]
     fn a_folder_belongs_to_the_first_cluster() {

@@ -13,6 +13,7 @@ use crate::cli::output::Output;
 use crate::cli::{Global, output};
 use crate::dev::{self, Data, DevArgs};
 use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, RepArgs, Trouble};
+use crate::wire::rep::End;
 
 /// What can be started.
 #[derive(Clone, Debug, Subcommand)]
@@ -32,7 +33,7 @@ pub(crate) enum Service {
 /// Runs a service until it is told to stop.
 pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
     match start(service, global) {
-        Ok(()) => ExitCode::from(Exit::Done as u8),
+        Ok(exit) => ExitCode::from(exit as u8),
         Err(failure) => {
             output::failed(&failure, global);
             ExitCode::from(failure.exit as u8)
@@ -40,7 +41,7 @@ pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
     }
 }
 
-fn start(service: Service, global: &Global) -> Result<(), Failure> {
+fn start(service: Service, global: &Global) -> Result<Exit, Failure> {
     let default = match service {
         Service::Dev(_) | Service::Bench(_) => "warn",
         Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) => "info,async_nats=warn",
@@ -67,20 +68,23 @@ impl From<Trouble> for Failure {
     }
 }
 
-async fn serve(service: Service, global: &Global) -> Result<(), Failure> {
+async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     let stop = stop::on_signal()
         .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
     match service {
-        Service::Dev(args) => local(args, global, stop).await,
-        Service::Bench(args) => output::line(&bench::run(nats(global), args, stop).await?),
-        Service::Bbs(args) => Ok(serve::run_bbs(&needed(global)?, &args, stop).await?),
-        Service::Auctioneer(args) => Ok(serve::run_auctioneer(&needed(global)?, &args, stop).await?),
+        Service::Dev(args) => local(args, global, stop).await?,
+        Service::Bench(args) => output::line(&bench::run(nats(global), args, stop).await?)?,
+        Service::Bbs(args) => serve::run_bbs(&needed(global)?, &args, stop).await?,
+        Service::Auctioneer(args) => serve::run_auctioneer(&needed(global)?, &args, stop).await?,
         Service::Rep(args) => {
-            let data =
-                global.data.clone().ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
-            Ok(serve::run_rep(&needed(global)?, data, &args, stop).await?)
+            let data = global.data.clone();
+            let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
+            if serve::run_rep(&needed(global)?, data, &args, stop).await? == End::Evacuated {
+                return Ok(Exit::Evacuated);
+            }
         }
     }
+    Ok(Exit::Done)
 }
 
 async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Result<(), Failure> {

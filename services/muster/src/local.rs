@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::home;
 use crate::serve::{chain, identity, shim_command};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
@@ -116,10 +117,15 @@ impl Local {
         };
         let stack = Stack::new("linux").map_err(|error| error.to_string())?;
         let (_, seed) = identity("rep")?;
-        let settings = ::rep::Settings::new(id.clone(), zone, stack, total);
+        let folder = match kind {
+            Kind::Process(folder) => home::folder_id(&folder.join(id.as_str()))?,
+            Kind::Scripted => home::new_folder_id()?,
+        };
+        let settings = ::rep::Settings::new(id.clone(), folder, zone, stack, total);
         let stop = self.reps.child_token();
         let channel = (inputs, receiver);
-        self.services.spawn(rep::run(settings, seed, bus, containers.clone(), channel, stop.clone()));
+        let running = rep::run(settings, seed, bus, containers.clone(), channel, stop.clone());
+        self.services.spawn(async move { running.await.map(drop) });
         self.cells.push(Cell { id, containers, stop });
         Ok(())
     }

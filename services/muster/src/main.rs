@@ -43,7 +43,7 @@ enum Command {
 }
 
 const EXITS: &str = "Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 server unreachable, \
-                     6 not placed, 8 wait timed out";
+                     6 not placed, 8 wait timed out, 10 a rep has evacuated its cell and left";
 
 fn main() -> ExitCode {
     // There is a shim for each container, and it lives as long: nothing of the rest is set up for it.
@@ -212,6 +212,9 @@ mod tests {
             "cell list",
             "node show c1",
             "cell evacuate c1",
+            "cell evacuate c1 --wait --timeout 5m --reason maintenance",
+            "cell uncordon c1",
+            "cell forget c1",
             "cluster show --nats nats://127.0.0.1:4222",
             "--socket /tmp/x cluster show",
             "evaluation list",

@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
-use crate::wire::{auctioneer, bbs, rep};
+use crate::wire::rep::{self, End};
+use crate::wire::{auctioneer, bbs};
 use crate::{home, host};
 
 /// Where the NATS servers are, and who we say that we are.
@@ -237,10 +238,10 @@ pub(crate) async fn run_rep(
     data: PathBuf,
     args: &RepArgs,
     stop: CancellationToken,
-) -> Result<(), Trouble> {
+) -> Result<End, Trouble> {
     let bus = nats.bus(&format!("rep {}", args.cell), &Inbox::Rep(args.cell.clone())).await?;
     tokio::select! {
-        () = stop.cancelled() => return Ok(()),
+        () = stop.cancelled() => return Ok(End::Stopped),
         checked = home::check(&bus, &data) => checked?,
     }
     host::allow_many_files();
@@ -251,7 +252,10 @@ pub(crate) async fn run_rep(
         containers: args.containers,
         ports: host::ports(&args.ports),
     };
-    let mut settings = ::rep::Settings::new(args.cell.clone(), args.zone.clone(), args.stack.clone(), total);
+    let folder = home::folder_id(&data)?;
+    tracing::info!(cell = %args.cell, %folder, data = %data.display(), "a rep starts");
+    let (zone, stack) = (args.zone.clone(), args.stack.clone());
+    let mut settings = ::rep::Settings::new(args.cell.clone(), folder, zone, stack, total);
     settings.placement_tags = args.tags.iter().cloned().collect::<BTreeSet<_>>();
     settings.evacuation_timeout = std::time::Duration::from_secs(args.evacuation_timeout);
     let (inputs, receiver) = mpsc::channel(INPUTS);

@@ -112,6 +112,9 @@ impl Arrived {
             Self::Message { asker, kind: Kind::Evacuate, bytes } => {
                 I::Evacuate { asker, command: must(&bytes) }
             }
+            Self::Message { asker, kind: Kind::Uncordon, bytes } => {
+                I::Uncordon { asker, command: must(&bytes) }
+            }
             Self::Message { kind: Kind::Stop, bytes, .. } => I::Stop(must(&bytes)),
             Self::Message { kind: Kind::Cancel, bytes, .. } => I::Cancel(must(&bytes)),
             Self::Answer { about: About::Report(id), bytes } => {
@@ -149,7 +152,12 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
             let client = ClientName::new("tester").ok()?;
             ask(Ask::Client { domain, client, envelope, command })
         }
-        Kind::Operator(cell) => ask(Ask::Evacuate(cell)),
+        Kind::Operator(cell) => {
+            let (client, envelope) =
+                (ClientName::new("operator").ok()?, schemas::message::Envelope::default());
+            ask(Ask::Operator { client, envelope, cell, command: schemas::cell::Command::Evacuate })
+        }
+        Kind::Leave(cell) => ask(Ask::Leave { cell, leave: must(bytes) }),
         Kind::Show => {
             let show: Show = must(bytes);
             let at_least = show.at_least;
@@ -170,6 +178,6 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
         Kind::Lead => ask(Ask::Lead(must(bytes))),
         Kind::Heartbeat => Some(bbs::Input::Heartbeat(must(bytes))),
         Kind::Beat => Some(bbs::Input::Beat(must(bytes))),
-        Kind::Perform | Kind::Probe | Kind::Evacuate | Kind::Stop | Kind::Cancel => None,
+        Kind::Perform | Kind::Probe | Kind::Evacuate | Kind::Uncordon | Kind::Stop | Kind::Cancel => None,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::codec::{self, Form};
-use schemas::message::{Answer, Done, PerformId};
+use schemas::message::{Answer, PerformId};
 use schemas::names::CellId;
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp};
@@ -35,6 +35,8 @@ pub(super) enum Kind {
     Client(schemas::names::Domain, &'static str, &'static str),
     /// An operator's: evacuate this cell.
     Operator(CellId),
+    /// The rep of this cell leaves.
+    Leave(CellId),
     /// A client wants to see a process.
     Show,
     /// A client wants to see the instances.
@@ -47,6 +49,7 @@ pub(super) enum Kind {
     Perform,
     Probe,
     Evacuate,
+    Uncordon,
     Stop,
     Cancel,
     Heartbeat,
@@ -82,11 +85,6 @@ pub(super) enum About {
     Lead,
     Perform(CellId, PerformId),
     Probe(CellId),
-    /// A BBS's hands pass an order on, and answer whoever wanted it.
-    Evacuate {
-        asker: u64,
-        done: Done,
-    },
 }
 
 impl Cluster {
@@ -151,6 +149,7 @@ impl Cluster {
             Kind::Probe => unheard(to),
             Kind::Client(..)
             | Kind::Operator(_)
+            | Kind::Leave(_)
             | Kind::Show
             | Kind::Look
             | Kind::Report(_)
@@ -159,6 +158,7 @@ impl Cluster {
             | Kind::Lead
             | Kind::Perform
             | Kind::Evacuate
+            | Kind::Uncordon
             | Kind::Stop
             | Kind::Cancel
             | Kind::Beat => false,
@@ -248,20 +248,7 @@ impl Cluster {
         {
             self.checkers.probe_answered(bbs, &beat, self.now);
         }
-        match question.about {
-            About::Evacuate { asker, done } => self.pass_on(node, asker, done, bytes),
-            about @ (About::Wish(_)
-            | About::Operator
-            | About::Forged(_)
-            | About::Show { .. }
-            | About::Look
-            | About::Report(_)
-            | About::Records(_)
-            | About::Outcomes(_)
-            | About::Lead
-            | About::Perform(..)
-            | About::Probe(_)) => self.input(node, Arrived::Answer { about, bytes }),
-        }
+        self.input(node, Arrived::Answer { about: question.about, bytes });
     }
 
     /// Somebody who takes commands: a BBS that believes that it leads.

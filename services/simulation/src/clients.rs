@@ -18,7 +18,7 @@ use super::arrived::Arrived;
 use super::asked::{Told, Wish};
 use super::bus::{About, Kind, Question, bytes_of, decoded};
 use super::cluster::{Around, Cluster, Come};
-use super::nodes::{Life, Node, cell_id};
+use super::nodes::{Life, Machine, Node, cell_id};
 use super::promises::Promise;
 use super::sights::Sight;
 use super::workload::{Ask, domain, other_domain};
@@ -54,6 +54,15 @@ impl Cluster {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
         self.ask(to, question, Kind::Operator(cell_id(cell)), Bytes::new());
+    }
+
+    /// The rep of a cell says that it leaves: once, and the message may be lost.
+    pub(super) fn rep_leaves(&mut self, cell: usize) {
+        let Some(Machine::Rep(rep)) = &self.place(Node::Rep(cell)).machine else { return };
+        let leave = rep.leave();
+        let to = self.leader();
+        let question = Question { from: None, about: About::Operator };
+        self.ask(to, question, Kind::Leave(cell_id(cell)), bytes_of(&leave));
     }
 
     /// Every domain is fresh from now on, however far the clocks are apart.
@@ -100,8 +109,7 @@ impl Cluster {
             | About::Records(_)
             | About::Outcomes(_)
             | About::Perform(..)
-            | About::Probe(_)
-            | About::Evacuate { .. } => {
+            | About::Probe(_) => {
                 self.broken(Promise::ToldTrue, "a client got an answer that is not its own".into());
             }
         }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use bbs::Reply;
 use bytes::Bytes;
 use schemas::container::Recipe;
-use schemas::message::{Answer, Command, Done, Heartbeat, Outcome, Outcomes, Performed, Report, Stop};
+use schemas::message::{Answer, Command, Heartbeat, Outcome, Outcomes, Performed, Report, Stop};
 use schemas::names::CellId;
 use schemas::{Code, Refusal};
 use serde::Serialize;
 
-use super::bus::{About, Kind, Message, Question, bytes_of, decoded};
+use super::bus::{About, Kind, Message, Question, bytes_of};
 use super::cluster::{Around, Cluster, Come};
 use super::nodes::{Life, Node, cell_id, rep_of};
 use super::promises::Promise;
@@ -54,10 +54,18 @@ impl Cluster {
                 self.checkers.probes(me, &cell, self.now);
                 self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&Command { term }));
             }
-            E::Evacuate { asker, cell, term, done } => {
+            E::Evacuate(cell, term) => {
                 self.tell(|| format!("{node} tells {cell} to evacuate"));
-                let question = about(About::Evacuate { asker, done });
+                let question = about(About::Probe(cell.clone()));
                 self.ask(Some(rep_of(&cell)), question, Kind::Evacuate, bytes_of(&Command { term }));
+            }
+            E::Uncordon(cell, term) => {
+                self.tell(|| format!("{node} tells {cell} that it is not to evacuate"));
+                let question = about(About::Probe(cell.clone()));
+                self.ask(Some(rep_of(&cell)), question, Kind::Uncordon, bytes_of(&Command { term }));
+            }
+            E::Dismiss(cell, _) => {
+                self.tell(|| format!("{node} tells {cell} that another rep speaks for it"))
             }
             E::Beat(beat) => self.beat(node, &beat),
             E::Call { task, epoch, url, body } => self.call(me, task, epoch, &url, &body),
@@ -96,17 +104,6 @@ impl Cluster {
 
     fn tell_cell<T: Serialize>(&mut self, from: Node, cell: &CellId, kind: Kind, order: &T) {
         self.send(Some(from), rep_of(cell), Message { kind, token: None, bytes: bytes_of(order) });
-    }
-
-    /// The hands of a BBS passed an order to evacuate on: they answer whoever asked.
-    pub(super) fn pass_on(&mut self, node: Node, asker: u64, done: Done, bytes: Option<Bytes>) {
-        let answer: Option<Result<Heartbeat, Refusal>> = bytes.map(|bytes| decoded(&bytes));
-        let result = match answer {
-            Some(Ok(_)) => Ok(done),
-            Some(Err(refusal)) => Err(refusal),
-            None => Err(Refusal::new(Code::Unavailable, "the cell does not answer: try again")),
-        };
-        self.answer(node, asker, encode(&Reply::Done(result)));
     }
 
     pub(super) fn auctioneer_effect(&mut self, node: Node, effect: auctioneer::Effect) {
@@ -201,6 +198,7 @@ impl Cluster {
             E::Heartbeat(beat) => self.heartbeat(node, &beat),
             E::Exit => {
                 self.saw(Sight::EvacuationFinished);
+                self.rep_leaves(cell);
                 self.exited(cell);
             }
             E::Log { text, .. } => self.tell(|| format!("{node}: {text}")),

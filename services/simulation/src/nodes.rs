@@ -11,7 +11,7 @@ use projections::{Reader, World};
 use rep::Rep;
 use schemas::Timestamp;
 use schemas::container::ContainerState;
-use schemas::names::{CellId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
+use schemas::names::{CellId, FolderId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::Position;
 
@@ -288,7 +288,8 @@ impl Shape {
             (true, 2) => Resources { memory_mb: 1_024, disk_mb: 8_192, containers: 6, ports: 3 },
             (true, _) => Resources { memory_mb: 8_192, disk_mb: 512, containers: 4, ports: 10 },
         };
-        let mut settings = rep::Settings::new(cell_id(at), zone, Stack::new("linux").expect("a name"), total);
+        let mut settings =
+            rep::Settings::new(cell_id(at), folder(at), zone, Stack::new("linux").expect("a name"), total);
         if self.tagged && at + 1 == self.cells {
             settings.placement_tags.insert(tag());
         }
@@ -314,6 +315,11 @@ pub fn cell_id(at: usize) -> CellId {
 #[must_use]
 pub(super) fn address(at: usize) -> String {
     format!("10.0.0.{}", at + 1)
+}
+
+/// The data folder of a cell's rep: it outlives the machine.
+fn folder(cell: usize) -> FolderId {
+    FolderId(uuid::Uuid::from_u64_pair(0, cell as u64))
 }
 
 /// The rep of a cell.

@@ -301,6 +301,7 @@ impl Scene {
 
 pub(crate) fn presence(incarnation: Incarnation, zone: &str, stack: &str) -> Presence {
     Presence {
+        folder: schemas::names::FolderId(incarnation.0),
         incarnation,
         zone: Zone::new(zone).unwrap(),
         stack: Stack::new(stack).unwrap(),

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use schemas::container::Epoch;
+use schemas::entry::Actor;
 use schemas::evaluation::{Status, Trigger};
-use schemas::{Timestamp, actual};
+use schemas::message::{Attach, Envelope, Heartbeat, Leave, Reports};
+use schemas::query::{CellRow, CellState, Filter, Page};
+use schemas::{Code, Timestamp, actual, cell};
 
-use bbs::Input;
+use bbs::{Ask, Input, Query, Reply};
 
 use crate::scene::{Fate, Scene};
 use crate::words::{self, container, start};
@@ -238,4 +242,208 @@ fn a_rep_that_starts_with_an_earlier_clock_is_known_within_a_heartbeat() {
     // An old heartbeat of the run before is answered by a question, and changes nothing.
     scene.input(0, Input::Heartbeat(words::heartbeat("c1", 4, 99)));
     assert_eq!(incarnation(&scene), 5);
+}
+
+// ---- who speaks for a cell ------------------------------------------------------------------------------------------
+
+fn attach(scene: &mut Scene, cell: &str, folder: u64) -> Result<(), Code> {
+    let attach = Attach { folder: words::folder(folder) };
+    let asked = scene.ask(0, Ask::Attach { cell: words::cell_id(cell), attach });
+    done(scene, asked)
+}
+
+fn done(scene: &Scene, asked: u64) -> Result<(), Code> {
+    match &scene.answers[&asked] {
+        Reply::Done(done) => done.clone().map(drop).map_err(|refusal| refusal.code),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What another rep with the same cell's id says.
+fn intruder(sequence: u64) -> Heartbeat {
+    let mut beat = words::heartbeat("c1", 50, sequence);
+    beat.presence.folder = words::folder(2);
+    beat
+}
+
+#[test]
+fn a_second_rep_of_a_living_cell_is_refused_and_changes_nothing() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let before = scene.decisions().len();
+    assert_eq!(attach(&mut scene, "c1", 2), Err(Code::CellTaken));
+    assert_eq!(attach(&mut scene, "c1", 1), Ok(()), "the same folder may come back at once");
+    scene.input(0, Input::Heartbeat(intruder(1)));
+    assert_eq!(scene.orders, [("dismiss", words::cell_id("c1"))]);
+    let report = words::of_lrp("web", 0, Epoch(scene.now), container(1, "c1"), start());
+    let reports = Reports { folder: words::folder(2), reports: vec![report] };
+    let asked = scene.ask(0, Ask::Cell { cell: words::cell_id("c1"), reports });
+    let Reply::Reported(Err(refusal)) = &scene.answers[&asked] else { panic!("not refused") };
+    assert_eq!(refusal.code, Code::CellTaken);
+    assert!(
+        scene.warned.iter().any(|why| why.contains("another rep speaks for cell c1")),
+        "{:?}",
+        scene.warned
+    );
+    let leave = Leave { folder: words::folder(2), incarnation: intruder(1).presence.incarnation };
+    let asked = scene.ask(0, Ask::Leave { cell: words::cell_id("c1"), leave });
+    assert_eq!(done(&scene, asked), Err(Code::CellTaken));
+    assert_eq!(scene.decisions().len(), before, "nothing of it is in the log");
+}
+
+#[test]
+fn another_rep_takes_over_a_cell_that_is_lost() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.cells.clear();
+    // Its answer to a probe is not the answer of the rep that was asked.
+    scene.strangers.insert("c1".into(), intruder(1));
+    scene.pass(8 * SECOND);
+    assert_eq!(attach(&mut scene, "c1", 2), Err(Code::CellTaken));
+    scene.pass(12 * SECOND);
+    assert_eq!(scene.times("cell.disappeared.v1").len(), 1);
+    assert_eq!(attach(&mut scene, "c1", 2), Ok(()));
+    scene.input(0, Input::Heartbeat(intruder(2)));
+    assert_eq!(scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().presence.folder, words::folder(2));
+    // From now on the first one is the stranger.
+    assert_eq!(attach(&mut scene, "c1", 1), Err(Code::CellTaken));
+    scene.input(0, Input::Heartbeat(words::heartbeat("c1", 90, 1)));
+    assert_eq!(scene.times("cell.appeared.v1").len(), 2);
+}
+
+#[test]
+fn a_cell_that_vanished_with_most_others_is_taken_over_before_that_is_believed() {
+    let mut scene = Scene::with(1, &FIVE);
+    scene.cells.clear();
+    scene.pass(25 * SECOND);
+    assert_eq!(scene.times("cell.disappeared.v1"), [], "the network, probably");
+    assert_eq!(attach(&mut scene, "c1", 2), Ok(()));
+}
+
+// ---- what operators ask ---------------------------------------------------------------------------------------------
+
+fn operator(scene: &mut Scene, request: Option<&str>, command: cell::Command) -> Result<(), Code> {
+    let request_id = request.map(|id| id.parse().unwrap());
+    let envelope = Envelope { request_id, reason: Some("new disk".into()), ..Envelope::default() };
+    let (client, cell) = ("ada".parse().unwrap(), words::cell_id("c1"));
+    let asked = scene.ask(0, Ask::Operator { client, envelope, cell, command });
+    done(scene, asked)
+}
+
+#[test]
+fn an_evacuation_is_a_decision_and_is_ordered_until_the_rep_evacuates() {
+    let mut scene = Scene::with(2, &["c1"]);
+    let evacuate = cell::Command::Evacuate;
+    assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
+    assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
+    assert_eq!(scene.times("cell.evacuation_requested.v1").len(), 1);
+    let (_, decision) = scene.decisions().pop().unwrap();
+    assert_eq!(decision.actor, Actor::Operator("ada".parse().unwrap()));
+    assert_eq!((decision.reason.as_deref(), decision.request_id.unwrap().as_str()), (Some("new disk"), "r1"));
+
+    // The rep doesn't hear it: it is said again with every heartbeat, also by whoever leads from now on.
+    let ordered = |scene: &Scene| scene.orders.iter().filter(|(order, _)| *order == "evacuate").count();
+    assert_eq!(ordered(&scene), 1);
+    scene.pass(6 * SECOND);
+    assert_eq!(ordered(&scene), 2);
+    scene.bbs[0] = None;
+    scene.pass(20 * SECOND);
+    assert!(scene.bbs(1).leads() && ordered(&scene) > 3, "{:?}", scene.orders);
+
+    // It evacuates: nothing is to be said any more.
+    scene.cells.clear();
+    let mut beat = words::heartbeat("c1", 1, 500);
+    beat.evacuating = true;
+    scene.input(1, Input::Heartbeat(beat.clone()));
+    let before = scene.orders.len();
+    beat.sequence += 1;
+    scene.input(1, Input::Heartbeat(beat));
+    assert_eq!(scene.orders.len(), before);
+    assert!(scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().evacuating);
+}
+
+#[test]
+fn an_evacuation_is_taken_back() {
+    let mut scene = Scene::with(1, &["c1"]);
+    assert_eq!(operator(&mut scene, None, cell::Command::Evacuate), Ok(()));
+    let mut beat = words::heartbeat("c1", 1, 500);
+    beat.evacuating = true;
+    scene.input(0, Input::Heartbeat(beat.clone()));
+    assert_eq!(operator(&mut scene, None, cell::Command::Uncordon), Ok(()));
+    assert_eq!(scene.orders.last(), Some(&("uncordon", words::cell_id("c1"))));
+    beat.evacuating = false;
+    beat.sequence += 1;
+    scene.input(0, Input::Heartbeat(beat));
+    let cell = scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap();
+    assert!(!cell.evacuating && !cell.evacuation_wanted);
+    assert_eq!(scene.times("cell.resumed.v1").len(), 1);
+}
+
+#[test]
+fn a_rep_that_has_evacuated_leaves_at_once_and_is_forgotten_when_asked() {
+    let mut scene = Scene::with(1, &["c1"]);
+    assert_eq!(operator(&mut scene, None, cell::Command::Forget), Err(Code::InvalidStateTransition));
+    assert_eq!(operator(&mut scene, None, cell::Command::Evacuate), Ok(()));
+    scene.cells.clear();
+    let mut beat = words::heartbeat("c1", 1, 500);
+    beat.evacuating = true;
+    scene.input(0, Input::Heartbeat(beat.clone()));
+    let leave = Leave { folder: words::folder(1), incarnation: beat.presence.incarnation };
+    let asked = scene.ask(0, Ask::Leave { cell: words::cell_id("c1"), leave });
+    assert_eq!(done(&scene, asked), Ok(()));
+    let cell = scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap();
+    assert_eq!(
+        (cell.present, cell.gone.as_deref(), cell.evacuation_wanted),
+        (false, Some("evacuated"), false)
+    );
+    // What it said before it left and what comes after doesn't bring it back.
+    beat.sequence -= 1;
+    scene.input(0, Input::Heartbeat(beat));
+    assert!(!scene.bbs(0).world().is_present(&words::cell_id("c1")));
+    assert_eq!(operator(&mut scene, None, cell::Command::Evacuate), Err(Code::CellAbsent));
+    assert_eq!(operator(&mut scene, None, cell::Command::Forget), Ok(()));
+    assert!(scene.bbs(0).world().cell(&words::cell_id("c1")).is_none());
+    assert_eq!(operator(&mut scene, None, cell::Command::Forget), Err(Code::ResourceNotFound));
+    // It may come back, as a new one.
+    scene.cells.insert("c1".into(), (2, 0));
+    scene.pass(6 * SECOND);
+    assert!(scene.bbs(0).world().is_present(&words::cell_id("c1")));
+}
+
+#[test]
+fn an_evacuation_outlives_a_restart_of_the_rep_and_ends_with_the_loss_of_its_cell() {
+    let mut scene = Scene::with(1, &["c1"]);
+    assert_eq!(operator(&mut scene, None, cell::Command::Evacuate), Ok(()));
+    let evacuating = |scene: &mut Scene, incarnation, sequence| {
+        let mut beat = words::heartbeat("c1", incarnation, sequence);
+        beat.evacuating = true;
+        scene.input(0, Input::Heartbeat(beat));
+    };
+    let wanted = |scene: &Scene| scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().evacuation_wanted;
+    scene.cells.clear();
+    evacuating(&mut scene, 1, 500);
+    scene.input(0, Input::Heartbeat(words::heartbeat("c1", 2, 1)));
+    assert!(wanted(&scene), "it goes on");
+    evacuating(&mut scene, 2, 2);
+    scene.pass(25 * SECOND);
+    assert!(!scene.bbs(0).world().is_present(&words::cell_id("c1")));
+    scene.input(0, Input::Heartbeat(words::heartbeat("c1", 3, 1)));
+    assert!(!wanted(&scene), "nothing was left of it");
+}
+
+#[test]
+fn who_answers_tells_how_long_ago_a_cell_was_heard() {
+    let mut scene = Scene::with(2, &["c1"]);
+    scene.cells.clear();
+    scene.pass(12 * SECOND);
+    for node in 0..2 {
+        let answer = scene.query(node, Query::Rows(projections::queries::Query::Cells(Filter::default())));
+        let Reply::Rows(Ok(rows)) = answer else { panic!("no answer") };
+        let page: Page<CellRow> = serde_json::from_str(&rows).unwrap();
+        assert_eq!(page.rows[0].state, CellState::Silent);
+        assert!(
+            page.rows[0].heard_ms_ago.is_some_and(|ago| (10_000..20_000).contains(&ago)),
+            "{:?}",
+            page.rows
+        );
+        assert_eq!(scene.cluster(node).cells, [(CellState::Silent, 1)].into());
+    }
 }

@@ -7,7 +7,7 @@ use bbs::{Ask, Bbs, Effect, Input, NotAppended, Query, Reply, Settings, presence
 use bytes::Bytes;
 use schemas::container::Epoch;
 use schemas::entry::Event;
-use schemas::message::{Envelope, Report, Reports, Stop};
+use schemas::message::{Envelope, Heartbeat, Report, Reports, Stop};
 use schemas::names::{CellId, ClientName, EntryId, Ids, ServiceId, TaskGuid};
 use schemas::query::{ClusterRow, Filter, One};
 use schemas::spec::ClientCommand;
@@ -60,11 +60,15 @@ pub(crate) struct Scene {
     pub(crate) dies_after: Option<(usize, &'static str)>,
     /// Cells that beat every five seconds and answer probes; their incarnation and the number of heartbeats.
     pub(crate) cells: BTreeMap<String, (u64, u64)>,
+    /// What another rep than the one that is asked answers to probes.
+    pub(crate) strangers: BTreeMap<String, Heartbeat>,
     next_beat: Timestamp,
     pub(crate) answers: BTreeMap<u64, Reply>,
     pub(crate) stops: Vec<(CellId, Stop)>,
     pub(crate) cancels: Vec<(CellId, Stop)>,
     pub(crate) probes: Vec<CellId>,
+    /// Other orders to reps.
+    pub(crate) orders: Vec<(&'static str, CellId)>,
     pub(crate) beats: Vec<(usize, Timestamp)>,
     pub(crate) warned: Vec<String>,
     pub(crate) halted: BTreeSet<usize>,
@@ -175,6 +179,7 @@ impl Scene {
                     .cells
                     .get(cell.as_str())
                     .map(|(incarnation, beats)| words::heartbeat(cell.as_str(), *incarnation, *beats));
+                let answer = answer.or_else(|| self.strangers.get(cell.as_str()).cloned());
                 return vec![(node, Input::Probed { cell, answer })];
             }
             Effect::Beat(beat) => {
@@ -185,7 +190,10 @@ impl Scene {
             Effect::Call { task, epoch, .. } => self.calls.push((node, task, epoch)),
             Effect::Warn(why) => self.warned.push(why),
             Effect::Halt(_) => drop(self.halted.insert(node)),
-            Effect::Leading(_) | Effect::Evacuate { .. } => {}
+            Effect::Evacuate(cell, _) => self.orders.push(("evacuate", cell)),
+            Effect::Uncordon(cell, _) => self.orders.push(("uncordon", cell)),
+            Effect::Dismiss(cell, _) => self.orders.push(("dismiss", cell)),
+            Effect::Leading(_) => {}
         }
         vec![]
     }
@@ -313,7 +321,7 @@ impl Scene {
     }
 
     pub(crate) fn report(&mut self, node: usize, cell: &str, report: Report) -> u64 {
-        let reports = Reports { reports: vec![report] };
+        let reports = Reports { folder: words::folder(1), reports: vec![report] };
         self.ask(node, Ask::Cell { cell: words::cell_id(cell), reports })
     }
 

@@ -107,9 +107,15 @@ pub(crate) fn start() -> actual::Command {
     actual::Command::Start { net: NetInfo::default() }
 }
 
+/// The data folder of a rep; the usual one is 1.
+pub(crate) fn folder(number: u64) -> schemas::names::FolderId {
+    schemas::names::FolderId(uuid::Uuid::from_u64_pair(0, number))
+}
+
 pub(crate) fn heartbeat(cell: &str, incarnation: u64, sequence: u64) -> Heartbeat {
     let total = Resources { memory_mb: 1_000, disk_mb: 1_000, containers: 100, ports: 100 };
     let presence = Presence {
+        folder: folder(1),
         incarnation: Incarnation(uuid::Uuid::from_u64_pair(incarnation, 0)),
         zone: "z1".parse().unwrap(),
         stack: "linux".parse().unwrap(),

@@ -351,8 +351,21 @@ pub(crate) enum Cell {
         /// Which
         id: CellId,
     },
-    /// Move everything away from a cell; it takes no new work
+    /// Move everything away from a cell; it takes no new work, and its rep ends when that is done
     Evacuate {
+        /// Which
+        id: CellId,
+        /// Return when the cell holds nothing any more
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Take an evacuation back: the cell takes work again, and what was not moved stays
+    Uncordon {
+        /// Which
+        id: CellId,
+    },
+    /// Strike an ABSENT cell off the tables
+    Forget {
         /// Which
         id: CellId,
     },

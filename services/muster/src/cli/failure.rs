@@ -26,6 +26,8 @@ pub(crate) enum Exit {
     NotPlaced = 6,
     /// It was not carried out in the time that was given for it.
     TimedOut = 8,
+    /// A rep has left after its evacuation, and is not to be started again by itself.
+    Evacuated = 10,
 }
 
 /// Why a command didn't do what was asked.
@@ -134,7 +136,7 @@ impl Failure {
 pub(crate) const fn exit_of(code: Code) -> Exit {
     match (code.class(), code) {
         (Class::NotFound, _) => Exit::NotFound,
-        (Class::Conflict, _) => Exit::Conflict,
+        (Class::Conflict, _) | (Class::NotNow, Code::CellAbsent | Code::CellTaken) => Exit::Conflict,
         (Class::NotNow, Code::Unavailable) => Exit::Unreachable,
         (Class::NotNow | Class::Invalid, _) => Exit::Failed,
     }

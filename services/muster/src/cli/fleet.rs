@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use client::Only;
+use client::{Client, Only};
 use schemas::Position;
+use schemas::cell::Command;
 use schemas::names::{CellId, Domain};
 use schemas::query::{EvaluationRow, EvaluationSubject};
 use serde::Serialize;
@@ -23,9 +24,9 @@ struct Refreshed {
     position: Position,
 }
 
-/// What an order to evacuate did.
+/// What an order about a cell did.
 #[derive(Serialize)]
-struct Evacuated {
+struct Ordered {
     cell_id: CellId,
     position: Position,
 }
@@ -72,14 +73,37 @@ pub(crate) async fn cell(verb: Cell, global: &Global) -> Result<(), Failure> {
             };
             output.one(&row, |row, look| rows::cell(row, &instances, &tasks, look))
         }
-        Cell::Evacuate { id } => {
-            let doing = |failure: Failure| failure.doing(format!("evacuate cell {id}"));
-            find::cell(&client, &id).await.map_err(doing)?;
-            let done = client.evacuate_cell(&id).await.map_err(|error| doing(error.into()))?;
-            let evacuated = Evacuated { cell_id: id.clone(), position: done.position };
-            output.next(&evacuated, |_, _| format!("cell {id} is being evacuated; see muster cell show {id}"))
+        Cell::Evacuate { id, wait } => {
+            let ordered = order(&client, &id, Command::Evacuate).await?;
+            if !wait {
+                let told = format!("cell {id} is being evacuated; see muster cell show {id}");
+                return output.next(&ordered, |_, _| told);
+            }
+            super::emptying::wait(&client, &id, ordered.position, global.timeout, output).await?;
+            output.next(&ordered, |_, _| format!("cell {id} holds nothing any more"))
+        }
+        Cell::Uncordon { id } => {
+            let ordered = order(&client, &id, Command::Uncordon).await?;
+            output.next(&ordered, |_, _| format!("cell {id} is not to be evacuated; it takes work again"))
+        }
+        Cell::Forget { id } => {
+            let ordered = order(&client, &id, Command::Forget).await?;
+            output.next(&ordered, |_, _| format!("cell {id} is forgotten"))
         }
     }
+}
+
+/// Asks something of a cell, as an operator.
+async fn order(client: &Client, id: &CellId, command: Command) -> Result<Ordered, Failure> {
+    let verb = match command {
+        Command::Evacuate => "evacuate",
+        Command::Uncordon => "uncordon",
+        Command::Forget => "forget",
+    };
+    let doing = |failure: Failure| failure.doing(format!("{verb} cell {id}"));
+    find::cell(client, id).await.map_err(doing)?;
+    let done = client.command_cell(id, command).await.map_err(|error| doing(error.into()))?;
+    Ok(Ordered { cell_id: id.clone(), position: done.position })
 }
 
 pub(crate) async fn cluster(verb: Cluster, global: &Global) -> Result<(), Failure> {

@@ -7,6 +7,7 @@
 mod args;
 mod connect;
 pub(crate) mod diff;
+mod emptying;
 mod events;
 pub(crate) mod failure;
 pub(crate) mod file;

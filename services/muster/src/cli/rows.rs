@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::output::Look;
 use super::table::{Cell, Table, facts};
 use super::tell::trigger_name;
-use super::words::{age, count, mebibytes, one_line, short, until};
+use super::words::{age, count, mebibytes, one_line, short, span, until};
 
 /// Processes.
 pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
@@ -264,6 +264,7 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
         "DISK",
         "CONTAINERS",
         "PORTS",
+        "HEARD",
         "SINCE",
     ]);
     for row in rows {
@@ -281,10 +282,27 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
             Cell::number(of(mebibytes(used.disk_mb), mebibytes(total.disk_mb))),
             Cell::number(of(used.containers.to_string(), total.containers.to_string())),
             Cell::number(of(used.ports.to_string(), total.ports.to_string())),
+            Cell::maybe(heard(row)),
             Cell::text(age(look.now, row.since)),
         ]);
     }
     table
+}
+
+/// How long ago a present cell was heard.
+fn heard(row: &CellRow) -> Option<String> {
+    let ago = row.heard_ms_ago.filter(|_| row.gone.is_none())?;
+    Some(span(std::time::Duration::from_millis(ago - ago % 1_000)))
+}
+
+/// What an operator wants of a cell that is not so yet, and why it is gone.
+fn remark(row: &CellRow) -> String {
+    match (&row.gone, row.evacuation_wanted, row.state == schemas::query::CellState::Evacuating) {
+        (Some(why), _, _) => format!(": {why}"),
+        (None, true, false) => ": to be evacuated, its rep was not reached yet".to_owned(),
+        (None, false, true) => ": not to be evacuated any more, its rep was not reached yet".to_owned(),
+        (None, _, _) => String::new(),
+    }
 }
 
 fn of(used: String, total: String) -> String {
@@ -299,7 +317,8 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
     let mut text = facts(&[
         ("cell", row.cell_id.to_string()),
         ("zone", row.presence.zone.to_string()),
-        ("state", format!("{} since {} ({})", row.state, row.since, age(look.now, row.since))),
+        ("state", format!("{} since {} ({}){}", row.state, row.since, age(look.now, row.since), remark(row))),
+        ("last heartbeat", heard(row).map_or_else(|| "-".to_owned(), |ago| format!("{ago} ago"))),
         ("stack", row.presence.stack.to_string()),
         ("tags", tags.join(", ")),
         ("memory", of(mebibytes(memory_mb), mebibytes(total.memory_mb))),

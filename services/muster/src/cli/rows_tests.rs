@@ -160,11 +160,11 @@ fn tasks_are_a_table() {
     );
 }
 
-#[test]
-fn cells_domains_and_evaluations_are_tables() {
-    let cell = CellRow {
+pub(crate) fn a_cell() -> CellRow {
+    CellRow {
         cell_id: CellId::new("c1").unwrap(),
         presence: Presence {
+            folder: schemas::names::FolderId(Uuid::nil()),
             incarnation: Incarnation(Uuid::from_u128(1)),
             zone: Zone::new("z1").unwrap(),
             stack: Stack::new("linux").unwrap(),
@@ -172,15 +172,22 @@ fn cells_domains_and_evaluations_are_tables() {
             total: Resources { memory_mb: 4096, disk_mb: 10_240, containers: 64, ports: 1_000 },
         },
         state: CellState::Present,
+        evacuation_wanted: false,
+        gone: None,
+        heard_ms_ago: Some(2_345),
         instances: 2,
         tasks: 0,
         used: Resources { memory_mb: 512, disk_mb: 1024, containers: 2, ports: 3 },
         since: ago(5),
-    };
+    }
+}
+
+#[test]
+fn cells_domains_and_evaluations_are_tables() {
     assert_eq!(
-        cells(&[cell], LOOK).render(false),
-        "CELL   ZONE   STATE     STACK   TAGS   INSTANCES   TASKS    MEMORY     DISK   CONTAINERS   SINCE\n\
-         c1     z1     PRESENT   linux   -              2       0   512M/4G   1G/10G         2/64   5s"
+        cells(&[a_cell()], LOOK).render(false),
+        "CELL   ZONE   STATE     STACK   TAGS   INSTANCES   TASKS    MEMORY     DISK   CONTAINERS    PORTS   HEARD   SINCE\n\
+         c1     z1     PRESENT   linux   -              2       0   512M/4G   1G/10G         2/64   3/1000   2s      5s"
     );
     let fresh = DomainRow { domain: domain(), fresh: true, refreshed_at: ago(5), expires_at: None };
     let stale = DomainRow { fresh: false, expires_at: Some(ago(2)), ..fresh.clone() };

@@ -30,6 +30,7 @@ pub(crate) fn about(aggregate: &Aggregate) -> String {
 pub(crate) fn who(actor: &Actor) -> String {
     match actor {
         Actor::Client { domain, name } => format!("client {domain}/{name}"),
+        Actor::Operator(name) => format!("operator {name}"),
         Actor::Cell(cell) => format!("cell {cell}"),
         Actor::Auctioneer(id) | Actor::Bbs(id) => id.to_string(),
     }
@@ -215,9 +216,14 @@ fn of_cell(event: &cell::Event) -> String {
             count(presence.total.containers.into(), "container"),
             count(presence.total.ports.into(), "port"),
         ),
+        cell::Event::EvacuationRequested {} => "to be evacuated".to_owned(),
+        cell::Event::EvacuationWithdrawn {} => "not to be evacuated any more".to_owned(),
         cell::Event::Evacuating {} => "evacuating: it takes no new work".to_owned(),
+        cell::Event::Resumed {} => "takes work again".to_owned(),
         cell::Event::Healthy {} => "healthy again".to_owned(),
         cell::Event::Unhealthy { reason } => format!("unhealthy: {}", one_line(reason)),
+        cell::Event::Left {} => "evacuated: its rep has left".to_owned(),
+        cell::Event::Forgotten {} => "forgotten".to_owned(),
         cell::Event::Disappeared { reason } => format!("disappeared: {}", one_line(reason)),
     }
 }

@@ -30,14 +30,14 @@ pub(crate) async fn run(
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), String> {
-    let (inputs, receiver) = mpsc::channel(INPUTS);
+    let (inputs, mut receiver) = mpsc::channel(INPUTS);
     let fatal = Arc::new(std::sync::Mutex::new(None));
     let ends = stop.child_token();
     subscribe(&bus, &inputs).await.map_err(|error| error.to_string())?;
     let follower = tokio::spawn(follow(journal, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let asker = Arc::new(Asker::new(bus));
     let machine = Auctioneer::new(id, Settings::default());
-    drive(machine, receiver, ends, |effect| perform(effect, &asker, &inputs)).await;
+    drive(machine, &mut receiver, ends, |effect| perform(effect, &asker, &inputs)).await;
     follower.abort();
     let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)

@@ -11,7 +11,7 @@ use journal::{Append, AppendError, Recorded};
 use projections::Reader;
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::codec::Form;
-use schemas::message::{Answer, Command, Done, Heartbeat};
+use schemas::message::{Answer, Command, Heartbeat};
 use schemas::names::{CellId, Ids};
 use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal};
@@ -72,7 +72,7 @@ pub(crate) async fn run(
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), String> {
-    let (inputs, receiver) = mpsc::channel(INPUTS);
+    let (inputs, mut receiver) = mpsc::channel(INPUTS);
     // Another part of the program may have chosen the same provider first: then there is one.
     drop(rustls::crypto::ring::default_provider().install_default());
     let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
@@ -96,7 +96,7 @@ pub(crate) async fn run(
     let follower = tokio::spawn(Arc::clone(&hands).follow());
     let listening = tokio::spawn(Arc::clone(&hands).watch_connection());
     let machine = Bbs::new(settings, Ids::new(seed));
-    drive(machine, receiver, hands.decides.clone(), |effect| hands.perform(effect)).await;
+    drive(machine, &mut receiver, hands.decides.clone(), |effect| hands.perform(effect)).await;
     follower.abort();
     listening.abort();
     hands.lead(false);
@@ -204,7 +204,9 @@ impl Hands {
             | Effect::Stop(..)
             | Effect::Cancel(..)
             | Effect::Probe(..)
-            | Effect::Evacuate { .. }
+            | Effect::Evacuate(..)
+            | Effect::Uncordon(..)
+            | Effect::Dismiss(..)
             | Effect::Beat(_)
             | Effect::Call { .. }) => {
                 let hands = Arc::clone(self);
@@ -248,14 +250,16 @@ impl Hands {
                 self.asker.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
             }
             Effect::Probe(cell, term) => {
-                let subject = BusSubject::Rep(cell.clone(), RepVerb::State).to_string();
-                let answer: Option<Result<Heartbeat, Refusal>> =
-                    self.asker.ask(&subject, &Command { term }, PROBE).await;
-                self.tell_machine(Input::Probed { cell, answer: answer.and_then(Result::ok) }).await;
+                let answer = self.order(&cell, RepVerb::State, term).await;
+                self.tell_machine(Input::Probed { cell, answer }).await;
             }
-            Effect::Evacuate { asker, cell, term, done } => self.evacuate(asker, &cell, term, done).await,
+            Effect::Evacuate(cell, term) => self.evacuation(cell, RepVerb::Evacuate, term).await,
+            Effect::Uncordon(cell, term) => self.evacuation(cell, RepVerb::Uncordon, term).await,
+            Effect::Dismiss(cell, dismiss) => {
+                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
+            }
             Effect::Beat(beat) => {
-                self.asker.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await
+                self.asker.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await;
             }
             Effect::Call { task, epoch, url, body } => {
                 let called = self.call(&url, body).await;
@@ -296,17 +300,19 @@ impl Hands {
         }
     }
 
-    async fn evacuate(&self, asker: u64, cell: &CellId, term: u64, done: Done) {
-        let subject = BusSubject::Rep(cell.clone(), RepVerb::Evacuate).to_string();
+    /// Gives a rep an order that it answers with how its cell is.
+    async fn order(&self, cell: &CellId, verb: RepVerb, term: u64) -> Option<Heartbeat> {
+        let subject = BusSubject::Rep(cell.clone(), verb).to_string();
         let answer: Option<Result<Heartbeat, Refusal>> =
-            self.asker.ask(&subject, &Command { term }, PATIENCE).await;
-        let result = match answer {
-            Some(Ok(_)) => Ok(done),
-            Some(Err(refusal)) => Err(refusal),
-            None => Err(Refusal::new(Code::Unavailable, format!("cell {cell} does not answer: try again"))),
-        };
-        if let Some(waiter) = self.waiting.take(asker) {
-            self.reply(waiter, Reply::Done(result)).await;
+            self.asker.ask(&subject, &Command { term }, PROBE).await;
+        answer.and_then(Result::ok)
+    }
+
+    /// An order that got no answer is given again with the next heartbeat: that is no silence of the cell.
+    async fn evacuation(&self, cell: CellId, verb: RepVerb, term: u64) {
+        let answer = self.order(&cell, verb, term).await;
+        if answer.is_some() {
+            self.tell_machine(Input::Probed { cell, answer }).await;
         }
     }
 

@@ -56,7 +56,7 @@ impl Pace {
 /// Drives a machine until it is told to stop or nobody can bring it inputs any more.
 pub(crate) async fn drive<M: Machine>(
     mut machine: M,
-    mut inputs: mpsc::Receiver<M::Input>,
+    inputs: &mut mpsc::Receiver<M::Input>,
     stop: CancellationToken,
     mut perform: impl FnMut(M::Effect),
 ) {

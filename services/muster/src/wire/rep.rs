@@ -1,7 +1,8 @@
 //! The hands of a rep.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use bus::Bus;
 use bus::{Incoming, ReplyTo};
@@ -9,8 +10,8 @@ use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
 use schemas::health::ContainerHealth;
-use schemas::message::{Beat, Command, Heartbeat, Perform, Stop};
-use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
+use schemas::message::{Attach, Beat, Command, Dismiss, Done, Heartbeat, Leave, Perform, Reported, Stop};
+use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
 use schemas::query::{Logs, ReadLogs, Show};
 use schemas::{Code, Refusal};
 use serde::de::DeserializeOwned;
@@ -24,18 +25,38 @@ use super::drive::drive;
 /// Most bytes of a log in one answer.
 const LOG_BYTES: usize = 64 * 1024;
 
+/// How often a rep asks again whether it may speak for its cell: while nobody answers, and while another rep does.
+const ATTACH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// How long a rep tries to tell that it leaves.
+const LEAVING: Duration = Duration::from_secs(10);
+
+/// How the work of a rep came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was told to stop.
+    Stopped,
+    /// Its evacuation is over.
+    Evacuated,
+    /// Another rep speaks for the cell.
+    Dismissed,
+}
+
 struct Hands {
     cell: CellId,
+    folder: FolderId,
     asker: Asker,
     containers: Containers,
     inputs: mpsc::Sender<Input>,
     waiting: Waiting<(ReplyTo, Form)>,
     /// The last heartbeat, for whoever leads from now on.
     heartbeat: Mutex<Option<Heartbeat>>,
+    /// Why the machine is stopped, if not because the program is.
+    end: OnceLock<End>,
     stop: CancellationToken,
 }
 
-/// Runs a rep until it is told to stop, or until its evacuation is over.
+/// Runs a rep until it is told to stop, or until its evacuation is over. As long as another rep speaks for the cell it
+/// does nothing but ask again.
 ///
 /// # Errors
 /// Why the bus can't be listened to.
@@ -46,22 +67,47 @@ pub(crate) async fn run(
     containers: Containers,
     channel: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
     stop: CancellationToken,
-) -> Result<(), String> {
-    let (inputs, receiver) = channel;
+) -> Result<End, String> {
+    let (inputs, mut receiver) = channel;
     let mut ids = Ids::new(seed);
-    let incarnation = Incarnation(ids.next(clock::now()));
-    let hands = Arc::new(Hands {
-        cell: settings.cell_id.clone(),
-        asker: Asker::new(bus.clone()),
-        containers,
-        inputs,
-        waiting: Waiting::default(),
-        heartbeat: Mutex::new(None),
-        stop: stop.child_token(),
-    });
+    loop {
+        let hands = Arc::new(Hands {
+            cell: settings.cell_id.clone(),
+            folder: settings.folder,
+            asker: Asker::new(bus.clone()),
+            containers: containers.clone(),
+            inputs: inputs.clone(),
+            waiting: Waiting::default(),
+            heartbeat: Mutex::new(None),
+            end: OnceLock::new(),
+            stop: stop.child_token(),
+        });
+        tokio::select! {
+            () = stop.cancelled() => return Ok(End::Stopped),
+            () = hands.attach() => {}
+        }
+        // Two runs of a rep must not share a row of ids.
+        let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
+        match speak(&hands, settings.clone(), own, &mut receiver).await? {
+            End::Dismissed => {
+                tracing::warn!(cell = %hands.cell, "this rep does nothing for now: asking again")
+            }
+            end @ (End::Stopped | End::Evacuated) => return Ok(end),
+        }
+    }
+}
+
+/// Speaks for the cell until the rep is told to stop, has evacuated, or another one speaks for it.
+async fn speak(
+    hands: &Arc<Hands>,
+    settings: rep::Settings,
+    mut ids: Ids,
+    receiver: &mut mpsc::Receiver<Input>,
+) -> Result<End, String> {
+    let bus = hands.asker.bus();
     let pattern = BusPattern::Rep(settings.cell_id.clone()).to_string();
     let mut orders = bus.subscribe(&pattern, None).await.map_err(|error| error.to_string())?;
-    let listener = Arc::clone(&hands);
+    let listener = Arc::clone(hands);
     let listening = tokio::spawn(async move {
         while let Some(incoming) = orders.next().await {
             listener.take(incoming).await;
@@ -69,7 +115,7 @@ pub(crate) async fn run(
     });
     let mut beats =
         bus.subscribe(&BusPattern::Beats.to_string(), None).await.map_err(|error| error.to_string())?;
-    let listener = Arc::clone(&hands);
+    let listener = Arc::clone(hands);
     let hearing = tokio::spawn(async move {
         let mut leaders = BTreeMap::new();
         while let Some(incoming) = beats.next().await {
@@ -80,14 +126,67 @@ pub(crate) async fn run(
             }
         }
     });
+    let incarnation = Incarnation(ids.next(clock::now()));
+    let leave = Leave { folder: settings.folder, incarnation };
     let machine = Rep::new(settings, incarnation, ids);
     drive(machine, receiver, hands.stop.clone(), |effect| hands.perform(effect)).await;
     listening.abort();
     hearing.abort();
-    Ok(())
+    let end = hands.end.get().copied().unwrap_or(End::Stopped);
+    if end == End::Evacuated {
+        hands.leave(leave).await;
+    }
+    Ok(end)
 }
 
 impl Hands {
+    /// Asks whether this rep may speak for its cell until it may.
+    async fn attach(&self) {
+        let subject = BusSubject::Attach(self.cell.clone()).to_string();
+        let mut wait = ATTACH_AGAIN.0;
+        loop {
+            let answer: Option<Result<Done, Refusal>> =
+                self.asker.ask(&subject, &Attach { folder: self.folder }, PATIENCE).await;
+            match answer {
+                Some(Ok(_)) => return,
+                Some(Err(refusal)) if refusal.code == Code::CellTaken => {
+                    let again = ATTACH_AGAIN.1;
+                    tracing::error!(cell = %self.cell, "{}. Asking again every {again:?}", refusal.message);
+                    tokio::time::sleep(again).await;
+                }
+                Some(Err(_)) | None => {
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(ATTACH_AGAIN.1 / 10);
+                }
+            }
+        }
+    }
+
+    /// Tells that the evacuation is over, so that nobody waits for the cell. Untold, it is lost by its silence.
+    async fn leave(&self, leave: Leave) {
+        let subject = BusSubject::Leave(self.cell.clone()).to_string();
+        let telling = async {
+            loop {
+                let answer: Option<Result<Done, Refusal>> = self.asker.ask(&subject, &leave, PATIENCE).await;
+                match answer {
+                    Some(Ok(_)) => return,
+                    Some(Err(refusal)) if refusal.code == Code::CellTaken => return,
+                    Some(Err(_)) | None => tokio::time::sleep(ATTACH_AGAIN.0).await,
+                }
+            }
+        };
+        if tokio::time::timeout(LEAVING, telling).await.is_err() {
+            tracing::warn!(cell = %self.cell, "no BBS was told that the cell is evacuated: it counts as silent");
+        }
+        tracing::info!(cell = %self.cell, "evacuated: nothing is left on the cell");
+    }
+
+    /// Stops the machine for this reason.
+    fn end(&self, end: End) {
+        self.end.get_or_init(|| end);
+        self.stop.cancel();
+    }
+
     /// What comes by the bus.
     async fn take(self: &Arc<Self>, incoming: Incoming) {
         let verb = match BusSubject::parse(&incoming.subject) {
@@ -113,6 +212,17 @@ impl Hands {
             RepVerb::Stop => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Stop(stop)),
             RepVerb::Cancel => {
                 codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop))
+            }
+            RepVerb::Uncordon => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+                let command: Command = command;
+                Input::Uncordon { asker, command }
+            }),
+            RepVerb::Dismiss => {
+                let dismissed = codec::decode::<Dismiss>(&incoming.payload);
+                if dismissed.is_ok_and(|(dismiss, _)| dismiss.folder == self.folder) {
+                    self.end(End::Dismissed);
+                }
+                None
             }
             RepVerb::Logs => {
                 let hands = Arc::clone(self);
@@ -223,7 +333,7 @@ impl Hands {
             Effect::Stop(guid) => self.containers.stop(guid),
             Effect::Delete(guid) => self.containers.delete(guid),
             Effect::ListContainers => self.containers.list(&self.inputs),
-            Effect::Exit => self.stop.cancel(),
+            Effect::Exit => self.end(End::Evacuated),
             Effect::Log { level: Level::Info, text } => tracing::info!(cell = %self.cell, "{text}"),
             Effect::Log { level: Level::Warn, text } => tracing::warn!(cell = %self.cell, "{text}"),
             effect @ (Effect::AnswerPerform { .. }
@@ -255,7 +365,13 @@ impl Hands {
             }
             Effect::Report { id, reports } => {
                 let subject = BusSubject::Report(self.cell.clone()).to_string();
-                let answer = self.asker.ask(&subject, &reports, PATIENCE).await;
+                let answer: Option<Result<Reported, Refusal>> =
+                    self.asker.ask(&subject, &reports, PATIENCE).await;
+                if let Some(Err(refusal)) = &answer
+                    && refusal.code == Code::CellTaken
+                {
+                    self.end(End::Dismissed);
+                }
                 Some(Input::Reported { id, answer })
             }
             Effect::AskRecords { id, records } => {

@@ -105,7 +105,10 @@ fn between_services() -> [Line; 12] {
         by,
         step: schemas::task::ReportStep::Start { placement: None },
     };
-    let reports = Reports { reports: vec![Report::Task { task_guid: guid.clone(), report }] };
+    let reports = Reports {
+        folder: schemas::names::FolderId(uuid::Uuid::nil()),
+        reports: vec![Report::Task { task_guid: guid.clone(), report }],
+    };
     let outcome = Outcome::Task {
         task_guid: guid,
         epoch: Epoch(Timestamp(7)),
@@ -151,6 +154,7 @@ fn heartbeat() -> Heartbeat {
         // Another cell than its subject's, so that nobody believes it.
         cell_id: CellId::new("c9").unwrap(),
         presence: schemas::cell::Presence {
+            folder: schemas::names::FolderId(uuid::Uuid::nil()),
             incarnation: schemas::names::Incarnation(instance().0),
             zone: schemas::names::Zone::new("z1").unwrap(),
             stack: schemas::names::Stack::new("linux").unwrap(),

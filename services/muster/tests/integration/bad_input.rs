@@ -327,7 +327,7 @@ fn report(cell: &str, epoch: u64) -> Report {
 }
 
 fn reports(report: Report) -> Reports {
-    Reports { reports: vec![report] }
+    Reports { folder: schemas::names::FolderId(uuid::Uuid::nil()), reports: vec![report] }
 }
 
 fn reports_that_are_wrong(cluster: &Cluster) {
@@ -354,8 +354,16 @@ fn reports_that_are_wrong(cluster: &Cluster) {
         let reported = ask(form, &reports(Report::Task { task_guid: guid, report })).unwrap();
         assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::ResourceNotFound);
         // None, and too many.
-        assert_eq!(ask(form, &Reports { reports: vec![] }).unwrap_err().code, Code::InvalidRequest);
-        let many = Reports { reports: vec![self::report("c1", 7); 501] };
+        assert_eq!(
+            ask(form, &Reports { folder: schemas::names::FolderId(uuid::Uuid::nil()), reports: vec![] })
+                .unwrap_err()
+                .code,
+            Code::InvalidRequest
+        );
+        let many = Reports {
+            folder: schemas::names::FolderId(uuid::Uuid::nil()),
+            reports: vec![self::report("c1", 7); 501],
+        };
         assert_eq!(ask(form, &many).unwrap_err().code, Code::InvalidRequest);
     }
     // An auctioneer, or a candidate, that nobody elected.

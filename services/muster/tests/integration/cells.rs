@@ -1,7 +1,9 @@
 //! Cells: what they have, who speaks for them, and how they are emptied.
 
+use std::time::Duration;
+
 use crate::dev::sleeper;
-use crate::support::place::so;
+use crate::support::place::{so, within};
 use crate::support::{Cluster, eventually};
 
 /// A process whose instances listen on one port each.
@@ -81,4 +83,85 @@ fn a_monitor_that_fails_is_seen_and_the_log_outlives_the_instance() {
     });
     cluster.muster().ok(&format!("instance logs {guid}")).tells(&["OUT last words"]);
     cluster.muster().exits(3, "instance logs 00000000-0000-0000-0000-000000000001").tells(&["for a day"]);
+}
+
+#[test]
+fn a_second_rep_with_a_living_cells_id_is_refused() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.settles(&[("web", 2)]);
+    let before = cluster.muster().instances("web").unwrap();
+
+    // The same options, another data folder.
+    let data = cluster.place.path().join("other").display().to_string();
+    let size = ["--memory-mb", "1024", "--disk-mb", "1024"];
+    let who = ["rep", "--cell", "c1", "--zone", "z1", "--data", &data];
+    cluster.spawn("second", &who.into_iter().chain(size).collect::<Vec<_>>());
+    cluster.services.get_mut("second").unwrap().says("another rep speaks for cell c1");
+    cluster.services.get_mut("bbs-1").unwrap().says("another rep speaks for cell c1");
+    assert_eq!(cluster.muster().instances("web").unwrap(), before, "nothing was moved");
+    cluster.settles(&[("web", 2)]);
+
+    // The first one may start again at once, in its own folder.
+    cluster.kill9("rep-c1");
+    cluster.add("rep-c1");
+    cluster.ready(1);
+    cluster.settles(&[("web", 2)]);
+    let appeared = |cluster: &Cluster| {
+        let folder = |entry: &serde_json::Value| {
+            let events = &entry["entry"]["known"]["decisions"][0]["events"][0];
+            events["cell"]["appeared.v1"]["folder"].as_str().map(str::to_owned)
+        };
+        cluster.log().iter().filter_map(folder).collect::<Vec<_>>()
+    };
+    let folders = appeared(&cluster);
+    assert!(folders.len() >= 2 && folders.iter().all(|folder| *folder == folders[0]), "{folders:?}");
+
+    // Once it is lost, the second one speaks for the cell.
+    cluster.kill9("rep-c1");
+    within(Duration::from_secs(60), "the second rep speaks for the cell", || {
+        let folders = appeared(&cluster);
+        so(folders.last() != folders.first(), || format!("{folders:?}"))
+    });
+}
+
+#[test]
+fn a_cell_is_evacuated_taken_back_and_forgotten() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.settles(&[("web", 2)]);
+
+    // Nothing can be moved: the evacuation goes on until it is taken back, and what was not moved stays.
+    let before = cluster.muster().instances("web").unwrap();
+    let slow = ["cell", "evacuate", "c1", "--wait", "--timeout", "2s", "--reason", "new disk"];
+    cluster.muster().run(&slow).exits(8);
+    eventually("it evacuates", || {
+        let cell = cluster.muster().try_json("cell show c1")?;
+        so(cell["state"] == "EVACUATING", || cell.to_string())
+    });
+    cluster.muster().exits(4, "cell forget c1");
+    cluster.muster().ok("cell uncordon c1");
+    cluster.ready(1);
+    cluster.settles(&[("web", 2)]);
+    let guids =
+        |rows: &[serde_json::Value]| rows.iter().map(|row| row["instance_guid"].clone()).collect::<Vec<_>>();
+    assert_eq!(guids(&cluster.muster().instances("web").unwrap()), guids(&before));
+    let log = cluster.log();
+    let asked = log.iter().map(ToString::to_string).find(|entry| entry.contains("evacuation_requested.v1"));
+    let asked = asked.unwrap();
+    assert!(asked.contains("new disk") && asked.contains("operator"), "{asked}");
+
+    // With another cell everything moves, and the rep leaves with an exit status of its own.
+    cluster.add("rep-c2");
+    cluster.ready(2);
+    cluster.muster().ok("cell evacuate c1 --wait --timeout 60s");
+    let rep = cluster.services.remove("rep-c1").unwrap();
+    assert_eq!(rep.wait().code(), Some(10));
+    let cell = cluster.muster().json("cell show c1");
+    assert_eq!((&cell["state"], &cell["gone"]), (&"ABSENT".into(), &"evacuated".into()));
+    cluster.settles(&[("web", 2)]);
+    cluster.muster().ok("cell forget c1");
+    cluster.muster().exits(3, "cell show c1");
 }

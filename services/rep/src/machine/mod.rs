@@ -26,7 +26,7 @@ use std::time::Duration;
 use schemas::cluster::Terms;
 use schemas::container::{Container, Recipe};
 use schemas::message::{Command, Heartbeat, Perform, PerformId, Performed, Reported, Reports, Stop};
-use schemas::names::{CellId, Ids, Incarnation, InstanceGuid, PlacementTag, Stack, Zone};
+use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid, PlacementTag, Stack, Zone};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::resources::Resources;
 use schemas::{Position, Refusal, Steady, Timestamp};
@@ -44,6 +44,8 @@ use terms::Leadership;
 pub struct Settings {
     /// Its cell.
     pub cell_id: CellId,
+    /// Its data folder: who speaks for the cell.
+    pub folder: FolderId,
     /// The cell's zone.
     pub zone: Zone,
     /// What the cell offers.
@@ -67,9 +69,10 @@ pub struct Settings {
 impl Settings {
     /// The usual settings.
     #[must_use]
-    pub const fn new(cell_id: CellId, zone: Zone, stack: Stack, total: Resources) -> Self {
+    pub const fn new(cell_id: CellId, folder: FolderId, zone: Zone, stack: Stack, total: Resources) -> Self {
         Self {
             cell_id,
+            folder,
             zone,
             stack,
             placement_tags: BTreeSet::new(),
@@ -103,6 +106,13 @@ pub enum Input {
     Cancel(Stop),
     /// The BBS asks to evacuate the cell.
     Evacuate {
+        /// Who waits for [`Effect::AnswerState`].
+        asker: u64,
+        /// The order.
+        command: Command,
+    },
+    /// The BBS takes the order to evacuate back.
+    Uncordon {
         /// Who waits for [`Effect::AnswerState`].
         asker: u64,
         /// The order.
@@ -300,6 +310,7 @@ impl Rep {
             Input::Perform { asker, perform } => self.perform(asker, perform),
             Input::Stop(stop) | Input::Cancel(stop) => self.stop(stop),
             Input::Evacuate { asker, command } => self.evacuate(asker, command),
+            Input::Uncordon { asker, command } => self.uncordon(asker, command),
             Input::State { asker, command } => self.state(asker, command),
             Input::Reported { id, answer } => self.reported(id, answer),
             Input::Records { id, answer } => self.read(id, answer),

@@ -2,7 +2,7 @@
 
 use schemas::container::{Container, ContainerState, WorkKey};
 use schemas::limits::BATCH;
-use schemas::message::{Command, Order, Perform, Performed, Stop, Work};
+use schemas::message::{Command, Leave, Order, Perform, Performed, Stop, Work};
 use schemas::names::InstanceGuid;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::refusal::{BadField, Code};
@@ -164,6 +164,22 @@ impl Rep {
         self.state_answer(asker);
     }
 
+    /// Takes work again, and keeps what was not moved yet. An evacuation that is over goes on to its end.
+    pub(super) fn uncordon(&mut self, asker: u64, command: Command) {
+        let obeyed = self.obey_bbs(command);
+        if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
+            self.emit(Effect::AnswerState { asker, answer: Err(refusal) });
+            return;
+        }
+        if let Phase::Evacuating { .. } = self.phase {
+            self.phase = Phase::Open;
+            self.log(Level::Info, "the evacuation is taken back: what was not moved stays".into());
+            self.reads.poll_soon(self.now);
+            self.look_at_all();
+        }
+        self.state_answer(asker);
+    }
+
     /// Says how the cell is.
     pub(super) fn state(&mut self, asker: u64, command: Command) {
         let answered = match self.obey_bbs(command) {
@@ -218,6 +234,12 @@ impl Rep {
             }
             Phase::Starting | Phase::Open | Phase::Evacuating { .. } | Phase::Over => {}
         }
+    }
+
+    /// What the rep tells when it leaves.
+    #[must_use]
+    pub const fn leave(&self) -> Leave {
+        Leave { folder: self.settings.folder, incarnation: self.incarnation }
     }
 
     fn exit(&mut self) {

@@ -90,7 +90,7 @@ impl Flights {
     }
 
     /// The next message, in the order in which the reports came up: as many as fit, at least one.
-    fn next_message(&mut self) -> Option<(Vec<InstanceGuid>, Reports)> {
+    fn next_message(&mut self) -> Option<(Vec<InstanceGuid>, Vec<Report>)> {
         if self.sent.len() >= limits::REPORTS_IN_FLIGHT {
             return None;
         }
@@ -109,7 +109,7 @@ impl Flights {
             guids.push(*guid);
             self.waiting.pop_front();
         }
-        (!guids.is_empty()).then_some((guids, Reports { reports }))
+        (!guids.is_empty()).then_some((guids, reports))
     }
 
     fn postpone(&mut self, guid: InstanceGuid, now: Timestamp) {
@@ -144,6 +144,7 @@ impl Rep {
         while let Some((guids, reports)) = self.flights.next_message() {
             let id = self.next_message();
             self.flights.sent.insert(id, guids);
+            let reports = Reports { folder: self.settings.folder, reports };
             self.emit(Effect::Report { id, reports });
         }
     }

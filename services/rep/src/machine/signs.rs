@@ -68,6 +68,7 @@ impl Rep {
         Heartbeat {
             cell_id: self.settings.cell_id.clone(),
             presence: Presence {
+                folder: self.settings.folder,
                 incarnation: self.incarnation,
                 zone: self.settings.zone.clone(),
                 stack: self.settings.stack.clone(),

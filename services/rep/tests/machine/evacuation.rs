@@ -28,7 +28,10 @@ fn replaced(cell: &mut Cell) {
         steps,
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };
-    let reported = cell.bbs.report(&Reports { reports: vec![report] }, cell.now);
+    let reported = cell.bbs.report(
+        &Reports { folder: schemas::names::FolderId(uuid::Uuid::nil()), reports: vec![report] },
+        cell.now,
+    );
     assert_eq!(reported.results[0].refused, None);
 }
 
@@ -194,5 +197,8 @@ fn replaced_claim(cell: &mut Cell) {
         steps: vec![process::ReportStep::Actual(actual::Command::Claim { placement: None })],
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };
-    cell.bbs.report(&Reports { reports: vec![report] }, cell.now);
+    cell.bbs.report(
+        &Reports { folder: schemas::names::FolderId(uuid::Uuid::nil()), reports: vec![report] },
+        cell.now,
+    );
 }

@@ -46,7 +46,10 @@ fn reported(guid: InstanceGuid, judged: Timestamp, step: actual::Command) -> Rep
         judged,
         steps: vec![process::ReportStep::Actual(step)],
     };
-    Reports { reports: vec![Report::Lrp { process_guid: words::process_guid("web"), report }] }
+    Reports {
+        folder: schemas::names::FolderId(uuid::Uuid::nil()),
+        reports: vec![Report::Lrp { process_guid: words::process_guid("web"), report }],
+    }
 }
 
 #[test]

@@ -27,7 +27,10 @@ fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
         steps: vec![process::ReportStep::Actual(step)],
     };
     let report = Report::Lrp { process_guid: words::process_guid("web"), report };
-    let reported = cell.bbs.report(&Reports { reports: vec![report] }, cell.now);
+    let reported = cell.bbs.report(
+        &Reports { folder: schemas::names::FolderId(uuid::Uuid::nil()), reports: vec![report] },
+        cell.now,
+    );
     assert_eq!(reported.results[0].refused, None);
 }
 

@@ -43,7 +43,13 @@ pub(crate) fn guid(number: u64) -> InstanceGuid {
 /// A cell with room for ten containers of 100 MiB.
 pub(crate) fn settings() -> Settings {
     let total = Resources { memory_mb: 1_000, disk_mb: 10_000, containers: 20, ports: 20 };
-    Settings::new(cell_id("c1"), "z1".parse().unwrap(), Stack::new("linux").unwrap(), total)
+    Settings::new(
+        cell_id("c1"),
+        schemas::names::FolderId(uuid::Uuid::nil()),
+        "z1".parse().unwrap(),
+        Stack::new("linux").unwrap(),
+        total,
+    )
 }
 
 pub(crate) fn definition() -> Definition {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::names::{CellId, DecisionId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DecisionId, Incarnation, ProcessGuid, TaskGuid};
 use schemas::subject::Position;
 use schemas::{Decision, cell, desired, task};
 
@@ -24,9 +24,19 @@ pub(super) struct Causes {
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, DecisionId>,
     cells: BTreeMap<CellId, Vec<(Position, Moved)>>,
+    ordered: BTreeMap<CellId, Ordered>,
 }
 
-/// A decision by which a cell came, went, or began to evacuate, and whether work leaves it since.
+/// What operators ordered of a cell, and whether it is there to follow.
+#[derive(Default)]
+struct Ordered {
+    present: bool,
+    evacuating: bool,
+    wanted: bool,
+    incarnation: Option<Incarnation>,
+}
+
+/// A decision by which a cell came, went, began or ceased to evacuate, or was told to, and whether work leaves it since.
 #[derive(Clone, Copy)]
 struct Moved {
     decision: DecisionId,
@@ -98,9 +108,8 @@ impl Causes {
     fn expected(&self, decision: &Decision, basis: Position) -> Vec<(String, Option<DecisionId>)> {
         let by_client = matches!(decision.actor, Actor::Client { .. });
         match &decision.aggregate {
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {
-                vec![(format!("{:?}", decision.aggregate), None)]
-            }
+            Aggregate::Domain(_) | Aggregate::Cluster => vec![(format!("{:?}", decision.aggregate), None)],
+            Aggregate::Cell(id) => vec![(id.to_string(), self.of_order(id, decision))],
             Aggregate::Process { guid, .. } if by_client => vec![(guid.to_string(), None)],
             Aggregate::Task { guid, .. } if by_client => vec![(guid.to_string(), None)],
             Aggregate::Task { guid, .. } => {
@@ -119,6 +128,33 @@ impl Causes {
                 of_indices
             }
         }
+    }
+
+    /// What a rep says of its cell because it was told so names what was last decided of that.
+    fn of_order(&self, id: &CellId, decision: &Decision) -> Option<DecisionId> {
+        let ordered = self.ordered.get(id).filter(|ordered| ordered.present)?;
+        let follows = decision.events.iter().any(|event| match event {
+            Event::Cell(cell::Event::Evacuating {}) => ordered.wanted,
+            Event::Cell(cell::Event::Resumed {} | cell::Event::Left {}) => true,
+            Event::Cell(
+                cell::Event::Appeared(_)
+                | cell::Event::EvacuationRequested {}
+                | cell::Event::EvacuationWithdrawn {}
+                | cell::Event::Healthy {}
+                | cell::Event::Unhealthy { .. }
+                | cell::Event::Disappeared { .. }
+                | cell::Event::Forgotten {},
+            )
+            | Event::Desired(_)
+            | Event::Actual(_)
+            | Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cluster(_) => false,
+        });
+        let (_, last) = self.cells.get(id)?.last()?;
+        follows.then_some(last.decision)
     }
 
     fn of_indices(
@@ -166,13 +202,22 @@ impl Causes {
         for event in &decision.events {
             match (event, &decision.aggregate) {
                 (Event::Cell(event), Aggregate::Cell(id)) => {
+                    self.ordered.entry(id.clone()).or_default().fold(event);
+                    let history = self.cells.entry(id.clone()).or_default();
+                    let before = history.last().is_some_and(|(_, last)| last.away);
                     let away = match event {
-                        cell::Event::Appeared(_) => Some(false),
-                        cell::Event::Evacuating {} | cell::Event::Disappeared { .. } => Some(true),
+                        cell::Event::Appeared(_) | cell::Event::Resumed {} | cell::Event::Forgotten {} => {
+                            Some(false)
+                        }
+                        cell::Event::Evacuating {}
+                        | cell::Event::Left {}
+                        | cell::Event::Disappeared { .. } => Some(true),
+                        cell::Event::EvacuationRequested {} | cell::Event::EvacuationWithdrawn {} => {
+                            Some(before)
+                        }
                         cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => None,
                     };
-                    let moved = away.map(|away| (position, Moved { decision: decision.id, away }));
-                    self.cells.entry(id.clone()).or_default().extend(moved);
+                    history.extend(away.map(|away| (position, Moved { decision: decision.id, away })));
                 }
                 (Event::Task(event), Aggregate::Task { guid, .. }) => match event {
                     task::Event::Desired(_)
@@ -201,6 +246,27 @@ impl Causes {
                     _,
                 ) => {}
             }
+        }
+    }
+}
+
+impl Ordered {
+    fn fold(&mut self, event: &cell::Event) {
+        match event {
+            cell::Event::Appeared(presence) => {
+                // One that was lost while it evacuated, and starts anew, has nothing left to move away.
+                let over = self.incarnation != Some(presence.incarnation);
+                self.wanted &= self.present || !self.evacuating || !over;
+                (self.present, self.evacuating) = (true, false);
+                self.incarnation = Some(presence.incarnation);
+            }
+            cell::Event::EvacuationRequested {} => self.wanted = true,
+            cell::Event::EvacuationWithdrawn {} => self.wanted = false,
+            cell::Event::Evacuating {} => self.evacuating = true,
+            cell::Event::Resumed {} => self.evacuating = false,
+            cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => {}
+            cell::Event::Disappeared { .. } => self.present = false,
+            cell::Event::Left {} | cell::Event::Forgotten {} => *self = Self::default(),
         }
     }
 }

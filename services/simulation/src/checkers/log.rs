@@ -241,9 +241,10 @@ impl Log {
                     format!("decision {id} expects version {expected:?}, it was {before}")
                 });
             }
-            (None, Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_)) => {}
+            // The simulated operators give no ids.
+            (None, Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_)) => {}
             (None, Actor::Client { .. })
-            | (Some(_), Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_))
+            | (Some(_), Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_))
             | (Some(None), Actor::Client { .. }) => {
                 notes.broken(P::SaysWhoAndWhy, format!("nobody asked for decision {id} of {actor:?}"));
             }
@@ -255,7 +256,11 @@ impl Log {
         let (role, id) = match &decision.actor {
             Actor::Bbs(id) if decision.aggregate != Aggregate::Cluster => (Role::Bbs, id),
             Actor::Auctioneer(id) if decision.aggregate != Aggregate::Cluster => (Role::Auctioneer, id),
-            Actor::Client { .. } | Actor::Cell(_) | Actor::Bbs(_) | Actor::Auctioneer(_) => return,
+            Actor::Client { .. }
+            | Actor::Operator(_)
+            | Actor::Cell(_)
+            | Actor::Bbs(_)
+            | Actor::Auctioneer(_) => return,
         };
         let mut led = self.leaders.iter().rev().filter(|one| one.position <= basis && one.role == role);
         let (last, before) = (led.next(), led.next());
@@ -348,6 +353,13 @@ impl Log {
                 let incarnation = presence.incarnation;
                 Some(CellNow { incarnation, present: true, healthy: true, evacuating: false })
             }
+            (cell::Event::EvacuationRequested {}, Some(last)) if last.present => Some(last),
+            (cell::Event::EvacuationWithdrawn {}, Some(last)) => Some(last),
+            (cell::Event::Resumed {}, Some(last)) if last.present && last.evacuating => {
+                Some(CellNow { evacuating: false, ..last })
+            }
+            (cell::Event::Left {}, Some(last)) if last.present => Some(CellNow { present: false, ..last }),
+            (cell::Event::Forgotten {}, Some(last)) if !last.present => Some(last),
             (cell::Event::Evacuating {}, Some(last)) if last.present && !last.evacuating => {
                 Some(CellNow { evacuating: true, ..last })
             }
@@ -363,7 +375,12 @@ impl Log {
                 Some(CellNow { present: false, ..last })
             }
             (
-                cell::Event::Evacuating {}
+                cell::Event::EvacuationRequested {}
+                | cell::Event::EvacuationWithdrawn {}
+                | cell::Event::Evacuating {}
+                | cell::Event::Resumed {}
+                | cell::Event::Left {}
+                | cell::Event::Forgotten {}
                 | cell::Event::Healthy {}
                 | cell::Event::Unhealthy { .. }
                 | cell::Event::Disappeared { .. },

@@ -211,7 +211,7 @@ impl Task {
             (task::Event::Deleted {}, Some(State::Resolving)) => match &scene.decision.actor {
                 Actor::Client { .. } => true,
                 Actor::Bbs(_) => self.delivered,
-                Actor::Cell(_) | Actor::Auctioneer(_) => false,
+                Actor::Cell(_) | Actor::Operator(_) | Actor::Auctioneer(_) => false,
             },
             (
                 task::Event::Desired(_)
@@ -291,7 +291,11 @@ impl Task {
                 notes.saw(Sight::TaskPlacementFailed);
                 runner.is_none()
             }
-            (Actor::Client { .. } | Actor::Bbs(_) | Actor::Auctioneer(_), Outcome::Succeeded { .. }) => false,
+            (Actor::Operator(_), Outcome::Failed { .. })
+            | (
+                Actor::Client { .. } | Actor::Operator(_) | Actor::Bbs(_) | Actor::Auctioneer(_),
+                Outcome::Succeeded { .. },
+            ) => false,
         };
         same && right
     }

@@ -37,6 +37,7 @@ impl Facts {
             now: Timestamp(0),
             durability: String::new(),
             set_aside: SetAside::default(),
+            heard: std::collections::BTreeMap::new(),
         };
         let none = "nothing is asked that can't be";
         Self {

@@ -27,7 +27,9 @@ pub(super) fn is_reader(reply: &ReplyTo) -> bool {
 pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
     match subject {
         BusSubject::Client(..) | BusSubject::Operator(..) => is_client(reply),
-        BusSubject::Report(cell) => reply.is_inbox_of(&format!("rep.{cell}")),
+        BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
+            reply.is_inbox_of(&format!("rep.{cell}"))
+        }
         BusSubject::Auctioneer(_) => reply.is_inbox_of("auctioneer"),
         BusSubject::Query(_) => is_reader(reply),
         BusSubject::Heartbeat(_) | BusSubject::Rep(..) | BusSubject::Beat(_) => false,

@@ -4,9 +4,9 @@ use bbs::{Ask, Input};
 use bus::{Incoming, ReplyTo};
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
-use schemas::message::Envelope;
-use schemas::names::CellId;
-use schemas::{BadField, Refusal};
+use schemas::message::{Envelope, OfCell};
+use schemas::names::ClientName;
+use schemas::{BadField, Refusal, cell};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -44,7 +44,16 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
             });
             (Form::Json, ask)
         }
-        BusSubject::Operator(_, OperatorVerb::CellEvacuate) => (Form::Json, evacuate(incoming)),
+        BusSubject::Operator(client, verb) => {
+            let command = match verb {
+                OperatorVerb::CellEvacuate => cell::Command::Evacuate,
+                OperatorVerb::CellUncordon => cell::Command::Uncordon,
+                OperatorVerb::CellForget => cell::Command::Forget,
+            };
+            (Form::Json, of_cell(client, command, incoming))
+        }
+        BusSubject::Attach(cell) => decoded(incoming, |attach| Ask::Attach { cell: cell.clone(), attach }),
+        BusSubject::Leave(cell) => decoded(incoming, |leave| Ask::Leave { cell: cell.clone(), leave }),
         BusSubject::Report(cell) => decoded(incoming, |reports| Ask::Cell { cell: cell.clone(), reports }),
         BusSubject::Auctioneer(AuctioneerVerb::Outcome) => decoded(incoming, Ask::Outcomes),
         BusSubject::Auctioneer(AuctioneerVerb::Lead) => decoded(incoming, Ask::Lead),
@@ -79,21 +88,16 @@ impl Hands {
     }
 }
 
-fn evacuate(incoming: &Incoming) -> Result<Ask, Refusal> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Body {
-        cell_id: CellId,
-    }
+fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> Result<Ask, Refusal> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Request {
-        #[serde(default, rename = "envelope")]
-        _envelope: Envelope,
-        body: Body,
+        #[serde(default)]
+        envelope: Envelope,
+        body: OfCell,
     }
-    let (request, _) = codec::decode::<Request>(&incoming.payload)?;
-    Ok(Ask::Evacuate(request.body.cell_id))
+    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    Ok(Ask::Operator { client: client.clone(), envelope, cell: body.cell_id, command })
 }
 
 /// Brings a rep's sign of life to the machine.

@@ -31,12 +31,16 @@ use super::bbs::Hands;
 /// The queue group in which BBSs share queries.
 const GROUP: &str = "bbs";
 
-/// Listens to what every BBS answers: queries, and the leader's beats.
+/// Listens to what every BBS hears and answers: queries, heartbeats, and the leader's beats.
 pub(super) async fn listen(hands: &Arc<Hands>, ends: &CancellationToken) -> Result<(), BusError> {
     on(hands, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |hands, incoming| async move {
         if let Ok((beat, _)) = codec::decode(&incoming.payload) {
             hands.tell_machine(Input::Beat(beat)).await;
         }
+    })
+    .await?;
+    on(hands, ends, &BusPattern::Heartbeats, None, |hands, incoming| async move {
+        commands::heartbeat(&hands, &incoming).await;
     })
     .await?;
     on(hands, ends, &BusPattern::Queries, Some(GROUP), |hands, incoming| async move {
@@ -45,7 +49,7 @@ pub(super) async fn listen(hands: &Arc<Hands>, ends: &CancellationToken) -> Resu
     .await
 }
 
-/// Listens to what only the leader answers: commands, reports, heartbeats.
+/// Listens to what only the leader answers: commands and reports.
 pub(super) async fn listen_to_commands(hands: &Arc<Hands>, ends: &CancellationToken) -> Result<(), BusError> {
     for pattern in [BusPattern::Clients, BusPattern::Operators, BusPattern::Reports, BusPattern::Auctioneers]
     {
@@ -54,10 +58,7 @@ pub(super) async fn listen_to_commands(hands: &Arc<Hands>, ends: &CancellationTo
         })
         .await?;
     }
-    on(hands, ends, &BusPattern::Heartbeats, None, |hands, incoming| async move {
-        commands::heartbeat(&hands, &incoming).await;
-    })
-    .await
+    Ok(())
 }
 
 /// Subscribes, and handles one message after the other until the token ends it.

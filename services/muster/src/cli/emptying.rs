@@ -1,0 +1,103 @@
+//! Waiting until an evacuated cell holds nothing.
+
+use std::time::Duration;
+
+use client::{Client, Only};
+use schemas::Position;
+use schemas::names::CellId;
+use schemas::query::{CellRow, CellState, InstanceRow, TaskRow};
+use tokio::time::timeout;
+
+use super::failure::{Exit, Failure};
+use super::find;
+use super::output::{Output, note};
+use super::progress::Bar;
+use super::words::{count, span};
+
+/// How often the cell is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Waits until a cell holds nothing, with a line that says what is left.
+pub(super) async fn wait(
+    client: &Client,
+    id: &CellId,
+    after: Position,
+    limit: Option<Duration>,
+    output: Output,
+) -> Result<(), Failure> {
+    let bar = Bar::new(output, format!("cell {id} is being evacuated"));
+    let emptied = timeout(limit.unwrap_or(Duration::MAX), until_empty(client, id, after, &bar));
+    let emptied = tokio::select! {
+        emptied = emptied => emptied,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
+            drop(bar);
+            note(&format!("detached: the evacuation goes on; see muster cell show {id}"));
+            return Ok(());
+        }
+    };
+    emptied.unwrap_or_else(|_| {
+        let waited = span(limit.unwrap_or_default());
+        let why = format!("cell {id} is not empty after {waited}");
+        let advice = format!("it goes on; see muster cell show {id}");
+        Err(Failure::new(Exit::TimedOut, "WaitTimedOut", why).advise(advice))
+    })
+}
+
+async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -> Result<(), Failure> {
+    // What the client saw counts: the order itself is in every answer.
+    debug_assert!(client.seen().is_some_and(|seen| seen >= after), "an answer was seen");
+    let mut said = String::new();
+    loop {
+        let cell = find::cell(client, id).await?.row;
+        let only = Only::cell(id.clone());
+        let (instances, tasks) = (client.instances(&only).await?.rows, client.tasks(&only).await?.rows);
+        if instances.is_empty() && tasks.is_empty() {
+            return Ok(());
+        }
+        if !cell.evacuation_wanted && !(cell.state == CellState::Evacuating) && cell.gone.is_none() {
+            let why = format!("the evacuation of cell {id} was taken back");
+            return Err(Failure::new(Exit::Conflict, "Withdrawn", why));
+        }
+        let line = left(&cell, &instances, &tasks);
+        if line != said {
+            bar.say(&line);
+        }
+        bar.set(line.clone());
+        said = line;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What is left on a cell, in one line.
+fn left(cell: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow]) -> String {
+    let waits = match (cell.gone.is_some(), (cell.state == CellState::Evacuating)) {
+        (true, _) => " (its rep is gone: what it held is being given up)",
+        (false, false) => " (its rep was not reached yet)",
+        (false, true) => "",
+    };
+    let (instances, tasks) = (instances.len() as u64, tasks.len() as u64);
+    format!(
+        "cell {} still holds {} and {}{waits}",
+        cell.cell_id,
+        count(instances, "instance"),
+        count(tasks, "task")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::rows::tests::{a_cell, running};
+
+    #[test]
+    fn what_is_left_is_told_with_what_it_waits_for() {
+        let asked = CellRow { evacuation_wanted: true, ..a_cell() };
+        assert_eq!(
+            left(&asked, &[running(0)], &[]),
+            "cell c1 still holds 1 instance and 0 tasks (its rep was not reached yet)"
+        );
+        let evacuating = CellRow { state: CellState::Evacuating, ..asked };
+        assert_eq!(left(&evacuating, &[], &[]), "cell c1 still holds 0 instances and 0 tasks");
+    }
+}
