@@ -237,6 +237,80 @@ mod tests {
         }
     }
 
+    /// Every command of the command line that asks a cluster, as `lrp list`.
+    fn commands_to_a_cluster() -> std::collections::BTreeSet<String> {
+        let whole = Muster::command();
+        let own = cli::Command::augment_subcommands(clap::Command::new("muster"));
+        let mut found = std::collections::BTreeSet::new();
+        for noun in own.get_subcommands() {
+            assert!(whole.find_subcommand(noun.get_name()).is_some());
+            let verbs: Vec<_> = noun.get_subcommands().map(clap::Command::get_name).collect();
+            if verbs.is_empty() {
+                found.insert(noun.get_name().to_owned());
+            }
+            found.extend(verbs.into_iter().map(|verb| format!("{} {verb}", noun.get_name())));
+        }
+        found
+    }
+
+    #[test]
+    fn a_domain_that_is_named_does_something_or_is_refused() {
+        use cli::DomainUse::{Checks, Fills, Filters, None as Nothing};
+        let table = [
+            ("lrp desire f", Fills),
+            ("lrp diff f", Fills),
+            ("lrp list", Filters),
+            ("lrp show web", Checks),
+            ("lrp scale web=1", Checks),
+            ("lrp update web", Checks),
+            ("lrp remove web", Checks),
+            ("instance list", Filters),
+            ("instance show web/0", Checks),
+            ("instance logs web/0", Checks),
+            ("instance stop web/0", Checks),
+            ("task run f", Fills),
+            ("task list", Filters),
+            ("task show t", Checks),
+            ("task cancel t", Checks),
+            ("task resolve t", Checks),
+            ("task logs t", Checks),
+            ("domain list", Filters),
+            ("domain refresh shop", Nothing),
+            ("cell list", Nothing),
+            ("cell show c1", Nothing),
+            ("cell evacuate c1", Nothing),
+            ("cluster show", Nothing),
+            ("evaluation list", Filters),
+            ("evaluation show deadbeef", Checks),
+            ("events tail", Nothing),
+            ("events list", Nothing),
+            ("events show 7", Nothing),
+            ("history lrp web", Nothing),
+            ("history instance web/0", Nothing),
+            ("history task t", Nothing),
+            ("history cell c1", Nothing),
+            ("watch", Filters),
+            ("why web/0", Checks),
+            ("completion bash", Nothing),
+        ];
+        let mut left = commands_to_a_cluster();
+        for (line, meant) in table {
+            let read = read(words(&format!("{line} --domain shop")), None).unwrap();
+            let Command::Cli(command) = read.command else { panic!("{line} asks no cluster") };
+            assert_eq!(cli::domain_use(&command), meant, "{line}");
+            let refused = cli::check(&command, &read.global).is_err();
+            assert_eq!(refused, meant == Nothing, "{line}");
+            let mut by_environment = read.global;
+            by_environment.named.domain = cli::Strength::Environment;
+            assert!(cli::check(&command, &by_environment).is_ok(), "{line}");
+            left.retain(|known| !line.starts_with(known.as_str()));
+        }
+        assert!(left.is_empty(), "not in the table: {left:?}");
+        for line in ["lrp list --cell c1", "cell list --cell c1", "domain list --lrp web"] {
+            assert_eq!(read(words(line), None).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
     #[test]
     fn bad_words_are_refused() {
         let lines = [

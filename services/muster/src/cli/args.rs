@@ -84,12 +84,13 @@ pub(crate) enum Strength {
     Flag,
 }
 
-/// How strongly each place was named where a cluster may be.
+/// How strongly each place was named where a cluster may be, and a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) nats: Strength,
     pub(crate) data: Strength,
     pub(crate) socket: Strength,
+    pub(crate) domain: Strength,
 }
 
 impl Named {
@@ -101,7 +102,12 @@ impl Named {
             #[expect(clippy::wildcard_enum_match_arm, reason = "the library may get more sources")]
             Some(_) | None => Strength::File,
         };
-        Self { nats: strength("nats"), data: strength("data"), socket: strength("socket") }
+        Self {
+            nats: strength("nats"),
+            data: strength("data"),
+            socket: strength("socket"),
+            domain: strength("domain"),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ fn with_terms(client: Client, global: &Global) -> Client {
 
 /// What is named most strongly counts; of what is named as strongly, NATS goes before a socket, and that before a folder.
 fn place(global: &Global) -> Place {
-    let Named { nats, data, socket } = global.named;
+    let Named { nats, data, socket, domain: _ } = global.named;
     let by_nats = global.nats.clone().map(|url| (nats, Place::Nats(url)));
     let by_socket = global.socket.clone().map(|path| (socket, Place::Socket(path)));
     let by_data = global.data.as_ref().map(|folder| (data, Place::Socket(folder.join(SOCKET))));
@@ -143,6 +143,7 @@ mod tests {
                     nats: nats.unwrap_or_default(),
                     socket: socket.unwrap_or_default(),
                     data: data.unwrap_or_default(),
+                    ..Named::default()
                 },
                 ..Global::default()
             };

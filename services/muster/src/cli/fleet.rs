@@ -42,7 +42,11 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        DomainVerb::List => output.rows(&client.domains().await?.rows, rows::domains),
+        DomainVerb::List => {
+            let mut listed = client.domains().await?.rows;
+            listed.retain(|row| global.domain.as_ref().is_none_or(|only| *only == row.domain));
+            output.rows(&listed, rows::domains)
+        }
         DomainVerb::Refresh { name, ttl } => {
             let done = client.in_domain(name.clone()).refresh_domain(ttl).await;
             let done = done.map_err(|error| Failure::from(error).doing(format!("refresh domain {name}")))?;
@@ -125,6 +129,7 @@ pub(crate) async fn evaluation(verb: Evaluation, global: &Global) -> Result<(), 
         }
         Evaluation::Show { id } => {
             let evaluation = find::evaluation(&client, &id).await?;
+            find::whose(global, format!("evaluation {id}"), evaluation.domain.clone())?;
             let about = match &evaluation.subject {
                 EvaluationSubject::Process(guid) => format!("lrp:{guid}"),
                 EvaluationSubject::Task(guid) => format!("task:{guid}"),

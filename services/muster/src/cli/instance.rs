@@ -60,6 +60,7 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
         Instance::Show { id } => {
             let rows = find::instance(&client, &id).await?;
             for row in rows {
+                find::whose(global, format!("instance {id}"), row.domain.clone())?;
                 let health = health_of(&client, &row).await;
                 output.next(&Shown { row, health }, |shown, look| {
                     format!(
@@ -71,9 +72,11 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
             }
             Ok(())
         }
-        Instance::Logs { id, follow, all: true, previous: _ } => all_logs(&client, &id, follow, output).await,
+        Instance::Logs { id, follow, all: true, previous: _ } => {
+            all_logs(&client, global, &id, follow, output).await
+        }
         Instance::Logs { id, follow, all: false, previous } => {
-            let whose = whose_log(&client, &id, previous).await?;
+            let whose = whose_log(&client, global, &id, previous).await?;
             show(client.logs(whose, follow), &id, output).await
         }
         Instance::Stop { id } => stop(&client, global, &id, output).await,
@@ -81,7 +84,7 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
 }
 
 /// Whose log is asked for. `PROCESS/INDEX` stays, so that a follower goes on with the next container.
-async fn whose_log(client: &Client, id: &str, previous: bool) -> Result<Whose, Failure> {
+async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -> Result<Whose, Failure> {
     let rows = match find::instance(client, id).await {
         // Its record is gone; whether its log is, its cell knows.
         Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
@@ -89,6 +92,9 @@ async fn whose_log(client: &Client, id: &str, previous: bool) -> Result<Whose, F
         }
         rows => rows?,
     };
+    if let Some(row) = rows.first() {
+        find::whose(global, format!("instance {id}"), row.domain.clone())?;
+    }
     let crashed = rows.iter().find_map(|row| Some((row, row.crashed_in.as_ref()?)));
     if previous {
         let (row, _) = crashed.ok_or_else(|| never_crashed(id))?;
@@ -188,9 +194,16 @@ fn show_lines(of: &str, lines: Vec<String>, output: Output) -> Result<(), Failur
 }
 
 /// Shows the logs of all instances of a process, each line with the name of its instance.
-async fn all_logs(client: &Client, process: &str, follow: bool, output: Output) -> Result<(), Failure> {
+async fn all_logs(
+    client: &Client,
+    global: &Global,
+    process: &str,
+    follow: bool,
+    output: Output,
+) -> Result<(), Failure> {
     let guid = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
-    find::lrp(client, &guid).await?;
+    let known = find::lrp(client, &guid).await?;
+    find::whose(global, format!("process {guid}"), known.row.domain)?;
     let instances = client.instances(&Only::process(guid.clone())).await?.rows;
     let mut names: Vec<String> = instances.iter().map(|row| instance_name(&guid, row.index)).collect();
     names.dedup();

@@ -146,6 +146,7 @@ impl<'a> Session<'a> {
 
     async fn show(&self, guid: &ProcessGuid) -> Result<(), Failure> {
         let row = find::lrp(&self.client, guid).await?.row;
+        find::whose(self.global, format!("process {guid}"), row.domain.clone())?;
         let instances = if self.output.is_for_people() {
             self.client.instances(&Only::process(guid.clone())).await?.rows
         } else {

@@ -20,6 +20,7 @@ mod near;
 pub(crate) mod output;
 mod progress;
 pub(crate) mod rows;
+mod scope;
 mod screen;
 mod several;
 pub(crate) mod table;
@@ -37,6 +38,9 @@ use tokio::runtime::Builder;
 
 pub(crate) use args::{Command, Global, Named, Strength};
 use failure::{Exit, Failure};
+pub(crate) use scope::check;
+#[cfg(test)]
+pub(crate) use scope::{DomainUse, domain_use};
 
 /// Carries out a command, and gives the program's exit status. `Whole` is the whole command line, for completions.
 pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> ExitCode {
@@ -50,6 +54,7 @@ pub(crate) fn run<Whole: CommandFactory>(command: Command, global: &Global) -> E
 }
 
 fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result<(), Failure> {
+    check(&command, global)?;
     if let Command::Completion { shell } = command {
         return complete::<Whole>(shell);
     }

@@ -51,6 +51,7 @@ pub(crate) async fn run(verb: Task, global: &Global) -> Result<(), Failure> {
         }
         Task::Show { guid } => {
             let row = find::task(&connect(global).await?, &guid).await?.row;
+            find::whose(global, format!("task {guid}"), row.domain.clone())?;
             output.one(&row, rows::task)
         }
         Task::Cancel { guid } => {
@@ -76,7 +77,8 @@ pub(crate) async fn run(verb: Task, global: &Global) -> Result<(), Failure> {
         }
         Task::Logs { guid, follow } => {
             let client = connect(global).await?;
-            find::task(&client, &guid).await?;
+            let domain = find::task(&client, &guid).await?.row.domain;
+            find::whose(global, format!("task {guid}"), domain)?;
             instance::show(client.logs(Whose::Task(guid.to_string()), follow), guid.as_str(), output).await
         }
     }

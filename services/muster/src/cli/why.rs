@@ -44,6 +44,7 @@ pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
     let client = connect(global).await?;
     let rows = find::instance(&client, id).await.map_err(|failure| failure.doing(format!("explain {id}")))?;
     let instance = rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
+    find::whose(global, format!("instance {id}"), instance.domain.clone())?;
     let about = format!("lrp:{}", instance.process_guid);
     let mut all = decided(client.history(Position(0), Some(&about)).await?.0);
     if chain(&all, &instance).elsewhere.is_some() {
