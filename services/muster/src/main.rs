@@ -279,6 +279,8 @@ mod tests {
             ("cell list", Nothing),
             ("cell show c1", Nothing),
             ("cell evacuate c1", Nothing),
+            ("cell uncordon c1", Nothing),
+            ("cell forget c1", Nothing),
             ("cluster show", Nothing),
             ("evaluation list", Filters),
             ("evaluation show deadbeef", Checks),

@@ -37,7 +37,13 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Evaluation(Evaluation::Show { .. })
         | Command::Why { .. } => DomainUse::Checks,
         Command::Domain(DomainVerb::Refresh { .. })
-        | Command::Cell(Cell::List | Cell::Show { .. } | Cell::Evacuate { .. })
+        | Command::Cell(
+            Cell::List
+            | Cell::Show { .. }
+            | Cell::Evacuate { .. }
+            | Cell::Uncordon { .. }
+            | Cell::Forget { .. },
+        )
         | Command::Cluster(Cluster::Show)
         | Command::Events(Events::Tail { .. } | Events::List { .. } | Events::Show { .. })
         | Command::History(_)
