@@ -91,7 +91,6 @@ promises! {
     UnwantedEnds "DESIGN 4" "what somebody removed or scaled away is stopped as soon as it is told of again, however stale its domain",
     LostOnlyIfAbsent "Detecting Cell Failures" "what is reaped with its cell was on a cell that is absent",
     LostInTime "DESIGN 4, A cell disappears" "a cell is lost only after 15 s of silence and a probe in vain",
-    LostTogether "DESIGN 4, A cell disappears" "if most cells fall silent together, none is lost before that has gone on for a while",
     LostNotLate "DESIGN 4, A cell disappears" "a cell that is silent and answers no probe is lost while most others are there",
     LostAtOnce "Detecting Cell Failures" "what a lost cell held is in the auction within a second",
     OneEvacuating "Evacuation" "an index has a second instance only while it evacuates",

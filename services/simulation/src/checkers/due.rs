@@ -92,12 +92,6 @@ impl Checkers {
         due
     }
 
-    /// A BBS leads: it may hear nothing of most cells.
-    pub(super) fn look_at_signs(&mut self, bbs: Life, now: Timestamp) {
-        let present = self.log.present(Position(u64::MAX));
-        self.signs.look(bbs, &present, now);
-    }
-
     /// Somebody leads by this clock, and nothing hinders it; or not.
     pub(super) fn look_at_clock(
         &mut self,
@@ -115,9 +109,6 @@ impl Cluster {
     /// Looks whether something is overdue, and will look again.
     pub(crate) fn look_at_clock(&mut self) {
         let leads = self.leading_bbss();
-        for life in leads.iter().filter_map(|node| self.life(*node)).collect::<Vec<_>>() {
-            self.checkers.look_at_signs(life, self.now);
-        }
         let undisturbed = self.troubled_until <= self.now;
         let leader = leads.first().filter(|_| leads.len() == 1 && undisturbed);
         let clock = leader.and_then(|node| self.life(*node).zip(self.place(*node).running_clock(self.now)));

@@ -206,7 +206,7 @@ impl Checkers {
         let Subject::Cell(cell) = &append.subject else { return vec![] };
         let loses = Entry::decode(&append.bytes)
             .is_ok_and(|entry| entry.decisions.iter().flat_map(|decision| &decision.events).any(is_loss));
-        if loses { self.loses(append.from, (cell, basis), now) } else { vec![] }
+        if loses { self.loses(append.from, cell, now) } else { vec![] }
     }
 
     /// A client asks something, until a deadline.
@@ -604,11 +604,9 @@ impl Checkers {
     }
 
     /// A BBS decides that a cell is lost.
-    fn loses(&self, bbs: Life, (lost, basis): (&CellId, Position), now: Timestamp) -> Vec<Broken> {
+    fn loses(&self, bbs: Life, lost: &CellId, now: Timestamp) -> Vec<Broken> {
         let mut notes = Notes::default();
         self.signs.loses(bbs, lost, (now, self.clock_slack), &mut notes);
-        let present = self.log.present(basis);
-        self.signs.loses_many(bbs, (lost, &present), (now, self.clock_slack), &mut notes);
         notes.broken
     }
 

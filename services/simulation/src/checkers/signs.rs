@@ -14,8 +14,6 @@ use crate::promises::Promise as P;
 /// How long a cell is silent at least before it is taken for lost.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How often it is looked whether most cells are silent.
-const LOOK: Duration = Duration::from_millis(400);
 
 /// So long silence of most cells is taken for a fault of the network.
 pub(crate) const MASS_LOSS_WAIT: Duration = Duration::from_secs(10);
@@ -31,8 +29,6 @@ pub(super) struct Signs {
     /// When anything came of a cell, believed or not.
     came: BTreeMap<(Life, CellId), Timestamp>,
     probed: BTreeMap<(Life, CellId), Timestamp>,
-    /// Since when most cells are silent together.
-    mass_since: BTreeMap<Life, Timestamp>,
     /// The runs of each cell's rep: the one that lives, and the greatest of all. They differ if its clock was set back.
     runs: BTreeMap<CellId, (Incarnation, Incarnation)>,
 }
@@ -111,33 +107,6 @@ impl Signs {
     fn nothing(&self, bbs: Life, cell: &CellId, now: Timestamp) -> Duration {
         let came = self.came.get(&(bbs, cell.clone())).copied().unwrap_or_default();
         self.silence(bbs, cell, now).min(now.since(came))
-    }
-
-    /// If most cells fell silent together, none is lost before that has gone on for a while.
-    pub(super) fn loses_many(
-        &self,
-        bbs: Life,
-        (lost, present): (&CellId, &[CellId]),
-        (now, clock_slack): (Timestamp, Duration),
-        notes: &mut Notes,
-    ) {
-        let went_on = self.mass_since.get(&bbs).map_or(Duration::ZERO, |since| now.since(*since));
-        let believed = went_on + clock_slack.min(UNNOTICED) + LOOK >= MASS_LOSS_WAIT;
-        let gone = present.iter().filter(|cell| self.nothing(bbs, cell, now) >= SILENCE).count();
-        let mass = gone >= 2 && gone * 2 > present.len();
-        notes.must(P::LostTogether, believed || !mass, || {
-            format!("{lost} is lost with most of {present:?}, {went_on:?} after they fell silent")
-        });
-    }
-
-    /// Looks whether most of these cells are silent together, and since when: from when one of them is silent for long
-    /// enough to be lost, until most are heard again.
-    pub(super) fn look(&mut self, bbs: Life, present: &[CellId], now: Timestamp) {
-        if !self.is_mass(bbs, present, now, SILENCE / 2) {
-            self.mass_since.remove(&bbs);
-        } else if present.iter().any(|cell| self.silence(bbs, cell, now) >= SILENCE) {
-            self.mass_since.entry(bbs).or_insert(now);
-        }
     }
 
     /// Cells of which a BBS has heard nothing for long enough to lose them, where most others are there.
