@@ -68,6 +68,7 @@ impl Reading {
         };
         let stopping = || Reply::Rows(Err(Refusal::new(Code::Unavailable, "the BBS is stopping")));
         let Ok(permit) = Arc::clone(threads).acquire_owned().await else { return stopping() };
+        let paged = is_list(&query);
         let (shown, told) = (picture.clone(), observed.clone());
         let answered = tokio::task::spawn_blocking(move || {
             let reply = bbs::answer(&query, &shown, &told);
@@ -76,7 +77,7 @@ impl Reading {
         });
         match answered.await {
             Ok(reply) => {
-                if has_next_page(&reply) {
+                if paged && has_next_page(&reply) {
                     self.hold(picture, observed);
                 }
                 reply
@@ -117,7 +118,31 @@ impl Reading {
     }
 }
 
-/// Whether rows are followed by another page. What a page's `next` says is its last field.
+/// Whether a query is answered with a page. What shows one thing has no further pages, so that its picture isn't held.
+const fn is_list(query: &Query) -> bool {
+    use projections::Query as Rows;
+    match query {
+        Query::Rows(
+            Rows::Lrps(_)
+            | Rows::Instances(_)
+            | Rows::Tasks(_)
+            | Rows::Domains(_)
+            | Rows::Cells(_)
+            | Rows::Evaluations(_),
+        ) => true,
+        Query::Rows(
+            Rows::Lrp(_)
+            | Rows::Instance(_)
+            | Rows::Task(_)
+            | Rows::Cell(_)
+            | Rows::Evaluation(_)
+            | Rows::Cluster(_),
+        )
+        | Query::Records(_) => false,
+    }
+}
+
+/// Whether the rows of a list are followed by another page. What a page's `next` says is its last field.
 fn has_next_page(reply: &Reply) -> bool {
     match reply {
         Reply::Rows(Ok(rows)) => !rows.ends_with("\"next\":null}"),
