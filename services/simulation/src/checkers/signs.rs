@@ -14,7 +14,6 @@ use crate::promises::Promise as P;
 /// How long a cell is silent at least before it is taken for lost.
 const SILENCE: Duration = Duration::from_secs(15);
 
-
 /// So long silence of most cells is taken for a fault of the network.
 pub(crate) const MASS_LOSS_WAIT: Duration = Duration::from_secs(10);
 
