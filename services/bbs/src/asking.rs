@@ -125,9 +125,7 @@ impl Bbs {
         reports: Reports,
         out: &mut Vec<Effect>,
     ) {
-        if let Some(refusal) = self.is_strange(cell, reports.folder, now) {
-            return out.push(Effect::Answer { asker, reply: Reply::Reported(Err(refusal)) });
-        }
+        let strange = self.is_strange(cell, reports.folder, now);
         let reports = reports.reports;
         if reports.is_empty() || reports.len() > schemas::limits::BATCH {
             let why = format!("a message holds 1 to {} reports", schemas::limits::BATCH);
@@ -142,6 +140,9 @@ impl Bbs {
             let why = format!("the subject names cell {cell}, a report another one");
             let reply = Reply::Reported(Err(Refusal::new(Code::Forbidden, why)));
             return out.push(Effect::Answer { asker, reply });
+        }
+        if let Some(refusal) = strange {
+            return out.push(Effect::Answer { asker, reply: Reply::Reported(Err(refusal)) });
         }
         let left = reports.len();
         let items: Vec<Item> = reports

@@ -16,6 +16,7 @@ use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
 use schemas::message::Done;
 use schemas::names::{CellId, ClientName, ServiceId, Zone};
+use schemas::query::CellState;
 use schemas::resources::Resources;
 use schemas::spec::Item;
 use schemas::{Code, Position};
@@ -38,6 +39,8 @@ const CELLS: &str = "cells";
 
 /// How often is looked whether the cluster is there, and how long that may take.
 const READY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
+/// How long is waited for all cells before work is desired.
+const CELLS_APPEAR: Duration = Duration::from_secs(5);
 
 /// Run a whole cluster here: cells with real processes, and what a file desires
 #[derive(Clone, Debug, Args)]
@@ -117,6 +120,13 @@ pub(crate) async fn run(
     };
     if result.is_ok() && !stop.is_cancelled() {
         result = add_cells(&mut local, &bus, &cells, args.cells).await.map_err(failed);
+    }
+    if result.is_ok() {
+        result = tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            why = local.failed() => Err(failed(why)),
+            why = all_present(&client, args.cells) => why,
+        };
     }
     if result.is_ok() {
         result = tokio::select! {
@@ -214,6 +224,20 @@ async fn ready(client: &Client) -> Result<(), Failure> {
             Err(error) if error.is_passing() && begin.elapsed() < READY.1 => sleep(READY.0).await,
             Err(error) => return Err(Failure::from(error).doing("start the cluster")),
         }
+    }
+}
+
+/// Waits until every cell is there, so that the first of them doesn't get all work. Not for ever: a cell that can't start
+/// says so itself.
+async fn all_present(client: &Client, cells: u32) -> Result<(), Failure> {
+    let begin = Instant::now();
+    loop {
+        let rows = client.cells().await.map_err(|error| Failure::from(error).doing("see the cells"))?.rows;
+        let present = rows.iter().filter(|row| row.state == CellState::Present).count();
+        if present >= usize::try_from(cells).unwrap_or(usize::MAX) || begin.elapsed() >= CELLS_APPEAR {
+            return Ok(());
+        }
+        sleep(READY.0).await;
     }
 }
 

@@ -428,7 +428,7 @@ fn a_local_cluster_refuses_the_same() {
     said.tells(&["process_guid: ", "memory_mb: "]);
     assert!(!data.exists(), "nothing was started");
     // A folder that is somebody else's file.
-    muster.exits(1, &format!("dev --data {bad}")).tells(&["can't be used"]);
+    muster.exits(1, &format!("dev --data {bad}")).tells(&["is a file, and a folder is needed there"]);
     // A socket that is none.
     muster.exits(5, "lrp list");
     drop(std::os::unix::net::UnixListener::bind(place.path().join("muster.sock")).unwrap());

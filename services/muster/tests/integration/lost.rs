@@ -109,7 +109,7 @@ fn a_cell_that_is_evacuated_ends_empty() {
     muster.exits(3, "cell evacuate c9");
     muster.ok("cell evacuate c1 --reason maintenance");
     let rep = cluster.services.remove("rep-c1").unwrap();
-    assert_eq!(rep.wait().code(), Some(0), "a rep ends by itself when its cell is empty");
+    assert_eq!(rep.wait().code(), Some(10), "a rep ends by itself when its cell is empty");
     cluster.place.tell("c1 is evacuated");
     assert_eq!(living_in(&cluster.place.path().join("rep-c1")), []);
     cluster.settles(&[("web", 4)]);

@@ -83,7 +83,10 @@ fn what_is_read_is_what_is_told(plain: &mut Plain, watcher: &mut Plain) {
         told.push(message.json());
     }
     for (told, read) in told.iter().zip(&read[at..]) {
-        assert_eq!(*told, read["entry"]["known"]);
+        // The checksum is of the bytes that are stored, and not of what is read of them.
+        let mut told = told.clone();
+        told.as_object_mut().unwrap().remove("crc32c").expect("a checksum");
+        assert_eq!(told, read["entry"]["known"]);
         for event in told["decisions"]
             .as_array()
             .unwrap()

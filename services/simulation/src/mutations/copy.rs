@@ -8,13 +8,14 @@ use super::list::{Change, Mutation};
 use super::schemata;
 
 /// The packages that the simulation is made of.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
     "schemas",
     "projections",
     "services/bbs",
     "services/auctioneer",
     "services/rep",
     "lib/executor",
+    "lib/election",
     "services/simulation",
 ];
 
