@@ -207,7 +207,7 @@ pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken
 }
 
 /// How often who may not make the journal's stream looks whether it is there.
-const STREAM_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+const STREAM_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Runs an auctioneer.
 ///

@@ -245,7 +245,7 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
         assert_eq!(answer["refused"]["code"], "InvalidRequest", "{subject}: {answer}");
     }
     // Where nobody listens the server says so.
-    let nobody = asker.ask("muster.cell.c1.rep.burn", b"{}");
+    let nobody = asker.ask("muster.nobody.listens", b"{}");
     assert_eq!(nobody.status.as_deref(), Some("503"));
     cluster.place.tell(&format!("{count} messages that are none"));
     assert_eq!(cluster.log().len(), before, "nothing of it is in the log");
