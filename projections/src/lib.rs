@@ -6,11 +6,13 @@
 //! |---|---|
 //! | [`World`] (`world.rs`) | what is true after a position, and every question that the services ask |
 //! | [`reader`] | what of the journal is an entry, and what is set aside |
+//! | [`cluster_log`] | which positions operators set aside, known before the rest is read |
 //! | [`queries`], [`records`] | what is true, as rows for readers and as records for reps |
 //! | `index.rs` | the sets that answer those questions, kept up to date slot by slot |
 //! | `share.rs` | what keeps a million equal names and definitions in memory once |
 //! | `snapshot.rs` | the World as bytes and back |
 
+pub mod cluster_log;
 mod index;
 pub mod queries;
 pub mod reader;
@@ -19,6 +21,7 @@ mod share;
 mod snapshot;
 mod world;
 
+pub use cluster_log::ClusterLog;
 pub use index::{Counts, Due, InstanceCounts, TaskCounts, WorkRef};
 pub use queries::{Observed, Query};
 pub use reader::Reader;

@@ -2,16 +2,19 @@
 //!
 //! What is no entry (garbage, a damaged entry, one on a subject where it doesn't belong) is passed over by everybody
 //! alike, so that the rest goes on and all Worlds are equal; it is counted and shown. What a later program wrote stops
-//! who reads it: to pass over it would be to decide on half of the truth.
+//! who reads it: to pass over it would be to decide on half of the truth. An operator may decide so nevertheless: what
+//! is recorded on the cluster's subject ([`crate::cluster_log`]) is known before the first position is read.
 
 use std::collections::BTreeMap;
 
 use schemas::cluster;
 use schemas::entry::{DecodeError, Event};
-use schemas::limits::{REASON_BYTES, SHOWN_NO_ENTRIES, cut};
+use schemas::limits::{KNOWN_ENTRIES, POSITIONS_SET_ASIDE, REASON_BYTES, SHOWN_NO_ENTRIES, cut};
 use schemas::names::EntryId;
 use schemas::query::{NoEntry, SetAside};
 use schemas::{Entry, Position, Subject, Timestamp};
+
+use crate::cluster_log::Positions;
 
 /// What stands at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +32,10 @@ pub struct Reader {
     shards: Option<u16>,
     /// The newest entry of each subject, and the time of its last decision.
     newest: BTreeMap<Subject, (Position, Timestamp)>,
+    /// Where the newest entries stand. An entry's id begins with the time at which it was made.
+    written: BTreeMap<EntryId, Position>,
+    /// What operators set aside.
+    by_operators: Positions,
     set_aside: SetAside,
 }
 
@@ -39,6 +46,12 @@ pub fn nothing() -> Entry {
 }
 
 impl Reader {
+    /// A reader that knows what operators set aside, wherever that is recorded.
+    #[must_use]
+    pub fn knowing(by_operators: Positions) -> Self {
+        Self { by_operators, ..Self::default() }
+    }
+
     /// What was set aside so far.
     #[must_use]
     pub const fn set_aside(&self) -> &SetAside {
@@ -56,22 +69,24 @@ impl Reader {
     /// # Errors
     /// Why the reader can't go on: a later program wrote this, or the entry that founded the cluster can't be read.
     pub fn read(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Result<Read, String> {
+        if let Some(reason) = self.by_operators.get(&position) {
+            let why = format!("an operator set it aside: {reason}");
+            return Ok(self.put_aside(position, subject, &why));
+        }
         match self.check(subject, bytes) {
             Ok(entry) if self.shards.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
                 Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
             }
             Ok(entry) if let Some(why) = self.written_before(&entry) => {
-                self.put_aside(NoEntry { position, subject: cut(subject, REASON_BYTES), why: why.clone() });
-                Ok(Read::SetAside(why))
+                Ok(self.put_aside(position, subject, &why))
             }
             Ok(entry) => {
+                self.check_known(&entry)?;
                 self.note(position, &entry);
                 Ok(Read::Entry(entry))
             }
             Err(none @ (DecodeError::Malformed(_) | DecodeError::Damaged { .. })) => {
-                let why = cut(&none.to_string(), REASON_BYTES);
-                self.put_aside(NoEntry { position, subject: cut(subject, REASON_BYTES), why: why.clone() });
-                Ok(Read::SetAside(why))
+                Ok(self.put_aside(position, subject, &none.to_string()))
             }
             Err(newer @ (DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {
                 Err(newer.to_string())
@@ -83,11 +98,19 @@ impl Reader {
     pub fn note(&mut self, position: Position, entry: &Entry) {
         if let Some((subject, last)) = self.subject_of(entry).zip(entry.decisions.last()) {
             self.newest.insert(subject, (position, last.at));
+            self.written.insert(entry.id, position);
+            if self.written.len() > KNOWN_ENTRIES {
+                self.written.pop_first();
+            }
         }
         for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
             match event {
                 Event::Cluster(cluster::Event::Founded { shards, .. }) => self.shards = Some(*shards),
-                Event::Cluster(cluster::Event::FormatRaised { .. } | cluster::Event::Elected { .. })
+                Event::Cluster(
+                    cluster::Event::FormatRaised { .. }
+                    | cluster::Event::Elected { .. }
+                    | cluster::Event::PositionSetAside { .. },
+                )
                 | Event::Desired(_)
                 | Event::Actual(_)
                 | Event::Evacuating(_)
@@ -103,7 +126,41 @@ impl Reader {
     fn written_before(&self, entry: &Entry) -> Option<String> {
         let (position, newest) = self.newest.get(&self.subject_of(entry)?)?;
         let first = entry.decisions.first().filter(|first| first.at <= *newest)?;
-        Some(format!("an old entry, written before: decision {} is not after position {position}", first.id))
+        Some(match self.written.get(&entry.id) {
+            Some(first) => format!("an old entry, written before at position {first}"),
+            None => format!(
+                "an old entry, written before: decision {} is not after position {position}",
+                first.id
+            ),
+        })
+    }
+
+    /// Who met a position before it knew that it was set aside has to begin anew.
+    fn check_known(&self, entry: &Entry) -> Result<(), String> {
+        let unknown = |event: &Event| match event {
+            Event::Cluster(cluster::Event::PositionSetAside { position, .. }) => {
+                Some(*position).filter(|position| !self.by_operators.contains_key(position))
+            }
+            Event::Cluster(
+                cluster::Event::Founded { .. }
+                | cluster::Event::FormatRaised { .. }
+                | cluster::Event::Elected { .. },
+            )
+            | Event::Desired(_)
+            | Event::Actual(_)
+            | Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_) => None,
+        };
+        let full = self.by_operators.len() >= POSITIONS_SET_ASIDE;
+        match entry.decisions.iter().flat_map(|decision| &decision.events).find_map(unknown) {
+            Some(position) if !full => Err(format!(
+                "position {position} was set aside after this program had read it: the log is read from its beginning"
+            )),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Where an entry belongs.
@@ -129,16 +186,18 @@ impl Reader {
         }
     }
 
-    fn put_aside(&mut self, what: NoEntry) {
+    fn put_aside(&mut self, position: Position, subject: &str, why: &str) -> Read {
+        let (subject, why) = (cut(subject, REASON_BYTES), cut(why, REASON_BYTES));
         self.set_aside.count += 1;
-        self.set_aside.last.push(what);
+        self.set_aside.last.push(NoEntry { position, subject, why: why.clone() });
         let over = self.set_aside.last.len().saturating_sub(SHOWN_NO_ENTRIES);
         self.set_aside.last.drain(..over);
+        Read::SetAside(why)
     }
 }
 
 /// Whether an entry founds the cluster.
-fn founds(entry: &Entry) -> bool {
+pub(crate) fn founds(entry: &Entry) -> bool {
     let first = entry.decisions.first().and_then(|decision| decision.events.first());
     first.is_some_and(|event| matches!(event, Event::Cluster(cluster::Event::Founded { .. })))
 }
@@ -244,10 +303,68 @@ mod tests {
             let Ok(Read::SetAside(why)) = reader.read(Position(at), "muster.event.cell.c1", old) else {
                 panic!("it was read again")
             };
-            assert!(why.contains("written before") && why.contains("not after position 3"), "{why}");
+            assert!(why.contains("written before"), "{why}");
         }
         assert!(is_entry(&reader.read(Position(7), "muster.event.cell.c1", &cell_at(7, "c1"))));
         assert_eq!(reader.set_aside().count, 2);
+    }
+
+    /// The same entry, with an id of its own.
+    fn named(id: u128, bytes: &[u8]) -> Vec<u8> {
+        let entry = Entry::decode(bytes).unwrap();
+        Entry { id: EntryId(uuid::Uuid::from_u128(id)), ..entry }.encode()
+    }
+
+    #[test]
+    fn an_old_entry_is_told_with_the_position_where_it_was_first_written() {
+        let mut reader = Reader::default();
+        let (first, second) = (named(1, &cell_at(5, "c1")), named(2, &cell_at(6, "c1")));
+        for (at, bytes) in [(1, &founded()), (2, &first), (3, &second)] {
+            let subject = if at == 1 { "muster.event.cluster" } else { "muster.event.cell.c1" };
+            assert!(is_entry(&reader.read(Position(at), subject, bytes)));
+        }
+        let mut why = |bytes: &[u8]| match reader.read(Position(9), "muster.event.cell.c1", bytes) {
+            Ok(Read::SetAside(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why(&first), "an old entry, written before at position 2");
+        assert_eq!(why(&second), "an old entry, written before at position 3");
+        // Under another name it is as old: time tells.
+        assert!(why(&named(7, &cell_at(6, "c1"))).contains("is not after position 3"));
+    }
+
+    fn record_of(position: u64, at: u64) -> Vec<u8> {
+        let reason = "a trial".into();
+        let aside = cluster::Event::PositionSetAside { position: Position(position), reason };
+        entry_at(at, Aggregate::Cluster, vec![Event::Cluster(aside)])
+    }
+
+    #[test]
+    fn what_an_operator_set_aside_is_passed_over_wherever_that_is_recorded() {
+        let future = sealed(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
+        let log = [
+            ("muster.event.cluster", founded()),
+            ("muster.event.cell.c1", future),
+            ("muster.event.cell.c1", cell_at(7, "c1")),
+            ("muster.event.cluster", record_of(2, 8)),
+        ];
+        let known = Positions::from([(Position(2), "a trial".to_owned())]);
+        let mut reader = Reader::knowing(known);
+        for (at, (subject, bytes)) in (1..).zip(&log) {
+            let read = reader.read(Position(at), subject, bytes);
+            if at == 2 {
+                assert_eq!(read, Ok(Read::SetAside("an operator set it aside: a trial".into())));
+            } else {
+                assert!(is_entry(&read), "{at}: {read:?}");
+            }
+        }
+        assert_eq!(reader.set_aside().last[0].position, Position(2));
+        // Who doesn't know it stops at the position; and who could read what stands there stops where it is recorded.
+        let mut unknowing = Reader::default();
+        assert!(is_entry(&unknowing.read(Position(1), log[0].0, &log[0].1)));
+        assert!(unknowing.read(Position(2), log[1].0, &log[1].1).unwrap_err().contains("format 99"));
+        let why = unknowing.read(Position(4), log[3].0, &log[3].1).unwrap_err();
+        assert!(why.contains("position 2 was set aside after"), "{why}");
     }
 
     #[test]

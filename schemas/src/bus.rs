@@ -69,6 +69,8 @@ pub enum OperatorVerb {
     CellUncordon,
     /// `cell.forget`
     CellForget,
+    /// `journal.set-aside`
+    JournalSetAside,
 }
 
 /// What a rep is told.
@@ -182,7 +184,8 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 3] = [Self::CellEvacuate, Self::CellUncordon, Self::CellForget];
+    pub const ALL: [Self; 4] =
+        [Self::CellEvacuate, Self::CellUncordon, Self::CellForget, Self::JournalSetAside];
 
     /// Its noun and its verb, as they stand in the subject.
     #[must_use]
@@ -191,6 +194,7 @@ impl OperatorVerb {
             Self::CellEvacuate => ("cell", "evacuate"),
             Self::CellUncordon => ("cell", "uncordon"),
             Self::CellForget => ("cell", "forget"),
+            Self::JournalSetAside => ("journal", "set-aside"),
         }
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::names::{ClusterId, ServiceId};
 use crate::refusal::{Code, Refusal};
+use crate::subject::Position;
 
 /// The format level that this program writes, and the highest that it reads.
 pub const FORMAT: u32 = 1;
@@ -81,6 +82,13 @@ pub enum Event {
         /// The level.
         format: u32,
     },
+    /// An operator set aside what stands at a position: no program that reads the log may count it.
+    PositionSetAside {
+        /// The position.
+        position: Position,
+        /// Why, in the operator's words.
+        reason: String,
+    },
 }
 
 impl Cluster {
@@ -134,5 +142,7 @@ pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<
             cluster
         }),
         Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),
+        // Who reads the log knows of it before.
+        Event::PositionSetAside { .. } => cluster,
     }
 }

@@ -69,6 +69,12 @@ pub const REMEMBERED_REQUESTS: usize = 32;
 pub const KEPT_EVALUATIONS: usize = 4;
 /// Of what the journal holds that is no entry, so much is shown, the newest.
 pub const SHOWN_NO_ENTRIES: usize = 8;
+/// Most positions of a journal that operators may set aside.
+pub const POSITIONS_SET_ASIDE: usize = 1024;
+/// Entries of which a reader remembers where they stand, the newest.
+pub const KNOWN_ENTRIES: usize = 16_384;
+/// Set-aside messages of which a BBS remembers why, for whoever reads the log; the newest.
+pub const SET_ASIDE_EXPLAINED: usize = 16_384;
 /// Most commands of one client that may wait for an answer at once.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
 /// Most queries of one client that may wait for an answer at once.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.cell.evacuate`, `.uncordon`, `.forget` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`SetAside`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.report` | [`Reports`] | [`Answer`] of [`Reported`] |
@@ -36,6 +37,14 @@ use crate::refusal::Refusal;
 use crate::resources::Resources;
 use crate::subject::Position;
 use crate::{Timestamp, task};
+
+/// An operator's wish: what stands at a position shall not count. The envelope says why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetAside {
+    /// The position.
+    pub position: Position,
+}
 
 /// What is around every client's command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::health::ContainerHealth;
-use schemas::message::{Done, Envelope};
+use schemas::message::{Done, Envelope, SetAside};
 use schemas::names::Domain;
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, Logs, LrpRow, ReadEvents,
@@ -79,6 +79,7 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             OperatorVerb::CellEvacuate | OperatorVerb::CellUncordon | OperatorVerb::CellForget => {
                 schemas.of::<CellEvacuate>()
             }
+            OperatorVerb::JournalSetAside => schemas.of::<SetAside>(),
         };
         (name(verb.noun_and_verb()), body)
     });

@@ -24,7 +24,8 @@ use schemas::names::{
 use schemas::placement::{Candidate, Explanation};
 use schemas::resources::{Constraint, Resources};
 use schemas::{
-    Decision, Indices, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, task,
+    Decision, Indices, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
+    task,
 };
 use serde_json::Value;
 
@@ -251,6 +252,10 @@ fn other_events() -> Vec<Event> {
         cluster::Event::Founded { id: ClusterId(id(0xd1)), shards: 32, format: 1 },
         cluster::Event::Elected { role: Role::Bbs, id: ServiceId::new("bbs-1").unwrap(), term: 7 },
         cluster::Event::FormatRaised { format: 1 },
+        cluster::Event::PositionSetAside {
+            position: Position(4711),
+            reason: "written by a trial of a later version".into(),
+        },
     ];
     let expires_at = Some(Timestamp(1_760_000_120_000_000_000));
     let refreshed = Event::Domain(domain::Event::Refreshed { expires_at });

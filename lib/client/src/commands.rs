@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
-use schemas::message::{Done, OfCell, Request};
+use schemas::message::{Done, OfCell, Request, SetAside};
 use schemas::names::{CellId, ProcessGuid, TaskGuid};
 use schemas::spec::ClientCommand;
-use schemas::{BadField, Code, Refusal, cell};
+use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
 
 use crate::client::Client;
@@ -114,6 +114,16 @@ impl Client {
     pub async fn command_cell(&self, id: &CellId, command: cell::Command) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
         self.ask_for(&subjects::operator_cell(&self.name, command), &request).await
+    }
+
+    /// Records that what stands at a position of the journal does not count, for the reason that this client gives
+    /// ([`Client::because`]). Only what no BBS there can read is set aside. Operators may do so.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn set_aside(&self, position: Position) -> Result<Done, Error> {
+        let request = Request { envelope: self.envelope(), body: SetAside { position } };
+        self.ask_for(&subjects::set_aside(&self.name), &request).await
     }
 
     /// Sends a command. What names its own domain is sent as a client of that domain.

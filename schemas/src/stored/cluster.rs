@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::mirror::{Mirror, mirror};
 use crate::cluster;
 use crate::names::{ClusterId, ServiceId};
+use crate::subject::Position;
 
 /// Events of the cluster.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +38,14 @@ pub enum Cluster {
         /// The level.
         format: u32,
     },
+    /// An operator set aside what stands at a position.
+    #[serde(rename = "position_set_aside.v1")]
+    PositionSetAsideV1 {
+        /// The position.
+        position: Position,
+        /// Why, in the operator's words.
+        reason: String,
+    },
 }
 
 /// A role with one leader.
@@ -56,6 +65,9 @@ impl Mirror<cluster::Event> for Cluster {
             Self::FoundedV1 { id, shards, format } => cluster::Event::Founded { id, shards, format },
             Self::ElectedV1 { role, id, term } => cluster::Event::Elected { role: role.mirror(), id, term },
             Self::FormatRaisedV1 { format } => cluster::Event::FormatRaised { format },
+            Self::PositionSetAsideV1 { position, reason } => {
+                cluster::Event::PositionSetAside { position, reason }
+            }
         }
     }
 }
@@ -66,6 +78,7 @@ impl Mirror<Cluster> for cluster::Event {
             Self::Founded { id, shards, format } => Cluster::FoundedV1 { id, shards, format },
             Self::Elected { role, id, term } => Cluster::ElectedV1 { role: role.mirror(), id, term },
             Self::FormatRaised { format } => Cluster::FormatRaisedV1 { format },
+            Self::PositionSetAside { position, reason } => Cluster::PositionSetAsideV1 { position, reason },
         }
     }
 }
@@ -76,6 +89,7 @@ impl Cluster {
             cluster::Event::Founded { .. } => "cluster.founded.v1",
             cluster::Event::Elected { .. } => "cluster.elected.v1",
             cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
+            cluster::Event::PositionSetAside { .. } => "cluster.position_set_aside.v1",
         }
     }
 }

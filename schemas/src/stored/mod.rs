@@ -225,6 +225,7 @@ impl Event {
         "cluster.founded.v1",
         "cluster.elected.v1",
         "cluster.format_raised.v1",
+        "cluster.position_set_aside.v1",
     ];
 }
 

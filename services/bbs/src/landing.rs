@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use projections::reader::{self, Read};
 use schemas::names::EntryId;
+use schemas::query::NoEntry;
 use schemas::subject::{Position, Subject};
 use schemas::{Code, Entry, Refusal, Timestamp};
 
@@ -57,7 +58,7 @@ impl Bbs {
         match self.reader.read(position, subject, bytes) {
             Ok(Read::Entry(entry)) => Some(Arc::new(entry)),
             Ok(Read::SetAside(why)) => {
-                out.push(Effect::Warn(format!("position {position} on {subject} is set aside: {why}")));
+                out.push(Effect::SetAside(NoEntry { position, subject: subject.to_owned(), why }));
                 Some(Arc::new(reader::nothing()))
             }
             Err(why) => {

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use election::Election;
+use projections::cluster_log::Positions;
 use projections::{Due, Observed, Picture, Reader, World};
 use schemas::container::Epoch;
 use schemas::message::{
     Attach, Beat, Dismiss, Done, Envelope, Heartbeat, Lead, Leave, Outcomes, Report, Reported, Reports, Stop,
 };
 use schemas::names::{CellId, ClientName, Domain, EntryId, Ids, ServiceId, TaskGuid};
-use schemas::query::{Records, RecordsAnswer};
+use schemas::query::{NoEntry, Records, RecordsAnswer};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Refusal, Steady, Timestamp, cell};
@@ -252,9 +253,12 @@ pub enum Effect {
     },
     /// It leads from now on, or no longer: listen to commands, or don't.
     Leading(bool),
+    /// What the journal holds at a position does not count.
+    SetAside(NoEntry),
     /// Something that people should know.
     Warn(String),
-    /// It can't go on: the journal holds what this program doesn't understand. Nothing is lost.
+    /// It can't go on: the journal holds what this program doesn't understand. Nothing is lost. Once an operator has set
+    /// that aside, a new machine that knows it reads the journal from its beginning.
     Halt(String),
 }
 
@@ -356,6 +360,12 @@ impl Bbs {
             stop_at: Timestamp(0),
             retry_at: BTreeMap::new(),
         }
+    }
+
+    /// The same, that knows which positions operators set aside, wherever in the journal that is recorded.
+    #[must_use]
+    pub fn knowing(self, set_aside: Positions) -> Self {
+        Self { reader: Reader::knowing(set_aside), ..self }
     }
 
     /// What is true, as far as the follower told.

@@ -96,7 +96,7 @@ async fn local(args: DevArgs, global: &Global, stop: CancellationToken) -> Resul
 }
 
 /// The NATS servers that were named.
-fn nats(global: &Global) -> Option<Nats> {
+pub(crate) fn nats(global: &Global) -> Option<Nats> {
     let urls = global.nats.as_ref()?;
     let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
     let login = global.creds.clone().map_or(Login::Anonymous, Login::Credentials);

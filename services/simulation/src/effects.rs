@@ -85,6 +85,9 @@ impl Cluster {
                 }
                 self.tell(|| format!("{node} warns: {text}"));
             }
+            E::SetAside(none) => {
+                self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.why))
+            }
             E::Halt(text) => self.broken(Promise::NobodyHalts, format!("{node}: {text}")),
         }
     }

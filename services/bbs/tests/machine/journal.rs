@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use projections::Query as Rows;
+use projections::cluster_log::{Judged, Wish};
+use projections::{ClusterLog, Query as Rows};
+use schemas::entry::Actor;
 use schemas::message::Beat;
-use schemas::names::ServiceId;
+use schemas::names::{ClientName, Ids, ServiceId};
 use schemas::{Code, Position};
 
 use bbs::{Query, Reply};
@@ -44,6 +46,54 @@ fn what_is_no_entry_is_set_aside_and_shown() {
     assert_eq!(scene.cluster(later).set_aside, row.set_aside);
     assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
     assert!(scene.halted.is_empty());
+}
+
+/// An entry of a later format, sealed as every program seals its own.
+fn of_a_later_format() -> Vec<u8> {
+    let body = r#""format":99,"decisions":{"new":"shape"}}"#;
+    format!("{{\"crc32c\":\"{:08x}\",{body}", schemas::checksum::crc32c(body.as_bytes())).into_bytes()
+}
+
+#[test]
+fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::lrp("web", 1));
+    scene.vandal("muster.event.cell.c1", &of_a_later_format());
+    let at = Position(scene.journal.len() as u64);
+    assert!(scene.halted.contains(&0));
+    let before = scene.journal.len();
+    scene.client(0, words::lrp("other", 1));
+    assert_eq!(scene.journal.len(), before, "it decides nothing any more");
+
+    // The operator's record, as whoever is asked writes it; it stands behind the position.
+    let mut log = ClusterLog::default();
+    let cluster = scene.journal.iter().filter(|stored| stored.subject == "muster.event.cluster");
+    cluster.zip(1..).for_each(|(stored, at)| log.read(Position(at), &stored.bytes));
+    let actor = Actor::Operator(ClientName::new("ada").unwrap());
+    let wish = Wish { position: at, actor, reason: "a trial".into() };
+    let stands = Some(schemas::Entry::decode(&of_a_later_format()));
+    let judged = log.judge(&mut Ids::new(9), scene.now, wish, stands).unwrap();
+    let Judged::Append(_, entry) = judged else { panic!("{judged:?}") };
+    scene.vandal("muster.event.cluster", &entry.encode());
+
+    // A new machine that knows it goes on where the other one stopped, and what was acknowledged is there.
+    scene.halted.clear();
+    scene.set_aside.insert(at, "a trial".into());
+    scene.restart(0);
+    scene.pass(Duration::from_secs(10));
+    assert!(scene.halted.is_empty());
+    assert!(scene.bbs(0).leads());
+    assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
+    let asker = scene.client(0, words::lrp("other", 1));
+    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    let row = scene.cluster(0);
+    assert_eq!(row.set_aside.last[0].why, "an operator set it aside: a trial");
+    // Who starts later knows it as well, and all are equal; who doesn't know it stops.
+    let later = scene.start();
+    assert_eq!(scene.bbs(later).world(), scene.bbs(0).world());
+    scene.set_aside.clear();
+    let unknowing = scene.start();
+    assert!(scene.halted.contains(&unknowing));
 }
 
 #[test]

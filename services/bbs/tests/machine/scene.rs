@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bbs::{Ask, Bbs, Effect, Input, NotAppended, Query, Reply, Settings, presence};
 use bytes::Bytes;
+use projections::cluster_log::Positions;
 use schemas::container::Epoch;
 use schemas::entry::Event;
 use schemas::message::{Envelope, Heartbeat, Report, Reports, Stop};
@@ -72,6 +73,8 @@ pub(crate) struct Scene {
     pub(crate) beats: Vec<(usize, Timestamp)>,
     pub(crate) warned: Vec<String>,
     pub(crate) halted: BTreeSet<usize>,
+    /// What operators set aside, as a BBS that starts knows it.
+    pub(crate) set_aside: Positions,
     /// Calls that nobody answered.
     pub(crate) calls: Vec<(usize, TaskGuid, Epoch)>,
     asker: u64,
@@ -127,7 +130,7 @@ impl Scene {
             durability: "none".into(),
         };
         self.asker += 1;
-        Bbs::new(settings, Ids::new(100 + self.asker))
+        Bbs::new(settings, Ids::new(100 + self.asker)).knowing(self.set_aside.clone())
     }
 
     pub(crate) fn bbs(&self, number: usize) -> &Bbs {
@@ -189,6 +192,9 @@ impl Scene {
             }
             Effect::Call { task, epoch, .. } => self.calls.push((node, task, epoch)),
             Effect::Warn(why) => self.warned.push(why),
+            Effect::SetAside(none) => {
+                self.warned.push(format!("position {} is set aside: {}", none.position, none.why));
+            }
             Effect::Halt(_) => drop(self.halted.insert(node)),
             Effect::Evacuate(cell, _) => self.orders.push(("evacuate", cell)),
             Effect::Uncordon(cell, _) => self.orders.push(("uncordon", cell)),

@@ -162,6 +162,9 @@ pub(crate) enum Command {
     /// Events: the log itself
     #[command(subcommand)]
     Events(Events),
+    /// The journal that holds the log
+    #[command(subcommand)]
+    Journal(Journal),
     /// Everything that was ever decided about one thing
     #[command(subcommand)]
     History(History),
@@ -398,6 +401,18 @@ pub(crate) enum Evaluation {
     Show {
         /// Its id, or the beginning or end of it
         id: String,
+    },
+}
+
+/// What can be done with the journal.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Journal {
+    /// Record that what stands at a position does not count: an entry of a later program, which stops every BBS here.
+    /// Where no BBS answers it is written into the journal itself
+    SetAside {
+        /// Where it stands
+        #[arg(value_parser = parse_position)]
+        position: Position,
     },
 }
 

@@ -37,10 +37,7 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
         Place::Usual(path) if is_ours(path) => Target::Socket(path.clone()),
         Place::Usual(path) => return Err(no_cluster(path)),
     };
-    let name = match &global.client {
-        Some(name) => name.clone(),
-        None => user_name(text("USER").or_else(|| text("LOGNAME"))),
-    };
+    let name = name(global);
     let domain = global.domain.clone().unwrap_or_else(default_domain);
     let client = Client::connect(target).domain(domain).name(name).await.map_err(|error| {
         let failure = Failure::from(error).doing("reach the cluster");
@@ -79,6 +76,33 @@ fn place(global: &Global) -> Place {
     // Of several that are as strong the last is taken.
     let strongest = places.max_by_key(|(strength, _)| *strength);
     strongest.map_or_else(|| Place::Usual(default_socket()), |(_, place)| place)
+}
+
+/// Where the journal itself is, for who must write it without a BBS: a NATS server or a data folder that the user named.
+pub(crate) enum JournalPlace {
+    /// A NATS server.
+    Nats,
+    /// The data folder of a local cluster.
+    Data(PathBuf),
+}
+
+/// The place of the journal, if the user named it.
+pub(crate) fn journal_place(global: &Global) -> Option<JournalPlace> {
+    match (place(global), &global.data) {
+        (Place::Nats(_), _) => Some(JournalPlace::Nats),
+        (Place::Socket(path), Some(folder)) if path == folder.join(SOCKET) => {
+            Some(JournalPlace::Data(folder.clone()))
+        }
+        (Place::Socket(_) | Place::Usual(_), _) => None,
+    }
+}
+
+/// Who asks, as the log shall know it.
+pub(crate) fn name(global: &Global) -> ClientName {
+    match &global.client {
+        Some(name) => name.clone(),
+        None => user_name(text("USER").or_else(|| text("LOGNAME"))),
+    }
 }
 
 fn no_cluster(path: &Path) -> Failure {

@@ -14,6 +14,7 @@ pub(crate) mod file;
 mod find;
 mod fleet;
 mod instance;
+mod journal;
 mod live;
 mod lrp;
 mod near;
@@ -78,6 +79,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Cluster(verb) => fleet::cluster(verb, global).await,
         Command::Evaluation(verb) => fleet::evaluation(verb, global).await,
         Command::Events(verb) => events::run(verb, global).await,
+        Command::Journal(verb) => journal::run(verb, global).await,
         Command::History(whose) => events::history(whose, global).await,
         Command::Watch => watch::run(global).await,
         Command::Why { instance } => why::run(&instance, global).await,

@@ -241,6 +241,9 @@ fn of_cluster(event: &cluster::Event) -> String {
             format!("{id} leads as {role} in term {term}")
         }
         cluster::Event::FormatRaised { format } => format!("format raised to {format}"),
+        cluster::Event::PositionSetAside { position, reason } => {
+            format!("position {position} set aside: {}", one_line(reason))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use bus::Bus;
 use journal::Journal;
 use journal::Recorded;
 use projections::Reader;
+use projections::cluster_log::Positions;
 use projections::reader::{self, Read};
 use schemas::Refusal;
 use schemas::bus::{AuctioneerVerb, BusPattern, BusSubject, LeaderRole, RepVerb};
@@ -18,9 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::asking::{Asker, PATIENCE};
 use super::drive::{INPUTS, drive};
-use super::following;
+use super::following::{self, Ended};
+use super::setting_aside;
 
-/// Runs an auctioneer until it is told to stop.
+/// Runs an auctioneer until it is told to stop. What the log holds that this program doesn't understand stops its machine,
+/// until an operator has set that aside: a new machine then reads the log from its beginning, as after a start.
 ///
 /// # Errors
 /// What is wrong with the journal or the bus, for a person to read.
@@ -30,11 +33,39 @@ pub(crate) async fn run(
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), String> {
+    while let Some(known) = setting_aside::known(&journal, &stop).await? {
+        match run_machine(id.clone(), &known, journal.clone(), bus.clone(), &stop).await {
+            Ok(()) => return Ok(()),
+            Err(Ended::Journal(why)) => return Err(why),
+            Err(Ended::Unreadable(why)) => {
+                tracing::error!(
+                    "{why}. Nothing is lost. This auctioneer places nothing any more. If that entry shall not count: \
+                     muster journal set-aside POSITION --reason TEXT"
+                );
+                if !setting_aside::changed(&journal, &known, &stop).await? {
+                    return Err(why);
+                }
+                tracing::warn!("an operator has set aside what stopped this auctioneer: it goes on");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs one machine until it is told to stop.
+async fn run_machine(
+    id: ServiceId,
+    known: &Positions,
+    journal: Journal,
+    bus: Bus,
+    stop: &CancellationToken,
+) -> Result<(), Ended> {
     let (inputs, mut receiver) = mpsc::channel(INPUTS);
     let fatal = Arc::new(std::sync::Mutex::new(None));
     let ends = stop.child_token();
-    subscribe(&bus, &inputs).await.map_err(|error| error.to_string())?;
-    let follower = tokio::spawn(follow(journal, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
+    subscribe(&bus, &inputs).await.map_err(|error| Ended::Journal(error.to_string()))?;
+    let reader = Reader::knowing(known.clone());
+    let follower = tokio::spawn(follow(journal, reader, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let asker = Arc::new(Asker::new(bus));
     let machine = Auctioneer::new(id, Settings::default());
     drive(machine, &mut receiver, ends, |effect| perform(effect, &asker, &inputs)).await;
@@ -44,10 +75,15 @@ pub(crate) async fn run(
 }
 
 /// What went wrong for good, for whoever waits for the end.
-type Fatal = Arc<std::sync::Mutex<Option<String>>>;
+type Fatal = Arc<std::sync::Mutex<Option<Ended>>>;
 
-async fn follow(journal: Journal, inputs: mpsc::Sender<Input>, ends: CancellationToken, fatal: Fatal) {
-    let mut reader = Reader::default();
+async fn follow(
+    journal: Journal,
+    mut reader: Reader,
+    inputs: mpsc::Sender<Input>,
+    ends: CancellationToken,
+    fatal: Fatal,
+) {
     let read = |recorded| input(&mut reader, recorded);
     if let Err(why) = following::follow(&journal, &inputs, Input::CaughtUp, read).await {
         *fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(why);

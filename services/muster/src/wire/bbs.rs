@@ -1,5 +1,6 @@
 //! The hands of a BBS: the journal, the answers, the orders to reps, the callbacks.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -9,19 +10,24 @@ use bus::ReplyTo;
 use journal::Journal;
 use journal::{Append, AppendError, Recorded};
 use projections::Reader;
+use projections::cluster_log::{Positions, Wish};
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::codec::Form;
-use schemas::message::{Answer, Command, Heartbeat};
+use schemas::limits::SET_ASIDE_EXPLAINED;
+use schemas::message::{Answer, Command, Done, Heartbeat};
 use schemas::names::{CellId, Ids};
+use schemas::query::NoEntry;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{Asker, PATIENCE, Waiting, answer};
 use super::drive::{INPUTS, drive};
+use super::following::{self, Ended};
 use super::reading::{Reading, Ticket};
-use super::{following, inbox};
+use super::{inbox, setting_aside};
 
 /// How long a completion callback may take, in all.
 const CALLBACK: Duration = Duration::from_secs(10);
@@ -29,6 +35,11 @@ const CALLBACK: Duration = Duration::from_secs(10);
 const CONNECTION: Duration = Duration::from_millis(250);
 /// How long a probed rep may take to answer.
 const PROBE: Duration = Duration::from_secs(2);
+
+/// So long after this BBS stopped a beat is no longer from somebody who is about to stop as well.
+const OTHERS_STOP: Duration = Duration::from_secs(1);
+/// A leader that was heard so lately still leads.
+const LEADS: Duration = Duration::from_secs(2);
 
 /// Who waits for the machine's answer.
 #[derive(Debug)]
@@ -55,26 +66,50 @@ pub(super) struct Hands {
     followed: watch::Sender<Position>,
     ends: CancellationToken,
     fatal: Mutex<Option<String>>,
-    /// Why it decides nothing any more, once it doesn't.
-    stopped: OnceLock<String>,
+    /// Why it decides nothing any more, and since when, once it doesn't.
+    stopped: OnceLock<(String, Instant)>,
+    /// When a BBS was last heard to lead.
+    leader_heard: Mutex<Option<Instant>>,
+    /// Why what stands at a position doesn't count, of the newest.
+    set_aside: Mutex<BTreeMap<Position, String>>,
     decides: CancellationToken,
 }
 
-/// Runs a BBS until it is told to stop.
+/// Runs a BBS until it is told to stop. What the log holds that this program doesn't understand stops its machine, until
+/// an operator has set that aside: a new machine then reads the log from its beginning, as after a start.
 ///
 /// # Errors
 /// Why it can't go on, for a person to read: the journal holds what this program doesn't understand, can't be followed,
 /// or the bus can't be listened to.
 pub(crate) async fn run(
     settings: Settings,
-    seed: u64,
+    mut seed: u64,
     journal: Journal,
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), String> {
-    let (inputs, mut receiver) = mpsc::channel(INPUTS);
     // Another part of the program may have chosen the same provider first: then there is one.
     drop(rustls::crypto::ring::default_provider().install_default());
+    while let Some(known) = setting_aside::known(&journal, &stop).await? {
+        let machine = Bbs::new(settings.clone(), Ids::new(seed)).knowing(known.clone());
+        if !run_machine(machine, &known, journal.clone(), bus.clone(), &stop).await? {
+            return Ok(());
+        }
+        tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
+        seed = clock::seed().map_err(|error| format!("no randomness: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Runs one machine until it is told to stop; true: it stopped by itself, and another one may go on.
+async fn run_machine(
+    machine: Bbs,
+    known: &Positions,
+    journal: Journal,
+    bus: Bus,
+    stop: &CancellationToken,
+) -> Result<bool, String> {
+    let (inputs, mut receiver) = mpsc::channel(INPUTS);
     let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
     let ends = stop.child_token();
     let hands = Arc::new(Hands {
@@ -85,29 +120,32 @@ pub(crate) async fn run(
         reading: Reading::new(),
         http: http.build().map_err(|error| error.to_string())?,
         leading: Mutex::new(CancellationToken::new()),
-        reader: Mutex::new(Reader::default()),
+        reader: Mutex::new(Reader::knowing(known.clone())),
         followed: watch::Sender::new(Position(0)),
         decides: ends.child_token(),
         ends,
         fatal: Mutex::new(None),
         stopped: OnceLock::new(),
+        leader_heard: Mutex::new(None),
+        set_aside: Mutex::new(BTreeMap::new()),
     });
     inbox::listen(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
     let follower = tokio::spawn(Arc::clone(&hands).follow());
     let listening = tokio::spawn(Arc::clone(&hands).watch_connection());
-    let machine = Bbs::new(settings, Ids::new(seed));
     drive(machine, &mut receiver, hands.decides.clone(), |effect| hands.perform(effect)).await;
     follower.abort();
     listening.abort();
     hands.lead(false);
     if let Some(why) = hands.stopped() {
         hands.refuse_all(why).await;
-        // It still shows the log, until somebody has seen what is the matter.
-        hands.ends.cancelled().await;
-        return Err(why.to_owned());
+        // It still shows the log, and takes an operator's word that this position shall not count.
+        inbox::listen_to_operators(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
+        let goes_on = setting_aside::changed(&hands.journal, known, &hands.ends).await;
+        hands.ends.cancel();
+        return if goes_on? { Ok(true) } else { Err(why.to_owned()) };
     }
     let fatal = lock(&hands.fatal).take();
-    fatal.map_or(Ok(()), Err)
+    fatal.map_or(Ok(false), Err)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -125,9 +163,10 @@ impl Hands {
     /// stands in the log.
     fn stop_deciding(&self, why: String) {
         // First: who has read the line below is answered accordingly.
-        let why = self.stopped.get_or_init(|| why);
+        let (why, _) = self.stopped.get_or_init(|| (why, Instant::now()));
         tracing::error!(
-            "{why}. Nothing is lost. This BBS decides nothing any more and only shows the log: muster events"
+            "{why}. Nothing is lost. This BBS decides nothing any more and only shows the log: muster events. If that \
+             entry shall not count: muster journal set-aside POSITION --reason TEXT"
         );
         self.decides.cancel();
     }
@@ -144,7 +183,41 @@ impl Hands {
 
     /// Why it decides nothing any more, if so.
     pub(super) fn stopped(&self) -> Option<&str> {
-        self.stopped.get().map(String::as_str)
+        self.stopped.get().map(|(why, _)| why.as_str())
+    }
+
+    /// Somebody says that it leads.
+    pub(super) fn heard_leader(&self) {
+        *lock(&self.leader_heard) = Some(Instant::now());
+    }
+
+    /// Sets aside what stands at a position, if no program here can read it.
+    pub(super) async fn set_aside(&self, wish: Wish) -> Result<Done, Refusal> {
+        let heard = *lock(&self.leader_heard);
+        if let (Some((_, stopped)), Some(heard)) = (self.stopped.get(), heard)
+            && heard.duration_since(*stopped) > OTHERS_STOP
+            && heard.elapsed() < LEADS
+        {
+            let why = format!("another BBS leads that can read position {}: upgrade this one", wish.position);
+            return Err(Refusal::new(Code::Unavailable, why));
+        }
+        setting_aside::record(&self.journal, wish).await
+    }
+
+    /// Remembers why a message doesn't count, for whoever reads the log.
+    fn explain(&self, none: NoEntry) {
+        let NoEntry { position, subject, why } = none;
+        tracing::warn!("position {position} on {subject} is set aside: {why}");
+        let mut all = lock(&self.set_aside);
+        all.insert(position, why);
+        if all.len() > SET_ASIDE_EXPLAINED {
+            all.pop_first();
+        }
+    }
+
+    /// Why what stands at a position doesn't count, if that is known.
+    pub(super) fn why_set_aside(&self, position: Position) -> Option<String> {
+        lock(&self.set_aside).get(&position).cloned()
     }
 
     /// Tells the machine when nobody can be heard: that is no silence of the cells.
@@ -182,8 +255,9 @@ impl Hands {
             self.followed.send_replace(position);
             Ok(Some(Input::Recorded { position, subject, entry, bytes }))
         };
-        if let Err(why) = following::follow(&self.journal, &self.inputs, Input::CaughtUp, recorded).await {
-            self.halt(why);
+        match following::follow(&self.journal, &self.inputs, Input::CaughtUp, recorded).await {
+            Ok(()) => {}
+            Err(Ended::Journal(why) | Ended::Unreadable(why)) => self.halt(why),
         }
     }
 
@@ -195,6 +269,7 @@ impl Hands {
     fn perform(self: &Arc<Self>, effect: Effect) {
         match effect {
             Effect::Leading(leads) => self.lead(leads),
+            Effect::SetAside(none) => self.explain(none),
             Effect::Warn(text) => tracing::warn!("{text}"),
             Effect::Halt(why) => self.stop_deciding(why),
             effect @ (Effect::Append { .. }
@@ -266,7 +341,7 @@ impl Hands {
                 tracing::info!(%task, ?called, "completion callback");
                 self.tell_machine(Input::Called { task, epoch, called }).await;
             }
-            Effect::Leading(_) | Effect::Warn(_) | Effect::Halt(_) => {}
+            Effect::Leading(_) | Effect::SetAside(_) | Effect::Warn(_) | Effect::Halt(_) => {}
         }
     }
 

@@ -8,6 +8,15 @@ use tokio::sync::mpsc;
 /// How many entries a follower takes at once.
 const ENTRIES: usize = 1_000;
 
+/// Why following ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The journal can't be followed any further.
+    Journal(String),
+    /// Who reads it can't go on: it holds what this program doesn't understand.
+    Unreadable(String),
+}
+
 /// Follows the journal from its start for as long as the machine listens. `input` makes an entry an input; none: it is
 /// passed over.
 ///
@@ -18,8 +27,9 @@ pub(super) async fn follow<I>(
     inputs: &mpsc::Sender<I>,
     caught_up: I,
     mut input: impl FnMut(Recorded) -> Result<Option<I>, String>,
-) -> Result<(), String> {
-    let end = journal.end().await.map_err(|error| error.to_string())?;
+) -> Result<(), Ended> {
+    let failed = |error: journal::JournalError| Ended::Journal(error.to_string());
+    let end = journal.end().await.map_err(failed)?;
     let mut follower = journal.follow(Position(0));
     let mut caught_up = Some(caught_up);
     loop {
@@ -29,8 +39,8 @@ pub(super) async fn follow<I>(
         {
             return Ok(());
         }
-        for recorded in follower.next_batch(ENTRIES).await.map_err(|error| error.to_string())? {
-            if let Some(input) = input(recorded)?
+        for recorded in follower.next_batch(ENTRIES).await.map_err(failed)? {
+            if let Some(input) = input(recorded).map_err(Ended::Unreadable)?
                 && inputs.send(input).await.is_err()
             {
                 return Ok(());

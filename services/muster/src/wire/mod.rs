@@ -11,6 +11,7 @@
 //! | [`bbs`] | the driver of a BBS |
 //! | [`inbox`] | what comes to a BBS by the bus |
 //! | [`reading`] | queries, answered from pictures of the World |
+//! | [`setting_aside`] | what operators set aside of the journal |
 //! | [`auctioneer`], [`rep`] | the hands of the others |
 //! | [`containers`] | real containers and scripted ones, behind one door |
 
@@ -23,3 +24,4 @@ mod following;
 mod inbox;
 mod reading;
 pub(crate) mod rep;
+pub(crate) mod setting_aside;

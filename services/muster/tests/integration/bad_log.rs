@@ -6,6 +6,7 @@ use schemas::checksum::crc32c;
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
+use crate::support::cluster::Server;
 use crate::support::containers::{living_in, running_in};
 use crate::support::place::so;
 use crate::support::plain::Plain;
@@ -115,9 +116,7 @@ fn stops_at(entry: &Value, told: &str) {
     let at = put(&mut plain, "muster.event.cell.c1", &sealed(entry));
     cluster.place.tell(&format!("an entry of a later version stands at {at}"));
 
-    let said = ends_badly(cluster.services.remove("auctioneer-1").unwrap());
-    assert!(said.contains(&format!("position {at}: {told}")), "{said}");
-    for name in ["bbs-1", "bbs-2"] {
+    for name in ["bbs-1", "bbs-2", "auctioneer-1"] {
         let bbs = cluster.services.get_mut(name).unwrap();
         bbs.says(&format!("position {at}: {told}"));
         bbs.says("Nothing is lost");
@@ -138,6 +137,170 @@ fn stops_at(entry: &Value, told: &str) {
     let status = cluster.services.remove("bbs-1").unwrap().interrupt();
     assert_eq!(status.code(), Some(1));
     assert_eq!(end(&mut plain), at);
+
+    let reader = cluster.muster();
+    reader.exits(2, &format!("journal set-aside {at}")).tells(&["no reason is given", "--reason TEXT"]);
+    reader.exits(1, "journal set-aside 1 --reason no").tells(&["holds an entry that this program can read"]);
+    reader.exits(3, &format!("journal set-aside {} --reason no", at + 1)).tells(&["does not exist"]);
+    assert_eq!(end(&mut plain), at, "nothing of that was written");
+    reader.ok(&format!("journal set-aside {at} --reason trial")).tells(&[&format!("{at} is set aside")]);
+    // Everybody goes on as they are: nobody has to start again.
+    cluster.ready(1);
+    cluster.settles(&[("web", 2)]);
+    assert_eq!(running_in(cluster.place.path()), running, "what runs runs on");
+    cluster.muster().ok("lrp scale web=3 --timeout 60s");
+    cluster.settles(&[("web", 3)]);
+    for name in ["bbs-2", "bbs-3", "auctioneer-1"] {
+        assert!(!cluster.services.get_mut(name).unwrap().has_ended(), "{name}");
+    }
+    it_is_told(&cluster, at);
+    // Saying it again is saying it once; and who starts later passes over it, too.
+    let end = end(&mut plain);
+    cluster.muster().ok(&format!("journal set-aside {at} --reason again"));
+    assert!(
+        !cluster.log().iter().any(|entry| entry["position"].as_u64().unwrap() > end
+            && entry.to_string().contains("position_set_aside"))
+    );
+    ["bbs-2", "bbs-3"].iter().for_each(|name| cluster.kill9(name));
+    cluster.add("bbs-4");
+    cluster.muster().ok("lrp scale web=1 --timeout 60s");
+    it_is_told(&cluster, at);
+}
+
+/// Who set it aside, and why.
+fn it_is_told(cluster: &Cluster, at: u64) {
+    let shown = cluster.muster().json(&format!("events show {at}"));
+    let why = shown["entry"]["unknown"]["why"].as_str().unwrap_or_else(|| panic!("{shown}"));
+    assert_eq!(why, "an operator set it aside: trial");
+    for line in ["events list", "events list --about cluster"] {
+        let list = cluster.muster().ok(line).out;
+        let told = format!("position {at} set aside: trial");
+        let told = list.lines().find(|line| line.contains(&told)).unwrap_or_else(|| panic!("{list}"));
+        assert!(told.contains("operator tester"), "{told}");
+    }
+    let shown = cluster.muster().ok("cluster show").out;
+    assert!(shown.contains("an operator set it aside: trial"), "{shown}");
+}
+
+/// An entry that no program of this version reads.
+fn of_a_later_format() -> Vec<u8> {
+    sealed(
+        &json!({"id": "00000000-0000-7000-8000-000000000001", "format": 99, "decisions": {"new": "shape"}}),
+    )
+}
+
+#[test]
+fn where_no_bbs_runs_the_journal_itself_is_told_what_is_set_aside() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    let at = put(&mut cluster.plain("later"), "muster.event.cluster", &of_a_later_format());
+    cluster.services.get_mut("bbs-1").unwrap().says("entry is of format 99");
+    cluster.kill9("bbs-1");
+    let set_aside = format!("journal set-aside {at} --reason trial --timeout 1s");
+    cluster.muster().exits(1, "journal set-aside 2 --reason no --timeout 1s").tells(&["can read"]);
+    cluster.muster().ok(&set_aside);
+    cluster.add("bbs-1");
+    cluster.ready(1);
+    cluster.muster().ok("lrp scale web=2 --timeout 60s");
+    cluster.settles(&[("web", 2)]);
+    it_is_told(&cluster, at);
+}
+
+/// Puts an entry of a later format into the journal of a data folder that nobody uses.
+fn put_into(data: &std::path::Path) -> u64 {
+    use journal::{Append, Journal, Sqlite};
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let journal = Journal::Sqlite(Sqlite::open(data).await.unwrap());
+        let subject = schemas::Subject::Domain(schemas::names::Domain::new("later").unwrap());
+        let entry = schemas::names::EntryId(schemas::names::Ids::new(1).next(schemas::Timestamp(0)));
+        let bytes = of_a_later_format().into();
+        let append = Append { subject, expected: schemas::Position(0), entry, bytes };
+        let position = journal.append(append).await.unwrap();
+        journal.close().await;
+        position.0
+    })
+}
+
+#[test]
+fn a_position_of_a_data_folder_is_set_aside() {
+    let place = crate::support::Place::new();
+    let data = place.path().join("data");
+    let muster = Muster::local(&data);
+    let file = place.file("web.toml", sleeper("web", 1));
+    let dev = |name: &str| {
+        let args = ["dev", "--plain", "--data", data.to_str().unwrap()];
+        Service::start("dev", &place.path().join(name), &args, &[])
+    };
+    let first = dev("first.log");
+    eventually("it takes commands", || muster.try_json("cluster show").map(drop));
+    muster.ok(&format!("lrp desire {}", file.display()));
+    assert_eq!(first.interrupt().code(), Some(0));
+    let at = put_into(&data);
+    muster.exits(2, &format!("journal set-aside {at}"));
+    muster.exits(1, "journal set-aside 1 --reason no").tells(&["can read"]);
+    muster.exits(3, "journal set-aside 99999 --reason no").tells(&["does not exist"]);
+    muster.ok(&format!("journal set-aside {at} --reason offline"));
+    let second = dev("second.log");
+    muster.runs("web", 1);
+    assert!(muster.ok("cluster show").out.contains("an operator set it aside: offline"));
+    assert_eq!(second.interrupt().code(), Some(0));
+}
+
+#[test]
+fn an_old_entry_that_is_appended_again_is_set_aside() {
+    let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.settles(&[("web", 1)]);
+    let mut plain = cluster.plain("vandal");
+    let old =
+        cluster.log().into_iter().find(|entry| entry["subject"].as_str().unwrap().contains(".lrp.")).unwrap();
+    let (first, subject) = (old["position"].as_u64().unwrap(), old["subject"].as_str().unwrap().to_owned());
+    let bytes = plain.ask("$JS.API.DIRECT.GET.MUSTER", json!({"seq": first}).to_string().as_bytes());
+    let again = put(&mut plain, &subject, &bytes.payload);
+    eventually("it is set aside", || {
+        let shown = cluster.muster().json(&format!("events show {again}"));
+        let why = shown["entry"]["unknown"]["why"].as_str().ok_or_else(|| shown.to_string())?;
+        so(why == format!("an old entry, written before at position {first}"), || why.to_owned())
+    });
+    let shown = cluster.muster().json(&format!("events show {first}"));
+    assert!(shown["entry"]["unknown"].is_null(), "{shown}");
+    cluster.muster().ok("lrp scale web=2 --timeout 60s");
+    cluster.settles(&[("web", 2)]);
+    cluster.muster().exits(1, &format!("journal set-aside {again} --reason no")).tells(&["can read"]);
+}
+
+#[test]
+fn an_auctioneer_needs_no_right_to_make_streams_or_entries() {
+    let place = crate::support::Place::new();
+    let users = r#"authorization { users: [
+        { user: all, password: pw }
+        { user: auctioneer, password: pw, permissions: { publish: { deny: [
+            "$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>", "muster.event.>", "muster.client.>",
+            "muster.operator.>", "muster.cell.*.bbs.>" ] } } }
+    ] }"#;
+    let server = Server::start_with(&place, users);
+    let url = |user: &str| server.url().replace("nats://", &format!("nats://{user}:pw@"));
+    let start = |name: &str, user: &str, args: &[&str]| {
+        let log = place.path().join(format!("{name}.log"));
+        Service::start(name, &log, args, &[("MUSTER_NATS_URL", &url(user))])
+    };
+    let mut auctioneer = start("auctioneer", "auctioneer", &["auctioneer"]);
+    auctioneer.says("waiting for a BBS to make it");
+    let _bbs = start("bbs", "all", &["bbs"]);
+    let data = place.path().join("rep-c1").display().to_string();
+    let _rep = start("rep-c1", "all", &["rep", "--cell", "c1", "--zone", "z1", "--data", &data]);
+    let muster = Muster::nats(&url("all"));
+    eventually("the cluster is ready", || {
+        let row = muster.try_json("cluster show")?;
+        so(!row["auctioneer"].is_null() && row["cells"]["PRESENT"] == 1, || row.to_string())
+    });
+    let file = place.file("web.toml", sleeper("web", 1));
+    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.runs("web", 1);
+    assert!(!auctioneer.has_ended(), "{}", auctioneer.said());
 }
 
 fn it_is_seen(cluster: &Cluster, at: u64, told: &str) {

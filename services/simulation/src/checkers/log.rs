@@ -336,7 +336,7 @@ impl Log {
                     format!("{role:?} goes from term {last} to {term}")
                 });
             }
-            cluster::Event::FormatRaised { .. } => {}
+            cluster::Event::FormatRaised { .. } | cluster::Event::PositionSetAside { .. } => {}
         }
     }
 

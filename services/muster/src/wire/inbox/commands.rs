@@ -1,12 +1,16 @@
 //! What changes something, on its way to the machine: who asks is proved by the subject.
 
+use std::sync::Arc;
+
 use bbs::{Ask, Input};
 use bus::{Incoming, ReplyTo};
+use projections::cluster_log::Wish;
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
-use schemas::message::{Envelope, OfCell};
+use schemas::entry::Actor;
+use schemas::message::{Envelope, OfCell, SetAside};
 use schemas::names::ClientName;
-use schemas::{BadField, Refusal, cell};
+use schemas::{BadField, Code, Refusal, cell};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -15,13 +19,27 @@ use crate::wire::asking::answer;
 use crate::wire::bbs::{Hands, Waiter};
 
 /// Brings a command, a report or an outcome to the machine.
-pub(super) async fn command(hands: &Hands, incoming: &Incoming) {
+pub(super) async fn command(hands: &Arc<Hands>, incoming: &Incoming) {
     match BusSubject::parse(&incoming.subject) {
         Ok(subject) => {
-            if let Some(reply) = reply_of(incoming, |reply| may_ask(&subject, reply)) {
-                let (form, ask) = read(&subject, incoming);
-                hands.take(reply, form, ask).await;
+            let Some(reply) = reply_of(incoming, |reply| may_ask(&subject, reply)) else { return };
+            if let BusSubject::Operator(operator, OperatorVerb::JournalSetAside) = subject {
+                let (hands, wish) = (Arc::clone(hands), wish(operator, incoming));
+                tokio::spawn(async move {
+                    let done = match wish {
+                        Ok(wish) => hands.set_aside(wish).await,
+                        Err(refusal) => Err(refusal),
+                    };
+                    answer(hands.asker.bus(), &reply, Form::Json, done).await;
+                });
+                return;
             }
+            let (form, ask) = read(&subject, incoming);
+            let ask = match hands.stopped() {
+                Some(why) => Err(Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"))),
+                None => ask,
+            };
+            hands.take(reply, form, ask).await;
         }
         Err(refusal) => {
             if let Some(reply) = reply_of(incoming, is_reader) {
@@ -44,20 +62,25 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
             });
             (Form::Json, ask)
         }
-        BusSubject::Operator(client, verb) => {
-            let command = match verb {
-                OperatorVerb::CellEvacuate => cell::Command::Evacuate,
-                OperatorVerb::CellUncordon => cell::Command::Uncordon,
-                OperatorVerb::CellForget => cell::Command::Forget,
-            };
-            (Form::Json, of_cell(client, command, incoming))
+        BusSubject::Operator(client, OperatorVerb::CellEvacuate) => {
+            (Form::Json, of_cell(client, cell::Command::Evacuate, incoming))
+        }
+        BusSubject::Operator(client, OperatorVerb::CellUncordon) => {
+            (Form::Json, of_cell(client, cell::Command::Uncordon, incoming))
+        }
+        BusSubject::Operator(client, OperatorVerb::CellForget) => {
+            (Form::Json, of_cell(client, cell::Command::Forget, incoming))
         }
         BusSubject::Attach(cell) => decoded(incoming, |attach| Ask::Attach { cell: cell.clone(), attach }),
         BusSubject::Leave(cell) => decoded(incoming, |leave| Ask::Leave { cell: cell.clone(), leave }),
         BusSubject::Report(cell) => decoded(incoming, |reports| Ask::Cell { cell: cell.clone(), reports }),
         BusSubject::Auctioneer(AuctioneerVerb::Outcome) => decoded(incoming, Ask::Outcomes),
         BusSubject::Auctioneer(AuctioneerVerb::Lead) => decoded(incoming, Ask::Lead),
-        BusSubject::Heartbeat(_) | BusSubject::Rep(..) | BusSubject::Beat(_) | BusSubject::Query(_) => {
+        BusSubject::Operator(_, OperatorVerb::JournalSetAside)
+        | BusSubject::Heartbeat(_)
+        | BusSubject::Rep(..)
+        | BusSubject::Beat(_)
+        | BusSubject::Query(_) => {
             let problem = format!("{subject} is no command");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
             (Form::Json, Err(refusal))
@@ -86,6 +109,24 @@ impl Hands {
             Err(refusal) => answer::<()>(self.asker.bus(), &reply, form, Err(refusal)).await,
         }
     }
+}
+
+/// What an operator wants set aside. It is recorded on the cluster's subject by whoever is asked, and by a machine that
+/// has stopped it can't be: the driver does it.
+fn wish(operator: ClientName, incoming: &Incoming) -> Result<Wish, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Request {
+        #[serde(default)]
+        envelope: Envelope,
+        body: SetAside,
+    }
+    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    if envelope.deadline.is_some_and(|deadline| deadline < clock::now()) {
+        return Err(Refusal::new(Code::DeadlinePassed, "the command's deadline has passed"));
+    }
+    let reason = envelope.reason.unwrap_or_default();
+    Ok(Wish { position: body.position, actor: Actor::Operator(operator), reason })
 }
 
 fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> Result<Ask, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use journal::{Journal, JournalError};
+use journal::{Journal, JournalError, Recorded};
 use projections::Reader;
 use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_about, subject_about};
 use schemas::{Code, Position, Refusal, Subject, limits};
@@ -22,6 +22,8 @@ const STOPPED: Duration = Duration::from_secs(1);
 /// What is looked for in the journal.
 struct Scan<'a> {
     journal: &'a Journal,
+    /// Why what stands at a position doesn't count, if that is known.
+    why_set_aside: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
     about: Option<&'a str>,
     /// The one subject on which everything is that is asked for; none: it may be anywhere.
     subject: Option<Subject>,
@@ -35,7 +37,8 @@ pub(super) async fn read_events(hands: &Hands, asked: ReadEvents) -> Result<Even
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
     let (waits_until, scans_until) = (began + wait, began + wait.max(SCAN));
     let mut followed = hands.followed();
-    let scan = Scan::new(&hands.journal, hands.reader(), &asked)?;
+    let why_set_aside = |position| hands.why_set_aside(position);
+    let scan = Scan::new(&hands.journal, &why_set_aside, hands.reader(), &asked)?;
     let mut after = asked.after;
     loop {
         let page = scan.pages(after, scans_until).await.map_err(unavailable)?;
@@ -57,14 +60,19 @@ pub(super) async fn read_events(hands: &Hands, asked: ReadEvents) -> Result<Even
 }
 
 impl<'a> Scan<'a> {
-    fn new(journal: &'a Journal, reader: Reader, asked: &'a ReadEvents) -> Result<Self, Refusal> {
+    fn new(
+        journal: &'a Journal,
+        why_set_aside: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
+        reader: Reader,
+        asked: &'a ReadEvents,
+    ) -> Result<Self, Refusal> {
         let about = asked.about.as_deref();
         // Where no shards are known the log holds nothing yet, or nothing that can be read: all of it is looked at. What
         // is asked is checked all the same.
         let subject = about.map(|about| subject_about(about, reader.shards().unwrap_or(1))).transpose()?;
         let subject = subject.filter(|_| reader.shards().is_some());
         let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
-        Ok(Self { journal, about, subject, limit, reader })
+        Ok(Self { journal, why_set_aside, about, subject, limit, reader })
     }
 
     /// Reads on until there is something that is asked for, the journal shows no more, or the time is over.
@@ -87,7 +95,7 @@ impl<'a> Scan<'a> {
         let recorded = journal.read(after, self.subject.as_ref(), most).await?;
         let mut next = recorded.last().map_or(after, |last| last.position);
         let nothing = recorded.is_empty();
-        let shown = |entry| show_entry(&self.reader, entry, self.about);
+        let shown = |entry: Recorded| show_entry(&self.reader, (self.why_set_aside)(entry.position), entry, self.about);
         let mut entries: Vec<RecordedEntry> = recorded.into_iter().filter_map(shown).collect();
         if entries.len() > self.limit {
             entries.truncate(self.limit);
@@ -109,8 +117,21 @@ impl<'a> Scan<'a> {
     }
 }
 
-fn show_entry(reader: &Reader, recorded: journal::Recorded, about: Option<&str>) -> Option<RecordedEntry> {
-    let entry = match reader.check(&recorded.subject, &recorded.bytes) {
+/// An entry as it counts: what the machine has set aside is shown so, be it readable or not.
+fn show_entry(
+    reader: &Reader,
+    why_set_aside: Option<String>,
+    recorded: Recorded,
+    about: Option<&str>,
+) -> Option<RecordedEntry> {
+    let read = match why_set_aside {
+        Some(why) => Err(why),
+        None => {
+            let read = reader.check(&recorded.subject, &recorded.bytes);
+            read.map_err(|error| error.to_string())
+        }
+    };
+    let entry = match read {
         Ok(mut entry) => {
             if let Some(about) = about {
                 entry.decisions.retain(|decision| is_about(&decision.aggregate, about));
@@ -121,8 +142,8 @@ fn show_entry(reader: &Reader, recorded: journal::Recorded, about: Option<&str>)
             ReadEntry::Known(entry)
         }
         Err(_) if about.is_some() => return None,
-        Err(error) => ReadEntry::Unknown {
-            why: error.to_string(),
+        Err(why) => ReadEntry::Unknown {
+            why,
             raw: limits::cut(&String::from_utf8_lossy(&recorded.bytes), limits::EXPLANATION_BYTES),
         },
     };
@@ -232,7 +253,7 @@ mod tests {
         }
         let page = async |about: &str, after: Position| {
             let asked = ReadEvents { after, about: Some(about.to_owned()), ..ReadEvents::default() };
-            let scan = Scan::new(&journal, reader.clone(), &asked).unwrap();
+            let scan = Scan::new(&journal, &|_| None, reader.clone(), &asked).unwrap();
             let page = scan.pages(after, Instant::now()).await.unwrap();
             (page.next, page.entries.iter().map(|entry| entry.position).collect::<Vec<_>>())
         };

@@ -35,6 +35,7 @@ const GROUP: &str = "bbs";
 pub(super) async fn listen(hands: &Arc<Hands>, ends: &CancellationToken) -> Result<(), BusError> {
     on(hands, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |hands, incoming| async move {
         if let Ok((beat, _)) = codec::decode(&incoming.payload) {
+            hands.heard_leader();
             hands.tell_machine(Input::Beat(beat)).await;
         }
     })
@@ -59,6 +60,20 @@ pub(super) async fn listen_to_commands(hands: &Arc<Hands>, ends: &CancellationTo
         .await?;
     }
     Ok(())
+}
+
+/// The queue group in which BBSs that have stopped share what operators ask.
+const STOPPED: &str = "bbs-stopped";
+
+/// Listens to what a BBS that has stopped still answers beside queries: an operator's word on what stopped it.
+pub(super) async fn listen_to_operators(
+    hands: &Arc<Hands>,
+    ends: &CancellationToken,
+) -> Result<(), BusError> {
+    on(hands, ends, &BusPattern::Operators, Some(STOPPED), |hands, incoming| async move {
+        commands::command(&hands, &incoming).await;
+    })
+    .await
 }
 
 /// Subscribes, and handles one message after the other until the token ends it.

@@ -27,6 +27,12 @@ impl Server {
         Self { server: Some(server) }
     }
 
+    /// The same, with more lines in its configuration.
+    pub(crate) fn start_with(place: &Place, lines: &str) -> Self {
+        let server = RUNTIME.block_on(NatsServer::start_with(&place.path().join("nats"), lines)).unwrap();
+        Self { server: Some(server) }
+    }
+
     fn get(&self) -> &NatsServer {
         self.server.as_ref().unwrap()
     }

@@ -1,0 +1,262 @@
+//! The cluster's own subject, read as a whole before anything else of the journal: which positions operators set aside.
+//!
+//! What is set aside at a position is recorded behind it, so whoever reads the journal from its beginning must know of
+//! the record before it meets the position. The cluster's subject is small (elections, format levels and these
+//! records), and reading it first makes all Worlds equal, whenever their readers started.
+
+use std::collections::BTreeMap;
+
+use schemas::cluster;
+use schemas::entry::{Actor, Aggregate, DecodeError, Event};
+use schemas::limits::{POSITIONS_SET_ASIDE, REASON_BYTES, cut};
+use schemas::names::{DecisionId, EntryId, Ids};
+use schemas::{Code, Decision, Entry, Position, Refusal, Timestamp};
+
+use crate::reader::founds;
+
+/// The positions that operators set aside, and why.
+pub type Positions = BTreeMap<Position, String>;
+
+/// The cluster's subject, as far as it was read.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterLog {
+    founded: bool,
+    /// Where its last message stands, be it an entry or not.
+    last: Position,
+    /// The version and the time of its last decision.
+    version: u64,
+    at: Timestamp,
+    positions: Positions,
+    /// Where each of them is recorded.
+    recorded: BTreeMap<Position, Position>,
+}
+
+/// What an operator wants set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The position.
+    pub position: Position,
+    /// Who wants it.
+    pub actor: Actor,
+    /// Why, in the operator's words.
+    pub reason: String,
+}
+
+/// What came of such a wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// It is recorded already, here and in this version.
+    Recorded(Position, u64),
+    /// This is to be appended to the cluster's subject behind its last message, at this position.
+    Append(Position, Entry),
+}
+
+impl ClusterLog {
+    /// Takes the next message of the cluster's subject. What is no entry, or is one of a later program, is passed over.
+    pub fn read(&mut self, position: Position, bytes: &[u8]) {
+        self.last = self.last.max(position);
+        if self.positions.contains_key(&position) {
+            return;
+        }
+        let Ok(entry) = Entry::decode(bytes) else { return };
+        let own = entry.decisions.iter().all(|decision| decision.aggregate == Aggregate::Cluster);
+        let Some((first, last)) = entry.decisions.first().zip(entry.decisions.last()).filter(|_| own) else {
+            return;
+        };
+        if !(self.founded || founds(&entry)) || (self.founded && first.at <= self.at) {
+            return;
+        }
+        self.founded = true;
+        (self.version, self.at) = (last.version, last.at);
+        for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
+            if let Event::Cluster(cluster::Event::PositionSetAside { position: aside, reason }) = event
+                && self.positions.len() < POSITIONS_SET_ASIDE
+            {
+                self.positions.entry(*aside).or_insert_with(|| cut(reason, REASON_BYTES));
+                self.recorded.entry(*aside).or_insert(position);
+            }
+        }
+    }
+
+    /// Where its last message stands.
+    #[must_use]
+    pub const fn last(&self) -> Position {
+        self.last
+    }
+
+    /// The positions that operators set aside.
+    #[must_use]
+    pub const fn positions(&self) -> &Positions {
+        &self.positions
+    }
+
+    /// Judges whether a position is set aside: nothing that this program can read ever is, nor what everybody passes over
+    /// anyway. `stands` is what stands there; none: nothing does.
+    ///
+    /// # Errors
+    /// Why it isn't, for the operator.
+    pub fn judge(
+        &self,
+        ids: &mut Ids,
+        now: Timestamp,
+        wish: Wish,
+        stands: Option<Result<Entry, DecodeError>>,
+    ) -> Result<Judged, Refusal> {
+        let Wish { position, actor, reason } = wish;
+        if reason.trim().is_empty() || reason.len() > REASON_BYTES {
+            let why = format!("a position is set aside for a reason of 1 to {REASON_BYTES} bytes");
+            return Err(Refusal::new(Code::InvalidRequest, why));
+        }
+        if let Some(recorded) = self.recorded.get(&position) {
+            return Ok(Judged::Recorded(*recorded, self.version));
+        }
+        if !self.founded {
+            return Err(Refusal::new(Code::Unavailable, "the cluster is not founded yet"));
+        }
+        match stands {
+            None => return Err(Refusal::not_found(format!("position {position} of the journal"))),
+            Some(Ok(_)) => {
+                let why = format!(
+                    "position {position} holds an entry that this program can read: only what no program here can \
+                     read is set aside"
+                );
+                return Err(Refusal::new(Code::InvalidRequest, why));
+            }
+            Some(Err(none @ (DecodeError::Malformed(_) | DecodeError::Damaged { .. }))) => {
+                let why = format!("position {position} is passed over by everybody already: {none}");
+                return Err(Refusal::new(Code::InvalidRequest, why));
+            }
+            Some(Err(DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {}
+        }
+        if self.positions.len() >= POSITIONS_SET_ASIDE {
+            let why = format!("{POSITIONS_SET_ASIDE} positions are set aside already, and no more can be");
+            return Err(Refusal::new(Code::InvalidRequest, why));
+        }
+        Ok(Judged::Append(self.last, self.entry(ids, now, position, actor, reason)))
+    }
+
+    fn entry(
+        &self,
+        ids: &mut Ids,
+        now: Timestamp,
+        position: Position,
+        actor: Actor,
+        reason: String,
+    ) -> Entry {
+        let at = now.max(self.at.next());
+        let id = DecisionId(ids.next(at));
+        let event = cluster::Event::PositionSetAside { position, reason: reason.clone() };
+        let decision = Decision {
+            id,
+            aggregate: Aggregate::Cluster,
+            version: self.version + 1,
+            at,
+            actor,
+            request_id: None,
+            request_digest: None,
+            cause: None,
+            correlation: id,
+            reason: Some(reason),
+            traceparent: None,
+            events: vec![Event::Cluster(event)],
+        };
+        Entry { id: EntryId(ids.next(at)), format: cluster::FORMAT, decisions: vec![decision] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::names::{ClientName, ClusterId, ServiceId};
+
+    use super::*;
+
+    fn entry(at: u64, version: u64, event: cluster::Event) -> Entry {
+        let id = DecisionId(uuid::Uuid::from_u128(at.into()));
+        let decision = Decision {
+            id,
+            aggregate: Aggregate::Cluster,
+            version,
+            at: Timestamp(at),
+            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
+            request_id: None,
+            request_digest: None,
+            cause: None,
+            correlation: id,
+            reason: None,
+            traceparent: None,
+            events: vec![Event::Cluster(event)],
+        };
+        Entry { id: EntryId(id.0), format: cluster::FORMAT, decisions: vec![decision] }
+    }
+
+    fn founded() -> Entry {
+        let id = ClusterId(uuid::Uuid::nil());
+        entry(1, 1, cluster::Event::Founded { id, shards: 4, format: cluster::FORMAT })
+    }
+
+    fn log() -> ClusterLog {
+        let mut log = ClusterLog::default();
+        log.read(Position(1), &founded().encode());
+        let id = ServiceId::new("b").unwrap();
+        log.read(
+            Position(2),
+            &entry(5, 2, cluster::Event::Elected { role: cluster::Role::Bbs, id, term: 1 }).encode(),
+        );
+        log.read(Position(6), b"garbage");
+        log
+    }
+
+    fn wish(position: u64, reason: &str) -> Wish {
+        let actor = Actor::Operator(ClientName::new("ada").unwrap());
+        Wish { position: Position(position), actor, reason: reason.into() }
+    }
+
+    fn later() -> Option<Result<Entry, DecodeError>> {
+        Some(Err(DecodeError::Future { format: 99 }))
+    }
+
+    #[test]
+    fn what_no_program_here_reads_is_set_aside_once() {
+        let (mut log, mut ids) = (log(), Ids::new(1));
+        let judged = log.judge(&mut ids, Timestamp(3), wish(4, "a trial"), later()).unwrap();
+        let Judged::Append(expected, entry) = judged else { panic!("{judged:?}") };
+        assert_eq!(expected, Position(6), "behind the last message, whatever that is");
+        let decision = &entry.decisions[0];
+        assert_eq!((decision.version, decision.at), (3, Timestamp(6)), "time goes forward");
+        assert_eq!(decision.reason.as_deref(), Some("a trial"));
+        assert_eq!(decision.actor, wish(4, "").actor);
+        log.read(Position(9), &entry.encode());
+        assert_eq!(*log.positions(), Positions::from([(Position(4), "a trial".to_owned())]));
+        let again = log.judge(&mut ids, Timestamp(9), wish(4, "again"), later());
+        assert_eq!(again, Ok(Judged::Recorded(Position(9), 3)));
+        // An old one, appended again, is none.
+        let known = log.clone();
+        log.read(Position(10), &founded().encode());
+        assert_eq!(log.positions(), known.positions());
+        assert_eq!((log.version, log.last), (3, Position(10)));
+    }
+
+    #[test]
+    fn nothing_else_is_set_aside() {
+        let (log, mut ids) = (log(), Ids::new(1));
+        let mut refused = |log: &ClusterLog, reason: &str, stands| {
+            log.judge(&mut ids, Timestamp(9), wish(4, reason), stands).unwrap_err()
+        };
+        assert_eq!(refused(&log, "why", None).code, Code::ResourceNotFound);
+        for reason in ["", "  ", &"x".repeat(REASON_BYTES + 1)] {
+            assert!(refused(&log, reason, later()).message.contains("for a reason of 1 to"));
+        }
+        let readable = refused(&log, "why", Some(Ok(founded())));
+        assert!(readable.message.contains("holds an entry that this program can read"), "{readable:?}");
+        let garbage = refused(&log, "why", Some(Err(DecodeError::Malformed("garbage".into()))));
+        assert!(garbage.message.contains("passed over by everybody already"), "{garbage:?}");
+        assert!(refused(&ClusterLog::default(), "why", later()).message.contains("not founded"));
+        let full = ClusterLog {
+            positions: (0..POSITIONS_SET_ASIDE as u64)
+                .map(|at| (Position(100 + at), String::new()))
+                .collect(),
+            ..log
+        };
+        assert!(refused(&full, "why", later()).message.contains("no more can be"));
+    }
+}

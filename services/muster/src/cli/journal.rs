@@ -1,0 +1,120 @@
+//! `muster journal`: what an operator does to the journal itself.
+
+use std::time::Duration;
+
+use ::journal::{Journal, Sqlite, StreamSettings};
+use client::Error;
+use projections::cluster_log::Wish;
+use schemas::bus::Inbox;
+use schemas::entry::Actor;
+use schemas::message::Done;
+use schemas::{Position, Refusal};
+use serde::Serialize;
+
+use super::args::{Global, Journal as Verb};
+use super::connect::{JournalPlace, connect, journal_place, name};
+use super::failure::{Exit, Failure};
+use super::output::Output;
+use crate::launch;
+use crate::serve::{chain, identity};
+use crate::wire::setting_aside;
+
+/// How long the stream of a NATS server is waited for where no BBS answers.
+const STREAM: Duration = Duration::from_secs(5);
+
+/// What setting aside did.
+#[derive(Serialize)]
+struct SetAside {
+    /// What does not count.
+    set_aside: Position,
+    /// Where that is recorded.
+    position: Position,
+}
+
+pub(crate) async fn run(verb: Verb, global: &Global) -> Result<(), Failure> {
+    let Verb::SetAside { position } = verb;
+    let doing = |failure: Failure| failure.doing(format!("set aside position {position}"));
+    let Some(reason) = global.reason.clone().filter(|reason| !reason.trim().is_empty()) else {
+        let why = "no reason is given: whoever reads the log later has to know why it does not count";
+        return Err(doing(Failure::usage(why).advise("give one: --reason TEXT")));
+    };
+    let done = match asked(global, position).await {
+        Err(Unanswered::Nobody(failure)) => match journal_place(global) {
+            Some(place) => written(global, place, position, reason).await,
+            None => Err(failure),
+        },
+        Err(Unanswered::Refused(failure)) => Err(failure),
+        Ok(done) => Ok(done),
+    };
+    let done = SetAside { set_aside: position, position: done.map_err(doing)?.position };
+    Output::new(global).next(&done, |done, _| {
+        format!("position {} is set aside: recorded at position {}", done.set_aside, done.position)
+    })
+}
+
+/// Why no BBS did it.
+enum Unanswered {
+    /// There is none.
+    Nobody(Failure),
+    /// It won't.
+    Refused(Failure),
+}
+
+/// Has it recorded by a BBS, which may have stopped.
+async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> {
+    let client = connect(global).await.map_err(|failure| match failure.exit {
+        Exit::Unreachable => Unanswered::Nobody(failure),
+        Exit::Done
+        | Exit::Failed
+        | Exit::Usage
+        | Exit::NotFound
+        | Exit::Conflict
+        | Exit::NotPlaced
+        | Exit::TimedOut
+        | Exit::Evacuated => Unanswered::Refused(failure),
+    })?;
+    client.set_aside(position).await.map_err(|error| match error {
+        error @ Error::Unreachable(_) => Unanswered::Nobody(error.into()),
+        error @ (Error::Refused(_)
+        | Error::TimedOut { .. }
+        | Error::Protocol { .. }
+        | Error::Setup { .. }) => Unanswered::Refused(error.into()),
+    })
+}
+
+/// Records it in the journal itself.
+async fn written(
+    global: &Global,
+    place: JournalPlace,
+    position: Position,
+    reason: String,
+) -> Result<Done, Failure> {
+    let journal = open(global, place).await?;
+    let wish = Wish { position, actor: Actor::Operator(name(global)), reason };
+    let done: Result<Done, Refusal> = setting_aside::record(&journal, wish).await;
+    journal.close().await;
+    done.map_err(Failure::from)
+}
+
+async fn open(global: &Global, place: JournalPlace) -> Result<Journal, Failure> {
+    let failed = |why: String| Failure::new(Exit::Failed, "Journal", why);
+    match place {
+        JournalPlace::Data(folder) if !folder.join("journal.db").is_file() => {
+            Err(Failure::not_found(format!("a journal in {}", folder.display())))
+        }
+        JournalPlace::Data(folder) => {
+            Ok(Journal::Sqlite(Sqlite::open(&folder).await.map_err(|error| failed(chain(&error)))?))
+        }
+        JournalPlace::Nats => {
+            let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
+            let (id, _) = identity("operator").map_err(failed)?;
+            let settings = StreamSettings { create: false, ..StreamSettings::default() };
+            let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id));
+            let opened = nats.journal(&name, &inbox, &settings);
+            match tokio::time::timeout(STREAM, opened).await {
+                Ok(journal) => Ok(journal?),
+                Err(_) => Err(failed(format!("no journal was found within {STREAM:?}"))),
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What operators set aside: read before the journal is followed, waited for by who can't go on, and recorded for an
+//! operator, by a BBS or by the command line where no BBS runs.
+
+use std::time::Duration;
+
+use journal::{Append, AppendError, Journal, JournalError};
+use projections::cluster_log::{Judged, Positions, Wish};
+use projections::{ClusterLog, Reader};
+use schemas::entry::DecodeError;
+use schemas::message::Done;
+use schemas::names::Ids;
+use schemas::{Code, Entry, Position, Refusal, Subject};
+use tokio_util::sync::CancellationToken;
+
+use crate::serve::chain;
+
+/// How often who can't go on looks whether an operator has set aside what stops it, and who can't read looks again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Messages of the cluster's subject that are read at once.
+const PAGE: usize = 256;
+/// Attempts to record something while others write on the cluster's subject.
+const TRIES: usize = 8;
+/// The pause between two of them.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The cluster's subject, whole.
+async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
+    let (mut log, mut after) = (ClusterLog::default(), Position(0));
+    loop {
+        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await?;
+        let Some(last) = page.last() else { return Ok(log) };
+        after = last.position;
+        page.iter().for_each(|one| log.read(one.position, &one.bytes));
+    }
+}
+
+/// What operators have set aside so far. None: it was told to stop first.
+///
+/// # Errors
+/// The journal can't be read, and waiting doesn't mend it.
+pub(crate) async fn known(journal: &Journal, stop: &CancellationToken) -> Result<Option<Positions>, String> {
+    loop {
+        match cluster_log(journal).await {
+            Ok(log) => return Ok(Some(log.positions().clone())),
+            Err(error @ JournalError::Unavailable { .. }) => {
+                tracing::warn!("{}; reading it again", chain(&error));
+            }
+            Err(
+                error @ (JournalError::Absent
+                | JournalError::Refused(_)
+                | JournalError::Damaged(_)
+                | JournalError::Closed),
+            ) => return Err(chain(&error)),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+    }
+}
+
+/// Waits until operators have set aside something else than this. False: it was told to stop first.
+///
+/// # Errors
+/// The journal can't be read, and waiting doesn't mend it.
+pub(crate) async fn changed(
+    journal: &Journal,
+    known_before: &Positions,
+    stop: &CancellationToken,
+) -> Result<bool, String> {
+    loop {
+        match known(journal, stop).await? {
+            None => return Ok(false),
+            Some(now) if now != *known_before => return Ok(true),
+            Some(_) => {}
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(false),
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+    }
+}
+
+/// Records that a position is set aside, if it may be.
+///
+/// # Errors
+/// Why it isn't: see [`ClusterLog::judge`]; or the journal can't be read or written.
+pub(crate) async fn record(journal: &Journal, wish: Wish) -> Result<Done, Refusal> {
+    let seed =
+        clock::seed().map_err(|error| Refusal::new(Code::Unavailable, format!("no randomness: {error}")))?;
+    let mut ids = Ids::new(seed);
+    for _ in 0..TRIES {
+        let log = cluster_log(journal).await.map_err(|error| unreadable(&error))?;
+        let stands = stands(journal, wish.position).await.map_err(|error| unreadable(&error))?;
+        let (expected, entry) = match log.judge(&mut ids, clock::now(), wish.clone(), stands)? {
+            Judged::Recorded(position, version) => return Ok(Done { position, version }),
+            Judged::Append(expected, entry) => (expected, entry),
+        };
+        let version = entry.decisions.last().map_or(0, |decision| decision.version);
+        let bytes = entry.encode().into();
+        let append = Append { subject: Subject::Cluster, expected, entry: entry.id, bytes };
+        match journal.append(append).await {
+            Ok(position) => {
+                tracing::warn!(position = %wish.position, reason = wish.reason, "set aside by an operator");
+                return Ok(Done { position, version });
+            }
+            Err(AppendError::Refused(why)) => return Err(Refusal::new(Code::Unavailable, why)),
+            // Reading again tells what was first, or whether it is stored after all.
+            Err(AppendError::Conflict | AppendError::Unknown(_)) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    Err(Refusal::new(Code::Unavailable, format!("others wrote first {TRIES} times: try again")))
+}
+
+/// What stands at a position, as this program reads it; none: the journal ends before it.
+async fn stands(
+    journal: &Journal,
+    position: Position,
+) -> Result<Option<Result<Entry, DecodeError>>, JournalError> {
+    if position == Position(0) || position > journal.end().await? {
+        return Ok(None);
+    }
+    let read = journal.read(Position(position.0 - 1), None, 1).await?;
+    let found = read.first().filter(|one| one.position == position);
+    Ok(found.map(|one| Reader::default().check(&one.subject, &one.bytes)))
+}
+
+fn unreadable(error: &JournalError) -> Refusal {
+    Refusal::new(Code::Unavailable, chain(error))
+}
