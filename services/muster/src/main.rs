@@ -286,6 +286,7 @@ mod tests {
             ("evaluation show deadbeef", Checks),
             ("events tail", Nothing),
             ("events list", Nothing),
+            ("journal set-aside 4", Nothing),
             ("events show 7", Nothing),
             ("history lrp web", Nothing),
             ("history instance web/0", Nothing),

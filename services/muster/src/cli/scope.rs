@@ -2,7 +2,7 @@
 //! options name it for all; given as a flag where it would change nothing, it is refused.
 
 use super::args::{
-    Cell, Cluster, Command, DomainVerb, Evaluation, Events, Global, Instance, Lrp, Strength, Task,
+    Cell, Cluster, Command, DomainVerb, Evaluation, Events, Global, Instance, Journal, Lrp, Strength, Task,
 };
 use super::failure::Failure;
 
@@ -46,6 +46,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         )
         | Command::Cluster(Cluster::Show)
         | Command::Events(Events::Tail { .. } | Events::List { .. } | Events::Show { .. })
+        | Command::Journal(Journal::SetAside { .. })
         | Command::History(_)
         | Command::Completion { .. } => DomainUse::None,
     }
@@ -71,6 +72,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Cell(_)
         | Command::Cluster(_)
         | Command::Evaluation(_)
+        | Command::Journal(_)
         | Command::History(_)
         | Command::Watch
         | Command::Why { .. }

@@ -95,7 +95,9 @@ impl<'a> Scan<'a> {
         let recorded = journal.read(after, self.subject.as_ref(), most).await?;
         let mut next = recorded.last().map_or(after, |last| last.position);
         let nothing = recorded.is_empty();
-        let shown = |entry: Recorded| show_entry(&self.reader, (self.why_set_aside)(entry.position), entry, self.about);
+        let shown = |entry: Recorded| {
+            show_entry(&self.reader, (self.why_set_aside)(entry.position), entry, self.about)
+        };
         let mut entries: Vec<RecordedEntry> = recorded.into_iter().filter_map(shown).collect();
         if entries.len() > self.limit {
             entries.truncate(self.limit);
