@@ -8,7 +8,7 @@ use schemas::codec::{self, Form};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::message::{Answer, Report, Reported, Reports};
-use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, Domain, FolderId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::{Timestamp, actual, process, task};
 use serde_json::{Value, json};
 
@@ -327,13 +327,21 @@ fn report(cell: &str, epoch: u64) -> Report {
 }
 
 fn reports(report: Report) -> Reports {
-    Reports { folder: schemas::names::FolderId(uuid::Uuid::nil()), reports: vec![report] }
+    Reports { folder: FolderId(uuid::Uuid::nil()), reports: vec![report] }
+}
+
+/// As who speaks for cell c1 of this cluster.
+fn folder_of_c1(cluster: &Cluster) -> FolderId {
+    let id = std::fs::read_to_string(cluster.place.path().join("rep-c1/rep-id")).unwrap();
+    FolderId(id.trim().parse().unwrap())
 }
 
 fn reports_that_are_wrong(cluster: &Cluster) {
     let mut rep = cluster.plain_as("rep.c1");
+    let folder = folder_of_c1(cluster);
     let mut ask = |form: Form, reports: &Reports| {
-        let answer = rep.ask("muster.cell.c1.bbs.report", &codec::encode(form, reports));
+        let reports = Reports { folder, reports: reports.reports.clone() };
+        let answer = rep.ask("muster.cell.c1.bbs.report", &codec::encode(form, &reports));
         let (answer, answered) = codec::decode::<Answer<Reported>>(&answer.payload).unwrap();
         assert_eq!(answered, form, "answered as asked");
         Result::from(answer)
@@ -355,15 +363,10 @@ fn reports_that_are_wrong(cluster: &Cluster) {
         assert_eq!(reported.results[0].refused.as_ref().unwrap().code, Code::ResourceNotFound);
         // None, and too many.
         assert_eq!(
-            ask(form, &Reports { folder: schemas::names::FolderId(uuid::Uuid::nil()), reports: vec![] })
-                .unwrap_err()
-                .code,
+            ask(form, &Reports { folder: FolderId(uuid::Uuid::nil()), reports: vec![] }).unwrap_err().code,
             Code::InvalidRequest
         );
-        let many = Reports {
-            folder: schemas::names::FolderId(uuid::Uuid::nil()),
-            reports: vec![self::report("c1", 7); 501],
-        };
+        let many = Reports { folder: FolderId(uuid::Uuid::nil()), reports: vec![self::report("c1", 7); 501] };
         assert_eq!(ask(form, &many).unwrap_err().code, Code::InvalidRequest);
     }
     // An auctioneer, or a candidate, that nobody elected.
