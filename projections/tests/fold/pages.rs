@@ -12,7 +12,7 @@ use crate::log::{Entries, cell_id, domain, groups, guid, write};
 
 fn observed() -> Observed {
     Observed {
-        bbs: ServiceId::new("bbs-1").unwrap(),
+        bbs: ServiceId::new("bbs-1").expect("a name"),
         now: Timestamp(0),
         durability: String::new(),
         set_aside: SetAside::default(),
@@ -30,20 +30,20 @@ fn pages<T: Debug + PartialEq>(
     mut rest: std::slice::Iter<'_, (Position, schemas::Entry)>,
 ) -> Result<(), TestCaseError> {
     let (picture, observed) = (world.picture(), observed());
-    let whole = list(&picture, &Filter { limit: None, ..filter.clone() }, &observed).unwrap();
+    let whole = list(&picture, &Filter { limit: None, ..filter.clone() }, &observed).expect("a list");
     prop_assert_eq!(&whole.next, &None);
     let (mut rows, mut filter) = (vec![], filter.clone());
     loop {
-        let page = list(&picture, &filter, &observed).unwrap();
+        let page = list(&picture, &filter, &observed).expect("a page");
         prop_assert_eq!(page.position, whole.position);
-        prop_assert!(page.rows.len() <= filter.limit.unwrap());
+        prop_assert!(page.rows.len() <= filter.limit.expect("a limit"));
         prop_assert!(page.next.is_none() || !page.rows.is_empty(), "a page that leads nowhere");
         rows.extend(page.rows);
         let Some(next) = page.next else { break };
         filter.cursor = Some(next);
         if let Some((position, entry)) = rest.next() {
             world.fold(*position, entry);
-            let late = list(&world, &filter, &observed).unwrap_err();
+            let late = list(&world, &filter, &observed).expect_err("an old position");
             prop_assert_eq!(late.code, Code::Expired);
         }
     }

@@ -65,7 +65,7 @@ impl Cluster {
                 self.ask(Some(rep_of(&cell)), question, Kind::Uncordon, bytes_of(&Command { term }));
             }
             E::Dismiss(cell, _) => {
-                self.tell(|| format!("{node} tells {cell} that another rep speaks for it"))
+                self.tell(|| format!("{node} tells {cell} that another rep speaks for it"));
             }
             E::Beat(beat) => self.beat(node, &beat),
             E::Call { task, epoch, url, body } => self.call(me, task, epoch, &url, &body),
@@ -79,17 +79,19 @@ impl Cluster {
                     self.saw(Sight::TwoLeaders);
                 }
             }
-            E::Warn(text) => {
-                if text.contains("fell silent together") {
-                    self.saw(Sight::MassLoss);
-                }
-                self.tell(|| format!("{node} warns: {text}"));
-            }
+            E::Warn(text) => self.warned(node, &text),
             E::SetAside(none) => {
-                self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.why))
+                self.tell(|| format!("{node} sets position {} aside: {}", none.position, none.why));
             }
             E::Halt(text) => self.broken(Promise::NobodyHalts, format!("{node}: {text}")),
         }
+    }
+
+    fn warned(&mut self, node: Node, text: &str) {
+        if text.contains("fell silent together") {
+            self.saw(Sight::MassLoss);
+        }
+        self.tell(|| format!("{node} warns: {text}"));
     }
 
     fn beat(&mut self, node: Node, beat: &schemas::message::Beat) {

@@ -255,7 +255,7 @@ fn attach(scene: &mut Scene, cell: &str, folder: u64) -> Result<(), Code> {
 fn done(scene: &Scene, asked: u64) -> Result<(), Code> {
     match &scene.answers[&asked] {
         Reply::Done(done) => done.clone().map(drop).map_err(|refusal| refusal.code),
-        other => panic!("{other:?}"),
+        other @ (Reply::Reported(_) | Reply::Rows(_) | Reply::Records(_)) => panic!("{other:?}"),
     }
 }
 

@@ -107,8 +107,11 @@ fn one_read_confirms_all_that_waits_on_a_subject_and_few_are_under_way() {
     for asker in 0..200 {
         let command = scale(&format!("absent{asker}"), 1);
         assert!(
-            bbs.step(now, Input::Asked { asker: 1_000 + asker, ask: ask(asker as usize, command) })
-                .is_empty()
+            bbs.step(
+                now,
+                Input::Asked { asker: 1_000 + asker, ask: ask(usize::try_from(asker).unwrap(), command) }
+            )
+            .is_empty()
         );
     }
     let effects = bbs.step(now, Input::Turn);

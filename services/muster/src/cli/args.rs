@@ -99,7 +99,6 @@ impl Named {
         let strength = |name: &str| match matches.value_source(name) {
             Some(ValueSource::CommandLine) => Strength::Flag,
             Some(ValueSource::EnvVariable) => Strength::Environment,
-            #[expect(clippy::wildcard_enum_match_arm, reason = "the library may get more sources")]
             Some(_) | None => Strength::File,
         };
         Self {

@@ -55,7 +55,7 @@ async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -
         if instances.is_empty() && tasks.is_empty() {
             return Ok(());
         }
-        if !cell.evacuation_wanted && !(cell.state == CellState::Evacuating) && cell.gone.is_none() {
+        if !cell.evacuation_wanted && cell.state != CellState::Evacuating && cell.gone.is_none() {
             let why = format!("the evacuation of cell {id} was taken back");
             return Err(Failure::new(Exit::Conflict, "Withdrawn", why));
         }

@@ -122,7 +122,7 @@ async fn follow(
 ) -> Result<u32, Failure> {
     let (mut first, mut complaints) = (true, Complaints::default());
     loop {
-        let sight = next_sight(client, &mut watch, bar, &mut complaints).await?;
+        let sight = Box::pin(next_sight(client, &mut watch, bar, &mut complaints)).await?;
         complaints.watch(guid, &sight.instances);
         let lines = changes(guid, seen, &sight.instances);
         // What ran before the command is no news.

@@ -112,7 +112,7 @@ async fn gather(
         tokio::select! {
             key = screen.key() => match key {
                 Key::Quit => return Ok(Gathered::Enough),
-                key => {
+                key @ (Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::First | Key::Last | Key::Resized) => {
                     view.scroll(key);
                     let (width, height) = Screen::size();
                     Screen::draw(&view.lines(output.look(), width, height))?;

@@ -90,7 +90,7 @@ pub(crate) async fn run(
         let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
         match speak(&hands, settings.clone(), own, &mut receiver).await? {
             End::Dismissed => {
-                tracing::warn!(cell = %hands.cell, "this rep does nothing for now: asking again")
+                tracing::warn!(cell = %hands.cell, "this rep does nothing for now: asking again");
             }
             end @ (End::Stopped | End::Evacuated) => return Ok(end),
         }

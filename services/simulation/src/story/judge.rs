@@ -6,7 +6,7 @@ use projections::{Observed, World, queries};
 use schemas::Timestamp;
 use schemas::names::{CellId, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{
-    CellRow, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, SetAside, TaskRow,
+    CellRow, CellState, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, SetAside, TaskRow,
 };
 
 use super::expect::{What, Where};
@@ -123,7 +123,9 @@ impl What {
             Self::Cell(cell, state) => {
                 let row = facts.cells.iter().find(|row| row.cell_id == *cell);
                 let row = row.ok_or_else(|| format!("{cell} was never seen"))?;
-                so(row.state.as_str().eq_ignore_ascii_case(state), || {
+                // A story speaks of the log: who is silent is present until it is lost.
+                let shown = if row.state == CellState::Silent { CellState::Present } else { row.state };
+                so(shown.as_str().eq_ignore_ascii_case(state), || {
                     format!("{cell} is {}", row.state.as_str().to_lowercase())
                 })
             }

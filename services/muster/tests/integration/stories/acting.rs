@@ -1,5 +1,6 @@
 //! What users and fate do, by the command line and by signals.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -104,11 +105,18 @@ impl Stage {
         }
     }
 
-    /// Everything that ran on a cell ends, and its folder is gone.
+    /// Everything that ran on a cell ends, and what its folder held is gone but for the rep's id: the machine comes back
+    /// as itself.
     fn wipe(&self, cell: usize) {
         let folder = self.cluster.place.path().join(Node::Rep(cell).to_string());
         eventually("a lost machine is dead", || so(kill_all(&folder), || "its processes live".into()));
+        let id = std::fs::read(folder.join("rep-id"));
         std::fs::remove_dir_all(&folder).unwrap();
+        if let Ok(id) = id {
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+            std::fs::write(folder.join("rep-id"), id).unwrap();
+        }
     }
 
     /// A client's wish: of the usual domain by the command line, of another one by a client in any language.
