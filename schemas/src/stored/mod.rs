@@ -5,7 +5,7 @@
 //!       ◀─ encode ──       (any version)   ◀── mirror ── (always the newest version)
 //! ```
 //! Shapes here are frozen: a machine's type can change without changing what is stored, and a field that only one side
-//! has doesn't compile. Between the two stand total functions ([`mirror::Mirror`]): from every stored version to today's
+//! has doesn't compile. Between the two stand total functions (`mirror::Mirror`): from every stored version to today's
 //! event, and from today's event to its newest stored version. What travels to readers of events (`events.read`) is the
 //! newest stored version, too. Words (names, ids, times, sets of indices) have one spelling and are the same on both
 //! sides.

@@ -26,7 +26,7 @@
 //! | `evacuation 30s`, `self-test 15s` | how long an evacuation may take; how often a rep tests itself |
 //! | `journal of three` | three machines keep the journal, not one |
 //! | `journal without sync` | it acknowledges what is not on disk yet |
-//! | `faults dropped 20, late 4, delay_ms 300` | how often single things go wrong, in thousandths ([`Faults`]) |
+//! | `faults dropped 20, late 4, delay_ms 300` | how often single things go wrong, in thousandths (`Faults`) |
 //! | `only simulated: WHY` | why it can't run on a real cluster |
 //! | `peace at 60s` | when all faults end, at any place; else when everything that is written is over |
 //!
