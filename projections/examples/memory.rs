@@ -8,13 +8,12 @@
 #![expect(clippy::print_stdout, reason = "it prints what it measured")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use projections::World;
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
-use schemas::definition::{DEFAULT_GRACE_MS, Definition, DesiredLrp, Routes};
+use schemas::definition::{Definition, DesiredLrp};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
@@ -297,25 +296,13 @@ fn lrp(guid: &ProcessGuid, variant: u64) -> DesiredLrp {
     let definition = Definition {
         constraint: Constraint { stack: Some(Stack::new("linux").expect("legal")), ..Constraint::default() },
         environment_variables: vec![variable],
-        setup: None,
         action: Action::Run(run),
-        monitor: None,
         start_timeout_ms: 60_000,
         memory_mb: 256,
         disk_mb: 512,
-        cpu_weight: 0,
-        ports: vec![8080],
-        grace_period_ms: DEFAULT_GRACE_MS,
+        ..fixtures::definition()
     };
-    DesiredLrp {
-        process_guid: guid.clone(),
-        domain: domain(),
-        instances: 1,
-        routes: Routes::new(),
-        annotation: String::new(),
-        definition_id: definition_id(guid),
-        definition: Arc::new(definition),
-    }
+    fixtures::lrp_of(guid.as_str(), domain().as_str(), 1, definition)
 }
 
 fn report_memory(what: &str, empty: f64, lrps: u64) {

@@ -183,17 +183,13 @@ fn heartbeat() -> Heartbeat {
 
 fn perform() -> Perform {
     let task = TaskDefinition {
-        constraint: schemas::resources::Constraint::default(),
         environment_variables: vec![Variable { name: "A".into(), value: Secret::Plain("1".into()) }],
         action: Action::Parallel(Group { actions: vec![run("a"), run("b")] }),
-        memory_mb: 1,
-        disk_mb: 2,
         cpu_weight: 3,
         result_file: "r".into(),
         completion_callback_url: Some(Secret::Plain("http://x".into())),
-        annotation: String::new(),
         placement: Placement::Queue { deadline_ms: 5 },
-        grace_period_ms: 10,
+        ..fixtures::task_definition()
     };
     let orders = [Order::Lrp(Arc::new(definition())), Order::Task(Arc::new(task))];
     let work = keys().into_iter().zip(orders).map(|(key, order)| Work {

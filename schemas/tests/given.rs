@@ -7,15 +7,13 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use schemas::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Variable};
-use schemas::container::{Instance, NetInfo, PortMapping};
-use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
-};
+use schemas::container::Instance;
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
 use schemas::limits;
-use schemas::names::{
-    CellId, DefinitionId, Domain, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid,
-};
+use schemas::names::{DefinitionId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::resources::Constraint;
+
+pub(crate) use fixtures::{cell_id, definition, domain, net, run};
 
 /// An id that says its number.
 pub(crate) fn id(number: u128) -> uuid::Uuid {
@@ -27,73 +25,14 @@ pub(crate) fn instance(number: u128, cell: &str) -> Instance {
     Instance { instance_guid: InstanceGuid(id(number)), cell_id: cell_id(cell) }
 }
 
-pub(crate) fn cell_id(name: &str) -> CellId {
-    CellId::new(name).unwrap()
-}
-
-pub(crate) fn domain(name: &str) -> Domain {
-    Domain::new(name).unwrap()
-}
-
-/// Where an instance is reached, told apart by the port of its host.
-pub(crate) fn net(host_port: u16) -> NetInfo {
-    NetInfo { address: "10.0.0.1".into(), ports: vec![PortMapping { container_port: 8080, host_port }] }
-}
-
-/// The smallest action.
-pub(crate) fn run(path: &str) -> Action {
-    Action::Run(Run { path: path.into(), ..Run::default() })
-}
-
-/// A definition that asks for little.
-pub(crate) fn definition() -> Definition {
-    Definition {
-        constraint: Constraint::default(),
-        environment_variables: vec![],
-        setup: None,
-        action: run("server"),
-        monitor: None,
-        start_timeout_ms: 0,
-        memory_mb: 64,
-        disk_mb: 64,
-        cpu_weight: 0,
-        ports: vec![8080],
-        grace_period_ms: 10_000,
-    }
-}
-
 /// A process in a domain.
 pub(crate) fn lrp(domain_name: &str, instances: u32) -> DesiredLrp {
-    DesiredLrp {
-        process_guid: ProcessGuid::new("web").unwrap(),
-        domain: domain(domain_name),
-        instances,
-        routes: Routes::new(),
-        annotation: String::new(),
-        definition_id: DefinitionId::new("web").unwrap(),
-        definition: Arc::new(definition()),
-    }
+    fixtures::lrp("web", domain_name, instances)
 }
 
 /// A task in a domain.
 pub(crate) fn task(domain_name: &str, placement: Placement) -> DesiredTask {
-    DesiredTask {
-        task_guid: TaskGuid::new("job").unwrap(),
-        domain: domain(domain_name),
-        definition: Arc::new(TaskDefinition {
-            constraint: Constraint::default(),
-            environment_variables: vec![],
-            action: run("job"),
-            memory_mb: 64,
-            disk_mb: 64,
-            cpu_weight: 0,
-            result_file: String::new(),
-            completion_callback_url: None,
-            annotation: String::new(),
-            placement,
-            grace_period_ms: 10_000,
-        }),
-    }
+    fixtures::task_of("job", domain_name, TaskDefinition { placement, ..fixtures::task_definition() })
 }
 
 /// Text of any characters but NUL.

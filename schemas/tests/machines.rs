@@ -649,21 +649,15 @@ proptest! {
 
     #[test]
     fn a_heartbeat_is_recorded_once(
-        beats in vec((0..3_u128, any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u64), 1..30),
+        beats in vec((0..3_u64, any::<bool>(), any::<bool>(), any::<bool>(), 0..3_u64), 1..30),
     ) {
         use schemas::cell::{Presence, Seen, decide_lost, decide_seen, evolve};
-        use schemas::names::{Incarnation, Stack, Zone};
+        use fixtures::cells;
+        use schemas::resources::Resources;
         let mut cell = None;
         for (incarnation, evacuating, sick, lost, memory_mb) in beats {
             let seen = Seen {
-                presence: Presence {
-                    folder: schemas::names::FolderId(uuid::Uuid::nil()),
-                    incarnation: Incarnation(id(incarnation)),
-                    zone: Zone::new("z1").unwrap(),
-                    stack: Stack::new("linux").unwrap(),
-                    placement_tags: BTreeSet::new(),
-                    total: schemas::resources::Resources { memory_mb, disk_mb: 1, containers: 1, ports: 1 },
-                },
+                presence: Presence { total: Resources { memory_mb, ..cells::TOTAL }, ..fixtures::presence(incarnation) },
                 evacuating,
                 unhealthy: sick.then(|| "disk".repeat(1000)),
             };

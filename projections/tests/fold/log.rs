@@ -1,22 +1,19 @@
 //! Logs to fold: commands drawn by chance, judged by the real machines, grouped into entries as a BBS would.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use projections::World;
 use proptest::prelude::*;
-use schemas::action::{Action, Run, Secret};
+use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
-use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
-};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
     ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::process::{self, Unplaced};
-use schemas::resources::{Constraint, Resources};
+use schemas::resources::Resources;
 use schemas::{
     Decision, Entry, Position, Subject, Timestamp, actual, cell, cluster, domain, evacuating, task,
 };
@@ -457,53 +454,17 @@ pub(crate) fn instance(owner: u8, index: u8, container: u8) -> Instance {
 }
 
 pub(crate) fn lrp(process: u8, name: u8, instances: u8, size: u8) -> DesiredLrp {
-    DesiredLrp {
-        process_guid: guid(process),
-        domain: domain(name),
-        instances: u32::from(instances),
-        routes: Routes::new(),
-        annotation: String::new(),
-        definition_id: definition_id(process),
-        definition: Arc::new(Definition {
-            constraint: Constraint::default(),
-            environment_variables: vec![],
-            setup: None,
-            action: run(),
-            monitor: None,
-            start_timeout_ms: 0,
-            memory_mb: u64::from(size % 5) * 32,
-            disk_mb: 64,
-            cpu_weight: 0,
-            ports: vec![8080],
-            grace_period_ms: 10_000,
-        }),
-    }
+    let definition = Definition { memory_mb: u64::from(size % 5) * 32, ..fixtures::definition() };
+    fixtures::lrp_of(guid(process).as_str(), domain(name).as_str(), u32::from(instances), definition)
 }
 
 pub(crate) fn desired_task(task: u8, name: u8, size: u8) -> DesiredTask {
-    DesiredTask {
-        task_guid: task_guid(task),
-        domain: domain(name),
-        definition: Arc::new(TaskDefinition {
-            constraint: Constraint::default(),
-            environment_variables: vec![],
-            action: run(),
-            memory_mb: u64::from(size % 5) * 32,
-            disk_mb: 64,
-            cpu_weight: 0,
-            result_file: String::new(),
-            completion_callback_url: (size.is_multiple_of(2)).then(|| Secret::Plain("http://a/done".into())),
-            annotation: String::new(),
-            placement: if size.is_multiple_of(3) {
-                Placement::Queue { deadline_ms: 90_000 }
-            } else {
-                Placement::Fail
-            },
-            grace_period_ms: 10_000,
-        }),
-    }
-}
-
-fn run() -> Action {
-    Action::Run(Run { path: "server".into(), ..Run::default() })
+    let queue = Placement::Queue { deadline_ms: 90_000 };
+    let definition = TaskDefinition {
+        memory_mb: u64::from(size % 5) * 32,
+        completion_callback_url: (size.is_multiple_of(2)).then(|| Secret::Plain("http://a/done".into())),
+        placement: if size.is_multiple_of(3) { queue } else { Placement::Fail },
+        ..fixtures::task_definition()
+    };
+    fixtures::task_of(task_guid(task).as_str(), domain(name).as_str(), definition)
 }

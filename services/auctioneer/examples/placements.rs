@@ -13,11 +13,10 @@ use auctioneer::auction::{Item, Siblings, auction};
 use auctioneer::board::{Board, Cell, Standing};
 use auctioneer::priority::DEFAULT_PRIORITY;
 use auctioneer::{Auctioneer, Effect, Input, Settings};
-use schemas::action::{Action, Run};
 use schemas::cell::Presence;
 use schemas::cluster::Role;
 use schemas::container::{Epoch, WorkKey};
-use schemas::definition::{Definition, DesiredLrp, Placement, TaskDefinition};
+use schemas::definition::{Definition, DesiredLrp, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::message::{Heartbeat, Order, PerformId};
 use schemas::names::{
@@ -208,16 +207,6 @@ fn constraint() -> Constraint {
     Constraint { stack: Some(Stack::new("linux").unwrap()), placement_tags: [].into() }
 }
 
-fn action() -> Action {
-    Action::Run(Run {
-        path: "true".into(),
-        args: vec![],
-        dir: String::new(),
-        env: vec![],
-        suppress_log_output: false,
-    })
-}
-
 /// Memory differs from process to process.
 fn memory(number: u32) -> u64 {
     64 * u64::from(number % 16 + 1)
@@ -237,18 +226,13 @@ fn processes(instances: u32) -> impl Fn(u32) -> Item {
 }
 
 fn definition(process: u32) -> Arc<Definition> {
+    let memory_mb = memory(process);
     Arc::new(Definition {
         constraint: constraint(),
-        environment_variables: vec![],
-        setup: None,
-        action: action(),
-        monitor: None,
-        start_timeout_ms: 0,
-        memory_mb: memory(process),
+        memory_mb,
         disk_mb: 256,
-        cpu_weight: 0,
         ports: vec![],
-        grace_period_ms: 0,
+        ..fixtures::definition()
     })
 }
 
@@ -259,16 +243,9 @@ fn tasks(number: u32) -> Item {
     };
     let definition = TaskDefinition {
         constraint: constraint(),
-        environment_variables: vec![],
-        action: action(),
         memory_mb: memory(number),
         disk_mb: 256,
-        cpu_weight: 0,
-        result_file: String::new(),
-        completion_callback_url: None,
-        annotation: String::new(),
-        placement: Placement::Fail,
-        grace_period_ms: 0,
+        ..fixtures::task_definition()
     };
     Item::new(DEFAULT_PRIORITY, Timestamp(u64::from(number)), key, Order::Task(Arc::new(definition)))
 }

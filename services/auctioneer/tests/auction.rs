@@ -10,9 +10,8 @@ use auctioneer::board::{Board, Cell, Standing};
 use auctioneer::score::{Scale, Score, bounded};
 use proptest::prelude::*;
 use schemas::Timestamp;
-use schemas::action::{Action, Run};
 use schemas::container::{Epoch, WorkKey};
-use schemas::definition::{Definition, Placement, TaskDefinition};
+use schemas::definition::{Definition, TaskDefinition};
 use schemas::limits::EXPLAINED_CANDIDATES;
 use schemas::message::Order;
 use schemas::names::{CellId, DefinitionId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
@@ -202,46 +201,18 @@ fn constraint() -> impl Strategy<Value = Constraint> {
         .prop_map(|(stack, placement_tags)| Constraint { stack, placement_tags })
 }
 
-fn action() -> Action {
-    Action::Run(Run {
-        path: "true".into(),
-        args: vec![],
-        dir: String::new(),
-        env: vec![],
-        suppress_log_output: false,
-    })
-}
-
 fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {
     Order::Lrp(Arc::new(Definition {
         constraint,
-        environment_variables: vec![],
-        setup: None,
-        action: action(),
-        monitor: None,
-        start_timeout_ms: 0,
         memory_mb,
         disk_mb,
-        cpu_weight: 0,
         ports: vec![],
-        grace_period_ms: 0,
+        ..fixtures::definition()
     }))
 }
 
 fn task(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {
-    Order::Task(Arc::new(TaskDefinition {
-        constraint,
-        environment_variables: vec![],
-        action: action(),
-        memory_mb,
-        disk_mb,
-        cpu_weight: 0,
-        result_file: String::new(),
-        completion_callback_url: None,
-        annotation: String::new(),
-        placement: Placement::Fail,
-        grace_period_ms: 0,
-    }))
+    Order::Task(Arc::new(TaskDefinition { constraint, memory_mb, disk_mb, ..fixtures::task_definition() }))
 }
 
 fn item() -> impl Strategy<Value = Item> {

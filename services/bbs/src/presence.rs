@@ -365,26 +365,7 @@ mod tests {
     }
 
     fn beat(cell: &CellId, incarnation: u64, sequence: u64) -> Heartbeat {
-        let presence = schemas::cell::Presence {
-            folder: FolderId(uuid::Uuid::nil()),
-            incarnation: Incarnation(uuid::Uuid::from_u64_pair(incarnation, 0)),
-            zone: "z1".parse().unwrap(),
-            stack: "linux".parse().unwrap(),
-            placement_tags: [].into(),
-            total: schemas::resources::Resources::default(),
-        };
-        Heartbeat {
-            cell_id: cell.clone(),
-            presence,
-            free: schemas::resources::Resources::default(),
-            starting: 0,
-            evacuating: false,
-            unhealthy: None,
-            performed: schemas::message::PerformId::default(),
-            sequence,
-            fingerprint: 0,
-            format: 1,
-        }
+        fixtures::heartbeat(cell.as_str(), incarnation, sequence)
     }
 
     /// Cells whose heartbeats come a second and a half after one another, every five seconds, until the network fails.

@@ -6,53 +6,31 @@ use std::time::Duration;
 
 use auctioneer::machine::Books;
 use auctioneer::{Auctioneer, Effect, Input, Settings};
-use schemas::action::{Action, Run};
 use schemas::actual::Command as Lrp;
 use schemas::cell::{self, Presence};
 use schemas::cluster::{self, Role};
 use schemas::container::{Epoch, Instance, WorkKey};
-use schemas::definition::{Definition, DesiredLrp, DesiredTask, Placement, TaskDefinition};
+use schemas::definition::{Definition, Placement, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::message::{Done, Heartbeat, Outcome, Outcomes, Perform, PerformId, Performed, Work};
 use schemas::names::{
-    CellId, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
-    ProcessGuid, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClusterId, DecisionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, Stack, Zone,
 };
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::{Constraint, Resources};
 use schemas::{Decision, Entry, Position, Refusal, Timestamp, task};
 
+pub(crate) use fixtures::{cell_id, process_guid as guid, service_id as name};
+
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MIB_OF_A_CELL: u64 = 1000;
 
-pub(crate) fn name(id: &str) -> ServiceId {
-    ServiceId::new(id).unwrap()
-}
-
-pub(crate) fn cell_id(id: &str) -> CellId {
-    CellId::new(id).unwrap()
-}
-
-pub(crate) fn guid(id: &str) -> ProcessGuid {
-    ProcessGuid::new(id).unwrap()
-}
-
 pub(crate) fn domain() -> Domain {
-    Domain::new("d").unwrap()
+    fixtures::domain("d")
 }
 
 pub(crate) fn mib(memory_mb: u64) -> Resources {
     Resources { memory_mb, disk_mb: 10_000, containers: 100, ports: 100 }
-}
-
-pub(crate) fn action() -> Action {
-    Action::Run(Run {
-        path: "true".into(),
-        args: vec![],
-        dir: String::new(),
-        env: vec![],
-        suppress_log_output: false,
-    })
 }
 
 pub(crate) fn constraint() -> Constraint {
@@ -60,19 +38,7 @@ pub(crate) fn constraint() -> Constraint {
 }
 
 pub(crate) fn definition(memory_mb: u64) -> Definition {
-    Definition {
-        constraint: constraint(),
-        environment_variables: vec![],
-        setup: None,
-        action: action(),
-        monitor: None,
-        start_timeout_ms: 0,
-        memory_mb,
-        disk_mb: 1,
-        cpu_weight: 0,
-        ports: vec![],
-        grace_period_ms: 0,
-    }
+    Definition { constraint: constraint(), memory_mb, disk_mb: 1, ports: vec![], ..fixtures::definition() }
 }
 
 pub(crate) fn done() -> Done {
@@ -206,15 +172,7 @@ impl Scene {
     }
 
     pub(crate) fn desire(&mut self, process: &str, instances: u32, memory_mb: u64) {
-        let lrp = DesiredLrp {
-            process_guid: guid(process),
-            domain: domain(),
-            instances,
-            routes: [].into(),
-            annotation: String::new(),
-            definition_id: DefinitionId::new(process).unwrap(),
-            definition: Arc::new(definition(memory_mb)),
-        };
+        let lrp = fixtures::lrp_of(process, "d", instances, definition(memory_mb));
         self.decide(process, &process::Command::Desire(Box::new(lrp)));
     }
 
@@ -240,23 +198,16 @@ impl Scene {
     }
 
     pub(crate) fn desire_task(&mut self, id: &str, memory_mb: u64, placement: Placement) {
-        let task_guid = TaskGuid::new(id).unwrap();
+        let task_guid = fixtures::task_guid(id);
         let epoch = Epoch(self.now.next());
         let definition = TaskDefinition {
             constraint: constraint(),
-            environment_variables: vec![],
-            action: action(),
             memory_mb,
             disk_mb: 1,
-            cpu_weight: 0,
-            result_file: String::new(),
-            completion_callback_url: None,
-            annotation: String::new(),
             placement,
-            grace_period_ms: 0,
+            ..fixtures::task_definition()
         };
-        let desired =
-            DesiredTask { task_guid: task_guid.clone(), domain: domain(), definition: Arc::new(definition) };
+        let desired = fixtures::task_of(id, "d", definition);
         let events = vec![Event::Task(task::Event::Desired(Box::new(desired)))];
         self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
     }

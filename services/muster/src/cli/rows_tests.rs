@@ -5,9 +5,7 @@ use schemas::cell::Presence;
 use schemas::container::{Epoch, PortMapping};
 use schemas::definition::Routes;
 use schemas::evaluation::{Evaluation, Trigger};
-use schemas::names::{
-    CellId, DecisionId, DefinitionId, Domain, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
-};
+use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{CellState, EvaluationSubject, TaskState};
 use uuid::Uuid;
 
@@ -164,12 +162,8 @@ pub(crate) fn a_cell() -> CellRow {
     CellRow {
         cell_id: CellId::new("c1").unwrap(),
         presence: Presence {
-            folder: schemas::names::FolderId(Uuid::nil()),
-            incarnation: Incarnation(Uuid::from_u128(1)),
-            zone: Zone::new("z1").unwrap(),
-            stack: Stack::new("linux").unwrap(),
-            placement_tags: std::collections::BTreeSet::new(),
             total: Resources { memory_mb: 4096, disk_mb: 10_240, containers: 64, ports: 1_000 },
+            ..fixtures::presence(1)
         },
         state: CellState::Present,
         evacuation_wanted: false,

@@ -149,27 +149,8 @@ fn instance() -> InstanceGuid {
 }
 
 fn heartbeat() -> Heartbeat {
-    let total = schemas::resources::Resources { memory_mb: 1, disk_mb: 1, containers: 1, ports: 1 };
-    Heartbeat {
-        // Another cell than its subject's, so that nobody believes it.
-        cell_id: CellId::new("c9").unwrap(),
-        presence: schemas::cell::Presence {
-            folder: schemas::names::FolderId(uuid::Uuid::nil()),
-            incarnation: schemas::names::Incarnation(instance().0),
-            zone: schemas::names::Zone::new("z1").unwrap(),
-            stack: schemas::names::Stack::new("linux").unwrap(),
-            placement_tags: std::collections::BTreeSet::new(),
-            total,
-        },
-        free: total,
-        starting: 0,
-        evacuating: false,
-        unhealthy: None,
-        performed: PerformId::default(),
-        sequence: 1,
-        fingerprint: codec::FINGERPRINT,
-        format: 1,
-    }
+    // Another cell than its subject's, so that nobody believes it.
+    Heartbeat { fingerprint: codec::FINGERPRINT, ..fixtures::heartbeat("c9", 1, 1) }
 }
 
 /// What no subject takes, made of a message that it does take.

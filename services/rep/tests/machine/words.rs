@@ -3,33 +3,22 @@
 use std::sync::Arc;
 
 use schemas::Timestamp;
-use schemas::action::{Action, Run};
-use schemas::container::{Container, ContainerState, Epoch, NetInfo, RunResult, WorkKey};
-use schemas::definition::{Definition, Placement, TaskDefinition};
+use schemas::container::{Container, ContainerState, Epoch, RunResult, WorkKey};
+use schemas::definition::{Definition, TaskDefinition};
 use schemas::message::{Order, Perform, PerformId, Work};
-use schemas::names::{CellId, DefinitionId, Domain, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid};
-use schemas::resources::{Constraint, Resources};
+use schemas::names::{Domain, Incarnation, InstanceGuid, Stack};
+use schemas::resources::Resources;
 
 use rep::Settings;
+
+pub(crate) use fixtures::{cell_id, net, process_guid, task_guid};
 
 pub(crate) fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)
 }
 
-pub(crate) fn cell_id(name: &str) -> CellId {
-    CellId::new(name).unwrap()
-}
-
-pub(crate) fn process_guid(name: &str) -> ProcessGuid {
-    ProcessGuid::new(name).unwrap()
-}
-
-pub(crate) fn task_guid(name: &str) -> TaskGuid {
-    TaskGuid::new(name).unwrap()
-}
-
 pub(crate) fn domain() -> Domain {
-    Domain::new("shop").unwrap()
+    fixtures::domain("shop")
 }
 
 pub(crate) fn incarnation() -> Incarnation {
@@ -37,7 +26,7 @@ pub(crate) fn incarnation() -> Incarnation {
 }
 
 pub(crate) fn guid(number: u64) -> InstanceGuid {
-    InstanceGuid(uuid::Uuid::from_u64_pair(1, number))
+    fixtures::names::instance_guid(number)
 }
 
 /// A cell with room for ten containers of 100 MiB.
@@ -53,34 +42,15 @@ pub(crate) fn settings() -> Settings {
 }
 
 pub(crate) fn definition() -> Definition {
-    Definition {
-        constraint: Constraint::default(),
-        environment_variables: vec![],
-        setup: None,
-        action: Action::Run(Run { path: "serve".into(), ..Run::default() }),
-        monitor: None,
-        start_timeout_ms: 60_000,
-        memory_mb: 100,
-        disk_mb: 100,
-        cpu_weight: 0,
-        ports: vec![8080],
-        grace_period_ms: 10_000,
-    }
+    Definition { start_timeout_ms: 60_000, memory_mb: 100, disk_mb: 100, ..fixtures::definition() }
 }
 
 pub(crate) fn task_definition() -> TaskDefinition {
     TaskDefinition {
-        constraint: Constraint::default(),
-        environment_variables: vec![],
-        action: Action::Run(Run { path: "count".into(), ..Run::default() }),
         memory_mb: 100,
         disk_mb: 100,
-        cpu_weight: 0,
         result_file: "result".into(),
-        completion_callback_url: None,
-        annotation: String::new(),
-        placement: Placement::Fail,
-        grace_period_ms: 10_000,
+        ..fixtures::task_definition()
     }
 }
 
@@ -88,7 +58,7 @@ pub(crate) fn lrp_key(process: &str, index: u32, epoch: Timestamp) -> WorkKey {
     WorkKey::Lrp {
         process_guid: process_guid(process),
         index,
-        definition_id: DefinitionId::new(process).unwrap(),
+        definition_id: fixtures::definition_id(process),
         epoch: Epoch(epoch),
     }
 }
@@ -109,11 +79,6 @@ pub(crate) fn task_work(key: WorkKey, attempt: Timestamp) -> Work {
 
 pub(crate) fn perform(number: u64, work: Vec<Work>) -> Perform {
     Perform { id: PerformId { term: 1, number }, work }
-}
-
-pub(crate) fn net(port: u16) -> NetInfo {
-    let ports = vec![schemas::container::PortMapping { container_port: 8080, host_port: port }];
-    NetInfo { address: "10.0.0.1".into(), ports }
 }
 
 pub(crate) fn container(guid: InstanceGuid, work: WorkKey, state: ContainerState) -> Container {
