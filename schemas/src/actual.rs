@@ -1,4 +1,4 @@
-//! The ActualLRP: one index of a process (seed `000`, "ActualLRPs").
+//! The ActualLRP: one index of a process (Diego Dev Notes, "ActualLRPs").
 //!
 //! ```text
 //!                ┌────────── unclaim (cell lost, evacuation) ──────────┐
@@ -251,7 +251,7 @@ impl Actual {
         }
     }
 
-    /// The name of the state, as in seed `003`.
+    /// The name of the state, as Diego writes it.
     #[must_use]
     pub const fn state_name(&self) -> &'static str {
         match self.state {

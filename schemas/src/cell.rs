@@ -1,5 +1,5 @@
-//! Cells: present, evacuating, healthy, gone (seed `000`, "Detecting Cell Failures"). Only transitions are recorded;
-//! heartbeats never are.
+//! Cells: present, evacuating, healthy, gone (Diego Dev Notes, "Detecting Cell Failures"). Only transitions are
+//! recorded; heartbeats never are.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,8 @@ pub struct Cell {
     pub gone: Option<String>,
     /// When any of this last changed.
     pub since: Timestamp,
-    /// The decision by which it last appeared, began to evacuate, or disappeared: the cause of what that does to its work.
+    /// The decision by which it last appeared, began to evacuate, or disappeared: the cause of what that does to its
+    /// work.
     pub cause: Cause,
     /// What operators asked of it.
     pub requests: Requests,
@@ -160,7 +161,8 @@ pub fn decide_seen(cell: Option<&Cell>, seen: &Seen) -> Vec<Event> {
     events
 }
 
-/// Where what a rep says comes from: that its cell evacuates, evacuates no longer, or has left, from the order to do so.
+/// Where what a rep says comes from: that its cell evacuates, evacuates no longer, or has left, from the order to do
+/// so.
 #[must_use]
 pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
     let Some(cell) = cell.filter(|cell| cell.present) else { return Origin::Beginning };
@@ -291,8 +293,8 @@ fn absent(cell: Cell, why: &str, stamp: &Stamp) -> Cell {
     Cell { present: false, gone, since: stamp.at, cause: stamp.cause(), ..cell }
 }
 
-/// Whether an evacuation is over when a cell appears: the one that evacuated was lost with everything on it, and this is
-/// another run of its rep. One that restarts in time goes on.
+/// Whether an evacuation is over when a cell appears: the one that evacuated was lost with everything on it, and this
+/// is another run of its rep. One that restarts in time goes on.
 fn is_over(cell: &Cell, appears: &Presence) -> bool {
     !cell.present && cell.evacuating && cell.presence.incarnation != appears.incarnation
 }

@@ -1,4 +1,4 @@
-//! The cluster: its id, its shards, its format level, and who leads (DESIGN section 3).
+//! The cluster: its id, its shards, its format level, and who leads (docs/architecture.md, "The journal").
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Containers: what a cell runs, as rep and executor speak of them (seed `000`, "Container State").
+//! Containers: what a cell runs, as rep and executor speak of them (Diego Dev Notes, "Container State").
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The crash policy: when to restart at once, when to wait, when to give up (seed `000`, "Crashes"; DESIGN section 4
-//! settles what the seed leaves open).
+//! The crash policy: when to restart at once, when to wait, when to give up (Diego Dev Notes, "Crashes"; docs/model.md,
+//! "Crashes", settles what the document leaves open).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Definitions: what to run, for a process (seed `004`, `LRPDefinition`) and for a task.
+//! Definitions: what to run, for a process and for a task (docs/model.md, "Definitions and keys").
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::names::{DefinitionId, Domain, ProcessGuid, TaskGuid};
 use crate::resources::{Constraint, Resources};
 
 /// How long a container that is asked to stop may take before it is killed, unless its definition says otherwise:
-/// 10 s (DESIGN section 4).
+/// 10 s (docs/model.md, "The rep's tables").
 pub const DEFAULT_GRACE_MS: u64 = 10_000;
 
 /// What one instance of a process runs and needs. Never changes: another definition is another id.
@@ -24,7 +24,7 @@ pub struct Definition {
     pub setup: Option<Action>,
     /// What is kept running.
     pub action: Action,
-    /// Tells whether the instance is healthy: polled every 0.5 s until it first succeeds, then every 30 s (seed `003`).
+    /// Tells whether the instance is healthy: polled every 0.5 s until it first succeeds, then every 30 s.
     pub monitor: Option<Action>,
     /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
     pub start_timeout_ms: u64,
@@ -84,7 +84,7 @@ impl TaskDefinition {
     }
 }
 
-/// What becomes of a task that can't be placed (DESIGN section 4).
+/// What becomes of a task that can't be placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
@@ -120,7 +120,7 @@ pub struct DesiredLrp {
     pub definition: std::sync::Arc<Definition>,
 }
 
-/// Changes to a process that restart nothing: what is absent stays (seed `003`, `DesiredLRPUpdateRequest`).
+/// Changes to a process that restart nothing: what is absent stays (docs/model.md, "Definitions and keys").
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrpUpdate {
     /// How many instances.

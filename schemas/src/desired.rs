@@ -1,5 +1,4 @@
-//! The desired side of a process: an `LRPDeployment` (seed `004`) that has one definition for now (seed `003`,
-//! DesiredLRP).
+//! The desired side of a process: a deployment that has one definition for now (docs/model.md, "Definitions and keys").
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Domains and their freshness (seed `003`, "Domain Freshness").
+//! Domains and their freshness (Diego LRP overview, "Domain Freshness").
 
 use std::time::Duration;
 

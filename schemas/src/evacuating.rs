@@ -1,4 +1,4 @@
-//! The evacuating record: the second ActualLRP of an index, which lives only while a cell evacuates (seed `000`,
+//! The evacuating record: the second ActualLRP of an index, which lives only while a cell evacuates (Diego Dev Notes,
 //! "Evacuation"). It is always RUNNING.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Evaluations: the record of every scheduling attempt and its cause (seed `001`).
+//! Evaluations: the record of every scheduling attempt and its cause (docs/model.md, "Evaluations").
 //!
 //! ```text
 //! (cause) ──▶ pending ──▶ complete     everything was placed
@@ -36,7 +36,7 @@ pub struct Evaluation {
     pub previous: Option<DecisionId>,
 }
 
-/// What made the work. In brackets: the `TriggeredBy` of seed `001`.
+/// What made the work. In brackets: the `TriggeredBy` of Nomad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {

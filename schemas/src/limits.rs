@@ -1,4 +1,4 @@
-//! Every limit of the language, with its unit. Nothing in Muster is unbounded (DESIGN section 3, Limits).
+//! Every limit of the language, with its unit. Nothing in Muster is unbounded (docs/architecture.md, "Invariants").
 
 /// Longest id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
 pub const ID_BYTES: usize = 128;

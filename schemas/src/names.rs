@@ -111,10 +111,10 @@ name!(
     /// Names a task.
     TaskGuid, "task guid");
 name!(
-    /// Names one definition of a process (seed `004`); the first is named after its process.
+    /// Names one definition of a process ; the first is named after its process.
     DefinitionId, "definition id");
 name!(
-    /// An arbitrary grouping of processes and tasks for the consumer's convenience (seed `003`).
+    /// An arbitrary grouping of processes and tasks for the consumer's convenience.
     Domain, "domain");
 name!(
     /// Names a cell.

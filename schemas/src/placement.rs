@@ -34,7 +34,7 @@ pub struct Candidate {
     pub used_permille: u32,
 }
 
-/// Placement errors begin with this when no cell's stack or tags match (seed `000`, "Communicating Fullness").
+/// Placement errors begin with this when no cell's stack or tags match (Diego Dev Notes, "Communicating Fullness").
 pub const NO_COMPATIBLE_CELLS: &str = "found no compatible cells";
 /// Placement errors begin with this when every compatible cell is full.
 pub const INSUFFICIENT_RESOURCES: &str = "insufficient resources";

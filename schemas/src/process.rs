@@ -48,8 +48,8 @@ pub struct Process {
     pub evaluations: Vec<Evaluation>,
     /// The newest requests and their answers.
     pub requests: Requests,
-    /// The decision by which somebody last said how many instances shall run. None: nobody did, or that is forgotten, and
-    /// what is here are containers that reps told of.
+    /// The decision by which somebody last said how many instances shall run. None: nobody did, or that is forgotten,
+    /// and what is here are containers that reps told of.
     pub asked: Option<Cause>,
 }
 
@@ -401,13 +401,14 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The delta of seed `000`, first half: what has a record and is not desired, and was not asked to stop yet.
+    /// Diego Dev Notes, "Computing ∆s", first half: what has a record and is not desired, and was not asked to stop
+    /// yet.
     fn extra(&self) -> Indices {
         let wanted = self.wanted;
         self.slots().iter().map(|slot| slot.index).filter(|index| *index >= wanted).collect()
     }
 
-    /// The delta of seed `000`, second half: what is desired and has no record is created and placed.
+    /// Diego Dev Notes, "Computing ∆s", second half: what is desired and has no record is created and placed.
     fn create_missing(&mut self, trigger: Trigger) {
         let Some(definition_id) = self.definition_id.clone() else { return };
         let missing: Indices = (0..self.wanted).filter(|index| self.actual(*index).is_none()).collect();
@@ -417,7 +418,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Stops what is on a cell, and removes what is not (seed `000`, "Stopping ActualLRPs").
+    /// Stops what is on a cell, and removes what is not (Diego Dev Notes, "Stopping ActualLRPs").
     fn end(&mut self, indices: &Indices, cause: Ended) {
         let on_cell = |lrp: &Actual| lrp.holder().is_some();
         let stop: Indices = indices
@@ -556,7 +557,7 @@ impl<'a> Draft<'a> {
         known && index >= self.wanted && self.actual(index).is_none()
     }
 
-    /// The `RepCrashDance` of seed `000`.
+    /// The `RepCrashDance` (Diego Dev Notes, "Crashes").
     fn crash(&mut self, report: &Report, reason: &str) {
         let (stored, running_since) = self.actual(report.index).map_or((0, None), |lrp| {
             (lrp.crash_count, matches!(lrp.state, State::Running { .. }).then_some(lrp.since))
@@ -600,8 +601,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The five duties of seed `000`, "Harmonizing DesiredLRPs with ActualLRPs", index by index: what is due first, and
-    /// with it whatever comes from the same place. The rest is due still, and gets a decision of its own.
+    /// The five duties of Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs: Convergence", index by index: what
+    /// is due first, and with it whatever comes from the same place. The rest is due still, and gets a decision of its
+    /// own.
     fn converge(&mut self) {
         let mut first = None;
         let mut comes_along = |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);

@@ -7,7 +7,7 @@
 //! | [`document`] | a file: one of them, or lists of them under `lrp`, `task` and `domain` |
 //! | [`client_command`] | a client's message: envelope and body |
 //!
-//! Field names are those of seed `003`. A field that Diego knows and Muster doesn't honour is refused by name: nobody
+//! Field names are those of Diego's API. A field that Diego knows and Muster doesn't honour is refused by name: nobody
 //! shall believe that it has an effect.
 
 mod actions;

@@ -96,7 +96,7 @@ pub fn fnv_1a(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV-1a (64 bits) of the guid modulo the cluster's shard count (DESIGN section 3).
+/// FNV-1a (64 bits) of the guid modulo the cluster's shard count (docs/architecture.md, "Aggregates and subjects").
 #[must_use]
 pub fn shard(guid: &str, shards: u16) -> u16 {
     u16::try_from(fnv_1a(guid) % u64::from(shards.max(1))).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The task: runs at most once, and ends (seed `000`, "Tasks").
+//! The task: runs at most once, and ends (Diego Dev Notes, "Tasks").
 //!
 //! ```text
 //! (desire) ─▶ PENDING ── start ──▶ RUNNING ── complete, fail ──▶ COMPLETED ── resolve ──▶ RESOLVING ─▶ (deleted)
@@ -294,7 +294,7 @@ pub struct Context<'a> {
 }
 
 impl Task {
-    /// The name of the state, as in seed `000`.
+    /// The name of the state, as Diego writes it.
     #[must_use]
     pub const fn state_name(&self) -> &'static str {
         match self.state {
@@ -358,9 +358,8 @@ impl Task {
 
 /// Judges a command against what is true. No events: it is so already.
 ///
-/// # Errors
-/// `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`, `CellAbsent`,
-/// `Unavailable` if the report is of a later life.
+/// # Errors `ResourceExists`, `ResourceNotFound`, `InvalidStateTransition`, `RunningOnDifferentCell`, `StaleEpoch`,
+/// `CellAbsent`, `Unavailable` if the report is of a later life.
 pub fn decide(
     task: Option<&Task>,
     command: &Command,
@@ -476,8 +475,8 @@ fn begin_resolving(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
     }
 }
 
-/// What came of a completion callback is recorded, each call: backoff keeps them few. An owner that knows lets the task go;
-/// one that refuses it is left alone, and the task is COMPLETED again.
+/// What came of a completion callback is recorded, each call: backoff keeps them few. An owner that knows lets the task
+/// go; one that refuses it is left alone, and the task is COMPLETED again.
 fn owner_called(task: &Task, state: &State, epoch: Epoch, called: &Called) -> Result<Vec<Event>, Refusal> {
     if task.epoch != epoch {
         return Err(Refusal::new(Code::StaleEpoch, "the task was created anew since its owner was called"));
@@ -581,7 +580,7 @@ fn fail_placement(
     }
 }
 
-/// The duties of seed `000`, "Maintaining Consistency: Convergence". The fourth, to ask for a COMPLETED task to be
+/// The duties of Diego Dev Notes, "Maintaining Consistency: Convergence". The fourth, to ask for a COMPLETED task to be
 /// resolved, changes nothing and is the BBS's own.
 fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
     let now = context.now;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A moment: nanoseconds since 1970-01-01 UTC, as in seed `003` (`since`).
+/// A moment: nanoseconds since 1970-01-01 UTC, as Diego gives `since`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]

@@ -1,5 +1,5 @@
-//! `docs/clients.md` names every command, query, field, code and limit: its tables are made from the types. And the JSON
-//! Schemas of commands and queries.
+//! `docs/clients.md` names every command, query, field, code and limit: its tables are made from the types. And the
+//! JSON Schemas of commands and queries.
 //!
 //! `MUSTER_WRITE_GOLDEN=1 cargo test -p schemas documented` makes the tables and the schemas anew.
 
@@ -386,14 +386,6 @@ fn fields(defs: &Map<String, Value>, of: &str) -> String {
 fn meaning(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_default();
     let text = text.replace("[`", "`").replace("`]", "`").replace("\n\n", " ").replace('\n', " ");
-    // Where the rule comes from is told where the rule is.
-    let text = ["(seed ", "(DESIGN "].iter().fold(text, |text, source| match text.split_once(source) {
-        Some((before, rest)) => {
-            let behind = rest.split_once(')').map_or("", |(_, behind)| behind);
-            format!("{}{behind}", before.trim_end())
-        }
-        None => text,
-    });
     text.replace('|', "\\|").replace("crate::", "")
 }
 

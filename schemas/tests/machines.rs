@@ -295,8 +295,8 @@ fn what_is_known_to_be_unwanted_ends(process: &Process) {
     }
 }
 
-/// Of a client's command nothing is the cause; whatever else is decided of an index that has records comes from the last
-/// decision that made work for it or asked it to stop, or from a cell.
+/// Of a client's command nothing is the cause; whatever else is decided of an index that has records comes from the
+/// last decision that made work for it or asked it to stop, or from a cell.
 fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &Command, events: &[Event]) {
     let origin = process::origin(before, command, events);
     match command {
@@ -560,7 +560,7 @@ fn name_of(task: Option<&Task>) -> &'static str {
     task.map_or("DELETED", Task::state_name)
 }
 
-/// One event moves a task along one edge of seed `000`'s graph.
+/// One event moves a task along one edge of the graph (docs/model.md, "Tasks").
 fn moves_along_the_graph(before: Option<&Task>, after: Option<&Task>, event: &Event) {
     let edge = (name_of(before), name_of(after));
     let known = [

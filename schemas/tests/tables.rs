@@ -1,4 +1,4 @@
-//! The transitions of seed `000` as tables, one row per case, judged by the machines end to end.
+//! The transitions of the source documents as tables, one row per case, judged by the machines end to end.
 
 use std::time::Duration;
 
@@ -428,8 +428,8 @@ fn an_evaluation_says_how_its_work_ended() {
     assert_eq!(story.evaluation(), Some(Status::Canceled));
 }
 
-/// What a cell that was away reports of index 1, of which it still has a container, and what becomes of it. Who was asked
-/// is the process while the cell was away; `forgotten`: nothing is remembered of it.
+/// What a cell that was away reports of index 1, of which it still has a container, and what becomes of it. Who was
+/// asked is the process while the cell was away; `forgotten`: nothing is remembered of it.
 const UNWANTED: &str = "
     meanwhile | claim | start            | crash   | evacuate
     removed   | !     | RUNNING stopping | =       | !

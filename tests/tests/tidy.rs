@@ -126,3 +126,117 @@ fn nothing_is_left_open() {
         }
     }
 }
+
+/// Every text of the repository that may point at a document: code, pages, stories.
+fn texts() -> Vec<PathBuf> {
+    let listed = Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root()).output();
+    let listed = String::from_utf8(listed.expect("git runs").stdout).expect("paths are text");
+    let kinds = [".rs", ".md", ".txt", ".toml", ".csv", ".json", ".conf", ".py", ".sh"];
+    let is_text = |path: &&str| kinds.iter().any(|kind| path.ends_with(kind));
+    listed.lines().filter(is_text).map(|path| root().join(path)).filter(|path| path.is_file()).collect()
+}
+
+/// A page of documentation by its path from the top of the repository.
+fn headings(page: &str) -> BTreeSet<String> {
+    let text = read(&root().join(page));
+    text.lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim().replace('`', ""))
+        .collect()
+}
+
+/// How a heading is linked to: as `GitHub` does it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase().replace(' ', "-");
+    kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+}
+
+/// What comments may name: the pages of documentation and the source documents, each with its headings.
+fn documents() -> Vec<(String, BTreeSet<String>)> {
+    let pages = ["architecture", "clients", "glossary", "model", "operations", "using"]
+        .map(|page| format!("docs/{page}.md"))
+        .into_iter()
+        .chain(["tests/stories/README.md", "schemas/README.md", "CONTRIBUTING.md"].map(str::to_owned));
+    let mut documents: Vec<_> = pages.map(|page| (page.clone(), headings(&page))).collect();
+    let sources = read(&root().join("docs/sources.md")).replace("\n  ", " ");
+    for line in sources.lines() {
+        if let Some((title, sections)) = line.strip_prefix("- *").and_then(|line| line.split_once("*: ")) {
+            documents.push((title.to_owned(), sections.split(" · ").map(str::to_owned).collect()));
+        }
+    }
+    assert!(documents.len() > 10, "docs/sources.md lists no sections: {documents:?}");
+    documents
+}
+
+/// A text as one line, without the marks of comments.
+fn joined(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line = line.trim();
+        let marks = ["//!", "///", "//", "#"];
+        marks.iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line).trim()
+    });
+    lines.collect::<Vec<_>>().join(" ").replace('*', "")
+}
+
+/// The sections of a document that a text names: `TITLE, "Section"`, or `"TITLE, Section"`.
+fn named<'a>(text: &'a str, title: &str) -> Vec<&'a str> {
+    let sections = text.match_indices(title).filter_map(|(at, _)| {
+        let rest = text[at + title.len()..].strip_prefix(", ")?;
+        let quoted = rest.strip_prefix('"');
+        let within = text[..at].ends_with('"').then_some(rest);
+        quoted.or(within)?.split('"').next()
+    });
+    sections.collect()
+}
+
+#[test]
+fn a_pointer_to_a_section_names_one_that_is_there() {
+    let documents = documents();
+    let mut seen = 0;
+    for path in texts() {
+        let text = joined(&read(&path));
+        for (title, sections) in &documents {
+            for section in named(&text, title) {
+                let section = section.trim_end_matches(',');
+                seen += 1;
+                assert!(sections.contains(section), "{}: {title} has no section {section:?}", path.display());
+            }
+        }
+    }
+    assert!(seen > 80, "only {seen} pointers were found: the way in which they are written has changed");
+}
+
+#[test]
+fn a_link_leads_to_a_file_and_a_heading_that_are_there() {
+    for path in texts().iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+        let folder = path.parent().expect("a folder");
+        let text = read(path);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.contains(char::is_whitespace) {
+                continue;
+            }
+            let (file, fragment) = link.split_once('#').map_or((link, None), |(file, of)| (file, Some(of)));
+            let target = if file.is_empty() { path.clone() } else { folder.join(file) };
+            assert!(target.exists(), "{}: there is no {link}", path.display());
+            if let Some(fragment) = fragment {
+                let found = read(&target).lines().any(|line| {
+                    line.starts_with('#') && anchor(line.trim_start_matches('#').trim()) == fragment
+                });
+                assert!(found, "{}: {link} leads to no heading", path.display());
+            }
+        }
+    }
+}
+
+/// Names by which documents were called that are not part of the repository.
+#[test]
+fn nothing_points_outside_of_the_repository() {
+    let words = ["seed `\u{30}", "seed \u{30}", "DESIG\u{4e}", "the issu\u{65} "];
+    for path in texts() {
+        for (at, line) in read(&path).lines().enumerate() {
+            for word in words {
+                assert!(!line.contains(word), "{}:{}: {word:?} in: {line}", path.display(), at + 1);
+            }
+        }
+    }
+}

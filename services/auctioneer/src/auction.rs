@@ -1,4 +1,5 @@
-//! One auction: a batch of work, the cells, and what goes where (seed `000`, "Distributing ActualLRPs").
+//! One auction: a batch of work, the cells, and what goes where (Diego Dev Notes, "Distributing ActualLRPs:
+//! Auctioneer").
 //!
 //! Pure. The same cells and the same batch give the same answer, and the answer says why.
 

@@ -9,7 +9,7 @@ use crate::board::{Board, View, count};
 use crate::score::Score;
 use crate::tally::Tally;
 
-/// Why no cell takes the work (seed `000`, "Communicating Fullness").
+/// Why no cell takes the work (Diego Dev Notes, "Communicating Fullness").
 pub(crate) fn error(board: &Board, view: &View, tally: &Tally) -> String {
     let compatible = board.len() - view.stack - view.tags;
     if compatible == 0 {

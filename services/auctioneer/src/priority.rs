@@ -1,4 +1,4 @@
-//! The order of work within one auction (seed `000`, "Auction Work Prioritization").
+//! The order of work within one auction (Diego Dev Notes, "Auction Work Prioritization").
 
 use std::cmp::Reverse;
 

@@ -1,9 +1,9 @@
 //! Finds the best places for one piece of work.
 //!
-//! The seed's wishes, the most important first: few siblings in the zone, few on the cell, an even load. So zones are
-//! looked at in order of siblings, those with equally many together; in them first the cells without siblings, group by
-//! group from the emptiest cell on; then the cells with siblings. Work that a cell refused is rare, and is looked for
-//! on every cell.
+//! What the auction prefers (Diego Dev Notes, "Distributing ActualLRPs: Auctioneer"), the most important first: few
+//! siblings in the zone, few on the cell, an even load. So zones are looked at in order of siblings, those with equally
+//! many together; in them first the cells without siblings, group by group from the emptiest cell on; then the cells
+//! with siblings. Work that a cell refused is rare, and is looked for on every cell.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Telling the owners of completed tasks (seed `000`, "Resolving Completed Tasks").
+//! Telling the owners of completed tasks (Diego Dev Notes, "Resolving Completed Tasks").
 //!
 //! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at once. A call is repeated with backoff
-//! until the record expires on network errors, 408, 429 and 5xx; 2xx lets the task go, and any other answer ends the calls.
-//! What came of each call is a decision of the task.
+//! until the record expires on network errors, 408, 429 and 5xx; 2xx lets the task go, and any other answer ends the
+//! calls. What came of each call is a decision of the task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Convergence: what is due although nobody asked (seed `000`, "Harmonizing DesiredLRPs with ActualLRPs" and
-//! "Maintaining Consistency").
+//! Convergence: what is due although nobody asked (Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs:
+//! Convergence" and Diego Dev Notes, "Maintaining Consistency: Convergence").
 //!
 //! It returns commands, which pass through `decide` like anybody's: there is no second road to a transition. The
 //! duties themselves are in `schemas::process` and `schemas::task`; here is only who has to be looked at.

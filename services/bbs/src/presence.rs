@@ -1,4 +1,4 @@
-//! Who is there: cells by their heartbeats (DESIGN section 4, "A cell disappears").
+//! Who is there: cells by their heartbeats (docs/model.md, "Cells").
 //!
 //! A cell is lost after 15 s of silence and one unanswered probe. Time in which the BBS itself was paused,
 //! disconnected or not leading counts for no cell. If more than half of the cells, and at least two, fall silent
@@ -238,8 +238,8 @@ impl Presence {
         self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < REMEMBERED);
     }
 
-    /// Doesn't believe that most cells are lost before it has gone on for a while. Cells fall silent one after the other
-    /// even if the network fails at once, for their last heartbeats were: who missed one counts as well.
+    /// Doesn't believe that most cells are lost before it has gone on for a while. Cells fall silent one after the
+    /// other even if the network fails at once, for their last heartbeats were: who missed one counts as well.
     fn brake(&mut self, look: &mut Look, now: Timestamp) {
         let quiet = |watch: &&Watch| now.since(watch.heard) >= self.settings.silence / 2;
         let present = || self.watches.values().filter(|watch| watch.present);

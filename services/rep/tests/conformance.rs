@@ -211,7 +211,7 @@ fn out_of_reach_is_what_would_need_a_container_to_go_back_or_a_task_to_run_twice
     }));
 }
 
-/// The seed tells the containers that don't run in three sentences: these are the sentences.
+/// Diego Dev Notes, "When the container is not Running", has three sentences and no table: these are the sentences.
 #[test]
 fn containers_that_do_not_run_leave_as_the_three_sentences_say() {
     for (container, word) in CONTAINERS {
@@ -261,7 +261,7 @@ fn only_the_last_step_of_a_row_is_done_to_the_container() {
     }
 }
 
-/// The seed's own words for the cases that it calls inconceivable.
+/// The document's own words for the cases that it calls inconceivable.
 #[test]
 fn inconceivable_is_what_the_seed_calls_so() {
     let loud = |verdict: Verdict| verdict.surprise == Surprise::Inconceivable;

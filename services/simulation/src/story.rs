@@ -20,7 +20,7 @@
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `seed 0` | what chance begins with |
+//! | `seed 7` | what chance begins with |
 //! | `cells 3`, `bbss 2`, `auctioneers 2` | who is there; every second cell is in another zone |
 //! | `tagged` | the last cell takes only work that asks for its tag |
 //! | `evacuation 30s`, `self-test 15s` | how long an evacuation may take; how often a rep tests itself |
@@ -50,8 +50,8 @@
 //! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
-//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `memory=64`, `stack=linux`, `tag`. Behind every wish
-//! of a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
+//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `memory=64`, `stack=linux`, `tag`. Behind every wish of
+//! a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
 //! it must get.
 //!
 //! What is expected, behind `at TIME expect`; at its end `within 10s` (it may come to be until then) or `until 40s` (it

@@ -1,4 +1,4 @@
-//! Actions, one rule each (seed `000`, the executor's steps): run, timeout, try, parallel, serial, codependent, emit
+//! Actions, one rule each (docs/model.md, "Containers"): run, timeout, try, parallel, serial, codependent, emit
 //! progress.
 
 use std::cell::RefCell;

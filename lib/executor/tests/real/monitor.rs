@@ -1,4 +1,4 @@
-//! What the monitor decides (seed `003`).
+//! What the monitor decides (docs/model.md, "Containers").
 
 use std::time::Duration;
 

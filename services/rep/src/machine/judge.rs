@@ -22,7 +22,8 @@ pub(super) struct Judgement {
 /// A container that shall go, whatever the tables say.
 const GO: Judgement = Judgement { row: None, verdict: conceivable(&[Step::DeleteContainer]) };
 
-/// Which of the seed's sections applies.
+/// Which table applies (Diego Dev Notes, "Harmonizing ActualLRPs with Container State: Rep" or
+/// "Harmonizing during evacuation").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// The cell serves.
@@ -79,7 +80,7 @@ fn judge_task(container: &Container, record: &Record, me: &Instance, mode: Mode)
 }
 
 /// What is to be done about a record for which there is no container, and which row says so. Of the steps several may
-/// apply, for the seed has a table for the instance, and a sentence for its evacuating twin.
+/// apply, for the document has a table for the instance, and a sentence for its evacuating twin.
 pub(super) fn judge_absent(record: &Record, me: &Instance) -> (Option<Row>, Vec<Step>) {
     let (row, twin) = match record {
         Record::Absent => return (None, vec![]),

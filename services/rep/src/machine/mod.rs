@@ -348,7 +348,8 @@ impl Rep {
         .map(|due| self.clock.shown_at(due))
     }
 
-    /// The rows of the tables that said what to do, and how often each did. Only rows that the seed has are counted.
+    /// The rows of the tables that said what to do, and how often each did. Only rows that the document has are
+    /// counted.
     #[must_use]
     pub const fn rows_met(&self) -> &BTreeMap<Row, u64> {
         &self.rows_met

@@ -1,4 +1,4 @@
-//! A container of a process against both records of its index, while its cell evacuates (seed `000`, "Harmonizing
+//! A container of a process against both records of its index, while its cell evacuates (Diego Dev Notes, "Harmonizing
 //! during evacuation").
 
 use super::Holder::{Alpha, Omega};
@@ -13,7 +13,7 @@ pub enum Instance {
     Absent,
     /// UNCLAIMED, and an auction is to come.
     Unclaimed,
-    /// UNCLAIMED with a placement error (ε of the seed).
+    /// UNCLAIMED with a placement error (ε of the document).
     Unplaced,
     /// CLAIMED.
     Claimed(Holder),
@@ -47,7 +47,7 @@ impl Instance {
         Self::Absent,
     ];
 
-    /// It in the seed's words.
+    /// It as Diego Dev Notes write it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Twin {
     /// All of them, in the order of the table.
     pub const ALL: [Self; 3] = [Self::Absent, Self::Alpha, Self::Beta];
 
-    /// It in the seed's words.
+    /// It as Diego Dev Notes write it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ pub const fn running(instance: Instance, twin: Twin) -> Verdict {
         (I::Unclaimed,      T::Alpha)  => expected(&[]),
         (I::Unplaced,       T::Alpha)  => conceivable(&[]),
         (I::Unclaimed,      T::Beta)   => conceivable(&[DeleteContainer]),
-        // The seed lacks this row: DESIGN section 4 settles it as the one without ε.
+        // The document lacks this row: settled as the one without ε (docs/model.md, "Evacuation").
         (I::Unplaced,       T::Beta)   => conceivable(&[DeleteContainer]),
         (I::Claimed(Alpha), T::Absent) => conceivable(&[SetEvacuating, Unclaim]),
         (I::Claimed(Alpha), T::Alpha)  => conceivable(&[Unclaim]),

@@ -1,4 +1,5 @@
-//! A container of a process against its ActualLRP (seed `000`, "Harmonizing ActualLRPs with Container State: Rep").
+//! A container of a process against its ActualLRP (Diego Dev Notes, "Harmonizing ActualLRPs with Container State:
+//! Rep").
 
 use super::Holder::{Alpha, Omega};
 use super::Step::{Claim, Crash, DeleteContainer, RemoveEvacuating, RemoveLrp, Run, Start};
@@ -50,7 +51,7 @@ impl Container {
         Self::None,
     ];
 
-    /// It in the seed's words.
+    /// It as Diego Dev Notes write it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -77,7 +78,7 @@ impl Lrp {
         Self::Crashed,
     ];
 
-    /// It in the seed's words.
+    /// It as Diego Dev Notes write it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -149,7 +150,7 @@ pub const fn reconcile(container: Container, lrp: Lrp) -> Verdict {
 
         (C::None,         L::Claimed(Alpha)) => conceivable(&[RemoveLrp]),
         (C::None,         L::Running(Alpha)) => conceivable(&[RemoveLrp]),
-        // The seed has no further rows without a container: such a record is none of this cell's business.
+        // The table has no further rows without a container: such a record is none of this cell's business.
         (C::None,         L::Absent | L::Unclaimed | L::Claimed(Omega) | L::Running(Omega) | L::Crashed)
                                              => expected(&[]),
     }

@@ -1,4 +1,5 @@
-//! The three tables that bring containers and records into harmony (seed `000`), one row per line.
+//! The three tables that bring containers and records into harmony, one row per line (docs/model.md, "The rep's
+//! tables").
 //!
 //! | the file | the table |
 //! |---|---|
@@ -17,7 +18,7 @@ pub mod task;
 
 pub use row::Row;
 
-/// Whose container a record names: this one (α of the seed), or any other (ω, β).
+/// Whose container a record names: this one (α of the document), or any other (ω, β).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// This container on this cell.
@@ -26,7 +27,7 @@ pub enum Holder {
     Omega,
 }
 
-/// How surprising a case is, in the seed's words. A table's "Inconceivable?" is counted as inconceivable.
+/// How surprising a case is, in the words of Diego Dev Notes. A table's "Inconceivable?" is counted as inconceivable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Surprise {
     /// The way things go.
@@ -136,17 +137,17 @@ impl Verdict {
     }
 }
 
-/// A row that the seed calls expected.
+/// A row that the document calls expected.
 pub(crate) const fn expected(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Expected, steps }
 }
 
-/// A row that the seed calls conceivable.
+/// A row that the document calls conceivable.
 pub(crate) const fn conceivable(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Conceivable, steps }
 }
 
-/// A row that the seed calls inconceivable.
+/// A row that the document calls inconceivable.
 pub(crate) const fn inconceivable(steps: &'static [Step]) -> Verdict {
     Verdict { surprise: Surprise::Inconceivable, steps }
 }

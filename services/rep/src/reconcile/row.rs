@@ -19,8 +19,8 @@ pub enum Row {
 }
 
 impl Row {
-    /// Every row that the seed has: a line of a table or, of a container that doesn't run on an evacuating cell, a case
-    /// of one of its three sentences.
+    /// Every row that the document has: a line of a table or, of a container that doesn't run on an evacuating cell, a
+    /// case of one of its three sentences.
     pub fn all() -> impl Iterator<Item = Self> {
         let lrps = lrp::Container::ALL.into_iter().flat_map(|one| Lrp::ALL.map(|two| Self::Lrp(one, two)));
         let both = || Instance::ALL.into_iter().flat_map(|instance| Twin::ALL.map(|twin| (instance, twin)));
@@ -32,8 +32,8 @@ impl Row {
         lrps.chain(evacuations).chain(tasks).filter(|row| row.is_told())
     }
 
-    /// Whether the seed tells of this case. Without a container it tells only of records that name this cell, and one
-    /// row of a running container it forgot (DESIGN section 4 settles it).
+    /// Whether the document tells of this case. Without a container it tells only of records that name this cell, and
+    /// one row of a running container it forgot (docs/model.md, "The rep's tables").
     #[must_use]
     pub const fn is_told(self) -> bool {
         match self {
@@ -61,8 +61,8 @@ impl Row {
         }
     }
 
-    /// Why no road leads to this row; none: one does. It takes a forged message, a log that lost or changed an entry, or
-    /// an executor that no longer knows what it said to meet one all the same.
+    /// Why no road leads to this row; none: one does. It takes a forged message, a log that lost or changed an entry,
+    /// or an executor that no longer knows what it said to meet one all the same.
     #[must_use]
     pub const fn out_of_reach(self) -> Option<&'static str> {
         use lrp::Container as C;
@@ -101,7 +101,7 @@ impl Row {
 }
 
 impl fmt::Display for Row {
-    /// In the seed's words.
+    /// As Diego Dev Notes write it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lrp(container, record) => write!(f, "{}, {}", container.words(), record.words()),

@@ -1,4 +1,4 @@
-//! A container of a task against the task (seed `000`, "Harmonizing Tasks with Container State: Rep").
+//! A container of a task against the task (Diego Dev Notes, "Harmonizing Tasks with Container State: Rep").
 
 use super::Holder::{Alpha, Omega};
 use super::Step::{CompleteTask, DeleteContainer, FailTask, Run, StartTask};
@@ -41,7 +41,7 @@ impl Container {
     pub const ALL: [Self; 6] =
         [Self::Reserved, Self::Initializing, Self::Created, Self::Running, Self::Completed, Self::None];
 
-    /// It in the seed's words.
+    /// It as Diego Dev Notes write it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Task {
         Self::Resolving(Omega),
     ];
 
-    /// It in the seed's words.
+    /// It as Diego Dev Notes write it.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -139,7 +139,7 @@ pub const fn reconcile(container: Container, task: Task) -> Verdict {
         (C::None,         T::Running(Alpha))   => conceivable(&[FailTask]),
         (C::None,         T::Completed(Alpha)) => expected(&[]),
         (C::None,         T::Resolving(Alpha)) => expected(&[]),
-        // The seed has no further rows without a container: such a task is none of this cell's business.
+        // The table has no further rows without a container: such a task is none of this cell's business.
         (C::None,         T::Absent | T::Pending | T::Running(Omega) | T::Completed(Omega) | T::Resolving(Omega))
                                                => expected(&[]),
     }

@@ -133,7 +133,7 @@ fn pick(cell: &Cell, which: u8) -> Option<InstanceGuid> {
     cell.containers.keys().nth(usize::from(which) % count).copied()
 }
 
-/// "Allowed transitions" of seed `000`.
+/// Diego Dev Notes, "Container State": the allowed transitions.
 const fn may_become(from: &ContainerState, to: &ContainerState) -> bool {
     match from {
         ContainerState::Reserved | ContainerState::Initializing => {

@@ -104,8 +104,8 @@ fn a_lost_cancellation_is_repaired_by_the_next_poll() {
     assert_eq!(cell.told(), "read, delete");
 }
 
-/// The hole of seed `000`, "Cancelling Tasks": cancelled, resolved and desired again under the same guid before the rep
-/// has noticed.
+/// The gap that Diego Dev Notes, "Cancelling Tasks", describe: cancelled, resolved and desired again under the same
+/// guid before the rep has noticed.
 #[test]
 fn a_reused_guid_does_not_confuse_the_attempts() {
     let mut cell = Cell::open();

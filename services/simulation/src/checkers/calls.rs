@@ -58,8 +58,8 @@ pub(super) struct Calls {
     deleted: BTreeMap<Key, Position>,
 }
 
-/// Whether an answer ends the calls (DESIGN section 4, Timers): they are repeated on network errors, 408, 429 and 5xx, and
-/// never after any other answer.
+/// Whether an answer ends the calls (docs/model.md, "Completion callbacks"): they are repeated on network errors, 408,
+/// 429 and 5xx, and never after any other answer.
 const fn ends(called: &Called) -> bool {
     match called {
         Called::Answered(408 | 429) | Called::Failed(_) => false,

@@ -103,7 +103,7 @@ impl Lrp {
         matches!(self.state, State::Unclaimed { .. })
     }
 
-    /// When a CRASHED instance may run again, as the crash policy of seed `000` and DESIGN section 4 have it.
+    /// When a CRASHED instance may run again, as the crash policy has it (docs/model.md, "Crashes").
     fn restart_at(&self) -> Option<Timestamp> {
         let doublings = self.crashes.saturating_sub(3).min(10);
         let wait = (30 * 2_u64.pow(doublings)).min(16 * 60);

@@ -1,4 +1,5 @@
-//! What auctioneers give and reps take: in the seed's order, from the newest term, and not while a cell evacuates.
+//! What auctioneers give and reps take: in the order of priority (Diego Dev Notes,
+//! "Auction Work Prioritization"), from the newest term, and not while a cell evacuates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

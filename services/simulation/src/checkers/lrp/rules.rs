@@ -1,4 +1,5 @@
-//! What each event of an instance may do: the tables and the crash policy of seed `000`, as they are settled.
+//! What each event of an instance may do: the tables and the crash policy (docs/model.md,
+//! "Processes and instances" and "Crashes").
 
 use std::time::Duration;
 
