@@ -129,7 +129,8 @@ fn nothing_is_left_open() {
 
 /// Every text of the repository that may point at a document: code, pages, stories.
 fn texts() -> Vec<PathBuf> {
-    let listed = Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root()).output();
+    let listed =
+        Command::new("git").args(["ls-files", "-co", "--exclude-standard"]).current_dir(root()).output();
     let listed = String::from_utf8(listed.expect("git runs").stdout).expect("paths are text");
     let kinds = [".rs", ".md", ".txt", ".toml", ".csv", ".json", ".conf", ".py", ".sh"];
     let is_text = |path: &&str| kinds.iter().any(|kind| path.ends_with(kind));
