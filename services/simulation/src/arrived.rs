@@ -108,7 +108,9 @@ impl Arrived {
             Self::Message { requester, kind: Kind::Perform, bytes } => {
                 I::Perform { requester, perform: must(&bytes) }
             }
-            Self::Message { requester, kind: Kind::Probe, bytes } => I::State { requester, command: must(&bytes) },
+            Self::Message { requester, kind: Kind::Probe, bytes } => {
+                I::State { requester, command: must(&bytes) }
+            }
             Self::Message { requester, kind: Kind::Evacuate, bytes } => {
                 I::Evacuate { requester, command: must(&bytes) }
             }
@@ -161,7 +163,11 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
         Kind::Show => {
             let show: Show = must(bytes);
             let at_least = show.at_least;
-            Some(bbs::Input::Queried { asker: requester, at_least, query: Query::Rows(projections::Query::Lrp(show)) })
+            Some(bbs::Input::Queried {
+                asker: requester,
+                at_least,
+                query: Query::Rows(projections::Query::Lrp(show)),
+            })
         }
         Kind::Look => {
             let filter: Filter = must(bytes);

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use super::arrived::Arrived;
 use super::asked::ClientRequest;
 use super::cluster::{Around, Cluster, Come};
-use super::nodes::{Life, Machine, Node};
 use super::coverage::Situation;
+use super::nodes::{Life, Machine, Node};
 
 /// How long somebody waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);

@@ -15,12 +15,12 @@ use schemas::subject::Position;
 use schemas::{Refusal, Timestamp};
 
 use super::arrived::Arrived;
-use super::asked::{Told, ClientRequest};
+use super::asked::{ClientRequest, Told};
 use super::bus::{About, Kind, Question, bytes_of, decoded};
 use super::cluster::{Around, Cluster, Come};
+use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node, cell_id};
 use super::promises::Promise;
-use super::coverage::Situation;
 use super::workload::{Ask, domain, other_domain};
 
 /// What a moody owner answers when it is well, when it refuses, and when it asks to be called again: all sides of what is

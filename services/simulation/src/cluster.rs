@@ -14,9 +14,10 @@ use schemas::names::{CellId, EntryId, TaskGuid};
 use schemas::subject::{Position, Subject};
 
 use super::arrived::Arrived;
-use super::asked::{Wanted, ClientRequest};
+use super::asked::{ClientRequest, Wanted};
 use super::bus::{Message, Question};
 use super::checkers::Checkers;
+use super::coverage::{Coverage, Situation};
 use super::dice::Dice;
 use super::faults::Faults;
 use super::journal::SimJournal;
@@ -24,7 +25,6 @@ use super::nodes::{Life, Node, Place, Shape, address};
 use super::plan::{Act, Plan};
 use super::promises::{Broken, Promise};
 use super::records::Append;
-use super::coverage::{Situation, Coverage};
 use super::story::Seen;
 
 /// When every run starts.

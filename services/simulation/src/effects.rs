@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::bus::{About, Kind, Message, Question, bytes_of};
 use super::cluster::{Around, Cluster, Come};
+use super::coverage::Situation;
 use super::nodes::{Life, Node, cell_id, rep_of};
 use super::promises::Promise;
 use super::records::Append;
-use super::coverage::Situation;
 
 impl Cluster {
     pub(super) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {

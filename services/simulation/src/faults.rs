@@ -7,10 +7,10 @@ use schemas::names::CellId;
 use schemas::subject::Position;
 
 use super::cluster::{Cluster, Come};
+use super::coverage::Situation;
 use super::dice::Dice;
 use super::nodes::{Node, Shape};
 use super::plan::Act;
-use super::coverage::Situation;
 
 /// Declares rates with their names, so that a story can say them and a failed run be tried without each.
 macro_rules! faults {

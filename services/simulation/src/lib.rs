@@ -29,6 +29,7 @@ mod bus;
 pub mod checkers;
 mod clients;
 pub mod cluster;
+pub mod coverage;
 pub mod dice;
 mod effects;
 pub mod faults;
@@ -39,7 +40,6 @@ pub mod plan;
 pub mod promises;
 mod records;
 pub mod shrink;
-pub mod coverage;
 pub mod story;
 pub mod workload;
 

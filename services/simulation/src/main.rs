@@ -12,8 +12,8 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use rep::reconcile::Row;
 use simulation::batch::{Batch, run_all};
-use simulation::promises::{Broken, Promise};
 use simulation::coverage::Situation;
+use simulation::promises::{Broken, Promise};
 use simulation::{Outcome, Plan, mutations, shrink};
 
 /// So many seeds must have met everything interesting.

@@ -18,9 +18,9 @@ use schemas::subject::Position;
 use super::arrived::Arrived;
 use super::checkers::signs::MASS_LOSS_WAIT;
 use super::cluster::{Around, Cluster, Come, START};
+use super::coverage::Situation;
 use super::dice::Dice;
 use super::promises::Promise;
-use super::coverage::Situation;
 
 /// A node, by its role and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

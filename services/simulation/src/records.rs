@@ -10,9 +10,9 @@ use schemas::subject::{Position, Subject};
 use super::arrived::Arrived;
 use super::bus::PATIENCE;
 use super::cluster::{Around, Cluster, Come, Last};
+use super::coverage::Situation;
 use super::journal::{Appended, Stored};
 use super::nodes::{Life, Node};
-use super::coverage::Situation;
 
 /// An append on its way.
 #[derive(Clone, Debug)]

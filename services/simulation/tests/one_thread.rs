@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rep::reconcile::Row;
 use simulation::batch::{Batch, rare_rows, run_all};
+use simulation::coverage::Situation;
 use simulation::plan::Act;
 use simulation::promises::Promise;
-use simulation::coverage::Situation;
 use simulation::{Outcome, Plan, run, run_plan};
 
 /// Seeds of every run.

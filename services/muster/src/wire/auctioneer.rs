@@ -17,7 +17,7 @@ use schemas::names::ServiceId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{Services, PATIENCE};
+use super::asking::{PATIENCE, Services};
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
 use super::setting_aside;

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{Services, PATIENCE, Waiting, answer};
+use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
 use super::reading::{Reading, Ticket};
@@ -198,7 +198,8 @@ impl Driver {
             && heard.duration_since(*stopped) > OTHERS_STOP
             && heard.elapsed() < LEADS
         {
-            let why = format!("another BBS leads that can read position {}: upgrade this one", order.position);
+            let why =
+                format!("another BBS leads that can read position {}: upgrade this one", order.position);
             return Err(Refusal::new(Code::Unavailable, why));
         }
         setting_aside::record(&self.journal, order).await

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{Services, PATIENCE, Waiting, answer};
+use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::containers::Containers;
 use super::drive::drive;
 
@@ -167,7 +167,8 @@ impl Driver {
         let subject = BusSubject::Leave(self.cell.clone()).to_string();
         let telling = async {
             loop {
-                let answer: Option<Result<Done, Refusal>> = self.services.ask(&subject, &leave, PATIENCE).await;
+                let answer: Option<Result<Done, Refusal>> =
+                    self.services.ask(&subject, &leave, PATIENCE).await;
                 match answer {
                     Some(Ok(_)) => return,
                     Some(Err(refusal)) if refusal.code == Code::CellTaken => return,
@@ -197,10 +198,12 @@ impl Driver {
             }
         };
         let input = match verb {
-            RepVerb::Perform => self.question(&incoming, &["auctioneer"]).await.map(|(requester, perform)| {
-                let perform: Perform = perform;
-                Input::Perform { requester, perform }
-            }),
+            RepVerb::Perform => {
+                self.question(&incoming, &["auctioneer"]).await.map(|(requester, perform)| {
+                    let perform: Perform = perform;
+                    Input::Perform { requester, perform }
+                })
+            }
             RepVerb::Evacuate => self.question(&incoming, &["bbs"]).await.map(|(requester, command)| {
                 let command: Command = command;
                 Input::Evacuate { requester, command }

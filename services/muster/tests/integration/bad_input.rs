@@ -258,7 +258,12 @@ fn what_is_not_what_its_subject_says(cluster: &Cluster, requester: &mut Requeste
     // A heartbeat has no answer: a cell that another one speaks of isn't believed in.
     let beat = cluster_heartbeat(cluster, "c9");
     rep.publish("muster.cell.c1.heartbeat", "", &beat);
-    requester.refused("lrp.remove", &json!({"body": {"process_guid": "nothing"}}), Code::ResourceNotFound, &[]);
+    requester.refused(
+        "lrp.remove",
+        &json!({"body": {"process_guid": "nothing"}}),
+        Code::ResourceNotFound,
+        &[],
+    );
     cluster.muster().exits(3, "cell show c9");
 }
 

@@ -13,10 +13,10 @@ use schemas::{Decision, Entry, Timestamp, cell, domain};
 
 use super::Notes;
 use crate::asked::ClientRequest;
+use crate::coverage::Situation;
 use crate::journal::Stored;
 use crate::nodes::Life;
 use crate::promises::Promise as P;
-use crate::coverage::Situation;
 
 /// What a decision says of the request that it carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ use super::due::Thing;
 use super::log::Log;
 use super::orders::Orders;
 use super::{Notes, Scene};
+use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
-use crate::coverage::Situation;
 
 /// A process as the checker has it.
 pub(super) struct Process {

@@ -57,12 +57,12 @@ use self::orders::Orders;
 use self::placing::{Placing, Unplaced};
 use self::signs::Signs;
 use self::truth::Truth;
-use super::asked::{Wanted, ClientRequest};
+use super::asked::{ClientRequest, Wanted};
+use super::coverage::{Coverage, Situation};
 use super::journal::SimJournal;
 use super::nodes::{Life, Shape};
 use super::promises::{Broken, Promise};
 use super::records::Append;
-use super::coverage::{Situation, Coverage};
 
 /// What was seen so far, and what was broken.
 pub struct Checkers {

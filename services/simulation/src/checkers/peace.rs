@@ -18,10 +18,10 @@ use schemas::{Position, Timestamp, task};
 use super::Checkers;
 use crate::asked::{Asked, Told, Wanted, desired};
 use crate::cluster::Cluster;
+use crate::coverage::Situation;
 use crate::journal::SimJournal;
 use crate::nodes::{Node, cell_id};
 use crate::promises::{Broken, Promise as P};
-use crate::coverage::Situation;
 
 /// So often it is looked what is under way, and so far apart.
 const LOOKS: usize = 20;

@@ -19,9 +19,9 @@ use super::log::Log;
 use super::lrp::rules::{is_lost, is_lost_now, may_speak};
 use super::placing::Said;
 use super::{Notes, Scene};
+use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
-use crate::coverage::Situation;
 
 /// The reason of a task that nobody placed or started in time.
 const NOT_STARTED: &str = "not started within time limit";

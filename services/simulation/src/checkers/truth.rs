@@ -10,8 +10,8 @@ use schemas::names::{InstanceGuid, ProcessGuid};
 use schemas::resources::Resources;
 
 use super::Notes;
-use crate::promises::Promise as P;
 use crate::coverage::Situation;
+use crate::promises::Promise as P;
 
 /// One index of a process, whatever the life.
 type Index = (ProcessGuid, u32);

@@ -51,7 +51,10 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
 }
 
 /// Listens to what only the leader answers: commands and reports.
-pub(super) async fn listen_to_commands(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
+pub(super) async fn listen_to_commands(
+    driver: &Arc<Driver>,
+    ends: &CancellationToken,
+) -> Result<(), BusError> {
     for pattern in [BusPattern::Clients, BusPattern::Operators, BusPattern::Reports, BusPattern::Auctioneers]
     {
         on(driver, ends, &pattern, None, |driver, incoming| async move {
