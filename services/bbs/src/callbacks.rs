@@ -1,4 +1,4 @@
-//! Telling the owners of completed tasks (Diego Dev Notes, "Resolving Completed Tasks").
+//! Telling the owners of completed tasks (docs/model.md, "Completion callbacks").
 //!
 //! The BBS marks a task RESOLVING before it calls, so that no two BBSs call at once. A call is repeated with backoff
 //! until the record expires on network errors, 408, 429 and 5xx; 2xx lets the task go, and any other answer ends the

@@ -12,21 +12,21 @@ use std::time::Duration;
 use schemas::Timestamp;
 use schemas::subject::{Position, Subject};
 
-use crate::shard::{Item, Verdict};
+use crate::command::{QueuedCommand, Verdict};
 
 /// Most subjects whose last entry is being read; others wait for their turn.
-pub const READS: usize = 32;
-/// How long an answer is held back before the asker is told to try again. Clients wait 2 s for one try.
-pub const PATIENCE: Duration = Duration::from_millis(1_500);
+pub(crate) const READS: usize = 32;
+/// How long an answer is held back before whoever asked is told to try again. Clients wait 2 s for one try.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
 /// How soon a read that failed is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Commands, each with its answer.
-pub type Answers = Vec<(Item, Verdict)>;
+pub(crate) type Answers = Vec<(QueuedCommand, Verdict)>;
 
 /// What is held back, and the reads of last entries that are under way.
 #[derive(Debug, Default)]
-pub struct Confirmations {
+pub(crate) struct Confirmations {
     held: BTreeMap<Subject, Held>,
     /// Whose last entry has to be read, in this order, and the same as a set.
     wanted: VecDeque<Subject>,
@@ -60,7 +60,7 @@ enum State {
 
 /// What a read says of the answers that are held on its subject.
 #[derive(Debug)]
-pub enum Confirmed {
+pub(crate) enum Confirmed {
     /// Nothing, or nothing yet.
     Nothing,
     /// They are true.
@@ -73,27 +73,26 @@ pub enum Confirmed {
 
 impl Confirmations {
     /// Whether answers are held on a subject: what comes there meanwhile waits.
-    #[must_use]
-    pub fn holds(&self, subject: &Subject) -> bool {
+    pub(crate) fn holds(&self, subject: &Subject) -> bool {
         self.held.contains_key(subject)
     }
 
     /// Holds back what was judged on a subject whose last entry stands at `judged`.
-    pub fn hold(&mut self, subject: &Subject, answers: Answers, judged: Position, now: Timestamp) {
+    pub(crate) fn hold(&mut self, subject: &Subject, answers: Answers, judged: Position, now: Timestamp) {
         let held = Held { answers, judged, due: now + PATIENCE, state: State::Wants };
         self.held.insert(subject.clone(), held);
         self.want(subject);
     }
 
     /// Has a subject's last entry read.
-    pub fn want(&mut self, subject: &Subject) {
+    pub(crate) fn want(&mut self, subject: &Subject) {
         if self.is_wanted.insert(subject.clone()) {
             self.wanted.push_back(subject.clone());
         }
     }
 
     /// The subjects whose last entry is to be read now.
-    pub fn reads(&mut self) -> Vec<Subject> {
+    pub(crate) fn reads(&mut self) -> Vec<Subject> {
         let mut reads = vec![];
         while self.reading.len() < READS {
             let Some(at) = self.wanted.iter().position(|subject| !self.reading.contains(subject)) else {
@@ -112,7 +111,7 @@ impl Confirmations {
 
     /// A subject's last entry was read: it stands at `last` (none: the read failed), and the follower has delivered the
     /// subject up to `delivered`.
-    pub fn read(
+    pub(crate) fn read(
         &mut self,
         subject: &Subject,
         last: Option<Position>,
@@ -143,14 +142,14 @@ impl Confirmations {
     }
 
     /// The follower delivered an entry of a subject. Answers what is to be judged again.
-    pub fn delivered(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
+    pub(crate) fn delivered(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
         let reached = |held: &&Held| matches!(held.state, State::Behind(last) if last <= position);
         self.held.get(subject).filter(reached)?;
         self.take(subject)
     }
 
     /// Reads again what is due, and answers what was held back too long.
-    pub fn tick(&mut self, now: Timestamp) -> Vec<(Subject, Answers)> {
+    pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<(Subject, Answers)> {
         let over = self.held.iter().filter(|(_, held)| held.due <= now).map(|(subject, _)| subject.clone());
         let over: Vec<Subject> = over.collect();
         let again = |held: &Held| matches!(held.state, State::Again(at) if at <= now);
@@ -165,13 +164,17 @@ impl Confirmations {
     }
 
     /// When there is next something to do.
-    #[must_use]
-    pub fn next_due(&self) -> Option<Timestamp> {
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
         let due = |held: &Held| match held.state {
             State::Again(at) => held.due.min(at),
             State::Wants | State::Reads | State::Behind(_) => held.due,
         };
         self.held.values().map(due).min()
+    }
+
+    /// How many subjects have answers held back.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
     }
 
     fn take(&mut self, subject: &Subject) -> Option<Answers> {

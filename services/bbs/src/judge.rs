@@ -2,18 +2,21 @@
 //! never changes the World.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use projections::World;
 use schemas::container::Epoch;
 use schemas::domain::Freshness;
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
-use schemas::names::{CellId, DecisionId, Domain, EntryId, Ids, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DecisionId, Domain, EntryId, Ids, ProcessGuid, ServiceId, TaskGuid};
 use schemas::process::{self, Process};
 use schemas::request::Identity;
 use schemas::task::{self, Task};
 use schemas::{Cause, Code, Decision, Entry, Origin, Refusal, Timestamp, cell, cluster, domain, limits};
 
-use crate::shard::{Command, Flight, Item, Shard, Verdict};
+use crate::command::{AggregateCommand, QueuedCommand, Verdict};
+use crate::shards::End;
 
 /// A batch while it is judged.
 pub(crate) struct Batch<'a> {
@@ -33,16 +36,24 @@ pub(crate) struct Batch<'a> {
 }
 
 /// What judging a batch yields.
-pub(crate) enum Judged {
-    /// Nothing to record: every command is answered from what is true.
-    Settled(Vec<(Item, Verdict)>),
-    /// An entry to append.
-    Append(Flight),
+pub(crate) struct Judged {
+    /// What was judged, in its order, and what each is answered once that is settled.
+    pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
+    /// What is to be judged again in the next batch, before all others: more of it may be due.
+    pub(crate) again: Option<QueuedCommand>,
+    /// The entry to append, and its bytes; none: every command is answered from what is true.
+    pub(crate) entry: Option<(Arc<Entry>, Bytes)>,
 }
 
-/// Judges what waits in a shard, until the entry is full; what doesn't fit stays in the queue.
-pub(crate) fn judge(world: &World, ids: &mut Ids, now: Timestamp, shard: &mut Shard) -> Judged {
-    let at = now.max(shard.last_at.next());
+/// Judges what waits on a subject that ends so, as `next` gives it, until the entry is full.
+pub(crate) fn judge(
+    world: &World,
+    ids: &mut Ids,
+    now: Timestamp,
+    end: End,
+    mut next: impl FnMut() -> Option<QueuedCommand>,
+) -> Judged {
+    let at = now.max(end.at.next());
     let mut batch = Batch {
         world,
         ids,
@@ -53,59 +64,70 @@ pub(crate) fn judge(world: &World, ids: &mut Ids, now: Timestamp, shard: &mut Sh
         cells: BTreeMap::new(),
         domains: BTreeMap::new(),
         cluster: world.cluster().cloned(),
-        only: shard.version,
+        only: end.version,
         decisions: vec![],
         json: vec![],
     };
-    let (mut items, mut verdicts) = (vec![], vec![]);
-    while !batch.is_full() && items.len() < limits::BATCH {
-        let Some(item) = shard.queue.pop_front() else { break };
-        verdicts.push(batch.take(&item));
-        if item.looks_at_process() && batch.is_full() {
-            // More of it may be due than the entry takes.
-            shard.queue.push_front(item.clone());
-        }
-        items.push(item);
+    let (mut decided, mut again) = (vec![], None);
+    while !batch.is_full() && decided.len() < limits::BATCH {
+        let Some(queued) = next() else { break };
+        let verdict = batch.take(&queued);
+        // Then the batch is over.
+        again = (batch.is_full() && queued.converges_process()).then(|| queued.clone());
+        decided.push((queued, verdict));
     }
-    if batch.decisions.is_empty() {
-        return Judged::Settled(items.into_iter().zip(verdicts).collect());
+    let entry = (!batch.decisions.is_empty()).then(|| batch.finish());
+    Judged { decided, again, entry }
+}
+
+/// Whether an auctioneer leads in a term, as far as this BBS knows the log.
+///
+/// # Errors
+/// `StaleTerm` if it doesn't; `Unavailable` if the log is not known so far.
+pub(crate) fn check_auctioneer(world: &World, id: &ServiceId, term: u64) -> Result<(), Refusal> {
+    let leader = world.cluster().and_then(|cluster| cluster.auctioneer.as_ref());
+    if leader.is_none_or(|leader| leader.term < term) {
+        let why = format!("this BBS has not heard of the auctioneer's term {term} yet: try again");
+        return Err(Refusal::new(Code::Unavailable, why));
     }
-    let (entry, bytes) = batch.finish();
-    let flight = Flight { entry: entry.into(), bytes: bytes.into(), expected: shard.last, items, verdicts };
-    Judged::Append(flight)
+    if !leader.is_some_and(|leader| leader.id == *id && leader.term == term) {
+        return Err(Refusal::new(Code::StaleTerm, format!("auctioneer {id} does not lead in term {term}")));
+    }
+    Ok(())
 }
 
 impl Batch<'_> {
     /// Judges one command; if it changes something, or has to be remembered, it becomes a decision.
-    fn take(&mut self, item: &Item) -> Verdict {
-        self.check_domain(item)?;
+    fn take(&mut self, queued: &QueuedCommand) -> Verdict {
+        self.check_domain(queued)?;
+        self.check_term(queued)?;
         // What was carried out in time is answered so, however late it is asked again.
-        if let Some(version) = self.remembered(item)? {
+        if let Some(version) = self.remembered(queued)? {
             return Ok(version);
         }
-        if let Some(deadline) = item.envelope.deadline.filter(|deadline| *deadline < self.now) {
+        if let Some(deadline) = queued.envelope.deadline.filter(|deadline| *deadline < self.now) {
             let late = self.now.since(deadline).as_secs_f64();
             let why = format!("the command's deadline passed {late:.1} s ago by the clock of this BBS");
             return Err(Refusal::new(Code::DeadlinePassed, why));
         }
-        self.check_version(item)?;
-        self.check_epoch(item)?;
+        self.check_version(queued)?;
+        self.check_epoch(queued)?;
         loop {
-            let events = self.decide(&item.command)?;
-            if events.is_empty() && item.envelope.request_id.is_none() {
-                return Ok(self.version(&item.command));
+            let events = self.decide(&queued.command)?;
+            if events.is_empty() && queued.envelope.request_id.is_none() {
+                return Ok(self.version(&queued.command));
             }
-            let version = self.record(item, events)?;
+            let version = self.record(queued, events)?;
             // What is due at a process may have several causes, each with a decision of its own.
-            if !item.looks_at_process() || self.is_full() {
+            if !queued.converges_process() || self.is_full() {
                 return Ok(version);
             }
         }
     }
 
     /// Makes a decision of events.
-    fn record(&mut self, item: &Item, events: Vec<Event>) -> Verdict {
-        let decision = self.decision(item, events);
+    fn record(&mut self, queued: &QueuedCommand, events: Vec<Event>) -> Verdict {
+        let decision = self.decision(queued, events);
         let json = serde_json::to_vec(&decision).unwrap_or_default();
         if json.is_empty() || json.len() > limits::DECISION_BYTES {
             let why =
@@ -128,40 +150,58 @@ impl Batch<'_> {
     }
 
     /// A client changes only what is in the domain that its subject proves.
-    fn check_domain(&self, item: &Item) -> Result<(), Refusal> {
-        let Actor::Client { domain, .. } = &item.actor else { return Ok(()) };
-        let stored = match &item.command {
-            Command::Process(guid, _) => self
+    fn check_domain(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
+        let Actor::Client { domain, .. } = &queued.actor else { return Ok(()) };
+        let stored = match &queued.command {
+            AggregateCommand::Process(guid, _) => self
                 .process(guid)
                 .filter(|process| !process.is_gone())
                 .map(|process| (format!("process {guid}"), &process.domain)),
-            Command::Task(guid, _) => self
+            AggregateCommand::Task(guid, _) => self
                 .task(guid)
                 .filter(|task| task.state.is_some())
                 .map(|task| (format!("task {guid}"), &task.domain)),
-            Command::Refresh(..)
-            | Command::Seen(..)
-            | Command::Lost(..)
-            | Command::Left(..)
-            | Command::Cell(..)
-            | Command::Lead { .. } => None,
+            AggregateCommand::Refresh(..)
+            | AggregateCommand::Seen(..)
+            | AggregateCommand::Lost(..)
+            | AggregateCommand::Left(..)
+            | AggregateCommand::Cell(..)
+            | AggregateCommand::Lead { .. } => None,
         };
         let Some((what, stored)) = stored.filter(|(_, stored)| *stored != domain) else { return Ok(()) };
         let why = format!("{what} is in domain {stored}, the subject names domain {domain}");
         Err(Refusal::new(Code::Forbidden, why))
     }
 
+    /// What an auctioneer said counts only while it leads: another one may have been elected while it waited.
+    fn check_term(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
+        match (&queued.actor, queued.term) {
+            (Actor::Auctioneer(id), Some(term)) => check_auctioneer(self.world, id, term),
+            (
+                Actor::Client { .. }
+                | Actor::Operator(_)
+                | Actor::Cell(_)
+                | Actor::Auctioneer(_)
+                | Actor::Bbs(_),
+                _,
+            ) => Ok(()),
+        }
+    }
+
     /// The version that the same request made, if it was carried out already.
-    fn remembered(&self, item: &Item) -> Result<Option<u64>, Refusal> {
-        let Some(id) = item.envelope.request_id.clone() else { return Ok(None) };
-        let requests = match &item.command {
-            Command::Process(guid, _) => self.process(guid).map(|process| &process.requests),
-            Command::Task(guid, _) => self.task(guid).map(|task| &task.requests),
-            Command::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
-            Command::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
-            Command::Seen(..) | Command::Lost(..) | Command::Left(..) | Command::Lead { .. } => None,
+    fn remembered(&self, queued: &QueuedCommand) -> Result<Option<u64>, Refusal> {
+        let Some(id) = queued.envelope.request_id.clone() else { return Ok(None) };
+        let requests = match &queued.command {
+            AggregateCommand::Process(guid, _) => self.process(guid).map(|process| &process.requests),
+            AggregateCommand::Task(guid, _) => self.task(guid).map(|task| &task.requests),
+            AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
+            AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
+            AggregateCommand::Seen(..)
+            | AggregateCommand::Lost(..)
+            | AggregateCommand::Left(..)
+            | AggregateCommand::Lead { .. } => None,
         };
-        let request = Identity { actor: item.actor.clone(), id, digest: item.digest.clone() };
+        let request = Identity { actor: queued.actor.clone(), id, digest: queued.digest.clone() };
         requests.map_or(Ok(None), |requests| requests.answer(&request))
     }
 
@@ -169,9 +209,9 @@ impl Batch<'_> {
         self.domains.get(domain).or_else(|| self.world.domain(domain))
     }
 
-    fn check_version(&self, item: &Item) -> Result<(), Refusal> {
-        let Some(expected) = item.envelope.expect_version else { return Ok(()) };
-        let version = self.version(&item.command);
+    fn check_version(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
+        let Some(expected) = queued.envelope.expect_version else { return Ok(()) };
+        let version = self.version(&queued.command);
         if version == expected {
             return Ok(());
         }
@@ -179,50 +219,52 @@ impl Batch<'_> {
         Err(Refusal::new(Code::ResourceConflict, why))
     }
 
-    fn check_epoch(&self, item: &Item) -> Result<(), Refusal> {
-        let known = match &item.command {
-            Command::Process(guid, _) => self.process(guid).map(|process| process.epoch),
-            Command::Task(guid, _) => self.task(guid).map(|task| task.epoch),
-            Command::Refresh(..)
-            | Command::Seen(..)
-            | Command::Lost(..)
-            | Command::Left(..)
-            | Command::Cell(..)
-            | Command::Lead { .. } => None,
+    fn check_epoch(&self, queued: &QueuedCommand) -> Result<(), Refusal> {
+        let known = match &queued.command {
+            AggregateCommand::Process(guid, _) => self.process(guid).map(|process| process.epoch),
+            AggregateCommand::Task(guid, _) => self.task(guid).map(|task| task.epoch),
+            AggregateCommand::Refresh(..)
+            | AggregateCommand::Seen(..)
+            | AggregateCommand::Lost(..)
+            | AggregateCommand::Left(..)
+            | AggregateCommand::Cell(..)
+            | AggregateCommand::Lead { .. } => None,
         };
-        if item.epoch.is_none() || item.epoch == known {
+        if queued.epoch.is_none() || queued.epoch == known {
             return Ok(());
         }
         Err(Refusal::new(Code::StaleEpoch, "the work belongs to another life of its guid"))
     }
 
-    fn decide(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+    fn decide(&mut self, command: &AggregateCommand) -> Result<Vec<Event>, Refusal> {
         let world = self.world;
         let present = |cell: &CellId| world.is_present(cell);
         match command {
-            Command::Process(guid, command) => {
+            AggregateCommand::Process(guid, command) => {
                 let process = self.process(guid);
                 let fresh = process.is_some_and(|process| world.is_fresh(&process.domain, self.at));
                 let context = process::Context { now: self.at, fresh, present: &present };
                 process::decide(process, command, context)
             }
-            Command::Task(guid, command) => {
+            AggregateCommand::Task(guid, command) => {
                 let context = task::Context { now: self.at, present: &present };
                 task::decide(self.task(guid), command, context)
             }
-            Command::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
-            Command::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
-            Command::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
-            Command::Left(id, incarnation) => Ok(events(cell::decide_left(self.cell(id), *incarnation))),
-            Command::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
-            Command::Lead { role, id, term, found } => self.lead(*role, id, *term, *found),
+            AggregateCommand::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
+            AggregateCommand::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
+            AggregateCommand::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
+            AggregateCommand::Left(id, incarnation) => {
+                Ok(events(cell::decide_left(self.cell(id), *incarnation)))
+            }
+            AggregateCommand::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
+            AggregateCommand::Lead { role, id, term, found } => self.lead(*role, id, *term, *found),
         }
     }
 
     fn lead(
         &self,
         role: cluster::Role,
-        id: &schemas::names::ServiceId,
+        id: &ServiceId,
         term: u64,
         found: Option<(schemas::names::ClusterId, u16)>,
     ) -> Result<Vec<Event>, Refusal> {
@@ -239,34 +281,37 @@ impl Batch<'_> {
         }
     }
 
-    fn decision(&mut self, item: &Item, events: Vec<Event>) -> Decision {
+    fn decision(&mut self, queued: &QueuedCommand, events: Vec<Event>) -> Decision {
         let id = DecisionId(self.ids.next(self.at));
-        let cause = self.cause(&item.command, &events);
+        let cause = self.cause(&queued.command, &events);
         Decision {
             id,
-            aggregate: self.aggregate(&item.command, &events),
-            version: self.version(&item.command) + 1,
+            aggregate: self.aggregate(&queued.command, &events),
+            version: self.version(&queued.command) + 1,
             at: self.at,
-            actor: item.actor.clone(),
-            request_id: item.envelope.request_id.clone(),
-            request_digest: item.digest.clone(),
+            actor: queued.actor.clone(),
+            request_id: queued.envelope.request_id.clone(),
+            request_digest: queued.digest.clone(),
             cause: cause.map(|cause| cause.decision),
             correlation: cause.map_or(id, |cause| cause.correlation),
-            reason: item.envelope.reason.clone(),
-            traceparent: item.envelope.traceparent.clone(),
+            reason: queued.envelope.reason.clone(),
+            traceparent: queued.envelope.traceparent.clone(),
             events,
         }
     }
 
     /// What brought a decision about; none: it begins a chain.
-    fn cause(&self, command: &Command, events: &[Event]) -> Option<Cause> {
+    fn cause(&self, command: &AggregateCommand, events: &[Event]) -> Option<Cause> {
         let origin = match command {
-            Command::Process(guid, command) => process::origin(self.process(guid), command, events),
-            Command::Task(guid, command) => task::origin(self.task(guid), command, events),
-            Command::Seen(id, _) | Command::Left(id, _) => cell::origin(self.cell(id), events),
-            Command::Refresh(..) | Command::Lost(..) | Command::Cell(..) | Command::Lead { .. } => {
-                Origin::Beginning
+            AggregateCommand::Process(guid, command) => process::origin(self.process(guid), command, events),
+            AggregateCommand::Task(guid, command) => task::origin(self.task(guid), command, events),
+            AggregateCommand::Seen(id, _) | AggregateCommand::Left(id, _) => {
+                cell::origin(self.cell(id), events)
             }
+            AggregateCommand::Refresh(..)
+            | AggregateCommand::Lost(..)
+            | AggregateCommand::Cell(..)
+            | AggregateCommand::Lead { .. } => Origin::Beginning,
         };
         match origin {
             Origin::Beginning => None,
@@ -279,9 +324,9 @@ impl Batch<'_> {
     }
 
     /// The aggregate as the decision names it: a desire opens the epoch that it names.
-    fn aggregate(&self, command: &Command, events: &[Event]) -> Aggregate {
+    fn aggregate(&self, command: &AggregateCommand, events: &[Event]) -> Aggregate {
         match command {
-            Command::Process(guid, command) => {
+            AggregateCommand::Process(guid, command) => {
                 let known = self.process(guid).map(|process| (process.domain.clone(), process.epoch));
                 let (domain, epoch) = match &**command {
                     process::Command::Desire(lrp) if !events.is_empty() => {
@@ -303,7 +348,7 @@ impl Batch<'_> {
                 };
                 Aggregate::Process { guid: guid.clone(), domain, epoch }
             }
-            Command::Task(guid, command) => {
+            AggregateCommand::Task(guid, command) => {
                 let known = self.task(guid).map(|task| (task.domain.clone(), task.epoch));
                 let (domain, epoch) = match &**command {
                     task::Command::Desire(desired) if !events.is_empty() => {
@@ -320,12 +365,12 @@ impl Batch<'_> {
                 };
                 Aggregate::Task { guid: guid.clone(), domain, epoch }
             }
-            Command::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
-            Command::Seen(cell, _)
-            | Command::Lost(cell, _)
-            | Command::Left(cell, _)
-            | Command::Cell(cell, _) => Aggregate::Cell(cell.clone()),
-            Command::Lead { .. } => Aggregate::Cluster,
+            AggregateCommand::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
+            AggregateCommand::Seen(cell, _)
+            | AggregateCommand::Lost(cell, _)
+            | AggregateCommand::Left(cell, _)
+            | AggregateCommand::Cell(cell, _) => Aggregate::Cell(cell.clone()),
+            AggregateCommand::Lead { .. } => Aggregate::Cluster,
         }
     }
 
@@ -347,16 +392,16 @@ impl Batch<'_> {
         }
     }
 
-    fn version(&self, command: &Command) -> u64 {
+    fn version(&self, command: &AggregateCommand) -> u64 {
         match command {
-            Command::Process(guid, _) => self.process(guid).map_or(0, |process| process.version),
-            Command::Task(guid, _) => self.task(guid).map_or(0, |task| task.version),
-            Command::Refresh(..)
-            | Command::Seen(..)
-            | Command::Lost(..)
-            | Command::Left(..)
-            | Command::Cell(..)
-            | Command::Lead { .. } => self.only,
+            AggregateCommand::Process(guid, _) => self.process(guid).map_or(0, |process| process.version),
+            AggregateCommand::Task(guid, _) => self.task(guid).map_or(0, |task| task.version),
+            AggregateCommand::Refresh(..)
+            | AggregateCommand::Seen(..)
+            | AggregateCommand::Lost(..)
+            | AggregateCommand::Left(..)
+            | AggregateCommand::Cell(..)
+            | AggregateCommand::Lead { .. } => self.only,
         }
     }
 
@@ -403,10 +448,10 @@ impl Batch<'_> {
         }
     }
 
-    fn finish(self) -> (Entry, Vec<u8>) {
+    fn finish(self) -> (Arc<Entry>, Bytes) {
         let id = EntryId(self.ids.next(self.now));
         let bytes = Entry::encode_decisions(id, &self.json);
-        (Entry { id, format: cluster::FORMAT, decisions: self.decisions }, bytes)
+        (Arc::new(Entry { id, format: cluster::FORMAT, decisions: self.decisions }), bytes.into())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The BBS: the deciding machine.
+//! The BBS: the machine that decides.
 //!
 //! [`Bbs::step`] takes one input and says what is to be done; it waits for nothing, reads no clock, draws no chance.
 //!
@@ -10,27 +10,27 @@
 //!
 //! | the file | holds |
 //! |---|---|
-//! | [`machine`] | inputs, effects, the one `step`; its parts are `landing` (the journal), `asking` (commands), `reacting` (what happened), `timing` (alarms), `answering` (queries) |
-//! | [`shard`] | group commit: one entry in flight for each subject |
-//! | `judge` | a command against the World and what the batch decided so far |
-//! | [`confirm`] | what is answered without an entry is confirmed by the journal's leader first |
-//! | [`converge`] | what is due: the safety net and the timers |
-//! | [`presence`] | who is there: heartbeats, probes, the brake on mass loss |
-//! | [`callbacks`] | telling the owners of completed tasks |
+//! | `input`, `effect` | what comes in, what goes out |
+//! | `machine` | the one `step`, which composes the duties |
+//! | `command` | a command for one aggregate, on its way to its entry |
+//! | `judge` | a batch of commands against the World and what the batch decided so far |
+//! | `log`, `shards`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], [`callbacks`], `convergence` | the duties, one type each |
 
-mod answering;
-mod asking;
-mod books;
 pub mod callbacks;
-pub mod confirm;
-pub mod converge;
+mod command;
+mod confirm;
+mod convergence;
+mod effect;
+mod input;
 mod judge;
-mod landing;
-pub mod machine;
+mod leadership;
+mod log;
+mod machine;
 pub mod presence;
-mod reacting;
-pub mod shard;
-mod timing;
+mod requesters;
+mod shards;
+mod waiting;
 
-pub use answering::answer;
-pub use machine::{Ask, Bbs, Effect, Input, NotAppended, Query, Reply, Settings};
+pub use effect::{Effect, Reply};
+pub use input::{Ask, Input, NotAppended, Query};
+pub use machine::{Bbs, Settings, answer};

@@ -33,7 +33,7 @@ impl Default for Settings {
 }
 
 /// How long a cell that the log doesn't call present is remembered, so that an old heartbeat of it is known as such.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const REMEMBERED: Duration = Duration::from_mins(10);
 
 /// What the leader knows of the cells' signs of life.
 #[derive(Clone, Debug)]
@@ -41,13 +41,13 @@ pub struct Presence {
     settings: Settings,
     watches: BTreeMap<CellId, Watch>,
     looked_at: Timestamp,
-    mass: Option<Mass>,
-    deaf: bool,
+    mass_loss: Option<MassLoss>,
+    is_disconnected: bool,
 }
 
 /// Many cells are silent together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mass {
+struct MassLoss {
     since: Timestamp,
     told: usize,
 }
@@ -91,14 +91,20 @@ pub struct Look {
     /// Cells that are lost, if the rest of the cluster is there.
     pub lost: Vec<CellId>,
     /// How many cells are silent together, when that begins to be taken for a fault of the network, or spreads.
-    pub mass: Option<usize>,
+    pub mass_loss: Option<usize>,
 }
 
 impl Presence {
     /// Knows nothing yet.
     #[must_use]
     pub const fn new(settings: Settings) -> Self {
-        Self { settings, watches: BTreeMap::new(), looked_at: Timestamp(0), mass: None, deaf: false }
+        Self {
+            settings,
+            watches: BTreeMap::new(),
+            looked_at: Timestamp(0),
+            mass_loss: None,
+            is_disconnected: false,
+        }
     }
 
     /// Begins to watch: nothing that was heard before counts.
@@ -114,17 +120,17 @@ impl Presence {
             watch.probe = Probe::None;
         }
         self.looked_at = now;
-        self.mass = None;
+        self.mass_loss = None;
     }
 
-    /// Nobody can be heard until [`Presence::listen`]: nobody is silent.
-    pub const fn deafen(&mut self) {
-        self.deaf = true;
+    /// Nobody can be heard until [`Presence::reconnected`]: nobody is silent.
+    pub const fn disconnected(&mut self) {
+        self.is_disconnected = true;
     }
 
     /// Everybody can be heard again, from now on.
-    pub fn listen(&mut self, now: Timestamp) {
-        self.deaf = false;
+    pub fn reconnected(&mut self, now: Timestamp) {
+        self.is_disconnected = false;
         self.reset(now);
     }
 
@@ -155,7 +161,7 @@ impl Presence {
     }
 
     /// A probe was not answered.
-    pub fn silent(&mut self, cell: &CellId) {
+    pub fn unanswered(&mut self, cell: &CellId) {
         if let Some(watch) = self.watches.get_mut(cell)
             && watch.probe == Probe::Asked
         {
@@ -190,7 +196,7 @@ impl Presence {
     /// When the next cell's silence becomes too long.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        if self.deaf {
+        if self.is_disconnected {
             return None;
         }
         let due = |watch: &Watch| match watch.probe {
@@ -202,7 +208,7 @@ impl Presence {
 
     /// Looks at the cells that the log calls present.
     pub fn look<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) -> Look {
-        if self.deaf {
+        if self.is_disconnected {
             self.looked_at = now;
             return Look::default();
         }
@@ -210,7 +216,7 @@ impl Presence {
             self.reset(now);
         }
         self.looked_at = now;
-        self.heed(present, now);
+        self.watch_present(present, now);
         let mut look = Look::default();
         for (cell, watch) in self.watches.iter_mut().filter(|(_, watch)| watch.present) {
             if now.since(watch.heard) < self.settings.silence {
@@ -225,12 +231,12 @@ impl Presence {
                 Probe::Silent => look.lost.push(cell.clone()),
             }
         }
-        self.brake(&mut look, now);
+        self.guard_mass_loss(&mut look, now);
         look
     }
 
     /// Watches the present cells, and forgets the others in time.
-    fn heed<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) {
+    fn watch_present<'a>(&mut self, present: impl Iterator<Item = &'a CellId>, now: Timestamp) {
         self.watches.values_mut().for_each(|watch| watch.present = false);
         for cell in present {
             self.watches.entry(cell.clone()).or_insert(Watch::since(now)).present = true;
@@ -240,16 +246,16 @@ impl Presence {
 
     /// Doesn't believe that most cells are lost before it has gone on for a while. Cells fall silent one after the
     /// other even if the network fails at once, for their last heartbeats were: who missed one counts as well.
-    fn brake(&mut self, look: &mut Look, now: Timestamp) {
+    fn guard_mass_loss(&mut self, look: &mut Look, now: Timestamp) {
         let quiet = |watch: &&Watch| now.since(watch.heard) >= self.settings.silence / 2;
         let present = || self.watches.values().filter(|watch| watch.present);
         let missing = present().filter(quiet).count();
         if missing < 2 || missing * 2 <= present().count() {
-            self.release(look, now);
+            self.end_mass_loss(look, now);
         } else if !look.lost.is_empty() {
-            let mass = self.mass.get_or_insert(Mass { since: now, told: 0 });
+            let mass = self.mass_loss.get_or_insert(MassLoss { since: now, told: 0 });
             if now.since(mass.since) < self.settings.mass_loss_wait {
-                look.mass = Some(missing).filter(|missing| *missing > mass.told);
+                look.mass_loss = Some(missing).filter(|missing| *missing > mass.told);
                 mass.told = mass.told.max(missing);
                 look.lost.clear();
             }
@@ -258,9 +264,9 @@ impl Presence {
 
     /// Most cells are there. If they were not a moment ago, those that are still silent may be about to come back, too:
     /// they are asked once more.
-    fn release(&mut self, look: &mut Look, now: Timestamp) {
-        let braked = |mass: Mass| now.since(mass.since) < self.settings.mass_loss_wait;
-        if self.mass.take().is_some_and(braked) {
+    fn end_mass_loss(&mut self, look: &mut Look, now: Timestamp) {
+        let was_waiting = |mass: MassLoss| now.since(mass.since) < self.settings.mass_loss_wait;
+        if self.mass_loss.take().is_some_and(was_waiting) {
             for cell in look.lost.drain(..) {
                 if let Some(watch) = self.watches.get_mut(&cell) {
                     watch.probe = Probe::Asked;
@@ -305,7 +311,7 @@ mod tests {
         for second in 0..=seconds {
             look = presence.look(cells.iter(), at(second));
             for cell in look.probe.clone() {
-                presence.silent(&cell);
+                presence.unanswered(&cell);
             }
             if !look.lost.is_empty() {
                 break;
@@ -321,7 +327,7 @@ mod tests {
         assert_eq!(quiet_until(&mut presence, &cells, 14), Look::default());
         assert_eq!(presence.look(cells.iter(), at(15)).probe, cells);
         assert_eq!(presence.look(cells.iter(), at(16)), Look::default(), "the probe is still out");
-        presence.silent(&cells[0]);
+        presence.unanswered(&cells[0]);
         assert_eq!(presence.look(cells.iter(), at(17)).lost, cells);
     }
 
@@ -339,11 +345,11 @@ mod tests {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         quiet_until(&mut presence, &cells, 10);
-        presence.deafen();
+        presence.disconnected();
         for second in 11..60 {
             assert_eq!(presence.look(cells.iter(), at(second)), Look::default());
         }
-        presence.listen(at(60));
+        presence.reconnected(at(60));
         assert_eq!(presence.look(cells.iter(), at(62)), Look::default());
         assert_eq!(presence.next_due(), Some(at(75)));
     }
@@ -353,12 +359,12 @@ mod tests {
         let cells = cells(4);
         let mut presence = Presence::new(Settings::default());
         quiet_until(&mut presence, &cells, 15);
-        assert_eq!(presence.look(cells.iter(), at(16)).mass, Some(4));
+        assert_eq!(presence.look(cells.iter(), at(16)).mass_loss, Some(4));
         let mut lost = vec![];
         for second in 17..=76 {
             assert_eq!(lost, []);
             let look = presence.look(cells.iter(), at(second));
-            assert_eq!(look.mass, None, "said once");
+            assert_eq!(look.mass_loss, None, "said once");
             lost = look.lost;
         }
         assert_eq!(lost, cells);
@@ -379,7 +385,7 @@ mod tests {
                 }
             }
             let look = presence.look(cells.iter(), now);
-            look.probe.iter().for_each(|cell| presence.silent(cell));
+            look.probe.iter().for_each(|cell| presence.unanswered(cell));
             looks.push(look);
         }
         looks
@@ -391,7 +397,7 @@ mod tests {
         let mut presence = Presence::new(Settings::default());
         let looks = staggered(&mut presence, &cells, 20, 75);
         assert!(looks.iter().all(|look| look.lost.is_empty()), "{looks:?}");
-        assert_eq!(looks.iter().filter_map(|look| look.mass).collect::<Vec<_>>(), [3]);
+        assert_eq!(looks.iter().filter_map(|look| look.mass_loss).collect::<Vec<_>>(), [3]);
     }
 
     #[test]
@@ -405,7 +411,7 @@ mod tests {
         let look = presence.look(cells.iter(), at(51));
         assert_eq!((look.probe.as_slice(), look.lost.len()), (away, 0));
         assert_eq!(presence.look(cells.iter(), at(52)), Look::default(), "the probe is out");
-        presence.silent(&away[0]);
+        presence.unanswered(&away[0]);
         assert_eq!(presence.look(cells.iter(), at(53)).lost, away);
     }
 
@@ -419,7 +425,7 @@ mod tests {
                 presence.heard(&beat(cell, 1, second), None, at(second));
             });
             let look = presence.look(all.iter(), at(second));
-            look.probe.iter().for_each(|cell| presence.silent(cell));
+            look.probe.iter().for_each(|cell| presence.unanswered(cell));
             lost.extend(look.lost.into_iter().map(|cell| (second, cell)));
             if !lost.is_empty() {
                 break;

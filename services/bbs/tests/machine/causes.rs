@@ -6,7 +6,7 @@ use schemas::actual::{self, Ended};
 use schemas::entry::{Aggregate, Event};
 use schemas::names::DecisionId;
 use schemas::spec::ClientCommand;
-use schemas::{Decision, definition::DesiredLrpUpdate, task};
+use schemas::{Decision, task};
 
 use bbs::Input;
 use bbs::callbacks::Called;
@@ -16,11 +16,6 @@ use crate::words::{self, container, start};
 
 const SECOND: Duration = Duration::from_secs(1);
 const THREE: [&str; 3] = ["c1", "c2", "c3"];
-
-fn scale(instances: u32) -> ClientCommand {
-    let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
-    ClientCommand::LrpUpdate { process_guid: words::process_guid("web"), update }
-}
 
 fn retire(index: u32) -> ClientCommand {
     ClientCommand::LrpRetire { process_guid: words::process_guid("web"), index }
@@ -58,7 +53,7 @@ fn each_index_has_its_own_chain() {
     let desired = last(&scene, "desired.desired.v1");
     report(&mut scene, 0, 10, "c1", start());
     assert_eq!(follows(&last(&scene, "actual.started.v1")), after(&desired));
-    scene.client(0, scale(2));
+    scene.client(0, words::scale("web", 2));
     let scaled = last(&scene, "desired.updated.v1");
     assert_eq!(follows(&scaled), (None, scaled.id), "a client begins a chain");
     report(&mut scene, 1, 11, "c2", start());
@@ -140,7 +135,7 @@ fn what_was_scaled_away_while_its_cell_was_away_is_stopped_when_the_cell_returns
     scene.cells.remove("c2");
     scene.pass(30 * SECOND);
     assert_eq!(scene.state(0, "web", 1), "UNCLAIMED");
-    scene.client(0, scale(1));
+    scene.client(0, words::scale("web", 1));
     let scaled = last(&scene, "desired.updated.v1");
     scene.cells.insert("c2".into(), (1, 10));
     scene.beat("c2");

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bbs::{Ask, Effect, Input, Reply};
-use schemas::definition::DesiredLrpUpdate;
 use schemas::message::Envelope;
 use schemas::names::ClientName;
 use schemas::spec::ClientCommand;
@@ -11,11 +10,6 @@ use schemas::{Code, Refusal};
 
 use crate::scene::Scene;
 use crate::words;
-
-fn scale(name: &str, instances: u32) -> ClientCommand {
-    let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
-    ClientCommand::LrpUpdate { process_guid: words::process_guid(name), update }
-}
 
 fn refusal(scene: &Scene, asker: u64) -> &Refusal {
     match scene.answers.get(&asker) {
@@ -42,7 +36,7 @@ fn a_new_leader_refuses_nothing_because_it_has_not_heard_what_the_old_one_acknow
     scene.catch_up(0);
     assert!(matches!(scene.answers[&desired], Reply::Done(Ok(_))), "{:?}", scene.answers[&desired]);
     // The new leader has not been told of it.
-    let scaled = scene.client(1, scale("web", 3));
+    let scaled = scene.client(1, words::scale("web", 3));
     let desired = scene.client(1, words::lrp("web", 1));
     assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
     scene.catch_up(1);
@@ -57,7 +51,7 @@ fn a_leader_that_was_deposed_and_does_not_know_it_refuses_nothing_by_what_it_kne
     let desired = scene.client(1, words::lrp("web", 1));
     scene.catch_up(1);
     assert!(matches!(scene.answers[&desired], Reply::Done(Ok(_))), "{:?}", scene.answers[&desired]);
-    let scaled = scene.client(0, scale("web", 3));
+    let scaled = scene.client(0, words::scale("web", 3));
     assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
     scene.catch_up(0);
     assert_eq!(refusal(&scene, scaled).code, Code::Unavailable, "it doesn't lead");
@@ -67,7 +61,7 @@ fn a_leader_that_was_deposed_and_does_not_know_it_refuses_nothing_by_what_it_kne
 fn who_is_never_told_what_the_journal_holds_says_so_and_gives_way() {
     let mut scene = two_leaders();
     scene.client(1, words::lrp("web", 1));
-    let scaled = scene.client(0, scale("web", 3));
+    let scaled = scene.client(0, words::scale("web", 3));
     scene.pass(Duration::from_millis(1_400));
     assert!(!scene.answers.contains_key(&scaled));
     scene.pass(Duration::from_millis(200));
@@ -81,15 +75,15 @@ fn who_is_never_told_what_the_journal_holds_says_so_and_gives_way() {
 fn where_the_journal_can_not_be_read_the_answer_is_to_try_again() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.is_dark = true;
-    let first = scene.client(0, scale("web", 3));
-    let second = scene.client(0, scale("web", 3));
+    let first = scene.client(0, words::scale("web", 3));
+    let second = scene.client(0, words::scale("web", 3));
     scene.pass(Duration::from_secs(2));
     assert_eq!(refusal(&scene, first).code, Code::Unavailable);
     // What came meanwhile waits for its own confirmation, which comes.
     scene.is_dark = false;
     scene.pass(Duration::from_secs(1));
     assert_eq!(refusal(&scene, second).code, Code::ResourceNotFound);
-    let again = scene.client(0, scale("web", 3));
+    let again = scene.client(0, words::scale("web", 3));
     assert_eq!(refusal(&scene, again).code, Code::ResourceNotFound);
     assert!(scene.bbs(0).leads(), "who only refuses stands as still as the journal");
 }
@@ -105,7 +99,7 @@ fn one_read_confirms_all_that_waits_on_a_subject_and_few_are_under_way() {
         Ask::Client { domain: words::domain(), client, envelope: Envelope::default(), command }
     };
     for asker in 0..200 {
-        let command = scale(&format!("absent{asker}"), 1);
+        let command = words::scale(&format!("absent{asker}"), 1);
         assert!(
             bbs.step(
                 now,

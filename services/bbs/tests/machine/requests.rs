@@ -1,7 +1,6 @@
 //! Asking twice is asking once; an id that was given to something else is refused.
 
 use bbs::{Ask, Reply};
-use schemas::definition::DesiredLrpUpdate;
 use schemas::message::{Done, Envelope};
 use schemas::names::{ClientName, RequestId};
 use schemas::spec::ClientCommand;
@@ -11,8 +10,7 @@ use crate::scene::Scene;
 use crate::words;
 
 fn scale(instances: u32) -> ClientCommand {
-    let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
-    ClientCommand::LrpUpdate { process_guid: words::process_guid("web"), update }
+    words::scale("web", instances)
 }
 
 fn fresh(seconds: u64) -> ClientCommand {

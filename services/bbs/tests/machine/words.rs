@@ -2,7 +2,7 @@
 
 use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo};
-use schemas::definition::{Definition, TaskDefinition};
+use schemas::definition::{Definition, DesiredLrpUpdate, TaskDefinition};
 use schemas::message::Report;
 use schemas::names::Domain;
 use schemas::spec::ClientCommand;
@@ -19,6 +19,11 @@ pub(crate) fn domain() -> Domain {
 pub(crate) fn lrp(name: &str, instances: u32) -> ClientCommand {
     let definition = Definition { grace_period_ms: 0, ports: vec![], ..fixtures::definition() };
     ClientCommand::LrpDesire(Box::new(fixtures::lrp_of(name, "shop", instances, definition)))
+}
+
+pub(crate) fn scale(name: &str, instances: u32) -> ClientCommand {
+    let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
+    ClientCommand::LrpUpdate { process_guid: process_guid(name), update }
 }
 
 pub(crate) fn task(name: &str, callback: Option<&str>) -> ClientCommand {

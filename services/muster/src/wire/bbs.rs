@@ -1,4 +1,4 @@
-//! The effect driver of a BBS: the journal, the answers, the orders to reps, the callbacks.
+//! The hands of a BBS: the journal, the answers, the orders to reps, the callbacks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,7 +10,7 @@ use bus::ReplyTo;
 use journal::Journal;
 use journal::{Append, AppendError, Recorded};
 use projections::Reader;
-use projections::cluster_log::{Positions, SetAsideOrder};
+use projections::cluster_log::{Positions, Wish};
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::codec::Form;
 use schemas::limits::SET_ASIDE_EXPLAINED;
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{PATIENCE, Services, Waiting, answer};
+use super::asking::{Asker, PATIENCE, Waiting, answer};
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
 use super::reading::{Reading, Ticket};
@@ -46,14 +46,14 @@ const LEADS: Duration = Duration::from_secs(2);
 pub(super) enum Waiter {
     /// Somebody on the bus, in the form in which was asked.
     Bus(ReplyTo, Form, Option<Ticket>),
-    /// These driver, on behalf of somebody who asked for more than the machine knows.
-    Driver(oneshot::Sender<Reply>),
+    /// These hands, on behalf of somebody who asked for more than the machine knows.
+    Hands(oneshot::Sender<Reply>),
 }
 
-/// Performs the effects of one BBS, and feeds it inputs.
-pub(super) struct Driver {
+/// The hands of one BBS.
+pub(super) struct Hands {
     pub(super) journal: Journal,
-    pub(super) services: Services,
+    pub(super) asker: Asker,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) waiting: Waiting<Waiter>,
     /// What answers queries.
@@ -112,9 +112,9 @@ async fn run_machine(
     let (inputs, mut receiver) = mpsc::channel(INPUTS);
     let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
     let ends = stop.child_token();
-    let driver = Arc::new(Driver {
+    let hands = Arc::new(Hands {
         journal,
-        services: Services::new(bus),
+        asker: Asker::new(bus),
         inputs,
         waiting: Waiting::default(),
         reading: Reading::new(),
@@ -129,22 +129,22 @@ async fn run_machine(
         leader_heard: Mutex::new(None),
         set_aside: Mutex::new(BTreeMap::new()),
     });
-    inbox::listen(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
-    let follower = tokio::spawn(Arc::clone(&driver).follow());
-    let listening = tokio::spawn(Arc::clone(&driver).watch_connection());
-    drive(machine, &mut receiver, driver.decides.clone(), |effect| driver.perform(effect)).await;
+    inbox::listen(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
+    let follower = tokio::spawn(Arc::clone(&hands).follow());
+    let listening = tokio::spawn(Arc::clone(&hands).watch_connection());
+    drive(machine, &mut receiver, hands.decides.clone(), |effect| hands.perform(effect)).await;
     follower.abort();
     listening.abort();
-    driver.lead(false);
-    if let Some(why) = driver.stopped() {
-        driver.refuse_all(why).await;
+    hands.lead(false);
+    if let Some(why) = hands.stopped() {
+        hands.refuse_all(why).await;
         // It still shows the log, and takes an operator's word that this position shall not count.
-        inbox::listen_to_operators(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
-        let goes_on = setting_aside::changed(&driver.journal, known, &driver.ends).await;
-        driver.ends.cancel();
+        inbox::listen_to_operators(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
+        let goes_on = setting_aside::changed(&hands.journal, known, &hands.ends).await;
+        hands.ends.cancel();
         return if goes_on? { Ok(true) } else { Err(why.to_owned()) };
     }
-    let fatal = lock(&driver.fatal).take();
+    let fatal = lock(&hands.fatal).take();
     fatal.map_or(Ok(false), Err)
 }
 
@@ -152,7 +152,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-impl Driver {
+impl Hands {
     /// Something that only a person can mend: the program ends with it.
     fn halt(&self, why: String) {
         lock(&self.fatal).get_or_insert(why);
@@ -176,7 +176,7 @@ impl Driver {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
             if let Waiter::Bus(to, form, _) = waiter {
-                answer::<()>(self.services.bus(), &to, form, Err(refusal.clone())).await;
+                answer::<()>(self.asker.bus(), &to, form, Err(refusal.clone())).await;
             }
         }
     }
@@ -192,17 +192,16 @@ impl Driver {
     }
 
     /// Sets aside what stands at a position, if no program here can read it.
-    pub(super) async fn set_aside(&self, order: SetAsideOrder) -> Result<Done, Refusal> {
+    pub(super) async fn set_aside(&self, wish: Wish) -> Result<Done, Refusal> {
         let heard = *lock(&self.leader_heard);
         if let (Some((_, stopped)), Some(heard)) = (self.stopped.get(), heard)
             && heard.duration_since(*stopped) > OTHERS_STOP
             && heard.elapsed() < LEADS
         {
-            let why =
-                format!("another BBS leads that can read position {}: upgrade this one", order.position);
+            let why = format!("another BBS leads that can read position {}: upgrade this one", wish.position);
             return Err(Refusal::new(Code::Unavailable, why));
         }
-        setting_aside::record(&self.journal, order).await
+        setting_aside::record(&self.journal, wish).await
     }
 
     /// Remembers why a message doesn't count, for whoever reads the log.
@@ -226,10 +225,10 @@ impl Driver {
         let mut was = true;
         loop {
             tokio::time::sleep(CONNECTION).await;
-            let is = self.services.bus().is_connected();
+            let is = self.asker.bus().is_connected();
             match (was, is) {
-                (true, false) => self.feed(Input::Disconnected).await,
-                (false, true) => self.feed(Input::Reconnected).await,
+                (true, false) => self.tell_machine(Input::Disconnected).await,
+                (false, true) => self.tell_machine(Input::Reconnected).await,
                 (true, true) | (false, false) => {}
             }
             was = is;
@@ -263,7 +262,7 @@ impl Driver {
     }
 
     /// A machine that ended needs to know nothing.
-    pub(super) async fn feed(&self, input: Input) {
+    pub(super) async fn tell_machine(&self, input: Input) {
         drop(self.inputs.send(input).await);
     }
 
@@ -285,8 +284,8 @@ impl Driver {
             | Effect::Dismiss(..)
             | Effect::Beat(_)
             | Effect::Call { .. }) => {
-                let driver = Arc::clone(self);
-                tokio::spawn(async move { driver.perform_waiting(effect).await });
+                let hands = Arc::clone(self);
+                tokio::spawn(async move { hands.perform_waiting(effect).await });
             }
         }
     }
@@ -304,43 +303,43 @@ impl Driver {
                         }
                         AppendError::Refused(why) => NotAppended::Refused(why),
                     };
-                    self.feed(Input::NotAppended { subject, entry, why }).await;
+                    self.tell_machine(Input::NotAppended { subject, entry, why }).await;
                 }
             }
             Effect::ReadLast(subject) => self.read_last(subject).await,
-            Effect::Answer { asker: requester, reply } => {
-                if let Some(waiter) = self.waiting.take(requester) {
+            Effect::Answer { asker, reply } => {
+                if let Some(waiter) = self.waiting.take(asker) {
                     self.reply(waiter, reply).await;
                 }
             }
-            Effect::Show { asker: requester, query, picture, observed } => {
-                if let Some(waiter) = self.waiting.take(requester) {
+            Effect::Show { asker, query, picture, observed } => {
+                if let Some(waiter) = self.waiting.take(asker) {
                     let reply = self.reading.answer(query, picture, *observed).await;
                     self.reply(waiter, reply).await;
                 }
             }
             Effect::Stop(cell, stop) => {
-                self.services.tell(&BusSubject::Rep(cell, RepVerb::Stop).to_string(), &stop).await;
+                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Stop).to_string(), &stop).await;
             }
             Effect::Cancel(cell, cancel) => {
-                self.services.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
+                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
             }
             Effect::Probe(cell, term) => {
                 let answer = self.order(&cell, RepVerb::State, term).await;
-                self.feed(Input::Probed { cell, answer }).await;
+                self.tell_machine(Input::Probed { cell, answer }).await;
             }
             Effect::Evacuate(cell, term) => self.evacuation(cell, RepVerb::Evacuate, term).await,
             Effect::Uncordon(cell, term) => self.evacuation(cell, RepVerb::Uncordon, term).await,
             Effect::Dismiss(cell, dismiss) => {
-                self.services.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
+                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
             }
             Effect::Beat(beat) => {
-                self.services.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await;
+                self.asker.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await;
             }
             Effect::Call { task, epoch, url, body } => {
                 let called = self.call(&url, body).await;
                 tracing::info!(%task, ?called, "completion callback");
-                self.feed(Input::Called { task, epoch, called }).await;
+                self.tell_machine(Input::Called { task, epoch, called }).await;
             }
             Effect::Leading(_) | Effect::SetAside(_) | Effect::Warn(_) | Effect::Halt(_) => {}
         }
@@ -351,16 +350,16 @@ impl Driver {
             Ok(last) => Ok(last.map(|recorded| (recorded.position, recorded.entry))),
             Err(error) => Err(error.to_string()),
         };
-        self.feed(Input::Last { subject, last }).await;
+        self.tell_machine(Input::Last { subject, last }).await;
     }
 
     pub(super) async fn reply(&self, waiter: Waiter, reply: Reply) {
         let (to, form, _ticket) = match waiter {
             // What is asked counts against its client's budget until it is answered.
             Waiter::Bus(to, form, ticket) => (to, form, ticket),
-            Waiter::Driver(sender) => return drop(sender.send(reply)),
+            Waiter::Hands(sender) => return drop(sender.send(reply)),
         };
-        let bus = self.services.bus();
+        let bus = self.asker.bus();
         match reply {
             Reply::Done(done) => answer(bus, &to, form, done).await,
             Reply::Reported(reported) => answer(bus, &to, form, reported).await,
@@ -380,7 +379,7 @@ impl Driver {
     async fn order(&self, cell: &CellId, verb: RepVerb, term: u64) -> Option<Heartbeat> {
         let subject = BusSubject::Rep(cell.clone(), verb).to_string();
         let answer: Option<Result<Heartbeat, Refusal>> =
-            self.services.ask(&subject, &Command { term }, PROBE).await;
+            self.asker.ask(&subject, &Command { term }, PROBE).await;
         answer.and_then(Result::ok)
     }
 
@@ -388,7 +387,7 @@ impl Driver {
     async fn evacuation(&self, cell: CellId, verb: RepVerb, term: u64) {
         let answer = self.order(&cell, verb, term).await;
         if answer.is_some() {
-            self.feed(Input::Probed { cell, answer }).await;
+            self.tell_machine(Input::Probed { cell, answer }).await;
         }
     }
 
@@ -408,10 +407,10 @@ impl Driver {
         *leading = self.ends.child_token();
         if leads {
             tracing::info!("this BBS leads");
-            let (driver, token) = (Arc::clone(self), leading.clone());
+            let (hands, token) = (Arc::clone(self), leading.clone());
             tokio::spawn(async move {
-                if let Err(error) = inbox::listen_to_commands(&driver, &token).await {
-                    driver.halt(error.to_string());
+                if let Err(error) = inbox::listen_to_commands(&hands, &token).await {
+                    hands.halt(error.to_string());
                 }
             });
         } else {
@@ -422,8 +421,8 @@ impl Driver {
     /// Asks the machine on behalf of somebody who asked for more than it knows.
     pub(super) async fn query(&self, query: projections::Query) -> Result<String, Refusal> {
         let (sender, receiver) = oneshot::channel();
-        let requester = self.waiting.add(Waiter::Driver(sender));
-        self.feed(Input::Queried { asker: requester, at_least: None, query: bbs::Query::Rows(query) }).await;
+        let asker = self.waiting.add(Waiter::Hands(sender));
+        self.tell_machine(Input::Queried { asker, at_least: None, query: bbs::Query::Rows(query) }).await;
         match receiver.await {
             Ok(Reply::Rows(rows)) => rows,
             Ok(Reply::Done(_) | Reply::Reported(_) | Reply::Records(_)) | Err(_) => {
@@ -439,7 +438,7 @@ impl Driver {
         A: serde::de::DeserializeOwned,
     {
         let bytes = schemas::codec::encode(Form::Json, question);
-        let answered = self.services.bus().ask(subject, bytes.into(), PATIENCE).await;
+        let answered = self.asker.bus().ask(subject, bytes.into(), PATIENCE).await;
         let bytes = answered.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
         let (answer, _) = schemas::codec::decode::<Answer<A>>(&bytes)?;
         answer.into()

@@ -1,0 +1,95 @@
+//! What a BBS wants done.
+
+use bytes::Bytes;
+use projections::{Observed, Picture};
+use schemas::Refusal;
+use schemas::container::Epoch;
+use schemas::message::{Beat, Dismiss, Done, Reported, Stop};
+use schemas::names::{CellId, EntryId, TaskGuid};
+use schemas::query::{NoEntry, RecordsAnswer};
+use schemas::subject::{Position, Subject};
+
+use crate::input::Query;
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Effect {
+    /// Append this to the journal.
+    Append {
+        /// On which subject.
+        subject: Subject,
+        /// The position that its last entry must have.
+        expected: Position,
+        /// The entry's id.
+        entry: EntryId,
+        /// The entry.
+        bytes: Bytes,
+    },
+    /// Read the subject's last entry from the journal's leader.
+    ReadLast(Subject),
+    /// Answer somebody.
+    Answer {
+        /// Whom.
+        asker: u64,
+        /// What.
+        reply: Reply,
+    },
+    /// Answer a query from this picture, with [`crate::answer`].
+    Show {
+        /// Who asked.
+        asker: u64,
+        /// What.
+        query: Query,
+        /// The World as it is now.
+        picture: Picture,
+        /// What the log doesn't hold.
+        observed: Box<Observed>,
+    },
+    /// Tell a rep to stop containers.
+    Stop(CellId, Stop),
+    /// Tell a rep to cancel tasks.
+    Cancel(CellId, Stop),
+    /// Ask a rep whether it is there, in this term.
+    Probe(CellId, u64),
+    /// Tell a rep to evacuate its cell, in this term. What it answers is a sign of life.
+    Evacuate(CellId, u64),
+    /// Tell a rep that its cell is not to be evacuated after all, in this term. What it answers is a sign of life.
+    Uncordon(CellId, u64),
+    /// Tell a rep that another one speaks for the cell.
+    Dismiss(CellId, Dismiss),
+    /// Beat.
+    Beat(Beat),
+    /// Post a completed task to its owner.
+    Call {
+        /// Which task.
+        task: TaskGuid,
+        /// In which life.
+        epoch: Epoch,
+        /// Where to.
+        url: String,
+        /// What, as JSON.
+        body: String,
+    },
+    /// It leads from now on, or no longer: listen to commands, or don't.
+    Leading(bool),
+    /// What the journal holds at a position does not count.
+    SetAside(NoEntry),
+    /// Something that people should know.
+    Warn(String),
+    /// It can't go on: the journal holds what this program doesn't understand. Nothing is lost. Once an operator has set
+    /// that aside, a new machine that knows it reads the journal from its beginning.
+    Halt(String),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// To a client, an auctioneer or a candidate.
+    Done(Result<Done, Refusal>),
+    /// To a rep.
+    Reported(Result<Reported, Refusal>),
+    /// To a query, as JSON text of the answer.
+    Rows(Result<String, Refusal>),
+    /// To a rep's query.
+    Records(RecordsAnswer),
+}

@@ -1,0 +1,191 @@
+//! Commands: who asks, whether the subject proves it, and what is to be decided.
+
+use std::time::Duration;
+
+use schemas::entry::Actor;
+use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcome, Outcomes, Report, Reports};
+use schemas::names::{CellId, ClientName, Domain};
+use schemas::spec::ClientCommand;
+use schemas::{Code, Refusal, cell, cluster, process, task};
+
+use super::{Bbs, MOST_QUEUED, not_leading};
+use crate::command::{AggregateCommand, QueuedCommand, Requester};
+use crate::effect::{Effect, Reply};
+use crate::input::Ask;
+use crate::judge::check_auctioneer;
+use crate::requesters::Parts;
+
+impl Bbs {
+    /// Somebody asks for a change: it is queued, or refused at once.
+    pub(super) fn asked(&mut self, asker: u64, ask: Ask) {
+        let is_report = matches!(ask, Ask::Cell { .. });
+        let refused = self.admit().and_then(|()| match ask {
+            Ask::Client { domain, client, envelope, command } => {
+                self.asked_by_client(asker, domain, client, envelope, command)
+            }
+            Ask::Cell { cell, reports } => self.asked_by_cell(asker, &cell, reports),
+            Ask::Outcomes(outcomes) => self.asked_by_auctioneer(asker, outcomes),
+            Ask::Attach { cell, attach } => self.attach(asker, &cell, attach),
+            Ask::Leave { cell, leave } => self.leave(asker, cell, leave),
+            Ask::Operator { client, envelope, cell, command } => {
+                self.asked_by_operator(asker, client, envelope, cell, command);
+                Ok(())
+            }
+            Ask::Lead(lead) => {
+                self.asked_by_candidate(asker, lead);
+                Ok(())
+            }
+        });
+        if let Err(refusal) = refused {
+            let reply = if is_report { Reply::Reported(Err(refusal)) } else { Reply::Done(Err(refusal)) };
+            self.answer(asker, reply);
+        }
+    }
+
+    /// Whether anything can be asked at all.
+    fn admit(&self) -> Result<(), Refusal> {
+        if !self.leads() {
+            Err(not_leading())
+        } else if self.shards.queued() >= MOST_QUEUED {
+            Err(Refusal::new(Code::Overloaded, "too many commands wait: try again"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn asked_by_client(
+        &mut self,
+        asker: u64,
+        domain: Domain,
+        client: ClientName,
+        envelope: Envelope,
+        command: ClientCommand,
+    ) -> Result<(), Refusal> {
+        self.requesters.admit(&domain, &client, asker)?;
+        let digest = envelope.request_id.is_some().then(|| command.digest());
+        let actor = Actor::Client { domain, name: client };
+        let queued = QueuedCommand::new(Requester::Single(asker), actor, of_client(command));
+        self.enqueue(QueuedCommand { envelope, digest, ..queued });
+        Ok(())
+    }
+
+    fn asked_by_operator(
+        &mut self,
+        asker: u64,
+        client: ClientName,
+        envelope: Envelope,
+        cell: CellId,
+        command: cell::Command,
+    ) {
+        let digest = envelope.request_id.is_some().then(|| command.digest(&cell));
+        let command = AggregateCommand::Cell(cell, command);
+        let queued = QueuedCommand::new(Requester::Single(asker), Actor::Operator(client), command);
+        self.enqueue(QueuedCommand { envelope, digest, ..queued });
+    }
+
+    fn asked_by_candidate(&mut self, asker: u64, Lead { id, term }: Lead) {
+        let actor = Actor::Auctioneer(id.clone());
+        let role = cluster::Role::Auctioneer;
+        let command = AggregateCommand::Lead { role, id, term, found: None };
+        self.enqueue(QueuedCommand::new(Requester::Single(asker), actor, command));
+    }
+
+    /// A rep that starts may speak for its cell unless another one does.
+    fn attach(&mut self, asker: u64, cell: &CellId, attach: Attach) -> Result<(), Refusal> {
+        if let Some(refusal) = self.taken(cell, attach.folder) {
+            self.emit(Effect::Warn(refusal.message.clone()));
+            return Err(refusal);
+        }
+        let done = Done { position: self.world().position(), version: 0 };
+        self.answer(asker, Reply::Done(Ok(done)));
+        Ok(())
+    }
+
+    fn leave(&mut self, asker: u64, cell: CellId, leave: Leave) -> Result<(), Refusal> {
+        if let Some(refusal) = self.taken(&cell, leave.folder) {
+            return Err(refusal);
+        }
+        let command = AggregateCommand::Left(cell.clone(), leave.incarnation);
+        self.enqueue(QueuedCommand::new(Requester::Single(asker), Actor::Cell(cell), command));
+        Ok(())
+    }
+
+    fn asked_by_cell(&mut self, asker: u64, cell: &CellId, reports: Reports) -> Result<(), Refusal> {
+        let Reports { folder, reports } = reports;
+        Parts::check(reports.len(), "reports")?;
+        let foreign = |report: &Report| match report {
+            Report::Lrp { report, .. } => report.by.cell_id != *cell,
+            Report::Task { report, .. } => report.by.cell_id != *cell,
+        };
+        if reports.iter().any(foreign) {
+            let why = format!("the subject names cell {cell}, a report another one");
+            return Err(Refusal::new(Code::Forbidden, why));
+        }
+        if let Some(refusal) = self.is_strange(cell, folder) {
+            return Err(refusal);
+        }
+        for (part, report) in reports.iter().enumerate() {
+            let requester = Requester::Part { token: asker, part };
+            self.enqueue(QueuedCommand::new(requester, Actor::Cell(cell.clone()), of_report(report)));
+        }
+        self.requesters.begin(asker, Parts::Reports(reports));
+        Ok(())
+    }
+
+    fn asked_by_auctioneer(&mut self, asker: u64, outcomes: Outcomes) -> Result<(), Refusal> {
+        let Outcomes { id, term, outcomes } = outcomes;
+        check_auctioneer(self.world(), &id, term)?;
+        Parts::check(outcomes.len(), "outcomes")?;
+        self.requesters.begin(asker, Parts::Outcomes(outcomes.len()));
+        for (part, outcome) in outcomes.into_iter().enumerate() {
+            // Whether it is stale is judged in its turn: the auctioneer may know an entry that is still on its way here.
+            let (command, epoch) = match outcome {
+                Outcome::Lrp { process_guid, epoch, unplaced, explanation } => {
+                    let command = process::Command::Fail(unplaced, explanation);
+                    (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
+                }
+                Outcome::Task { task_guid, epoch, error, explanation } => {
+                    let command = task::Command::Fail(explanation, error);
+                    (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
+                }
+            };
+            let requester = Requester::Part { token: asker, part };
+            let queued = QueuedCommand::new(requester, Actor::Auctioneer(id.clone()), command);
+            self.enqueue(QueuedCommand { epoch: Some(epoch), term: Some(term), ..queued });
+        }
+        Ok(())
+    }
+}
+
+fn of_client(command: ClientCommand) -> AggregateCommand {
+    let process = |guid, command| AggregateCommand::Process(guid, Box::new(command));
+    let task = |guid, command| AggregateCommand::Task(guid, Box::new(command));
+    match command {
+        ClientCommand::LrpDesire(lrp) => process(lrp.process_guid.clone(), process::Command::Desire(lrp)),
+        ClientCommand::LrpUpdate { process_guid, update } => {
+            process(process_guid, process::Command::Update(update))
+        }
+        ClientCommand::LrpRemove { process_guid } => process(process_guid, process::Command::Remove),
+        ClientCommand::LrpRetire { process_guid, index } => {
+            process(process_guid, process::Command::Retire { index })
+        }
+        ClientCommand::TaskDesire(desired) => task(desired.task_guid.clone(), task::Command::Desire(desired)),
+        ClientCommand::TaskCancel { task_guid } => task(task_guid, task::Command::Cancel),
+        ClientCommand::TaskResolve { task_guid } => task(task_guid, task::Command::Resolve),
+        ClientCommand::DomainUpsert { domain, ttl_ms } => {
+            AggregateCommand::Refresh(domain, ttl_ms.map(Duration::from_millis))
+        }
+    }
+}
+
+fn of_report(report: &Report) -> AggregateCommand {
+    match report {
+        Report::Lrp { process_guid, report } => {
+            let command = process::Command::Report(report.clone());
+            AggregateCommand::Process(process_guid.clone(), Box::new(command))
+        }
+        Report::Task { task_guid, report } => {
+            AggregateCommand::Task(task_guid.clone(), Box::new(task::Command::Report(report.clone())))
+        }
+    }
+}

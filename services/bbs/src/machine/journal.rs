@@ -1,0 +1,245 @@
+//! The journal's side: what the follower delivers, what is decided and appended, what went wrong on the way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use schemas::names::EntryId;
+use schemas::subject::{Position, Subject};
+use schemas::{Code, Entry, Refusal};
+
+use super::{Bbs, not_leading};
+use crate::command::QueuedCommand;
+use crate::confirm::{Answers, Confirmed};
+use crate::effect::Effect;
+use crate::input::NotAppended;
+use crate::judge::judge;
+use crate::log::Found;
+use crate::shards::{Delivered, Flight};
+
+/// How soon is converged again what the journal would not take a decision on.
+const REFUSED_AGAIN: Duration = Duration::from_secs(1);
+/// How soon a subject's last entry is read when the outcome of an append is unknown.
+const READ_SOON: Duration = Duration::from_millis(50);
+/// How soon it is read again when that read failed.
+const READ_AGAIN: Duration = Duration::from_millis(500);
+
+/// A subject's last entry as the journal's leader tells it: its position and id; none: the subject has no entry.
+type Last = Option<(Position, Option<EntryId>)>;
+
+impl Bbs {
+    /// The follower delivered what the journal holds at a position.
+    pub(super) fn recorded(&mut self, position: Position, subject: &str, id: Option<EntryId>, bytes: &Bytes) {
+        self.leadership.delivered(self.now);
+        let parsed = Subject::parse(subject);
+        let own = parsed.as_ref().and_then(|subject| self.shards.flight(subject));
+        let own = own.filter(|flight| Some(flight.entry.id) == id && flight.bytes == *bytes);
+        let own = own.map(|flight| Arc::clone(&flight.entry));
+        let entry = match self.log.read(position, subject, bytes, own) {
+            Found::Entry(entry) => Some(entry),
+            Found::SetAside(none) => {
+                self.emit(Effect::SetAside(none));
+                None
+            }
+            Found::Unknown(why) => {
+                self.halted = true;
+                return self.emit(Effect::Halt(why));
+            }
+        };
+        let changes = self.log.fold(position, entry.as_deref());
+        if let Some(subject) = parsed {
+            self.delivered(subject, position, entry.as_deref(), bytes);
+        }
+        if let Some(entry) = entry {
+            self.react(&entry, &changes);
+        }
+        self.answer_waiting();
+    }
+
+    /// Settles what is in flight on a subject, and what waits for the follower to come so far.
+    fn delivered(&mut self, subject: Subject, position: Position, entry: Option<&Entry>, bytes: &Bytes) {
+        let last = entry.and_then(|entry| entry.decisions.last());
+        let delivered = self.shards.delivered(&subject, position, bytes, last);
+        if let Some(answers) = self.confirmations.delivered(&subject, position) {
+            self.judge_again(&subject, answers);
+        }
+        match delivered {
+            Delivered::NoFlight => self.mark_ready(subject),
+            Delivered::Ours(flight) => {
+                for (command, verdict) in flight.decided {
+                    self.settle(&command, position, verdict);
+                }
+                self.mark_ready(subject);
+            }
+            Delivered::Overtaken(flight) => self.overtaken(subject, flight),
+        }
+    }
+
+    /// Somebody else was first: everything is decided again, in its order, before what came later.
+    fn overtaken(&mut self, subject: Subject, flight: Flight) {
+        let commands = flight.decided.into_iter().map(|(command, _)| command);
+        let commands: Vec<_> = commands.filter(|command| !self.is_over(command)).collect();
+        if !self.leads() && subject != Subject::Cluster {
+            for command in commands {
+                self.refuse(&command, not_leading());
+            }
+            return self.mark_ready(subject);
+        }
+        commands.iter().filter_map(QueuedCommand::converges).for_each(|due| self.convergence.again(due));
+        self.shards.put_back(&subject, commands);
+        self.mark_ready(subject);
+    }
+
+    /// Has a subject decided in the next turn, unless answers on it wait to be confirmed.
+    fn mark_ready(&mut self, subject: Subject) {
+        if !self.confirmations.holds(&subject) {
+            self.shards.mark_ready(subject);
+        }
+    }
+
+    /// Decides what waits on a subject, and sends the entry that comes of it.
+    pub(super) fn decide(&mut self, subject: Subject) {
+        if self.confirmations.holds(&subject) || !self.shards.is_ready(&subject) {
+            return;
+        }
+        let end = self.shards.end(&subject);
+        let next = || self.shards.pop(&subject);
+        let judged = judge(self.log.world(), &mut self.ids, self.shown, end, next);
+        // More of it may be due than the entry takes.
+        self.shards.put_back(&subject, judged.again);
+        for due in judged.decided.iter().filter_map(|(command, _)| command.converges()) {
+            self.convergence.decided(due);
+        }
+        match judged.entry {
+            Some((entry, bytes)) => {
+                let expected = end.position;
+                self.append(subject, Flight { entry, bytes, expected, decided: judged.decided });
+            }
+            None => self.decided_nothing(subject, judged.decided, end.position),
+        }
+    }
+
+    /// Nothing is to be recorded: the BBS's own commands are settled, all others once that is confirmed.
+    fn decided_nothing(&mut self, subject: Subject, decided: Answers, judged_at: Position) {
+        let is_own = |(command, _): &(QueuedCommand, _)| command.is_own();
+        let (own, answers): (Vec<_>, Vec<_>) = decided.into_iter().partition(is_own);
+        for (command, verdict) in own {
+            self.settle(&command, self.world().position(), verdict);
+        }
+        if !answers.is_empty() {
+            self.confirmations.hold(&subject, answers, judged_at, self.now);
+        }
+        self.mark_ready(subject);
+    }
+
+    /// Sends an entry to the journal, for the first time or again.
+    fn append(&mut self, subject: Subject, flight: Flight) {
+        self.emit(Effect::Append {
+            subject: subject.clone(),
+            expected: flight.expected,
+            entry: flight.entry.id,
+            bytes: flight.bytes.clone(),
+        });
+        self.shards.depart(subject, flight);
+    }
+
+    /// The journal did not take an entry, or did not say.
+    pub(super) fn not_appended(&mut self, subject: &Subject, entry: EntryId, why: NotAppended) {
+        if !self.shards.flies(subject, entry) {
+            return;
+        }
+        match why {
+            // The follower will deliver what was there first, and that settles the flight.
+            NotAppended::Conflict => {}
+            NotAppended::Unknown => self.shards.read_at(subject, self.now + READ_SOON),
+            NotAppended::Refused(why) => {
+                let refusal =
+                    Refusal::new(Code::Unavailable, format!("the journal refuses the entry: {why}"));
+                self.emit(Effect::Warn(refusal.message.clone()));
+                for (command, _) in self.shards.take_flight(subject).into_iter().flat_map(|one| one.decided) {
+                    self.not_called(&command.command);
+                    if command.converges().is_some() {
+                        self.convergence.sweep_by(self.now + REFUSED_AGAIN);
+                    }
+                    self.refuse(&command, refusal.clone());
+                }
+                self.mark_ready(subject.clone());
+            }
+        }
+    }
+
+    /// Has the last entries read of which something depends.
+    pub(super) fn read_last(&mut self) {
+        let reads = self.confirmations.reads();
+        self.effects.extend(reads.into_iter().map(Effect::ReadLast));
+    }
+
+    /// What stands last on a subject: it confirms answers, and settles an append of which nobody knows.
+    pub(super) fn last_read(&mut self, subject: &Subject, last: Result<Last, String>) {
+        let stands = last.as_ref().ok().map(|last| last.map_or(Position(0), |(position, _)| position));
+        let delivered = self.shards.end(subject).position;
+        match self.confirmations.read(subject, stands, delivered, self.now) {
+            Confirmed::Nothing => self.settle_flight(subject, last),
+            Confirmed::Behind => self.leadership.fell_behind(),
+            Confirmed::Outdated(answers) => self.judge_again(subject, answers),
+            Confirmed::True(answers) => {
+                for (command, verdict) in answers {
+                    self.settle(&command, self.world().position(), verdict);
+                }
+            }
+        }
+        self.mark_ready(subject.clone());
+        self.read_last();
+    }
+
+    /// What was judged on an old picture is judged again, before what came later; by another BBS if this one doesn't lead.
+    fn judge_again(&mut self, subject: &Subject, answers: Answers) {
+        let commands = answers.into_iter().map(|(command, _)| command);
+        if self.leads() {
+            self.shards.put_back(subject, commands);
+        } else {
+            commands.for_each(|command| self.refuse(&command, not_leading()));
+        }
+    }
+
+    /// Whoever waits longer for a confirmation than a client does is told to try again.
+    pub(super) fn give_up_confirming(&mut self) {
+        for (subject, answers) in self.confirmations.tick(self.now) {
+            let why = "the journal did not confirm in time that this BBS knows its end: try again";
+            let refusal = Refusal::new(Code::Unavailable, why);
+            for (command, _) in answers {
+                self.refuse(&command, refusal.clone());
+            }
+            self.mark_ready(subject);
+        }
+        self.read_last();
+    }
+
+    /// Settles an append of which nobody knows: what stands last on the subject tells.
+    fn settle_flight(&mut self, subject: &Subject, last: Result<Last, String>) {
+        let Some(flight) = self.shards.flight(subject) else { return };
+        let Ok(last) = last else { return self.shards.read_at(subject, self.now + READ_AGAIN) };
+        let (position, entry) = last.unwrap_or((Position(0), None));
+        let stored = entry == Some(flight.entry.id);
+        // Otherwise it is stored, or somebody else was first: the follower will tell which.
+        if !stored && position == flight.expected {
+            self.not_stored(subject.clone());
+        }
+    }
+
+    /// An entry was not stored: it is appended again as it is, for the first attempt may still be under way. Unless its
+    /// time is over: somebody else leads, or a cell that was given up is heard again.
+    fn not_stored(&mut self, subject: Subject) {
+        let Some(flight) = self.shards.take_flight(&subject) else { return };
+        let deposed = !self.leads() && subject != Subject::Cluster;
+        if deposed || flight.decided.iter().any(|(command, _)| self.is_over(command)) {
+            return self.overtaken(subject, flight);
+        }
+        self.append(subject, flight);
+    }
+
+    /// Whether a command has no reason any more: a cell that was given up is heard again.
+    fn is_over(&self, command: &QueuedCommand) -> bool {
+        command.command.lost_cell().is_some_and(|cell| !self.presence.is_silent(cell))
+    }
+}

@@ -1,0 +1,260 @@
+//! The BBS as a machine. [`Bbs::step`] composes duties, each of which is a type with private fields in a file of its own:
+//!
+//! | duty | owns |
+//! |---|---|
+//! | [`Log`] | the World that the follower delivered, what was set aside, the picture for queries |
+//! | [`Shards`] | queues, flights, and where each subject ends; its counts are the lengths of these |
+//! | [`Confirmations`] | answers without an entry, until the journal's leader confirms them |
+//! | [`Requesters`] | who waits for an answer: messages of many parts, the commands of each client |
+//! | [`WaitingQueries`] | queries that ask for a position which isn't folded yet |
+//! | [`Leadership`] | whether this BBS leads, beats or campaigns |
+//! | [`Presence`] | signs of life of cells, probes, the mass-loss guard |
+//! | [`Callbacks`] | calls that are owed to the owners of completed tasks |
+//! | [`Convergence`] | what is to be converged, and when everything is looked through |
+//!
+//! No duty knows another one. Each is told what happened and returns what follows; the files below this one pass that on:
+//! `commands` (what is asked), `journal` (what is delivered, decided, appended), `reactions` (what a recorded entry brings
+//! about), `cells` (heartbeats and probes), `timers` (alarms), `queries`.
+
+mod cells;
+mod commands;
+mod journal;
+mod queries;
+mod reactions;
+mod timers;
+
+pub use queries::answer;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use projections::World;
+use projections::cluster_log::Positions;
+use schemas::names::{Ids, ServiceId};
+use schemas::subject::Position;
+use schemas::{Code, Refusal, Steady, Timestamp};
+
+use crate::callbacks::Callbacks;
+use crate::command::{AggregateCommand, QueuedCommand, Requester, Verdict};
+use crate::confirm::Confirmations;
+use crate::convergence::Convergence;
+use crate::effect::{Effect, Reply};
+use crate::input::Input;
+use crate::leadership::Leadership;
+use crate::log::Log;
+use crate::presence::{self, Presence};
+use crate::requesters::Requesters;
+use crate::shards::Shards;
+use crate::waiting::WaitingQueries;
+
+/// How often the stop of an instance that is still there is said again.
+const STOP_AGAIN: Duration = Duration::from_secs(5);
+/// Most commands that wait in all shards together; more are refused as `Overloaded`.
+const MOST_QUEUED: usize = 100_000;
+
+/// What a BBS is told at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its own id.
+    pub id: ServiceId,
+    /// How many shards a cluster gets that it founds.
+    pub shards: u16,
+    /// How cells are watched.
+    pub presence: presence::Settings,
+    /// Whether what is acknowledged survives a power cut, as people read it.
+    pub durability: String,
+}
+
+/// Decides: the only one who appends to the journal.
+#[derive(Debug)]
+pub struct Bbs {
+    settings: Settings,
+    ids: Ids,
+    clock: Steady,
+    /// The time of this step: what waits for a length of time is measured by it.
+    now: Timestamp,
+    /// What the clock shows in this step: what is decided carries it, and due times of the log are held against it.
+    shown: Timestamp,
+    /// Whether it met what it doesn't understand: then it does nothing any more.
+    halted: bool,
+    log: Log,
+    shards: Shards,
+    confirmations: Confirmations,
+    requesters: Requesters,
+    queries: WaitingQueries,
+    leadership: Leadership,
+    presence: Presence,
+    callbacks: Callbacks,
+    convergence: Convergence,
+    /// What this step wants done so far.
+    effects: Vec<Effect>,
+}
+
+impl Bbs {
+    /// A BBS that knows nothing yet: tell it every entry of the journal, then [`Input::CaughtUp`].
+    #[must_use]
+    pub fn new(settings: Settings, ids: Ids) -> Self {
+        Self {
+            leadership: Leadership::new(settings.id.clone()),
+            presence: Presence::new(settings.presence),
+            settings,
+            ids,
+            clock: Steady::default(),
+            now: Timestamp(0),
+            shown: Timestamp(0),
+            halted: false,
+            log: Log::knowing(Positions::default()),
+            shards: Shards::default(),
+            confirmations: Confirmations::default(),
+            requesters: Requesters::default(),
+            queries: WaitingQueries::default(),
+            callbacks: Callbacks::default(),
+            convergence: Convergence::default(),
+            effects: vec![],
+        }
+    }
+
+    /// The same, that knows which positions operators set aside, wherever in the journal that is recorded.
+    #[must_use]
+    pub fn knowing(self, set_aside: Positions) -> Self {
+        Self { log: Log::knowing(set_aside), ..self }
+    }
+
+    /// What is true, as far as the follower told.
+    #[must_use]
+    pub const fn world(&self) -> &World {
+        self.log.world()
+    }
+
+    /// Whether it decides.
+    #[must_use]
+    pub const fn leads(&self) -> bool {
+        self.leadership.leads()
+    }
+
+    /// When it wants an [`Input::Tick`]; none: not until something else happens.
+    #[must_use]
+    pub fn alarm(&self) -> Option<Timestamp> {
+        if !self.log.is_caught_up() || self.halted {
+            return None;
+        }
+        let always = [
+            Some(self.leadership.next_due()),
+            self.queries.next_due(),
+            self.shards.next_due(),
+            self.confirmations.next_due(),
+        ];
+        let leading = [
+            Some(self.convergence.next_sweep()),
+            self.world().stopping().next().map(|_| self.convergence.next_stops()),
+            self.callbacks.next_due(),
+            self.presence.next_due(),
+        ];
+        let leading = leading.into_iter().filter(|_| self.leads());
+        let waits = always.into_iter().chain(leading).flatten().min();
+        let of_log = self.world().next_due().filter(|_| self.leads() && self.convergence.is_idle());
+        waits.map(|at| self.clock.shown_at(at)).into_iter().chain(of_log).min()
+    }
+
+    /// Takes one input and says what is to be done, in this order.
+    pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Effect> {
+        self.shown = now;
+        self.now = self.clock.at(now);
+        if self.halted {
+            return vec![];
+        }
+        match input {
+            Input::Recorded { position, subject, entry, bytes } => {
+                self.recorded(position, &subject, entry, &bytes);
+            }
+            Input::CaughtUp => {
+                self.log.catch_up();
+                // Somebody of this name may have led before it started again.
+                self.follow_leader();
+            }
+            Input::NotAppended { subject, entry, why } => self.not_appended(&subject, entry, why),
+            Input::Last { subject, last } => self.last_read(&subject, last),
+            Input::Asked { asker, ask } => self.asked(asker, ask),
+            Input::Queried { asker, at_least, query } => self.queried(asker, at_least, query),
+            Input::Heartbeat(beat) => self.heartbeat(&beat),
+            Input::Probed { cell, answer } => match answer {
+                Some(beat) => self.probe_answered(&cell, &beat),
+                None => self.presence.unanswered(&cell),
+            },
+            Input::Beat(beat) => self.leadership.heard(&beat, self.now),
+            Input::Called { task, epoch, called } => self.called(&task, epoch, &called),
+            Input::Disconnected => self.presence.disconnected(),
+            Input::Reconnected => self.presence.reconnected(self.now),
+            Input::Turn => self.turn(),
+            Input::Tick => self.tick(),
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// How much it has under way, by name: at rest each is zero.
+    #[must_use]
+    pub fn books(&self) -> BTreeMap<&'static str, usize> {
+        BTreeMap::from([
+            ("commands that wait", self.shards.queued()),
+            ("entries in flight", self.shards.in_flight()),
+            ("subjects that are read again", self.shards.reads()),
+            ("subjects whose answers wait for the journal's leader", self.confirmations.len()),
+            ("messages that are being decided", self.requesters.messages()),
+            ("commands that clients wait for", self.requesters.commands()),
+            ("queries that wait", self.queries.len()),
+            ("things to be converged", self.convergence.queued()),
+            ("convergence on its way to the log", self.convergence.in_flight()),
+            ("callbacks that are out", self.callbacks.out()),
+        ])
+    }
+
+    /// Decides what is gathered, so that what came together goes into one entry.
+    fn turn(&mut self) {
+        for subject in self.shards.take_ready() {
+            self.decide(subject);
+        }
+        self.read_last();
+    }
+
+    /// A command waits to be decided.
+    fn enqueue(&mut self, command: QueuedCommand) {
+        let subject = command.command.subject(self.world().shards());
+        self.shards.push(subject, command);
+    }
+
+    /// A command of the BBS itself waits to be decided.
+    fn enqueue_own(&mut self, command: AggregateCommand) {
+        self.enqueue(QueuedCommand::new(Requester::Own, self.me(), command));
+    }
+
+    fn me(&self) -> schemas::entry::Actor {
+        schemas::entry::Actor::Bbs(self.settings.id.clone())
+    }
+
+    /// Tells whoever waits for it what became of a command, at a position.
+    fn settle(&mut self, command: &QueuedCommand, position: Position, verdict: Verdict) {
+        if let Some(due) = command.converges() {
+            self.convergence.settled(&due);
+        }
+        if let Some((asker, reply)) = self.requesters.settle(command, position, verdict, self.log.world()) {
+            self.emit(Effect::Answer { asker, reply });
+        }
+    }
+
+    /// Tells whoever waits for it that a command was not decided.
+    fn refuse(&mut self, command: &QueuedCommand, refusal: Refusal) {
+        self.settle(command, Position(0), Err(refusal));
+    }
+
+    fn emit(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    fn answer(&mut self, asker: u64, reply: Reply) {
+        self.emit(Effect::Answer { asker, reply });
+    }
+}
+
+fn not_leading() -> Refusal {
+    Refusal::new(Code::Unavailable, "this BBS does not lead: try again")
+}

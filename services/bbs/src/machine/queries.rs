@@ -1,0 +1,64 @@
+//! Queries: given to whoever answers them, with a picture of the World, at once or when it has come far enough.
+
+use projections::{Observed, Picture, records};
+use schemas::cell::Cell;
+use schemas::names::CellId;
+use schemas::subject::Position;
+use schemas::{Code, Refusal};
+
+use super::Bbs;
+use crate::effect::{Effect, Reply};
+use crate::input::Query;
+
+impl Bbs {
+    /// Somebody asks what is true.
+    pub(super) fn queried(&mut self, asker: u64, at_least: Option<Position>, query: Query) {
+        if !self.log.is_caught_up() || self.world().cluster().is_none() {
+            // What it has not read yet would be told as if it did not exist.
+            let refusal = Refusal::new(Code::Unavailable, "this BBS is still reading the journal: try again");
+            return self.answer(asker, Reply::Rows(Err(refusal)));
+        }
+        match at_least {
+            Some(position) if self.world().position() < position => {
+                if let Err(refusal) = self.queries.wait(self.now, asker, position, query) {
+                    self.answer(asker, Reply::Rows(Err(refusal)));
+                }
+            }
+            Some(_) | None => self.show(asker, query),
+        }
+    }
+
+    /// Answers the queries that need not wait any more.
+    pub(super) fn answer_waiting(&mut self) {
+        for (asker, query) in self.queries.ripe(self.now, self.log.world().position()) {
+            match query {
+                Ok(query) => self.show(asker, query),
+                Err(refusal) => self.answer(asker, Reply::Rows(Err(refusal))),
+            }
+        }
+    }
+
+    /// Gives the query to whoever answers it from a picture: that takes long, and nothing is decided meanwhile.
+    fn show(&mut self, asker: u64, query: Query) {
+        let heard =
+            |(id, _): (&CellId, &Cell)| Some((id.clone(), self.now.since(self.presence.heard_at(id)?)));
+        let observed = Observed {
+            bbs: self.settings.id.clone(),
+            now: self.shown,
+            durability: self.settings.durability.clone(),
+            set_aside: self.log.set_aside().clone(),
+            heard: self.world().cells().filter_map(heard).collect(),
+        };
+        let picture = self.log.picture();
+        self.emit(Effect::Show { asker, query, picture, observed: Box::new(observed) });
+    }
+}
+
+/// Answers a query from a picture. A pure read, for whoever has time.
+#[must_use]
+pub fn answer(query: &Query, picture: &Picture, observed: &Observed) -> Reply {
+    match query {
+        Query::Rows(query) => Reply::Rows(query.answer(picture, observed)),
+        Query::Records(asked) => Reply::Records(records::of_cell(picture, asked)),
+    }
+}

@@ -1,0 +1,314 @@
+//! Reacting to what happened: what a recorded entry makes the leader tell others, and converge.
+
+use std::collections::BTreeMap;
+
+use projections::{Change, Due, WorkRef};
+use schemas::container::{Epoch, Instance, WorkKey};
+use schemas::entry::{Aggregate, Event};
+use schemas::message::Stop;
+use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::task::Verdict;
+use schemas::{Decision, Entry, actual, cell, evacuating, task};
+
+use super::{Bbs, not_leading};
+use crate::callbacks::Called;
+use crate::command::AggregateCommand;
+use crate::convergence;
+use crate::effect::Effect;
+
+/// The containers that each cell has to stop.
+type Stops = BTreeMap<CellId, Vec<(WorkKey, InstanceGuid)>>;
+
+impl Bbs {
+    /// An entry was recorded.
+    pub(super) fn react(&mut self, entry: &Entry, changes: &[Change]) {
+        if changes.contains(&Change::Cluster) {
+            self.follow_leader();
+        }
+        if !self.leads() {
+            return;
+        }
+        let mut stops = Stops::new();
+        for decision in &entry.decisions {
+            self.reap(decision);
+            for event in &decision.events {
+                self.react_to(decision, event, &mut stops);
+            }
+        }
+        self.send_stops(stops);
+    }
+
+    fn react_to(&mut self, decision: &Decision, event: &Event, stops: &mut Stops) {
+        match event {
+            Event::Actual(actual::Event::StopRequested { indices, .. }) => {
+                if let Aggregate::Process { guid, .. } = &decision.aggregate {
+                    for index in indices.iter() {
+                        self.gather_stop(guid, index, stops);
+                    }
+                }
+            }
+            Event::Task(event) => self.react_to_task(decision, event),
+            Event::Cell(event) => {
+                if let Aggregate::Cell(cell) = &decision.aggregate {
+                    self.react_to_cell(cell, event);
+                }
+            }
+            Event::Domain(_) => self.convergence.sweep_by(self.now),
+            Event::Desired(_)
+            | Event::Actual(_)
+            | Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Cluster(_) => {}
+        }
+    }
+
+    fn react_to_cell(&mut self, id: &CellId, event: &cell::Event) {
+        match event {
+            cell::Event::Disappeared { .. } => self.converge_cell(id),
+            cell::Event::Left {} => {
+                self.converge_cell(id);
+                self.presence.forget(id);
+            }
+            cell::Event::EvacuationRequested {} | cell::Event::EvacuationWithdrawn {} => {
+                self.evacuation_changed(id);
+            }
+            cell::Event::Forgotten {} => self.presence.forget(id),
+            cell::Event::Appeared(_)
+            | cell::Event::Evacuating {}
+            | cell::Event::Resumed {}
+            | cell::Event::Healthy {}
+            | cell::Event::Unhealthy { .. } => {}
+        }
+    }
+
+    /// A cell is gone: everything that names it is converged.
+    fn converge_cell(&mut self, id: &CellId) {
+        for due in convergence::of_cell(self.world(), id) {
+            self.converge(due);
+        }
+    }
+
+    /// Something happened to a process or task: it is converged.
+    fn converge(&mut self, due: Due) {
+        if self.convergence.queue(&due) {
+            self.enqueue_own(AggregateCommand::converge(due));
+        }
+    }
+
+    /// What was given to a cell that is lost meanwhile: it was decided before that was known, so nobody else looks at it.
+    fn reap(&mut self, decision: &Decision) {
+        let due = match &decision.aggregate {
+            Aggregate::Process { guid, .. } => Due::Process(guid.clone()),
+            Aggregate::Task { guid, .. } => Due::Task(guid.clone()),
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => return,
+        };
+        let lost = |by: &Instance| !self.world().is_present(&by.cell_id);
+        if decision.events.iter().filter_map(taken_by).any(lost) {
+            self.converge(due);
+        }
+    }
+
+    /// Follows what the log says of who leads.
+    pub(super) fn follow_leader(&mut self) {
+        let Some(leader) = self.log.world().cluster().and_then(|cluster| cluster.bbs.as_ref()) else {
+            return;
+        };
+        let in_flight = self.shards.in_flight() > 0;
+        let change = self.leadership.follow(leader, self.log.is_caught_up(), in_flight, self.now);
+        let Some(leads) = change else { return };
+        self.emit(Effect::Leading(leads));
+        if leads {
+            self.presence.begin(self.now);
+            self.convergence.begin(self.now);
+            self.owe_callbacks();
+        } else {
+            self.callbacks.clear();
+            // What waits is refused, so that it is asked elsewhere. What is in flight is settled by the log.
+            for command in self.shards.drain() {
+                self.refuse(&command, not_leading());
+            }
+            self.convergence.end();
+        }
+    }
+
+    /// Says again what shall stop and is still there.
+    pub(super) fn stop_again(&mut self) {
+        let mut stops = Stops::new();
+        for work in self.world().stopping() {
+            if let WorkRef::Lrp(guid, index) = work {
+                self.gather_stop(guid, *index, &mut stops);
+            }
+        }
+        self.send_stops(stops);
+    }
+
+    fn gather_stop(&self, guid: &ProcessGuid, index: u32, stops: &mut Stops) {
+        let Some(process) = self.world().process(guid) else { return };
+        let Some((lrp, by)) = process.actual(index).and_then(|lrp| lrp.holder().map(|by| (lrp, by))) else {
+            return;
+        };
+        let key = WorkKey::Lrp {
+            process_guid: guid.clone(),
+            index,
+            definition_id: lrp.definition_id.clone(),
+            epoch: process.epoch,
+        };
+        stops.entry(by.cell_id.clone()).or_default().push((key, by.instance_guid));
+    }
+
+    fn send_stops(&mut self, stops: Stops) {
+        let term = self.leadership.term();
+        for (cell, containers) in stops {
+            for containers in containers.chunks(schemas::limits::BATCH) {
+                self.emit(Effect::Stop(cell.clone(), Stop { term, containers: containers.to_vec() }));
+            }
+        }
+    }
+
+    fn react_to_task(&mut self, decision: &Decision, event: &task::Event) {
+        let Aggregate::Task { guid, epoch, .. } = &decision.aggregate else { return };
+        match event {
+            task::Event::Completed { by, outcome, .. } => {
+                let cancelled =
+                    matches!(outcome, task::Outcome::Failed { reason } if reason == task::CANCELLED);
+                if let Some(by) = by.as_ref().filter(|_| cancelled) {
+                    let key = WorkKey::Task { task_guid: guid.clone(), epoch: *epoch };
+                    let containers = vec![(key, by.instance_guid)];
+                    let stop = Stop { term: self.leadership.term(), containers };
+                    self.emit(Effect::Cancel(by.cell_id.clone(), stop));
+                }
+                self.owe_callback(guid);
+            }
+            task::Event::Demoted {} => {
+                self.owe_callback(guid);
+                self.callbacks.gave_up(guid, self.now);
+            }
+            // Who marked the task RESOLVING calls.
+            task::Event::Resolving {} if decision.actor == self.me() => self.call(guid, *epoch),
+            task::Event::CallbackTried { called, .. } if called.verdict() == Verdict::Ended => {
+                self.callbacks.forget(guid);
+            }
+            task::Event::Deleted {} => self.callbacks.forget(guid),
+            task::Event::Resolving {}
+            | task::Event::CallbackTried { .. }
+            | task::Event::Desired(_)
+            | task::Event::Started { .. }
+            | task::Event::PlacementFailed { .. } => {}
+        }
+    }
+
+    /// Owes the calls that the log names.
+    fn owe_callbacks(&mut self) {
+        let world = self.log.world();
+        for task in world.callbacks().filter_map(|guid| world.task(guid)) {
+            self.callbacks.owe(&task.guid, task.epoch, self.now);
+        }
+    }
+
+    fn owe_callback(&mut self, guid: &TaskGuid) {
+        let owed = |task: &task::Task| task.completed().is_some_and(task::Completed::is_owner_called);
+        let task = self.log.world().task(guid).filter(|task| owed(task));
+        if let Some(task) = task.filter(|task| task.definition.completion_callback_url.is_some()) {
+            self.callbacks.owe(guid, task.epoch, self.now);
+        }
+    }
+
+    /// Calls the owner of a RESOLVING task, unless it answered before and that is to be recorded.
+    pub(super) fn call(&mut self, guid: &TaskGuid, epoch: Epoch) {
+        if let Some(called) = self.callbacks.answer(guid).cloned() {
+            return self.record_call(guid, epoch, called);
+        }
+        let Some(task) = self.world().task(guid).filter(|task| task.epoch == epoch) else { return };
+        let url = task.definition.completion_callback_url.as_ref().and_then(|url| url.plain());
+        if let (Some(url), Some(done)) = (url, task.completed()) {
+            let (url, body) = (url.to_owned(), callback_body(task, done));
+            self.emit(Effect::Call { task: guid.clone(), epoch, url, body });
+        }
+    }
+
+    /// A call came back.
+    pub(super) fn called(&mut self, guid: &TaskGuid, epoch: Epoch, called: &Called) {
+        if !self.leads() || self.world().task(guid).is_none_or(|task| task.epoch != epoch) {
+            return;
+        }
+        match called.verdict() {
+            Verdict::Repeat => self.callbacks.came_back(guid, self.now),
+            Verdict::Delivered | Verdict::Ended => self.callbacks.answered(guid, called),
+        }
+        self.record_call(guid, epoch, called.clone());
+    }
+
+    /// A command was not decided: if it was to begin a call, or to end one, that is still owed.
+    pub(super) fn not_called(&mut self, command: &AggregateCommand) {
+        if let AggregateCommand::Task(guid, command) = command
+            && match &**command {
+                task::Command::BeginResolving => true,
+                // A call that is to be repeated is owed already; what came of this one is told with the next.
+                task::Command::Called(_, called) => called.verdict() != Verdict::Repeat,
+                task::Command::Desire(_)
+                | task::Command::Cancel
+                | task::Command::Resolve
+                | task::Command::Report(_)
+                | task::Command::Fail(..)
+                | task::Command::Converge => false,
+            }
+        {
+            self.callbacks.came_back(guid, self.now);
+        }
+    }
+
+    /// What came of a call goes into the log.
+    fn record_call(&mut self, guid: &TaskGuid, epoch: Epoch, called: Called) {
+        let command = Box::new(task::Command::Called(epoch, called));
+        self.enqueue_own(AggregateCommand::Task(guid.clone(), command));
+    }
+}
+
+/// The container that an event puts into a record.
+fn taken_by(event: &Event) -> Option<&Instance> {
+    match event {
+        Event::Actual(actual::Event::Claimed { by, .. } | actual::Event::Started { by, .. })
+        | Event::Evacuating(evacuating::Event::Set { by, .. })
+        | Event::Task(task::Event::Started { by, .. }) => Some(by),
+        Event::Desired(_)
+        | Event::Actual(
+            actual::Event::Created { .. }
+            | actual::Event::Crashed { .. }
+            | actual::Event::PlacementFailed { .. }
+            | actual::Event::Unclaimed { .. }
+            | actual::Event::StopRequested { .. }
+            | actual::Event::Removed { .. },
+        )
+        | Event::Evacuating(evacuating::Event::Removed { .. })
+        | Event::Evaluation(_)
+        | Event::Task(
+            task::Event::Desired(_)
+            | task::Event::PlacementFailed { .. }
+            | task::Event::Completed { .. }
+            | task::Event::Resolving {}
+            | task::Event::CallbackTried { .. }
+            | task::Event::Demoted {}
+            | task::Event::Deleted {},
+        )
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    }
+}
+
+/// What a completion callback posts, with Diego's field names.
+fn callback_body(task: &task::Task, done: &task::Completed) -> String {
+    let (failed, reason, result) = match &done.outcome {
+        task::Outcome::Succeeded { result } => (false, "", result.as_str()),
+        task::Outcome::Failed { reason } => (true, reason.as_str(), ""),
+    };
+    serde_json::json!({
+        "task_guid": task.guid,
+        "failed": failed,
+        "failure_reason": reason,
+        "result": result,
+        "annotation": task.definition.annotation,
+        "created_at": task.epoch,
+    })
+    .to_string()
+}

@@ -1,0 +1,221 @@
+//! Who waits for an answer: messages of many parts while their parts are being decided, and how many commands each
+//! client has waiting.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use projections::{WorkRef, World, records};
+use schemas::entry::Actor;
+use schemas::limits::{BATCH, COMMANDS_IN_FLIGHT};
+use schemas::message::{Done, Report, ReportResult, Reported};
+use schemas::names::{ClientName, Domain};
+use schemas::subject::Position;
+use schemas::{Code, Refusal};
+
+use crate::command::{QueuedCommand, Requester, Verdict};
+use crate::effect::Reply;
+
+/// Whoever waits for an answer, by the token that its answer names.
+#[derive(Debug, Default)]
+pub(crate) struct Requesters {
+    messages: BTreeMap<u64, Message>,
+    /// The commands of each client that wait; no empty sets.
+    clients: BTreeMap<(Domain, ClientName), BTreeSet<u64>>,
+}
+
+/// A message of many parts.
+#[derive(Debug)]
+struct Message {
+    parts: Parts,
+    /// What became of its parts, by their number.
+    verdicts: BTreeMap<usize, Verdict>,
+}
+
+/// What a message of many parts holds.
+#[derive(Debug)]
+pub(crate) enum Parts {
+    /// A rep's reports: each is answered by itself.
+    Reports(Vec<Report>),
+    /// So many outcomes of an auctioneer: they are answered together.
+    Outcomes(usize),
+}
+
+impl Parts {
+    /// Whether a message may hold so many of `what`.
+    ///
+    /// # Errors
+    /// It holds nothing, or more than [`BATCH`].
+    pub(crate) fn check(count: usize, what: &str) -> Result<(), Refusal> {
+        if (1..=BATCH).contains(&count) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::InvalidRequest, format!("a message holds 1 to {BATCH} {what}")))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Reports(reports) => reports.len(),
+            Self::Outcomes(count) => *count,
+        }
+    }
+}
+
+impl Requesters {
+    /// A client's command waits from now on.
+    ///
+    /// # Errors
+    /// The client has [`COMMANDS_IN_FLIGHT`] commands waiting already.
+    pub(crate) fn admit(&mut self, domain: &Domain, client: &ClientName, token: u64) -> Result<(), Refusal> {
+        let waiting = self.clients.entry((domain.clone(), client.clone())).or_default();
+        if waiting.len() >= COMMANDS_IN_FLIGHT {
+            let why = format!(
+                "client {client} has {COMMANDS_IN_FLIGHT} commands waiting: wait for an answer first"
+            );
+            return Err(Refusal::new(Code::Overloaded, why));
+        }
+        waiting.insert(token);
+        Ok(())
+    }
+
+    /// The parts of a message wait from now on.
+    pub(crate) fn begin(&mut self, token: u64, parts: Parts) {
+        self.messages.insert(token, Message { parts, verdicts: BTreeMap::new() });
+    }
+
+    /// What became of a command, at a position. Answers the reply that is due with it, and to whom.
+    pub(crate) fn settle(
+        &mut self,
+        command: &QueuedCommand,
+        position: Position,
+        verdict: Verdict,
+        world: &World,
+    ) -> Option<(u64, Reply)> {
+        match command.requester {
+            Requester::Own => None,
+            Requester::Single(token) => {
+                self.release(&command.actor, token);
+                Some((token, Reply::Done(verdict.map(|version| Done { position, version }))))
+            }
+            Requester::Part { token, part } => {
+                let message = self.messages.get_mut(&token)?;
+                message.verdicts.entry(part).or_insert(verdict);
+                if message.verdicts.len() < message.parts.len() {
+                    return None;
+                }
+                self.messages.remove(&token).map(|message| (token, message.reply(world)))
+            }
+        }
+    }
+
+    /// A client has one command less that waits.
+    fn release(&mut self, actor: &Actor, token: u64) {
+        if let Actor::Client { domain, name } = actor {
+            let client = (domain.clone(), name.clone());
+            if let Some(waiting) = self.clients.get_mut(&client) {
+                waiting.remove(&token);
+                if waiting.is_empty() {
+                    self.clients.remove(&client);
+                }
+            }
+        }
+    }
+
+    /// How many messages of many parts wait.
+    pub(crate) fn messages(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// How many commands of clients wait.
+    pub(crate) fn commands(&self) -> usize {
+        self.clients.values().map(BTreeSet::len).sum()
+    }
+}
+
+impl Message {
+    fn reply(self, world: &World) -> Reply {
+        let position = world.position();
+        match self.parts {
+            Parts::Outcomes(_) => {
+                // What was not decided, or said by who leads no longer, is told. Any other refusal says that the work has
+                // changed since.
+                let told = [Code::Unavailable, Code::StaleTerm];
+                let mut refusals = self.verdicts.into_values().filter_map(Result::err);
+                let refusal = refusals.find(|refusal| told.contains(&refusal.code));
+                Reply::Done(refusal.map_or(Ok(Done { position, version: 0 }), Err))
+            }
+            Parts::Reports(reports) => {
+                let results = reports.iter().zip(self.verdicts.into_values());
+                let results = results.map(|(report, verdict)| ReportResult {
+                    refused: verdict.err(),
+                    record: records::record(world, &work_of(report)),
+                });
+                let (terms, results) = (records::terms(world), results.collect());
+                Reply::Reported(Ok(Reported { position, terms, results }))
+            }
+        }
+    }
+}
+
+fn work_of(report: &Report) -> WorkRef {
+    match report {
+        Report::Lrp { process_guid, report } => WorkRef::Lrp(process_guid.clone(), report.index),
+        Report::Task { task_guid, .. } => WorkRef::Task(task_guid.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::names::{CellId, ServiceId};
+
+    use super::*;
+    use crate::command::AggregateCommand;
+
+    fn command(requester: Requester, actor: Actor) -> QueuedCommand {
+        let cell = CellId::new("c1").unwrap();
+        QueuedCommand::new(requester, actor, AggregateCommand::Lost(cell, "silent".into()))
+    }
+
+    #[test]
+    fn a_client_has_a_budget_of_its_own_and_gets_it_back() {
+        let (mut requesters, world) = (Requesters::default(), World::new());
+        let domain = Domain::new("shop").unwrap();
+        let [ada, bob] = ["ada", "bob"].map(|name| ClientName::new(name).unwrap());
+        for token in 0..COMMANDS_IN_FLIGHT as u64 {
+            requesters.admit(&domain, &ada, token).unwrap();
+        }
+        assert_eq!(requesters.admit(&domain, &ada, 100).unwrap_err().code, Code::Overloaded);
+        requesters.admit(&domain, &bob, 200).unwrap();
+        assert_eq!(requesters.commands(), COMMANDS_IN_FLIGHT + 1);
+        let actor = |name: &ClientName| Actor::Client { domain: domain.clone(), name: name.clone() };
+        let first = command(Requester::Single(0), actor(&ada));
+        let (token, reply) = requesters.settle(&first, Position(3), Ok(5), &world).unwrap();
+        assert_eq!((token, reply), (0, Reply::Done(Ok(Done { position: Position(3), version: 5 }))));
+        requesters.admit(&domain, &ada, 100).unwrap();
+        for (token, name) in (1..=100).map(|token| (token, &ada)).chain([(200, &bob)]) {
+            let command = command(Requester::Single(token), actor(name));
+            requesters.settle(&command, Position(3), Ok(5), &world);
+        }
+        assert_eq!(requesters.commands(), 0);
+    }
+
+    #[test]
+    fn a_message_is_answered_once_when_each_of_its_parts_is_settled() {
+        let (mut requesters, world) = (Requesters::default(), World::new());
+        let actor = Actor::Auctioneer(ServiceId::new("a1").unwrap());
+        requesters.begin(7, Parts::Outcomes(2));
+        let part = |part| command(Requester::Part { token: 7, part }, actor.clone());
+        let refusal = || Refusal::new(Code::Unavailable, "try again");
+        assert_eq!(requesters.settle(&part(1), Position(1), Err(refusal()), &world), None);
+        assert_eq!(requesters.settle(&part(1), Position(1), Ok(1), &world), None, "the same part again");
+        assert_eq!(requesters.messages(), 1);
+        let reply = requesters.settle(&part(0), Position(1), Ok(1), &world);
+        assert_eq!(reply, Some((7, Reply::Done(Err(refusal())))));
+        assert_eq!(requesters.settle(&part(0), Position(1), Ok(1), &world), None);
+        assert_eq!(requesters.messages(), 0);
+    }
+
+    #[test]
+    fn a_message_holds_something_and_not_too_much() {
+        assert!(Parts::check(0, "reports").is_err() && Parts::check(BATCH + 1, "reports").is_err());
+        assert!(Parts::check(1, "reports").is_ok() && Parts::check(BATCH, "reports").is_ok());
+    }
+}

@@ -1,0 +1,286 @@
+//! Group commit: for each subject of the journal a queue of commands and at most one entry in flight.
+//!
+//! Commands that arrive while an entry is in flight wait and go into the next one. What was decided is true when the
+//! follower delivers it: that, and not the journal's answer to the append, settles the flight. An append of which the
+//! outcome is unknown is settled by reading the subject's last entry, and repeated as it is: compare-and-set lets only
+//! one of the two in.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use schemas::names::EntryId;
+use schemas::subject::{Position, Subject};
+use schemas::{Decision, Entry, Timestamp};
+
+use crate::command::{QueuedCommand, Verdict};
+
+/// Where a subject ends, as far as the follower delivered it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct End {
+    /// The position of its last entry; 0: it has none.
+    pub(crate) position: Position,
+    /// The time of its last decision.
+    pub(crate) at: Timestamp,
+    /// The version of its last decision, which counts where the subject holds one aggregate.
+    pub(crate) version: u64,
+}
+
+/// An entry that was sent to the journal, and is not settled.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) entry: Arc<Entry>,
+    /// The entry as it was sent.
+    pub(crate) bytes: Bytes,
+    /// The position that the subject's last entry must have.
+    pub(crate) expected: Position,
+    /// What was decided, in its order, and what each is answered when the entry is in the journal. If somebody else
+    /// was first, it is decided again.
+    pub(crate) decided: Vec<(QueuedCommand, Verdict)>,
+}
+
+/// What the follower's delivery of an entry means for the flight on its subject.
+#[derive(Debug)]
+pub(crate) enum Delivered {
+    /// Nothing was in flight.
+    NoFlight,
+    /// It is ours: the flight is settled.
+    Ours(Flight),
+    /// Somebody else was first: ours can never be stored, everything in it is to be decided again.
+    Overtaken(Flight),
+}
+
+/// The queues and flights of all subjects.
+#[derive(Debug, Default)]
+pub(crate) struct Shards {
+    /// What waits, the oldest first; no empty queues.
+    queues: BTreeMap<Subject, VecDeque<QueuedCommand>>,
+    flights: BTreeMap<Subject, Flight>,
+    ends: BTreeMap<Subject, End>,
+    /// Where something waits to be decided in the next turn.
+    ready: BTreeSet<Subject>,
+    /// When the last entry of a subject is to be read, because nobody knows whether its flight was stored.
+    reads: BTreeMap<Subject, Timestamp>,
+}
+
+impl Shards {
+    /// A command waits behind the others of its subject.
+    pub(crate) fn push(&mut self, subject: Subject, command: QueuedCommand) {
+        self.queues.entry(subject.clone()).or_default().push_back(command);
+        self.mark_ready(subject);
+    }
+
+    /// Commands that were taken wait again, in their order, before all others of their subject.
+    pub(crate) fn put_back(
+        &mut self,
+        subject: &Subject,
+        commands: impl IntoIterator<Item = QueuedCommand, IntoIter: DoubleEndedIterator>,
+    ) {
+        for command in commands.into_iter().rev() {
+            self.queues.entry(subject.clone()).or_default().push_front(command);
+        }
+    }
+
+    /// Takes the command of a subject that waits longest.
+    pub(crate) fn pop(&mut self, subject: &Subject) -> Option<QueuedCommand> {
+        let queue = self.queues.get_mut(subject)?;
+        let command = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(subject);
+        }
+        command
+    }
+
+    /// Takes everything that waits.
+    pub(crate) fn drain(&mut self) -> Vec<QueuedCommand> {
+        self.ready.clear();
+        std::mem::take(&mut self.queues).into_values().flatten().collect()
+    }
+
+    /// Takes back what waits on a subject and need not be decided any more.
+    pub(crate) fn withdraw(&mut self, subject: &Subject, withdrawn: impl Fn(&QueuedCommand) -> bool) {
+        if let Some(queue) = self.queues.get_mut(subject) {
+            queue.retain(|command| !withdrawn(command));
+            if queue.is_empty() {
+                self.queues.remove(subject);
+            }
+        }
+    }
+
+    /// Whether something of this kind waits on a subject, or is in flight there.
+    pub(crate) fn holds(&self, subject: &Subject, wanted: impl Fn(&QueuedCommand) -> bool) -> bool {
+        let queued = self.queues.get(subject).into_iter().flatten();
+        let flying = self.flights.get(subject).into_iter().flat_map(|flight| &flight.decided);
+        queued.chain(flying.map(|(command, _)| command)).any(wanted)
+    }
+
+    /// Has a subject decided in the next turn, if something waits there and nothing is in flight.
+    pub(crate) fn mark_ready(&mut self, subject: Subject) {
+        if self.is_ready(&subject) {
+            self.ready.insert(subject);
+        }
+    }
+
+    /// The subjects that are to be decided in this turn.
+    pub(crate) fn take_ready(&mut self) -> BTreeSet<Subject> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Whether a batch can be decided: something waits, and nothing is in flight.
+    pub(crate) fn is_ready(&self, subject: &Subject) -> bool {
+        self.queues.contains_key(subject) && !self.flights.contains_key(subject)
+    }
+
+    /// Where a subject ends.
+    pub(crate) fn end(&self, subject: &Subject) -> End {
+        self.ends.get(subject).copied().unwrap_or_default()
+    }
+
+    /// An entry was sent.
+    pub(crate) fn depart(&mut self, subject: Subject, flight: Flight) {
+        self.flights.insert(subject, flight);
+    }
+
+    /// What is in flight on a subject.
+    pub(crate) fn flight(&self, subject: &Subject) -> Option<&Flight> {
+        self.flights.get(subject)
+    }
+
+    /// Takes what is in flight on a subject: it is not stored, and will not be as it is.
+    pub(crate) fn take_flight(&mut self, subject: &Subject) -> Option<Flight> {
+        self.flights.remove(subject)
+    }
+
+    /// Whether this entry is in flight.
+    pub(crate) fn flies(&self, subject: &Subject, entry: EntryId) -> bool {
+        self.flights.get(subject).is_some_and(|flight| flight.entry.id == entry)
+    }
+
+    /// The follower delivered an entry, which is the one in flight or isn't. An entry is ours only as we wrote it: if
+    /// what is stored under its id is something else, our decisions are not in the log.
+    pub(crate) fn delivered(
+        &mut self,
+        subject: &Subject,
+        position: Position,
+        bytes: &Bytes,
+        last: Option<&Decision>,
+    ) -> Delivered {
+        self.reads.remove(subject);
+        let end = self.ends.entry(subject.clone()).or_default();
+        end.position = position;
+        if let Some(last) = last {
+            end.at = end.at.max(last.at);
+            end.version = end.version.max(last.version);
+        }
+        match self.flights.remove(subject) {
+            None => Delivered::NoFlight,
+            Some(flight) if flight.bytes == *bytes => Delivered::Ours(flight),
+            Some(flight) => Delivered::Overtaken(flight),
+        }
+    }
+
+    /// Has a subject's last entry read at a time.
+    pub(crate) fn read_at(&mut self, subject: &Subject, at: Timestamp) {
+        self.reads.insert(subject.clone(), at);
+    }
+
+    /// Takes the subjects whose last entry is to be read by now.
+    pub(crate) fn due_reads(&mut self, now: Timestamp) -> Vec<Subject> {
+        self.reads.extract_if(.., |_, due| *due <= now).map(|(subject, _)| subject).collect()
+    }
+
+    /// When the next last entry is to be read.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.reads.values().copied().min()
+    }
+
+    /// How many commands wait, on all subjects together.
+    pub(crate) fn queued(&self) -> usize {
+        self.queues.values().map(VecDeque::len).sum()
+    }
+
+    /// How many entries are in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// How many subjects are to be read again.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::entry::Actor;
+    use schemas::names::{CellId, Ids, ServiceId};
+
+    use super::*;
+    use crate::command::{AggregateCommand, Requester};
+
+    fn command(token: u64) -> QueuedCommand {
+        let actor = Actor::Bbs(ServiceId::new("b1").unwrap());
+        let cell = CellId::new("c1").unwrap();
+        QueuedCommand::new(Requester::Single(token), actor, AggregateCommand::Lost(cell, "silent".into()))
+    }
+
+    fn cell(name: &str) -> Subject {
+        Subject::Cell(CellId::new(name).unwrap())
+    }
+
+    fn flight(ids: &mut Ids, commands: Vec<QueuedCommand>) -> Flight {
+        let id = EntryId(ids.next(Timestamp(1)));
+        let entry = Entry { id, format: 1, decisions: vec![] };
+        let decided = commands.into_iter().map(|command| (command, Ok(1))).collect();
+        Flight { bytes: Bytes::from(id.to_string()), entry: Arc::new(entry), expected: Position(0), decided }
+    }
+
+    fn tokens(shards: &mut Shards, subject: &Subject) -> Vec<Requester> {
+        std::iter::from_fn(|| shards.pop(subject)).map(|command| command.requester).collect()
+    }
+
+    #[test]
+    fn what_is_overtaken_waits_again_before_what_came_later() {
+        let (mut shards, mut ids, subject) = (Shards::default(), Ids::new(1), cell("c1"));
+        shards.push(subject.clone(), command(1));
+        shards.push(subject.clone(), command(2));
+        assert_eq!(shards.take_ready().len(), 1);
+        let taken = std::iter::from_fn(|| shards.pop(&subject)).collect();
+        shards.depart(subject.clone(), flight(&mut ids, taken));
+        shards.push(subject.clone(), command(3));
+        assert!(!shards.is_ready(&subject) && shards.take_ready().is_empty(), "one entry at a time");
+        assert_eq!((shards.queued(), shards.in_flight()), (1, 1));
+        let other = Bytes::from_static(b"of somebody else");
+        let Delivered::Overtaken(flight) = shards.delivered(&subject, Position(7), &other, None) else {
+            panic!("it is not ours");
+        };
+        assert_eq!(shards.end(&subject).position, Position(7));
+        shards.put_back(&subject, flight.decided.into_iter().map(|(command, _)| command));
+        assert!(shards.is_ready(&subject));
+        assert_eq!(tokens(&mut shards, &subject), [1, 2, 3].map(Requester::Single));
+        assert_eq!((shards.queued(), shards.in_flight()), (0, 0));
+    }
+
+    #[test]
+    fn counts_come_back_to_zero() {
+        let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
+        let subjects = ["c1", "c2", "c3"].map(cell);
+        for subject in &subjects {
+            (0..3).for_each(|token| shards.push(subject.clone(), command(token)));
+        }
+        assert_eq!(shards.queued(), 9);
+        // One is decided and stored, one withdrawn, one refused.
+        let taken: Vec<_> = std::iter::from_fn(|| shards.pop(&subjects[0])).collect();
+        let flight = flight(&mut ids, taken);
+        let (id, bytes) = (flight.entry.id, flight.bytes.clone());
+        shards.depart(subjects[0].clone(), flight);
+        assert!(shards.flies(&subjects[0], id));
+        shards.read_at(&subjects[0], Timestamp::from_millis(50));
+        assert_eq!(shards.next_due(), Some(Timestamp::from_millis(50)));
+        assert!(matches!(shards.delivered(&subjects[0], Position(1), &bytes, None), Delivered::Ours(_)));
+        shards.withdraw(&subjects[1], QueuedCommand::is_loss);
+        assert_eq!(shards.drain().len(), 3);
+        let counts = (shards.queued(), shards.in_flight(), shards.reads(), shards.take_ready().len());
+        assert_eq!((counts, shards.next_due()), ((0, 0, 0, 0), None));
+    }
+}

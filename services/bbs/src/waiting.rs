@@ -1,0 +1,100 @@
+//! Queries that wait for a position which this BBS has not folded yet.
+
+use std::time::Duration;
+
+use schemas::subject::Position;
+use schemas::{Code, Refusal, Timestamp};
+
+use crate::input::Query;
+
+/// How long a query waits for the position that it asks for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// Most queries that wait; more are refused as `Overloaded`.
+pub(crate) const MOST_QUERIES: usize = 100_000;
+
+/// The queries that wait, in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingQueries {
+    queries: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    until: Timestamp,
+    token: u64,
+    at_least: Position,
+    query: Query,
+}
+
+/// A query that waits no longer: it can be answered, or it waited too long.
+pub(crate) type Ripe = (u64, Result<Query, Refusal>);
+
+impl WaitingQueries {
+    /// A query waits for a position.
+    ///
+    /// # Errors
+    /// [`MOST_QUERIES`] wait already.
+    pub(crate) fn wait(
+        &mut self,
+        now: Timestamp,
+        token: u64,
+        at_least: Position,
+        query: Query,
+    ) -> Result<(), Refusal> {
+        if self.queries.len() >= MOST_QUERIES {
+            return Err(Refusal::new(Code::Overloaded, "too many queries wait: try again"));
+        }
+        self.queries.push(Waiting { until: now + PATIENCE, token, at_least, query });
+        Ok(())
+    }
+
+    /// Takes what waits no longer, now that the World stands at `here`.
+    pub(crate) fn ripe(&mut self, now: Timestamp, here: Position) -> Vec<Ripe> {
+        let ripe = self.queries.extract_if(.., |one| one.at_least <= here || one.until <= now);
+        let answered = |one: Waiting| {
+            if one.at_least <= here {
+                return (one.token, Ok(one.query));
+            }
+            let why = format!("this BBS stands at position {here} and has not seen {} yet", one.at_least);
+            (one.token, Err(Refusal::new(Code::Unavailable, why)))
+        };
+        ripe.map(answered).collect()
+    }
+
+    /// When the next query has waited too long.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.queries.iter().map(|one| one.until).min()
+    }
+
+    /// How many queries wait.
+    pub(crate) const fn len(&self) -> usize {
+        self.queries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::query::Filter;
+
+    use super::*;
+
+    fn query() -> Query {
+        Query::Rows(projections::Query::Lrps(Filter::default()))
+    }
+
+    #[test]
+    fn a_query_waits_for_its_position_and_not_for_ever() {
+        let (mut waiting, now) = (WaitingQueries::default(), Timestamp::from_millis(1_000));
+        for (token, at_least) in [(1, 5), (2, 6), (3, 9)] {
+            waiting.wait(now, token, Position(at_least), query()).unwrap();
+        }
+        assert_eq!((waiting.next_due(), waiting.len()), (Some(now + PATIENCE), 3));
+        assert_eq!(waiting.ripe(now, Position(4)), []);
+        let tokens = |ripe: &[Ripe]| ripe.iter().map(|(token, _)| *token).collect::<Vec<_>>();
+        let ripe = waiting.ripe(now, Position(6));
+        assert!(tokens(&ripe) == [1, 2] && ripe.iter().all(|(_, query)| query.is_ok()), "{ripe:?}");
+        let late = waiting.ripe(now + PATIENCE, Position(8));
+        assert_eq!(late[0].1.as_ref().unwrap_err().code, Code::Unavailable);
+        assert_eq!((tokens(&late), waiting.len(), waiting.next_due()), (vec![3], 0, None));
+    }
+}

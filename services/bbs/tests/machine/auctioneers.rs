@@ -1,0 +1,55 @@
+//! What auctioneers say, and how long it counts.
+
+use bbs::{Ask, Reply};
+use schemas::Code;
+use schemas::message::{Lead, Outcome, Outcomes};
+use schemas::names::ServiceId;
+use schemas::process::Unplaced;
+
+use crate::scene::{Fate, Scene};
+use crate::words;
+
+fn auctioneer(name: &str) -> ServiceId {
+    ServiceId::new(name).unwrap()
+}
+
+fn elect(scene: &mut Scene, name: &str, term: u64) {
+    let token = scene.ask(0, Ask::Lead(Lead { id: auctioneer(name), term }));
+    assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{:?}", scene.answers[&token]);
+}
+
+/// No cell takes the first instance of web, says an auctioneer.
+fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
+    let process = scene.bbs(0).world().process(&words::process_guid("web")).unwrap();
+    let attempt = process.actual(0).unwrap().since;
+    let outcome = Outcome::Lrp {
+        process_guid: process.guid.clone(),
+        epoch: process.epoch,
+        unplaced: vec![Unplaced { index: 0, attempt, error: "insufficient resources".into() }],
+        explanation: None,
+    };
+    let outcomes = Outcomes { id: auctioneer(name), term, outcomes: vec![outcome] };
+    scene.ask(0, Ask::Outcomes(outcomes))
+}
+
+#[test]
+fn an_outcome_that_waits_to_be_decided_counts_only_while_its_auctioneer_leads() {
+    for (next, term, counts) in [(None, 1, 1), (Some("a2"), 2, 0), (Some("a1"), 2, 0)] {
+        let mut scene = Scene::with(1, &["c1"]);
+        elect(&mut scene, "a1", 1);
+        scene.client(0, words::lrp("web", 1));
+        // While an entry of the process's shard is in flight, the outcome waits.
+        scene.fate.insert("muster.event.lrp", Fate::Held);
+        scene.client(0, words::scale("web", 2));
+        let token = unplaced(&mut scene, "a1", 1);
+        if let Some(next) = next {
+            elect(&mut scene, next, term);
+        }
+        scene.fate.clear();
+        scene.release(|bytes| bytes);
+        assert_eq!(scene.times("actual.placement_failed.v1").len(), counts, "then {next:?} leads");
+        let Reply::Done(answer) = &scene.answers[&token] else { panic!("{:?}", scene.answers[&token]) };
+        let stale = answer.as_ref().err().map(|refusal| refusal.code);
+        assert_eq!(stale, next.map(|_| Code::StaleTerm), "then {next:?} leads");
+    }
+}
