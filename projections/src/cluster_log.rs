@@ -33,7 +33,7 @@ pub struct ClusterLog {
 
 /// What an operator wants set aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct SetAsideOrder {
     /// The position.
     pub position: Position,
     /// Who wants it.
@@ -42,7 +42,7 @@ pub struct Wish {
     pub reason: String,
 }
 
-/// What came of such a wish.
+/// What came of such a order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged {
     /// It is recorded already, here and in this version.
@@ -99,10 +99,10 @@ impl ClusterLog {
         &self,
         ids: &mut Ids,
         now: Timestamp,
-        wish: Wish,
+        order: SetAsideOrder,
         stands: Option<Result<Entry, DecodeError>>,
     ) -> Result<Judged, Refusal> {
-        let Wish { position, actor, reason } = wish;
+        let SetAsideOrder { position, actor, reason } = order;
         if reason.trim().is_empty() || reason.len() > REASON_BYTES {
             let why = format!("a position is set aside for a reason of 1 to {REASON_BYTES} bytes");
             return Err(Refusal::new(Code::InvalidRequest, why));
@@ -206,9 +206,9 @@ mod tests {
         log
     }
 
-    fn wish(position: u64, reason: &str) -> Wish {
+    fn order(position: u64, reason: &str) -> SetAsideOrder {
         let actor = Actor::Operator(ClientName::new("ada").unwrap());
-        Wish { position: Position(position), actor, reason: reason.into() }
+        SetAsideOrder { position: Position(position), actor, reason: reason.into() }
     }
 
     fn later() -> Option<Result<Entry, DecodeError>> {
@@ -218,16 +218,16 @@ mod tests {
     #[test]
     fn what_no_program_here_reads_is_set_aside_once() {
         let (mut log, mut ids) = (log(), Ids::new(1));
-        let judged = log.judge(&mut ids, Timestamp(3), wish(4, "a trial"), later()).unwrap();
+        let judged = log.judge(&mut ids, Timestamp(3), order(4, "a trial"), later()).unwrap();
         let Judged::Append(expected, entry) = judged else { panic!("{judged:?}") };
         assert_eq!(expected, Position(6), "behind the last message, whatever that is");
         let decision = &entry.decisions[0];
         assert_eq!((decision.version, decision.at), (3, Timestamp(6)), "time goes forward");
         assert_eq!(decision.reason.as_deref(), Some("a trial"));
-        assert_eq!(decision.actor, wish(4, "").actor);
+        assert_eq!(decision.actor, order(4, "").actor);
         log.read(Position(9), &entry.encode());
         assert_eq!(*log.positions(), Positions::from([(Position(4), "a trial".to_owned())]));
-        let again = log.judge(&mut ids, Timestamp(9), wish(4, "again"), later());
+        let again = log.judge(&mut ids, Timestamp(9), order(4, "again"), later());
         assert_eq!(again, Ok(Judged::Recorded(Position(9), 3)));
         // An old one, appended again, is none.
         let known = log.clone();
@@ -240,7 +240,7 @@ mod tests {
     fn nothing_else_is_set_aside() {
         let (log, mut ids) = (log(), Ids::new(1));
         let mut refused = |log: &ClusterLog, reason: &str, stands| {
-            log.judge(&mut ids, Timestamp(9), wish(4, reason), stands).unwrap_err()
+            log.judge(&mut ids, Timestamp(9), order(4, reason), stands).unwrap_err()
         };
         assert_eq!(refused(&log, "why", None).code, Code::ResourceNotFound);
         for reason in ["", "  ", &"x".repeat(REASON_BYTES + 1)] {

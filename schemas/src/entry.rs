@@ -47,7 +47,7 @@ pub struct Decision {
     pub at: Timestamp,
     /// Who asked.
     pub actor: Actor,
-    /// What the asker called the request.
+    /// What the requester called the request.
     pub request_id: Option<RequestId>,
     /// What the request asked: its verb, and a hash of its body.
     pub request_digest: Option<String>,
@@ -55,7 +55,7 @@ pub struct Decision {
     pub cause: Option<DecisionId>,
     /// The first decision of the chain: a human's or a client's command, mostly.
     pub correlation: DecisionId,
-    /// Why, in the asker's words.
+    /// Why, in the requester's words.
     pub reason: Option<String>,
     /// The W3C trace that it belongs to.
     pub traceparent: Option<String>,
@@ -142,7 +142,7 @@ pub struct Stamp {
     pub correlation: DecisionId,
     /// When.
     pub at: Timestamp,
-    /// The request that it carries out, if its asker named it.
+    /// The request that it carries out, if its requester named it.
     pub request: Option<Identity>,
 }
 

@@ -38,7 +38,7 @@ use crate::resources::Resources;
 use crate::subject::Position;
 use crate::{Timestamp, task};
 
-/// An operator's wish: what stands at a position shall not count. The envelope says why.
+/// An operator's order: what stands at a position shall not count. The envelope says why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetAside {

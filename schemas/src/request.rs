@@ -18,7 +18,7 @@ use crate::refusal::{Code, Refusal};
 pub struct Identity {
     /// Who asks.
     pub actor: Actor,
-    /// What the asker called it.
+    /// What the requester called it.
     pub id: RequestId,
     /// What it asks, as [`digest`] puts it.
     pub digest: Option<String>,
@@ -38,7 +38,7 @@ impl Requests {
     /// The version that a request made, if it is remembered.
     ///
     /// # Errors
-    /// `RequestIdReused` if its asker gave the same id to something else.
+    /// `RequestIdReused` if its requester gave the same id to something else.
     pub fn answer(&self, request: &Identity) -> Result<Option<u64>, Refusal> {
         let same = |known: &Identity| known.actor == request.actor && known.id == request.id;
         match self.0.iter().find(|(known, _)| same(known)) {

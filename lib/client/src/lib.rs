@@ -43,4 +43,4 @@ pub use events::Events;
 pub use logs::{LogReader, Piece, Whose};
 pub use queries::{Listed, Only, instance_name, reached_at};
 pub use target::{Login, Target, Tls, default_folder, default_socket};
-pub use watch::{LOOKED_AT, LrpWatch, Progress, Sight, TaskEnd};
+pub use watch::{LOOKED_AT, LrpWatch, Progress, Snapshot, TaskEnd};

@@ -20,7 +20,7 @@ pub const LOOKED_AT: u32 = 200;
 
 /// A process as it is at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct Snapshot {
     /// Where the world stood.
     pub position: Position,
     /// The process; none: nothing of it is left.
@@ -62,7 +62,7 @@ pub struct TaskEnd {
     pub at: Timestamp,
 }
 
-impl Sight {
+impl Snapshot {
     /// How far it is.
     #[must_use]
     pub fn progress(&self) -> Progress {
@@ -113,15 +113,15 @@ impl Client {
         guid: &ProcessGuid,
         after: Position,
         limit: Duration,
-    ) -> Result<(Progress, Sight), Error> {
+    ) -> Result<(Progress, Snapshot), Error> {
         let mut watch = self.watch_lrp(guid.clone(), after);
         let settled = async {
             loop {
-                let sight = watch.next().await?;
-                match sight.progress() {
+                let snapshot = watch.next().await?;
+                match snapshot.progress() {
                     Progress::Under => {}
                     done @ (Progress::Running | Progress::Gone | Progress::Stuck(_)) => {
-                        return Ok((done, sight));
+                        return Ok((done, snapshot));
                     }
                 }
             }
@@ -160,23 +160,23 @@ impl LrpWatch {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn next(&mut self) -> Result<Sight, Error> {
+    pub async fn next(&mut self) -> Result<Snapshot, Error> {
         if self.looked {
             self.events.next().await?;
         }
-        let sight = self.look().await?;
-        self.events.skip_to(sight.position);
+        let snapshot = self.look().await?;
+        self.events.skip_to(snapshot.position);
         self.looked = true;
-        Ok(sight)
+        Ok(snapshot)
     }
 
-    async fn look(&self) -> Result<Sight, Error> {
+    async fn look(&self) -> Result<Snapshot, Error> {
         self.client.line.note(self.events.position());
         let lrp = match self.client.lrp(&self.guid).await {
             Ok(one) => one,
             Err(error) if error.is_not_found() => {
                 let position = self.events.position();
-                return Ok(Sight { position, lrp: None, instances: vec![] });
+                return Ok(Snapshot { position, lrp: None, instances: vec![] });
             }
             Err(error) => return Err(error),
         };
@@ -186,7 +186,7 @@ impl LrpWatch {
         } else {
             self.client.instances(&Only::process(self.guid.clone())).await?.rows
         };
-        Ok(Sight { position: lrp.position, lrp: Some(lrp.row), instances })
+        Ok(Snapshot { position: lrp.position, lrp: Some(lrp.row), instances })
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    fn sight(instances: u32, rows: Vec<InstanceRow>) -> Sight {
+    fn snapshot(instances: u32, rows: Vec<InstanceRow>) -> Snapshot {
         let count = |state: InstanceState| {
             u32::try_from(rows.iter().filter(|row| row.state == state).count()).unwrap()
         };
@@ -264,7 +264,7 @@ mod tests {
             definition: None,
             changed_at: Timestamp(0),
         };
-        Sight { position: Position(7), lrp: Some(lrp), instances: rows }
+        Snapshot { position: Position(7), lrp: Some(lrp), instances: rows }
     }
 
     fn unplaced(index: u32) -> InstanceRow {
@@ -277,15 +277,15 @@ mod tests {
     #[test]
     fn a_process_is_running_when_every_index_runs_and_no_other() {
         let running = |index| instance(index, InstanceState::Running);
-        assert_eq!(sight(2, vec![running(0), running(1)]).progress(), Progress::Running);
-        assert_eq!(sight(0, vec![]).progress(), Progress::Running);
+        assert_eq!(snapshot(2, vec![running(0), running(1)]).progress(), Progress::Running);
+        assert_eq!(snapshot(0, vec![]).progress(), Progress::Running);
         for under in [
-            sight(2, vec![running(0)]),
-            sight(2, vec![running(0), instance(1, InstanceState::Claimed)]),
-            sight(2, vec![running(0), running(2)]),
-            sight(1, vec![running(0), running(1)]),
-            sight(1, vec![InstanceRow { stopping: true, ..running(0) }]),
-            sight(0, vec![running(0)]),
+            snapshot(2, vec![running(0)]),
+            snapshot(2, vec![running(0), instance(1, InstanceState::Claimed)]),
+            snapshot(2, vec![running(0), running(2)]),
+            snapshot(1, vec![running(0), running(1)]),
+            snapshot(1, vec![InstanceRow { stopping: true, ..running(0) }]),
+            snapshot(0, vec![running(0)]),
         ] {
             assert_eq!(under.progress(), Progress::Under, "{under:?}");
         }
@@ -293,18 +293,18 @@ mod tests {
 
     #[test]
     fn a_process_is_stuck_when_nothing_is_done_about_what_does_not_run() {
-        let stuck = sight(
+        let stuck = snapshot(
             3,
             vec![instance(0, InstanceState::Running), unplaced(1), instance(2, InstanceState::Crashed)],
         )
         .progress();
         assert_eq!(stuck, Progress::Stuck(vec![unplaced(1), instance(2, InstanceState::Crashed)]));
         for under in [
-            sight(
+            snapshot(
                 3,
                 vec![instance(0, InstanceState::Claimed), unplaced(1), instance(2, InstanceState::Crashed)],
             ),
-            sight(2, vec![instance(0, InstanceState::Unclaimed), unplaced(1)]),
+            snapshot(2, vec![instance(0, InstanceState::Unclaimed), unplaced(1)]),
         ] {
             assert_eq!(under.progress(), Progress::Under, "{under:?}");
         }
@@ -312,10 +312,10 @@ mod tests {
 
     #[test]
     fn what_nobody_desires_is_gone_when_nothing_is_left() {
-        let mut removed = sight(2, vec![instance(0, InstanceState::Running)]);
+        let mut removed = snapshot(2, vec![instance(0, InstanceState::Running)]);
         removed.lrp.as_mut().unwrap().desired = false;
         assert_eq!(removed.progress(), Progress::Under);
-        let gone = Sight { position: Position(9), lrp: None, instances: vec![] };
+        let gone = Snapshot { position: Position(9), lrp: None, instances: vec![] };
         assert_eq!(gone.progress(), Progress::Gone);
     }
 }

@@ -12,7 +12,7 @@ pub const EXIT_ENDED: i32 = 130;
 /// What is done before a second signal ends the process.
 static BEFORE: OnceLock<fn()> = OnceLock::new();
 
-/// Has something done before a second signal ends the process, as giving the terminal back. Only the first wish counts.
+/// Has something done before a second signal ends the process, as giving the terminal back. Only the first request counts.
 pub fn before_ending(then: fn()) {
     BEFORE.get_or_init(|| then);
 }

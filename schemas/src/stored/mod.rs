@@ -75,7 +75,7 @@ pub struct Decision {
     pub at: Timestamp,
     /// Who asked.
     pub actor: Actor,
-    /// What the asker called the request.
+    /// What the requester called the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
     /// What the request asked: its verb, and a hash of its body.
@@ -86,7 +86,7 @@ pub struct Decision {
     pub cause: Option<DecisionId>,
     /// The first decision of the chain: a human's or a client's command, mostly.
     pub correlation: DecisionId,
-    /// Why, in the asker's words.
+    /// Why, in the requester's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The W3C trace that it belongs to.

@@ -28,7 +28,7 @@ pub(crate) struct SimulateArgs {
     /// A story, as those in tests/stories; - is the standard input
     #[arg(group = "plan")]
     story: Option<PathBuf>,
-    /// Run what this seed draws: a minute of wishes and faults
+    /// Run what this seed draws: a minute of requests and faults
     #[arg(long, group = "plan", value_name = "N")]
     seed: Option<u64>,
     /// Show only the last lines of what happens

@@ -45,11 +45,11 @@ const fn absence(act: &Act) -> Option<Duration> {
         | Act::Part { .. }
         | Act::Lag { .. }
         | Act::Dark(_)
-        | Act::Deaf(_)
+        | Act::NoHeartbeats(_)
         | Act::Clock { .. }
         | Act::Slow { .. }
         | Act::Sick { .. }
-        | Act::Junk
+        | Act::Malformed
         | Act::PowerCut { .. } => None,
     }
 }
@@ -67,11 +67,11 @@ pub(super) fn drawn(dice: &mut Dice, shape: Shape) -> (Vec<(Duration, Act)>, Dur
     for number in 0..3 {
         let instances = 1 + u32::try_from(dice.below(4)).unwrap_or(0);
         let ask = Ask::Desire { process: web(number), instances, work: Work::usual() };
-        acts.push((dice.millis(1_000, 3_000), wish(ask)));
+        acts.push((dice.millis(1_000, 3_000), request(ask)));
         let changed_at = left + KNOWN + dice.millis(0, if long { 10_000 } else { millis(away - KNOWN) });
         acts.push((changed_at, changed_mind(dice, web(number))));
         if dice.chance(500) {
-            acts.push((back + dice.millis(5_000, 30_000), wish(Ask::Remove(web(number)))));
+            acts.push((back + dice.millis(5_000, 30_000), request(Ask::Remove(web(number)))));
         }
     }
     acts.push((left, absent(dice, cell, away)));
@@ -80,11 +80,11 @@ pub(super) fn drawn(dice: &mut Dice, shape: Shape) -> (Vec<(Duration, Act)>, Dur
         for number in 0..8 {
             let ask =
                 Ask::Desire { process: guid(&format!("late{number}")), instances: 1, work: Work::usual() };
-            acts.push((left + KNOWN + seconds(20) + REMEMBERED, wish(ask)));
+            acts.push((left + KNOWN + seconds(20) + REMEMBERED, request(ask)));
         }
     }
     if dice.chance(300) {
-        acts.push((back + dice.millis(10_000, 40_000), wish(Ask::Fresh(Some(seconds(60))))));
+        acts.push((back + dice.millis(10_000, 40_000), request(Ask::Fresh(Some(seconds(60))))));
     }
     acts.sort_by_key(|(at, _)| *at);
     (acts, back + seconds(60))
@@ -102,10 +102,10 @@ fn absent(dice: &mut Dice, cell: usize, time: Duration) -> Act {
 
 fn changed_mind(dice: &mut Dice, process: ProcessGuid) -> Act {
     let instances = u32::try_from(dice.below(3)).unwrap_or(0);
-    wish(if dice.chance(500) { Ask::Remove(process) } else { Ask::Scale { process, instances } })
+    request(if dice.chance(500) { Ask::Remove(process) } else { Ask::Scale { process, instances } })
 }
 
-fn wish(ask: Ask) -> Act {
+fn request(ask: Ask) -> Act {
     Act::Ask { domain: domain(), ask, patience: Duration::from_secs(10), answer: None }
 }
 

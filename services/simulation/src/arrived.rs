@@ -21,7 +21,7 @@ pub(super) enum Arrived {
     CaughtUp,
     NotAppended { subject: Subject, entry: EntryId, why: NotAppended },
     Last { subject: Subject, last: Last },
-    Message { asker: u64, kind: Kind, bytes: Bytes },
+    Message { requester: u64, kind: Kind, bytes: Bytes },
     Answer { about: About, bytes: Option<Bytes> },
     Container(Container),
     Containers(Vec<Container>),
@@ -46,7 +46,7 @@ impl Arrived {
             Self::CaughtUp => I::CaughtUp,
             Self::NotAppended { subject, entry, why } => I::NotAppended { subject, entry, why },
             Self::Last { subject, last } => I::Last { subject, last },
-            Self::Message { asker, kind, bytes } => return message_for_bbs(asker, kind, &bytes),
+            Self::Message { requester, kind, bytes } => return message_for_bbs(requester, kind, &bytes),
             Self::Answer { about: About::Probe(cell), bytes } => {
                 let answer: Option<Result<Heartbeat, Refusal>> = bytes.map(|bytes| decoded(&bytes));
                 I::Probed { cell, answer: answer.and_then(Result::ok) }
@@ -105,15 +105,17 @@ impl Arrived {
     pub(super) fn for_rep(self) -> Option<rep::Input> {
         use rep::Input as I;
         Some(match self {
-            Self::Message { asker, kind: Kind::Perform, bytes } => {
-                I::Perform { asker, perform: must(&bytes) }
+            Self::Message { requester, kind: Kind::Perform, bytes } => {
+                I::Perform { requester, perform: must(&bytes) }
             }
-            Self::Message { asker, kind: Kind::Probe, bytes } => I::State { asker, command: must(&bytes) },
-            Self::Message { asker, kind: Kind::Evacuate, bytes } => {
-                I::Evacuate { asker, command: must(&bytes) }
+            Self::Message { requester, kind: Kind::Probe, bytes } => {
+                I::State { requester, command: must(&bytes) }
             }
-            Self::Message { asker, kind: Kind::Uncordon, bytes } => {
-                I::Uncordon { asker, command: must(&bytes) }
+            Self::Message { requester, kind: Kind::Evacuate, bytes } => {
+                I::Evacuate { requester, command: must(&bytes) }
+            }
+            Self::Message { requester, kind: Kind::Uncordon, bytes } => {
+                I::Uncordon { requester, command: must(&bytes) }
             }
             Self::Message { kind: Kind::Stop, bytes, .. } => I::Stop(must(&bytes)),
             Self::Message { kind: Kind::Cancel, bytes, .. } => I::Cancel(must(&bytes)),
@@ -143,8 +145,8 @@ impl Arrived {
     }
 }
 
-fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> {
-    let ask = |ask| Some(bbs::Input::Asked { asker, ask });
+fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> {
+    let ask = |ask| Some(bbs::Input::Asked { asker: requester, ask });
     match kind {
         Kind::Client(domain, noun, verb) => {
             let read = schemas::spec::client_command(noun, verb, &domain, bytes);
@@ -161,18 +163,22 @@ fn message_for_bbs(asker: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> 
         Kind::Show => {
             let show: Show = must(bytes);
             let at_least = show.at_least;
-            Some(bbs::Input::Queried { asker, at_least, query: Query::Rows(projections::Query::Lrp(show)) })
+            Some(bbs::Input::Queried {
+                asker: requester,
+                at_least,
+                query: Query::Rows(projections::Query::Lrp(show)),
+            })
         }
         Kind::Look => {
             let filter: Filter = must(bytes);
             let query = Query::Rows(projections::Query::Instances(filter));
-            Some(bbs::Input::Queried { asker, at_least: None, query })
+            Some(bbs::Input::Queried { asker: requester, at_least: None, query })
         }
         Kind::Report(cell) => ask(Ask::Cell { cell, reports: must(bytes) }),
         Kind::Records => {
             let records: Records = must(bytes);
             let at_least = records.at_least;
-            Some(bbs::Input::Queried { asker, at_least, query: Query::Records(records) })
+            Some(bbs::Input::Queried { asker: requester, at_least, query: Query::Records(records) })
         }
         Kind::Outcomes => ask(Ask::Outcomes(must(bytes))),
         Kind::Lead => ask(Ask::Lead(must(bytes))),

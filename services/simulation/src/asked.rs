@@ -11,7 +11,7 @@ use schemas::spec::ClientCommand;
 
 /// A command that a client wants carried out.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ClientRequest {
     /// The domain that its subject proves.
     pub domain: Domain,
     /// What is around it.
@@ -22,15 +22,15 @@ pub struct Wish {
     pub tries: u32,
 }
 
-impl Wish {
+impl ClientRequest {
     /// Its request id: every client gives one.
     #[must_use]
-    pub fn request(&self) -> RequestId {
+    pub fn id(&self) -> RequestId {
         self.envelope.request_id.clone().expect("every client gives one")
     }
 }
 
-/// What became of a wish, as far as its client knows.
+/// What became of a request, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It was never answered.
@@ -41,7 +41,7 @@ pub enum Told {
     Refused(Code),
 }
 
-/// A wish, what became of it, and how many copies of it were sent.
+/// A request, what became of it, and how many copies of it were sent.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// What was asked.
@@ -77,7 +77,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// A wish with a request id of its own and a deadline, as the client crate makes it.
+    /// A request with a request id of its own and a deadline, as the client crate makes it.
     pub fn around(
         &mut self,
         domain: Domain,
@@ -85,38 +85,38 @@ impl Wanted {
         now: Timestamp,
         patience: Duration,
         expect_version: Option<u64>,
-    ) -> Wish {
+    ) -> ClientRequest {
         self.requests += 1;
         let request_id = RequestId::new(&format!("r{}", self.requests)).ok();
         let deadline = Some(now + patience);
-        let reason = Some(format!("because of wish {}", self.requests));
+        let reason = Some(format!("because of request {}", self.requests));
         let envelope = Envelope { request_id, deadline, expect_version, reason, ..Envelope::default() };
-        let wish = Wish { domain, envelope, command: command.clone(), tries: 0 };
-        self.asked.insert(wish.request(), Asked { command, told: Told::Nothing, copies: 0 });
-        wish
+        let request = ClientRequest { domain, envelope, command: command.clone(), tries: 0 };
+        self.asked.insert(request.id(), Asked { command, told: Told::Nothing, copies: 0 });
+        request
     }
 
-    /// A copy of a wish is on its way.
-    pub fn copied(&mut self, wish: &Wish) {
-        if let Some(asked) = self.asked.get_mut(&wish.request()) {
+    /// A copy of a request is on its way.
+    pub fn copied(&mut self, request: &ClientRequest) {
+        if let Some(asked) = self.asked.get_mut(&request.id()) {
             asked.copies += 1;
         }
     }
 
-    /// A client was told what became of its wish.
-    pub fn told(&mut self, wish: &Wish, told: Told) {
-        if let Some(asked) = self.asked.get_mut(&wish.request()) {
+    /// A client was told what became of its request.
+    pub fn told(&mut self, request: &ClientRequest, told: Told) {
+        if let Some(asked) = self.asked.get_mut(&request.id()) {
             asked.told = told;
         }
     }
 
-    /// The last wish so far.
+    /// The last request so far.
     #[must_use]
     pub fn latest(&self) -> Option<RequestId> {
         RequestId::new(&format!("r{}", self.requests)).ok()
     }
 
-    /// What a client knows of its wish.
+    /// What a client knows of its request.
     #[must_use]
     pub fn known_of(&self, request: &RequestId) -> Option<Told> {
         self.asked.get(request).map(|asked| asked.told)

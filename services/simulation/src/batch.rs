@@ -9,7 +9,7 @@ use std::time::Duration;
 use rep::reconcile::Row;
 
 use super::cluster::{Outcome, run};
-use super::sights::Sights;
+use super::coverage::Coverage;
 
 /// What all seeds of a batch showed together.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Batch {
     /// Those that broke a promise.
     pub failed: BTreeMap<u64, Outcome>,
     /// What was seen.
-    pub sights: Sights,
+    pub coverage: Coverage,
     /// Inputs that machines took.
     pub steps: u64,
     /// Entries that were stored.
@@ -48,17 +48,17 @@ impl Batch {
     /// tables to which a road leads that is not too rare for 1,000 seeds.
     #[must_use]
     pub fn never_seen(&self) -> Vec<String> {
-        let sights = self.sights.missing().map(|sight| sight.words().to_owned());
+        let coverage = self.coverage.missing().map(|situation| situation.words().to_owned());
         let rare: BTreeSet<&str> = rare_rows().collect();
         let usual = |row: &Row| row.out_of_reach().is_none() && !rare.contains(row.to_string().as_str());
         let unmet = |row: &Row| usual(row) && !self.rows.contains_key(row);
         let rows = Row::all().filter(unmet).map(|row| format!("the row {row}"));
-        sights.chain(rows).collect()
+        coverage.chain(rows).collect()
     }
 
     fn add(&mut self, seed: u64, outcome: Outcome) {
         self.seeds += 1;
-        self.sights.add(&outcome.sights);
+        self.coverage.add(&outcome.coverage);
         self.steps += outcome.steps;
         self.entries += outcome.entries;
         self.simulated += outcome.simulated;

@@ -20,11 +20,11 @@ pub(super) fn drawn(
 ) -> Vec<(Duration, Act)> {
     let mut acts = vec![];
     for name in ["web0", "web1"] {
-        acts.push((Duration::from_secs(3), wish(desire(users, name), Duration::from_secs(30))));
+        acts.push((Duration::from_secs(3), request(desire(users, name), Duration::from_secs(30))));
     }
     let mut at = Duration::from_secs(4);
     while at < peace_at {
-        acts.push((at, wish(asked(users), users.millis(2_000, 30_000))));
+        acts.push((at, request(asked(users), users.millis(2_000, 30_000))));
         at += users.millis(500, 12_000);
     }
     let mut at = Duration::from_secs(4);
@@ -37,7 +37,7 @@ pub(super) fn drawn(
     acts
 }
 
-fn wish(ask: Ask, patience: Duration) -> Act {
+fn request(ask: Ask, patience: Duration) -> Act {
     Act::Ask { domain: domain(), ask, patience, answer: None }
 }
 
@@ -60,7 +60,7 @@ fn asked(dice: &mut Dice) -> Ask {
         6 => Ask::Fresh(Some(dice.millis(1_000, 40_000))),
         7 => Ask::Cancel(task),
         8 => Ask::Resolve(task),
-        _ => workload::task_wish(dice, task),
+        _ => workload::task_request(dice, task),
     }
 }
 

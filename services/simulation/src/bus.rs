@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::arrived::Arrived;
-use super::asked::Wish;
+use super::asked::ClientRequest;
 use super::cluster::{Around, Cluster, Come};
+use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node};
-use super::sights::Sight;
 
 /// How long somebody waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -64,10 +64,10 @@ pub(super) struct Question {
     pub(super) about: About,
 }
 
-/// What was asked, as far as the asker needs it with the answer.
+/// What was asked, as far as the requester needs it with the answer.
 #[derive(Clone, Debug)]
 pub(super) enum About {
-    Wish(Box<Wish>),
+    Request(Box<ClientRequest>),
     /// An operator's order.
     Operator,
     /// A report under the name of a cell that didn't make it.
@@ -123,10 +123,10 @@ impl Cluster {
             self.around(at, Around::OldCopy(to, message.clone()));
         }
         let Some(life) = self.life(to) else { return };
-        let deaf = self.is_unheard(from, to, &message.kind);
+        let unheard = self.is_unheard(from, to, &message.kind);
         let apart = |from| self.is_cut(from) || self.is_parted(from, to);
         let cut = self.is_cut(to) || from.is_some_and(apart);
-        if deaf || cut || self.is_dropped() {
+        if unheard || cut || self.is_dropped() {
             return;
         }
         let doubled = self.network.chance(faults.doubled);
@@ -145,7 +145,7 @@ impl Cluster {
         let (cell, until) = self.unheard;
         let unheard = |node| node == Node::Rep(cell) && self.now < until;
         match kind {
-            Kind::Heartbeat => self.now < self.deaf_until || from.is_some_and(unheard),
+            Kind::Heartbeat => self.now < self.no_heartbeats_until || from.is_some_and(unheard),
             Kind::Probe => unheard(to),
             Kind::Client(..)
             | Kind::Operator(_)
@@ -168,15 +168,15 @@ impl Cluster {
     /// An old copy arrives at whoever is there now.
     pub(super) fn old_copy(&mut self, to: Node, message: Message) {
         if let Some(life) = self.life(to).filter(|_| !self.is_cut(to)) {
-            self.saw(Sight::OldCopy);
+            self.saw(Situation::OldCopy);
             self.come(self.now, life, Come::Message(message));
         }
     }
 
     fn count_copy(&mut self, message: &Message) {
         let question = message.token.and_then(|token| self.questions.get(&token));
-        if let Some(Question { about: About::Wish(wish), .. }) = question {
-            self.wanted.copied(wish);
+        if let Some(Question { about: About::Request(request), .. }) = question {
+            self.wanted.copied(request);
         }
     }
 
@@ -185,9 +185,9 @@ impl Cluster {
         if self.is_cut(node) {
             return;
         }
-        let asker = message.token.map(|token| {
+        let requester = message.token.map(|token| {
             self.counter += 1;
-            self.askers.insert(self.counter, token);
+            self.requesters.insert(self.counter, token);
             self.counter
         });
         let Message { kind, bytes, .. } = message;
@@ -196,13 +196,13 @@ impl Cluster {
             let (envelope, _) = read.expect("what a client sent can be read");
             envelope.request_id.iter().for_each(|request| self.checkers.arrives(bbs, request));
         }
-        if let (Kind::Perform, Some(asker)) = (&kind, asker) {
-            self.checkers.given(asker, must(&bytes));
+        if let (Kind::Perform, Some(requester)) = (&kind, requester) {
+            self.checkers.given(requester, must(&bytes));
         }
         if let (Kind::Heartbeat, Node::Bbs(_), Some(bbs)) = (&kind, node, self.life(node)) {
             self.checkers.heard(bbs, &must(&bytes), self.now);
         }
-        self.input(node, Arrived::Message { asker: asker.unwrap_or_default(), kind, bytes });
+        self.input(node, Arrived::Message { requester: requester.unwrap_or_default(), kind, bytes });
     }
 
     /// Asks: the answer comes back, or silence when the patience is over.
@@ -225,8 +225,8 @@ impl Cluster {
     }
 
     /// A node answers; whoever asked may have given up.
-    pub(super) fn answer(&mut self, from: Node, asker: u64, bytes: Bytes) {
-        let Some(token) = self.askers.remove(&asker) else { return };
+    pub(super) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
+        let Some(token) = self.requesters.remove(&requester) else { return };
         let Some(question) = self.questions.get(&token) else { return };
         let to = question.from;
         let parted = to.is_some_and(|(to, _)| self.is_parted(from, to));

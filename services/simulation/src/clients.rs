@@ -15,12 +15,12 @@ use schemas::subject::Position;
 use schemas::{Refusal, Timestamp};
 
 use super::arrived::Arrived;
-use super::asked::{Told, Wish};
+use super::asked::{ClientRequest, Told};
 use super::bus::{About, Kind, Question, bytes_of, decoded};
 use super::cluster::{Around, Cluster, Come};
+use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node, cell_id};
 use super::promises::Promise;
-use super::sights::Sight;
 use super::workload::{Ask, domain, other_domain};
 
 /// What a moody owner answers when it is well, when it refuses, and when it asks to be called again: all sides of what is
@@ -35,9 +35,9 @@ impl Cluster {
     pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
         let command = ask.command(&domain);
         let expected = self.expected_version(&command);
-        let wish = self.wanted.around(domain, command, self.now, patience, expected);
-        self.checkers.asked(&wish);
-        self.ask_wish(wish);
+        let request = self.wanted.around(domain, command, self.now, patience, expected);
+        self.checkers.asked(&request);
+        self.send_request(request);
     }
 
     /// At times a client names the version that it knows, or one that is long gone.
@@ -74,21 +74,21 @@ impl Cluster {
     }
 
     /// A client asks, or asks again, whoever leads.
-    pub(super) fn ask_wish(&mut self, wish: Wish) {
+    pub(super) fn send_request(&mut self, request: ClientRequest) {
         let to = self.leader();
-        self.checkers.asks(wish.request(), &wish.command);
-        let (noun, verb) = wish.command.noun_and_verb();
-        let request = Request { envelope: wish.envelope.clone(), body: wish.command.body() };
-        let bytes = codec::encode(Form::Json, &request).into();
-        let kind = Kind::Client(wish.domain.clone(), noun, verb);
-        self.ask(to, Question { from: None, about: About::Wish(Box::new(wish)) }, kind, bytes);
+        self.checkers.asks(request.id(), &request.command);
+        let (noun, verb) = request.command.noun_and_verb();
+        let message = Request { envelope: request.envelope.clone(), body: request.command.body() };
+        let bytes = codec::encode(Form::Json, &message).into();
+        let kind = Kind::Client(request.domain.clone(), noun, verb);
+        self.ask(to, Question { from: None, about: About::Request(Box::new(request)) }, kind, bytes);
     }
 
     /// An answer, or silence, comes to a client.
     pub(super) fn client_answered(&mut self, token: u64, bytes: Option<&Bytes>) {
         let Some(question) = self.questions.remove(&token) else { return };
         match question.about {
-            About::Wish(wish) => self.wish_answered(*wish, bytes.map(decoded)),
+            About::Request(request) => self.request_answered(*request, bytes.map(decoded)),
             About::Show { at_least, version } => {
                 let rows: Option<Result<String, Refusal>> = bytes.map(decoded);
                 if let Some(Ok(rows)) = rows {
@@ -124,56 +124,56 @@ impl Cluster {
                     format!("a report under the name of {cell} about another cell's container is taken");
                 self.broken(Promise::OwnCellSpeaks, how);
             }
-            Some(Err(refusal)) if refusal.code == Code::Forbidden => self.saw(Sight::ForgedRefused),
+            Some(Err(refusal)) if refusal.code == Code::Forbidden => self.saw(Situation::ForgedRefused),
             Some(Err(_)) | None => {}
         }
     }
 
-    fn wish_answered(&mut self, wish: Wish, answer: Option<Result<Done, Refusal>>) {
+    fn request_answered(&mut self, request: ClientRequest, answer: Option<Result<Done, Refusal>>) {
         self.tell(|| {
-            let (noun, verb) = wish.command.noun_and_verb();
+            let (noun, verb) = request.command.noun_and_verb();
             let answer = match &answer {
                 None => "no answer".to_owned(),
                 Some(Ok(done)) => format!("version {} at {}", done.version, done.position),
                 Some(Err(refusal)) => refusal.to_string(),
             };
-            format!("client: {} {noun}.{verb} {} -> {answer}", wish.request(), subject_of(&wish.command))
+            format!("client: {} {noun}.{verb} {} -> {answer}", request.id(), subject_of(&request.command))
         });
         if let Some(answer) = &answer {
             let end = self.journal.end();
-            let broken = self.checkers.told(&wish.request(), &wish.command, answer, end);
+            let broken = self.checkers.told(&request.id(), &request.command, answer, end);
             broken.into_iter().for_each(|broken| self.breaks(broken));
         }
         match answer {
             Some(Ok(done)) => {
-                self.wanted.told(&wish, Told::Done(done));
-                self.read_own_write(&wish, done);
+                self.wanted.told(&request, Told::Done(done));
+                self.read_own_write(&request, done);
             }
             Some(Err(Refusal { code: Code::Unavailable | Code::Overloaded, .. })) | None
-                if wish.tries < TRIES =>
+                if request.tries < TRIES =>
             {
-                let again = Wish { tries: wish.tries + 1, ..wish };
-                self.around(self.now + Duration::from_millis(500), Around::Wish(Box::new(again)));
+                let again = ClientRequest { tries: request.tries + 1, ..request };
+                self.around(self.now + Duration::from_millis(500), Around::Request(Box::new(again)));
             }
             Some(Err(refusal)) => {
                 if refusal.code == Code::DeadlinePassed {
-                    self.saw(Sight::RequestTooLate);
+                    self.saw(Situation::RequestTooLate);
                 }
-                if refusal.code == Code::ResourceConflict && wish.envelope.expect_version.is_some() {
-                    self.saw(Sight::VersionRefused);
+                if refusal.code == Code::ResourceConflict && request.envelope.expect_version.is_some() {
+                    self.saw(Situation::VersionRefused);
                 }
                 if refusal.code == Code::Forbidden {
-                    self.saw(Sight::ForeignRefused);
+                    self.saw(Situation::ForeignRefused);
                 }
-                self.wanted.told(&wish, Told::Refused(refusal.code));
+                self.wanted.told(&request, Told::Refused(refusal.code));
             }
             None => {}
         }
     }
 
     /// At times a client looks at once at what it changed.
-    fn read_own_write(&mut self, wish: &Wish, done: Done) {
-        let guid = match &wish.command {
+    fn read_own_write(&mut self, request: &ClientRequest, done: Done) {
+        let guid = match &request.command {
             ClientCommand::LrpDesire(lrp) => &lrp.process_guid,
             ClientCommand::LrpUpdate { process_guid, .. } => process_guid,
             ClientCommand::LrpRemove { .. }
@@ -200,7 +200,7 @@ impl Cluster {
 
     fn looked(&mut self, rows: &str) {
         let page: Page<InstanceRow> = serde_json::from_str(rows).expect("rows are as the language says");
-        self.saw(Sight::LookedAgain);
+        self.saw(Situation::LookedAgain);
         for broken in self.checkers.looked(&self.wanted, &page) {
             self.breaks(broken);
         }
@@ -208,7 +208,7 @@ impl Cluster {
 
     fn shown(&mut self, rows: &str, at_least: Position, version: u64) {
         let shown: One<LrpRow> = serde_json::from_str(rows).expect("rows are as the language says");
-        self.saw(Sight::ReadOwnWrite);
+        self.saw(Situation::ReadOwnWrite);
         if shown.position < at_least || shown.row.version < version {
             let (row, position) = (shown.row, shown.position);
             let guid = row.process_guid;
@@ -233,9 +233,9 @@ impl Cluster {
         let (at, called) = self.owner_answers(url);
         let ends = self.checkers.owner_answers(&task, epoch, &called);
         self.saw(match called {
-            Called::Failed(_) => Sight::CallSilent,
-            Called::Answered(_) if ends => Sight::CallAnswered,
-            Called::Answered(_) => Sight::CallRepeated,
+            Called::Failed(_) => Situation::CallSilent,
+            Called::Answered(_) if ends => Situation::CallAnswered,
+            Called::Answered(_) => Situation::CallRepeated,
         });
         self.come(at, from, Come::Called { task, epoch, called });
     }
@@ -254,7 +254,7 @@ impl Cluster {
             (_, Some(None)) => (self.now + Duration::from_secs(10), Called::Failed("no answer".into())),
             (_, Some(Some(status))) => (soon, Called::Answered(status)),
             ("http://owner/broken", None) => (soon, Called::Answered(500)),
-            ("http://owner/deaf", None) => (soon, Called::Answered(404)),
+            ("http://owner/absent", None) => (soon, Called::Answered(404)),
             (_, None) => (soon, Called::Answered(200)),
         }
     }

@@ -14,9 +14,10 @@ use schemas::names::{CellId, EntryId, TaskGuid};
 use schemas::subject::{Position, Subject};
 
 use super::arrived::Arrived;
-use super::asked::{Wanted, Wish};
+use super::asked::{ClientRequest, Wanted};
 use super::bus::{Message, Question};
 use super::checkers::Checkers;
+use super::coverage::{Coverage, Situation};
 use super::dice::Dice;
 use super::faults::Faults;
 use super::journal::SimJournal;
@@ -24,7 +25,6 @@ use super::nodes::{Life, Node, Place, Shape, address};
 use super::plan::{Act, Plan};
 use super::promises::{Broken, Promise};
 use super::records::Append;
-use super::sights::{Sight, Sights};
 use super::story::Seen;
 
 /// When every run starts.
@@ -77,7 +77,7 @@ pub(super) enum Around {
     Replace(usize),
     Append(Box<Append>),
     Containers(usize),
-    Wish(Box<Wish>),
+    Request(Box<ClientRequest>),
     ClientAnswer {
         token: u64,
         bytes: Option<Bytes>,
@@ -119,9 +119,9 @@ pub struct Cluster {
     pub(super) counter: u64,
     pub(super) questions: BTreeMap<u64, Question>,
     /// Who waits for a machine's answer: the question that it was asked by.
-    pub(super) askers: BTreeMap<u64, u64>,
+    pub(super) requesters: BTreeMap<u64, u64>,
     /// Until then no heartbeat arrives.
-    pub(super) deaf_until: Timestamp,
+    pub(super) no_heartbeats_until: Timestamp,
     /// Until then no heartbeat of this cell arrives, and no probe.
     pub(super) unheard: (usize, Timestamp),
     /// Until then the journal answers nobody.
@@ -161,7 +161,7 @@ pub struct Outcome {
     /// Entries in the log.
     pub entries: u64,
     /// What was seen, and how often.
-    pub sights: Sights,
+    pub coverage: Coverage,
     /// How much work only convergence found.
     pub found_by_convergence: u64,
     /// The longest time in which more than two containers of one index ran at once.
@@ -191,17 +191,17 @@ fn clock_slack(plan: &Plan) -> Duration {
         | Act::Pause { .. }
         | Act::Lag { .. }
         | Act::Dark(_)
-        | Act::Deaf(_)
+        | Act::NoHeartbeats(_)
         | Act::Unheard { .. }
         | Act::Slow { .. }
         | Act::Sick { .. }
-        | Act::Junk
+        | Act::Malformed
         | Act::PowerCut { .. } => 0,
     });
     Duration::from_millis(2 * plan.faults.skew_ms + steps.sum::<u64>() + 1)
 }
 
-/// Runs a cluster: a minute of faults and wishes, then peace until it must have become quiet.
+/// Runs a cluster: a minute of faults and requests, then peace until it must have become quiet.
 #[must_use]
 pub fn run(seed: u64) -> Outcome {
     run_plan(&Plan::drawn(seed))
@@ -247,8 +247,8 @@ impl Cluster {
             due: BTreeMap::new(),
             counter: 0,
             questions: BTreeMap::new(),
-            askers: BTreeMap::new(),
-            deaf_until: START,
+            requesters: BTreeMap::new(),
+            no_heartbeats_until: START,
             unheard: (0, START),
             dark_until: START,
             parted: vec![],
@@ -317,7 +317,7 @@ impl Cluster {
             Around::Replace(cell) => self.replace(cell),
             Around::Append(append) => self.append(*append),
             Around::Containers(cell) => self.advance(cell),
-            Around::Wish(wish) => self.ask_wish(*wish),
+            Around::Request(request) => self.send_request(*request),
             Around::ClientAnswer { token, bytes } => self.client_answered(token, bytes.as_ref()),
             Around::OldCopy(node, message) => self.old_copy(node, message),
             Around::Heal => self.heal(),
@@ -422,7 +422,7 @@ impl Cluster {
             self.end_life(node);
         }
         let found_by_convergence = self.checkers.found_by_convergence();
-        let (mut broken, sights, crowded) = self.checkers.results(self.now);
+        let (mut broken, coverage, crowded) = self.checkers.results(self.now);
         broken.dedup();
         let story = if broken.is_empty() { vec![] } else { self.story };
         let (trace, steps, entries) = (self.trace, self.steps, self.journal.end().0);
@@ -431,7 +431,7 @@ impl Cluster {
             trace,
             steps,
             entries,
-            sights,
+            coverage,
             found_by_convergence,
             crowded,
             simulated,
@@ -456,8 +456,8 @@ impl Cluster {
         *self.injected.entry(kind).or_default() += 1;
     }
 
-    pub(super) fn saw(&mut self, sight: Sight) {
-        self.checkers.saw(sight);
+    pub(super) fn saw(&mut self, situation: Situation) {
+        self.checkers.saw(situation);
     }
 
     /// The story that a failed run tells, and the trace that tells two runs apart.

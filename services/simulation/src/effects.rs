@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::bus::{About, Kind, Message, Question, bytes_of};
 use super::cluster::{Around, Cluster, Come};
+use super::coverage::Situation;
 use super::nodes::{Life, Node, cell_id, rep_of};
 use super::promises::Promise;
 use super::records::Append;
-use super::sights::Sight;
 
 impl Cluster {
     pub(super) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {
@@ -32,14 +32,14 @@ impl Cluster {
                 self.around(at, Around::Append(Box::new(append)));
             }
             E::ReadLast(subject) => self.read_last(node, subject),
-            E::Answer { asker, reply } => {
+            E::Answer { asker: requester, reply } => {
                 self.note_reply(&reply);
-                self.answer(node, asker, encode(&reply));
+                self.answer(node, requester, encode(&reply));
             }
-            E::Show { asker, query, picture, observed } => {
+            E::Show { asker: requester, query, picture, observed } => {
                 let reply = bbs::answer(&query, &picture, &observed);
                 self.note_reply(&reply);
-                self.answer(node, asker, encode(&reply));
+                self.answer(node, requester, encode(&reply));
             }
             E::Stop(cell, stop) => {
                 self.says_stop(me, &cell, &stop);
@@ -73,10 +73,10 @@ impl Cluster {
                 self.tell(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);
                 if leads {
-                    self.saw(Sight::LeaderChanged);
+                    self.saw(Situation::LeaderChanged);
                 }
                 if self.leading_bbss().len() > 1 {
-                    self.saw(Sight::TwoLeaders);
+                    self.saw(Situation::TwoLeaders);
                 }
             }
             E::Warn(text) => self.warned(node, &text),
@@ -89,7 +89,7 @@ impl Cluster {
 
     fn warned(&mut self, node: Node, text: &str) {
         if text.contains("fell silent together") {
-            self.saw(Sight::MassLoss);
+            self.saw(Situation::MassLoss);
         }
         self.tell(|| format!("{node} warns: {text}"));
     }
@@ -135,7 +135,7 @@ impl Cluster {
             }
             E::Beat(beat) => {
                 if self.leading_auctioneers() > 1 {
-                    self.saw(Sight::TwoAuctioneers);
+                    self.saw(Situation::TwoAuctioneers);
                 }
                 self.beat(node, &beat);
             }
@@ -149,13 +149,13 @@ impl Cluster {
         let Node::Rep(cell) = node else { return };
         let about = |about| Question { from: Some(me), about };
         match effect {
-            E::AnswerPerform { asker, answer } => self.performed(me, asker, answer),
-            E::AnswerState { asker, answer } => {
+            E::AnswerPerform { requester, answer } => self.performed(me, requester, answer),
+            E::AnswerState { requester, answer } => {
                 if answer.as_ref().is_ok_and(|beat| beat.evacuating) {
                     let clock = self.place(node).clock(self.now);
                     self.checkers.evacuates(me, clock);
                 }
-                self.answer(node, asker, bytes_of(&Answer::from(answer)));
+                self.answer(node, requester, bytes_of(&Answer::from(answer)));
             }
             E::Report { id, reports } => {
                 for report in &reports.reports {
@@ -202,7 +202,7 @@ impl Cluster {
             }
             E::Heartbeat(beat) => self.heartbeat(node, &beat),
             E::Exit => {
-                self.saw(Sight::EvacuationFinished);
+                self.saw(Situation::EvacuationFinished);
                 self.rep_leaves(cell);
                 self.exited(cell);
             }
@@ -218,7 +218,7 @@ impl Cluster {
         self.checkers.made(recipe.instance_guid);
         self.cells[cell].run(self.now, recipe);
         if self.is_sick(cell) || self.chaos.chance(self.faults.create_failed) {
-            self.saw(Sight::CreationFailed);
+            self.saw(Situation::CreationFailed);
             self.cells[cell].crash(self.now, recipe.instance_guid, "no container can be made");
         }
         self.wait_for_containers(cell);
@@ -241,7 +241,7 @@ impl Cluster {
         let lost = self.chaos.chance(self.faults.order_lost);
         if lost {
             self.inject("orders that the executor doesn't get");
-            self.saw(Sight::OrderLost);
+            self.saw(Situation::OrderLost);
         }
         lost
     }
@@ -254,15 +254,15 @@ impl Cluster {
     }
 
     /// A rep answers an auctioneer.
-    fn performed(&mut self, me: Life, asker: u64, answer: Result<Performed, Refusal>) {
-        let broken = self.checkers.performed(me, asker, &answer);
+    fn performed(&mut self, me: Life, requester: u64, answer: Result<Performed, Refusal>) {
+        let broken = self.checkers.performed(me, requester, &answer);
         broken.into_iter().for_each(|broken| self.breaks(broken));
         match &answer {
-            Ok(performed) if !performed.refused.is_empty() => self.saw(Sight::WorkRefused),
-            Err(refusal) if refusal.code == Code::StaleTerm => self.saw(Sight::StaleTermRefused),
+            Ok(performed) if !performed.refused.is_empty() => self.saw(Situation::WorkRefused),
+            Err(refusal) if refusal.code == Code::StaleTerm => self.saw(Situation::StaleTermRefused),
             Ok(_) | Err(_) => {}
         }
-        self.answer(me.0, asker, bytes_of(&Answer::from(answer)));
+        self.answer(me.0, requester, bytes_of(&Answer::from(answer)));
     }
 
     fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
@@ -291,10 +291,10 @@ impl Cluster {
         };
         for code in refusals {
             if code == Code::StaleEpoch {
-                self.saw(Sight::OlderLifeRefused);
+                self.saw(Situation::OlderLifeRefused);
             }
             if code == Code::StaleTerm {
-                self.saw(Sight::StaleTermRefused);
+                self.saw(Situation::StaleTermRefused);
             }
         }
     }

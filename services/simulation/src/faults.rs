@@ -7,10 +7,10 @@ use schemas::names::CellId;
 use schemas::subject::Position;
 
 use super::cluster::{Cluster, Come};
+use super::coverage::Situation;
 use super::dice::Dice;
 use super::nodes::{Node, Shape};
 use super::plan::Act;
-use super::sights::Sight;
 
 /// Declares rates with their names, so that a story can say them and a failed run be tried without each.
 macro_rules! faults {
@@ -115,11 +115,11 @@ pub struct Rates {
     paused: u64,
     lagging: u64,
     dark: u64,
-    deaf: u64,
+    no_heartbeats: u64,
     clock: u64,
     slow: u64,
     sick: u64,
-    junk: u64,
+    malformed: u64,
     power: u64,
     evacuated: u64,
 }
@@ -134,11 +134,11 @@ impl Rates {
         paused: 0,
         lagging: 0,
         dark: 0,
-        deaf: 0,
+        no_heartbeats: 0,
         clock: 0,
         slow: 0,
         sick: 0,
-        junk: 0,
+        malformed: 0,
         power: 0,
         evacuated: 0,
     };
@@ -154,11 +154,11 @@ impl Rates {
             paused: at_times(dice, 15),
             lagging: at_times(dice, 15),
             dark: at_times(dice, 40),
-            deaf: at_times(dice, 40),
+            no_heartbeats: at_times(dice, 40),
             clock: at_times(dice, 10),
             slow: at_times(dice, 20),
             sick: at_times(dice, 15),
-            junk: at_times(dice, 30),
+            malformed: at_times(dice, 30),
             power: at_times(dice, 20),
             evacuated: at_times(dice, 80),
         }
@@ -167,7 +167,7 @@ impl Rates {
     /// The same, and cells are evacuated again and again, several at a time, and taken for lost.
     #[must_use]
     pub const fn with_evacuations(self) -> Self {
-        Self { evacuated: 400, deaf: 150, ..self }
+        Self { evacuated: 400, no_heartbeats: 150, ..self }
     }
 
     /// What happens in a fifth of a second.
@@ -226,13 +226,13 @@ impl Rates {
         if dice.chance(self.dark / 5) {
             acts.push(Act::Dark(dice.millis(4_000, 9_000)));
         }
-        if dice.chance(self.deaf / 5) {
+        if dice.chance(self.no_heartbeats / 5) {
             let time = dice.millis(5_000, 40_000);
             let cell = dice.place(shape.cells).filter(|_| dice.chance(600));
-            acts.push(cell.map_or(Act::Deaf(time), |cell| Act::Unheard { cell, time }));
+            acts.push(cell.map_or(Act::NoHeartbeats(time), |cell| Act::Unheard { cell, time }));
         }
-        if dice.chance(self.junk / 5) {
-            acts.push(Act::Junk);
+        if dice.chance(self.malformed / 5) {
+            acts.push(Act::Malformed);
         }
         if dice.chance(self.power / 5) {
             acts.push(Act::PowerCut { unsynced: dice.place(12).unwrap_or(0) });
@@ -271,7 +271,7 @@ impl Cluster {
                 self.cut_off(node, time, journal_too, notices);
             }
             Act::Part { from, to, both_ways, time } => {
-                self.saw(if both_ways { Sight::Parted } else { Sight::PartedOneWay });
+                self.saw(if both_ways { Situation::Parted } else { Situation::PartedOneWay });
                 let until = self.now + time;
                 if both_ways {
                     self.parted.push((to.clone(), from.clone(), until));
@@ -282,27 +282,27 @@ impl Cluster {
                 let until = self.now + time;
                 let place = self.place_mut(node);
                 place.held_until = place.held_until.max(until);
-                self.saw(Sight::Paused);
+                self.saw(Situation::Paused);
             }
             Act::Lag { node, time } => {
                 let until = self.now + time;
                 let place = self.place_mut(node);
                 place.lags_until = place.lags_until.max(until);
-                self.saw(Sight::Lagging);
+                self.saw(Situation::Lagging);
                 self.heal_at(until);
             }
             Act::Dark(time) => {
-                self.saw(Sight::JournalDark);
+                self.saw(Situation::JournalDark);
                 self.go_dark(time);
             }
-            Act::Deaf(time) => self.deaf_until = self.now + time,
+            Act::NoHeartbeats(time) => self.no_heartbeats_until = self.now + time,
             Act::Unheard { cell, time } => {
                 self.unheard = (cell, self.now + time);
-                self.saw(Sight::Unheard);
+                self.saw(Situation::Unheard);
             }
             Act::Clock { node, millis } => {
                 self.place_mut(node).skew_ms += millis;
-                self.saw(Sight::ClockStepped);
+                self.saw(Situation::ClockStepped);
                 if let Some(life) = self.life(node) {
                     self.place_mut(node).turn_due = true;
                     self.come(self.now, life, Come::Turn);
@@ -310,12 +310,12 @@ impl Cluster {
             }
             Act::Slow { cell, time } => {
                 self.slow.insert(cell, (self.now + time, time / 2));
-                self.saw(Sight::Slow);
+                self.saw(Situation::Slow);
             }
             Act::Sick { cell, time } => {
                 self.sick_until.insert(cell, self.now + time);
             }
-            Act::Junk => self.write_junk(),
+            Act::Malformed => self.write_malformed(),
             Act::PowerCut { unsynced } => self.cut_power(unsynced),
         }
     }
@@ -331,7 +331,7 @@ impl Cluster {
         if journal_too {
             place.dark_until = place.dark_until.max(until);
         }
-        self.saw(if journal_too { Sight::CutOffEntirely } else { Sight::CutOffFromBus });
+        self.saw(if journal_too { Situation::CutOffEntirely } else { Situation::CutOffFromBus });
         self.heal_at(until);
     }
 
@@ -395,7 +395,7 @@ impl Cluster {
             }
             Act::Clock { node, .. } if bbs(node) => Duration::ZERO,
             Act::Part { time, .. } | Act::Dark(time) => *time,
-            Act::Junk | Act::PowerCut { .. } => Duration::from_secs(3),
+            Act::Malformed | Act::PowerCut { .. } => Duration::from_secs(3),
             Act::Ask { .. }
             | Act::Evacuate(_)
             | Act::Kill { .. }
@@ -403,7 +403,7 @@ impl Cluster {
             | Act::CutOff { .. }
             | Act::Pause { .. }
             | Act::Lag { .. }
-            | Act::Deaf(_)
+            | Act::NoHeartbeats(_)
             | Act::Unheard { .. }
             | Act::Clock { .. }
             | Act::Slow { .. }
@@ -424,7 +424,7 @@ impl Cluster {
     pub(super) fn make_peace(&mut self) {
         self.faults = Faults { skew_ms: self.faults.skew_ms, ..Faults::NONE };
         self.checkers.peace(self.now);
-        self.deaf_until = self.now;
+        self.no_heartbeats_until = self.now;
         self.unheard.1 = self.now;
         self.dark_until = self.now;
         self.parted.clear();

@@ -16,7 +16,7 @@ use super::nodes::Replicas;
 pub struct Stored {
     /// On which subject.
     pub subject: Subject,
-    /// Its id; junk has none.
+    /// Its id; a malformed entry has none.
     pub entry: Option<EntryId>,
     /// Its bytes.
     pub bytes: Bytes,

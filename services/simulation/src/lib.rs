@@ -17,7 +17,7 @@
 //! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
 //! | [`checkers`] | what has to be true, at every append and at the end |
 //! | [`story`] | plans as text, and what is expected of them |
-//! | [`sights`] | the interesting things, counted |
+//! | [`coverage`] | the interesting things, counted |
 //! | [`mutations`] | rules broken on purpose, to prove that the checkers can fail |
 
 mod absences;
@@ -29,6 +29,7 @@ mod bus;
 pub mod checkers;
 mod clients;
 pub mod cluster;
+pub mod coverage;
 pub mod dice;
 mod effects;
 pub mod faults;
@@ -39,7 +40,6 @@ pub mod plan;
 pub mod promises;
 mod records;
 pub mod shrink;
-pub mod sights;
 pub mod story;
 pub mod workload;
 

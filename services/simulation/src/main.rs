@@ -12,8 +12,8 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use rep::reconcile::Row;
 use simulation::batch::{Batch, run_all};
+use simulation::coverage::Situation;
 use simulation::promises::{Broken, Promise};
-use simulation::sights::Sight;
 use simulation::{Outcome, Plan, mutations, shrink};
 
 /// So many seeds must have met everything interesting.
@@ -163,8 +163,8 @@ fn tell(batch: &Batch, seconds: f64, jobs: usize) {
         println!("{count:>10} {kind}");
     }
     println!("\nWhat was seen:");
-    for sight in Sight::ALL {
-        println!("{:>10} {}", batch.sights.count(*sight), sight.words());
+    for situation in Situation::ALL {
+        println!("{:>10} {}", batch.coverage.count(*situation), situation.words());
     }
     println!("\nRows of the reconciliation tables that were met:");
     for (row, count) in &batch.rows {

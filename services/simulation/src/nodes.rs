@@ -18,9 +18,9 @@ use schemas::subject::Position;
 use super::arrived::Arrived;
 use super::checkers::signs::MASS_LOSS_WAIT;
 use super::cluster::{Around, Cluster, Come, START};
+use super::coverage::Situation;
 use super::dice::Dice;
 use super::promises::Promise;
-use super::sights::Sight;
 
 /// A node, by its role and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -373,7 +373,7 @@ impl Cluster {
             }
             Node::Rep(at) => {
                 if self.cells[at].list().iter().any(|one| matches!(one.state, ContainerState::Running(_))) {
-                    self.saw(Sight::RepAdopted);
+                    self.saw(Situation::RepAdopted);
                 }
                 let incarnation = Incarnation(ids.next(self.place(node).clock(self.now)));
                 Machine::Rep(Box::new(Rep::new(self.shape.cell(at), incarnation, ids)))
@@ -408,7 +408,7 @@ impl Cluster {
     /// Kills a node, and lets it start again later.
     pub(super) fn kill(&mut self, node: Node, away: Duration) {
         if self.end_life(node) {
-            self.saw(Sight::Killed);
+            self.saw(Situation::Killed);
             self.tell(|| format!("{node} is killed"));
             self.around(self.now + away, Around::Restart(node));
         }
@@ -417,7 +417,7 @@ impl Cluster {
     /// The machine of a cell dies with everything on it; another one takes its place later, or never.
     pub(super) fn let_die(&mut self, cell: usize, away: Option<Duration>) {
         let node = Node::Rep(cell);
-        self.saw(if away.is_some() { Sight::MachineDied } else { Sight::CellGone });
+        self.saw(if away.is_some() { Situation::MachineDied } else { Situation::CellGone });
         self.checkers.cell_died(cell, self.now);
         self.cells[cell] = Scripted::new(&address(cell), Behaviour::of);
         let lived = self.end_life(node);
@@ -477,7 +477,7 @@ impl Cluster {
             if self.chaos.chance(self.faults.killed_between) {
                 self.inject("services killed between two effects");
                 self.trouble(Duration::from_secs(5));
-                self.saw(Sight::KilledBetween);
+                self.saw(Situation::KilledBetween);
                 let away = self.chaos.millis(0, 5_000);
                 return self.kill(node, away);
             }

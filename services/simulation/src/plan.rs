@@ -108,7 +108,7 @@ pub enum Act {
     /// The journal answers nobody.
     Dark(Duration),
     /// All heartbeats are lost.
-    Deaf(Duration),
+    NoHeartbeats(Duration),
     /// The heartbeats of a cell and the probes to it are lost, and nothing else.
     Unheard {
         /// Which.
@@ -138,7 +138,7 @@ pub enum Act {
         time: Duration,
     },
     /// Somebody writes bytes into the log that are no entry.
-    Junk,
+    Malformed,
     /// All machines of the journal lose power at once. If it does not sync, the last entries are gone.
     PowerCut {
         /// How many entries were not on disk.
@@ -151,7 +151,7 @@ impl Act {
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Ask { .. } => "wishes of clients",
+            Self::Ask { .. } => "requests of clients",
             Self::Evacuate(_) => "evacuations",
             Self::Kill { .. } => "kills",
             Self::Lose { away: Some(_), .. } => "machines lost for a while",
@@ -163,12 +163,12 @@ impl Act {
             Self::Pause { .. } => "pauses",
             Self::Lag { .. } => "followers that stand still",
             Self::Dark(_) => "blackouts of the journal",
-            Self::Deaf(_) => "times without any heartbeat",
+            Self::NoHeartbeats(_) => "times without any heartbeat",
             Self::Unheard { .. } => "times without one cell's heartbeats",
             Self::Clock { .. } => "steps of a clock",
             Self::Slow { .. } => "slow cells",
             Self::Sick { .. } => "cells that can't make containers",
-            Self::Junk => "corrupt entries",
+            Self::Malformed => "corrupt entries",
             Self::PowerCut { .. } => "power cuts",
         }
     }

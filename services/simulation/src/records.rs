@@ -10,9 +10,9 @@ use schemas::subject::{Position, Subject};
 use super::arrived::Arrived;
 use super::bus::PATIENCE;
 use super::cluster::{Around, Cluster, Come, Last};
+use super::coverage::Situation;
 use super::journal::{Appended, Stored};
 use super::nodes::{Life, Node};
-use super::sights::Sight;
 
 /// An append on its way.
 #[derive(Clone, Debug)]
@@ -56,13 +56,13 @@ impl Cluster {
         if dark || self.chaos.chance(faults.append_lost) {
             self.inject("appends lost");
             self.trouble(PATIENCE);
-            self.saw(Sight::AppendUnknownAndNotStored);
+            self.saw(Situation::AppendUnknownAndNotStored);
             return self.not_appended(&append, NotAppended::Unknown);
         }
         if self.chaos.chance(faults.append_refused) {
             self.inject("appends refused");
             self.trouble(PATIENCE);
-            self.saw(Sight::AppendRefused);
+            self.saw(Situation::AppendRefused);
             return self.not_appended(&append, NotAppended::Refused("it is not its day".into()));
         }
         self.store(append);
@@ -82,17 +82,17 @@ impl Cluster {
         let stored = Stored { subject, entry: Some(entry), bytes };
         match self.journal.append(self.now, stored, append.expected) {
             Appended::Conflict => {
-                self.saw(Sight::AppendConflict);
+                self.saw(Situation::AppendConflict);
                 self.conflict(&append);
             }
             // After an append of which nobody knows, the BBS asks what stands last: it needs no answer to this one.
-            Appended::Duplicate(_) => self.saw(Sight::RepeatedAsDuplicate),
+            Appended::Duplicate(_) => self.saw(Situation::RepeatedAsDuplicate),
             Appended::RepeatedAsConflict => {
-                self.saw(Sight::RepeatedAsConflict);
+                self.saw(Situation::RepeatedAsConflict);
                 self.conflict(&append);
             }
             Appended::RepeatedForgotten => {
-                self.saw(Sight::RepeatedForgotten);
+                self.saw(Situation::RepeatedForgotten);
                 self.conflict(&append);
             }
             Appended::At(position) => self.stored(&append, position),
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// Somebody else writes bytes that are no entry on a subject of processes or tasks.
-    pub(super) fn write_junk(&mut self) {
+    pub(super) fn write_malformed(&mut self) {
         let kinds = [Subject::Lrp(0), Subject::Lrp(2), Subject::Task(1), Subject::Task(3)];
         let subject = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
         let of = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();
@@ -117,15 +117,15 @@ impl Cluster {
             false => stored.bytes.clone(),
         });
         let bytes = bytes.unwrap_or_else(|| Bytes::from_static(b"junk"));
-        self.saw(Sight::Junk);
+        self.saw(Situation::Malformed);
         let position = self.journal.store(self.now, Stored { subject: subject.clone(), entry: None, bytes });
-        self.checkers.junk(&subject, position);
+        self.checkers.malformed(&subject, position);
         self.tell_followers();
     }
 
     /// The journal's machines lose power: it is dark while they start again, and keeps what was on disk.
     pub(super) fn cut_power(&mut self, unsynced: usize) {
-        self.saw(Sight::PowerCut);
+        self.saw(Situation::PowerCut);
         if !self.shape.synced {
             self.journal.lose(unsynced);
         }
@@ -150,11 +150,11 @@ impl Cluster {
             self.breaks(broken);
         }
         if append.given_up {
-            self.saw(Sight::AppendStoredLate);
+            self.saw(Situation::AppendStoredLate);
         } else if self.chaos.chance(self.faults.ack_lost) {
             self.inject("acknowledgements lost");
             self.trouble(PATIENCE);
-            self.saw(Sight::AppendUnknownAndStored);
+            self.saw(Situation::AppendUnknownAndStored);
             self.not_appended(append, NotAppended::Unknown);
         }
         self.tell_followers();
@@ -163,7 +163,7 @@ impl Cluster {
         if alive && self.chaos.chance(self.faults.killed_before_fold) {
             self.inject("BBSs killed between append and fold");
             self.trouble(PATIENCE);
-            self.saw(Sight::KilledBeforeFold);
+            self.saw(Situation::KilledBeforeFold);
             let away = self.chaos.millis(0, 5_000);
             self.kill(node, away);
         }

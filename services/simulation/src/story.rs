@@ -34,23 +34,23 @@
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `desire web x3 [WORK]`, `scale web x5`, `remove web`, `retire web/1` | a client's wish |
+//! | `desire web x3 [WORK]`, `scale web x5`, `remove web`, `retire web/1` | a client's request |
 //! | `run task job1 [WORK] [owner=none] [queue=30s]` | the owner is `none`, `well`, `moody` or `broken` when it is called |
 //! | `cancel job1`, `resolve job1` | |
 //! | `domain apps fresh for 20s \| ever` | |
-//! | `evacuate c1` | an operator's wish |
+//! | `evacuate c1` | an operator's request |
 //! | `kill bbs-1 for 2s` | it is killed, and starts again; containers live on |
 //! | `lose cell c2 [for 20s]` | its machine dies with all its containers; an empty one comes back, or none |
 //! | `pause bbs-1 for 5s`, `lag bbs-1 for 5s` | it stands still; only its follower does |
 //! | `cut off rep-c1 for 10s [entirely] [unnoticed]` | from the bus; from the journal too; it isn't told |
 //! | `part bbs-1 rep-c1 from bbs-2 for 10s [one way]` | messages between them are lost; only those from the first |
 //! | `c1 unheard for 20s`, `no heartbeats for 20s` | what shows that a cell lives is lost; of all cells |
-//! | `journal dark for 6s`, `power cut [losing 3]`, `junk` | it answers nobody; its machines lose power; bytes that are no entry |
+//! | `journal dark for 6s`, `power cut [losing 3]`, `malformed entry` | it answers nobody; its machines lose power; bytes that are no entry |
 //! | `clock of bbs-1 +30s` | is set forward, or back |
 //! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
-//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `memory=64`, `stack=linux`, `tag`. Behind every wish of
+//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `memory=64`, `stack=linux`, `tag`. Behind every request of
 //! a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
 //! it must get.
 //!

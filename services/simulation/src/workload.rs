@@ -73,8 +73,8 @@ pub enum Owner {
     Well,
     /// One who answers well, or badly, or not at all.
     Moody,
-    /// One who refuses for good.
-    Deaf,
+    /// One whose address leads nowhere: 404.
+    Absent,
     /// One who always answers that it is broken.
     Broken,
 }
@@ -85,7 +85,7 @@ impl Owner {
         (Self::None, "none"),
         (Self::Well, "well"),
         (Self::Moody, "moody"),
-        (Self::Deaf, "deaf"),
+        (Self::Absent, "absent"),
         (Self::Broken, "broken"),
     ];
 
@@ -96,7 +96,7 @@ impl Owner {
             Self::None => "none",
             Self::Well => "well",
             Self::Moody => "moody",
-            Self::Deaf => "deaf",
+            Self::Absent => "absent",
             Self::Broken => "broken",
         }
     }
@@ -104,7 +104,7 @@ impl Owner {
     fn url(self) -> Option<String> {
         match self {
             Self::None => None,
-            Self::Well | Self::Moody | Self::Deaf | Self::Broken => {
+            Self::Well | Self::Moody | Self::Absent | Self::Broken => {
                 Some(format!("http://owner/{}", self.name()))
             }
         }
@@ -302,13 +302,13 @@ pub(super) fn drawn(dice: &mut Dice, clients: Clients) -> Vec<Act> {
     if !dice.chance(400) {
         return vec![];
     }
-    let first = wish(dice, clients);
+    let first = request(dice, clients);
     // Two who want the same name at once: the second is another client's, with its own request.
     let racing = dice.chance(40).then(|| first.clone());
     [first].into_iter().chain(racing).collect()
 }
 
-fn wish(dice: &mut Dice, clients: Clients) -> Act {
+fn request(dice: &mut Dice, clients: Clients) -> Act {
     let domain = if dice.chance(60) { other_domain() } else { domain() };
     let (processes, tasks) = match clients {
         Clients::Various => (6, 12),
@@ -324,7 +324,7 @@ fn wish(dice: &mut Dice, clients: Clients) -> Act {
         8 | 9 => Ask::Remove(process),
         10 | 11 => Ask::Retire(process, u32_below(dice, 3)),
         21 => Ask::Describe { process, text: format!("said{}", dice.below(3)) },
-        12..=15 => task_wish(dice, task),
+        12..=15 => task_request(dice, task),
         16 | 17 => Ask::Cancel(task),
         18 | 19 => Ask::Resolve(task),
         _ => Ask::Fresh(Some(Duration::from_millis(dice.below(20_000)))),
@@ -363,7 +363,7 @@ pub(super) fn troublesome(dice: &mut Dice) -> Work {
     Work { create, start, run, exit, ignores_term: dice.chance(300), ..Work::usual() }
 }
 
-pub(super) fn task_wish(dice: &mut Dice, task: TaskGuid) -> Ask {
+pub(super) fn task_request(dice: &mut Dice, task: TaskGuid) -> Ask {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     let work = constrained(dice);
     let work = match dice.below(8) {
@@ -376,7 +376,7 @@ pub(super) fn task_wish(dice: &mut Dice, task: TaskGuid) -> Ask {
         0 | 1 => Owner::Well,
         2 => Owner::Moody,
         3 => Owner::Broken,
-        4 => Owner::Deaf,
+        4 => Owner::Absent,
         _ => Owner::None,
     };
     let queue = dice.chance(600).then(|| dice.millis(20_000, 60_000));

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rep::reconcile::Row;
 use simulation::batch::{Batch, rare_rows, run_all};
+use simulation::coverage::Situation;
 use simulation::plan::Act;
 use simulation::promises::Promise;
-use simulation::sights::Sight;
 use simulation::{Outcome, Plan, run, run_plan};
 
 /// Seeds of every run.
@@ -41,8 +41,8 @@ fn shown() -> &'static Batch {
         println!("{} steps, {:.0} a second", shown.steps, shown.steps as f64 / seconds);
         println!("{} times only convergence found work", shown.found_by_convergence);
         println!("more than two containers of one index ran at once for {:?} at most", shown.crowded);
-        for sight in Sight::ALL {
-            println!("{:>8} {}", shown.sights.count(*sight), sight.words());
+        for situation in Situation::ALL {
+            println!("{:>8} {}", shown.coverage.count(*situation), situation.words());
         }
         shown
     })
@@ -84,7 +84,7 @@ fn lrps_and_tasks_end_up_right_whatever_is_lost() {
 
 #[test]
 fn everything_interesting_happens() {
-    let missing: Vec<&str> = shown().sights.missing().map(Sight::words).collect();
+    let missing: Vec<&str> = shown().coverage.missing().map(Situation::words).collect();
     assert!(missing.is_empty() || seeds() != USUAL, "never seen: {}", missing.join("; "));
 }
 

@@ -13,9 +13,9 @@ use super::{Auctioneer, Effect, size};
 use crate::auction::{Item, Siblings, auction};
 
 /// Work for one cell, each with why it goes there.
-type Hand = Vec<(Item, Option<Explanation>)>;
+type Batch = Vec<(Item, Option<Explanation>)>;
 /// Work for each cell.
-type Hands = BTreeMap<CellId, Hand>;
+type Batches = BTreeMap<CellId, Batch>;
 
 impl Auctioneer {
     /// Places what is ready. The cost follows what changed, not how much there is.
@@ -23,13 +23,13 @@ impl Auctioneer {
         let again = self.wake(now);
         let mut effects = self.hand_out(now, again, true);
         let items = self.open.take(self.settings.batch);
-        let mut hands = Hands::new();
+        let mut batches = Batches::new();
         if !items.is_empty() {
             let siblings = self.siblings(&items);
             for verdict in auction(self.cells.board(), items, &siblings) {
                 match verdict.place {
                     Ok(cell) => {
-                        hands.entry(cell).or_default().push((verdict.item, Some(verdict.explanation)));
+                        batches.entry(cell).or_default().push((verdict.item, Some(verdict.explanation)));
                     }
                     Err(error) => {
                         let work = work_ref(&verdict.item.rank.key);
@@ -38,14 +38,14 @@ impl Auctioneer {
                 }
             }
         }
-        effects.extend(self.hand_out(now, hands, false));
+        effects.extend(self.hand_out(now, batches, false));
         effects.extend(self.tell(now, term));
         effects
     }
 
     /// Makes ready whose time has come, and what waits for the room that appeared. Answers what reps took and nobody
     /// claimed: it is given to them again. A rep that has a reservation says so, and its room is not looked for anew.
-    fn wake(&mut self, now: Timestamp) -> Hands {
+    fn wake(&mut self, now: Timestamp) -> Batches {
         self.cells.expire(now);
         for id in self.cells.refresh(&self.world, now, &self.settings) {
             let board = self.cells.board();
@@ -58,7 +58,7 @@ impl Auctioneer {
                 self.open.unblock(&work);
             }
         }
-        let mut again = Hands::new();
+        let mut again = Batches::new();
         let seen = |cell: &CellId, id| self.cells.has_seen(cell, id);
         let is_there = |cell: &CellId| self.cells.is_fresh(cell, now, &self.settings);
         for (cell, item) in self.open.wake_due(now, self.settings.asks, seen, is_there) {
@@ -97,12 +97,12 @@ impl Auctioneer {
     }
 
     /// Gives work to reps, for each cell in as few messages as hold it.
-    fn hand_out(&mut self, now: Timestamp, hands: Hands, again: bool) -> Vec<Effect> {
+    fn hand_out(&mut self, now: Timestamp, batches: Batches, again: bool) -> Vec<Effect> {
         let mut orders = size::Orders::default();
         let mut effects = vec![];
-        for (cell, hand) in hands {
+        for (cell, batch) in batches {
             let (mut message, mut bytes) = (vec![], 0);
-            for (item, why) in hand {
+            for (item, why) in batch {
                 let more = orders.work(&item.order, why.as_ref());
                 if message.len() >= limits::BATCH || (bytes + more > size::MESSAGE && !message.is_empty()) {
                     effects.push(self.perform(now, &cell, std::mem::take(&mut message), again));
@@ -116,12 +116,12 @@ impl Auctioneer {
         effects
     }
 
-    fn perform(&mut self, now: Timestamp, cell: &CellId, hand: Hand, again: bool) -> Effect {
+    fn perform(&mut self, now: Timestamp, cell: &CellId, batch: Batch, again: bool) -> Effect {
         let until = now + self.settings.hand_out;
-        let items = hand.iter().map(|(item, _)| item.clone()).collect();
+        let items = batch.iter().map(|(item, _)| item.clone()).collect();
         let id = self.cells.hand(cell, items, until, again);
-        let mut message = Vec::with_capacity(hand.len());
-        for (item, why) in hand {
+        let mut message = Vec::with_capacity(batch.len());
+        for (item, why) in batch {
             let work = work_ref(&item.rank.key);
             let Some(piece) = self.open.piece(&work) else { continue };
             message.push(Work {

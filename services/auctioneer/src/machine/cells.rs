@@ -406,9 +406,9 @@ impl Cells {
     /// Whether the silence of a cell may be this auctioneer's own fault, or no cell had the time to appear: then nothing
     /// is called impossible.
     pub(crate) fn is_in_doubt(&self, now: Timestamp, settings: &Settings) -> bool {
-        let deaf = self.heard_at.is_some_and(|at| now.since(at) >= settings.silence);
+        let unheard = self.heard_at.is_some_and(|at| now.since(at) >= settings.silence);
         let early = self.board.is_empty() && now < self.doubt_until;
-        early || self.silent > 0 && (deaf || now < self.doubt_until)
+        early || self.silent > 0 && (unheard || now < self.doubt_until)
     }
 
     /// When to look again whether there is doubt.

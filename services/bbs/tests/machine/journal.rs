@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use projections::cluster_log::{Judged, Wish};
+use projections::cluster_log::{Judged, SetAsideOrder};
 use projections::{ClusterLog, Query as Rows};
 use schemas::entry::Actor;
 use schemas::message::Beat;
@@ -70,9 +70,9 @@ fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
     let cluster = scene.journal.iter().filter(|stored| stored.subject == "muster.event.cluster");
     cluster.zip(1..).for_each(|(stored, at)| log.read(Position(at), &stored.bytes));
     let actor = Actor::Operator(ClientName::new("ada").unwrap());
-    let wish = Wish { position: at, actor, reason: "a trial".into() };
+    let order = SetAsideOrder { position: at, actor, reason: "a trial".into() };
     let stands = Some(schemas::Entry::decode(&of_a_later_format()));
-    let judged = log.judge(&mut Ids::new(9), scene.now, wish, stands).unwrap();
+    let judged = log.judge(&mut Ids::new(9), scene.now, order, stands).unwrap();
     let Judged::Append(_, entry) = judged else { panic!("{judged:?}") };
     scene.vandal("muster.event.cluster", &entry.encode());
 

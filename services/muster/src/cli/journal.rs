@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::journal::{Journal, Sqlite, StreamSettings};
 use client::Error;
-use projections::cluster_log::Wish;
+use projections::cluster_log::SetAsideOrder;
 use schemas::bus::Inbox;
 use schemas::entry::Actor;
 use schemas::message::Done;
@@ -90,8 +90,8 @@ async fn written(
     reason: String,
 ) -> Result<Done, Failure> {
     let journal = open(global, place).await?;
-    let wish = Wish { position, actor: Actor::Operator(name(global)), reason };
-    let done: Result<Done, Refusal> = setting_aside::record(&journal, wish).await;
+    let order = SetAsideOrder { position, actor: Actor::Operator(name(global)), reason };
+    let done: Result<Done, Refusal> = setting_aside::record(&journal, order).await;
     journal.close().await;
     done.map_err(Failure::from)
 }

@@ -139,9 +139,9 @@ pub(crate) fn failed(failure: &Failure, global: &Global) {
 }
 
 /// Whether there are colours: what the user says, else `NO_COLOR` and `CLICOLOR_FORCE`, else whether it is a terminal.
-fn colour(wish: Color, terminal: bool, environment: impl Fn(&str) -> Option<String>) -> bool {
+fn colour(wanted: Color, terminal: bool, environment: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name| environment(name).is_some_and(|value| !value.is_empty());
-    match wish {
+    match wanted {
         Color::Always => true,
         Color::Never => false,
         Color::Auto if set("NO_COLOR") => false,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use client::{Client, LrpWatch, Progress as Far, Sight, instance_name};
+use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_name};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemas::Position;
 use schemas::names::ProcessGuid;
@@ -122,17 +122,17 @@ async fn follow(
 ) -> Result<u32, Failure> {
     let (mut first, mut complaints) = (true, Complaints::default());
     loop {
-        let sight = Box::pin(next_sight(client, &mut watch, bar, &mut complaints)).await?;
-        complaints.watch(guid, &sight.instances);
-        let lines = changes(guid, seen, &sight.instances);
+        let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut complaints)).await?;
+        complaints.watch(guid, &snapshot.instances);
+        let lines = changes(guid, seen, &snapshot.instances);
         // What ran before the command is no news.
         let ran = |line: &String| line.contains(" runs on ");
         lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
         first = false;
-        bar.set(standing(guid, &sight));
-        match sight.progress() {
+        bar.set(standing(guid, &snapshot));
+        match snapshot.progress() {
             Far::Under => {}
-            Far::Running | Far::Gone => return Ok(sight.lrp.map_or(0, |lrp| lrp.running)),
+            Far::Running | Far::Gone => return Ok(snapshot.lrp.map_or(0, |lrp| lrp.running)),
             Far::Stuck(rows) => return Err(stuck(guid.as_str(), &rows)),
         }
     }
@@ -169,25 +169,25 @@ impl Complaints {
     }
 }
 
-/// Waits for the next sight; meanwhile it asks what the monitors of those that start have to say.
-async fn next_sight(
+/// Waits for the next snapshot; meanwhile it asks what the monitors of those that start have to say.
+async fn next_snapshot(
     client: &Client,
     watch: &mut LrpWatch,
     bar: &Bar,
     complaints: &mut Complaints,
-) -> Result<Sight, Failure> {
+) -> Result<Snapshot, Failure> {
     let mut next = pin!(watch.next());
     loop {
         match timeout(MONITOR_PAUSE, &mut next).await {
-            Ok(sight) => return Ok(sight?),
+            Ok(snapshot) => return Ok(snapshot?),
             Err(_) => complaints.ask(client, bar).await,
         }
     }
 }
 
 /// Where a process stands, in one line.
-fn standing(guid: &ProcessGuid, sight: &Sight) -> String {
-    let Some(lrp) = &sight.lrp else { return format!("process {guid} is gone") };
+fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
+    let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is gone") };
     let mut parts = vec![format!("{} of {} running", lrp.running, lrp.instances)];
     let more = [(lrp.claimed, "starting"), (lrp.unclaimed, "to be placed"), (lrp.crashed, "crashed")];
     parts.extend(

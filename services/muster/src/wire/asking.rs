@@ -16,15 +16,15 @@ use serde::de::DeserializeOwned;
 /// How long a service waits for another's answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks another service. None: no answer in time, or nobody to ask.
+/// The other services, as questions reach them. No answer: none in time, or nobody there.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Services {
     bus: Bus,
     /// Whether somebody answered that it reads another schema; then everything is said in JSON.
     json: AtomicBool,
 }
 
-impl Asker {
+impl Services {
     pub(crate) const fn new(bus: Bus) -> Self {
         Self { bus, json: AtomicBool::new(false) }
     }
@@ -84,23 +84,23 @@ impl Asker {
     }
 }
 
-/// Askers that wait for a machine's answer, by the number that the machine knows them by.
+/// Requesters that wait for a machine's answer, by the number that the machine knows them by.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
     next: AtomicU64,
-    askers: Mutex<BTreeMap<u64, T>>,
+    requesters: Mutex<BTreeMap<u64, T>>,
 }
 
 impl<T> Default for Waiting<T> {
     fn default() -> Self {
-        Self { next: AtomicU64::new(0), askers: Mutex::new(BTreeMap::new()) }
+        Self { next: AtomicU64::new(0), requesters: Mutex::new(BTreeMap::new()) }
     }
 }
 
 impl<T> Waiting<T> {
-    pub(crate) fn add(&self, asker: T) -> u64 {
+    pub(crate) fn add(&self, requester: T) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, asker);
+        self.lock().insert(number, requester);
         number
     }
 
@@ -113,7 +113,7 @@ impl<T> Waiting<T> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, T>> {
-        self.askers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.requesters.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The hands of an auctioneer.
+//! The effect driver of an auctioneer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use schemas::names::ServiceId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{Asker, PATIENCE};
+use super::asking::{PATIENCE, Services};
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
 use super::setting_aside;
@@ -66,9 +66,9 @@ async fn run_machine(
     subscribe(&bus, &inputs).await.map_err(|error| Ended::Journal(error.to_string()))?;
     let reader = Reader::knowing(known.clone());
     let follower = tokio::spawn(follow(journal, reader, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
-    let asker = Arc::new(Asker::new(bus));
+    let services = Arc::new(Services::new(bus));
     let machine = Auctioneer::new(id, Settings::default());
-    drive(machine, &mut receiver, ends, |effect| perform(effect, &asker, &inputs)).await;
+    drive(machine, &mut receiver, ends, |effect| perform(effect, &services, &inputs)).await;
     follower.abort();
     let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)
@@ -131,28 +131,28 @@ async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::B
     Ok(())
 }
 
-fn perform(effect: Effect, asker: &Arc<Asker>, inputs: &mpsc::Sender<Input>) {
-    let (asker, inputs) = (Arc::clone(asker), inputs.clone());
+fn perform(effect: Effect, services: &Arc<Services>, inputs: &mpsc::Sender<Input>) {
+    let (services, inputs) = (Arc::clone(services), inputs.clone());
     tokio::spawn(async move {
         let input = match effect {
             Effect::Perform { cell, perform } => {
                 let subject = BusSubject::Rep(cell.clone(), RepVerb::Perform).to_string();
-                let answer = asker.ask(&subject, &perform, PATIENCE).await;
+                let answer = services.ask(&subject, &perform, PATIENCE).await;
                 Some(Input::Performed { cell, id: perform.id, answer })
             }
             Effect::Outcomes { id, outcomes } => {
                 let subject = BusSubject::Auctioneer(AuctioneerVerb::Outcome).to_string();
-                let answer = asker.ask(&subject, &outcomes, PATIENCE).await;
+                let answer = services.ask(&subject, &outcomes, PATIENCE).await;
                 Some(Input::OutcomesAnswered { id, answer })
             }
             Effect::Lead(lead) => {
                 let patience = Duration::from_secs(2);
                 let subject = BusSubject::Auctioneer(AuctioneerVerb::Lead).to_string();
-                let answer: Option<Result<_, Refusal>> = asker.ask(&subject, &lead, patience).await;
+                let answer: Option<Result<_, Refusal>> = services.ask(&subject, &lead, patience).await;
                 Some(Input::LeadAnswered(answer))
             }
             Effect::Beat(beat) => {
-                asker.tell(&BusSubject::Beat(LeaderRole::Auctioneer).to_string(), &beat).await;
+                services.tell(&BusSubject::Beat(LeaderRole::Auctioneer).to_string(), &beat).await;
                 None
             }
         };

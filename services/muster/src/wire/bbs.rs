@@ -1,4 +1,4 @@
-//! The hands of a BBS: the journal, the answers, the orders to reps, the callbacks.
+//! The effect driver of a BBS: the journal, the answers, the orders to reps, the callbacks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,7 +10,7 @@ use bus::ReplyTo;
 use journal::Journal;
 use journal::{Append, AppendError, Recorded};
 use projections::Reader;
-use projections::cluster_log::{Positions, Wish};
+use projections::cluster_log::{Positions, SetAsideOrder};
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::codec::Form;
 use schemas::limits::SET_ASIDE_EXPLAINED;
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{Asker, PATIENCE, Waiting, answer};
+use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
 use super::reading::{Reading, Ticket};
@@ -46,14 +46,14 @@ const LEADS: Duration = Duration::from_secs(2);
 pub(super) enum Waiter {
     /// Somebody on the bus, in the form in which was asked.
     Bus(ReplyTo, Form, Option<Ticket>),
-    /// These hands, on behalf of somebody who asked for more than the machine knows.
-    Hands(oneshot::Sender<Reply>),
+    /// These driver, on behalf of somebody who asked for more than the machine knows.
+    Driver(oneshot::Sender<Reply>),
 }
 
-/// The hands of one BBS.
-pub(super) struct Hands {
+/// Performs the effects of one BBS, and feeds it inputs.
+pub(super) struct Driver {
     pub(super) journal: Journal,
-    pub(super) asker: Asker,
+    pub(super) services: Services,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) waiting: Waiting<Waiter>,
     /// What answers queries.
@@ -112,9 +112,9 @@ async fn run_machine(
     let (inputs, mut receiver) = mpsc::channel(INPUTS);
     let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
     let ends = stop.child_token();
-    let hands = Arc::new(Hands {
+    let driver = Arc::new(Driver {
         journal,
-        asker: Asker::new(bus),
+        services: Services::new(bus),
         inputs,
         waiting: Waiting::default(),
         reading: Reading::new(),
@@ -129,22 +129,22 @@ async fn run_machine(
         leader_heard: Mutex::new(None),
         set_aside: Mutex::new(BTreeMap::new()),
     });
-    inbox::listen(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
-    let follower = tokio::spawn(Arc::clone(&hands).follow());
-    let listening = tokio::spawn(Arc::clone(&hands).watch_connection());
-    drive(machine, &mut receiver, hands.decides.clone(), |effect| hands.perform(effect)).await;
+    inbox::listen(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
+    let follower = tokio::spawn(Arc::clone(&driver).follow());
+    let listening = tokio::spawn(Arc::clone(&driver).watch_connection());
+    drive(machine, &mut receiver, driver.decides.clone(), |effect| driver.perform(effect)).await;
     follower.abort();
     listening.abort();
-    hands.lead(false);
-    if let Some(why) = hands.stopped() {
-        hands.refuse_all(why).await;
+    driver.lead(false);
+    if let Some(why) = driver.stopped() {
+        driver.refuse_all(why).await;
         // It still shows the log, and takes an operator's word that this position shall not count.
-        inbox::listen_to_operators(&hands, &hands.ends).await.map_err(|error| error.to_string())?;
-        let goes_on = setting_aside::changed(&hands.journal, known, &hands.ends).await;
-        hands.ends.cancel();
+        inbox::listen_to_operators(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
+        let goes_on = setting_aside::changed(&driver.journal, known, &driver.ends).await;
+        driver.ends.cancel();
         return if goes_on? { Ok(true) } else { Err(why.to_owned()) };
     }
-    let fatal = lock(&hands.fatal).take();
+    let fatal = lock(&driver.fatal).take();
     fatal.map_or(Ok(false), Err)
 }
 
@@ -152,7 +152,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-impl Hands {
+impl Driver {
     /// Something that only a person can mend: the program ends with it.
     fn halt(&self, why: String) {
         lock(&self.fatal).get_or_insert(why);
@@ -176,7 +176,7 @@ impl Hands {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
             if let Waiter::Bus(to, form, _) = waiter {
-                answer::<()>(self.asker.bus(), &to, form, Err(refusal.clone())).await;
+                answer::<()>(self.services.bus(), &to, form, Err(refusal.clone())).await;
             }
         }
     }
@@ -192,16 +192,17 @@ impl Hands {
     }
 
     /// Sets aside what stands at a position, if no program here can read it.
-    pub(super) async fn set_aside(&self, wish: Wish) -> Result<Done, Refusal> {
+    pub(super) async fn set_aside(&self, order: SetAsideOrder) -> Result<Done, Refusal> {
         let heard = *lock(&self.leader_heard);
         if let (Some((_, stopped)), Some(heard)) = (self.stopped.get(), heard)
             && heard.duration_since(*stopped) > OTHERS_STOP
             && heard.elapsed() < LEADS
         {
-            let why = format!("another BBS leads that can read position {}: upgrade this one", wish.position);
+            let why =
+                format!("another BBS leads that can read position {}: upgrade this one", order.position);
             return Err(Refusal::new(Code::Unavailable, why));
         }
-        setting_aside::record(&self.journal, wish).await
+        setting_aside::record(&self.journal, order).await
     }
 
     /// Remembers why a message doesn't count, for whoever reads the log.
@@ -225,10 +226,10 @@ impl Hands {
         let mut was = true;
         loop {
             tokio::time::sleep(CONNECTION).await;
-            let is = self.asker.bus().is_connected();
+            let is = self.services.bus().is_connected();
             match (was, is) {
-                (true, false) => self.tell_machine(Input::Disconnected).await,
-                (false, true) => self.tell_machine(Input::Reconnected).await,
+                (true, false) => self.feed(Input::Disconnected).await,
+                (false, true) => self.feed(Input::Reconnected).await,
                 (true, true) | (false, false) => {}
             }
             was = is;
@@ -262,7 +263,7 @@ impl Hands {
     }
 
     /// A machine that ended needs to know nothing.
-    pub(super) async fn tell_machine(&self, input: Input) {
+    pub(super) async fn feed(&self, input: Input) {
         drop(self.inputs.send(input).await);
     }
 
@@ -284,8 +285,8 @@ impl Hands {
             | Effect::Dismiss(..)
             | Effect::Beat(_)
             | Effect::Call { .. }) => {
-                let hands = Arc::clone(self);
-                tokio::spawn(async move { hands.perform_waiting(effect).await });
+                let driver = Arc::clone(self);
+                tokio::spawn(async move { driver.perform_waiting(effect).await });
             }
         }
     }
@@ -303,43 +304,43 @@ impl Hands {
                         }
                         AppendError::Refused(why) => NotAppended::Refused(why),
                     };
-                    self.tell_machine(Input::NotAppended { subject, entry, why }).await;
+                    self.feed(Input::NotAppended { subject, entry, why }).await;
                 }
             }
             Effect::ReadLast(subject) => self.read_last(subject).await,
-            Effect::Answer { asker, reply } => {
-                if let Some(waiter) = self.waiting.take(asker) {
+            Effect::Answer { asker: requester, reply } => {
+                if let Some(waiter) = self.waiting.take(requester) {
                     self.reply(waiter, reply).await;
                 }
             }
-            Effect::Show { asker, query, picture, observed } => {
-                if let Some(waiter) = self.waiting.take(asker) {
+            Effect::Show { asker: requester, query, picture, observed } => {
+                if let Some(waiter) = self.waiting.take(requester) {
                     let reply = self.reading.answer(query, picture, *observed).await;
                     self.reply(waiter, reply).await;
                 }
             }
             Effect::Stop(cell, stop) => {
-                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Stop).to_string(), &stop).await;
+                self.services.tell(&BusSubject::Rep(cell, RepVerb::Stop).to_string(), &stop).await;
             }
             Effect::Cancel(cell, cancel) => {
-                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
+                self.services.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
             }
             Effect::Probe(cell, term) => {
                 let answer = self.order(&cell, RepVerb::State, term).await;
-                self.tell_machine(Input::Probed { cell, answer }).await;
+                self.feed(Input::Probed { cell, answer }).await;
             }
             Effect::Evacuate(cell, term) => self.evacuation(cell, RepVerb::Evacuate, term).await,
             Effect::Uncordon(cell, term) => self.evacuation(cell, RepVerb::Uncordon, term).await,
             Effect::Dismiss(cell, dismiss) => {
-                self.asker.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
+                self.services.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
             }
             Effect::Beat(beat) => {
-                self.asker.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await;
+                self.services.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await;
             }
             Effect::Call { task, epoch, url, body } => {
                 let called = self.call(&url, body).await;
                 tracing::info!(%task, ?called, "completion callback");
-                self.tell_machine(Input::Called { task, epoch, called }).await;
+                self.feed(Input::Called { task, epoch, called }).await;
             }
             Effect::Leading(_) | Effect::SetAside(_) | Effect::Warn(_) | Effect::Halt(_) => {}
         }
@@ -350,16 +351,16 @@ impl Hands {
             Ok(last) => Ok(last.map(|recorded| (recorded.position, recorded.entry))),
             Err(error) => Err(error.to_string()),
         };
-        self.tell_machine(Input::Last { subject, last }).await;
+        self.feed(Input::Last { subject, last }).await;
     }
 
     pub(super) async fn reply(&self, waiter: Waiter, reply: Reply) {
         let (to, form, _ticket) = match waiter {
             // What is asked counts against its client's budget until it is answered.
             Waiter::Bus(to, form, ticket) => (to, form, ticket),
-            Waiter::Hands(sender) => return drop(sender.send(reply)),
+            Waiter::Driver(sender) => return drop(sender.send(reply)),
         };
-        let bus = self.asker.bus();
+        let bus = self.services.bus();
         match reply {
             Reply::Done(done) => answer(bus, &to, form, done).await,
             Reply::Reported(reported) => answer(bus, &to, form, reported).await,
@@ -379,7 +380,7 @@ impl Hands {
     async fn order(&self, cell: &CellId, verb: RepVerb, term: u64) -> Option<Heartbeat> {
         let subject = BusSubject::Rep(cell.clone(), verb).to_string();
         let answer: Option<Result<Heartbeat, Refusal>> =
-            self.asker.ask(&subject, &Command { term }, PROBE).await;
+            self.services.ask(&subject, &Command { term }, PROBE).await;
         answer.and_then(Result::ok)
     }
 
@@ -387,7 +388,7 @@ impl Hands {
     async fn evacuation(&self, cell: CellId, verb: RepVerb, term: u64) {
         let answer = self.order(&cell, verb, term).await;
         if answer.is_some() {
-            self.tell_machine(Input::Probed { cell, answer }).await;
+            self.feed(Input::Probed { cell, answer }).await;
         }
     }
 
@@ -407,10 +408,10 @@ impl Hands {
         *leading = self.ends.child_token();
         if leads {
             tracing::info!("this BBS leads");
-            let (hands, token) = (Arc::clone(self), leading.clone());
+            let (driver, token) = (Arc::clone(self), leading.clone());
             tokio::spawn(async move {
-                if let Err(error) = inbox::listen_to_commands(&hands, &token).await {
-                    hands.halt(error.to_string());
+                if let Err(error) = inbox::listen_to_commands(&driver, &token).await {
+                    driver.halt(error.to_string());
                 }
             });
         } else {
@@ -421,8 +422,8 @@ impl Hands {
     /// Asks the machine on behalf of somebody who asked for more than it knows.
     pub(super) async fn query(&self, query: projections::Query) -> Result<String, Refusal> {
         let (sender, receiver) = oneshot::channel();
-        let asker = self.waiting.add(Waiter::Hands(sender));
-        self.tell_machine(Input::Queried { asker, at_least: None, query: bbs::Query::Rows(query) }).await;
+        let requester = self.waiting.add(Waiter::Driver(sender));
+        self.feed(Input::Queried { asker: requester, at_least: None, query: bbs::Query::Rows(query) }).await;
         match receiver.await {
             Ok(Reply::Rows(rows)) => rows,
             Ok(Reply::Done(_) | Reply::Reported(_) | Reply::Records(_)) | Err(_) => {
@@ -438,7 +439,7 @@ impl Hands {
         A: serde::de::DeserializeOwned,
     {
         let bytes = schemas::codec::encode(Form::Json, question);
-        let answered = self.asker.bus().ask(subject, bytes.into(), PATIENCE).await;
+        let answered = self.services.bus().ask(subject, bytes.into(), PATIENCE).await;
         let bytes = answered.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
         let (answer, _) = schemas::codec::decode::<Answer<A>>(&bytes)?;
         answer.into()

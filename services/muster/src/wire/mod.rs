@@ -1,6 +1,6 @@
-//! Wiring: machines and their hands.
+//! Wiring: machines and their driver.
 //!
-//! A machine says what is to be done; the hands in these files do it, one effect at a time, and bring back what came
+//! A machine says what is to be done; the driver in these files do it, one effect at a time, and bring back what came
 //! of it as inputs. Nothing is decided here.
 //!
 //! | the file | holds |
@@ -12,7 +12,7 @@
 //! | [`inbox`] | what comes to a BBS by the bus |
 //! | [`reading`] | queries, answered from pictures of the World |
 //! | [`setting_aside`] | what operators set aside of the journal |
-//! | [`auctioneer`], [`rep`] | the hands of the others |
+//! | [`auctioneer`], [`rep`] | the driver of the others |
 //! | [`containers`] | real containers and scripted ones, behind one door |
 
 pub(crate) mod asking;

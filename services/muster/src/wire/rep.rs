@@ -1,4 +1,4 @@
-//! The hands of a rep.
+//! The effect driver of a rep.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::asking::{Asker, PATIENCE, Waiting, answer};
+use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::containers::Containers;
 use super::drive::drive;
 
@@ -41,10 +41,10 @@ pub(crate) enum End {
     Dismissed,
 }
 
-struct Hands {
+struct Driver {
     cell: CellId,
     folder: FolderId,
-    asker: Asker,
+    services: Services,
     containers: Containers,
     inputs: mpsc::Sender<Input>,
     waiting: Waiting<(ReplyTo, Form)>,
@@ -71,10 +71,10 @@ pub(crate) async fn run(
     let (inputs, mut receiver) = channel;
     let mut ids = Ids::new(seed);
     loop {
-        let hands = Arc::new(Hands {
+        let driver = Arc::new(Driver {
             cell: settings.cell_id.clone(),
             folder: settings.folder,
-            asker: Asker::new(bus.clone()),
+            services: Services::new(bus.clone()),
             containers: containers.clone(),
             inputs: inputs.clone(),
             waiting: Waiting::default(),
@@ -84,13 +84,13 @@ pub(crate) async fn run(
         });
         tokio::select! {
             () = stop.cancelled() => return Ok(End::Stopped),
-            () = hands.attach() => {}
+            () = driver.attach() => {}
         }
         // Two runs of a rep must not share a row of ids.
         let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
-        match speak(&hands, settings.clone(), own, &mut receiver).await? {
+        match speak(&driver, settings.clone(), own, &mut receiver).await? {
             End::Dismissed => {
-                tracing::warn!(cell = %hands.cell, "this rep does nothing for now: asking again");
+                tracing::warn!(cell = %driver.cell, "this rep does nothing for now: asking again");
             }
             end @ (End::Stopped | End::Evacuated) => return Ok(end),
         }
@@ -99,15 +99,15 @@ pub(crate) async fn run(
 
 /// Speaks for the cell until the rep is told to stop, has evacuated, or another one speaks for it.
 async fn speak(
-    hands: &Arc<Hands>,
+    driver: &Arc<Driver>,
     settings: rep::Settings,
     mut ids: Ids,
     receiver: &mut mpsc::Receiver<Input>,
 ) -> Result<End, String> {
-    let bus = hands.asker.bus();
+    let bus = driver.services.bus();
     let pattern = BusPattern::Rep(settings.cell_id.clone()).to_string();
     let mut orders = bus.subscribe(&pattern, None).await.map_err(|error| error.to_string())?;
-    let listener = Arc::clone(hands);
+    let listener = Arc::clone(driver);
     let listening = tokio::spawn(async move {
         while let Some(incoming) = orders.next().await {
             listener.take(incoming).await;
@@ -115,7 +115,7 @@ async fn speak(
     });
     let mut beats =
         bus.subscribe(&BusPattern::Beats.to_string(), None).await.map_err(|error| error.to_string())?;
-    let listener = Arc::clone(hands);
+    let listener = Arc::clone(driver);
     let hearing = tokio::spawn(async move {
         let mut leaders = BTreeMap::new();
         while let Some(incoming) = beats.next().await {
@@ -129,24 +129,24 @@ async fn speak(
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
     let machine = Rep::new(settings, incarnation, ids);
-    drive(machine, receiver, hands.stop.clone(), |effect| hands.perform(effect)).await;
+    drive(machine, receiver, driver.stop.clone(), |effect| driver.perform(effect)).await;
     listening.abort();
     hearing.abort();
-    let end = hands.end.get().copied().unwrap_or(End::Stopped);
+    let end = driver.end.get().copied().unwrap_or(End::Stopped);
     if end == End::Evacuated {
-        hands.leave(leave).await;
+        driver.leave(leave).await;
     }
     Ok(end)
 }
 
-impl Hands {
+impl Driver {
     /// Asks whether this rep may speak for its cell until it may.
     async fn attach(&self) {
         let subject = BusSubject::Attach(self.cell.clone()).to_string();
         let mut wait = ATTACH_AGAIN.0;
         loop {
             let answer: Option<Result<Done, Refusal>> =
-                self.asker.ask(&subject, &Attach { folder: self.folder }, PATIENCE).await;
+                self.services.ask(&subject, &Attach { folder: self.folder }, PATIENCE).await;
             match answer {
                 Some(Ok(_)) => return,
                 Some(Err(refusal)) if refusal.code == Code::CellTaken => {
@@ -167,7 +167,8 @@ impl Hands {
         let subject = BusSubject::Leave(self.cell.clone()).to_string();
         let telling = async {
             loop {
-                let answer: Option<Result<Done, Refusal>> = self.asker.ask(&subject, &leave, PATIENCE).await;
+                let answer: Option<Result<Done, Refusal>> =
+                    self.services.ask(&subject, &leave, PATIENCE).await;
                 match answer {
                     Some(Ok(_)) => return,
                     Some(Err(refusal)) if refusal.code == Code::CellTaken => return,
@@ -197,25 +198,27 @@ impl Hands {
             }
         };
         let input = match verb {
-            RepVerb::Perform => self.question(&incoming, &["auctioneer"]).await.map(|(asker, perform)| {
-                let perform: Perform = perform;
-                Input::Perform { asker, perform }
-            }),
-            RepVerb::Evacuate => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+            RepVerb::Perform => {
+                self.question(&incoming, &["auctioneer"]).await.map(|(requester, perform)| {
+                    let perform: Perform = perform;
+                    Input::Perform { requester, perform }
+                })
+            }
+            RepVerb::Evacuate => self.question(&incoming, &["bbs"]).await.map(|(requester, command)| {
                 let command: Command = command;
-                Input::Evacuate { asker, command }
+                Input::Evacuate { requester, command }
             }),
-            RepVerb::State => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+            RepVerb::State => self.question(&incoming, &["bbs"]).await.map(|(requester, command)| {
                 let command: Command = command;
-                Input::State { asker, command }
+                Input::State { requester, command }
             }),
             RepVerb::Stop => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Stop(stop)),
             RepVerb::Cancel => {
                 codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop))
             }
-            RepVerb::Uncordon => self.question(&incoming, &["bbs"]).await.map(|(asker, command)| {
+            RepVerb::Uncordon => self.question(&incoming, &["bbs"]).await.map(|(requester, command)| {
                 let command: Command = command;
-                Input::Uncordon { asker, command }
+                Input::Uncordon { requester, command }
             }),
             RepVerb::Dismiss => {
                 let dismissed = codec::decode::<Dismiss>(&incoming.payload);
@@ -225,13 +228,13 @@ impl Hands {
                 None
             }
             RepVerb::Logs => {
-                let hands = Arc::clone(self);
-                tokio::spawn(async move { hands.logs(&incoming).await });
+                let driver = Arc::clone(self);
+                tokio::spawn(async move { driver.logs(&incoming).await });
                 None
             }
             RepVerb::Health => {
-                let hands = Arc::clone(self);
-                tokio::spawn(async move { hands.health(&incoming).await });
+                let driver = Arc::clone(self);
+                tokio::spawn(async move { driver.health(&incoming).await });
                 None
             }
         };
@@ -255,7 +258,7 @@ impl Hands {
         match codec::decode(&incoming.payload) {
             Ok((question, form)) => Some((self.waiting.add((reply.clone(), form)), question)),
             Err(refusal) => {
-                answer::<()>(self.asker.bus(), reply, Form::Json, Err(refusal)).await;
+                answer::<()>(self.services.bus(), reply, Form::Json, Err(refusal)).await;
                 None
             }
         }
@@ -269,7 +272,7 @@ impl Hands {
     async fn beat_again(&self) {
         let beat = self.last_heartbeat().clone();
         if let Some(beat) = beat {
-            self.asker.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
+            self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
         }
     }
 
@@ -279,7 +282,7 @@ impl Hands {
             Ok((asked, _)) => self.read_logs(&asked).await,
             Err(refusal) => Err(refusal),
         };
-        answer(self.asker.bus(), reply, Form::Json, result).await;
+        answer(self.services.bus(), reply, Form::Json, result).await;
     }
 
     async fn health(&self, incoming: &Incoming) {
@@ -288,7 +291,7 @@ impl Hands {
             Ok((asked, _)) => self.read_health(&asked.id).await,
             Err(refusal) => Err(refusal),
         };
-        answer(self.asker.bus(), reply, Form::Json, result).await;
+        answer(self.services.bus(), reply, Form::Json, result).await;
     }
 
     /// What the monitor of a container found out.
@@ -342,23 +345,23 @@ impl Hands {
             | Effect::AskRecords { .. }
             | Effect::SelfTest
             | Effect::Heartbeat(_)) => {
-                let hands = Arc::clone(self);
-                tokio::spawn(async move { hands.perform_waiting(effect).await });
+                let driver = Arc::clone(self);
+                tokio::spawn(async move { driver.perform_waiting(effect).await });
             }
         }
     }
 
     async fn perform_waiting(&self, effect: Effect) {
-        let bus = self.asker.bus();
+        let bus = self.services.bus();
         let input = match effect {
-            Effect::AnswerPerform { asker, answer: result } => {
-                if let Some((to, form)) = self.waiting.take(asker) {
+            Effect::AnswerPerform { requester, answer: result } => {
+                if let Some((to, form)) = self.waiting.take(requester) {
                     answer(bus, &to, form, result).await;
                 }
                 None
             }
-            Effect::AnswerState { asker, answer: result } => {
-                if let Some((to, form)) = self.waiting.take(asker) {
+            Effect::AnswerState { requester, answer: result } => {
+                if let Some((to, form)) = self.waiting.take(requester) {
                     answer(bus, &to, form, result).await;
                 }
                 None
@@ -366,7 +369,7 @@ impl Hands {
             Effect::Report { id, reports } => {
                 let subject = BusSubject::Report(self.cell.clone()).to_string();
                 let answer: Option<Result<Reported, Refusal>> =
-                    self.asker.ask(&subject, &reports, PATIENCE).await;
+                    self.services.ask(&subject, &reports, PATIENCE).await;
                 if let Some(Err(refusal)) = &answer
                     && refusal.code == Code::CellTaken
                 {
@@ -375,13 +378,13 @@ impl Hands {
                 Some(Input::Reported { id, answer })
             }
             Effect::AskRecords { id, records } => {
-                let answer = self.asker.ask(&QueryVerb::CellRecords.subject(), &records, PATIENCE).await;
+                let answer = self.services.ask(&QueryVerb::CellRecords.subject(), &records, PATIENCE).await;
                 Some(Input::Records { id, answer })
             }
             Effect::SelfTest => Some(Input::SelfTested(self.containers.self_test().await)),
             Effect::Heartbeat(beat) => {
                 *self.last_heartbeat() = Some(beat.clone());
-                self.asker.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
+                self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None
             }
             Effect::Run(_)

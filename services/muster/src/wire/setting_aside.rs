@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use journal::{Append, AppendError, Journal, JournalError};
-use projections::cluster_log::{Judged, Positions, Wish};
+use projections::cluster_log::{Judged, Positions, SetAsideOrder};
 use projections::{ClusterLog, Reader};
 use schemas::entry::DecodeError;
 use schemas::message::Done;
@@ -85,14 +85,14 @@ pub(crate) async fn changed(
 ///
 /// # Errors
 /// Why it isn't: see [`ClusterLog::judge`]; or the journal can't be read or written.
-pub(crate) async fn record(journal: &Journal, wish: Wish) -> Result<Done, Refusal> {
+pub(crate) async fn record(journal: &Journal, order: SetAsideOrder) -> Result<Done, Refusal> {
     let seed =
         clock::seed().map_err(|error| Refusal::new(Code::Unavailable, format!("no randomness: {error}")))?;
     let mut ids = Ids::new(seed);
     for _ in 0..TRIES {
         let log = cluster_log(journal).await.map_err(|error| unreadable(&error))?;
-        let stands = stands(journal, wish.position).await.map_err(|error| unreadable(&error))?;
-        let (expected, entry) = match log.judge(&mut ids, clock::now(), wish.clone(), stands)? {
+        let stands = stands(journal, order.position).await.map_err(|error| unreadable(&error))?;
+        let (expected, entry) = match log.judge(&mut ids, clock::now(), order.clone(), stands)? {
             Judged::Recorded(position, version) => return Ok(Done { position, version }),
             Judged::Append(expected, entry) => (expected, entry),
         };
@@ -101,7 +101,7 @@ pub(crate) async fn record(journal: &Journal, wish: Wish) -> Result<Done, Refusa
         let append = Append { subject: Subject::Cluster, expected, entry: entry.id, bytes };
         match journal.append(append).await {
             Ok(position) => {
-                tracing::warn!(position = %wish.position, reason = wish.reason, "set aside by an operator");
+                tracing::warn!(position = %order.position, reason = order.reason, "set aside by an operator");
                 return Ok(Done { position, version });
             }
             Err(AppendError::Refused(why)) => return Err(Refusal::new(Code::Unavailable, why)),

@@ -189,7 +189,7 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
     let before = cluster.log().len();
     let mut count = 0;
     for Line { subject, role, messages, answered } in lines() {
-        let mut asker = cluster.plain_as(role);
+        let mut requester = cluster.plain_as(role);
         let empty_asks_for_all = subject.starts_with("muster.query.") && subject.ends_with(".list");
         for message in &messages {
             let mut bad = spoiled(message);
@@ -202,10 +202,10 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
             for (what, bytes) in bad {
                 count += 1;
                 if !answered {
-                    asker.publish(&subject, "", &bytes);
+                    requester.publish(&subject, "", &bytes);
                     continue;
                 }
-                let answer = asker.ask(&subject, &bytes).json();
+                let answer = requester.ask(&subject, &bytes).json();
                 let code = answer["refused"]["code"]
                     .as_str()
                     .unwrap_or_else(|| panic!("{subject} {what}: {answer}"));
@@ -214,19 +214,19 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
             }
         }
     }
-    let mut asker = cluster.plain(ANYBODY);
+    let mut requester = cluster.plain(ANYBODY);
     for subject in ["muster.query.lrp.burn", "muster.client.shop.me.cell.burn", "muster.auctioneer.bbs.burn"]
     {
-        let mut asker = if subject.contains("auctioneer") {
+        let mut requester = if subject.contains("auctioneer") {
             cluster.plain_as("auctioneer.x")
         } else {
             cluster.plain("x")
         };
-        let answer = asker.ask(subject, b"{}").json();
+        let answer = requester.ask(subject, b"{}").json();
         assert_eq!(answer["refused"]["code"], "InvalidRequest", "{subject}: {answer}");
     }
     // Where nobody listens the server says so.
-    let nobody = asker.ask("muster.nobody.listens", b"{}");
+    let nobody = requester.ask("muster.nobody.listens", b"{}");
     assert_eq!(nobody.status.as_deref(), Some("503"));
     cluster.place.tell(&format!("{count} messages that are none"));
     assert_eq!(cluster.log().len(), before, "nothing of it is in the log");
@@ -250,7 +250,7 @@ fn messages_with_a_few_wrong_bytes_break_nothing() {
     let mut row = Row(7);
     let mut count = 0;
     for Line { subject, role, messages, answered } in lines() {
-        let mut asker = cluster.plain_as(role);
+        let mut requester = cluster.plain_as(role);
         for number in 0..OF_EACH {
             let mut bytes = messages[number % messages.len()].clone();
             for _ in 0..=row.below(3) {
@@ -260,11 +260,11 @@ fn messages_with_a_few_wrong_bytes_break_nothing() {
             count += 1;
             if answered {
                 // A name may have become another name: then it is done, or there is no such thing.
-                let answer = asker.ask(&subject, &bytes);
+                let answer = requester.ask(&subject, &bytes);
                 let said = answer.payload.starts_with(b"MUS1") || answer.json().is_object();
                 assert!(answer.status.is_none() && said, "{subject}: {bytes:?}");
             } else {
-                asker.publish(&subject, "", &bytes);
+                requester.publish(&subject, "", &bytes);
             }
         }
     }

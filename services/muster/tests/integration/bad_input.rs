@@ -58,11 +58,11 @@ fn bad_names() -> Vec<String> {
 }
 
 /// Who asks, of which domain: `shop`.
-struct Asker {
+struct Requester {
     plain: Plain,
 }
 
-impl Asker {
+impl Requester {
     fn desire(&mut self, body: &Value) -> Value {
         self.ask("lrp.desire", &json!({ "body": body }))
     }
@@ -97,34 +97,34 @@ fn assert_refused(answer: &Value, code: Code, fields: &[&str], what: &str) {
 #[test]
 fn what_is_wrong_is_refused_and_named() {
     let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
-    let mut asker = Asker { plain: cluster.plain("me") };
+    let mut requester = Requester { plain: cluster.plain("me") };
     let before = cluster.log().len();
-    names_that_are_none(&mut asker);
-    fields_that_are_wrong(&mut asker);
-    actions_that_are_too_much(&mut asker);
-    what_is_too_large(&cluster, &mut asker);
-    what_is_not_what_its_subject_says(&cluster, &mut asker);
+    names_that_are_none(&mut requester);
+    fields_that_are_wrong(&mut requester);
+    actions_that_are_too_much(&mut requester);
+    what_is_too_large(&cluster, &mut requester);
+    what_is_not_what_its_subject_says(&cluster, &mut requester);
     assert_eq!(cluster.log().len(), before, "nothing of it is in the log");
-    what_comes_twice_or_too_late(&mut asker);
+    what_comes_twice_or_too_late(&mut requester);
     reports_that_are_wrong(&cluster);
     the_command_line_refuses_the_same(&cluster);
-    assert!(asker.desire(&lrp(json!({"process_guid": "after"})))["ok"].is_object());
+    assert!(requester.desire(&lrp(json!({"process_guid": "after"})))["ok"].is_object());
     cluster.muster().ok("lrp show after");
 }
 
-fn names_that_are_none(asker: &mut Asker) {
+fn names_that_are_none(requester: &mut Requester) {
     for name in bad_names() {
-        asker.is_invalid(&lrp(json!({ "process_guid": name })), &["process_guid"]);
-        asker
+        requester.is_invalid(&lrp(json!({ "process_guid": name })), &["process_guid"]);
+        requester
             .is_invalid(&lrp(json!({ "domain": name, "definition_id": name })), &["domain", "definition_id"]);
-        asker.is_invalid(
+        requester.is_invalid(
             &lrp(json!({ "placement_tags": [name], "stack": name })),
             &["placement_tags[0]", "stack"],
         );
         let scale = json!({"body": {"process_guid": name, "instances": 1}});
-        asker.refused("lrp.update", &scale, Code::InvalidRequest, &["process_guid"]);
+        requester.refused("lrp.update", &scale, Code::InvalidRequest, &["process_guid"]);
         let task = json!({"envelope": {"request_id": name}, "body": {"task_guid": name}});
-        asker.refused("task.cancel", &task, Code::InvalidRequest, &["envelope.request_id", "task_guid"]);
+        requester.refused("task.cancel", &task, Code::InvalidRequest, &["envelope.request_id", "task_guid"]);
     }
     // In a subject, as far as a subject can hold it.
     let long = "x".repeat(200);
@@ -134,14 +134,14 @@ fn names_that_are_none(asker: &mut Asker) {
             format!("muster.client.shop.{token}.lrp.remove"),
         ];
         for subject in subjects {
-            let answer = asker.plain.ask_json(&subject, &json!({"body": {"process_guid": "web"}}));
+            let answer = requester.plain.ask_json(&subject, &json!({"body": {"process_guid": "web"}}));
             assert_refused(&answer, Code::InvalidRequest, &["subject"], &subject);
         }
     }
 }
 
-fn fields_that_are_wrong(asker: &mut Asker) {
-    asker.is_invalid(&json!({}), &["process_guid", "domain", "action"]);
+fn fields_that_are_wrong(requester: &mut Requester) {
+    requester.is_invalid(&json!({}), &["process_guid", "domain", "action"]);
     let many = json!({"process_guid": 7, "instances": -1, "memory": 64, "memory_mb": "64", "disk_mb": 1.5,
         "ports": [8080, 8080, 0, 70000], "environment_variables": {"A": 1}, "privileged": true, "start_timeout_s": 1,
         "annotation": ["a"], "routes": "x", "grace_period_ms": 1_000_000_000_u64, "cpu_weight": 4096,
@@ -167,11 +167,11 @@ fn fields_that_are_wrong(asker: &mut Asker) {
         "monitor.run.path",
         "monitor.run.argz",
     ];
-    asker.is_invalid(&lrp(many), &fields);
-    asker.is_invalid(&lrp(json!({"instances": 10_001})), &["instances"]);
-    asker.is_invalid(&lrp(json!({"annotation": "a\u{0}"})), &["annotation"]);
+    requester.is_invalid(&lrp(many), &fields);
+    requester.is_invalid(&lrp(json!({"instances": 10_001})), &["instances"]);
+    requester.is_invalid(&lrp(json!({"annotation": "a\u{0}"})), &["annotation"]);
     for body in [json!(7), json!("x"), json!([]), Value::Null] {
-        asker.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, &["body"]);
+        requester.refused("lrp.desire", &json!({ "body": body }), Code::InvalidRequest, &["body"]);
     }
     let strange = json!({"envelop": {}, "envelope": {"deadline": "soon", "expect_version": -1, "traceparent": "x",
         "reason": "r".repeat(2000), "who": "me"}, "body": lrp(json!({}))});
@@ -183,17 +183,17 @@ fn fields_that_are_wrong(asker: &mut Asker) {
         "envelope.reason",
         "envelope.who",
     ];
-    asker.refused("lrp.desire", &strange, Code::InvalidRequest, &fields);
-    let twice = asker
+    requester.refused("lrp.desire", &strange, Code::InvalidRequest, &fields);
+    let twice = requester
         .plain
         .ask("muster.client.shop.me.lrp.remove", br#"{"body": {"process_guid": "a", "process_guid": "b"}}"#);
     assert_refused(&twice.json(), Code::InvalidRequest, &["process_guid"], "a field twice");
-    asker.refused("lrp.destroy", &json!({"body": {}}), Code::InvalidRequest, &["lrp.destroy"]);
+    requester.refused("lrp.destroy", &json!({"body": {}}), Code::InvalidRequest, &["lrp.destroy"]);
     let task = json!({"task_guid": "t", "domain": "shop", "result_file": "../../etc/passwd",
         "completion_callback_url": "file:///etc/passwd", "placement": "somewhere", "action": {"run": {"path": "true"}}});
     let fields = ["result_file", "completion_callback_url", "placement"];
-    asker.refused("task.desire", &json!({ "body": task }), Code::InvalidRequest, &fields);
-    asker.refused(
+    requester.refused("task.desire", &json!({ "body": task }), Code::InvalidRequest, &fields);
+    requester.refused(
         "domain.upsert",
         &json!({"body": {"domain": "shop", "ttl_ms": -5}}),
         Code::InvalidRequest,
@@ -201,7 +201,7 @@ fn fields_that_are_wrong(asker: &mut Asker) {
     );
 }
 
-fn actions_that_are_too_much(asker: &mut Asker) {
+fn actions_that_are_too_much(requester: &mut Requester) {
     let nested = |depth: usize| {
         let open = r#"{"try":{"action":"#.repeat(depth);
         format!(r#"{open}{{"run":{{"path":"true"}}}}{}"#, "}}".repeat(depth))
@@ -211,19 +211,19 @@ fn actions_that_are_too_much(asker: &mut Asker) {
             r#"{{"body": {{"process_guid": "web", "domain": "shop", "action": {}}}}}"#,
             nested(depth)
         );
-        let answer = asker.plain.ask("muster.client.shop.me.lrp.desire", body.as_bytes()).json();
+        let answer = requester.plain.ask("muster.client.shop.me.lrp.desire", body.as_bytes()).json();
         assert_eq!(answer["refused"]["code"], "InvalidRequest", "{depth} deep: {answer}");
         assert_eq!(answer["refused"]["fields"].as_array().unwrap().len(), 1, "{depth} deep: {answer}");
     }
     let wide: Vec<Value> = (0..300).map(|_| json!({"run": {"path": "true"}})).collect();
-    let answer = asker.desire(&lrp(json!({"action": {"parallel": {"actions": wide}}})));
+    let answer = requester.desire(&lrp(json!({"action": {"parallel": {"actions": wide}}})));
     assert_eq!(answer["refused"]["code"], "InvalidRequest", "{answer}");
 }
 
-fn what_is_too_large(cluster: &Cluster, asker: &mut Asker) {
-    asker.is_invalid(&lrp(json!({"annotation": "a".repeat(10 * 1024 + 1)})), &["annotation"]);
+fn what_is_too_large(cluster: &Cluster, requester: &mut Requester) {
+    requester.is_invalid(&lrp(json!({"annotation": "a".repeat(10 * 1024 + 1)})), &["annotation"]);
     // The largest that the server lets through.
-    let answer = asker.desire(&lrp(json!({"annotation": "a".repeat(1_000_000)})));
+    let answer = requester.desire(&lrp(json!({"annotation": "a".repeat(1_000_000)})));
     assert_eq!(answer["refused"]["code"], "InvalidRequest", "{answer}");
     let huge = "a".repeat(10 * 1024 * 1024);
     // What is larger never leaves a client, and says why.
@@ -243,14 +243,14 @@ fn what_is_too_large(cluster: &Cluster, asker: &mut Asker) {
     // A client that sends it all the same is cut off by the server; nobody else is.
     let mut rude = cluster.plain("rude");
     rude.try_publish("muster.client.shop.me.lrp.desire", huge.as_bytes());
-    assert!(asker.plain.ask("muster.query.lrp.list", b"").json()["ok"].is_object());
+    assert!(requester.plain.ask("muster.query.lrp.list", b"").json()["ok"].is_object());
 }
 
-fn what_is_not_what_its_subject_says(cluster: &Cluster, asker: &mut Asker) {
-    asker.refused("lrp.desire", &json!({"body": lrp(json!({"domain": "other"}))}), Code::Forbidden, &[]);
-    asker.refused("domain.upsert", &json!({"body": {"domain": "other"}}), Code::Forbidden, &[]);
+fn what_is_not_what_its_subject_says(cluster: &Cluster, requester: &mut Requester) {
+    requester.refused("lrp.desire", &json!({"body": lrp(json!({"domain": "other"}))}), Code::Forbidden, &[]);
+    requester.refused("domain.upsert", &json!({"body": {"domain": "other"}}), Code::Forbidden, &[]);
     let task = json!({"task_guid": "t", "domain": "other", "action": {"run": {"path": "true"}}});
-    asker.refused("task.desire", &json!({ "body": task }), Code::Forbidden, &[]);
+    requester.refused("task.desire", &json!({ "body": task }), Code::Forbidden, &[]);
     let mut rep = cluster.plain_as("rep.c1");
     let answer =
         rep.ask("muster.cell.c1.bbs.report", &codec::encode(Form::Json, &reports(report("c2", 0)))).json();
@@ -258,7 +258,12 @@ fn what_is_not_what_its_subject_says(cluster: &Cluster, asker: &mut Asker) {
     // A heartbeat has no answer: a cell that another one speaks of isn't believed in.
     let beat = cluster_heartbeat(cluster, "c9");
     rep.publish("muster.cell.c1.heartbeat", "", &beat);
-    asker.refused("lrp.remove", &json!({"body": {"process_guid": "nothing"}}), Code::ResourceNotFound, &[]);
+    requester.refused(
+        "lrp.remove",
+        &json!({"body": {"process_guid": "nothing"}}),
+        Code::ResourceNotFound,
+        &[],
+    );
     cluster.muster().exits(3, "cell show c9");
 }
 
@@ -274,26 +279,26 @@ fn cluster_heartbeat(cluster: &Cluster, cell: &str) -> Vec<u8> {
     beat.to_string().into_bytes()
 }
 
-fn what_comes_twice_or_too_late(asker: &mut Asker) {
+fn what_comes_twice_or_too_late(requester: &mut Requester) {
     let late = json!({"envelope": {"deadline": 1}, "body": lrp(json!({}))});
-    asker.refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
+    requester.refused("lrp.desire", &late, Code::DeadlinePassed, &[]);
     let named = |request: &str, body: Value| json!({"envelope": {"request_id": request}, "body": body});
     let desire =
         named("one", lrp(json!({"instances": 2, "action": {"run": {"path": "sleep", "args": ["1000"]}}})));
-    let first = asker.ask("lrp.desire", &desire);
+    let first = requester.ask("lrp.desire", &desire);
     assert!(first["ok"].is_object(), "{first}");
-    assert_eq!(asker.ask("lrp.desire", &desire)["ok"]["version"], first["ok"]["version"]);
+    assert_eq!(requester.ask("lrp.desire", &desire)["ok"]["version"], first["ok"]["version"]);
     // Under another name it is another request.
-    asker.refused("lrp.desire", &named("two", lrp(json!({}))), Code::ResourceExists, &[]);
+    requester.refused("lrp.desire", &named("two", lrp(json!({}))), Code::ResourceExists, &[]);
     let scale = |request: &str, instances: u32| {
         named(request, json!({"process_guid": "web", "instances": instances}))
     };
-    let five = asker.ask("lrp.update", &scale("five", 5));
-    let three = asker.ask("lrp.update", &scale("three", 3));
-    let again = asker.ask("lrp.update", &scale("five", 5));
+    let five = requester.ask("lrp.update", &scale("five", 5));
+    let three = requester.ask("lrp.update", &scale("three", 3));
+    let again = requester.ask("lrp.update", &scale("five", 5));
     assert_eq!(again["ok"]["version"], five["ok"]["version"], "the answer that it had");
     assert_ne!(again["ok"]["version"], three["ok"]["version"]);
-    let row = asker.plain.ask_json("muster.query.lrp.show", &json!({"id": "web"}));
+    let row = requester.plain.ask_json("muster.query.lrp.show", &json!({"id": "web"}));
     assert_eq!(row["ok"]["row"]["instances"], 3, "what was asked again undoes nothing: {row}");
     // Another domain's client may not touch it.
     for (verb, body) in [
@@ -302,7 +307,7 @@ fn what_comes_twice_or_too_late(asker: &mut Asker) {
         ("lrp.retire", json!({"process_guid": "web", "index": 0})),
     ] {
         let answer =
-            asker.plain.ask_json(&format!("muster.client.other.me.{verb}"), &json!({ "body": body }));
+            requester.plain.ask_json(&format!("muster.client.other.me.{verb}"), &json!({ "body": body }));
         assert_refused(&answer, Code::Forbidden, &[], verb);
     }
 }

@@ -96,7 +96,7 @@ pub enum Input {
     /// An auctioneer gives work.
     Perform {
         /// Who waits for [`Effect::AnswerPerform`].
-        asker: u64,
+        requester: u64,
         /// The work.
         perform: Perform,
     },
@@ -107,21 +107,21 @@ pub enum Input {
     /// The BBS asks to evacuate the cell.
     Evacuate {
         /// Who waits for [`Effect::AnswerState`].
-        asker: u64,
+        requester: u64,
         /// The order.
         command: Command,
     },
     /// The BBS takes the order to evacuate back.
     Uncordon {
         /// Who waits for [`Effect::AnswerState`].
-        asker: u64,
+        requester: u64,
         /// The order.
         command: Command,
     },
     /// The BBS asks whether the rep is there.
     State {
         /// Who waits for [`Effect::AnswerState`].
-        asker: u64,
+        requester: u64,
         /// The order.
         command: Command,
     },
@@ -153,14 +153,14 @@ pub enum Effect {
     /// Answers an auctioneer.
     AnswerPerform {
         /// Who waits.
-        asker: u64,
+        requester: u64,
         /// What the rep did not take, or why it doesn't listen.
         answer: Result<Performed, Refusal>,
     },
     /// Answers the BBS.
     AnswerState {
         /// Who waits.
-        asker: u64,
+        requester: u64,
         /// How the cell is, or why the rep doesn't listen.
         answer: Result<Heartbeat, Refusal>,
     },
@@ -307,11 +307,11 @@ impl Rep {
         match input {
             Input::Container(container) => self.changed(container),
             Input::Containers(containers) => self.listed(containers),
-            Input::Perform { asker, perform } => self.perform(asker, perform),
+            Input::Perform { requester, perform } => self.perform(requester, perform),
             Input::Stop(stop) | Input::Cancel(stop) => self.stop(stop),
-            Input::Evacuate { asker, command } => self.evacuate(asker, command),
-            Input::Uncordon { asker, command } => self.uncordon(asker, command),
-            Input::State { asker, command } => self.state(asker, command),
+            Input::Evacuate { requester, command } => self.evacuate(requester, command),
+            Input::Uncordon { requester, command } => self.uncordon(requester, command),
+            Input::State { requester, command } => self.state(requester, command),
             Input::Reported { id, answer } => self.reported(id, answer),
             Input::Records { id, answer } => self.read(id, answer),
             Input::SelfTested(result) => self.self_tested(result),

@@ -17,9 +17,9 @@ use crate::limits;
 
 impl Rep {
     /// Takes work: makes reservations, says so at once, and then claims what it took.
-    pub(super) fn perform(&mut self, asker: u64, perform: Perform) {
+    pub(super) fn perform(&mut self, requester: u64, perform: Perform) {
         if let Err(refusal) = self.obey_auctioneer(&perform) {
-            self.emit(Effect::AnswerPerform { asker, answer: Err(refusal) });
+            self.emit(Effect::AnswerPerform { requester, answer: Err(refusal) });
             return;
         }
         let mut free = self.free();
@@ -36,7 +36,7 @@ impl Rep {
                 }
             }
         }
-        self.emit(Effect::AnswerPerform { asker, answer: Ok(Performed { refused }) });
+        self.emit(Effect::AnswerPerform { requester, answer: Ok(Performed { refused }) });
         for guid in taken {
             self.look(guid, Knowledge::Remembered);
         }
@@ -144,10 +144,10 @@ impl Rep {
     }
 
     /// Begins to move away what the cell has. Asked again, it goes on as it began.
-    pub(super) fn evacuate(&mut self, asker: u64, command: Command) {
+    pub(super) fn evacuate(&mut self, requester: u64, command: Command) {
         let obeyed = self.obey_bbs(command);
         if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
-            self.emit(Effect::AnswerState { asker, answer: Err(refusal) });
+            self.emit(Effect::AnswerState { requester, answer: Err(refusal) });
             return;
         }
         if self.phase == Phase::Open {
@@ -161,14 +161,14 @@ impl Rep {
             self.reads.poll_soon(self.now);
             self.look_at_all();
         }
-        self.state_answer(asker);
+        self.state_answer(requester);
     }
 
     /// Takes work again, and keeps what was not moved yet. An evacuation that is over goes on to its end.
-    pub(super) fn uncordon(&mut self, asker: u64, command: Command) {
+    pub(super) fn uncordon(&mut self, requester: u64, command: Command) {
         let obeyed = self.obey_bbs(command);
         if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
-            self.emit(Effect::AnswerState { asker, answer: Err(refusal) });
+            self.emit(Effect::AnswerState { requester, answer: Err(refusal) });
             return;
         }
         if let Phase::Evacuating { .. } = self.phase {
@@ -177,25 +177,25 @@ impl Rep {
             self.reads.poll_soon(self.now);
             self.look_at_all();
         }
-        self.state_answer(asker);
+        self.state_answer(requester);
     }
 
     /// Says how the cell is.
-    pub(super) fn state(&mut self, asker: u64, command: Command) {
+    pub(super) fn state(&mut self, requester: u64, command: Command) {
         let answered = match self.obey_bbs(command) {
             Err(refusal) if refusal.code == Code::StaleTerm => Err(refusal),
             // Whether somebody was elected or not: to say how the cell is changes nothing.
             Ok(()) | Err(_) => self.check_started(),
         };
         match answered {
-            Ok(()) => self.state_answer(asker),
-            Err(refusal) => self.emit(Effect::AnswerState { asker, answer: Err(refusal) }),
+            Ok(()) => self.state_answer(requester),
+            Err(refusal) => self.emit(Effect::AnswerState { requester, answer: Err(refusal) }),
         }
     }
 
-    fn state_answer(&mut self, asker: u64) {
+    fn state_answer(&mut self, requester: u64) {
         let answer = Ok(self.heartbeat());
-        self.emit(Effect::AnswerState { asker, answer });
+        self.emit(Effect::AnswerState { requester, answer });
     }
 
     fn obey_bbs(&mut self, command: Command) -> Result<(), Refusal> {

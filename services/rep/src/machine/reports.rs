@@ -159,7 +159,7 @@ impl Rep {
             }
             Some(Err(refusal)) => {
                 self.log(Level::Info, format!("{} reports were refused: {refusal}", guids.len()));
-                self.heed(refusal.code);
+                self.react_to(refusal.code);
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
             }
             Some(Ok(Reported { position, terms, results })) => {
@@ -182,7 +182,7 @@ impl Rep {
         if let Some(refusal) = result.refused.as_ref().filter(|refusal| refusal.code.class() == Class::NotNow)
         {
             self.log(Level::Info, format!("container {guid}: {refusal}"));
-            self.heed(refusal.code);
+            self.react_to(refusal.code);
             self.flights.postpone(guid, self.now);
             return;
         }
@@ -219,7 +219,7 @@ impl Rep {
     }
 
     /// The BBS believes that this cell is lost: it is told otherwise, and asked what became of the records.
-    pub(super) fn heed(&mut self, code: Code) {
+    pub(super) fn react_to(&mut self, code: Code) {
         if code == Code::CellAbsent {
             self.beats.urge();
             self.reads.poll_soon(self.now);

@@ -212,7 +212,7 @@ impl Cell {
     }
 
     pub(crate) fn perform(&mut self, perform: Perform) {
-        self.input(Input::Perform { asker: perform.id.number, perform });
+        self.input(Input::Perform { requester: perform.id.number, perform });
     }
 
     /// The executor says that a container is so.
@@ -230,7 +230,7 @@ impl Cell {
     }
 
     pub(crate) fn evacuate(&mut self) {
-        self.input(Input::Evacuate { asker: 1, command: Command { term: 1 } });
+        self.input(Input::Evacuate { requester: 1, command: Command { term: 1 } });
     }
 
     pub(crate) fn stop(&mut self, guid: InstanceGuid) {

@@ -60,9 +60,9 @@ fn work_is_answered_claimed_run_and_started() {
     let work = bbs.work();
 
     // The auctioneer isn't kept waiting: its answer comes before anything else.
-    let input = Input::Perform { asker: 4, perform: perform(1, work) };
+    let input = Input::Perform { requester: 4, perform: perform(1, work) };
     let answer = Ok(Performed { refused: vec![] });
-    assert_eq!(step(&mut rep, at(1), input), [Effect::AnswerPerform { asker: 4, answer }]);
+    assert_eq!(step(&mut rep, at(1), input), [Effect::AnswerPerform { requester: 4, answer }]);
 
     // No question first: the auctioneer judged the record.
     let sent = step(&mut rep, at(1), Input::Turn);
@@ -174,7 +174,7 @@ fn many_reports_travel_in_one_message_and_at_most_500() {
         let work =
             (0..250).map(|index| words::lrp_work(words::lrp_key("web", number * 250 + index, at(0)), at(0)));
         let perform = perform(u64::from(number), work.collect());
-        step(&mut rep, at(1), Input::Perform { asker: 1, perform });
+        step(&mut rep, at(1), Input::Perform { requester: 1, perform });
     }
     let sizes: Vec<usize> = step(&mut rep, at(1), Input::Turn)
         .iter()
@@ -191,8 +191,8 @@ fn everything_said_twice_is_done_once() {
     bbs.desire("web", 1, at(0));
     let mut rep = started();
     let work = bbs.work();
-    let perform = || Input::Perform { asker: 1, perform: perform(1, work.clone()) };
-    let taken = [Effect::AnswerPerform { asker: 1, answer: Ok(Performed { refused: vec![] }) }];
+    let perform = || Input::Perform { requester: 1, perform: perform(1, work.clone()) };
+    let taken = [Effect::AnswerPerform { requester: 1, answer: Ok(Performed { refused: vec![] }) }];
     assert_eq!(step(&mut rep, at(1), perform()), taken);
     assert_eq!(step(&mut rep, at(1), perform()), taken);
 
@@ -233,7 +233,7 @@ fn a_claim_that_is_refused_drops_the_reservation() {
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 1, at(0));
     let mut rep = started();
-    step(&mut rep, at(1), Input::Perform { asker: 1, perform: perform(1, bbs.work()) });
+    step(&mut rep, at(1), Input::Perform { requester: 1, perform: perform(1, bbs.work()) });
     let sent = step(&mut rep, at(1), Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     // Another cell was faster.
@@ -246,7 +246,7 @@ fn a_claim_that_is_refused_drops_the_reservation() {
     assert!(answer.results[0].refused.is_some());
     assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
     assert_eq!(step(&mut rep, at(2), Input::Turn), []);
-    let probe = Input::State { asker: 1, command: schemas::message::Command { term: 1 } };
+    let probe = Input::State { requester: 1, command: schemas::message::Command { term: 1 } };
     let answered = step(&mut rep, at(2), probe);
     let [Effect::AnswerState { answer: Ok(heartbeat), .. }] = answered.as_slice() else {
         panic!("{answered:?}")
@@ -259,7 +259,7 @@ fn an_answer_that_says_too_little_is_no_answer() {
     let mut bbs = SmallBbs::default();
     bbs.desire("web", 1, at(0));
     let mut rep = started();
-    step(&mut rep, at(1), Input::Perform { asker: 1, perform: perform(1, bbs.work()) });
+    step(&mut rep, at(1), Input::Perform { requester: 1, perform: perform(1, bbs.work()) });
     let sent = step(&mut rep, at(1), Input::Turn);
     let [Effect::Report { id, .. }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer =

@@ -40,7 +40,7 @@ fn a_lost_order_to_stop_is_repaired_by_the_next_poll() {
 fn a_reservation_that_shall_stop_never_runs() {
     let mut cell = Cell::open();
     cell.bbs.desire("web", 1, cell.now);
-    cell.rep.step(cell.now, Input::Perform { asker: 1, perform: words::perform(1, cell.bbs.work()) });
+    cell.rep.step(cell.now, Input::Perform { requester: 1, perform: words::perform(1, cell.bbs.work()) });
     let sent = cell.rep.step(cell.now, Input::Turn);
     let [Effect::Report { id, reports }] = sent.as_slice() else { panic!("{sent:?}") };
     let answer = cell.bbs.report(reports, cell.now);
@@ -78,7 +78,7 @@ fn an_order_for_another_life_or_of_an_earlier_leader_does_nothing() {
     cell.input(Input::Stop(Stop { term: 2, containers: vec![(other, guid)] }));
     cell.stop(guid);
     assert_eq!(cell.told(), "");
-    cell.input(Input::Evacuate { asker: 1, command: Command { term: 1 } });
+    cell.input(Input::Evacuate { requester: 1, command: Command { term: 1 } });
     let refused = cell.answers.last().unwrap().as_ref().unwrap_err();
     assert_eq!(refused.code, Code::StaleTerm);
 }

@@ -12,11 +12,11 @@ use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp, cell, domain};
 
 use super::Notes;
-use crate::asked::Wish;
+use crate::asked::ClientRequest;
+use crate::coverage::Situation;
 use crate::journal::Stored;
 use crate::nodes::Life;
 use crate::promises::Promise as P;
-use crate::sights::Sight;
 
 /// What a decision says of the request that it carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,8 +97,8 @@ impl Log {
     }
 
     /// A client asks something, until a deadline.
-    pub(super) fn asked(&mut self, wish: &Wish) {
-        let retires = match &wish.command {
+    pub(super) fn asked(&mut self, request: &ClientRequest) {
+        let retires = match &request.command {
             ClientCommand::LrpRetire { index, .. } => Some(*index),
             ClientCommand::LrpDesire(_)
             | ClientCommand::LrpUpdate { .. }
@@ -108,7 +108,7 @@ impl Log {
             | ClientCommand::TaskCancel { .. }
             | ClientCommand::TaskResolve { .. } => None,
         };
-        let fresh = match &wish.command {
+        let fresh = match &request.command {
             ClientCommand::DomainUpsert { ttl_ms, .. } => Some(ttl_ms.map(Duration::from_millis)),
             ClientCommand::LrpDesire(_)
             | ClientCommand::LrpUpdate { .. }
@@ -118,8 +118,8 @@ impl Log {
             | ClientCommand::TaskCancel { .. }
             | ClientCommand::TaskResolve { .. } => None,
         };
-        let (domain, envelope) = (wish.domain.clone(), wish.envelope.clone());
-        self.asked.insert(wish.request(), Asked { domain, envelope, fresh, retires });
+        let (domain, envelope) = (request.domain.clone(), request.envelope.clone());
+        self.asked.insert(request.id(), Asked { domain, envelope, fresh, retires });
     }
 
     /// A BBS gets a client's command.
@@ -348,7 +348,7 @@ impl Log {
         let next = match (event, last) {
             (cell::Event::Appeared(presence), last) => {
                 if last.is_some_and(|last| !last.present) {
-                    notes.saw(Sight::CellBack);
+                    notes.saw(Situation::CellBack);
                 }
                 let incarnation = presence.incarnation;
                 Some(CellNow { incarnation, present: true, healthy: true, evacuating: false })
@@ -367,11 +367,11 @@ impl Log {
                 Some(CellNow { healthy: true, ..last })
             }
             (cell::Event::Unhealthy { .. }, Some(last)) if last.present && last.healthy => {
-                notes.saw(Sight::CellUnhealthy);
+                notes.saw(Situation::CellUnhealthy);
                 Some(CellNow { healthy: false, ..last })
             }
             (cell::Event::Disappeared { .. }, Some(last)) if last.present => {
-                notes.saw(Sight::CellLost);
+                notes.saw(Situation::CellLost);
                 Some(CellNow { present: false, ..last })
             }
             (

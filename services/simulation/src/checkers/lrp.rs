@@ -21,9 +21,9 @@ use super::due::Thing;
 use super::log::Log;
 use super::orders::Orders;
 use super::{Notes, Scene};
+use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
-use crate::sights::Sight;
 
 /// A process as the checker has it.
 pub(super) struct Process {
@@ -327,7 +327,7 @@ impl Process {
                     format!("{guid} is updated and nobody desires it")
                 });
                 if update.annotation.is_some() || update.routes.is_some() {
-                    notes.saw(Sight::Described);
+                    notes.saw(Situation::Described);
                 }
                 self.wanted = update.instances.or(self.wanted);
             }
@@ -372,12 +372,12 @@ impl Process {
                 notes.must(P::TellsTheTruth, self.lrps.values().any(known), || {
                     format!("{guid} is blocked for {reason:?}, which is nothing's error")
                 });
-                notes.saw(Sight::EvaluationBlocked);
+                notes.saw(Situation::EvaluationBlocked);
                 Some(true)
             }
             evaluation::Event::Completed {} => {
                 if before == Some(true) {
-                    notes.saw(Sight::BlockedWorkPlaced);
+                    notes.saw(Situation::BlockedWorkPlaced);
                 }
                 None
             }
@@ -394,7 +394,7 @@ impl Process {
     ) {
         match event {
             evacuating::Event::Set { index, by, net, expires_at } => {
-                notes.saw(Sight::TwinSet);
+                notes.saw(Situation::TwinSet);
                 let held = self.lrps.get(index).and_then(Lrp::holder) == Some(by);
                 let legal = held || self.twins.get(index).is_none_or(|old| old.by == *by);
                 notes.must(P::OneEvacuating, legal, || {
@@ -426,11 +426,11 @@ impl Process {
                 let legal = match cause {
                     Gone::CellLost => is_lost(&twin.by, scene),
                     Gone::Expired => {
-                        notes.saw(Sight::TwinExpired);
+                        notes.saw(Situation::TwinExpired);
                         twin.expires_at <= scene.decision.at
                     }
                     Gone::Replaced => {
-                        notes.saw(Sight::TwinReplaced);
+                        notes.saw(Situation::TwinReplaced);
                         matches!(&self.lrps.get(index).map(|lrp| &lrp.state), Some(State::Running(_)))
                     }
                     Gone::Removed => {

@@ -57,18 +57,18 @@ use self::orders::Orders;
 use self::placing::{Placing, Unplaced};
 use self::signs::Signs;
 use self::truth::Truth;
-use super::asked::{Wanted, Wish};
+use super::asked::{ClientRequest, Wanted};
+use super::coverage::{Coverage, Situation};
 use super::journal::SimJournal;
 use super::nodes::{Life, Shape};
 use super::promises::{Broken, Promise};
 use super::records::Append;
-use super::sights::{Sight, Sights};
 
 /// What was seen so far, and what was broken.
 pub struct Checkers {
     shape: Shape,
     broken: Vec<Broken>,
-    sights: Sights,
+    coverage: Coverage,
     log: Log,
     causes: Causes,
     lrps: BTreeMap<ProcessGuid, lrp::Process>,
@@ -114,12 +114,12 @@ pub(super) struct Scene<'a> {
 #[derive(Default)]
 pub(super) struct Notes {
     broken: Vec<Broken>,
-    sights: Vec<Sight>,
+    coverage: Vec<Situation>,
 }
 
 impl Notes {
-    fn saw(&mut self, sight: Sight) {
-        self.sights.push(sight);
+    fn saw(&mut self, situation: Situation) {
+        self.coverage.push(situation);
     }
 
     fn broken(&mut self, promise: Promise, how: String) {
@@ -141,7 +141,7 @@ impl Checkers {
         Self {
             shape,
             broken: vec![],
-            sights: Sights::default(),
+            coverage: Coverage::default(),
             log: Log::default(),
             causes: Causes::default(),
             lrps: BTreeMap::new(),
@@ -165,8 +165,8 @@ impl Checkers {
     }
 
     /// Something interesting happened.
-    pub fn saw(&mut self, sight: Sight) {
-        self.sights.saw(sight);
+    pub fn saw(&mut self, situation: Situation) {
+        self.coverage.saw(situation);
     }
 
     /// A promise was broken.
@@ -192,8 +192,8 @@ impl Checkers {
 
     /// What was broken and seen in all, and how long more than two containers of one index ran at once.
     #[must_use]
-    pub fn results(self, now: Timestamp) -> (Vec<Broken>, Sights, Duration) {
-        (self.broken, self.sights, self.truth.crowded(now))
+    pub fn results(self, now: Timestamp) -> (Vec<Broken>, Coverage, Duration) {
+        (self.broken, self.coverage, self.truth.crowded(now))
     }
 
     /// A BBS whose log ends at `basis` decides an entry. Repeating an append decides nothing anew.
@@ -210,8 +210,8 @@ impl Checkers {
     }
 
     /// A client asks something, until a deadline.
-    pub(super) fn asked(&mut self, wish: &Wish) {
-        self.log.asked(wish);
+    pub(super) fn asked(&mut self, request: &ClientRequest) {
+        self.log.asked(request);
     }
 
     /// A BBS gets a client's command.
@@ -296,7 +296,7 @@ impl Checkers {
         for decision in &entry.decisions {
             self.compare(&decision.aggregate, &mut notes);
         }
-        notes.sights.into_iter().for_each(|sight| self.sights.saw(sight));
+        notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));
         for broken in &mut notes.broken {
             broken.how = format!("position {position}: {}", broken.how);
         }
@@ -354,7 +354,7 @@ impl Checkers {
             self.lrps.remove(&guid);
             self.log.forget(&guid);
             self.causes.forget(&guid);
-            self.sights.saw(Sight::Forgotten);
+            self.coverage.saw(Situation::Forgotten);
         }
     }
 
@@ -382,7 +382,7 @@ impl Checkers {
     }
 
     /// Bytes that are no entry are in the log.
-    pub fn junk(&mut self, subject: &Subject, position: Position) {
+    pub fn malformed(&mut self, subject: &Subject, position: Position) {
         self.log.stands(subject, position, None, &mut Notes::default());
         self.world.fold(position, &projections::reader::nothing());
     }
@@ -431,7 +431,7 @@ impl Checkers {
         let mut notes = Notes::default();
         let total = self.shape.cell(cell).total;
         self.truth.happened(happened, cell, containers, total, &mut notes);
-        notes.sights.into_iter().for_each(|sight| self.sights.saw(sight));
+        notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));
         notes.broken
     }
 
@@ -511,8 +511,8 @@ impl Checkers {
     // ---- what is placed where --------------------------------------------------------------------------------------
 
     /// A rep gets work from an auctioneer.
-    pub(super) fn given(&mut self, asker: u64, perform: Perform) {
-        self.placing.given(asker, perform);
+    pub(super) fn given(&mut self, requester: u64, perform: Perform) {
+        self.placing.given(requester, perform);
     }
 
     /// A rep says that it evacuates.
@@ -535,10 +535,10 @@ impl Checkers {
     pub(super) fn performed(
         &mut self,
         rep: Life,
-        asker: u64,
+        requester: u64,
         answer: &Result<Performed, Refusal>,
     ) -> Vec<Broken> {
-        self.placing.answered(rep, asker, answer)
+        self.placing.answered(rep, requester, answer)
     }
 
     /// An auctioneer is done with a batch.
@@ -558,7 +558,7 @@ impl Checkers {
             })
             .collect();
         if !placed.is_empty() && !unplaced.is_empty() {
-            self.sights.saw(Sight::BatchDidNotFit);
+            self.coverage.saw(Situation::BatchDidNotFit);
         }
         self.placing.out_of_order(self.shape, placed, &unplaced)
     }
@@ -569,7 +569,7 @@ impl Checkers {
         if self.log.absent_since(cell) != Some(since) {
             return vec![];
         }
-        self.sights.saw(Sight::LossLookedAt);
+        self.coverage.saw(Situation::LossLookedAt);
         let left = self
             .lrps
             .iter()

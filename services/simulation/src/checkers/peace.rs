@@ -18,10 +18,10 @@ use schemas::{Position, Timestamp, task};
 use super::Checkers;
 use crate::asked::{Asked, Told, Wanted, desired};
 use crate::cluster::Cluster;
+use crate::coverage::Situation;
 use crate::journal::SimJournal;
 use crate::nodes::{Node, cell_id};
 use crate::promises::{Broken, Promise as P};
-use crate::sights::Sight;
 
 /// So often it is looked what is under way, and so far apart.
 const LOOKS: usize = 20;
@@ -68,7 +68,7 @@ impl Cluster {
             );
         }
         self.checkers.at_peace(&self.cells, self.now);
-        self.checkers.wishes(&self.wanted);
+        self.checkers.requests(&self.wanted);
         let worlds: Vec<&World> =
             self.all_nodes().into_iter().filter_map(|node| self.place(node).world()).collect();
         let mut broken = same_world(&self.journal, &self.checkers.world, &worlds);
@@ -211,12 +211,12 @@ impl Checkers {
                 waiting += 1;
             }
         }
-        (0..waiting).for_each(|_| self.sights.saw(Sight::BlockedAtPeace));
+        (0..waiting).for_each(|_| self.coverage.saw(Situation::BlockedAtPeace));
         idle
     }
 
     /// What clients were told is what the log says, and what the log says is what is desired.
-    fn wishes(&mut self, wanted: &Wanted) {
+    fn requests(&mut self, wanted: &Wanted) {
         for (request, asked) in wanted.asked() {
             let carried = self.log.carried(request);
             let wrong = match asked.told {
@@ -234,7 +234,7 @@ impl Checkers {
                 self.broken.push(Broken { promise: P::ToldTrue, how });
             }
             if asked.copies > 1 && !carried.is_empty() && matches!(asked.told, Told::Done(_)) {
-                self.sights.saw(Sight::RequestRepeated);
+                self.coverage.saw(Situation::RequestRepeated);
             }
         }
         let mut in_order: BTreeMap<(Position, String, u64), &ClientCommand> = BTreeMap::new();

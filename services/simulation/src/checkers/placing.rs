@@ -65,8 +65,8 @@ pub(super) struct Unplaced {
 
 impl Placing {
     /// A rep gets work.
-    pub(super) fn given(&mut self, asker: u64, perform: Perform) {
-        self.given.insert(asker, perform);
+    pub(super) fn given(&mut self, requester: u64, perform: Perform) {
+        self.given.insert(requester, perform);
     }
 
     /// A rep says that it evacuates.
@@ -155,10 +155,10 @@ impl Placing {
     pub(super) fn answered(
         &mut self,
         rep: Life,
-        asker: u64,
+        requester: u64,
         answer: &Result<Performed, Refusal>,
     ) -> Vec<Broken> {
-        let Some((perform, performed)) = self.given.remove(&asker).zip(answer.as_ref().ok()) else {
+        let Some((perform, performed)) = self.given.remove(&requester).zip(answer.as_ref().ok()) else {
             return vec![];
         };
         let mut broken = vec![];

@@ -19,9 +19,9 @@ use super::log::Log;
 use super::lrp::rules::{is_lost, is_lost_now, may_speak};
 use super::placing::Said;
 use super::{Notes, Scene};
+use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
-use crate::sights::Sight;
 
 /// The reason of a task that nobody placed or started in time.
 const NOT_STARTED: &str = "not started within time limit";
@@ -176,7 +176,7 @@ impl Task {
             (task::Event::Desired(_), None) => self.version <= 1 || self.epoch.0 < at,
             (task::Event::Started { by, .. }, Some(State::Pending { .. })) => {
                 if is_lost_now(by, scene) {
-                    notes.saw(Sight::AbsentCellClaimed);
+                    notes.saw(Situation::AbsentCellClaimed);
                 }
                 may_speak(by, scene)
             }
@@ -195,14 +195,14 @@ impl Task {
             }
             (task::Event::Resolving {}, Some(State::Completed)) => true,
             (task::Event::Demoted {}, Some(State::Resolving)) => {
-                notes.saw(Sight::Demoted);
+                notes.saw(Situation::Demoted);
                 over || self.since + RESOLVING <= at || self.refused
             }
             (task::Event::CallbackTried { attempt, called }, Some(State::Completed | State::Resolving)) => {
                 *attempt == self.attempts + 1 && calls.came_of(guid, self.epoch, called)
             }
             (task::Event::Deleted {}, Some(State::Completed)) => {
-                notes.saw(Sight::TaskExpired);
+                notes.saw(Situation::TaskExpired);
                 let waited_in_peace = peace_since.is_some_and(|peace| peace < self.completed_at);
                 let called = !self.has_owner || calls.was_called(guid, self.epoch) || !waited_in_peace;
                 notes.must(P::OwnerCalled, called, || format!("task {guid}: its owner was never called"));
@@ -258,25 +258,25 @@ impl Task {
         let right = match (&scene.decision.actor, outcome) {
             (Actor::Client { .. }, Outcome::Failed { reason }) => {
                 if runner.is_some() {
-                    notes.saw(Sight::TaskCancelledRunning);
+                    notes.saw(Situation::TaskCancelledRunning);
                 }
                 reason == task::CANCELLED && runner == by
             }
             (Actor::Cell(_), Outcome::Succeeded { result }) => {
-                notes.saw(Sight::TaskSucceeded);
+                notes.saw(Situation::TaskSucceeded);
                 let truth = by.and_then(|by| scene.truth.ended(by.instance_guid));
                 matches!(truth, Some(RunResult::Succeeded { result: truth }) if truth == result)
             }
             (Actor::Cell(_), Outcome::Failed { reason }) => {
                 let timed_out = reason == task::EVACUATION_TIMED_OUT;
                 if timed_out {
-                    notes.saw(Sight::EvacuationTimedOut);
+                    notes.saw(Situation::EvacuationTimedOut);
                 }
                 timed_out && by.is_some_and(|by| scene.placing.is_over(&by.cell_id, scene))
                     || by.is_some_and(|by| ended_so(by, reason, scene))
             }
             (Actor::Bbs(_), Outcome::Failed { reason }) if reason == task::CELL_DISAPPEARED => {
-                notes.saw(Sight::TaskLost);
+                notes.saw(Situation::TaskLost);
                 runner.is_some_and(|by| is_lost(by, scene))
             }
             (Actor::Bbs(_), Outcome::Failed { reason }) => {
@@ -288,7 +288,7 @@ impl Task {
                 known && self.pending_until <= at
             }
             (Actor::Auctioneer(_), Outcome::Failed { .. }) => {
-                notes.saw(Sight::TaskPlacementFailed);
+                notes.saw(Situation::TaskPlacementFailed);
                 runner.is_none()
             }
             (Actor::Operator(_), Outcome::Failed { .. })
@@ -374,12 +374,12 @@ impl Task {
         let (legal, after) = match event {
             evaluation::Event::Created { .. } => (before.is_none(), Some(false)),
             evaluation::Event::Blocked { .. } => {
-                notes.saw(Sight::EvaluationBlocked);
+                notes.saw(Situation::EvaluationBlocked);
                 (before.is_some(), Some(true))
             }
             evaluation::Event::Completed {} => {
                 if before == Some(true) {
-                    notes.saw(Sight::BlockedWorkPlaced);
+                    notes.saw(Situation::BlockedWorkPlaced);
                 }
                 (before.is_some(), None)
             }

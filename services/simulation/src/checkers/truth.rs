@@ -10,8 +10,8 @@ use schemas::names::{InstanceGuid, ProcessGuid};
 use schemas::resources::Resources;
 
 use super::Notes;
+use crate::coverage::Situation;
 use crate::promises::Promise as P;
-use crate::sights::Sight;
 
 /// One index of a process, whatever the life.
 type Index = (ProcessGuid, u32);
@@ -67,7 +67,7 @@ impl Truth {
                 self.started.insert(*instance_guid);
                 self.live.insert(*instance_guid, (work.clone(), cell));
                 if self.count(work, *at, true) > 1 {
-                    notes.saw(Sight::Crowd);
+                    notes.saw(Situation::Crowd);
                 }
             }
             What::Ended(result) => {

@@ -10,7 +10,7 @@ use crate::plan::Act;
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, remove, retire, run task, cancel, resolve, domain, evacuate, \
                      kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
-                     sick, junk, power cut or expect";
+                     sick, malformed entry, power cut or expect";
 
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +36,7 @@ impl fmt::Display for Act {
             Self::Pause { node, time } => write!(f, "pause {node} for {}", Time(*time)),
             Self::Lag { node, time } => write!(f, "lag {node} for {}", Time(*time)),
             Self::Dark(time) => write!(f, "journal dark for {}", Time(*time)),
-            Self::Deaf(time) => write!(f, "no heartbeats for {}", Time(*time)),
+            Self::NoHeartbeats(time) => write!(f, "no heartbeats for {}", Time(*time)),
             Self::Unheard { cell, time } => write!(f, "{} unheard for {}", cell_id(*cell), Time(*time)),
             Self::Clock { node, millis } => {
                 let sign = if *millis < 0 { '-' } else { '+' };
@@ -45,7 +45,7 @@ impl fmt::Display for Act {
             }
             Self::Slow { cell, time } => write!(f, "slow {} for {}", cell_id(*cell), Time(*time)),
             Self::Sick { cell, time } => write!(f, "sick {} for {}", cell_id(*cell), Time(*time)),
-            Self::Junk => f.write_str("junk"),
+            Self::Malformed => f.write_str("malformed entry"),
             Self::PowerCut { unsynced: 0 } => f.write_str("power cut"),
             Self::PowerCut { unsynced } => write!(f, "power cut losing {unsynced}"),
         }
@@ -91,15 +91,15 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
     } else if words.take("journal dark") {
         Act::Dark(words.for_time()?)
     } else if words.take("no heartbeats") {
-        Act::Deaf(words.for_time()?)
+        Act::NoHeartbeats(words.for_time()?)
     } else if words.take("clock of") {
         Act::Clock { node: words.node(shape)?, millis: step(words)? }
     } else if words.take("slow") {
         Act::Slow { cell: words.cell(shape)?, time: words.for_time()? }
     } else if words.take("sick") {
         Act::Sick { cell: words.cell(shape)?, time: words.for_time()? }
-    } else if words.take("junk") {
-        Act::Junk
+    } else if words.take("malformed entry") {
+        Act::Malformed
     } else if words.take("power cut") {
         Act::PowerCut { unsynced: if words.take("losing") { words.number()? } else { 0 } }
     } else {

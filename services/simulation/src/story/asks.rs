@@ -13,7 +13,7 @@ use crate::workload::{Ask, Owner, Work, domain, other_domain};
 /// How long a client waits for its answer, where nothing else is said.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What may stand behind every wish.
+/// What may stand behind every request.
 struct Tail {
     domain: Domain,
     patience: Duration,
@@ -21,7 +21,7 @@ struct Tail {
 
 // ---- to text -----------------------------------------------------------------------------------------------------
 
-/// A wish with all that belongs to it.
+/// A request with all that belongs to it.
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     (ask, domain, patience): (&Ask, &Domain, Duration),
@@ -102,7 +102,7 @@ impl fmt::Display for Options<'_> {
 
 // ---- from text ---------------------------------------------------------------------------------------------------
 
-/// A wish, if the line is one.
+/// A request, if the line is one.
 pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     let mut tail = Tail { domain: domain(), patience: PATIENCE };
     let ask = if words.take("desire") {
@@ -140,7 +140,7 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
 }
 
 impl Tail {
-    /// Reads one word more that may stand behind every wish.
+    /// Reads one word more that may stand behind every request.
     fn read(&mut self, words: &mut Words) -> Result<bool, Bad> {
         if let Some(mut value) = words.take_option("domain") {
             self.domain = known_domain(&mut value)?;
@@ -191,7 +191,7 @@ fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {
     loop {
         if let Some(mut value) = words.take_option("owner") {
             let known = |word: &str| Owner::NAMES.iter().find(|(_, name)| *name == word);
-            owner = value.read("an owner: none, well, moody, deaf or broken", known)?.0;
+            owner = value.read("an owner: none, well, moody, absent or broken", known)?.0;
         } else if let Some(mut value) = words.take_option("queue") {
             queue = Some(value.duration()?);
         } else if !tail.read(words)? && !option(&mut work, words)? {

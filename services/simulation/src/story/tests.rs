@@ -53,7 +53,7 @@ at 2s clock of bbs-1 +30s
 at 2s clock of rep-c4 -1.5s
 at 2s slow c1 for 30s
 at 2s sick c1 for 1m
-at 2s junk
+at 2s malformed entry
 at 2s power cut
 at 2s power cut losing 3
 at 3s expect web/0 RUNNING on c1 crashes 2 within 10s
@@ -103,8 +103,8 @@ fn a_bad_line_is_told_with_what_was_expected() {
         ("at 1s lose cell c4", "line 1: found `c4` behind `cell`, expected a cell, c1 to c3"),
         ("at 1s kill bbs-9 for 1s", ", expected a service, bbs-1 to bbs-2"),
         ("at 1s kill bbs-1", "line 1: found the end of the line behind `bbs-1`, expected `for`"),
-        ("at 2s junk\nat 1s junk", "line 2: 1s is earlier than the line before, 2s"),
-        ("at 1s junk\ncells 3", ", expected `at` and a time: the head of a story is over"),
+        ("at 2s malformed entry\nat 1s malformed entry", "line 2: 1s is earlier than the line before, 2s"),
+        ("at 1s malformed entry\ncells 3", ", expected `at` and a time: the head of a story is over"),
         ("at 5s expect web gone until 2s", "line 1: until 2s is earlier than at 5s"),
         ("at 5s expect web gone within 9s\npeace at 6s", "line 1: peace begins at 6s"),
         ("at 5s expect web/0 HAPPY", ", expected a state: UNCLAIMED, CLAIMED, RUNNING, CRASHED"),

@@ -3,7 +3,7 @@
 use bus::{Incoming, PLAIN_INBOX_ROOT, ReplyTo};
 use schemas::bus::BusSubject;
 
-/// Where the answer goes, if that is where the asker's role has its answers.
+/// Where the answer goes, if that is where the requester's role has its answers.
 pub(super) fn reply_of(incoming: &Incoming, expected: impl Fn(&ReplyTo) -> bool) -> Option<ReplyTo> {
     let reply = incoming.reply.as_ref();
     if reply.is_none_or(|reply| !expected(reply)) {

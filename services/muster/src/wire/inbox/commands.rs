@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bbs::{Ask, Input};
 use bus::{Incoming, ReplyTo};
-use projections::cluster_log::Wish;
+use projections::cluster_log::SetAsideOrder;
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
 use schemas::entry::Actor;
@@ -16,34 +16,34 @@ use serde::de::DeserializeOwned;
 
 use super::authority::{is_reader, may_ask, reply_of};
 use crate::wire::asking::answer;
-use crate::wire::bbs::{Hands, Waiter};
+use crate::wire::bbs::{Driver, Waiter};
 
 /// Brings a command, a report or an outcome to the machine.
-pub(super) async fn command(hands: &Arc<Hands>, incoming: &Incoming) {
+pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
     match BusSubject::parse(&incoming.subject) {
         Ok(subject) => {
             let Some(reply) = reply_of(incoming, |reply| may_ask(&subject, reply)) else { return };
             if let BusSubject::Operator(operator, OperatorVerb::JournalSetAside) = subject {
-                let (hands, wish) = (Arc::clone(hands), wish(operator, incoming));
+                let (driver, order) = (Arc::clone(driver), order(operator, incoming));
                 tokio::spawn(async move {
-                    let done = match wish {
-                        Ok(wish) => hands.set_aside(wish).await,
+                    let done = match order {
+                        Ok(order) => driver.set_aside(order).await,
                         Err(refusal) => Err(refusal),
                     };
-                    answer(hands.asker.bus(), &reply, Form::Json, done).await;
+                    answer(driver.services.bus(), &reply, Form::Json, done).await;
                 });
                 return;
             }
             let (form, ask) = read(&subject, incoming);
-            let ask = match hands.stopped() {
+            let ask = match driver.stopped() {
                 Some(why) => Err(Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"))),
                 None => ask,
             };
-            hands.take(reply, form, ask).await;
+            driver.take(reply, form, ask).await;
         }
         Err(refusal) => {
             if let Some(reply) = reply_of(incoming, is_reader) {
-                answer::<()>(hands.asker.bus(), &reply, Form::Json, Err(refusal)).await;
+                answer::<()>(driver.services.bus(), &reply, Form::Json, Err(refusal)).await;
             }
         }
     }
@@ -98,22 +98,22 @@ fn decoded<Q: DeserializeOwned>(
     }
 }
 
-impl Hands {
+impl Driver {
     /// Brings what was asked to the machine, or answers at once what is no question.
     async fn take(&self, reply: ReplyTo, form: Form, ask: Result<Ask, Refusal>) {
         match ask {
             Ok(ask) => {
-                let asker = self.waiting.add(Waiter::Bus(reply, form, None));
-                self.tell_machine(Input::Asked { asker, ask }).await;
+                let requester = self.waiting.add(Waiter::Bus(reply, form, None));
+                self.feed(Input::Asked { asker: requester, ask }).await;
             }
-            Err(refusal) => answer::<()>(self.asker.bus(), &reply, form, Err(refusal)).await,
+            Err(refusal) => answer::<()>(self.services.bus(), &reply, form, Err(refusal)).await,
         }
     }
 }
 
 /// What an operator wants set aside. It is recorded on the cluster's subject by whoever is asked, and by a machine that
 /// has stopped it can't be: the driver does it.
-fn wish(operator: ClientName, incoming: &Incoming) -> Result<Wish, Refusal> {
+fn order(operator: ClientName, incoming: &Incoming) -> Result<SetAsideOrder, Refusal> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Request {
@@ -126,7 +126,7 @@ fn wish(operator: ClientName, incoming: &Incoming) -> Result<Wish, Refusal> {
         return Err(Refusal::new(Code::DeadlinePassed, "the command's deadline has passed"));
     }
     let reason = envelope.reason.unwrap_or_default();
-    Ok(Wish { position: body.position, actor: Actor::Operator(operator), reason })
+    Ok(SetAsideOrder { position: body.position, actor: Actor::Operator(operator), reason })
 }
 
 fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> Result<Ask, Refusal> {
@@ -142,12 +142,12 @@ fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> 
 }
 
 /// Brings a rep's sign of life to the machine.
-pub(super) async fn heartbeat(hands: &Hands, incoming: &Incoming) {
+pub(super) async fn heartbeat(driver: &Driver, incoming: &Incoming) {
     let Ok((beat, _)) = codec::decode::<schemas::message::Heartbeat>(&incoming.payload) else {
         return tracing::warn!(subject = incoming.subject, "a heartbeat that nobody understands");
     };
     if BusSubject::parse(&incoming.subject) == Ok(BusSubject::Heartbeat(beat.cell_id.clone())) {
-        hands.tell_machine(Input::Heartbeat(beat)).await;
+        driver.feed(Input::Heartbeat(beat)).await;
     } else {
         tracing::warn!(subject = incoming.subject, cell = %beat.cell_id, "a heartbeat of another cell");
     }

@@ -8,7 +8,7 @@ use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_about,
 use schemas::{Code, Position, Refusal, Subject, limits};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::wire::bbs::Hands;
+use crate::wire::bbs::Driver;
 
 /// How long a read of events may wait for one.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -31,14 +31,14 @@ struct Scan<'a> {
     reader: Reader,
 }
 
-pub(super) async fn read_events(hands: &Hands, asked: ReadEvents) -> Result<EventsPage, Refusal> {
+pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<EventsPage, Refusal> {
     let unavailable = |error: JournalError| Refusal::new(Code::Unavailable, error.to_string());
     let began = Instant::now();
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
     let (waits_until, scans_until) = (began + wait, began + wait.max(SCAN));
-    let mut followed = hands.followed();
-    let why_set_aside = |position| hands.why_set_aside(position);
-    let scan = Scan::new(&hands.journal, &why_set_aside, hands.reader(), &asked)?;
+    let mut followed = driver.followed();
+    let why_set_aside = |position| driver.why_set_aside(position);
+    let scan = Scan::new(&driver.journal, &why_set_aside, driver.reader(), &asked)?;
     let mut after = asked.after;
     loop {
         let page = scan.pages(after, scans_until).await.map_err(unavailable)?;
@@ -53,7 +53,7 @@ pub(super) async fn read_events(hands: &Hands, asked: ReadEvents) -> Result<Even
             sleep_until((now + CATCHING_UP).min(scans_until)).await;
             continue;
         }
-        let until = if hands.stopped().is_some() { waits_until.min(now + STOPPED) } else { waits_until };
+        let until = if driver.stopped().is_some() { waits_until.min(now + STOPPED) } else { waits_until };
         // Woken, or the time is over: either way it is read once more.
         drop(timeout_at(until, followed.wait_for(|followed| *followed > after)).await);
     }

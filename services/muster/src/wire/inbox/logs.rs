@@ -8,21 +8,21 @@ use schemas::query::{InstanceRow, Logs, One, ReadLogs, Show, TaskRow};
 use schemas::{Code, Refusal};
 
 use super::relay::log_of_removed;
-use crate::wire::bbs::Hands;
+use crate::wire::bbs::Driver;
 
 /// Finds the container in the World, and reads its log where it is or was.
-pub(super) async fn read_logs(hands: &Hands, of_task: bool, asked: ReadLogs) -> Result<Logs, Refusal> {
+pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -> Result<Logs, Refusal> {
     let show = Show { id: asked.id.clone(), at_least: None };
     let parse = |error: serde_json::Error| Refusal::new(Code::Unavailable, error.to_string());
     let (holder, crashed) = if of_task {
         let found: One<TaskRow> =
-            serde_json::from_str(&hands.query(Query::Task(show)).await?).map_err(parse)?;
+            serde_json::from_str(&driver.query(Query::Task(show)).await?).map_err(parse)?;
         (container(found.row.instance_guid, found.row.cell_id), None)
     } else {
-        let rows = match (hands.query(Query::Instance(show)).await, asked.id.parse::<InstanceGuid>()) {
+        let rows = match (driver.query(Query::Instance(show)).await, asked.id.parse::<InstanceGuid>()) {
             // The log of the cluster forgets a container as soon as its record is removed; its cell doesn't.
             (Err(refusal), Ok(guid)) if refusal.code == Code::ResourceNotFound => {
-                return log_of_removed(hands, guid, &asked).await;
+                return log_of_removed(driver, guid, &asked).await;
             }
             (rows, _) => rows?,
         };
@@ -31,9 +31,9 @@ pub(super) async fn read_logs(hands: &Hands, of_task: bool, asked: ReadLogs) -> 
         (found.row.into_iter().find_map(|row| container(row.instance_guid, row.cell_id)), crashed)
     };
     match (holder.filter(|_| !asked.previous), crashed) {
-        (Some(holder), _) => read_log_of(hands, &holder, asked).await,
+        (Some(holder), _) => read_log_of(driver, &holder, asked).await,
         (None, Some(crashed)) => {
-            read_log_of(hands, &crashed, asked).await.map_err(|refusal| or_gone(refusal, &crashed))
+            read_log_of(driver, &crashed, asked).await.map_err(|refusal| or_gone(refusal, &crashed))
         }
         (None, None) => Err(Refusal::not_found(format!("a container of {}", asked.id))),
     }
@@ -43,10 +43,10 @@ fn container(instance_guid: Option<InstanceGuid>, cell_id: Option<CellId>) -> Op
     instance_guid.zip(cell_id).map(|(instance_guid, cell_id)| Instance { instance_guid, cell_id })
 }
 
-async fn read_log_of(hands: &Hands, container: &Instance, asked: ReadLogs) -> Result<Logs, Refusal> {
+async fn read_log_of(driver: &Driver, container: &Instance, asked: ReadLogs) -> Result<Logs, Refusal> {
     let question = ReadLogs { id: container.instance_guid.to_string(), previous: false, ..asked };
     let subject = BusSubject::Rep(container.cell_id.clone(), RepVerb::Logs);
-    hands.relay(&subject.to_string(), &question).await
+    driver.relay(&subject.to_string(), &question).await
 }
 
 /// The log of a container that crashed may be gone with its cell. That is no failure: who follows an instance waits for

@@ -26,36 +26,39 @@ use schemas::bus::{BusPattern, LeaderRole};
 use schemas::codec;
 use tokio_util::sync::CancellationToken;
 
-use super::bbs::Hands;
+use super::bbs::Driver;
 
 /// The queue group in which BBSs share queries.
 const GROUP: &str = "bbs";
 
 /// Listens to what every BBS hears and answers: queries, heartbeats, and the leader's beats.
-pub(super) async fn listen(hands: &Arc<Hands>, ends: &CancellationToken) -> Result<(), BusError> {
-    on(hands, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |hands, incoming| async move {
+pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
+    on(driver, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |driver, incoming| async move {
         if let Ok((beat, _)) = codec::decode(&incoming.payload) {
-            hands.heard_leader();
-            hands.tell_machine(Input::Beat(beat)).await;
+            driver.heard_leader();
+            driver.feed(Input::Beat(beat)).await;
         }
     })
     .await?;
-    on(hands, ends, &BusPattern::Heartbeats, None, |hands, incoming| async move {
-        commands::heartbeat(&hands, &incoming).await;
+    on(driver, ends, &BusPattern::Heartbeats, None, |driver, incoming| async move {
+        commands::heartbeat(&driver, &incoming).await;
     })
     .await?;
-    on(hands, ends, &BusPattern::Queries, Some(GROUP), |hands, incoming| async move {
-        queries::query(&hands, incoming).await;
+    on(driver, ends, &BusPattern::Queries, Some(GROUP), |driver, incoming| async move {
+        queries::query(&driver, incoming).await;
     })
     .await
 }
 
 /// Listens to what only the leader answers: commands and reports.
-pub(super) async fn listen_to_commands(hands: &Arc<Hands>, ends: &CancellationToken) -> Result<(), BusError> {
+pub(super) async fn listen_to_commands(
+    driver: &Arc<Driver>,
+    ends: &CancellationToken,
+) -> Result<(), BusError> {
     for pattern in [BusPattern::Clients, BusPattern::Operators, BusPattern::Reports, BusPattern::Auctioneers]
     {
-        on(hands, ends, &pattern, None, |hands, incoming| async move {
-            commands::command(&hands, &incoming).await;
+        on(driver, ends, &pattern, None, |driver, incoming| async move {
+            commands::command(&driver, &incoming).await;
         })
         .await?;
     }
@@ -67,36 +70,36 @@ const STOPPED: &str = "bbs-stopped";
 
 /// Listens to what a BBS that has stopped still answers beside queries: an operator's word on what stopped it.
 pub(super) async fn listen_to_operators(
-    hands: &Arc<Hands>,
+    driver: &Arc<Driver>,
     ends: &CancellationToken,
 ) -> Result<(), BusError> {
-    on(hands, ends, &BusPattern::Operators, Some(STOPPED), |hands, incoming| async move {
-        commands::command(&hands, &incoming).await;
+    on(driver, ends, &BusPattern::Operators, Some(STOPPED), |driver, incoming| async move {
+        commands::command(&driver, &incoming).await;
     })
     .await
 }
 
 /// Subscribes, and handles one message after the other until the token ends it.
 async fn on<F, Fut>(
-    hands: &Arc<Hands>,
+    driver: &Arc<Driver>,
     ends: &CancellationToken,
     pattern: &BusPattern,
     group: Option<&str>,
     handle: F,
 ) -> Result<(), BusError>
 where
-    F: Fn(Arc<Hands>, Incoming) -> Fut + Send + 'static,
+    F: Fn(Arc<Driver>, Incoming) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send,
 {
-    let mut subscription = hands.asker.bus().subscribe(&pattern.to_string(), group).await?;
-    let (hands, ends) = (Arc::clone(hands), ends.clone());
+    let mut subscription = driver.services.bus().subscribe(&pattern.to_string(), group).await?;
+    let (driver, ends) = (Arc::clone(driver), ends.clone());
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 biased;
                 () = ends.cancelled() => return,
                 incoming = subscription.next() => match incoming {
-                    Some(incoming) => handle(Arc::clone(&hands), incoming).await,
+                    Some(incoming) => handle(Arc::clone(&driver), incoming).await,
                     None => return,
                 },
             }

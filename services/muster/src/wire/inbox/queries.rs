@@ -16,11 +16,11 @@ use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::health;
 use crate::wire::asking::answer;
-use crate::wire::bbs::{Hands, Waiter};
+use crate::wire::bbs::{Driver, Waiter};
 
-pub(super) async fn query(hands: &Arc<Hands>, incoming: Incoming) {
+pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     let Some(reply) = reply_of(&incoming, is_reader) else { return };
-    let bus = hands.asker.bus();
+    let bus = driver.services.bus();
     let verb = match BusSubject::parse(&incoming.subject) {
         Ok(BusSubject::Query(verb)) => verb,
         Ok(other) => {
@@ -30,20 +30,20 @@ pub(super) async fn query(hands: &Arc<Hands>, incoming: Incoming) {
         }
         Err(refusal) => return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await,
     };
-    if let Some(why) = hands.stopped().filter(|_| verb != QueryVerb::EventsRead) {
+    if let Some(why) = driver.stopped().filter(|_| verb != QueryVerb::EventsRead) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await;
     }
     match asked(verb, &incoming.payload) {
-        Ok(Asked::World(form, at_least, query)) => match hands.reading.admit_query(&reply) {
-            Ok(ticket) => ask(hands, Waiter::Bus(reply, form, Some(ticket)), at_least, query).await,
+        Ok(Asked::World(form, at_least, query)) => match driver.reading.admit_query(&reply) {
+            Ok(ticket) => ask(driver, Waiter::Bus(reply, form, Some(ticket)), at_least, query).await,
             Err(refusal) => answer::<()>(bus, &reply, form, Err(refusal)).await,
         },
-        Ok(Asked::Reader) => match hands.reading.admit_poll(&reply) {
+        Ok(Asked::Reader) => match driver.reading.admit_poll(&reply) {
             Ok(ticket) => {
-                let hands = Arc::clone(hands);
+                let driver = Arc::clone(driver);
                 tokio::spawn(async move {
-                    read(&hands, verb, &incoming, &reply).await;
+                    read(&driver, verb, &incoming, &reply).await;
                     drop(ticket);
                 });
             }
@@ -94,32 +94,32 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
 }
 
 /// A further page is read from the picture that the first was read from; anything else from the World as it is.
-async fn ask(hands: &Arc<Hands>, waiter: Waiter, at_least: Option<Position>, query: Query) {
+async fn ask(driver: &Arc<Driver>, waiter: Waiter, at_least: Option<Position>, query: Query) {
     let text = match &query {
         Query::Rows(rows) => rows.filter().and_then(|filter| filter.cursor.as_deref()),
         Query::Records(_) => None,
     };
     let held = match text.map(Cursor::parse) {
         None => None,
-        Some(Ok(cursor)) => match hands.reading.held(&cursor) {
+        Some(Ok(cursor)) => match driver.reading.held(&cursor) {
             Some(held) => Some(held),
             None => {
-                return hands.reply(waiter, Reply::Rows(Err(projections::queries::expired(&cursor)))).await;
+                return driver.reply(waiter, Reply::Rows(Err(projections::queries::expired(&cursor)))).await;
             }
         },
-        Some(Err(refusal)) => return hands.reply(waiter, Reply::Rows(Err(refusal))).await,
+        Some(Err(refusal)) => return driver.reply(waiter, Reply::Rows(Err(refusal))).await,
     };
     match held {
         Some((picture, observed)) => {
-            let hands = Arc::clone(hands);
+            let driver = Arc::clone(driver);
             tokio::spawn(async move {
-                let reply = hands.reading.answer(query, picture, observed).await;
-                hands.reply(waiter, reply).await;
+                let reply = driver.reading.answer(query, picture, observed).await;
+                driver.reply(waiter, reply).await;
             });
         }
         None => {
-            let asker = hands.waiting.add(waiter);
-            hands.tell_machine(Input::Queried { asker, at_least, query }).await;
+            let requester = driver.waiting.add(waiter);
+            driver.feed(Input::Queried { asker: requester, at_least, query }).await;
         }
     }
 }
@@ -129,24 +129,24 @@ fn decode_or_default<T: DeserializeOwned + Default>(payload: &[u8]) -> Result<T,
     if payload.is_empty() { Ok(T::default()) } else { codec::decode(payload).map(|(message, _)| message) }
 }
 
-async fn read(hands: &Hands, verb: QueryVerb, incoming: &Incoming, reply: &ReplyTo) {
-    let bus = hands.asker.bus();
+async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, reply: &ReplyTo) {
+    let bus = driver.services.bus();
     if verb == QueryVerb::EventsRead {
         let page = match decode_or_default(&incoming.payload) {
-            Ok(asked) => read_events(hands, asked).await,
+            Ok(asked) => read_events(driver, asked).await,
             Err(refusal) => Err(refusal),
         };
         return answer(bus, reply, Form::Json, page).await;
     }
     if verb == QueryVerb::InstanceHealth {
         let found = match codec::decode::<Show>(&incoming.payload) {
-            Ok((asked, _)) => health(hands, asked).await,
+            Ok((asked, _)) => health(driver, asked).await,
             Err(refusal) => Err(refusal),
         };
         return answer(bus, reply, Form::Json, found).await;
     }
     let logs = match codec::decode::<ReadLogs>(&incoming.payload) {
-        Ok((asked, _)) => read_logs(hands, verb == QueryVerb::TaskLogs, asked).await,
+        Ok((asked, _)) => read_logs(driver, verb == QueryVerb::TaskLogs, asked).await,
         Err(refusal) => Err(refusal),
     };
     answer(bus, reply, Form::Json, logs).await;

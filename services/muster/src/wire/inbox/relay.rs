@@ -10,20 +10,20 @@ use schemas::names::{CellId, InstanceGuid};
 use schemas::query::{CellRow, CellState, Filter, InstanceRow, Logs, One, Page, ReadLogs, Show};
 use schemas::{Code, Refusal};
 
-use crate::wire::bbs::Hands;
+use crate::wire::bbs::Driver;
 
 /// Cells that are asked at once for a container that nobody remembers.
 const ASKED_AT_ONCE: usize = 16;
 
 /// How the containers of an instance are: one, and a second while it evacuates.
-pub(super) async fn health(hands: &Hands, asked: Show) -> Result<Vec<ContainerHealth>, Refusal> {
-    let rows = hands.query(Query::Instance(asked)).await?;
+pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<ContainerHealth>, Refusal> {
+    let rows = driver.query(Query::Instance(asked)).await?;
     let found: One<Vec<InstanceRow>> = parse(&rows)?;
     let mut all = vec![];
     for row in found.row {
         let Some((guid, cell)) = row.instance_guid.zip(row.cell_id) else { continue };
         let question = Show { id: guid.to_string(), at_least: None };
-        let answer = hands.relay(&BusSubject::Rep(cell, RepVerb::Health).to_string(), &question).await;
+        let answer = driver.relay(&BusSubject::Rep(cell, RepVerb::Health).to_string(), &question).await;
         match answer {
             Ok(health) => all.push(health),
             // It is not created yet, or just ended.
@@ -36,7 +36,7 @@ pub(super) async fn health(hands: &Hands, asked: Show) -> Result<Vec<ContainerHe
 
 /// The log of a container that was removed: whichever cell had it keeps it for a while.
 pub(super) async fn log_of_removed(
-    hands: &Hands,
+    driver: &Driver,
     guid: InstanceGuid,
     asked: &ReadLogs,
 ) -> Result<Logs, Refusal> {
@@ -44,11 +44,11 @@ pub(super) async fn log_of_removed(
     let mut cursor = None;
     loop {
         let filter = Filter { cursor, ..Filter::default() };
-        let page: Page<CellRow> = parse(&hands.query(Query::Cells(filter)).await?)?;
+        let page: Page<CellRow> = parse(&driver.query(Query::Cells(filter)).await?)?;
         let there = page.rows.into_iter().filter(|row| row.state != CellState::Absent).map(|row| row.cell_id);
         let ask = |cell: CellId| {
             let (subject, question) = (BusSubject::Rep(cell, RepVerb::Logs).to_string(), &question);
-            async move { hands.relay::<_, Logs>(&subject, question).await }
+            async move { driver.relay::<_, Logs>(&subject, question).await }
         };
         let mut answers = stream::iter(there).map(ask).buffer_unordered(ASKED_AT_ONCE);
         while let Some(answer) = answers.next().await {

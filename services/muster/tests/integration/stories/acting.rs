@@ -46,7 +46,7 @@ impl Stage {
                 self.signal(*node, Signal::STOP);
                 self.later.push((at + *time, Then::GoOn(*node)));
             }
-            Act::Junk => {
+            Act::Malformed => {
                 let mut plain = self.cluster.plain("vandal");
                 for subject in ["muster.event.lrp.0", "muster.event.task.1"] {
                     plain.try_publish(subject, b"junk");
@@ -62,7 +62,7 @@ impl Stage {
             | Act::Part { .. }
             | Act::Lag { .. }
             | Act::Dark(_)
-            | Act::Deaf(_)
+            | Act::NoHeartbeats(_)
             | Act::Unheard { .. }
             | Act::Clock { .. }
             | Act::Slow { .. }
@@ -119,7 +119,7 @@ impl Stage {
         }
     }
 
-    /// A client's wish: of the usual domain by the command line, of another one by a client in any language.
+    /// A client's request: of the usual domain by the command line, of another one by a client in any language.
     fn ask(&self, domain: &Domain, ask: &Ask, answer: Option<Answer>, act: &Act) {
         let (told, said) =
             if *domain == workload::domain() { self.command(domain, ask) } else { self.request(domain, ask) };

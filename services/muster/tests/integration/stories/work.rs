@@ -1,4 +1,4 @@
-//! What a story's containers do, as shell programs; and its wishes as files.
+//! What a story's containers do, as shell programs; and its requests as files.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use schemas::placement::Explanation;
 use super::{Lrp, Next, P, Process, State, Wrong};
 use crate::checkers::placing::Said;
 use crate::checkers::{Notes, Scene};
-use crate::sights::Sight;
+use crate::coverage::Situation;
 
 impl Process {
     /// What an event does to an instance, and what is wrong with that.
@@ -39,18 +39,18 @@ impl Process {
             }
             actual::Event::Claimed { by, .. } => {
                 if is_lost_now(by, scene) {
-                    notes.saw(Sight::AbsentCellClaimed);
+                    notes.saw(Situation::AbsentCellClaimed);
                 }
                 (enter(State::Claimed(by.clone())), wrong_claim(before, by, scene))
             }
             actual::Event::Started { by, net, .. } => {
                 if before.is_none() {
-                    notes.saw(Sight::OrphanAdopted);
+                    notes.saw(Situation::OrphanAdopted);
                 }
                 if self.is_unwanted(index) {
-                    notes.saw(Sight::UnwantedTold);
+                    notes.saw(Situation::UnwantedTold);
                 } else if !self.wants(index) && !scene.log.is_fresh(&self.domain, scene.basis, at) {
-                    notes.saw(Sight::StaleDomainKept);
+                    notes.saw(Situation::StaleDomainKept);
                 }
                 let untrue = scene.truth.net(by.instance_guid) != Some(net);
                 let untrue = untrue.then_some((P::TellsTheTruth, "it was not reached there"));
@@ -60,10 +60,10 @@ impl Process {
                 let crashes = *crash_count;
                 let crashed = Lrp { state: State::Crashed, since: at, crashes, stopping: false, position };
                 if reason.contains("never healthy") {
-                    notes.saw(Sight::NeverHealthy);
+                    notes.saw(Situation::NeverHealthy);
                 }
                 if *crash_count > 3 {
-                    notes.saw(Sight::CrashLimit);
+                    notes.saw(Situation::CrashLimit);
                 }
                 (
                     Some(crashed),
@@ -98,9 +98,9 @@ impl Process {
         notes: &mut Notes,
     ) -> Next {
         notes.saw(if error.starts_with(schemas::placement::NO_COMPATIBLE_CELLS) {
-            Sight::NoCompatibleCell
+            Situation::NoCompatibleCell
         } else {
-            Sight::NoRoom
+            Situation::NoRoom
         });
         let Some(lrp) = before.filter(|lrp| lrp.is_unclaimed()) else {
             let wrong = (P::ErrorOnlyUnclaimed, "only what is UNCLAIMED has a placement error");
@@ -129,15 +129,15 @@ impl Process {
         let at = scene.decision.at;
         let legal = match cause {
             Unclaimed::Crash => {
-                notes.saw(Sight::RestartedAtOnce);
+                notes.saw(Situation::RestartedAtOnce);
                 matches!(lrp.state, State::Crashed) && lrp.since == at && lrp.crashes <= 3
             }
             Unclaimed::Restart => {
-                notes.saw(Sight::RestartedAfterWait);
+                notes.saw(Situation::RestartedAfterWait);
                 matches!(lrp.state, State::Crashed) && lrp.restart_at().is_some_and(|due| due <= at)
             }
             Unclaimed::CellLost => {
-                notes.saw(Sight::InstanceLost);
+                notes.saw(Situation::InstanceLost);
                 lrp.holder().is_some_and(|by| is_lost(by, scene)) && !lrp.stopping
             }
             Unclaimed::Evacuation => lrp.holder().is_some_and(|by| speaks(by, scene)) && !lrp.stopping,
@@ -172,7 +172,7 @@ impl Process {
     }
 
     fn is_undesired(&self, index: u32, scene: &Scene<'_>, notes: &mut Notes) -> bool {
-        notes.saw(Sight::Undesired);
+        notes.saw(Situation::Undesired);
         !self.wants(index) && scene.log.is_fresh(&self.domain, scene.basis, scene.decision.at)
     }
 
@@ -195,7 +195,7 @@ impl Process {
             Ended::Crashed => ended && lrp.stopping,
             Ended::CellLost => {
                 if lrp.stopping {
-                    notes.saw(Sight::StopAfterCellDeath);
+                    notes.saw(Situation::StopAfterCellDeath);
                 }
                 holder.is_some_and(|by| is_lost(by, scene)) && (lrp.stopping || !self.wants(index))
             }

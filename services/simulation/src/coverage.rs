@@ -1,20 +1,20 @@
-//! What a run has seen: the interesting things, counted. A test that never meets them tests nothing.
+//! Coverage: the interesting situations that a run met, counted. A test that never meets them tests nothing.
 
 use std::collections::BTreeMap;
 
-/// Declares the sights, each with the words for it.
-macro_rules! sights {
+/// Declares the situations, each with the words for it.
+macro_rules! situations {
     ($($name:ident $words:literal,)*) => {
         /// Something interesting that may happen in a run.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Sight {
+        pub enum Situation {
             $(
                 #[doc = $words]
                 $name,
             )*
         }
 
-        impl Sight {
+        impl Situation {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
@@ -35,7 +35,7 @@ macro_rules! sights {
     };
 }
 
-sights! {
+situations! {
     AppendUnknownAndStored "an append of which nobody knows is stored",
     AppendUnknownAndNotStored "an append of which nobody knows is not stored",
     AppendStoredLate "an append is stored after its sender gave up",
@@ -59,7 +59,7 @@ sights! {
     Slow "a rep hears late of its containers",
     CreationFailed "a container can't be made",
     KilledBetween "a service is killed between two effects",
-    Junk "bytes that are no entry are in the log",
+    Malformed "bytes that are no entry are in the log",
     PowerCut "the journal's machines lose power",
     RepeatedAsConflict "a repeated append is answered with a conflict",
     RepeatedAsDuplicate "a repeated append is answered as a duplicate",
@@ -121,29 +121,29 @@ sights! {
 
 /// How often each was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sights(BTreeMap<Sight, u64>);
+pub struct Coverage(BTreeMap<Situation, u64>);
 
-impl Sights {
+impl Coverage {
     /// Counts one.
-    pub fn saw(&mut self, sight: Sight) {
-        *self.0.entry(sight).or_default() += 1;
+    pub fn saw(&mut self, situation: Situation) {
+        *self.0.entry(situation).or_default() += 1;
     }
 
     /// How often it was seen.
     #[must_use]
-    pub fn count(&self, sight: Sight) -> u64 {
-        self.0.get(&sight).copied().unwrap_or_default()
+    pub fn count(&self, situation: Situation) -> u64 {
+        self.0.get(&situation).copied().unwrap_or_default()
     }
 
     /// Adds what another run has seen.
     pub fn add(&mut self, other: &Self) {
-        for (sight, count) in &other.0 {
-            *self.0.entry(*sight).or_default() += count;
+        for (situation, count) in &other.0 {
+            *self.0.entry(*situation).or_default() += count;
         }
     }
 
     /// What should have been seen and was not.
-    pub fn missing(&self) -> impl Iterator<Item = Sight> + '_ {
-        Sight::ALL.iter().copied().filter(|sight| self.count(*sight) == 0 && !sight.is_rare())
+    pub fn missing(&self) -> impl Iterator<Item = Situation> + '_ {
+        Situation::ALL.iter().copied().filter(|situation| self.count(*situation) == 0 && !situation.is_rare())
     }
 }
