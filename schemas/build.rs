@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for file in files {
         let relative = file.strip_prefix(&root)?;
         let words: Option<Vec<&str>> = relative.iter().map(|word| word.to_str()).collect();
-        let name = words.ok_or_else(|| format!("{} is no name of a source file", file.display()))?.join("/");
+        let name =
+            words.ok_or_else(|| format!("{} is not a name of a source file", file.display()))?.join("/");
         named.push((name, file));
     }
     named.sort();

@@ -52,7 +52,7 @@ pub enum Judged {
 }
 
 impl ClusterLog {
-    /// Takes the next message of the cluster's subject. What is no entry, or is one of a later program, is passed over.
+    /// Takes the next message of the cluster's subject. What is not an entry, or is one of a later program, is passed over.
     pub fn read(&mut self, position: Position, bytes: &[u8]) {
         self.last = self.last.max(position);
         if self.positions.contains_key(&position) {

@@ -101,7 +101,7 @@ impl TaskCounts {
     }
 }
 
-/// The containers of a process whose definition is no longer there to tell what they take: those of an earlier life,
+/// The containers of a process whose definition is no longer there to say what they take: those of an earlier life,
 /// and those that still stop. What they take was noted when their definition went.
 pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<(u32, InstanceGuid), Resources>>;
 
@@ -240,7 +240,7 @@ impl Facts {
 }
 
 /// What a container of a process takes: what its definition says, or said when it was still there. One whose
-/// definition nobody told takes its place on the cell and nothing else that is known.
+/// unknown definition takes its place on the cell and nothing else that is known.
 fn takes(
     process: &Process,
     container: (u32, InstanceGuid),
@@ -248,12 +248,12 @@ fn takes(
     former: &Former,
 ) -> Resources {
     let noted = || former.get(&process.guid)?.get(&container).copied();
-    let told = || {
+    let recorded = || {
         let desired = process.desired.as_ref()?;
         let id = definition.unwrap_or(&desired.active_definition_id);
         desired.definition(id).map(|definition| definition.resources())
     };
-    noted().or_else(told).unwrap_or(Resources::of_container(0, 0, 0))
+    noted().or_else(recorded).unwrap_or(Resources::of_container(0, 0, 0))
 }
 
 impl Whole {

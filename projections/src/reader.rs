@@ -1,6 +1,6 @@
 //! Reading the journal: what of it is an entry, and what is set aside.
 //!
-//! What is no entry (garbage, a damaged entry, one on a subject where it doesn't belong) is passed over by everybody
+//! What is not an entry (garbage, a damaged entry, one on a subject where it doesn't belong) is passed over by everybody
 //! alike, so that the rest goes on and all Worlds are equal; it is counted and shown. What a later program wrote stops
 //! who reads it: to pass over it would be to decide on half of the truth. An operator may decide so nevertheless: what
 //! is recorded on the cluster's subject ([`crate::cluster_log`]) is known before the first position is read.
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use schemas::cluster;
 use schemas::entry::{DecodeError, Event};
-use schemas::limits::{KNOWN_ENTRIES, POSITIONS_SET_ASIDE, REASON_BYTES, SHOWN_NO_ENTRIES, cut};
+use schemas::limits::{KNOWN_ENTRIES, POSITIONS_SET_ASIDE, REASON_BYTES, SHOWN_MALFORMED_ENTRIES, cut};
 use schemas::names::EntryId;
-use schemas::query::{NoEntry, SetAside};
+use schemas::query::{MalformedEntries, MalformedEntry};
 use schemas::{Entry, Position, Subject, Timestamp};
 
 use crate::cluster_log::Positions;
@@ -36,7 +36,7 @@ pub struct Reader {
     written: BTreeMap<EntryId, Position>,
     /// What operators set aside.
     by_operators: Positions,
-    set_aside: SetAside,
+    set_aside: MalformedEntries,
 }
 
 /// What is folded where the journal holds no entry.
@@ -54,7 +54,7 @@ impl Reader {
 
     /// What was set aside so far.
     #[must_use]
-    pub const fn set_aside(&self) -> &SetAside {
+    pub const fn set_aside(&self) -> &MalformedEntries {
         &self.set_aside
     }
 
@@ -174,7 +174,7 @@ impl Reader {
     /// As [`Entry::decode`]; what stands where it doesn't belong is `Malformed`.
     pub fn check(&self, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
         let Some(subject) = Subject::parse(subject) else {
-            return Err(DecodeError::Malformed(format!("{subject} is no subject of Muster")));
+            return Err(DecodeError::Malformed(format!("{subject} is not a subject of Muster")));
         };
         let entry = Entry::decode(bytes)?;
         let stray = |shards| entry.decisions.iter().find(|one| one.aggregate.subject(shards) != subject);
@@ -189,8 +189,8 @@ impl Reader {
     fn put_aside(&mut self, position: Position, subject: &str, why: &str) -> Read {
         let (subject, why) = (cut(subject, REASON_BYTES), cut(why, REASON_BYTES));
         self.set_aside.count += 1;
-        self.set_aside.last.push(NoEntry { position, subject, why: why.clone() });
-        let over = self.set_aside.last.len().saturating_sub(SHOWN_NO_ENTRIES);
+        self.set_aside.last.push(MalformedEntry { position, subject, why: why.clone() });
+        let over = self.set_aside.last.len().saturating_sub(SHOWN_MALFORMED_ENTRIES);
         self.set_aside.last.drain(..over);
         Read::SetAside(why)
     }
@@ -271,7 +271,7 @@ mod tests {
         let aside: [(&str, &[u8], &str); 5] = [
             ("muster.event.cell.c1", b"garbage", "does not begin with a checksum"),
             ("muster.event.lrp.0", &cell("c1")[..50], "is damaged: its checksum says"),
-            ("muster.event.strange.subject", &cell("c1"), "is no subject of Muster"),
+            ("muster.event.strange.subject", &cell("c1"), "is not a subject of Muster"),
             ("muster.event.cell.c2", &cell("c1"), "does not belong on muster.event.cell.c2"),
             ("muster.event.lrp.1", &cell("c1"), "does not belong on muster.event.lrp.1"),
         ];
@@ -287,7 +287,7 @@ mod tests {
             assert!(!is_entry(&reader.read(Position(at), "x", b"")));
         }
         assert_eq!(reader.set_aside().count, 105);
-        assert_eq!(reader.set_aside().last.len(), SHOWN_NO_ENTRIES);
+        assert_eq!(reader.set_aside().last.len(), SHOWN_MALFORMED_ENTRIES);
         assert_eq!(reader.set_aside().last.last().unwrap().position, Position(199));
     }
 
@@ -393,6 +393,6 @@ mod tests {
         let future = sealed(r#"{"crc32c":"00000000","format": 99, "decisions": {"new": "shape"}}"#);
         let why = reader.read(Position(3), "muster.event.cell.c1", &future).unwrap_err();
         assert!(why.contains("entry is of format 99"), "{why}");
-        assert_eq!(*reader.set_aside(), SetAside::default());
+        assert_eq!(*reader.set_aside(), MalformedEntries::default());
     }
 }

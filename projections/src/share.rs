@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::index::OnCell;
 
-/// The definitions and domains in use. What is shared is no part of what is true: two are always equal.
+/// The definitions and domains in use. What is shared is not part of what is true: two are always equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     definitions: Pool<Definition>,

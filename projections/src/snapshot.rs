@@ -47,7 +47,7 @@ const FINGERPRINT: u64 = {
 
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// Why bytes are no snapshot that this program can start from. Whatever it is: fold the log from its beginning.
+/// Why bytes are not a snapshot that this program can start from. Whatever it is: fold the log from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// The bytes don't begin as a snapshot does.
@@ -152,7 +152,7 @@ impl World {
         world.cells = cells.into_iter().collect();
         for (subject, position, at) in last {
             let subject = Subject::parse(&subject)
-                .ok_or_else(|| SnapshotError::Unreadable(format!("{subject:?} is no subject")))?;
+                .ok_or_else(|| SnapshotError::Unreadable(format!("{subject:?} is not a subject")))?;
             world.last.insert(subject, (position, at));
         }
         Ok((processes, tasks, world))
@@ -184,7 +184,7 @@ fn read<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, SnapshotError> {
     Ok(value)
 }
 
-/// Checks everything about a snapshot but the meaning of its body, and tells its position.
+/// Checks everything about a snapshot but the meaning of its body, and returns its position.
 fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, SnapshotError> {
     if !bytes.starts_with(&MAGIC) {
         return Err(SnapshotError::NotASnapshot);

@@ -245,8 +245,8 @@ impl World {
         self.found_by_convergence
     }
 
-    /// Folds an entry, and tells what it changed: each aggregate once, in order of first appearance. Forgetting what
-    /// has long been gone is no change. An entry at or below [`World::position`] was folded already and changes nothing.
+    /// Folds an entry, and returns what it changed: each aggregate once, in order of first appearance. Forgetting what
+    /// has long been gone is not a change. An entry at or below [`World::position`] was folded already and changes nothing.
     pub fn fold(&mut self, position: Position, entry: &Entry) -> Vec<Change> {
         if position <= self.position {
             return vec![];

@@ -186,7 +186,7 @@ pub enum Event {
         /// Why.
         cause: Unclaimed,
     },
-    /// Some were asked to stop: their reps are told until they are gone.
+    /// Some were asked to stop: their reps are ordered again until they are gone.
     StopRequested {
         /// Which.
         indices: Indices,
@@ -291,7 +291,7 @@ pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Resu
     let Some(actual) = actual else {
         return match command {
             C::Claim { .. }                   => refuse(Code::ActualLrpCannotBeClaimed,   "there is no record to claim"),
-            C::Start { .. }                   => Ok(Step::Start),   // a running container tells what is true
+            C::Start { .. }                   => Ok(Step::Start),   // a running container says what is true
             C::Crash { .. }                   => Ok(Step::Crash),   // so does one that just crashed
             C::Remove                         => Ok(Step::Nothing),
             C::Unclaim                        => refuse(Code::ActualLrpCannotBeUnclaimed, "there is no record to give up"),

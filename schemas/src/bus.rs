@@ -14,7 +14,7 @@ const ROOT: &str = "muster";
 /// What the subject of every answer starts with.
 pub const INBOX_ROOT: &str = "muster.inbox.";
 
-/// A subject of the bus on which something is asked or told.
+/// A subject of the bus on which something is asked or reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BusSubject {
     /// `muster.client.<domain>.<client>.<noun>.<verb>`: a client's command.
@@ -31,7 +31,7 @@ pub enum BusSubject {
     Heartbeat(CellId),
     /// `muster.cell.<cell>.rep.<verb>`: an order to a rep.
     Rep(CellId, RepVerb),
-    /// `muster.auctioneer.bbs.<verb>`: what an auctioneer tells the BBS.
+    /// `muster.auctioneer.bbs.<verb>`: what an auctioneer reports to the BBS.
     Auctioneer(AuctioneerVerb),
     /// `muster.beat.<role>`: a leader's sign of life.
     Beat(LeaderRole),
@@ -73,7 +73,7 @@ pub enum OperatorVerb {
     JournalSetAside,
 }
 
-/// What a rep is told.
+/// What a rep is asked or ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RepVerb {
     /// Work to be done.
@@ -96,7 +96,7 @@ pub enum RepVerb {
     Health,
 }
 
-/// What an auctioneer tells the BBS.
+/// What an auctioneer reports to the BBS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuctioneerVerb {
     /// What could not be placed.
@@ -315,7 +315,7 @@ impl BusSubject {
     /// Reads a subject.
     ///
     /// # Errors
-    /// `InvalidRequest`, for the sender: what of it is no subject, and what would be one.
+    /// `InvalidRequest`, for the sender: what of it is not a subject, and what would be one.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let tokens: Vec<&str> = text.split('.').collect();
         match tokens[..] {
@@ -346,7 +346,9 @@ impl BusSubject {
                 let asked = format!("{noun}.{verb}");
                 find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &asked).map(Self::Query)
             }
-            _ => Err(bad_subject("subject", format!("{} is no subject of the bus", limits::cut(text, 100)))),
+            _ => {
+                Err(bad_subject("subject", format!("{} is not a subject of the bus", limits::cut(text, 100))))
+            }
         }
     }
 }
@@ -416,7 +418,7 @@ pub enum BusPattern {
     Heartbeats,
     /// Orders to one rep.
     Rep(CellId),
-    /// What auctioneers tell.
+    /// What auctioneers report.
     Auctioneers,
     /// The signs of life of leaders of both roles.
     Beats,

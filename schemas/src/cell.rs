@@ -14,7 +14,7 @@ use crate::request::{self, Requests};
 use crate::resources::Resources;
 use crate::{Timestamp, limits};
 
-/// What a cell is: told by its rep, recorded when it appears or when it changes.
+/// What a cell is: said by its rep, recorded when it appears or when it changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Presence {
     /// The data folder of its rep. Another folder is another rep, which must not speak for a cell that lives.
@@ -42,7 +42,7 @@ pub struct Cell {
     pub evacuating: bool,
     /// Whether its self-test passes.
     pub healthy: bool,
-    /// Whether an operator wants it evacuated: its rep is told so again until it evacuates.
+    /// Whether an operator wants it evacuated: its rep is ordered again until it evacuates.
     pub evacuation_wanted: bool,
     /// Why it is not there, if it isn't.
     pub gone: Option<String>,

@@ -31,7 +31,7 @@ pub struct Cluster {
 pub struct Leader {
     /// The program.
     pub id: ServiceId,
-    /// How many led before it, and it: a lower term is no leader's.
+    /// How many led before it, and it: a lower term is not a leader's.
     pub term: u64,
     /// Since when.
     pub since: Timestamp,

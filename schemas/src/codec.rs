@@ -59,7 +59,7 @@ pub fn encode<T: Serialize>(form: Form, message: &T) -> Vec<u8> {
     }
 }
 
-/// Reads a message, and tells its form so that the answer can have the same.
+/// Reads a message, and returns its form so that the answer can have the same.
 ///
 /// # Errors
 /// `Unreadable` for another schema's postcard: say it again as JSON. `InvalidRequest` for anything malformed, cut off,
@@ -73,7 +73,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Form), Refusal> {
     }
     // A list would be taken for a message's fields in their order.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(bad("is no JSON object".to_owned()));
+        return Err(bad("is not a JSON object".to_owned()));
     }
     if depth_of_json(bytes) > JSON_DEPTH {
         return Err(bad(format!("is nested deeper than {JSON_DEPTH}")));

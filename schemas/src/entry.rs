@@ -185,7 +185,7 @@ impl Aggregate {
     }
 }
 
-/// Why bytes of the journal are no entry that this program understands.
+/// Why bytes of the journal are not an entry that this program understands.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Written at a level that this program doesn't read: it has to be upgraded. Nothing is lost.

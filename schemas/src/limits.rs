@@ -67,8 +67,8 @@ pub const REASON_BYTES: usize = 1024;
 pub const REMEMBERED_REQUESTS: usize = 32;
 /// Evaluations that a process or task keeps, the newest.
 pub const KEPT_EVALUATIONS: usize = 4;
-/// Of what the journal holds that is no entry, so much is shown, the newest.
-pub const SHOWN_NO_ENTRIES: usize = 8;
+/// Malformed entries that are shown, the newest ones.
+pub const SHOWN_MALFORMED_ENTRIES: usize = 8;
 /// Most positions of a journal that operators may set aside.
 pub const POSITIONS_SET_ASIDE: usize = 1024;
 /// Entries of which a reader remembers where they stand, the newest.

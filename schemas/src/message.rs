@@ -395,7 +395,7 @@ pub struct Outcomes {
     pub outcomes: Vec<Outcome>,
 }
 
-/// What became of the work of one process, or of one task. Only what could not be placed is told: claims tell the rest.
+/// What became of the work of one process, or of one task. Only what could not be placed is reported: claims say the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Indices of a process.

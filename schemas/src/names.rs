@@ -10,9 +10,9 @@ use uuid::Uuid;
 
 use crate::limits::ID_BYTES;
 
-/// Text that is no name: what was wrong with it.
+/// Text that is not a name: what was wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no {what}: use 1 to {ID_BYTES} of A-Z a-z 0-9 _ -")]
+#[error("{text:?} is not a valid {what}: use 1 to {ID_BYTES} of A-Z a-z 0-9 _ -")]
 pub struct BadName {
     /// What the text should have named.
     pub what: &'static str,

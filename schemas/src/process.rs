@@ -49,7 +49,7 @@ pub struct Process {
     /// The newest requests and their answers.
     pub requests: Requests,
     /// The decision by which somebody last said how many instances shall run. None: nobody did, or that is forgotten,
-    /// and what is here are containers that reps told of.
+    /// and what is here are containers that reps reported.
     pub asked: Option<Cause>,
 }
 
@@ -247,7 +247,7 @@ pub fn decide(
 }
 
 /// Where a decision comes from, told from what was true before it. One about several indices comes from where the first
-/// of them does of whose instance it tells; convergence decides apart what comes from different places.
+/// of them does about whose instance it speaks; convergence decides apart what comes from different places.
 #[must_use]
 pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) -> Origin {
     match command {
@@ -492,7 +492,7 @@ impl<'a> Draft<'a> {
         Err(Refusal::new(Code::StaleRecord, why))
     }
 
-    /// Nothing of an earlier life reports into a later one; where nothing is remembered, a running container tells.
+    /// Nothing of an earlier life reports into a later one; where nothing is remembered, a running container is believed.
     fn check_life(&self, report: &Report) -> Result<(), Refusal> {
         match self.process {
             // A BBS that was deposed and doesn't know it: what it has not heard of is not over.
@@ -743,7 +743,7 @@ enum Due<'a> {
 }
 
 impl Due<'_> {
-    /// As [`origin`] tells it of the events that come of it.
+    /// As [`origin`] finds it for the events that come of it.
     fn origin(self, slot: &Slot) -> Origin {
         match self {
             Self::TwinLost(by) | Self::Lost { by, .. } => Origin::Cell(by.cell_id.clone(), Some(slot.cause)),

@@ -99,7 +99,7 @@ pub fn task(value: Value) -> Result<DesiredTask, Refusal> {
 /// Reads the JSON text of a file as strictly as a message: nothing behind it, and no key twice in an object.
 ///
 /// # Errors
-/// `InvalidRequest` with every key that is doubled, or with what is no JSON.
+/// `InvalidRequest` with every key that is doubled, or with what is not JSON.
 pub fn json(text: &[u8]) -> Result<Value, Refusal> {
     let problems = Problems::default();
     let value = read_json_of_any_size(text, &problems)?;
@@ -275,7 +275,7 @@ fn take_freshness(field: Field<'_>) -> Option<(Domain, Option<u64>)> {
 enum Usual<'a> {
     /// The file names none.
     None,
-    /// It names one that is no name, which is noted already.
+    /// It names one that is not a name, which is noted already.
     Bad,
     /// This one.
     Domain(&'a Domain),

@@ -85,5 +85,5 @@ fn what_is_no_subject_is_refused_with_what_would_be_one() {
     }
     assert!(refusal("muster.query.lrp.lst").to_string().contains("did you mean lrp.list?"));
     assert!(refusal("muster.client.shop.me.cell.burn").to_string().contains("use one of lrp.desire, "));
-    assert!(refusal("muster.cell.a*b.heartbeat").to_string().contains("is no cell id"));
+    assert!(refusal("muster.cell.a*b.heartbeat").to_string().contains("is not a valid cell id"));
 }

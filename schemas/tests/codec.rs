@@ -1,4 +1,4 @@
-//! Bytes: every message is read as it was written, in both forms, and nothing that is no message makes anything panic.
+//! Bytes: every message is read as it was written, in both forms, and nothing that is not a message makes anything panic.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -294,7 +294,7 @@ fn what_is_too_long_or_too_deep_is_refused_unread() {
     refused("{\"a\":".repeat(JSON_DEPTH + 1).as_bytes(), "nested deeper");
     refused("[".repeat(100_000).as_bytes(), "no JSON object");
     refused(format!("{{\"a\":{}", "[".repeat(100_000)).as_bytes(), "nested deeper");
-    // Brackets in text are no nesting, and an escaped quote doesn't end it.
+    // Brackets in text are not nesting, and an escaped quote doesn't end it.
     let text = format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(1000));
     decode::<serde_json::Value>(text.as_bytes()).unwrap();
 }
@@ -399,7 +399,7 @@ proptest! {
         let domain = Domain::new(&name).unwrap();
         for form in [Form::Json, Form::Postcard] {
             prop_assert_eq!(&decode::<Of<Domain>>(&encode(form, &Of { of: &domain })).unwrap().0.of, &domain);
-            // Whatever is no name is none in a message either.
+            // Whatever is not a name is none in a message either.
             let known: Result<Domain, BadName> = other.parse();
             prop_assert_eq!(decode::<Of<Domain>>(&encode(form, &Of { of: &other })).is_ok(), known.is_ok());
         }

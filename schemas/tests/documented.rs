@@ -306,7 +306,12 @@ fn tables() -> BTreeMap<&'static str, String> {
 
 /// The name of the definition that a schema refers to.
 fn target(schema: &Value) -> &str {
-    schema["$ref"].as_str().unwrap_or_else(|| panic!("{schema} is no reference")).rsplit('/').next().unwrap()
+    schema["$ref"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{schema} is not a reference"))
+        .rsplit('/')
+        .next()
+        .unwrap()
 }
 
 /// Every type that a row, or a body, is made of and that isn't a mere value.

@@ -62,7 +62,7 @@ fn every_bad_field_is_named_at_once() {
     assert_eq!(
         problems,
         [
-            "process_guid: \"a.b\" is no process guid: use 1 to 128 of A-Z a-z 0-9 _ -",
+            "process_guid: \"a.b\" is not a valid process guid: use 1 to 128 of A-Z a-z 0-9 _ -",
             "domain: is missing",
             "instances: must not be negative",
             "routes: must be an object, and is text",
@@ -76,7 +76,7 @@ fn every_bad_field_is_named_at_once() {
             "action.parallel.actions[1].timeout.action.run.path: is missing",
             "action.parallel.actions[1].timeout.action.run.args[0]: must be text, and is a number",
             "action.parallel.actions[2].download: is not honoured yet",
-            "action.parallel.actions[3].rnu: is no action: did you mean run?",
+            "action.parallel.actions[3].rnu: is not an action: did you mean run?",
             "action.parallel.actions[4]: must be exactly one of run, timeout, try, parallel, serial, \
              codependent, emit_progress",
             "start_timeout_ms: must be a whole number",
@@ -263,7 +263,7 @@ fn a_bad_document_is_refused_with_paths_into_it() {
             "lrps": [],
         })),
         [
-            "domain: \"a b\" is no domain: use 1 to 128 of A-Z a-z 0-9 _ -",
+            "domain: \"a b\" is not a valid domain: use 1 to 128 of A-Z a-z 0-9 _ -",
             "lrps: is unknown: did you mean lrp?",
             "lrp[0].action.run.path: is missing",
             "lrp[1]: must be an object, and is a number",
@@ -330,12 +330,12 @@ fn each_command_has_its_body() {
             r#"{"envelope": {"traceparent": "00-x"}, "body": {"task_guid": "a"}}"#,
             "envelope.traceparent: must be a W3C traceparent",
         ),
-        ("lrp", "desires", "{}", "lrp.desires: is no command: did you mean lrp.desire?"),
+        ("lrp", "desires", "{}", "lrp.desires: is not a command: did you mean lrp.desire?"),
         (
             "",
             "",
             "{}",
-            ".: is no command: use one of lrp.desire, lrp.update, lrp.remove, lrp.retire, \
+            ".: is not a command: use one of lrp.desire, lrp.update, lrp.remove, lrp.retire, \
             task.desire, task.cancel, task.resolve, domain.upsert",
         ),
     ];

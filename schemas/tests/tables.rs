@@ -788,7 +788,7 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
     assert_eq!(story.state(), "UNCLAIMED");
     assert_eq!(story.ask(&Command::Report(early)).unwrap_err().code, Code::ActualLrpCannotBeCrashed);
 
-    // That an instance could not be placed is no change; that another holds it is one.
+    // That an instance could not be placed is not a change; that another holds it is one.
     let claim = report(&story, ReportStep::Actual(claim()));
     let attempt = story.process.as_ref().unwrap().actual(0).unwrap().since;
     let unplaced = process::Unplaced { index: 0, attempt, error: "insufficient resources".into() };

@@ -53,7 +53,7 @@ impl InProcess {
     /// The same bus for somebody whose questions are answered to `inbox`, as `muster.inbox.bbs`.
     ///
     /// # Errors
-    /// `inbox` is no subject below [`INBOX_ROOT`].
+    /// `inbox` is not a subject below [`INBOX_ROOT`].
     pub fn with_inbox(&self, inbox: &str) -> Result<Self, BusError> {
         subject::check_inbox(inbox)?;
         Ok(Self { shared: Arc::clone(&self.shared), inbox: inbox.into() })
@@ -112,7 +112,7 @@ impl InProcess {
 }
 
 impl Shared {
-    /// Gives a message to every subscriber without a group and to one of each group, and tells whether anybody
+    /// Gives a message to every subscriber without a group and to one of each group, and says whether anybody
     /// subscribes.
     fn deliver(&mut self, message: &Incoming) -> bool {
         self.turn = self.turn.wrapping_add(1);

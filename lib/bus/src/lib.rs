@@ -170,7 +170,7 @@ impl Bus {
     /// A new bus within this process, whose questions are answered to `inbox`, as `muster.inbox.bbs`.
     ///
     /// # Errors
-    /// `inbox` is no subject below [`INBOX_ROOT`].
+    /// `inbox` is not a subject below [`INBOX_ROOT`].
     pub fn in_process(inbox: &str) -> Result<Self, BusError> {
         Ok(Self::InProcess(InProcess::new().with_inbox(inbox)?))
     }
@@ -227,7 +227,7 @@ impl Bus {
     /// publish elsewhere. The payload is larger than [`schemas::limits::MESSAGE_BYTES`]; the connection is closed.
     pub async fn reply(&self, to: &ReplyTo, payload: Bytes) -> Result<(), BusError> {
         if ![INBOX_ROOT, PLAIN_INBOX_ROOT].iter().any(|root| to.subject.starts_with(root)) {
-            return Err(BusError::Refused(format!("{:?} is no inbox", to.subject)));
+            return Err(BusError::Refused(format!("{:?} is not an inbox", to.subject)));
         }
         self.publish(&to.subject, payload).await
     }
@@ -258,7 +258,7 @@ impl Bus {
     /// Connects to the bus of another process at its Unix socket; questions are answered to `inbox`.
     ///
     /// # Errors
-    /// Nobody serves the socket, or `inbox` is no subject below [`INBOX_ROOT`].
+    /// Nobody serves the socket, or `inbox` is not a subject below [`INBOX_ROOT`].
     pub async fn connect_socket(path: &std::path::Path, inbox: &str) -> Result<Self, BusError> {
         Ok(Self::Socket(Socket::connect(path, inbox).await?))
     }

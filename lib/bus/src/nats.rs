@@ -132,7 +132,7 @@ impl Settings {
         let urls = self.shown();
         let client = match timeout(self.patience, options.connect(addresses)).await {
             Ok(Ok(client)) => client,
-            Ok(Err(error)) => return Err(told(&error, urls)),
+            Ok(Err(error)) => return Err(connect_error(&error, urls)),
             Err(_) => {
                 let why = format!("no answer within {:?}", self.patience);
                 return Err(ConnectError::Unreachable { urls, why });
@@ -147,8 +147,9 @@ impl Settings {
             return Err(ConnectError::Settings("no server's address is given".to_owned()));
         }
         let parse = |url: &String| {
-            url.parse()
-                .map_err(|error| ConnectError::Settings(format!("{:?} is no address: {error}", shown(url))))
+            url.parse().map_err(|error| {
+                ConnectError::Settings(format!("{:?} is not an address: {error}", shown(url)))
+            })
         };
         self.urls.iter().map(parse).collect()
     }
@@ -223,7 +224,7 @@ impl Settings {
 }
 
 impl Connection {
-    /// The version of the server that we are connected to, as it tells it.
+    /// The version of the server that we are connected to, as it says.
     #[must_use]
     pub fn server_version(&self) -> String {
         self.client.server_info().version
@@ -358,7 +359,7 @@ fn shown(url: &str) -> String {
     }
 }
 
-fn told(error: &async_nats::ConnectError, urls: String) -> ConnectError {
+fn connect_error(error: &async_nats::ConnectError, urls: String) -> ConnectError {
     let why = error.to_string();
     match error.kind() {
         ConnectErrorKind::Authentication

@@ -52,7 +52,7 @@ fn check(text: &str, what: &str, word: impl Fn(&str) -> bool) -> Result<(), BusE
     if text.len() <= SUBJECT_BYTES && text.split('.').all(is_word) {
         return Ok(());
     }
-    Err(BusError::Refused(format!("{:?} is no {what}", schemas::limits::cut(text, 80))))
+    Err(BusError::Refused(format!("{:?} is not a valid {what}", schemas::limits::cut(text, 80))))
 }
 
 #[cfg(test)]

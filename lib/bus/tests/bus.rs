@@ -251,7 +251,7 @@ async fn a_forged_reply_subject_isnt_answered() {
         .unwrap();
     let question = timeout(PATIENCE, questions.next()).await.unwrap().unwrap();
     let error = bbs.reply(&question.reply.unwrap(), "no".into()).await.unwrap_err();
-    assert!(error.to_string().contains("is no inbox"), "{error}");
+    assert!(error.to_string().contains("is not an inbox"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, unanswered};
-use crate::limits::{PAUSE, SILENCE_TOLD, TRY};
+use crate::limits::{PAUSE, SILENCE_WARNED, TRY};
 use crate::target::Target;
 
 /// What all clones of a client share.
@@ -71,7 +71,7 @@ impl Line {
     ) -> Result<A, Error> {
         let payload = Bytes::from(codec::encode(Form::Json, question));
         let asked = Instant::now();
-        let (mut pause, mut told, mut last) = (PAUSE.0, false, None);
+        let (mut pause, mut warned, mut last) = (PAUSE.0, false, None);
         loop {
             let left = patience.saturating_sub(asked.elapsed());
             let error = match self.ask_once(subject, payload.clone(), TRY.min(left)).await {
@@ -83,9 +83,9 @@ impl Line {
             if waited + pause >= patience {
                 return Err(given_up(error, waited));
             }
-            if waited >= SILENCE_TOLD && !told {
+            if waited >= SILENCE_WARNED && !warned {
                 tracing::warn!("{error}; asking again for {:?}", patience.saturating_sub(waited));
-                told = true;
+                warned = true;
             }
             last = Some(error);
             sleep(pause).await;

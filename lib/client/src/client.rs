@@ -45,7 +45,7 @@ pub struct Connect {
     name: ClientName,
 }
 
-/// The domain of a client that wasn't told another: `default`.
+/// The domain of a client that wasn't given another: `default`.
 #[must_use]
 pub fn default_domain() -> Domain {
     Domain::new("default").expect("it is a name")

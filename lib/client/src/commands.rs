@@ -147,7 +147,7 @@ impl Client {
     }
 }
 
-/// A refusal of text that is no name, as the BBS would give it.
+/// A refusal of text that is not a name, as the BBS would give it.
 #[must_use]
 pub fn bad_name(field: &str, problem: &schemas::names::BadName) -> Refusal {
     Refusal::invalid(vec![BadField { field: field.to_owned(), problem: problem.to_string() }])

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::limits::{PAUSE, POLL, POLL_ENTRIES, POLL_GRACE, SILENCE_TOLD};
+use crate::limits::{PAUSE, POLL, POLL_ENTRIES, POLL_GRACE, SILENCE_WARNED};
 use crate::subjects::Query;
 
 /// Entries behind a position, as they come. A lost connection is waited for, and reading goes on where it stopped.
@@ -95,7 +95,7 @@ impl Events {
     /// The next entry; waits for it. Cancel-safe.
     ///
     /// # Errors
-    /// A refusal, an answer that makes no sense, or a silence longer than the follower was told to bear.
+    /// A refusal, an answer that makes no sense, or a silence longer than the follower is set to bear.
     pub async fn next(&mut self) -> Result<RecordedEntry, Error> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
@@ -138,7 +138,7 @@ impl Events {
             about: self.about.clone(),
         };
         let question = Bytes::from(codec::encode(Form::Json, &read));
-        let (mut silent, mut pause, mut told) = (None, PAUSE.0, false);
+        let (mut silent, mut pause, mut warned) = (None, PAUSE.0, false);
         loop {
             let asked = Instant::now();
             let answer = self
@@ -147,7 +147,7 @@ impl Events {
                 .ask_once(&Query::EventsRead.subject(), question.clone(), POLL + POLL_GRACE)
                 .await;
             let error = match answer {
-                Ok(page) if told => {
+                Ok(page) if warned => {
                     tracing::info!("connected again; reading on behind position {}", self.read);
                     return Ok(page);
                 }
@@ -162,9 +162,9 @@ impl Events {
             if self.give_up.is_some_and(|limit| silence + pause >= limit) {
                 return Err(error);
             }
-            if silence >= SILENCE_TOLD && !told {
+            if silence >= SILENCE_WARNED && !warned {
                 tracing::warn!("{error}; waiting, to read on behind position {}", self.read);
-                told = true;
+                warned = true;
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);

@@ -106,7 +106,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Whether that there is no container is no failure: there was one, or one will come.
+    /// Whether that there is no container is not a failure: there was one, or one will come.
     fn may_come_back(&self) -> bool {
         self.container.is_some() || (self.follow && self.whose.outlives_containers())
     }

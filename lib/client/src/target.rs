@@ -63,13 +63,13 @@ impl Target {
     }
 }
 
-/// The data folder of a local cluster that wasn't told another: `$XDG_RUNTIME_DIR/muster`, else `/tmp/muster-$UID`.
+/// The data folder of a local cluster that wasn't given another: `$XDG_RUNTIME_DIR/muster`, else `/tmp/muster-$UID`.
 #[must_use]
 pub fn default_folder() -> PathBuf {
     folder_for(std::env::var_os("XDG_RUNTIME_DIR"), user())
 }
 
-/// Where a local cluster that wasn't told another place serves its socket, and where clients look for it.
+/// Where a local cluster that wasn't given another place serves its socket, and where clients look for it.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     default_folder().join(SOCKET)

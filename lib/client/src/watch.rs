@@ -130,7 +130,7 @@ impl Client {
         timeout(limit, settled).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Waits until a task ends, and tells how. `after` is the position that its desire was answered with.
+    /// Waits until a task ends, and says how. `after` is the position that its desire was answered with.
     ///
     /// # Errors
     /// See [`Error`]; `TimedOut` if that takes longer than `limit`.

@@ -4,7 +4,7 @@
 //! A standby campaigns when the leader missed [`MISSED_BEATS`]. Two things keep it from campaigning wrongly, and one keeps
 //! others from holding it back:
 //!
-//! - its own pause is no silence of the leader;
+//! - its own pause is not silence of the leader;
 //! - standbys campaign one after the other, so that two don't race for ever, and not again before the log may have
 //!   answered;
 //! - a beat is believed only in the term that the log names, and, for no longer than one election takes, in the next.
@@ -77,7 +77,7 @@ impl Election {
         }
     }
 
-    /// Whether this program leads, as far as the log tells.
+    /// Whether this program leads, as far as the log says.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leader.as_ref() == Some(&self.id)
@@ -126,7 +126,7 @@ impl Election {
 
     /// What has to be done now. To be asked only once the log is known.
     pub fn duty(&mut self, now: Timestamp) -> Duty {
-        // A pause of this program is no silence of the leader.
+        // A pause of this program is not silence of the leader.
         if now.since(self.looked_at) > SILENCE {
             self.heard = now;
         }

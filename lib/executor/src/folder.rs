@@ -54,7 +54,7 @@ pub(crate) struct Spec {
     pub(crate) healthy_monitoring_interval: Duration,
 }
 
-/// How far a container came, as its folder tells it.
+/// How far a container came, as its folder has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {

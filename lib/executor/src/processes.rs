@@ -1,4 +1,4 @@
-//! The processes of this host, as `/proc` tells them. A process is its pid and the moment it started: a pid alone may
+//! The processes of this host, as `/proc` has them. A process is its pid and the moment it started: a pid alone may
 //! be somebody else's by the time it is used.
 
 use std::collections::BTreeSet;

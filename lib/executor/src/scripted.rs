@@ -63,7 +63,7 @@ impl Default for Create {
     }
 }
 
-/// Something that really happened, whatever anybody was told of it.
+/// Something that really happened, whatever anybody heard of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happened {
     /// The container.
@@ -286,8 +286,8 @@ impl Scripted {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Lets everything happen that is due, and tells each state that a container came to. One that is being deleted
-    /// is told as COMPLETED, and is gone.
+    /// Lets everything happen that is due, and announces each state that a container came to. One that is being deleted
+    /// is announced as COMPLETED, and is gone.
     pub fn advance(&mut self, now: Timestamp) -> Vec<Container> {
         let mut changes = vec![];
         while let Some(((at, number), _)) = self.due.first_key_value()

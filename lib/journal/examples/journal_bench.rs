@@ -87,7 +87,7 @@ async fn measure(name: &str, journal: &Journal, entries: u64) -> Result<(), Fail
     Ok(())
 }
 
-/// Appends to one subject, one after the other, and tells how long each took.
+/// Appends to one subject, one after the other, and prints how long each took.
 async fn write(journal: Journal, subject: Subject, entries: u64) -> Result<Vec<Duration>, Failed> {
     let mut ids = Ids::new(clock::seed()?);
     let (bytes, mut waits, mut expected) = (Bytes::from(vec![b'x'; ENTRY]), Vec::new(), Position(0));

@@ -64,7 +64,7 @@ struct Answer {
 #[derive(Debug)]
 enum Outcome {
     Stored(Position),
-    /// Stored before, or another entry is there: reading tells.
+    /// Stored before, or another entry is there: reading settles it.
     Settle(String),
     /// Another message of the subject is on its way through the cluster, or has just arrived: ask again.
     Busy(String),

@@ -121,7 +121,7 @@ impl JournalError {
 pub enum Durability {
     /// Every entry is on disk before it is acknowledged: it survives a power cut.
     Synced,
-    /// Nobody could be asked, or a power cut may cost the last entries; for the reason told.
+    /// Nobody could be asked, or a power cut may cost the last entries; for the reason given.
     Unverified(String),
     /// Nothing survives the process.
     Volatile,

@@ -1,4 +1,4 @@
-//! A server's monitoring address: one question in HTTP/1.0, for what no subject tells.
+//! A server's monitoring address: one question in HTTP/1.0, for what no subject says.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::limits::{MONITOR, MONITOR_BYTES};
 /// What the server with the monitoring address `url` (as `http://127.0.0.1:8222`) answers at `path`, as JSON.
 ///
 /// # Errors
-/// Nobody answers in time, or what is answered is no JSON.
+/// Nobody answers in time, or what is answered is not JSON.
 pub async fn get(url: &str, path: &str) -> io::Result<Value> {
     match timeout(MONITOR, ask(url, path)).await {
         Ok(answer) => answer,

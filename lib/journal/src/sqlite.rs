@@ -56,7 +56,7 @@ impl Sqlite {
     /// # Errors
     /// The folder isn't ours or another process has it, the file is of another format, or can't be opened or written.
     pub async fn open(folder: &Path) -> Result<Self, JournalError> {
-        let folder = Folder::own(folder).map_err(|error| JournalError::Refused(told(&error)))?;
+        let folder = Folder::own(folder).map_err(|error| JournalError::Refused(with_causes(&error)))?;
         Self::open_in(folder).await
     }
 
@@ -66,7 +66,7 @@ impl Sqlite {
     /// The file is of another format, or can't be opened or written.
     pub async fn open_in(folder: Folder) -> Result<Self, JournalError> {
         // Its companions get the mode that it has.
-        folder.private_file(FILE).map_err(|error| JournalError::Refused(told(&error)))?;
+        folder.private_file(FILE).map_err(|error| JournalError::Refused(with_causes(&error)))?;
         let path = folder.path().join(FILE);
         let what = format!("opening {}", path.display());
         let unavailable = |source| JournalError::unavailable(what.as_str(), source);
@@ -210,11 +210,11 @@ fn recorded(row: &SqliteRow) -> Result<Recorded, JournalError> {
             bytes: row.try_get::<Vec<u8>, _>("bytes")?.into(),
         })
     };
-    get().map_err(|error| JournalError::Damaged(told(&error)))
+    get().map_err(|error| JournalError::Damaged(with_causes(&error)))
 }
 
 /// An error with its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
+fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

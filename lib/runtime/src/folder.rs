@@ -182,7 +182,7 @@ impl Folder {
 }
 
 impl Drop for Held {
-    /// What could not be deleted is told by nobody: the next owner gets along with it.
+    /// What could not be deleted is reported by nobody: the next owner gets along with it.
     fn drop(&mut self) {
         // What is not cleared yet must be known as what may be cleared.
         let ends = self.scratch && is_empty(&self.path);
@@ -373,7 +373,7 @@ fn sign(lock: &mut File) -> io::Result<()> {
     write!(lock, "{}", std::process::id())
 }
 
-/// Who signed the lock's file. Only for a message, so that it can't be read is no error.
+/// Who signed the lock's file. Only for a message, so that it can't be read is not an error.
 fn owner(lock: &mut File) -> String {
     let mut text = String::new();
     match lock.take(32).read_to_string(&mut text) {

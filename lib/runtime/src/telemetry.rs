@@ -22,7 +22,7 @@ pub enum Format {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter isn't one.
-    #[error("{filter:?} is no log filter: use a level, or target=level with commas between")]
+    #[error("{filter:?} is not a log filter: use a level, or target=level with commas between")]
     Filter {
         /// The filter as it was given.
         filter: String,
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_filter_is_checked_and_telemetry_starts_once() {
         let bad = start(Some("runtime=loud"), "muster=info", Format::Text).unwrap_err();
-        assert!(bad.to_string().starts_with("\"runtime=loud\" is no log filter"), "{bad}");
+        assert!(bad.to_string().starts_with("\"runtime=loud\" is not a log filter"), "{bad}");
         start(Some("off"), "muster=info", Format::Json).unwrap();
         tracing::error!("not shown: the filter is off");
         let diverted = Diverted::begin();

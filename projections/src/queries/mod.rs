@@ -10,7 +10,7 @@ use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Serv
 use schemas::process::Process;
 use schemas::query::{
     CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
-    InstanceRow, LrpRow, One, Page, SetAside, Show, TaskRow,
+    InstanceRow, LrpRow, MalformedEntries, One, Page, Show, TaskRow,
 };
 use schemas::task::Task;
 use schemas::{BadField, Code, Position, Refusal, Timestamp};
@@ -21,7 +21,7 @@ use self::rows::{
 use crate::index::WorkRef;
 use crate::world::World;
 
-/// What rows show that the log doesn't hold: told by the BBS that answers.
+/// What rows show that the log doesn't hold: known to the BBS that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// Who answers: cursors name it, since it holds the picture that their pages are of.
@@ -30,8 +30,8 @@ pub struct Observed {
     pub now: Timestamp,
     /// Whether what is acknowledged survives a power cut, as far as it can see.
     pub durability: String,
-    /// What the journal holds that is no entry.
-    pub set_aside: SetAside,
+    /// What the journal holds that is not an entry.
+    pub set_aside: MalformedEntries,
     /// How long ago each cell was heard; those of which it heard nothing yet are missing.
     pub heard: BTreeMap<CellId, Duration>,
 }
@@ -440,7 +440,7 @@ impl Field {
     }
 }
 
-/// Checks a filter against what the list can do, and tells behind which row the page begins.
+/// Checks a filter against what the list can do, and says behind which row the page begins.
 fn begin<K>(
     world: &World,
     filter: &Filter,
@@ -451,11 +451,11 @@ fn begin<K>(
     for field in Field::EVERY.into_iter().filter(|field| field.is_set(filter) && !can.contains(field)) {
         let others = can.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ");
         let others = if others.is_empty() { "it has none".to_owned() } else { format!("use {others}") };
-        let problem = format!("is no filter of this query: {others}");
+        let problem = format!("is not a filter of this query: {others}");
         bad.push(BadField { field: field.name().into(), problem });
     }
     if let Some(limit) = filter.limit.filter(|limit| !(1..=PAGE_ROWS).contains(limit)) {
-        let problem = format!("{limit} is no number of rows: use 1 to {PAGE_ROWS}");
+        let problem = format!("{limit} is not a number of rows: use 1 to {PAGE_ROWS}");
         bad.push(BadField { field: "limit".into(), problem });
     }
     if !bad.is_empty() {

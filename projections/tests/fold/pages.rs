@@ -1,11 +1,11 @@
-//! Paging: every row once, whatever happens meanwhile; and what is no page is refused.
+//! Paging: every row once, whatever happens meanwhile; and what is not a page is refused.
 
 use std::fmt::Debug;
 
 use projections::{Observed, World, queries};
 use proptest::prelude::*;
 use schemas::names::ServiceId;
-use schemas::query::{Cursor, Filter, InstancePresence, Page, SetAside};
+use schemas::query::{Cursor, Filter, InstancePresence, MalformedEntries, Page};
 use schemas::{Code, Position, Refusal, Timestamp};
 
 use crate::log::{Entries, cell_id, domain, groups, guid, write};
@@ -15,7 +15,7 @@ fn observed() -> Observed {
         bbs: ServiceId::new("bbs-1").expect("a name"),
         now: Timestamp(0),
         durability: String::new(),
-        set_aside: SetAside::default(),
+        set_aside: MalformedEntries::default(),
         heard: std::collections::BTreeMap::new(),
     }
 }

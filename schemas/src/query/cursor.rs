@@ -35,12 +35,12 @@ impl Cursor {
         Ok(Self { bbs, position: Position(number), key: key.to_owned() })
     }
 
-    /// What text that is no cursor is answered.
+    /// What text that is not a cursor is answered.
     #[must_use]
     pub fn bad(text: &str) -> Refusal {
         let shown = crate::limits::cut(text, 80);
         let problem =
-            format!("{shown:?} is no cursor of this query: use what `next` of the page before said");
+            format!("{shown:?} is not a cursor of this query: use what `next` of the page before said");
         Refusal::invalid(vec![BadField { field: "cursor".into(), problem }])
     }
 }

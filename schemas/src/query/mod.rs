@@ -2,7 +2,7 @@
 //! which it stands, and a query may ask for at least a position.
 //!
 //! What is asked stands here; [`rows`] holds what lists and shows answer, [`events`] what is read of the log and of
-//! containers. How a row comes from the World is told where the World is: in `projections`.
+//! containers. How a row comes from the World is documented where the World is: in `projections`.
 
 pub mod cursor;
 pub mod events;
@@ -17,7 +17,7 @@ pub use self::events::{
 };
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, InstancePresence,
-    InstanceRow, InstanceState, LrpRow, NoEntry, SetAside, TaskRow, TaskState,
+    InstanceRow, InstanceState, LrpRow, MalformedEntries, MalformedEntry, TaskRow, TaskState,
 };
 use crate::message::Record;
 use crate::names::{CellId, Domain, ProcessGuid};

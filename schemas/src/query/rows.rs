@@ -408,23 +408,23 @@ pub struct ClusterRow {
     pub found_by_convergence: u64,
     /// Whether what is acknowledged survives a power cut, as far as the BBS can see.
     pub durability: String,
-    /// What the journal holds that is no entry.
+    /// The malformed entries of the journal.
     #[serde(default)]
-    pub set_aside: SetAside,
+    pub set_aside: MalformedEntries,
 }
 
-/// What the journal holds that is no entry: passed over by everybody, and shown.
+/// The malformed entries of the journal: set aside by everybody, and shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SetAside {
+pub struct MalformedEntries {
     /// How much of it there is.
     pub count: u64,
     /// The last of it, the newest last.
-    pub last: Vec<NoEntry>,
+    pub last: Vec<MalformedEntry>,
 }
 
-/// Bytes of the journal that are no entry.
+/// A message of the journal that is no valid entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NoEntry {
+pub struct MalformedEntry {
     /// Where they stand.
     pub position: Position,
     /// On which subject.

@@ -74,8 +74,8 @@ fn take_kind(field: Field<'_>) -> Option<(&'static str, Field<'_>)> {
     if known.is_none() {
         let problem = match nearest(&word, &KINDS) {
             _ if KINDS_NOT_HONOURED.contains(&word.as_str()) => "is not honoured yet".to_owned(),
-            Some(near) => format!("is no action: did you mean {near}?"),
-            None => format!("is no action: use one of {}", KINDS.join(", ")),
+            Some(near) => format!("is not an action: did you mean {near}?"),
+            None => format!("is not an action: use one of {}", KINDS.join(", ")),
         };
         return body.bad(problem);
     }

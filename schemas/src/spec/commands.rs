@@ -106,8 +106,8 @@ fn find_command(noun: &str, verb: &str) -> Result<Read, Refusal> {
     }
     let names = COMMANDS.map(|(name, _)| name);
     let problem = match nearest(&asked, &names) {
-        Some(near) => format!("is no command: did you mean {near}?"),
-        None => format!("is no command: use one of {}", names.join(", ")),
+        Some(near) => format!("is not a command: did you mean {near}?"),
+        None => format!("is not a command: use one of {}", names.join(", ")),
     };
     Err(Refusal::invalid(vec![BadField { field: limits::cut(&asked, 100), problem }]))
 }

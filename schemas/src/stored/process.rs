@@ -148,7 +148,7 @@ pub enum Actual {
         /// The definition that it runs.
         definition_id: DefinitionId,
     },
-    /// One crashed, as an invented version told it: what proves that old versions are read.
+    /// One crashed, as an invented version had it: what proves that old versions are read.
     #[cfg(test)]
     #[serde(rename = "crashed.v0")]
     CrashedV0 {
@@ -197,7 +197,7 @@ pub enum Actual {
         /// Why.
         cause: Unclaimed,
     },
-    /// Some were asked to stop: their reps are told until they are gone.
+    /// Some were asked to stop: their reps are ordered again until they are gone.
     #[serde(rename = "stop_requested.v1")]
     StopRequestedV1 {
         /// Which.

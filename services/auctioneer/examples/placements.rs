@@ -76,7 +76,7 @@ fn machine(cells: u32, instances: u32) {
             }
         }
     }
-    while auctioneer.books().ready > 0 {
+    while auctioneer.counts().ready > 0 {
         for effect in auctioneer.step(log.now, Input::Turn) {
             if let Effect::Perform { perform, .. } = effect {
                 placed += perform.work.len();

@@ -6,7 +6,7 @@ use schemas::Refusal;
 use schemas::container::Epoch;
 use schemas::message::{Beat, Dismiss, Done, Reported, Stop};
 use schemas::names::{CellId, EntryId, TaskGuid};
-use schemas::query::{NoEntry, RecordsAnswer};
+use schemas::query::{MalformedEntry, RecordsAnswer};
 use schemas::subject::{Position, Subject};
 
 use crate::input::Query;
@@ -30,14 +30,14 @@ pub enum Effect {
     /// Answer somebody.
     Answer {
         /// Whom.
-        asker: u64,
+        requester: u64,
         /// What.
         reply: Reply,
     },
     /// Answer a query from this picture, with [`crate::answer`].
     Show {
         /// Who asked.
-        asker: u64,
+        requester: u64,
         /// What.
         query: Query,
         /// The World as it is now.
@@ -73,7 +73,7 @@ pub enum Effect {
     /// It leads from now on, or no longer: listen to commands, or don't.
     Leading(bool),
     /// What the journal holds at a position does not count.
-    SetAside(NoEntry),
+    SetAside(MalformedEntry),
     /// Something that people should know.
     Warn(String),
     /// It can't go on: the journal holds what this program doesn't understand. Nothing is lost. Once an operator has set

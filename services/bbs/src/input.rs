@@ -44,15 +44,15 @@ pub enum Input {
     },
     /// Somebody asks for a change.
     Asked {
-        /// Names the asker in the answer.
-        asker: u64,
+        /// Names the requester in the answer.
+        requester: u64,
         /// What is asked.
         ask: Ask,
     },
     /// Somebody asks what is true.
     Queried {
-        /// Names the asker in the answer.
-        asker: u64,
+        /// Names the requester in the answer.
+        requester: u64,
         /// The position that the answer must stand at.
         at_least: Option<Position>,
         /// What is asked.

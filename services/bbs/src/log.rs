@@ -7,7 +7,7 @@ use projections::cluster_log::Positions;
 use projections::reader::{self, Read};
 use projections::{Change, Picture, Reader, World};
 use schemas::Entry;
-use schemas::query::{NoEntry, SetAside};
+use schemas::query::{MalformedEntries, MalformedEntry};
 use schemas::subject::Position;
 
 /// The log as far as this BBS has folded it.
@@ -26,7 +26,7 @@ pub(crate) enum Found {
     /// An entry.
     Entry(Arc<Entry>),
     /// No entry: it counts as one in which nothing is decided.
-    SetAside(NoEntry),
+    SetAside(MalformedEntry),
     /// What this program doesn't understand, and why: it must not go on.
     Unknown(String),
 }
@@ -53,7 +53,7 @@ impl Log {
     }
 
     /// Where the journal holds no entry.
-    pub(crate) const fn set_aside(&self) -> &SetAside {
+    pub(crate) const fn set_aside(&self) -> &MalformedEntries {
         self.reader.set_aside()
     }
 
@@ -73,7 +73,7 @@ impl Log {
         match self.reader.read(position, subject, bytes) {
             Ok(Read::Entry(entry)) => Found::Entry(Arc::new(entry)),
             Ok(Read::SetAside(why)) => {
-                Found::SetAside(NoEntry { position, subject: subject.to_owned(), why })
+                Found::SetAside(MalformedEntry { position, subject: subject.to_owned(), why })
             }
             Err(why) => Found::Unknown(format!("position {position}: {why}")),
         }

@@ -29,7 +29,7 @@ pub(crate) fn file(arguments: &[OsString], environment: Option<OsString>) -> Opt
 /// Makes what a file says the defaults of a command line.
 ///
 /// # Errors
-/// The file can't be read, or names what is no option.
+/// The file can't be read, or names what is not an option.
 pub(crate) fn defaults(command: Command, path: &Path) -> Result<Command, String> {
     let shown = path.display();
     let text =
@@ -39,7 +39,7 @@ pub(crate) fn defaults(command: Command, path: &Path) -> Result<Command, String>
     let mut command = command;
     for (name, value) in &table {
         let text =
-            word(value).ok_or_else(|| format!("the configuration {shown}: {name} is no simple value"))?;
+            word(value).ok_or_else(|| format!("the configuration {shown}: {name} is not a simple value"))?;
         let (changed, known) = set_default(command, name, &text);
         command = changed;
         if known {

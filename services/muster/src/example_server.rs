@@ -61,7 +61,7 @@ fn serve(place: &Place) -> io::Result<()> {
     let body = format!("hello from instance {index} on cell {cell}\n");
     for connection in listener.incoming() {
         let body = body.clone();
-        // A client that goes away half-way is no reason to end.
+        // A client that goes away half-way is not a reason to end.
         let answered = connection.map(|connection| thread::spawn(move || drop(answer(connection, &body))));
         if let Err(error) = answered {
             say(&mut io::stderr(), &format!("example-server: {error}"));

@@ -108,7 +108,7 @@ pub(crate) struct RepArgs {
 }
 
 fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
-    let wrong = || format!("{text:?} is no range of ports: use FROM-TO, as 20000-29999");
+    let wrong = || format!("{text:?} is not a range of ports: use FROM-TO, as 20000-29999");
     let (from, to) = text.split_once('-').ok_or_else(wrong)?;
     let (from, to): (u16, u16) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
     if from == 0 || from > to { Err(wrong()) } else { Ok(from..=to) }

@@ -14,10 +14,10 @@ use simulation::cluster::START;
 use simulation::story::{Facts, Seen, Story, Time};
 use simulation::{Outcome, Plan, run_told};
 
+use crate::cli::describe::sentence;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::{self, Look, Output};
 use crate::cli::table::Table;
-use crate::cli::tell::sentence;
 use crate::cli::words::one_line;
 use crate::cli::{Global, file, rows};
 

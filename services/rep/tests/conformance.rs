@@ -68,7 +68,11 @@ fn rows(csv: &'static str) -> Vec<[&'static str; 3]> {
 }
 
 fn named<T: Copy>(words: &[(&str, T)], word: &str) -> T {
-    words.iter().find(|(name, _)| *name == word).unwrap_or_else(|| panic!("{word} is no word of the table")).1
+    words
+        .iter()
+        .find(|(name, _)| *name == word)
+        .unwrap_or_else(|| panic!("{word} is not a word of the table"))
+        .1
 }
 
 fn steps(actions: &str) -> Vec<Step> {
@@ -85,7 +89,7 @@ fn steps(actions: &str) -> Vec<Step> {
         "fail_task" => Step::FailTask,
         "run_container" => Step::Run,
         "delete_container" => Step::DeleteContainer,
-        other => panic!("{other} is no word for a step"),
+        other => panic!("{other} is not a word for a step"),
     };
     if actions == "nothing" { vec![] } else { actions.split('+').map(step).collect() }
 }

@@ -146,7 +146,7 @@ impl Arrived {
 }
 
 fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> {
-    let ask = |ask| Some(bbs::Input::Asked { asker: requester, ask });
+    let ask = |ask| Some(bbs::Input::Asked { requester, ask });
     match kind {
         Kind::Client(domain, noun, verb) => {
             let read = schemas::spec::client_command(noun, verb, &domain, bytes);
@@ -164,7 +164,7 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
             let show: Show = must(bytes);
             let at_least = show.at_least;
             Some(bbs::Input::Queried {
-                asker: requester,
+                requester,
                 at_least,
                 query: Query::Rows(projections::Query::Lrp(show)),
             })
@@ -172,13 +172,13 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
         Kind::Look => {
             let filter: Filter = must(bytes);
             let query = Query::Rows(projections::Query::Instances(filter));
-            Some(bbs::Input::Queried { asker: requester, at_least: None, query })
+            Some(bbs::Input::Queried { requester, at_least: None, query })
         }
         Kind::Report(cell) => ask(Ask::Cell { cell, reports: must(bytes) }),
         Kind::Records => {
             let records: Records = must(bytes);
             let at_least = records.at_least;
-            Some(bbs::Input::Queried { asker: requester, at_least, query: Query::Records(records) })
+            Some(bbs::Input::Queried { requester, at_least, query: Query::Records(records) })
         }
         Kind::Outcomes => ask(Ask::Outcomes(must(bytes))),
         Kind::Lead => ask(Ask::Lead(must(bytes))),

@@ -59,7 +59,7 @@ situations! {
     Slow "a rep hears late of its containers",
     CreationFailed "a container can't be made",
     KilledBetween "a service is killed between two effects",
-    Malformed "bytes that are no entry are in the log",
+    Malformed "bytes that are no valid entry are in the log",
     PowerCut "the journal's machines lose power",
     RepeatedAsConflict "a repeated append is answered with a conflict",
     RepeatedAsDuplicate "a repeated append is answered as a duplicate",

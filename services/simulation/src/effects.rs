@@ -32,11 +32,11 @@ impl Cluster {
                 self.around(at, Around::Append(Box::new(append)));
             }
             E::ReadLast(subject) => self.read_last(node, subject),
-            E::Answer { asker: requester, reply } => {
+            E::Answer { requester, reply } => {
                 self.note_reply(&reply);
                 self.answer(node, requester, encode(&reply));
             }
-            E::Show { asker: requester, query, picture, observed } => {
+            E::Show { requester, query, picture, observed } => {
                 let reply = bbs::answer(&query, &picture, &observed);
                 self.note_reply(&reply);
                 self.answer(node, requester, encode(&reply));

@@ -48,12 +48,12 @@ struct Args {
 }
 
 fn promise(name: &str) -> Result<Promise, String> {
-    Promise::named(name).ok_or_else(|| format!("{name:?} is no promise"))
+    Promise::named(name).ok_or_else(|| format!("{name:?} is not a promise"))
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once("..").ok_or("seeds are given as A..B, or A..+N")?;
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
     let from = number(from)?;
     let to = match to.strip_prefix('+') {
         Some(count) => from.saturating_add(number(count)?),

@@ -142,12 +142,12 @@ impl Place {
         match &self.machine {
             Some(Machine::Bbs(bbs)) => bbs.books(),
             Some(Machine::Auctioneer(auctioneer, _)) => {
-                let books = auctioneer.books();
+                let counts = auctioneer.counts();
                 BTreeMap::from([
-                    ("work that waits for an auction", books.ready),
-                    ("work that was handed out", books.handed_out),
-                    ("messages to reps", books.performs),
-                    ("messages to the BBS", books.telling),
+                    ("work that waits for an auction", counts.ready),
+                    ("work that was handed out", counts.handed_out),
+                    ("messages to reps", counts.performs),
+                    ("messages to the BBS", counts.outgoing),
                 ])
             }
             Some(Machine::Rep(rep)) => rep.books(),

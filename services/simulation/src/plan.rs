@@ -137,7 +137,7 @@ pub enum Act {
         /// For how long.
         time: Duration,
     },
-    /// Somebody writes bytes into the log that are no entry.
+    /// Somebody writes bytes into the log that are no valid entry.
     Malformed,
     /// All machines of the journal lose power at once. If it does not sync, the last entries are gone.
     PowerCut {

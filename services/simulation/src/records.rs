@@ -105,7 +105,7 @@ impl Cluster {
         }
     }
 
-    /// Somebody else writes bytes that are no entry on a subject of processes or tasks.
+    /// Somebody else writes bytes that are no valid entry on a subject of processes or tasks.
     pub(super) fn write_malformed(&mut self) {
         let kinds = [Subject::Lrp(0), Subject::Lrp(2), Subject::Task(1), Subject::Task(3)];
         let subject = kinds[self.chaos.place(kinds.len()).unwrap_or(0)].clone();

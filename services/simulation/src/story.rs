@@ -45,7 +45,7 @@
 //! | `cut off rep-c1 for 10s [entirely] [unnoticed]` | from the bus; from the journal too; it isn't told |
 //! | `part bbs-1 rep-c1 from bbs-2 for 10s [one way]` | messages between them are lost; only those from the first |
 //! | `c1 unheard for 20s`, `no heartbeats for 20s` | what shows that a cell lives is lost; of all cells |
-//! | `journal dark for 6s`, `power cut [losing 3]`, `malformed entry` | it answers nobody; its machines lose power; bytes that are no entry |
+//! | `journal dark for 6s`, `power cut [losing 3]`, `malformed entry` | it answers nobody; its machines lose power; bytes that are no valid entry |
 //! | `clock of bbs-1 +30s` | is set forward, or back |
 //! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
 //!

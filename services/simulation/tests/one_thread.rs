@@ -92,7 +92,7 @@ fn everything_interesting_happens() {
 fn rare_rows_are_rows() {
     let rows: Vec<String> = Row::all().map(|row| row.to_string()).collect();
     for rare in rare_rows() {
-        assert!(rows.iter().any(|row| row == rare), "{rare:?} is no row");
+        assert!(rows.iter().any(|row| row == rare), "{rare:?} is not a row");
     }
 }
 

@@ -181,7 +181,7 @@ impl Keeper {
     /// Makes sure that nothing runs, and writes down how it ended if the shim could not.
     async fn settle(&mut self) {
         if let Ok(Some(Status::Completed(result))) = self.folder.status() {
-            return self.shared.tell(self.guid, ContainerState::Completed(result));
+            return self.shared.announce(self.guid, ContainerState::Completed(result));
         }
         self.sweep().await;
         let result = match (self.order(), self.trouble.take()) {
@@ -198,7 +198,7 @@ impl Keeper {
         if let Err(error) = written.await {
             tracing::error!(container = %self.guid, %error, "cannot write down how a container ended");
         }
-        self.shared.tell(self.guid, ContainerState::Completed(result));
+        self.shared.announce(self.guid, ContainerState::Completed(result));
     }
 
     fn end_of_shim(&self) -> String {
@@ -225,13 +225,13 @@ impl Keeper {
 
     /// Tells what the folder says, apart from the end: that is told when the shim is gone, too.
     fn tell_status(&self) {
-        let told = self.folder.status().and_then(|status| match status {
+        let state = self.folder.status().and_then(|status| match status {
             None | Some(Status::Completed(_)) => Ok(None),
             Some(Status::Created) => Ok(Some(ContainerState::Created)),
             Some(Status::Running) => self.folder.spec().map(|spec| Some(ContainerState::Running(spec.net))),
         });
-        match told {
-            Ok(state) => state.into_iter().for_each(|state| self.shared.tell(self.guid, state)),
+        match state {
+            Ok(state) => state.into_iter().for_each(|state| self.shared.announce(self.guid, state)),
             Err(error) => {
                 tracing::warn!(container = %self.guid, %error, "cannot read the state of a container");
             }

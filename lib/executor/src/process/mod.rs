@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each container has a keeper, a task that alone changes its state (`keeper.rs`); [`Executor`] only passes orders to
-//! it and reads what it told. Dropping an executor stops nothing: the containers run on for the next one.
+//! it and reads what it wrote. Dropping an executor stops nothing: the containers run on for the next one.
 
 mod ended;
 mod keeper;
@@ -75,7 +75,7 @@ pub struct Settings {
     pub data: PathBuf,
     /// The cell whose containers these are.
     pub cell_id: CellId,
-    /// The address by which others reach this host: told in `NetInfo` and `CF_INSTANCE_IP`.
+    /// The address by which others reach this host: given in `NetInfo` and `CF_INSTANCE_IP`.
     pub address: String,
     /// Ports of the host that containers may get; [`HOST_PORTS`] unless there is a reason.
     pub ports: RangeInclusive<u16>,
@@ -293,7 +293,7 @@ fn is_trial(cell_id: &CellId, guid: InstanceGuid) -> bool {
     guid.0.as_u64_pair().0 == fnv(cell_id.as_str())
 }
 
-/// What a self test runs. Its guid is made of the cell and a number, for it is no part of the cluster's history.
+/// What a self test runs. Its guid is made of the cell and a number, for it is not part of the cluster's history.
 fn trial(cell_id: &CellId, number: u64) -> Recipe {
     let own = u64::from(std::process::id());
     let guid = uuid::Uuid::from_u64_pair(fnv(cell_id.as_str()), own << 32 | (number & 0xffff_ffff));

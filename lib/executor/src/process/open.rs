@@ -29,7 +29,7 @@ const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Pause between attempts to get the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The first descriptor that is no standard stream.
+/// The first descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
 
 /// Why a data folder can't be opened.
@@ -205,7 +205,7 @@ fn found(data: &Path, folder: &Folder, spec: Spec) -> io::Result<Found> {
     Ok(Found { container, ports: net.ports, begin: Begin::Adopt { link, cgroup } })
 }
 
-/// The state of a container, as its folder tells it.
+/// The state of a container, as its folder has it.
 fn state(status: Option<&Status>, net: &NetInfo) -> ContainerState {
     match status {
         None => ContainerState::Initializing,

@@ -1,4 +1,4 @@
-//! What the keepers of one executor share: the register of containers, the ports, the changes to tell.
+//! What the keepers of one executor share: the register of containers, the ports, the changes to announce.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) cgroups: Option<Cgroups>,
     ports: Mutex<Ports>,
     register: Mutex<Register>,
-    /// Woken when there is something to tell.
+    /// Woken when there is something to announce.
     changed: Notify,
     /// Wakes all who wait for a container to end or to go.
     moved: Notify,
@@ -46,8 +46,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Register {
     containers: BTreeMap<InstanceGuid, Entry>,
-    /// Containers with a state that wasn't told yet.
-    untold: BTreeSet<InstanceGuid>,
+    /// Containers with a state that wasn't announced yet.
+    unannounced: BTreeSet<InstanceGuid>,
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Shared {
         let (order, orders) = watch::channel(Order::Run);
         register.containers.insert(guid, Entry { container, hidden, order });
         if !hidden {
-            register.untold.insert(guid);
+            register.unannounced.insert(guid);
         }
         drop(register);
         self.changed.notify_one();
@@ -124,7 +124,7 @@ impl Shared {
     }
 
     /// Tells the state of a container. It never goes back.
-    pub(super) fn tell(&self, guid: InstanceGuid, state: ContainerState) {
+    pub(super) fn announce(&self, guid: InstanceGuid, state: ContainerState) {
         let mut register = self.lock();
         let Some(entry) = register.containers.get_mut(&guid) else { return };
         if rank(&state) <= rank(&entry.container.state) {
@@ -132,7 +132,7 @@ impl Shared {
         }
         entry.container.state = state;
         if !entry.hidden {
-            register.untold.insert(guid);
+            register.unannounced.insert(guid);
         }
         drop(register);
         self.changed.notify_one();
@@ -144,7 +144,7 @@ impl Shared {
         self.ports().give(ports);
         let mut register = self.lock();
         register.containers.remove(&guid);
-        register.untold.remove(&guid);
+        register.unannounced.remove(&guid);
         drop(register);
         self.moved.notify_waiters();
     }
@@ -198,7 +198,7 @@ impl Shared {
         }
     }
 
-    /// Sends each state that wasn't told yet, until nobody listens.
+    /// Sends each state that wasn't announced yet, until nobody listens.
     pub(super) async fn forward(&self, to: mpsc::Sender<Container>) {
         loop {
             while let Some(container) = self.next_untold() {
@@ -212,7 +212,7 @@ impl Shared {
 
     fn next_untold(&self) -> Option<Container> {
         let mut register = self.lock();
-        let guid = register.untold.pop_first()?;
+        let guid = register.unannounced.pop_first()?;
         register.containers.get(&guid).map(|entry| entry.container.clone())
     }
 

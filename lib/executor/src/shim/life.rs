@@ -255,7 +255,7 @@ fn result_file(path: &Path) -> Result<String, String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(format!("the result file {name} is no file"));
+        return Err(format!("the result file {name} is not a file"));
     }
     let mut bytes = vec![];
     let limit = u64::try_from(TASK_RESULT_BYTES).expect("the limit is small");

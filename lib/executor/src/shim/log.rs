@@ -41,7 +41,7 @@ impl Log {
         Self { folder, file_bytes, file: None, starts: vec![], end: 0, lost: 0 }
     }
 
-    /// Adds lines. What can't be written is counted, and told as soon as something can be.
+    /// Adds lines. What can't be written is counted, and logged as soon as something can be.
     pub(super) fn write<'a>(&mut self, now: Timestamp, source: Source, lines: impl Iterator<Item = &'a str>) {
         let word = match source {
             Source::Out => "OUT",

@@ -30,7 +30,7 @@ use tokio::task::LocalSet;
 use crate::folder::{Folder, Spec, Status};
 use crate::{cgroup, processes};
 
-/// The first descriptor that is no standard stream.
+/// The first descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
 
 /// Runs the container of a folder that an executor made, to its end. This process should do nothing else, and have
@@ -132,7 +132,7 @@ fn orders() -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?)
 }
 
-/// Tells the executor what is wrong with the shim itself. If even that can't be written, there is nobody left to tell.
+/// Tells the executor what is wrong with the shim itself. If even that can't be written, there is nobody left to hear it.
 fn complain(what: &dyn Display) {
     writeln!(io::stderr(), "{what}").ok();
 }

@@ -31,7 +31,7 @@ use crate::{environment, processes};
 
 /// Pause between looks at processes that were told to end.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// Signals by name; the others are told by number alone.
+/// Signals by name; the others are named by number alone.
 const SIGNALS: [(Signal, &str); 14] = [
     (Signal::HUP, "HUP"),
     (Signal::INT, "INT"),
@@ -71,7 +71,7 @@ impl fmt::Display for Failure {
 pub(super) struct Scope<'a> {
     /// Ends it.
     pub(super) interrupt: CancellationToken,
-    /// Told when a program of it has been started.
+    /// Notified when a program of it has been started.
     pub(super) begun: Option<&'a Notify>,
     /// Where its output goes.
     pub(super) sink: Sink,
@@ -158,7 +158,7 @@ impl Performer {
         }
     }
 
-    /// Waits for all, and tells the failures of all.
+    /// Waits for all, and returns the failures of all.
     async fn parallel(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
         let mut reasons = vec![];
         for done in join_all(actions.iter().map(|action| self.perform(action, scope))).await {
@@ -196,12 +196,12 @@ impl Performer {
     /// Tells the log of its action.
     async fn emit_progress(&self, progress: &EmitProgress, scope: &Scope<'_>) -> Result<(), Failure> {
         let EmitProgress { action, start_message, success_message, failure_message_prefix } = progress;
-        tell(Source::Out, start_message, scope);
+        log_line(Source::Out, start_message, scope);
         let done = self.perform(action, scope).await;
         match &done {
-            Ok(()) => tell(Source::Out, success_message, scope),
+            Ok(()) => log_line(Source::Out, success_message, scope),
             Err(failure) if !failure_message_prefix.is_empty() => {
-                tell(Source::Err, &format!("{failure_message_prefix}: {failure}"), scope);
+                log_line(Source::Err, &format!("{failure_message_prefix}: {failure}"), scope);
             }
             Err(_) => {}
         }
@@ -220,7 +220,7 @@ impl Performer {
         }
         let end = tokio::select! {
             biased;
-            end = &mut program.end => Some(end.expect("the reaper tells every end")),
+            end = &mut program.end => Some(end.expect("the reaper reports every end")),
             () = scope.interrupt.cancelled() => None,
         };
         if end.is_none() {
@@ -270,7 +270,7 @@ impl Performer {
         let dir = self.work.join(&run.dir);
         match dir.metadata() {
             Ok(found) if found.is_dir() => format!("cannot start {}: {error}", run.path),
-            Ok(_) => format!("working directory `{}` is no directory", run.dir),
+            Ok(_) => format!("working directory `{}` is not a directory", run.dir),
             Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {
                 format!("working directory `{}` does not exist", run.dir)
             }
@@ -320,7 +320,7 @@ impl Performer {
     }
 }
 
-fn tell(source: Source, message: &str, scope: &Scope<'_>) {
+fn log_line(source: Source, message: &str, scope: &Scope<'_>) {
     if !message.is_empty() {
         scope.sink.write(source, message.lines());
     }

@@ -21,7 +21,7 @@ async fn cell(groups: &Groups) -> Cell {
     Cell::with(|settings| Settings { groups: groups.clone(), ..settings }).await
 }
 
-/// Whether a process runs, and is no zombie.
+/// Whether a process runs, and is not a zombie.
 fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))

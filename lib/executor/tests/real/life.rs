@@ -91,7 +91,7 @@ async fn the_reason_says_how_it_ended() {
     let no_dir = cell.failure_of(lrp(in_dir("no/such"))).await;
     assert_eq!(no_dir, "working directory `no/such` does not exist");
     let file = Recipe { setup: Some(sh("touch file")), ..lrp(in_dir("file")) };
-    assert_eq!(cell.failure_of(file).await, "working directory `file` is no directory");
+    assert_eq!(cell.failure_of(file).await, "working directory `file` is not a directory");
     cell.end().await;
 }
 
@@ -117,7 +117,7 @@ async fn a_task_has_a_result_of_limited_size() {
     assert_eq!(cell.failure_of(with("out", &script)).await, "result file is larger than 51200 bytes");
     let missing = cell.failure_of(with("out", "true")).await;
     assert_eq!(missing, "cannot read the result file out: No such file or directory (os error 2)");
-    assert_eq!(cell.failure_of(with("out", "mkfifo out")).await, "the result file out is no file");
+    assert_eq!(cell.failure_of(with("out", "mkfifo out")).await, "the result file out is not a file");
     cell.end().await;
 }
 

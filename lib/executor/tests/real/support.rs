@@ -127,7 +127,9 @@ impl Cell {
     pub(crate) async fn failure(&mut self, guid: InstanceGuid) -> String {
         match self.completed(guid).await {
             RunResult::Failed { reason } => reason,
-            other @ (RunResult::Succeeded { .. } | RunResult::Stopped) => panic!("{other:?} is no failure"),
+            other @ (RunResult::Succeeded { .. } | RunResult::Stopped) => {
+                panic!("{other:?} is not a failure")
+            }
         }
     }
 

@@ -39,7 +39,7 @@ impl Auctioneer {
             }
         }
         effects.extend(self.hand_out(now, batches, false));
-        effects.extend(self.tell(now, term));
+        effects.extend(self.send(now, term));
         effects
     }
 
@@ -136,10 +136,10 @@ impl Auctioneer {
         Effect::Perform { cell: cell.clone(), perform: Perform { id, work: message } }
     }
 
-    fn tell(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
+    fn send(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
         let failed = std::mem::take(&mut self.failed);
-        let (effects, late) = self.telling.tell((&self.id, term), failed);
-        self.tell_again(now, late);
+        let (effects, late) = self.outgoing.send((&self.id, term), failed);
+        self.send_again(now, late);
         effects
     }
 }

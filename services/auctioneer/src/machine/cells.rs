@@ -23,7 +23,7 @@ pub const EARLY_HEARTBEATS: usize = 16_384;
 pub(crate) struct Cells {
     term: u64,
     rooms: BTreeMap<CellId, Room>,
-    /// Heartbeats that came before the log told of the cell.
+    /// Heartbeats that came before the log named the cell.
     early: BTreeMap<CellId, Said>,
     board: Board,
     /// Whether the board has to be set up anew.
@@ -53,7 +53,7 @@ struct Room {
     handed: BTreeMap<u64, Handed>,
     /// What the hand-outs take that no heartbeat includes.
     taken: Resources,
-    /// Whether it refused work since: what that was to take may be free for other work, as the next heartbeat tells.
+    /// Whether it refused work since: what that was to take may be free for other work, as the next heartbeat says.
     gave_back: bool,
 }
 
@@ -126,7 +126,7 @@ impl Room {
     }
 
     /// Takes in a heartbeat of the incarnation that the log knows; one that comes late changes nothing. Answers whether
-    /// it tells of room that is no more than what was known, and news all the same.
+    /// it speaks of room that is no more than what was known, and news all the same.
     fn hear(&mut self, said: Said, term: u64) -> bool {
         if self.said.as_ref().is_some_and(|old| old.sequence >= said.sequence) {
             return false;
@@ -323,7 +323,7 @@ impl Cells {
         }
         let free = room.free();
         if let Some(number) = self.board.number(id) {
-            // What was refused had no room: this is no news of room.
+            // What was refused had no room: this is not news of room.
             self.board.set_free(number, free);
         }
         back

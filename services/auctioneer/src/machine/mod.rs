@@ -10,8 +10,8 @@
 mod act;
 mod cells;
 mod open;
+mod outgoing;
 mod size;
-mod telling;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::{Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
 
 pub use self::cells::EARLY_HEARTBEATS;
-pub use self::telling::TELLING;
+pub use self::outgoing::OUTGOING;
 
 use self::cells::{Cells, Lost};
 use self::open::{Open, State, known_error, work_ref};
-use self::telling::{Failed, Telling};
+use self::outgoing::{Failed, Outgoing};
 use crate::auction::Item;
 
 /// The times and numbers of an auctioneer.
@@ -49,8 +49,8 @@ pub struct Settings {
     pub asks: u8,
     /// Blocked work is tried again after this long, whatever happens.
     pub retry: Duration,
-    /// An outcome that the BBS didn't take is told again after this long.
-    pub tell_again: Duration,
+    /// An outcome that the BBS didn't accept is reported again after this long.
+    pub send_again: Duration,
     /// Work that was refused so often is blocked.
     pub rounds: u8,
     /// Most work in one auction; the rest is in the next.
@@ -65,7 +65,7 @@ impl Default for Settings {
             hand_out: Duration::from_secs(10),
             asks: 5,
             retry: Duration::from_secs(30),
-            tell_again: Duration::from_secs(1),
+            send_again: Duration::from_secs(1),
             rounds: 5,
             batch: 10_000,
         }
@@ -122,7 +122,7 @@ pub enum Effect {
         /// The work.
         perform: Perform,
     },
-    /// Tell the BBS what could not be placed.
+    /// Report to the BBS what could not be placed.
     Outcomes {
         /// Names the message in its answer.
         id: u64,
@@ -135,9 +135,9 @@ pub enum Effect {
     Beat(Beat),
 }
 
-/// How much an auctioneer has on its books.
+/// How much an auctioneer has on its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Books {
+pub struct Counts {
     /// Open work.
     pub open: usize,
     /// Of it, what the next auction places.
@@ -149,7 +149,7 @@ pub struct Books {
     /// `Perform`s that a heartbeat or an answer is still to come for.
     pub performs: usize,
     /// Messages to the BBS without an answer.
-    pub telling: usize,
+    pub outgoing: usize,
 }
 
 /// An auctioneer.
@@ -164,8 +164,8 @@ pub struct Auctioneer {
     election: Election,
     cells: Cells,
     open: Open,
-    telling: Telling,
-    /// What the BBS is to be told with the next turn.
+    outgoing: Outgoing,
+    /// What is reported to the BBS with the next turn.
     failed: Vec<Failed>,
     /// Work of which nothing was said because of doubt.
     withheld: BTreeSet<WorkRef>,
@@ -193,7 +193,7 @@ impl Auctioneer {
             acting: None,
             cells: Cells::default(),
             open: Open::default(),
-            telling: Telling::default(),
+            outgoing: Outgoing::default(),
             failed: vec![],
             withheld: BTreeSet::new(),
             clock: Steady::default(),
@@ -222,17 +222,17 @@ impl Auctioneer {
         due.map(|due| self.clock.shown_at(due))
     }
 
-    /// How much it has on its books.
+    /// How much it has on its counts.
     #[must_use]
-    pub fn books(&self) -> Books {
+    pub fn counts(&self) -> Counts {
         let (open, ready, blocked) = self.open.counts();
-        Books {
+        Counts {
             open,
             ready,
             handed_out: open - ready - blocked,
             blocked,
             performs: self.cells.performs(),
-            telling: self.telling.len(),
+            outgoing: self.outgoing.len(),
         }
     }
 
@@ -286,9 +286,9 @@ impl Auctioneer {
             }
             Input::Performed { cell, id, answer } => self.performed(now, &cell, id, answer),
             Input::OutcomesAnswered { id, answer } => {
-                let told = self.telling.answered(id);
+                let reported = self.outgoing.answered(id);
                 if !matches!(answer, Some(Ok(_))) {
-                    self.tell_again(now, told);
+                    self.send_again(now, reported);
                 }
             }
             Input::LeadAnswered(answer) => match answer {
@@ -309,7 +309,7 @@ impl Auctioneer {
             return;
         }
         self.acting = term;
-        self.telling.clear();
+        self.outgoing.clear();
         self.failed.clear();
         self.withheld.clear();
         match term {
@@ -465,23 +465,23 @@ impl Auctioneer {
         let known = known_error(&self.world, work) == Some(&error);
         let Some(piece) = self.open.piece_mut(work) else { return };
         // What the log doesn't show after a while did not get there, whatever was answered.
-        let told = piece
-            .told
+        let reported = piece
+            .reported
             .as_ref()
-            .is_some_and(|(at, told)| *told == error && now.since(*at) < self.settings.retry);
-        if !known && !told {
-            piece.told = Some((now, error.clone()));
+            .is_some_and(|(at, reported)| *reported == error && now.since(*at) < self.settings.retry);
+        if !known && !reported {
+            piece.reported = Some((now, error.clone()));
             self.failed.push(Failed { item: piece.item.clone(), error, explanation });
         }
     }
 
-    /// The BBS didn't take what it was told: tries again soon, and tells what is true then.
-    fn tell_again(&mut self, now: Timestamp, told: Vec<WorkRef>) {
-        for work in told {
+    /// The BBS didn't accept outcomes: tries again soon, and reports what is true then.
+    fn send_again(&mut self, now: Timestamp, reported: Vec<WorkRef>) {
+        for work in reported {
             let Some(piece) = self.open.piece_mut(&work) else { continue };
-            piece.told = None;
+            piece.reported = None;
             if matches!(piece.state, State::Blocked { .. }) {
-                self.open.block(&work, now + self.settings.tell_again);
+                self.open.block(&work, now + self.settings.send_again);
             }
         }
     }

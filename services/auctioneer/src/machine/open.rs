@@ -29,8 +29,8 @@ pub(crate) struct Piece {
     pub(crate) rounds: u8,
     /// How often the rep that took it was asked again.
     pub(crate) asked: u8,
-    /// The placement error that the BBS was last told, and when.
-    pub(crate) told: Option<(Timestamp, String)>,
+    /// The placement error that the BBS last got, and when.
+    pub(crate) reported: Option<(Timestamp, String)>,
 }
 
 /// How far an auctioneer is with a piece of work.
@@ -156,7 +156,7 @@ impl Open {
         self.remove(work);
         if let Some((item, domain)) = found {
             self.ready.insert(item.rank.clone());
-            let piece = Piece { item, domain, state: State::Ready, rounds: 0, asked: 0, told: None };
+            let piece = Piece { item, domain, state: State::Ready, rounds: 0, asked: 0, reported: None };
             self.pieces.insert(work.clone(), piece);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use auctioneer::machine::Books;
+use auctioneer::machine::Counts;
 use auctioneer::{Effect, Input};
 use schemas::Timestamp;
 use schemas::actual::Command as Lrp;
@@ -89,9 +89,9 @@ impl Chaos {
                 Effect::Lead(_) => panic!("it leads already"),
             }
         }
-        let books = self.scene.books();
-        assert_eq!(books.open, self.scene.auctioneer.world().work().count());
-        assert!(books.ready + books.blocked <= books.open, "{books:?}");
+        let counts = self.scene.counts();
+        assert_eq!(counts.open, self.scene.auctioneer.world().work().count());
+        assert!(counts.ready + counts.blocked <= counts.open, "{counts:?}");
     }
 
     fn step(&mut self) {
@@ -119,7 +119,7 @@ impl Chaos {
             6 | 7 => self.deliver(true),
             8 => self.heartbeat_of_some_cell(),
             9 => self.claim_something(),
-            10 => self.tell(true),
+            10 => self.send(true),
             _ => self.restart_some_cell(),
         }
     }
@@ -199,7 +199,7 @@ impl Chaos {
         }
     }
 
-    fn tell(&mut self, faults: bool) {
+    fn send(&mut self, faults: bool) {
         let Some((id, outcomes)) = self.outcomes.pop() else { return };
         if faults && self.draw(3) == 0 {
             self.scene.step(Input::OutcomesAnswered { id, answer: None });
@@ -249,7 +249,7 @@ impl Chaos {
                 self.heartbeat(&cell);
             }
             while !self.outcomes.is_empty() {
-                self.tell(false);
+                self.send(false);
             }
         }
     }
@@ -263,9 +263,9 @@ fn whatever_is_lost_everything_is_placed_or_said_to_be_impossible() {
             chaos.step();
         }
         chaos.settle();
-        let books = chaos.scene.books();
-        let settled = Books { open: books.blocked, blocked: books.blocked, ..Books::default() };
-        assert_eq!(books, settled, "seed {seed}");
+        let counts = chaos.scene.counts();
+        let settled = Counts { open: counts.blocked, blocked: counts.blocked, ..Counts::default() };
+        assert_eq!(counts, settled, "seed {seed}");
         let world = chaos.scene.auctioneer.world();
         for work in world.work() {
             let projections::WorkRef::Lrp(guid, index) = work else { panic!("{work:?}") };

@@ -8,7 +8,7 @@ mod scene;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use auctioneer::machine::Books;
+use auctioneer::machine::Counts;
 use auctioneer::{Effect, Input};
 use schemas::actual::Command as Lrp;
 use schemas::cell;
@@ -38,7 +38,7 @@ fn one_instance_is_placed_when_it_arrives() {
     scene.claim("c1", &work);
     scene.beat("c1", mib(MIB_OF_A_CELL - 100), 1);
     scene.turn();
-    assert_eq!(scene.books(), Books::default());
+    assert_eq!(scene.counts(), Counts::default());
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn who_does_not_lead_does_nothing() {
     scene.elect("other", 1);
     scene.desire("p", 1, 100);
     assert_eq!(scene.turn(), []);
-    assert_eq!(scene.books(), Books::default());
+    assert_eq!(scene.counts(), Counts::default());
     assert!(!scene.auctioneer.leads());
 }
 
@@ -96,7 +96,7 @@ fn the_deposed_stops_at_once() {
     scene.refuse(&cell, &perform, "full");
     scene.desire("r", 1, 100);
     assert_eq!(scene.turn(), []);
-    assert_eq!(scene.books(), Books::default());
+    assert_eq!(scene.counts(), Counts::default());
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn after_five_rounds_work_is_blocked_with_the_reason() {
     for _ in 0..4 {
         let (cell, perform) = only(performs(scene.turn()));
         scene.refuse(&cell, &perform, "insufficient resources: ports");
-        assert_eq!(scene.books().blocked, 0);
+        assert_eq!(scene.counts().blocked, 0);
     }
     let (cell, perform) = only(performs(scene.turn()));
     scene.refuse(&cell, &perform, "insufficient resources: ports");
     let effects = scene.turn();
-    assert_eq!(scene.books().blocked, 1);
+    assert_eq!(scene.counts().blocked, 1);
     assert_eq!(errors(effects), [("insufficient resources: ports".to_owned(), 1)].into());
 }
 
@@ -139,7 +139,7 @@ fn a_perform_that_is_refused_as_a_whole_goes_elsewhere_unless_the_term_is_over()
     assert_ne!(first, second);
     scene.answer(&second, perform.id, Some(Err(Refusal::new(Code::StaleTerm, "term 2 leads"))));
     assert_eq!(performs(scene.turn()), []);
-    assert_eq!(scene.books().handed_out, 1);
+    assert_eq!(scene.counts().handed_out, 1);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     scene.record_outcomes(id, told);
     let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(3).unwrap();
     assert!(lrp.is_unplaced());
-    assert_eq!(scene.books().blocked, 3);
+    assert_eq!(scene.counts().blocked, 3);
 
     // Tried again every 30 s, and not told again: it is recorded so.
     for _ in 0..20 {
@@ -427,7 +427,7 @@ fn a_task_fails_at_once_unless_it_may_wait() {
         scene.auctioneer.world().task(&TaskGuid::new(id).unwrap()).unwrap().state_name()
     };
     assert_eq!((state(&scene, "now"), state(&scene, "later")), ("COMPLETED", "PENDING"));
-    assert_eq!((scene.books().open, scene.books().blocked, scene.books().telling), (1, 1, 0));
+    assert_eq!((scene.counts().open, scene.counts().blocked, scene.counts().outgoing), (1, 1, 0));
 }
 
 #[test]
@@ -508,12 +508,12 @@ fn work_that_is_no_longer_wanted_is_forgotten() {
     scene.desire("p", 3, 600);
     let (id, _) = only(outcomes(scene.turn()));
     scene.step(Input::OutcomesAnswered { id, answer: Some(Ok(done())) });
-    assert_eq!((scene.books().handed_out, scene.books().blocked), (1, 2));
+    assert_eq!((scene.counts().handed_out, scene.counts().blocked), (1, 2));
     scene.decide("p", &process::Command::Remove);
-    assert_eq!((scene.books().open, scene.books().performs), (0, 1));
+    assert_eq!((scene.counts().open, scene.counts().performs), (0, 1));
     // Nothing more is heard of the `Perform`: its time passes, and the room is free.
     scene.pass(SECOND * 11);
-    assert_eq!(scene.books(), Books::default());
+    assert_eq!(scene.counts(), Counts::default());
     scene.beat("c1", mib(MIB_OF_A_CELL), 0);
     scene.desire("q", 1, 900);
     assert_eq!(performs(scene.turn()).len(), 1);
@@ -539,7 +539,7 @@ fn a_crash_makes_another_attempt() {
     let start = ReportStep::Actual(Lrp::Start { net: NetInfo::default() });
     let crash = ReportStep::Actual(Lrp::Crash { reason: "exit 1".into() });
     scene.decide("p", &process::Command::Report(report(vec![start])));
-    assert_eq!(scene.books().open, 0);
+    assert_eq!(scene.counts().open, 0);
     scene.decide("p", &process::Command::Report(report(vec![crash])));
     let (_, again) = only(performs(scene.turn()));
     assert_eq!(again.work[0].key, work.key);
@@ -580,7 +580,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
         scene.record_outcomes(id, outcomes);
     }
     assert_eq!(unplaced, 9_000);
-    assert_eq!((scene.books().handed_out, scene.books().blocked), (1_000, 9_000));
+    assert_eq!((scene.counts().handed_out, scene.counts().blocked), (1_000, 9_000));
     for (cell, perform) in handed {
         scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
         for work in &perform.work {
@@ -592,7 +592,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
         scene.beat(id, mib(MIB_OF_A_CELL), 1);
     }
     scene.turn();
-    assert_eq!(scene.books(), Books::default());
+    assert_eq!(scene.counts(), Counts::default());
 }
 
 #[test]

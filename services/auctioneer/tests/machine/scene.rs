@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use auctioneer::machine::Books;
+use auctioneer::machine::Counts;
 use auctioneer::{Auctioneer, Effect, Input, Settings};
 use schemas::actual::Command as Lrp;
 use schemas::cell::{self, Presence};
@@ -245,8 +245,8 @@ impl Scene {
         self.answer(cell, perform.id, Some(Ok(Performed { refused })));
     }
 
-    pub(crate) fn books(&self) -> Books {
-        self.auctioneer.books()
+    pub(crate) fn counts(&self) -> Counts {
+        self.auctioneer.counts()
     }
 }
 

@@ -17,28 +17,28 @@ use crate::requesters::Parts;
 
 impl Bbs {
     /// Somebody asks for a change: it is queued, or refused at once.
-    pub(super) fn asked(&mut self, asker: u64, ask: Ask) {
+    pub(super) fn asked(&mut self, requester: u64, ask: Ask) {
         let is_report = matches!(ask, Ask::Cell { .. });
         let refused = self.admit().and_then(|()| match ask {
             Ask::Client { domain, client, envelope, command } => {
-                self.asked_by_client(asker, domain, client, envelope, command)
+                self.asked_by_client(requester, domain, client, envelope, command)
             }
-            Ask::Cell { cell, reports } => self.asked_by_cell(asker, &cell, reports),
-            Ask::Outcomes(outcomes) => self.asked_by_auctioneer(asker, outcomes),
-            Ask::Attach { cell, attach } => self.attach(asker, &cell, attach),
-            Ask::Leave { cell, leave } => self.leave(asker, cell, leave),
+            Ask::Cell { cell, reports } => self.asked_by_cell(requester, &cell, reports),
+            Ask::Outcomes(outcomes) => self.asked_by_auctioneer(requester, outcomes),
+            Ask::Attach { cell, attach } => self.attach(requester, &cell, attach),
+            Ask::Leave { cell, leave } => self.leave(requester, cell, leave),
             Ask::Operator { client, envelope, cell, command } => {
-                self.asked_by_operator(asker, client, envelope, cell, command);
+                self.asked_by_operator(requester, client, envelope, cell, command);
                 Ok(())
             }
             Ask::Lead(lead) => {
-                self.asked_by_candidate(asker, lead);
+                self.asked_by_candidate(requester, lead);
                 Ok(())
             }
         });
         if let Err(refusal) = refused {
             let reply = if is_report { Reply::Reported(Err(refusal)) } else { Reply::Done(Err(refusal)) };
-            self.answer(asker, reply);
+            self.answer(requester, reply);
         }
     }
 
@@ -55,23 +55,23 @@ impl Bbs {
 
     fn asked_by_client(
         &mut self,
-        asker: u64,
+        requester: u64,
         domain: Domain,
         client: ClientName,
         envelope: Envelope,
         command: ClientCommand,
     ) -> Result<(), Refusal> {
-        self.requesters.admit(&domain, &client, asker)?;
+        self.requesters.admit(&domain, &client, requester)?;
         let digest = envelope.request_id.is_some().then(|| command.digest());
         let actor = Actor::Client { domain, name: client };
-        let queued = QueuedCommand::new(Requester::Single(asker), actor, of_client(command));
+        let queued = QueuedCommand::new(Requester::Single(requester), actor, of_client(command));
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
         Ok(())
     }
 
     fn asked_by_operator(
         &mut self,
-        asker: u64,
+        requester: u64,
         client: ClientName,
         envelope: Envelope,
         cell: CellId,
@@ -79,38 +79,38 @@ impl Bbs {
     ) {
         let digest = envelope.request_id.is_some().then(|| command.digest(&cell));
         let command = AggregateCommand::Cell(cell, command);
-        let queued = QueuedCommand::new(Requester::Single(asker), Actor::Operator(client), command);
+        let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
     }
 
-    fn asked_by_candidate(&mut self, asker: u64, Lead { id, term }: Lead) {
+    fn asked_by_candidate(&mut self, requester: u64, Lead { id, term }: Lead) {
         let actor = Actor::Auctioneer(id.clone());
         let role = cluster::Role::Auctioneer;
         let command = AggregateCommand::Lead { role, id, term, found: None };
-        self.enqueue(QueuedCommand::new(Requester::Single(asker), actor, command));
+        self.enqueue(QueuedCommand::new(Requester::Single(requester), actor, command));
     }
 
     /// A rep that starts may speak for its cell unless another one does.
-    fn attach(&mut self, asker: u64, cell: &CellId, attach: Attach) -> Result<(), Refusal> {
+    fn attach(&mut self, requester: u64, cell: &CellId, attach: Attach) -> Result<(), Refusal> {
         if let Some(refusal) = self.taken(cell, attach.folder) {
             self.emit(Effect::Warn(refusal.message.clone()));
             return Err(refusal);
         }
         let done = Done { position: self.world().position(), version: 0 };
-        self.answer(asker, Reply::Done(Ok(done)));
+        self.answer(requester, Reply::Done(Ok(done)));
         Ok(())
     }
 
-    fn leave(&mut self, asker: u64, cell: CellId, leave: Leave) -> Result<(), Refusal> {
+    fn leave(&mut self, requester: u64, cell: CellId, leave: Leave) -> Result<(), Refusal> {
         if let Some(refusal) = self.taken(&cell, leave.folder) {
             return Err(refusal);
         }
         let command = AggregateCommand::Left(cell.clone(), leave.incarnation);
-        self.enqueue(QueuedCommand::new(Requester::Single(asker), Actor::Cell(cell), command));
+        self.enqueue(QueuedCommand::new(Requester::Single(requester), Actor::Cell(cell), command));
         Ok(())
     }
 
-    fn asked_by_cell(&mut self, asker: u64, cell: &CellId, reports: Reports) -> Result<(), Refusal> {
+    fn asked_by_cell(&mut self, requester: u64, cell: &CellId, reports: Reports) -> Result<(), Refusal> {
         let Reports { folder, reports } = reports;
         Parts::check(reports.len(), "reports")?;
         let foreign = |report: &Report| match report {
@@ -125,18 +125,18 @@ impl Bbs {
             return Err(refusal);
         }
         for (part, report) in reports.iter().enumerate() {
-            let requester = Requester::Part { token: asker, part };
+            let requester = Requester::Part { token: requester, part };
             self.enqueue(QueuedCommand::new(requester, Actor::Cell(cell.clone()), of_report(report)));
         }
-        self.requesters.begin(asker, Parts::Reports(reports));
+        self.requesters.begin(requester, Parts::Reports(reports));
         Ok(())
     }
 
-    fn asked_by_auctioneer(&mut self, asker: u64, outcomes: Outcomes) -> Result<(), Refusal> {
+    fn asked_by_auctioneer(&mut self, requester: u64, outcomes: Outcomes) -> Result<(), Refusal> {
         let Outcomes { id, term, outcomes } = outcomes;
         check_auctioneer(self.world(), &id, term)?;
         Parts::check(outcomes.len(), "outcomes")?;
-        self.requesters.begin(asker, Parts::Outcomes(outcomes.len()));
+        self.requesters.begin(requester, Parts::Outcomes(outcomes.len()));
         for (part, outcome) in outcomes.into_iter().enumerate() {
             // Whether it is stale is judged in its turn: the auctioneer may know an entry that is still on its way here.
             let (command, epoch) = match outcome {
@@ -149,7 +149,7 @@ impl Bbs {
                     (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
                 }
             };
-            let requester = Requester::Part { token: asker, part };
+            let requester = Requester::Part { token: requester, part };
             let queued = QueuedCommand::new(requester, Actor::Auctioneer(id.clone()), command);
             self.enqueue(QueuedCommand { epoch: Some(epoch), term: Some(term), ..queued });
         }

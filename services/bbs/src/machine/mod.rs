@@ -174,8 +174,8 @@ impl Bbs {
             }
             Input::NotAppended { subject, entry, why } => self.not_appended(&subject, entry, why),
             Input::Last { subject, last } => self.last_read(&subject, last),
-            Input::Asked { asker, ask } => self.asked(asker, ask),
-            Input::Queried { asker, at_least, query } => self.queried(asker, at_least, query),
+            Input::Asked { requester, ask } => self.asked(requester, ask),
+            Input::Queried { requester, at_least, query } => self.queried(requester, at_least, query),
             Input::Heartbeat(beat) => self.heartbeat(&beat),
             Input::Probed { cell, answer } => match answer {
                 Some(beat) => self.probe_answered(&cell, &beat),
@@ -236,8 +236,8 @@ impl Bbs {
         if let Some(due) = command.converges() {
             self.convergence.settled(&due);
         }
-        if let Some((asker, reply)) = self.requesters.settle(command, position, verdict, self.log.world()) {
-            self.emit(Effect::Answer { asker, reply });
+        if let Some((requester, reply)) = self.requesters.settle(command, position, verdict, self.log.world()) {
+            self.emit(Effect::Answer { requester, reply });
         }
     }
 
@@ -250,8 +250,8 @@ impl Bbs {
         self.effects.push(effect);
     }
 
-    fn answer(&mut self, asker: u64, reply: Reply) {
-        self.emit(Effect::Answer { asker, reply });
+    fn answer(&mut self, requester: u64, reply: Reply) {
+        self.emit(Effect::Answer { requester, reply });
     }
 }
 

@@ -12,34 +12,34 @@ use crate::input::Query;
 
 impl Bbs {
     /// Somebody asks what is true.
-    pub(super) fn queried(&mut self, asker: u64, at_least: Option<Position>, query: Query) {
+    pub(super) fn queried(&mut self, requester: u64, at_least: Option<Position>, query: Query) {
         if !self.log.is_caught_up() || self.world().cluster().is_none() {
             // What it has not read yet would be told as if it did not exist.
             let refusal = Refusal::new(Code::Unavailable, "this BBS is still reading the journal: try again");
-            return self.answer(asker, Reply::Rows(Err(refusal)));
+            return self.answer(requester, Reply::Rows(Err(refusal)));
         }
         match at_least {
             Some(position) if self.world().position() < position => {
-                if let Err(refusal) = self.queries.wait(self.now, asker, position, query) {
-                    self.answer(asker, Reply::Rows(Err(refusal)));
+                if let Err(refusal) = self.queries.wait(self.now, requester, position, query) {
+                    self.answer(requester, Reply::Rows(Err(refusal)));
                 }
             }
-            Some(_) | None => self.show(asker, query),
+            Some(_) | None => self.show(requester, query),
         }
     }
 
     /// Answers the queries that need not wait any more.
     pub(super) fn answer_waiting(&mut self) {
-        for (asker, query) in self.queries.ripe(self.now, self.log.world().position()) {
+        for (requester, query) in self.queries.ripe(self.now, self.log.world().position()) {
             match query {
-                Ok(query) => self.show(asker, query),
-                Err(refusal) => self.answer(asker, Reply::Rows(Err(refusal))),
+                Ok(query) => self.show(requester, query),
+                Err(refusal) => self.answer(requester, Reply::Rows(Err(refusal))),
             }
         }
     }
 
     /// Gives the query to whoever answers it from a picture: that takes long, and nothing is decided meanwhile.
-    fn show(&mut self, asker: u64, query: Query) {
+    fn show(&mut self, requester: u64, query: Query) {
         let heard =
             |(id, _): (&CellId, &Cell)| Some((id.clone(), self.now.since(self.presence.heard_at(id)?)));
         let observed = Observed {
@@ -50,7 +50,7 @@ impl Bbs {
             heard: self.world().cells().filter_map(heard).collect(),
         };
         let picture = self.log.picture();
-        self.emit(Effect::Show { asker, query, picture, observed: Box::new(observed) });
+        self.emit(Effect::Show { requester, query, picture, observed: Box::new(observed) });
     }
 }
 

@@ -11,8 +11,8 @@ use schemas::{Code, Refusal};
 use crate::scene::Scene;
 use crate::words;
 
-fn refusal(scene: &Scene, asker: u64) -> &Refusal {
-    match scene.answers.get(&asker) {
+fn refusal(scene: &Scene, requester: u64) -> &Refusal {
+    match scene.answers.get(&requester) {
         Some(Reply::Done(Err(refusal))) => refusal,
         other => panic!("{other:?}"),
     }
@@ -98,12 +98,12 @@ fn one_read_confirms_all_that_waits_on_a_subject_and_few_are_under_way() {
         let client = ClientName::new(&format!("client{client}")).unwrap();
         Ask::Client { domain: words::domain(), client, envelope: Envelope::default(), command }
     };
-    for asker in 0..200 {
-        let command = words::scale(&format!("absent{asker}"), 1);
+    for requester in 0..200 {
+        let command = words::scale(&format!("absent{requester}"), 1);
         assert!(
             bbs.step(
                 now,
-                Input::Asked { asker: 1_000 + asker, ask: ask(usize::try_from(asker).unwrap(), command) }
+                Input::Asked { requester: 1_000 + requester, ask: ask(usize::try_from(requester).unwrap(), command) }
             )
             .is_empty()
         );
@@ -115,6 +115,6 @@ fn one_read_confirms_all_that_waits_on_a_subject_and_few_are_under_way() {
         let Effect::ReadLast(subject) = effect else { panic!("{effect:?}") };
         scene.input(0, Input::Last { subject, last: Ok(None) });
     }
-    assert!((1_000..1_200).all(|asker| refusal(&scene, asker).code == Code::ResourceNotFound));
+    assert!((1_000..1_200).all(|requester| refusal(&scene, requester).code == Code::ResourceNotFound));
     assert_eq!(scene.reads, before, "and none more");
 }

@@ -33,7 +33,7 @@ fn what_is_no_entry_is_set_aside_and_shown() {
     assert_eq!(row.set_aside.count, 5);
     let last: Vec<u64> = row.set_aside.last.iter().map(|one| one.position.0).collect();
     assert_eq!(last, (end.0 - 4..=end.0).collect::<Vec<_>>());
-    assert!(row.set_aside.last[3].why.contains("is no subject of Muster"), "{row:?}");
+    assert!(row.set_aside.last[3].why.contains("is not a subject of Muster"), "{row:?}");
     // The rest goes on, on the same subjects as well.
     scene.client(0, words::lrp("web", 1));
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
@@ -84,8 +84,8 @@ fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
     assert!(scene.halted.is_empty());
     assert!(scene.bbs(0).leads());
     assert_eq!(scene.state(0, "web", 0), "UNCLAIMED");
-    let asker = scene.client(0, words::lrp("other", 1));
-    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    let requester = scene.client(0, words::lrp("other", 1));
+    assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     let row = scene.cluster(0);
     assert_eq!(row.set_aside.last[0].why, "an operator set it aside: a trial");
     // Who starts later knows it as well, and all are equal; who doesn't know it stops.
@@ -100,20 +100,20 @@ fn what_a_later_program_wrote_stops_a_bbs_until_an_operator_sets_it_aside() {
 fn an_entry_that_is_damaged_on_its_way_into_the_log_is_decided_again() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Held);
-    let asker = scene.client(0, words::lrp("web", 2));
-    assert!(!scene.answers.contains_key(&asker));
+    let requester = scene.client(0, words::lrp("web", 2));
+    assert!(!scene.answers.contains_key(&requester));
     scene.fate.clear();
     scene.release(|bytes| bytes.slice(..bytes.len() - 1));
-    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     assert_eq!([0, 1].map(|index| scene.state(0, "web", index)), ["UNCLAIMED"; 2]);
     assert_eq!(scene.cluster(0).set_aside.count, 1);
     // And so is one that reads well and says something else.
     scene.fate.insert("muster.event.lrp", Fate::Held);
-    let asker = scene.client(0, words::lrp("db", 2));
+    let requester = scene.client(0, words::lrp("db", 2));
     scene.fate.clear();
     let changed = |bytes: Bytes| Bytes::from(String::from_utf8_lossy(&bytes).replace("\"db\"", "\"dc\""));
     scene.release(changed);
-    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     assert_eq!(scene.state(0, "db", 0), "UNCLAIMED");
 }
 
@@ -121,7 +121,7 @@ fn an_entry_that_is_damaged_on_its_way_into_the_log_is_decided_again() {
 fn what_a_deposed_bbs_could_not_store_is_not_stored_later() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.fate.insert("muster.event.lrp", Fate::Lost);
-    let asker = scene.client(0, words::lrp("web", 1));
+    let requester = scene.client(0, words::lrp("web", 1));
     // It is paused, and somebody else takes over.
     let paused = scene.bbs[0].take();
     scene.pass(Duration::from_secs(5));
@@ -133,7 +133,7 @@ fn what_a_deposed_bbs_could_not_store_is_not_stored_later() {
     }
     scene.pass(Duration::from_secs(5));
     assert_eq!(scene.state(1, "web", 0), "-");
-    let Some(Reply::Done(Err(refusal))) = scene.answers.get(&asker) else { panic!("not answered") };
+    let Some(Reply::Done(Err(refusal))) = scene.answers.get(&requester) else { panic!("not answered") };
     assert_eq!(refusal.code, Code::Unavailable);
 }
 
@@ -198,7 +198,7 @@ fn a_leader_that_starts_again_under_its_name_leads_on() {
 fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.fate.insert("muster.event", Fate::Held);
-    let asker = scene.client(0, words::lrp("web", 1));
+    let requester = scene.client(0, words::lrp("web", 1));
     let waits = scene.client(0, words::lrp("web", 2));
     scene.pass(Duration::from_secs(9));
     assert!(scene.bbs(0).leads());
@@ -218,7 +218,7 @@ fn a_leader_that_is_told_nothing_of_what_it_wrote_leads_no_longer() {
     // Nobody else was there to lead: it goes on when it is told.
     scene.fate.clear();
     scene.release(|bytes| bytes);
-    assert!(matches!(scene.answers[&asker], Reply::Done(Ok(_))), "{:?}", scene.answers[&asker]);
+    assert!(matches!(scene.answers[&requester], Reply::Done(Ok(_))), "{:?}", scene.answers[&requester]);
     scene.pass(Duration::from_secs(1));
     assert!(scene.bbs(0).leads());
     let again = scene.client(0, words::lrp("db", 1));

@@ -20,8 +20,8 @@ fn fresh(seconds: u64) -> ClientCommand {
 fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Result<Done, Refusal> {
     let envelope = Envelope { request_id: Some(RequestId::new(id).unwrap()), ..Envelope::default() };
     let client = ClientName::new(client).unwrap();
-    let asker = scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command });
-    match scene.answers.remove(&asker) {
+    let requester = scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command });
+    match scene.answers.remove(&requester) {
         Some(Reply::Done(done)) => done,
         other => panic!("{other:?}"),
     }

@@ -77,7 +77,7 @@ pub(crate) struct Scene {
     pub(crate) set_aside: Positions,
     /// Calls that nobody answered.
     pub(crate) calls: Vec<(usize, TaskGuid, Epoch)>,
-    asker: u64,
+    requester: u64,
 }
 
 impl Scene {
@@ -129,8 +129,8 @@ impl Scene {
             presence: presence::Settings::default(),
             durability: "none".into(),
         };
-        self.asker += 1;
-        Bbs::new(settings, Ids::new(100 + self.asker)).knowing(self.set_aside.clone())
+        self.requester += 1;
+        Bbs::new(settings, Ids::new(100 + self.requester)).knowing(self.set_aside.clone())
     }
 
     pub(crate) fn bbs(&self, number: usize) -> &Bbs {
@@ -170,9 +170,9 @@ impl Scene {
                 let last = place.map(|at| (Position(at as u64 + 1), self.journal[at].entry));
                 return vec![(node, Input::Last { subject, last: Ok(last) })];
             }
-            Effect::Answer { asker, reply } => drop(self.answers.insert(asker, reply)),
-            Effect::Show { asker, query, picture, observed } => {
-                drop(self.answers.insert(asker, bbs::answer(&query, &picture, &observed)));
+            Effect::Answer { requester, reply } => drop(self.answers.insert(requester, reply)),
+            Effect::Show { requester, query, picture, observed } => {
+                drop(self.answers.insert(requester, bbs::answer(&query, &picture, &observed)));
             }
             Effect::Stop(cell, stop) => self.stops.push((cell, stop)),
             Effect::Cancel(cell, stop) => self.cancels.push((cell, stop)),
@@ -315,9 +315,9 @@ impl Scene {
     }
 
     pub(crate) fn ask(&mut self, node: usize, ask: Ask) -> u64 {
-        self.asker += 1;
-        self.input(node, Input::Asked { asker: self.asker, ask });
-        self.asker
+        self.requester += 1;
+        self.input(node, Input::Asked { requester: self.requester, ask });
+        self.requester
     }
 
     pub(crate) fn client(&mut self, node: usize, command: ClientCommand) -> u64 {
@@ -363,10 +363,10 @@ impl Scene {
 
     /// What a BBS answers to a query.
     pub(crate) fn query(&mut self, node: usize, query: Query) -> Reply {
-        self.asker += 1;
-        let asker = self.asker;
-        self.input(node, Input::Queried { asker, at_least: None, query });
-        self.answers.remove(&asker).expect("a query is answered at once")
+        self.requester += 1;
+        let requester = self.requester;
+        self.input(node, Input::Queried { requester, at_least: None, query });
+        self.answers.remove(&requester).expect("a query is answered at once")
     }
 
     /// The cluster as a BBS shows it.

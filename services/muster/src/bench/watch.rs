@@ -1,4 +1,4 @@
-//! What the benchmark sees of the log: who runs where, and when it was told.
+//! What the benchmark sees of the log: who runs where, and when it was heard of.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

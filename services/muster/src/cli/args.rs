@@ -29,25 +29,25 @@ pub(crate) struct Global {
     /// Who named the places above.
     #[arg(skip)]
     pub(crate) named: Named,
-    /// How answers are written
+    /// Format of answers
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
-    /// Only this domain; of a file, the domain of what names none
+    /// Only show this domain; with a file, the domain of whatever names none
     #[arg(long, global = true, env = "MUSTER_DOMAIN")]
     pub(crate) domain: Option<Domain>,
     /// How long to wait, as 30s or 5m
     #[arg(long, global = true, value_parser = parse_duration, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
-    /// Why, in your words: kept in the log
+    /// Reason of a change, in your words: kept in the log
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Name of this request: the same request with the same id happens once
+    /// Id of this request: the same request with the same id is carried out once
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) request_id: Option<RequestId>,
-    /// Who asks, as the log shall know it [default: the user's name]
+    /// Client name that the log records [default: the user's name]
     #[arg(long, global = true, env = "MUSTER_CLIENT", value_name = "NAME")]
     pub(crate) client: Option<ClientName>,
-    /// Whether answers are coloured
+    /// When to colour answers
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: Color,
     #[arg(
@@ -57,14 +57,14 @@ pub(crate) struct Global {
         value_name = "FILE"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Print help with the options that every command has, too
+    /// Print help, with the options that every command has
     #[arg(long, global = true, action = clap::ArgAction::HelpLong, help_heading = None::<&'static str>)]
     pub(crate) help_all: Option<bool>,
     /// Show ids in full
     #[arg(long, global = true)]
     pub(crate) full_ids: bool,
     #[arg(
-        help = "What of its own work the program tells, as debug or runtime=debug [env: RUST_LOG]",
+        help = "What the program logs of its own work, as debug or runtime=debug [env: RUST_LOG]",
         long,
         global = true,
         value_name = "FILTER"
@@ -139,44 +139,44 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     /// Long-running processes: what shall run
     #[command(subcommand, alias = "desired-lrp")]
-    Lrp(Lrp),
+    Lrp(LrpVerb),
     /// Instances of processes: what runs
     #[command(subcommand, alias = "actual-lrp")]
-    Instance(Instance),
+    Instance(InstanceVerb),
     /// Tasks: what runs once
     #[command(subcommand)]
-    Task(Task),
+    Task(TaskVerb),
     /// Domains, and whether what is desired in them is up to date
     #[command(subcommand)]
     Domain(DomainVerb),
     /// Cells: where things run
     #[command(subcommand, alias = "node")]
-    Cell(Cell),
+    Cell(CellVerb),
     /// The cluster as a whole
     #[command(subcommand)]
-    Cluster(Cluster),
+    Cluster(ClusterVerb),
     /// Evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
-    Evaluation(Evaluation),
+    Evaluation(EvaluationVerb),
     /// Events: the log itself
     #[command(subcommand)]
-    Events(Events),
+    Events(EventsVerb),
     /// The journal that holds the log
     #[command(subcommand)]
-    Journal(Journal),
-    /// Everything that was ever decided about one thing
+    Journal(JournalVerb),
+    /// Everything that was decided about one process, instance, task or cell
     #[command(subcommand)]
     History(History),
     /// Show what runs and what happens, live
     Watch,
-    /// Why an instance is where it is: from its state back to the first command
+    /// Explain why an instance is where it is: from its state back to the first command
     Why {
         /// PROCESS/INDEX, or the beginning or end of an instance guid
         instance: String,
     },
-    /// Completion for a shell
+    /// Print completions for a shell
     Completion {
-        /// Which shell
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
 }
@@ -191,28 +191,28 @@ pub(crate) struct Wait {
 
 /// What can be done with processes.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Lrp {
-    /// Desire the processes of a file: they shall run
+pub(crate) enum LrpVerb {
+    /// Desire the processes of a file
     Desire {
         /// TOML or JSON; - is the standard input
         file: PathBuf,
         #[command(flatten)]
         wait: Wait,
     },
-    /// What a file says of processes against what the cluster has: exits 0 if it is the same, else 1
+    /// Compare the processes of a file with those of the cluster: exits 0 if they are the same, else 1
     Diff {
         /// TOML or JSON; - is the standard input
         file: PathBuf,
     },
-    /// All processes
+    /// List processes
     #[command(alias = "ls")]
     List,
-    /// One process, with its definition and instances
+    /// Show a process, its definition and its instances
     Show {
-        /// Which
+        /// Guid of the process
         guid: ProcessGuid,
     },
-    /// Change how many instances shall run: GUID=N..., or GUID N
+    /// Change the number of instances: GUID=N..., or GUID N
     Scale {
         /// GUID=N..., or GUID N
         #[arg(required = true, value_name = "GUID=N")]
@@ -220,26 +220,26 @@ pub(crate) enum Lrp {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Change scale, routes or annotation; nothing is restarted
+    /// Change the number of instances, routes or annotation; nothing is restarted
     Update {
-        /// Which
+        /// Guid of the process
         guid: ProcessGuid,
-        /// How many instances
+        /// Number of instances
         #[arg(long, value_name = "N")]
         instances: Option<u32>,
-        /// File with the routing data, TOML or JSON: for each router anything
+        /// File with routing data, TOML or JSON: any value for each router
         #[arg(long, value_name = "FILE")]
         routes: Option<PathBuf>,
-        /// Your own text
+        /// Text of your own
         #[arg(long, value_name = "TEXT")]
         annotation: Option<String>,
         #[command(flatten)]
         wait: Wait,
     },
-    /// Desire a process no longer: its instances are stopped
+    /// Remove a process: its instances are stopped
     #[command(alias = "rm")]
     Remove {
-        /// Which
+        /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]
         wait: Wait,
@@ -248,8 +248,8 @@ pub(crate) enum Lrp {
 
 /// What can be done with instances.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Instance {
-    /// All instances
+pub(crate) enum InstanceVerb {
+    /// List instances
     #[command(alias = "ls")]
     List {
         /// Only of this process
@@ -265,22 +265,22 @@ pub(crate) enum Instance {
         #[arg(long)]
         all: bool,
     },
-    /// One instance
+    /// Show an instance
     Show {
         /// PROCESS/INDEX, or the beginning or end of an instance guid
         id: String,
     },
-    /// What an instance wrote
+    /// Show what an instance wrote
     Logs {
         /// PROCESS/INDEX, or the beginning or end of an instance guid; with --all a process
         id: String,
-        /// Wait for more
+        /// Wait for more lines
         #[arg(short, long)]
         follow: bool,
-        /// Of all instances of the process
+        /// Show the logs of all instances of the process
         #[arg(long)]
         all: bool,
-        /// Of the container that crashed last, even while another runs
+        /// Show the log of the container that crashed last, even while another runs
         #[arg(long, conflicts_with_all = ["follow", "all"])]
         previous: bool,
     },
@@ -293,7 +293,7 @@ pub(crate) enum Instance {
 
 /// What can be done with tasks.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Task {
+pub(crate) enum TaskVerb {
     /// Run the tasks of a file
     #[command(alias = "desire")]
     Run {
@@ -303,29 +303,29 @@ pub(crate) enum Task {
         #[arg(short, long)]
         wait: bool,
     },
-    /// All tasks
+    /// List tasks
     #[command(alias = "ls")]
     List,
-    /// One task, with its definition
+    /// Show a task, its definition and its result
     Show {
-        /// Which
+        /// Guid of the task
         guid: TaskGuid,
     },
-    /// End a task before its time
+    /// Cancel a task
     Cancel {
-        /// Which
+        /// Guid of the task
         guid: TaskGuid,
     },
-    /// Take note of a task's outcome: it is deleted
+    /// Resolve a completed task: its outcome has been seen, and it is deleted
     Resolve {
-        /// Which
+        /// Guid of the task
         guid: TaskGuid,
     },
-    /// What a task wrote
+    /// Show what a task wrote
     Logs {
-        /// Which
+        /// Guid of the task
         guid: TaskGuid,
-        /// Wait for more
+        /// Wait for more lines
         #[arg(short, long)]
         follow: bool,
     },
@@ -334,15 +334,15 @@ pub(crate) enum Task {
 /// What can be done with domains.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DomainVerb {
-    /// All domains
+    /// List domains
     #[command(alias = "ls")]
     List,
-    /// Say that what is desired in a domain is up to date: what nobody desires may be stopped
+    /// Declare that what is desired in a domain is up to date: what nobody desires there is stopped
     Refresh {
-        /// Which
+        /// Name of the domain
         #[arg(value_name = "DOMAIN")]
         name: Domain,
-        /// For how long, as 1h [default: for ever]
+        /// How long that holds, as 1h [default: for ever]
         #[arg(long, value_parser = parse_duration, value_name = "TIME")]
         ttl: Option<Duration>,
     },
@@ -350,66 +350,66 @@ pub(crate) enum DomainVerb {
 
 /// What can be done with cells.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Cell {
-    /// All cells
+pub(crate) enum CellVerb {
+    /// List cells
     #[command(alias = "ls")]
     List,
-    /// One cell, with what runs there
+    /// Show a cell, and what runs there
     Show {
-        /// Which
+        /// Id of the cell
         id: CellId,
     },
     /// Move everything away from a cell; it takes no new work, and its rep ends when that is done
     Evacuate {
-        /// Which
+        /// Id of the cell
         id: CellId,
         /// Return when the cell holds nothing any more
         #[arg(long)]
         wait: bool,
     },
-    /// Take an evacuation back: the cell takes work again, and what was not moved stays
+    /// Cancel an evacuation: the cell takes work again, and what was not moved stays
     Uncordon {
-        /// Which
+        /// Id of the cell
         id: CellId,
     },
-    /// Strike an ABSENT cell off the tables
+    /// Forget an ABSENT cell: it is no longer listed
     Forget {
-        /// Which
+        /// Id of the cell
         id: CellId,
     },
 }
 
 /// What can be done with the cluster.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Cluster {
-    /// Who leads, and how much of what there is
+pub(crate) enum ClusterVerb {
+    /// Show who leads, and how many there are of everything
     Show,
 }
 
 /// What can be done with evaluations.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Evaluation {
-    /// The evaluations that are remembered
+pub(crate) enum EvaluationVerb {
+    /// List the evaluations that are remembered
     #[command(alias = "ls")]
     List {
         /// Only of this process
         #[arg(long, value_name = "GUID")]
         lrp: Option<ProcessGuid>,
     },
-    /// One evaluation: its cause, and where it put things
+    /// Show an evaluation: its cause, and what it placed where
     Show {
-        /// Its id, or the beginning or end of it
+        /// Id of the evaluation, or its beginning or end
         id: String,
     },
 }
 
 /// What can be done with the journal.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Journal {
-    /// Record that what stands at a position does not count: an entry of a later program, which stops every BBS here.
-    /// Where no BBS answers it is written into the journal itself
+pub(crate) enum JournalVerb {
+    /// Record that the journal holds no entry at a position: for an entry of a later program, which stops every BBS.
+    /// If no BBS answers, the record is written into the journal directly
     SetAside {
-        /// Where it stands
+        /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
         position: Position,
     },
@@ -417,29 +417,29 @@ pub(crate) enum Journal {
 
 /// What can be done with events.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Events {
+pub(crate) enum EventsVerb {
     /// Show events as they come
     Tail {
-        /// Begin behind this position [default: now]
+        /// Begin after this position [default: now]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
         /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
-    /// Show what happened
+    /// List events
     #[command(alias = "ls")]
     List {
-        /// Begin behind this position [default: the beginning]
+        /// Begin after this position [default: the beginning]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
         /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
-    /// One entry of the log, whole
+    /// Show one entry of the log in full
     Show {
-        /// Where it stands
+        /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
         position: Position,
     },
@@ -448,27 +448,27 @@ pub(crate) enum Events {
 /// Whose history.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum History {
-    /// A process, with its instances
+    /// History of a process and its instances
     #[command(alias = "desired-lrp")]
     Lrp {
-        /// Which
+        /// Guid of the process
         guid: ProcessGuid,
     },
-    /// An index of a process, or one container, also one that is long gone
+    /// History of an index of a process, or of one container, even if it is gone
     #[command(alias = "actual-lrp")]
     Instance {
         /// PROCESS/INDEX, or the beginning or end of an instance guid
         id: String,
     },
-    /// A task
+    /// History of a task
     Task {
-        /// Which
+        /// Guid of the task
         guid: TaskGuid,
     },
-    /// A cell
+    /// History of a cell
     #[command(alias = "node")]
     Cell {
-        /// Which
+        /// Id of the cell
         id: CellId,
     },
 }

@@ -14,7 +14,7 @@ use super::failure::{Exit, Failure};
 /// How long the command line asks for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where a cluster may be, and who told so.
+/// Where a cluster may be, and who said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// A NATS server.

@@ -37,7 +37,7 @@ pub(crate) struct Difference {
     file: Option<Value>,
 }
 
-/// Shows what differs. There is no failure to tell of then, and the exit status says it.
+/// Shows what differs. That is not a failure: the exit status says it.
 pub(crate) async fn run(
     client: &Client,
     path: &Path,

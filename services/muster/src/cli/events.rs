@@ -6,12 +6,12 @@ use schemas::query::{ReadEntry, ReadEvents, RecordedEntry};
 use schemas::{Decision, Position};
 use serde::Serialize;
 
-use super::args::{Events, Format, Global, History};
+use super::args::{EventsVerb, Format, Global, History};
 use super::connect::connect;
+use super::describe::{sentence, sentences, who};
 use super::failure::{Exit, Failure};
 use super::output::{Look, Output, note};
 use super::table::{Cell, Table};
-use super::tell::{sentence, sentences, who};
 use super::words::one_line;
 use super::{find, rows};
 
@@ -27,19 +27,19 @@ pub(crate) struct Decided {
     pub(crate) decision: Decision,
 }
 
-pub(crate) async fn run(verb: Events, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(verb: EventsVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        Events::Tail { after, about } => {
+        EventsVerb::Tail { after, about } => {
             let after = match after {
                 Some(after) => after,
                 None => end_of_log(&client).await?,
             };
             tail(&client, after, about, output).await
         }
-        Events::List { after, about } => list(&client, after.unwrap_or_default(), about, output).await,
-        Events::Show { position } => {
+        EventsVerb::List { after, about } => list(&client, after.unwrap_or_default(), about, output).await,
+        EventsVerb::Show { position } => {
             let after = Position(position.0.saturating_sub(1));
             let read = ReadEvents { after, limit: Some(1), ..ReadEvents::default() };
             let page = client.read_events(&read).await?;
@@ -116,8 +116,8 @@ pub(crate) fn lines(entry: &RecordedEntry, look: Look) -> String {
         ReadEntry::Known(known) => {
             let line = |decision: &Decision| {
                 let head = format!("{position:>6}  {}  {:<18}", decision.at, who(&decision.actor));
-                let told = sentences(decision, look.full_ids).into_iter();
-                told.map(|sentence| format!("{head}  {sentence}")).collect::<Vec<_>>()
+                let shown = sentences(decision, look.full_ids).into_iter();
+                shown.map(|sentence| format!("{head}  {sentence}")).collect::<Vec<_>>()
             };
             known.decisions.iter().flat_map(line).collect::<Vec<_>>().join("\n")
         }
@@ -143,11 +143,11 @@ pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failur
     if decided.is_empty() {
         return Err(Failure::not_found(format!("anything about {about} in the log")));
     }
-    let told = match index {
+    let shown = match index {
         Some(index) => of_index(decided, index),
         None => decided,
     };
-    output.rows(&told, |decided, look| table(decided, index.map(Of::Index).unwrap_or(Of::All), look))
+    output.rows(&shown, |decided, look| table(decided, index.map(Of::Index).unwrap_or(Of::All), look))
 }
 
 /// All that was decided about one container, which may be long gone: found by reading the whole log.
@@ -166,8 +166,8 @@ async fn history_of_container(client: &Client, part: &str, output: Output) -> Re
             let of = |decided: &Decided| {
                 decided.decision.events.iter().any(|event| container(event).as_ref() == Some(guid))
             };
-            let told: Vec<Decided> = all.into_iter().filter(of).collect();
-            output.rows(&told, |decided, look| table(decided, Of::Container(guid), look))
+            let shown: Vec<Decided> = all.into_iter().filter(of).collect();
+            output.rows(&shown, |decided, look| table(decided, Of::Container(guid), look))
         }
         several => {
             let why =
@@ -241,7 +241,7 @@ pub(crate) fn is_of_index(event: &Event, index: u32) -> bool {
     }
 }
 
-/// Which events of a decision are told.
+/// Which events of a decision are shown.
 #[derive(Clone, Copy, Debug)]
 enum Of<'a> {
     All,
@@ -250,7 +250,7 @@ enum Of<'a> {
 }
 
 impl Of<'_> {
-    fn tells(self, event: &Event) -> bool {
+    fn includes(self, event: &Event) -> bool {
         match self {
             Self::All => true,
             Self::Index(index) => is_of_index(event, index),
@@ -271,13 +271,13 @@ fn table(decided: &[Decided], of: Of<'_>, look: Look) -> Table {
             }
             (None, None) => Cell::None,
         };
-        let told: Vec<String> = if decision.events.is_empty() {
+        let shown: Vec<String> = if decision.events.is_empty() {
             sentences(decision, look.full_ids)
         } else {
-            let events = decision.events.iter().filter(|event| of.tells(event));
+            let events = decision.events.iter().filter(|event| of.includes(event));
             events.map(|event| sentence(decision, event, look.full_ids)).collect()
         };
-        for what in told {
+        for what in shown {
             let (time, by) = (Cell::text(decision.at), Cell::text(who(&decision.actor)));
             table.row(vec![time, Cell::number(position), Cell::text(what), by, why.clone()]);
         }
@@ -292,7 +292,7 @@ mod tests {
     use schemas::{Entry, Indices, Timestamp};
 
     use super::*;
-    use crate::cli::tell::tests::{client, container as by, decision, id};
+    use crate::cli::describe::tests::{client, container as by, decision, id};
 
     fn recorded(position: u64, decisions: Vec<Decision>) -> RecordedEntry {
         let entry = Entry { id: EntryId(id(position.into())), format: 1, decisions };
@@ -323,9 +323,9 @@ mod tests {
 
     #[test]
     fn a_history_says_when_where_what_who_and_why() {
-        let told = of_index(decided(story()), 1);
+        let shown = of_index(decided(story()), 1);
         assert_eq!(
-            table(&told, Of::Index(1), LOOK).render(false),
+            table(&shown, Of::Index(1), LOOK).render(false),
             "TIME                       POSITION   WHAT                                              WHO               WHY\n\
              1970-01-01T00:00:01.000Z          4   web/0-1: created, to be placed                    client shop/ada   \"launch\"\n\
              1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)         client shop/ada   after 4\n\

@@ -122,13 +122,13 @@ impl Failure {
     /// As programs read it.
     pub(crate) fn json(&self) -> String {
         #[derive(Serialize)]
-        struct Told<'a> {
+        struct Printed<'a> {
             code: &'a str,
             message: &'a str,
             fields: &'a [BadField],
         }
-        let told = Told { code: &self.code, message: &self.message, fields: &self.fields };
-        serde_json::to_string(&told).unwrap_or_else(|_| "{}".to_owned())
+        let printed = Printed { code: &self.code, message: &self.message, fields: &self.fields };
+        serde_json::to_string(&printed).unwrap_or_else(|_| "{}".to_owned())
     }
 }
 

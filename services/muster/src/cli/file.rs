@@ -42,7 +42,7 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
         Failure::new(
             Exit::Failed,
             "InvalidRequest",
-            format!("{} is no {language}: {}", shown(path), problem.trim_end()),
+            format!("{} is not valid {language}: {}", shown(path), problem.trim_end()),
         )
     };
     if !is_json {
@@ -129,7 +129,7 @@ mod tests {
         let doubled =
             failure("a.json", r#"{"process_guid": "a", "process_guid": "b", "action": {"x": 1, "x": 2}}"#);
         assert!(doubled.contains("process_guid: ") && doubled.contains("action.x: "), "{doubled}");
-        assert!(failure("a.toml", "a = ").contains("is no TOML"));
+        assert!(failure("a.toml", "a = ").contains("is not valid TOML"));
         assert!(failure("a.json", &"[".repeat(10_000)).contains("nested deeper"));
         let bad = failure("a.json", r#"{"process_guid": "a b", "domain": "d", "instances": -1}"#);
         assert!(

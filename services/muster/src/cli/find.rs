@@ -103,7 +103,7 @@ pub(crate) fn split(id: &str) -> Result<Option<(ProcessGuid, u32)>, Failure> {
     let process = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
     let index = index
         .parse()
-        .map_err(|_| Failure::usage(format!("{index:?} is no index: use a number, as {process}/0")))?;
+        .map_err(|_| Failure::usage(format!("{index:?} is not an index: use a number, as {process}/0")))?;
     Ok(Some((process, index)))
 }
 
@@ -214,10 +214,10 @@ mod tests {
     fn what_exists_in_another_domain_is_a_conflict() {
         let domain = |name: &str| Domain::new(name).unwrap();
         let forbidden = || Failure::from(schemas::Refusal::new(Code::Forbidden, "no"));
-        let told = |known| elsewhere(forbidden(), "process web", known, &domain("b"));
-        assert_eq!(told(Some(domain("a"))).exit, Exit::Conflict);
-        assert_eq!(told(Some(domain("b"))).exit, Exit::Failed, "the server's own reason");
-        assert_eq!(told(None).exit, Exit::Failed);
+        let failure = |known| elsewhere(forbidden(), "process web", known, &domain("b"));
+        assert_eq!(failure(Some(domain("a"))).exit, Exit::Conflict);
+        assert_eq!(failure(Some(domain("b"))).exit, Exit::Failed, "the server's own reason");
+        assert_eq!(failure(None).exit, Exit::Failed);
     }
 
     #[test]

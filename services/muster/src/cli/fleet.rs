@@ -9,7 +9,7 @@ use schemas::names::{CellId, Domain};
 use schemas::query::{EvaluationRow, EvaluationSubject};
 use serde::Serialize;
 
-use super::args::{Cell, Cluster, DomainVerb, Evaluation, Global};
+use super::args::{CellVerb, ClusterVerb, DomainVerb, EvaluationVerb, Global};
 use super::connect::connect;
 use super::failure::Failure;
 use super::output::Output;
@@ -62,12 +62,12 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
     }
 }
 
-pub(crate) async fn cell(verb: Cell, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        Cell::List => output.rows(&client.cells().await?.rows, rows::cells),
-        Cell::Show { id } => {
+        CellVerb::List => output.rows(&client.cells().await?.rows, rows::cells),
+        CellVerb::Show { id } => {
             let row = find::cell(&client, &id).await?.row;
             let (instances, tasks) = if output.is_for_people() {
                 let only = Only::cell(id);
@@ -77,20 +77,20 @@ pub(crate) async fn cell(verb: Cell, global: &Global) -> Result<(), Failure> {
             };
             output.one(&row, |row, look| rows::cell(row, &instances, &tasks, look))
         }
-        Cell::Evacuate { id, wait } => {
+        CellVerb::Evacuate { id, wait } => {
             let ordered = order(&client, &id, Command::Evacuate).await?;
             if !wait {
-                let told = format!("cell {id} is being evacuated; see muster cell show {id}");
-                return output.next(&ordered, |_, _| told);
+                let text = format!("cell {id} is being evacuated; see muster cell show {id}");
+                return output.next(&ordered, |_, _| text);
             }
             super::emptying::wait(&client, &id, ordered.position, global.timeout, output).await?;
             output.next(&ordered, |_, _| format!("cell {id} holds nothing any more"))
         }
-        Cell::Uncordon { id } => {
+        CellVerb::Uncordon { id } => {
             let ordered = order(&client, &id, Command::Uncordon).await?;
             output.next(&ordered, |_, _| format!("cell {id} is not to be evacuated; it takes work again"))
         }
-        Cell::Forget { id } => {
+        CellVerb::Forget { id } => {
             let ordered = order(&client, &id, Command::Forget).await?;
             output.next(&ordered, |_, _| format!("cell {id} is forgotten"))
         }
@@ -110,24 +110,24 @@ async fn order(client: &Client, id: &CellId, command: Command) -> Result<Ordered
     Ok(Ordered { cell_id: id.clone(), position: done.position })
 }
 
-pub(crate) async fn cluster(verb: Cluster, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Failure> {
     match verb {
-        Cluster::Show => {
+        ClusterVerb::Show => {
             let row = connect(global).await?.cluster().await?.row;
             Output::new(global).one(&row, rows::cluster)
         }
     }
 }
 
-pub(crate) async fn evaluation(verb: Evaluation, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn evaluation(verb: EvaluationVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        Evaluation::List { lrp } => {
+        EvaluationVerb::List { lrp } => {
             let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: None };
             output.rows(&client.evaluations(&only).await?.rows, rows::evaluations)
         }
-        Evaluation::Show { id } => {
+        EvaluationVerb::Show { id } => {
             let evaluation = find::evaluation(&client, &id).await?;
             find::whose(global, format!("evaluation {id}"), evaluation.domain.clone())?;
             let about = match &evaluation.subject {
@@ -139,8 +139,8 @@ pub(crate) async fn evaluation(verb: Evaluation, global: &Global) -> Result<(), 
             let explained = Explained { evaluation, decisions };
             output.one(&explained, |explained, look| {
                 let head = rows::evaluation(&explained.evaluation, look);
-                let told = super::why::told(&explained.decisions, look);
-                if told.is_empty() { head } else { format!("{head}\n\n{told}") }
+                let text = super::why::describe(&explained.decisions, look);
+                if text.is_empty() { head } else { format!("{head}\n\n{text}") }
             })
         }
     }

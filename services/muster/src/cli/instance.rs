@@ -8,7 +8,7 @@ use schemas::names::{InstanceGuid, ProcessGuid};
 use schemas::query::InstanceRow;
 use serde::Serialize;
 
-use super::args::{Global, Instance};
+use super::args::{Global, InstanceVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{self, Look, Output, note};
@@ -43,11 +43,11 @@ struct Stopped {
     version: u64,
 }
 
-pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        Instance::List { lrp, cell, state, all } => {
+        InstanceVerb::List { lrp, cell, state, all } => {
             let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
             let listed =
                 if all { client.instances(&only).await? } else { client.counting_instances(&only).await? };
@@ -57,7 +57,7 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
             }
             output.rows(&rows, rows::instances)
         }
-        Instance::Show { id } => {
+        InstanceVerb::Show { id } => {
             let rows = find::instance(&client, &id).await?;
             for row in rows {
                 find::whose(global, format!("instance {id}"), row.domain.clone())?;
@@ -72,14 +72,14 @@ pub(crate) async fn run(verb: Instance, global: &Global) -> Result<(), Failure> 
             }
             Ok(())
         }
-        Instance::Logs { id, follow, all: true, previous: _ } => {
+        InstanceVerb::Logs { id, follow, all: true, previous: _ } => {
             all_logs(&client, global, &id, follow, output).await
         }
-        Instance::Logs { id, follow, all: false, previous } => {
+        InstanceVerb::Logs { id, follow, all: false, previous } => {
             let whose = whose_log(&client, global, &id, previous).await?;
             show(client.logs(whose, follow), &id, output).await
         }
-        Instance::Stop { id } => stop(&client, global, &id, output).await,
+        InstanceVerb::Stop { id } => stop(&client, global, &id, output).await,
     }
 }
 

@@ -11,7 +11,7 @@ use schemas::message::Done;
 use schemas::{Position, Refusal};
 use serde::Serialize;
 
-use super::args::{Global, Journal as Verb};
+use super::args::{Global, JournalVerb};
 use super::connect::{JournalPlace, connect, journal_place, name};
 use super::failure::{Exit, Failure};
 use super::output::Output;
@@ -31,8 +31,8 @@ struct SetAside {
     position: Position,
 }
 
-pub(crate) async fn run(verb: Verb, global: &Global) -> Result<(), Failure> {
-    let Verb::SetAside { position } = verb;
+pub(crate) async fn run(verb: JournalVerb, global: &Global) -> Result<(), Failure> {
+    let JournalVerb::SetAside { position } = verb;
     let doing = |failure: Failure| failure.doing(format!("set aside position {position}"));
     let Some(reason) = global.reason.clone().filter(|reason| !reason.trim().is_empty()) else {
         let why = "no reason is given: whoever reads the log later has to know why it does not count";

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use schemas::query::{InstanceRow, InstanceState, ReadEntry, RecordedEntry, TaskRow, TaskState};
 
+use super::describe::sentences;
 use super::output::Look;
 use super::rows;
 use super::screen::Key;
-use super::tell::sentences;
 use super::words::time_of_day;
 
 /// The last events that are kept to be shown.
@@ -69,7 +69,7 @@ pub(crate) fn event_lines(entry: &RecordedEntry, look: Look) -> Vec<String> {
             .iter()
             .flat_map(|decision| {
                 let time = time_of_day(decision.at);
-                sentences(decision, look.full_ids).into_iter().map(move |told| format!("{time}  {told}"))
+                sentences(decision, look.full_ids).into_iter().map(move |line| format!("{time}  {line}"))
             })
             .collect(),
         ReadEntry::Unknown { why, .. } => vec![format!("position {}: {why}", entry.position)],
@@ -84,11 +84,11 @@ impl View {
 
     /// Takes note of what happened.
     pub(crate) fn happened(&mut self, entry: &RecordedEntry, look: Look) {
-        event_lines(entry, look).into_iter().for_each(|line| self.told(line));
+        event_lines(entry, look).into_iter().for_each(|line| self.log(line));
     }
 
     /// Takes note of something else that is to be known.
-    pub(crate) fn told(&mut self, line: String) {
+    pub(crate) fn log(&mut self, line: String) {
         self.events.push_back(line);
         let extra = self.events.len().saturating_sub(KEPT);
         self.events.drain(..extra);

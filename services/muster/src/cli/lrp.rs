@@ -11,7 +11,7 @@ use schemas::spec::Item;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::{Global, Lrp};
+use super::args::{Global, LrpVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{Output, note};
@@ -37,20 +37,20 @@ struct Session<'a> {
     output: Output,
 }
 
-pub(crate) async fn run(verb: Lrp, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
     // A file is read before anybody is asked: what is wrong with it is known without a cluster.
     match verb {
-        Lrp::Desire { file, wait } => {
+        LrpVerb::Desire { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
             Session::open(global).await?.desire(&file, items, wait.detach).await
         }
-        Lrp::Diff { file } => {
+        LrpVerb::Diff { file } => {
             let items = file::items(&file, global.domain.as_ref())?;
             diff::run(&connect(global).await?, &file, items, Output::new(global)).await
         }
-        Lrp::List => Session::open(global).await?.list().await,
-        Lrp::Show { guid } => Session::open(global).await?.show(&guid).await,
-        Lrp::Scale { what, wait } => {
+        LrpVerb::List => Session::open(global).await?.list().await,
+        LrpVerb::Show { guid } => Session::open(global).await?.show(&guid).await,
+        LrpVerb::Scale { what, wait } => {
             let wanted = parse_scale(&what).map_err(Failure::usage)?;
             let session = Session::open(global).await?;
             let mut several = Several::new(global, wanted.len());
@@ -60,7 +60,7 @@ pub(crate) async fn run(verb: Lrp, global: &Global) -> Result<(), Failure> {
             }
             several.end()
         }
-        Lrp::Update { guid, instances, routes, annotation, wait } => {
+        LrpVerb::Update { guid, instances, routes, annotation, wait } => {
             let routes = routes.map(|file| read_routes(&file)).transpose()?;
             let update = DesiredLrpUpdate { instances, routes, annotation };
             if update == DesiredLrpUpdate::default() {
@@ -68,7 +68,7 @@ pub(crate) async fn run(verb: Lrp, global: &Global) -> Result<(), Failure> {
             }
             Session::open(global).await?.update(&guid, update, "updated", wait.detach).await
         }
-        Lrp::Remove { guid, wait } => Session::open(global).await?.remove(&guid, wait.detach).await,
+        LrpVerb::Remove { guid, wait } => Session::open(global).await?.remove(&guid, wait.detach).await,
     }
 }
 
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
         self.carried_out(guid, done, "removed", detach).await
     }
 
-    /// Waits until what was asked is so, unless the user doesn't want to, and tells.
+    /// Waits until what was asked is so, unless the user doesn't want to, and shows it.
     async fn carried_out(
         &self,
         guid: &ProcessGuid,
@@ -223,7 +223,7 @@ fn not_desired(failure: Failure, guid: &ProcessGuid) -> Failure {
 fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, String> {
     let one = |guid: &str, number: &str| {
         let guid = ProcessGuid::new(guid).map_err(|bad| bad.to_string())?;
-        let instances = number.parse().map_err(|_| format!("{number:?} is no number of instances"))?;
+        let instances = number.parse().map_err(|_| format!("{number:?} is not a number of instances"))?;
         Ok((guid, instances))
     };
     match words {
@@ -231,8 +231,9 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, String> {
         words => words
             .iter()
             .map(|word| {
-                let (guid, number) =
-                    word.split_once('=').ok_or_else(|| format!("{word:?} is no GUID=N, as web=3"))?;
+                let (guid, number) = word
+                    .split_once('=')
+                    .ok_or_else(|| format!("{word:?} is not of the form GUID=N, as web=3"))?;
                 one(guid, number)
             })
             .collect(),
@@ -247,7 +248,7 @@ fn read_routes(path: &Path) -> Result<Routes, Failure> {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             let why =
-                format!("{} is no routing data: use an object, for each router anything", path.display());
+                format!("{} is not routing data: use an object, for each router anything", path.display());
             Err(Failure::new(Exit::Failed, "InvalidRequest", why))
         }
     }

@@ -1,11 +1,12 @@
 //! The command line: asks a running cluster, and shows what it says.
 //!
 //! Everything here is a client of the bus, so it works alike against a local cluster and against NATS. What is shown is
-//! made by pure functions ([`rows`], [`tell`], [`live`]); answers leave by [`output`] alone, and every way to fail has
+//! made by pure functions ([`rows`], [`describe`], [`live`]); answers leave by [`output`] alone, and every way to fail has
 //! its exit status in [`failure`].
 
 mod args;
 mod connect;
+pub(crate) mod describe;
 pub(crate) mod diff;
 mod emptying;
 mod events;
@@ -26,7 +27,6 @@ mod screen;
 mod several;
 pub(crate) mod table;
 mod task;
-pub(crate) mod tell;
 pub(crate) mod watch;
 mod why;
 pub(crate) mod words;

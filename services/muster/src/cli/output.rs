@@ -101,7 +101,7 @@ fn no_json(error: serde_json::Error) -> Failure {
     Failure::new(Exit::Failed, "Output", format!("the answer can't be written as JSON: {error}"))
 }
 
-/// Writes a line to the standard output. Nothing is a line of nothing.
+/// Writes a line to the standard output; of an empty text nothing is written.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     if text.is_empty() {
         return Ok(());

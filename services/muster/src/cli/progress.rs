@@ -125,7 +125,7 @@ async fn follow(
         let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut complaints)).await?;
         complaints.watch(guid, &snapshot.instances);
         let lines = changes(guid, seen, &snapshot.instances);
-        // What ran before the command is no news.
+        // What ran before the command is not news.
         let ran = |line: &String| line.contains(" runs on ");
         lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
         first = false;
@@ -138,11 +138,11 @@ async fn follow(
     }
 }
 
-/// The monitors of instances that start, and what was told of each.
+/// The monitors of instances that start, and what was shown of each.
 #[derive(Debug, Default)]
 struct Complaints {
     starting: Vec<String>,
-    told: BTreeMap<String, String>,
+    shown: BTreeMap<String, String>,
 }
 
 impl Complaints {
@@ -151,19 +151,19 @@ impl Complaints {
         let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
         let names = starting.map(|row| instance_name(guid, row.index));
         self.starting = names.take(MONITORS_ASKED).collect();
-        self.told.retain(|name, _| self.starting.contains(name));
+        self.shown.retain(|name, _| self.starting.contains(name));
     }
 
-    /// Asks their cells what their monitors say, and tells what is new.
+    /// Asks their cells what their monitors say, and shows what is new.
     async fn ask(&mut self, client: &Client, bar: &Bar) {
         for name in &self.starting {
-            // A cell that doesn't answer is no reason to wait for less.
+            // A cell that doesn't answer is not a reason to wait for less.
             let Ok(all) = client.instance_health(name).await else { continue };
             let Some(health) = all.into_iter().find_map(|one| one.health) else { continue };
             let Some(complaint) = health.complaint() else { continue };
-            if self.told.get(name) != Some(&complaint) {
+            if self.shown.get(name) != Some(&complaint) {
                 bar.say(&format!("{name} is not healthy yet: {}", one_line(&complaint)));
-                self.told.insert(name.clone(), complaint);
+                self.shown.insert(name.clone(), complaint);
             }
         }
     }
@@ -205,7 +205,7 @@ fn changes(
     let mut lines = vec![];
     let mut now = BTreeMap::new();
     for row in rows {
-        let (key, line) = ((row.index, row.presence), told(row));
+        let (key, line) = ((row.index, row.presence), describe(row));
         if seen.get(&key) != Some(&line) {
             lines.push(format!("{process}/{} {line}", row.index));
         }
@@ -218,7 +218,7 @@ fn changes(
 }
 
 /// What an instance does, in few words.
-fn told(row: &InstanceRow) -> String {
+fn describe(row: &InstanceRow) -> String {
     let cell = row.cell_id.as_ref().map(|cell| format!(" on {cell}")).unwrap_or_default();
     match (row.state, row.stopping) {
         (_, true) => format!("stops{cell}"),

@@ -8,16 +8,16 @@ use schemas::definition::{DesiredLrp, DesiredTask};
 use schemas::evaluation::Status;
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    NoEntry, RecordedEntry, SetAside, TaskRow,
+    MalformedEntries, MalformedEntry, RecordedEntry, TaskRow,
 };
 use schemas::resources::Resources;
 use schemas::spec;
 use schemas::task::{Callback, Verdict};
 use serde_json::Value;
 
+use super::describe::trigger_name;
 use super::output::Look;
 use super::table::{Cell, Table, facts};
-use super::tell::trigger_name;
 use super::words::{age, count, mebibytes, one_line, short, span, until};
 
 /// Processes.
@@ -359,22 +359,22 @@ pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
         ("durability", row.durability.clone()),
         ("shards", row.shards.to_string()),
         ("format", row.format.to_string()),
-        ("set aside", if aside.count > 0 { no_entries_count(aside) } else { String::new() }),
+        ("set aside", if aside.count > 0 { malformed_count(aside) } else { String::new() }),
     ]);
     if aside.last.is_empty() {
         return text;
     }
-    format!("{text}\n\n{}", no_entries(&aside.last).render(look.colour))
+    format!("{text}\n\n{}", malformed_entries(&aside.last).render(look.colour))
 }
 
-fn no_entries_count(aside: &SetAside) -> String {
-    let are = if aside.count == 1 { "is no entry" } else { "are no entries" };
-    format!("{} of the journal {are}", count(aside.count, "message"))
+fn malformed_count(aside: &MalformedEntries) -> String {
+    let entries = if aside.count == 1 { "entry" } else { "entries" };
+    format!("{} malformed {entries}", aside.count)
 }
 
-/// What of the journal is no entry, the last first.
-fn no_entries(rows: &[NoEntry]) -> Table {
-    let mut table = Table::new(&["POSITION", "SUBJECT", "WHY IT IS NO ENTRY"]);
+/// The malformed entries of the journal, the last first.
+fn malformed_entries(rows: &[MalformedEntry]) -> Table {
+    let mut table = Table::new(&["POSITION", "SUBJECT", "WHAT IS WRONG"]);
     for row in rows.iter().rev() {
         let subject = Cell::text(one_line(&row.subject));
         table.row(vec![Cell::number(row.position), subject, Cell::text(one_line(&row.why))]);

@@ -227,20 +227,20 @@ fn a_cluster_tells_what_of_its_journal_is_no_entry() {
         tasks: [].into(),
         found_by_convergence: 0,
         durability: "verified".into(),
-        set_aside: SetAside::default(),
+        set_aside: MalformedEntries::default(),
     };
     assert!(!cluster(&whole, LOOK).contains("set aside"));
-    let no_entry = |position, why: &str| NoEntry {
+    let malformed = |position, why: &str| MalformedEntry {
         position: schemas::Position(position),
         subject: "muster.event.lrp.0".into(),
         why: why.into(),
     };
-    let last = vec![no_entry(7, "EOF while parsing"), no_entry(41, "expected value")];
-    let damaged = ClusterRow { set_aside: SetAside { count: 9, last }, ..whole };
+    let last = vec![malformed(7, "EOF while parsing"), malformed(41, "expected value")];
+    let damaged = ClusterRow { set_aside: MalformedEntries { count: 9, last }, ..whole };
     let text = cluster(&damaged, LOOK);
-    let expected = "set aside             9 messages of the journal are no entries
+    let expected = "set aside             9 malformed entries
 
-POSITION   SUBJECT              WHY IT IS NO ENTRY
+POSITION   SUBJECT              WHAT IS WRONG
       41   muster.event.lrp.0   expected value
        7   muster.event.lrp.0   EOF while parsing";
     assert!(text.ends_with(expected), "{text}");

@@ -2,7 +2,8 @@
 //! options name it for all; given as a flag where it would change nothing, it is refused.
 
 use super::args::{
-    Cell, Cluster, Command, DomainVerb, Evaluation, Events, Global, Instance, Journal, Lrp, Strength, Task,
+    CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Global, InstanceVerb,
+    JournalVerb, LrpVerb, Strength, TaskVerb,
 };
 use super::failure::Failure;
 
@@ -22,31 +23,40 @@ pub(crate) enum DomainUse {
 /// What a command does with the domain that was named.
 pub(crate) const fn domain_use(command: &Command) -> DomainUse {
     match command {
-        Command::Lrp(Lrp::Desire { .. } | Lrp::Diff { .. }) | Command::Task(Task::Run { .. }) => {
+        Command::Lrp(LrpVerb::Desire { .. } | LrpVerb::Diff { .. }) | Command::Task(TaskVerb::Run { .. }) => {
             DomainUse::Fills
         }
-        Command::Lrp(Lrp::List)
-        | Command::Instance(Instance::List { .. })
-        | Command::Task(Task::List)
+        Command::Lrp(LrpVerb::List)
+        | Command::Instance(InstanceVerb::List { .. })
+        | Command::Task(TaskVerb::List)
         | Command::Domain(DomainVerb::List)
-        | Command::Evaluation(Evaluation::List { .. })
+        | Command::Evaluation(EvaluationVerb::List { .. })
         | Command::Watch => DomainUse::Filters,
-        Command::Lrp(Lrp::Show { .. } | Lrp::Scale { .. } | Lrp::Update { .. } | Lrp::Remove { .. })
-        | Command::Instance(Instance::Show { .. } | Instance::Logs { .. } | Instance::Stop { .. })
-        | Command::Task(Task::Show { .. } | Task::Cancel { .. } | Task::Resolve { .. } | Task::Logs { .. })
-        | Command::Evaluation(Evaluation::Show { .. })
+        Command::Lrp(
+            LrpVerb::Show { .. } | LrpVerb::Scale { .. } | LrpVerb::Update { .. } | LrpVerb::Remove { .. },
+        )
+        | Command::Instance(
+            InstanceVerb::Show { .. } | InstanceVerb::Logs { .. } | InstanceVerb::Stop { .. },
+        )
+        | Command::Task(
+            TaskVerb::Show { .. }
+            | TaskVerb::Cancel { .. }
+            | TaskVerb::Resolve { .. }
+            | TaskVerb::Logs { .. },
+        )
+        | Command::Evaluation(EvaluationVerb::Show { .. })
         | Command::Why { .. } => DomainUse::Checks,
         Command::Domain(DomainVerb::Refresh { .. })
         | Command::Cell(
-            Cell::List
-            | Cell::Show { .. }
-            | Cell::Evacuate { .. }
-            | Cell::Uncordon { .. }
-            | Cell::Forget { .. },
+            CellVerb::List
+            | CellVerb::Show { .. }
+            | CellVerb::Evacuate { .. }
+            | CellVerb::Uncordon { .. }
+            | CellVerb::Forget { .. },
         )
-        | Command::Cluster(Cluster::Show)
-        | Command::Events(Events::Tail { .. } | Events::List { .. } | Events::Show { .. })
-        | Command::Journal(Journal::SetAside { .. })
+        | Command::Cluster(ClusterVerb::Show)
+        | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
+        | Command::Journal(JournalVerb::SetAside { .. })
         | Command::History(_)
         | Command::Completion { .. } => DomainUse::None,
     }

@@ -132,7 +132,7 @@ impl Drop for Screen {
     }
 }
 
-/// Makes the terminal what it was, once. There is nobody left to tell that it can't be done.
+/// Makes the terminal what it was, once. Nobody is left to see that it can't be done.
 fn give_back() {
     if DRAWN_ON.swap(false, Ordering::SeqCst) {
         drop(execute!(io::stdout(), Show, LeaveAlternateScreen));

@@ -1,4 +1,4 @@
-//! One command about several things: what becomes of each is told, none keeps the others from their turn, and the exit
+//! One command about several things: what becomes of each is shown, none keeps the others from their turn, and the exit
 //! status is the worst.
 
 use super::args::Global;

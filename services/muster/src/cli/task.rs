@@ -12,7 +12,7 @@ use schemas::spec::Item;
 use schemas::task::Outcome;
 use serde::Serialize;
 
-use super::args::{Global, Task};
+use super::args::{Global, TaskVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{self, Output, note};
@@ -38,23 +38,23 @@ struct Ended<'a> {
     result: Option<&'a str>,
 }
 
-pub(crate) async fn run(verb: Task, global: &Global) -> Result<(), Failure> {
+pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     match verb {
-        Task::Run { file, wait } => {
+        TaskVerb::Run { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
             desire(&connect(global).await?, &file, items, wait, global).await
         }
-        Task::List => {
+        TaskVerb::List => {
             let listed = connect(global).await?.tasks(&find::only(global.domain.as_ref())).await?;
             output.rows(&listed.rows, rows::tasks)
         }
-        Task::Show { guid } => {
+        TaskVerb::Show { guid } => {
             let row = find::task(&connect(global).await?, &guid).await?.row;
             find::whose(global, format!("task {guid}"), row.domain.clone())?;
             output.one(&row, rows::task)
         }
-        Task::Cancel { guid } => {
+        TaskVerb::Cancel { guid } => {
             let client = in_its_domain(global, &guid, "cancel").await?;
             let done = client.cancel_task(guid.clone()).await;
             told(
@@ -64,7 +64,7 @@ pub(crate) async fn run(verb: Task, global: &Global) -> Result<(), Failure> {
                 output,
             )
         }
-        Task::Resolve { guid } => {
+        TaskVerb::Resolve { guid } => {
             let client = in_its_domain(global, &guid, "resolve").await?;
             let done = client.resolve_task(guid.clone()).await.map_err(|error| {
                 let failure = Failure::from(error).doing(format!("resolve task {guid}"));
@@ -75,7 +75,7 @@ pub(crate) async fn run(verb: Task, global: &Global) -> Result<(), Failure> {
             })?;
             told(&guid, "resolved and deleted", done, output)
         }
-        Task::Logs { guid, follow } => {
+        TaskVerb::Logs { guid, follow } => {
             let client = connect(global).await?;
             let domain = find::task(&client, &guid).await?.row.domain;
             find::whose(global, format!("task {guid}"), domain)?;

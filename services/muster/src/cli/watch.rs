@@ -78,7 +78,7 @@ async fn draw(
             look_again(client, domain, &mut view).await?;
             pause = GATHER.max(asked.elapsed() * ASKING);
         }
-        diverted.lines().for_each(|line| view.told(line));
+        diverted.lines().for_each(|line| view.log(line));
         let (width, height) = Screen::size();
         Screen::draw(&view.lines(output.look(), width, height))?;
         changed = match gather(&mut events, &mut screen, &mut view, (output, pause)).await? {

@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use super::args::Global;
 use super::connect::connect;
+use super::describe::{sentence, sentences, who};
 use super::events::{Decided, decided, is_of_index};
 use super::failure::Failure;
 use super::find;
 use super::output::{Look, Output};
 use super::rows::{reached, state};
 use super::table::{Cell, Table};
-use super::tell::{sentence, sentences, who};
 use super::words::{age, one_line, short};
 
 /// Causes that are followed. A longer chain is a process that crashes and crashes.
@@ -130,11 +130,11 @@ fn text(why: &Why, look: Look) -> String {
 /// One step: what happened, when and by whom, and how the place was chosen.
 fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> String {
     let Decided { position, decision } = decided;
-    let told = told_events(decision, of);
-    let sentences: Vec<String> = if told.is_empty() {
+    let events = events_of_index(decision, of);
+    let sentences: Vec<String> = if events.is_empty() {
         sentences(decision, look.full_ids)
     } else {
-        told.iter().map(|event| sentence(decision, event, look.full_ids)).collect()
+        events.iter().map(|event| sentence(decision, event, look.full_ids)).collect()
     };
     let mut lines: Vec<String> = sentences.iter().map(|sentence| format!("because  {sentence}")).collect();
     let mut stamp = format!("         {} at position {position}, by {}", decision.at, who(&decision.actor));
@@ -145,7 +145,7 @@ fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> Strin
         stamp.push_str(&format!(", who said \"{}\"", one_line(reason)));
     }
     lines.push(stamp);
-    for event in told {
+    for event in events {
         if let Some((explanation, placed)) = explanation_of(event) {
             lines.push(explained(explanation, placed, "         "));
         }
@@ -153,15 +153,15 @@ fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> Strin
     lines.join("\n")
 }
 
-/// The events of a decision that are told: of the process those of the index and of the whole, else all.
-fn told_events<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
-    let tells = |event: &&Event| match (&decision.aggregate, of) {
+/// The events of a decision that matter here: of the process those of the index and of the whole, else all.
+fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
+    let matters = |event: &&Event| match (&decision.aggregate, of) {
         (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
             is_of_index(event, index) || matches!(event, Event::Desired(_) | Event::Evaluation(_))
         }
         (_, Some(_) | None) => true,
     };
-    decision.events.iter().filter(tells).collect()
+    decision.events.iter().filter(matters).collect()
 }
 
 /// How the place was chosen, and whether one was found.
@@ -247,7 +247,7 @@ fn ends_evaluation(event: &Event) -> bool {
 }
 
 /// What an evaluation led to, for people.
-pub(crate) fn told(decided: &[Decided], look: Look) -> String {
+pub(crate) fn describe(decided: &[Decided], look: Look) -> String {
     decided.iter().map(|decided| step(decided, None, look)).collect::<Vec<_>>().join("\n\n")
 }
 
@@ -263,8 +263,8 @@ mod tests {
     use schemas::{Entry, Indices, Timestamp};
 
     use super::*;
+    use crate::cli::describe::tests::{client, container, decision, id};
     use crate::cli::rows::tests::running;
-    use crate::cli::tell::tests::{client, container, decision, id};
 
     const LOOK: Look = Look { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
 

@@ -12,7 +12,7 @@ pub(crate) fn age(now: Timestamp, then: Timestamp) -> String {
     span(now.since(then))
 }
 
-/// A span of time in its largest unit.
+/// A duration in its largest unit.
 pub(crate) fn span(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_time_are_read() {
+    fn durations_are_read() {
         let read = |text| parse_duration(text).map(|length| length.as_millis());
         let good = [
             ("90", 90_000),

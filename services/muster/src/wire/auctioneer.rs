@@ -91,7 +91,7 @@ async fn follow(
     }
 }
 
-/// What is no entry is passed over as the BBS does, so that both fold the same; what a later program wrote stops this one.
+/// What is not an entry is passed over as the BBS does, so that both fold the same; what a later program wrote stops this one.
 fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, String> {
     let Recorded { position, subject, bytes, .. } = recorded;
     let read =

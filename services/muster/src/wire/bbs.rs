@@ -16,7 +16,7 @@ use schemas::codec::Form;
 use schemas::limits::SET_ASIDE_EXPLAINED;
 use schemas::message::{Answer, Command, Done, Heartbeat};
 use schemas::names::{CellId, Ids};
-use schemas::query::NoEntry;
+use schemas::query::MalformedEntry;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -206,8 +206,8 @@ impl Driver {
     }
 
     /// Remembers why a message doesn't count, for whoever reads the log.
-    fn explain(&self, none: NoEntry) {
-        let NoEntry { position, subject, why } = none;
+    fn explain(&self, none: MalformedEntry) {
+        let MalformedEntry { position, subject, why } = none;
         tracing::warn!("position {position} on {subject} is set aside: {why}");
         let mut all = lock(&self.set_aside);
         all.insert(position, why);
@@ -221,7 +221,7 @@ impl Driver {
         lock(&self.set_aside).get(&position).cloned()
     }
 
-    /// Tells the machine when nobody can be heard: that is no silence of the cells.
+    /// Tells the machine when nobody can be heard: that is not silence of the cells.
     async fn watch_connection(self: Arc<Self>) {
         let mut was = true;
         loop {
@@ -308,12 +308,12 @@ impl Driver {
                 }
             }
             Effect::ReadLast(subject) => self.read_last(subject).await,
-            Effect::Answer { asker: requester, reply } => {
+            Effect::Answer { requester, reply } => {
                 if let Some(waiter) = self.waiting.take(requester) {
                     self.reply(waiter, reply).await;
                 }
             }
-            Effect::Show { asker: requester, query, picture, observed } => {
+            Effect::Show { requester, query, picture, observed } => {
                 if let Some(waiter) = self.waiting.take(requester) {
                     let reply = self.reading.answer(query, picture, *observed).await;
                     self.reply(waiter, reply).await;
@@ -384,7 +384,7 @@ impl Driver {
         answer.and_then(Result::ok)
     }
 
-    /// An order that got no answer is given again with the next heartbeat: that is no silence of the cell.
+    /// An order that got no answer is given again with the next heartbeat: that is not silence of the cell.
     async fn evacuation(&self, cell: CellId, verb: RepVerb, term: u64) {
         let answer = self.order(&cell, verb, term).await;
         if answer.is_some() {
@@ -423,7 +423,7 @@ impl Driver {
     pub(super) async fn query(&self, query: projections::Query) -> Result<String, Refusal> {
         let (sender, receiver) = oneshot::channel();
         let requester = self.waiting.add(Waiter::Driver(sender));
-        self.feed(Input::Queried { asker: requester, at_least: None, query: bbs::Query::Rows(query) }).await;
+        self.feed(Input::Queried { requester, at_least: None, query: bbs::Query::Rows(query) }).await;
         match receiver.await {
             Ok(Reply::Rows(rows)) => rows,
             Ok(Reply::Done(_) | Reply::Reported(_) | Reply::Records(_)) | Err(_) => {

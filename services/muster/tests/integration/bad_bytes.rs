@@ -1,4 +1,4 @@
-//! Bytes that are no message, on every subject: each is refused with a stable code if somebody waits for an answer,
+//! Bytes that are not messages, on every subject: each is refused with a stable code if somebody waits for an answer,
 //! and everything goes on.
 
 use schemas::codec::{self, Form};

@@ -28,7 +28,7 @@ fn end(plain: &mut Plain) -> u64 {
     info["state"]["last_seq"].as_u64().unwrap_or_else(|| panic!("{info}"))
 }
 
-/// Puts bytes into the log, as nobody should who is no BBS.
+/// Puts bytes into the log, as nobody should who is not a BBS.
 fn put(plain: &mut Plain, subject: &str, bytes: &[u8]) -> u64 {
     let stored = plain.ask(subject, bytes).json();
     stored["seq"].as_u64().unwrap_or_else(|| panic!("{stored}"))
@@ -341,8 +341,8 @@ fn what_is_no_entry_is_set_aside() {
     let last: BTreeSet<u64> = last.map(|one| one["position"].as_u64().unwrap()).collect();
     assert_eq!(last, put_there);
     let shown = cluster.muster().ok("cluster show").out;
-    assert!(shown.contains("6 messages of the journal are no entries"), "{shown}");
-    assert!(shown.contains("muster.event.strange.subject is no subject of Muster"), "{shown}");
+    assert!(shown.contains("6 malformed entries"), "{shown}");
+    assert!(shown.contains("muster.event.strange.subject is not a subject of Muster"), "{shown}");
     // Who starts anew passes over it as well.
     for name in ["bbs-1", "auctioneer-1"] {
         cluster.kill9(name);

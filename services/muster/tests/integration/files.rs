@@ -110,7 +110,7 @@ fn a_cluster_without_a_folder_takes_only_its_own() {
     // What stands where the socket shall be is left alone.
     std::fs::write(&socket, "precious").unwrap();
     let mut refused = start(&["--socket", socket.to_str().unwrap()], "d.log");
-    refused.says("is no socket of this user's");
+    refused.says("is not a socket of this user");
     assert_eq!(refused.wait().code(), Some(1));
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
 }

@@ -15,7 +15,7 @@
 //! | `plain.rs` | a client in any language, as the README has it, and one that forges |
 //! | `documents.rs` | what the documents say of clients, done: the Python example, the `nats` commands, the tables |
 //! | `bad_input.rs` | commands that must be refused, with every bad field named |
-//! | `bad_bytes.rs` | bytes that are no message, on every subject |
+//! | `bad_bytes.rs` | bytes that are not messages, on every subject |
 //! | `bad_log.rs` | logs and folders that must not be worked with |
 //! | `stories.rs` | the stories of `tests/stories`, for real |
 //! | `support/` | folders, programs, their containers, a plain NATS client |

@@ -123,7 +123,7 @@ fn a_reused_guid_does_not_confuse_the_attempts() {
     let work = cell.containers[&old].work.clone();
     cell.input(Input::Cancel(Stop { term: 1, containers: vec![(work, new)] }));
     assert_eq!(cell.told(), "");
-    // What the old container did is no outcome of the new task.
+    // What the old container did is not an outcome of the new task.
     cell.becomes(old, words::succeeded("old"));
     assert_eq!(cell.told(), "succeeded(old), delete");
     assert_eq!(cell.state_of_task("count"), "RUNNING");

@@ -381,7 +381,7 @@ impl Checkers {
         }
     }
 
-    /// Bytes that are no entry are in the log.
+    /// Bytes that are no valid entry are in the log.
     pub fn malformed(&mut self, subject: &Subject, position: Position) {
         self.log.stands(subject, position, None, &mut Notes::default());
         self.world.fold(position, &projections::reader::nothing());

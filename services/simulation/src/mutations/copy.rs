@@ -137,7 +137,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn text(path: &Path, bytes: Vec<u8>) -> Result<String, String> {
-    String::from_utf8(bytes).map_err(|_| format!("{} is no text", path.display()))
+    String::from_utf8(bytes).map_err(|_| format!("{} is not text", path.display()))
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> String {

@@ -59,7 +59,7 @@ impl Mutation {
         match line.split_once(' ') {
             Some(("breaks:", promises)) => {
                 for name in promises.split_whitespace() {
-                    self.breaks.push(Promise::named(name).ok_or(format!("{name} is no promise"))?);
+                    self.breaks.push(Promise::named(name).ok_or(format!("{name} is not a promise"))?);
                 }
             }
             Some(("at:", place)) => {
@@ -142,7 +142,7 @@ bad-limit
         let twice = format!("{LIST}\n{LIST}");
         assert_eq!(read(&twice), Err("two mutations are called bad-limit".into()));
         assert_eq!(read("a\n  - x"), Err("a: an \"at:\" must come before code".into()));
-        assert_eq!(read("a\n  breaks: Nothing"), Err("a: Nothing is no promise".into()));
+        assert_eq!(read("a\n  breaks: Nothing"), Err("a: Nothing is not a promise".into()));
         assert_eq!(read("a\n  It is bad."), Err("a: it doesn't say which promise is broken".into()));
     }
 }

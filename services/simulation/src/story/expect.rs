@@ -200,7 +200,8 @@ fn what(words: &mut Words, shape: Shape) -> Result<What, Bad> {
     let failed = matches!(state, "COMPLETED" | "RESOLVING") && words.take("failed");
     let text = if state == "RUNNING" { None } else { words.take_quoted() };
     let place = if state == "PENDING" { None } else { place(words, shape)? };
-    let task = TaskGuid::new(name.as_str()).map_err(|_| words.bad(format!("{name} is no name of a task")))?;
+    let task =
+        TaskGuid::new(name.as_str()).map_err(|_| words.bad(format!("{name} is not a name of a task")))?;
     Ok(What::Task { task, state, failed, text, place })
 }
 

@@ -6,7 +6,8 @@ use projections::{Observed, World, queries};
 use schemas::Timestamp;
 use schemas::names::{CellId, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{
-    CellRow, CellState, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, SetAside, TaskRow,
+    CellRow, CellState, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, MalformedEntries,
+    TaskRow,
 };
 
 use super::expect::{What, Where};
@@ -36,7 +37,7 @@ impl Facts {
             bbs: ServiceId::new("story").expect("legal"),
             now: Timestamp(0),
             durability: String::new(),
-            set_aside: SetAside::default(),
+            set_aside: MalformedEntries::default(),
             heard: std::collections::BTreeMap::new(),
         };
         let none = "nothing is asked that can't be";

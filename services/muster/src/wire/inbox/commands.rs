@@ -81,7 +81,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         | BusSubject::Rep(..)
         | BusSubject::Beat(_)
         | BusSubject::Query(_) => {
-            let problem = format!("{subject} is no command");
+            let problem = format!("{subject} is not a command");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
             (Form::Json, Err(refusal))
         }
@@ -99,12 +99,12 @@ fn decoded<Q: DeserializeOwned>(
 }
 
 impl Driver {
-    /// Brings what was asked to the machine, or answers at once what is no question.
+    /// Brings what was asked to the machine, or answers at once what is not a question.
     async fn take(&self, reply: ReplyTo, form: Form, ask: Result<Ask, Refusal>) {
         match ask {
             Ok(ask) => {
                 let requester = self.waiting.add(Waiter::Bus(reply, form, None));
-                self.feed(Input::Asked { asker: requester, ask }).await;
+                self.feed(Input::Asked { requester, ask }).await;
             }
             Err(refusal) => answer::<()>(self.services.bus(), &reply, form, Err(refusal)).await,
         }

@@ -49,7 +49,7 @@ async fn read_log_of(driver: &Driver, container: &Instance, asked: ReadLogs) -> 
     driver.relay(&subject.to_string(), &question).await
 }
 
-/// The log of a container that crashed may be gone with its cell. That is no failure: who follows an instance waits for
+/// The log of a container that crashed may be gone with its cell. That is not a failure: who follows an instance waits for
 /// its next container.
 fn or_gone(refusal: Refusal, crashed: &Instance) -> Refusal {
     if refusal.code != Code::Unavailable {

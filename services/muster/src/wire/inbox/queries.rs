@@ -24,7 +24,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     let verb = match BusSubject::parse(&incoming.subject) {
         Ok(BusSubject::Query(verb)) => verb,
         Ok(other) => {
-            let problem = format!("{other} is no query");
+            let problem = format!("{other} is not a query");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
             return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await;
         }
@@ -119,7 +119,7 @@ async fn ask(driver: &Arc<Driver>, waiter: Waiter, at_least: Option<Position>, q
         }
         None => {
             let requester = driver.waiting.add(waiter);
-            driver.feed(Input::Queried { asker: requester, at_least, query }).await;
+            driver.feed(Input::Queried { requester, at_least, query }).await;
         }
     }
 }

@@ -104,7 +104,7 @@ impl Cluster {
                 let who = ["rep", "--cell", number, "--zone", &zone, "--data", &data];
                 who.into_iter().chain(size).collect()
             }
-            other => panic!("{other} is no service"),
+            other => panic!("{other} is not a service"),
         };
         let args: Vec<&str> = args.into_iter().chain(options.iter().copied()).collect();
         self.spawn(name, &args);

@@ -1,4 +1,4 @@
-//! Tells the BBS what could not be placed, many in one message, and remembers what is on its way.
+//! Reports to the BBS what could not be placed, many in one message, and remembers what is on its way.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use super::Effect;
 use super::size;
 use crate::auction::Item;
 
-/// Most messages that may wait for an answer. What finds no place is told later.
-pub const TELLING: usize = 64;
+/// Most messages that may wait for an answer. What is more is reported later.
+pub const OUTGOING: usize = 64;
 
 /// What is on its way.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Telling {
+pub(crate) struct Outgoing {
     last: u64,
     waiting: BTreeMap<u64, Vec<WorkRef>>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Failed {
     pub(crate) explanation: Option<Explanation>,
 }
 
-impl Telling {
+impl Outgoing {
     /// How many messages wait for an answer.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
@@ -43,20 +43,20 @@ impl Telling {
         self.waiting.clear();
     }
 
-    /// A message was answered: what it told.
+    /// A message was answered: what it reported.
     pub(crate) fn answered(&mut self, id: u64) -> Vec<WorkRef> {
         self.waiting.remove(&id).unwrap_or_default()
     }
 
-    /// Writes the messages. Answers also what finds no place.
-    pub(crate) fn tell(
+    /// Writes the messages. Also returns the work for which there was no room.
+    pub(crate) fn send(
         &mut self,
         (id, term): (&ServiceId, u64),
         failed: Vec<Failed>,
     ) -> (Vec<Effect>, Vec<WorkRef>) {
         let (mut effects, mut late) = (vec![], vec![]);
         for (outcomes, works) in messages(failed) {
-            if self.waiting.len() >= TELLING {
+            if self.waiting.len() >= OUTGOING {
                 late.extend(works);
                 continue;
             }
