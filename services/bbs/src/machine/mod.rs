@@ -236,7 +236,8 @@ impl Bbs {
         if let Some(due) = command.converges() {
             self.convergence.settled(&due);
         }
-        if let Some((requester, reply)) = self.requesters.settle(command, position, verdict, self.log.world()) {
+        if let Some((requester, reply)) = self.requesters.settle(command, position, verdict, self.log.world())
+        {
             self.emit(Effect::Answer { requester, reply });
         }
     }

@@ -103,7 +103,10 @@ fn one_read_confirms_all_that_waits_on_a_subject_and_few_are_under_way() {
         assert!(
             bbs.step(
                 now,
-                Input::Asked { requester: 1_000 + requester, ask: ask(usize::try_from(requester).unwrap(), command) }
+                Input::Asked {
+                    requester: 1_000 + requester,
+                    ask: ask(usize::try_from(requester).unwrap(), command)
+                }
             )
             .is_empty()
         );
