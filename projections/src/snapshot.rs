@@ -28,24 +28,12 @@ const MAGIC: [u8; 8] = *b"MUSWORLD";
 const SUM: usize = 48;
 const HEAD: usize = 56;
 
-/// Of every type and every rule that made the body: two programs with the same one mean the same by it.
-const FINGERPRINT: u64 = {
-    let files = [include_str!("index.rs"), include_str!("snapshot.rs"), include_str!("world.rs")];
-    let mut hash = codec::FINGERPRINT;
-    let mut file = 0;
-    while file < files.len() {
-        let bytes = files[file].as_bytes();
-        let mut at = 0;
-        while at < bytes.len() {
-            hash = (hash ^ bytes[at] as u64).wrapping_mul(PRIME);
-            at += 1;
-        }
-        file += 1;
-    }
-    hash
-};
+/// The fingerprint of this crate, and the files that it is of, by their paths below `src`.
+const OF_SOURCES: (u64, &[&str]) = include!(concat!(env!("OUT_DIR"), "/fingerprint.rs"));
 
-const PRIME: u64 = 0x0100_0000_01b3;
+/// Of every type and every rule that made the body: two programs with the same one mean the same by it. The build makes
+/// it of all sources that it finds, so that nothing can be left out.
+const FINGERPRINT: u64 = codec::FINGERPRINT.rotate_left(1) ^ OF_SOURCES.0;
 
 /// Why bytes are not a snapshot that this program can start from. Whatever it is: fold the log from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -220,4 +208,32 @@ fn number(head: &[u8; HEAD], at: usize) -> u64 {
 
 fn sum_of(bytes: &[u8]) -> u64 {
     crc64(&[&bytes[..SUM], &bytes[HEAD..]])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    fn find(folder: &Path, root: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                find(&path, root, found);
+            } else {
+                found.insert(path.strip_prefix(root).unwrap().to_str().unwrap().replace('\\', "/"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_fingerprint_leaves_no_source_file_out() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut found = BTreeSet::new();
+        find(&root, &root, &mut found);
+        assert!(OF_SOURCES.1.contains(&"share.rs"), "what is restored is shared there");
+        assert_eq!(OF_SOURCES.1.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), found);
+    }
 }
