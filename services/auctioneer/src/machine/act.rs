@@ -8,7 +8,7 @@ use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::{Timestamp, limits};
 
-use super::open::{State, work_ref};
+use super::open::work_ref;
 use super::{Auctioneer, Effect, size};
 use crate::auction::{Item, Siblings, auction};
 
@@ -54,9 +54,7 @@ impl Auctioneer {
             }
         }
         if !self.cells.is_in_doubt(now, &self.settings) {
-            for work in std::mem::take(&mut self.withheld) {
-                self.open.unblock(&work);
-            }
+            self.open.release_withheld();
         }
         let mut again = Batches::new();
         let seen = |cell: &CellId, id| self.cells.has_seen(cell, id);
@@ -86,10 +84,8 @@ impl Auctioneer {
             for by in staying.filter_map(|lrp| lrp.holder()) {
                 *on.entry(by.cell_id.clone()).or_default() += 1;
             }
-            for (_, piece) in self.open.of_process(&guid) {
-                if let State::HandedOut { cell, .. } = &piece.state {
-                    *on.entry(cell.clone()).or_default() += 1;
-                }
+            for cell in self.open.handed_out_of(&guid) {
+                *on.entry(cell.clone()).or_default() += 1;
             }
             (guid, on)
         });
@@ -123,11 +119,11 @@ impl Auctioneer {
         let mut message = Vec::with_capacity(batch.len());
         for (item, why) in batch {
             let work = work_ref(&item.rank.key);
-            let Some(piece) = self.open.piece(&work) else { continue };
+            let Some(domain) = self.open.domain(&work) else { continue };
             message.push(Work {
                 key: item.rank.key,
                 attempt: item.rank.since,
-                domain: piece.domain.clone(),
+                domain: domain.clone(),
                 order: item.order,
                 placement: why.map(Box::new),
             });
@@ -137,8 +133,7 @@ impl Auctioneer {
     }
 
     fn send(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
-        let failed = std::mem::take(&mut self.failed);
-        let (effects, late) = self.outgoing.send((&self.id, term), failed);
+        let (effects, late) = self.outgoing.send((&self.id, term));
         self.send_again(now, late);
         effects
     }

@@ -13,7 +13,6 @@ mod open;
 mod outgoing;
 mod size;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ pub use self::cells::EARLY_HEARTBEATS;
 pub use self::outgoing::OUTGOING;
 
 use self::cells::{Cells, Lost};
-use self::open::{Open, State, known_error, work_ref};
+use self::open::{Open, known_error};
 use self::outgoing::{Failed, Outgoing};
 use crate::auction::Item;
 
@@ -165,10 +164,6 @@ pub struct Auctioneer {
     cells: Cells,
     open: Open,
     outgoing: Outgoing,
-    /// What is reported to the BBS with the next turn.
-    failed: Vec<Failed>,
-    /// Work of which nothing was said because of doubt.
-    withheld: BTreeSet<WorkRef>,
     clock: Steady,
     /// The time of the last step: what waits is measured by it.
     now: Timestamp,
@@ -194,8 +189,6 @@ impl Auctioneer {
             cells: Cells::default(),
             open: Open::default(),
             outgoing: Outgoing::default(),
-            failed: vec![],
-            withheld: BTreeSet::new(),
             clock: Steady::default(),
             now: Timestamp(0),
         }
@@ -216,7 +209,7 @@ impl Auctioneer {
     /// When it wants a [`Input::Tick`].
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
-        let ready = (self.open.is_ready() || !self.failed.is_empty()).then_some(self.now);
+        let ready = (self.open.is_ready() || self.outgoing.is_due()).then_some(self.now);
         let election = self.follows_a_cluster().then(|| self.election.next_due());
         let due = [election, self.open.next_timer(), ready].into_iter().flatten().min();
         due.map(|due| self.clock.shown_at(due))
@@ -310,8 +303,6 @@ impl Auctioneer {
         }
         self.acting = term;
         self.outgoing.clear();
-        self.failed.clear();
-        self.withheld.clear();
         match term {
             Some(term) => {
                 self.cells.begin(term, now, &self.settings);
@@ -397,19 +388,9 @@ impl Auctioneer {
         }
     }
 
-    /// The piece that this hand-out is about, if it still waits for it.
-    fn handed(&self, item: &Item, by: (&CellId, PerformId)) -> Option<WorkRef> {
-        let work = work_ref(&item.rank.key);
-        let piece = self.open.piece(&work).filter(|piece| piece.item.rank == item.rank)?;
-        match &piece.state {
-            State::HandedOut { cell, id, .. } if (cell, *id) == by => Some(work),
-            State::HandedOut { .. } | State::Ready | State::Auctioned | State::Blocked { .. } => None,
-        }
-    }
-
     /// A rep took the work; what of it it refused comes back at once.
     fn note_taken(&mut self, cell: &CellId, id: PerformId) {
-        let handed = self.cells.work_of(cell, id).filter_map(|item| self.handed(item, (cell, id)));
+        let handed = self.cells.work_of(cell, id).filter_map(|item| self.open.handed(item, (cell, id)));
         for work in handed.collect::<Vec<_>>() {
             self.open.took(&work);
         }
@@ -420,10 +401,8 @@ impl Auctioneer {
     fn unanswered(&mut self, now: Timestamp, cell: &CellId, id: PerformId) {
         let (items, again) = self.cells.unanswered(cell, id, now, &self.settings);
         let is_over = again && !self.cells.has_seen(cell, id);
-        for work in items.iter().filter_map(|item| self.handed(item, (cell, id))).collect::<Vec<_>>() {
-            if let Some(piece) = self.open.piece_mut(&work) {
-                piece.item.refused_by.insert(cell.clone());
-            }
+        for work in items.iter().filter_map(|item| self.open.handed(item, (cell, id))).collect::<Vec<_>>() {
+            self.open.avoid(&work, cell);
             if is_over {
                 self.open.make_ready(&work);
             }
@@ -432,13 +411,8 @@ impl Auctioneer {
 
     /// Work that a rep refused is in the next auction, and another cell is better; after some rounds it is blocked.
     fn carry_over(&mut self, now: Timestamp, item: &Item, by: (&CellId, PerformId), reason: String) {
-        let Some(work) = self.handed(item, by) else { return };
-        let Some(piece) = self.open.piece_mut(&work) else { return };
-        piece.rounds += 1;
-        piece.item.refused_by.insert(by.0.clone());
-        if piece.rounds < self.settings.rounds {
-            self.open.make_ready(&work);
-        } else {
+        let Some(work) = self.open.handed(item, by) else { return };
+        if !self.open.carry_over(&work, by.0, self.settings.rounds) {
             let reason = if reason.is_empty() { INSUFFICIENT_RESOURCES.to_owned() } else { reason };
             self.fail(now, &work, reason, None);
         }
@@ -447,7 +421,7 @@ impl Auctioneer {
     /// Work whose rep is gone, or another one, is placed anew at once.
     fn place_anew(&mut self, lost: &[Lost]) {
         for (item, cell, id) in lost {
-            if let Some(work) = self.handed(item, (cell, *id)) {
+            if let Some(work) = self.open.handed(item, (cell, *id)) {
                 self.open.make_ready(&work);
             }
         }
@@ -456,33 +430,23 @@ impl Auctioneer {
     /// No cell takes the work. Says so, unless that was said, or silence may be this auctioneer's own fault.
     fn fail(&mut self, now: Timestamp, work: &WorkRef, error: String, explanation: Option<Explanation>) {
         if self.cells.is_in_doubt(now, &self.settings) {
-            self.open.block(work, self.cells.doubt_ends(now, &self.settings));
-            self.withheld.insert(work.clone());
-            return;
+            return self.open.withhold(work, self.cells.doubt_ends(now, &self.settings));
         }
         self.open.block(work, now + self.settings.retry);
         let error = limits::cut(&error, limits::REASON_BYTES);
-        let known = known_error(&self.world, work) == Some(&error);
-        let Some(piece) = self.open.piece_mut(work) else { return };
+        if known_error(&self.world, work) == Some(&error) {
+            return;
+        }
         // What the log doesn't show after a while did not get there, whatever was answered.
-        let reported = piece
-            .reported
-            .as_ref()
-            .is_some_and(|(at, reported)| *reported == error && now.since(*at) < self.settings.retry);
-        if !known && !reported {
-            piece.reported = Some((now, error.clone()));
-            self.failed.push(Failed { item: piece.item.clone(), error, explanation });
+        if let Some(item) = self.open.report(work, &error, now, self.settings.retry) {
+            self.outgoing.add(Failed { item, error, explanation });
         }
     }
 
     /// The BBS didn't accept outcomes: tries again soon, and reports what is true then.
     fn send_again(&mut self, now: Timestamp, reported: Vec<WorkRef>) {
         for work in reported {
-            let Some(piece) = self.open.piece_mut(&work) else { continue };
-            piece.reported = None;
-            if matches!(piece.state, State::Blocked { .. }) {
-                self.open.block(&work, now + self.settings.send_again);
-            }
+            self.open.not_accepted(&work, now + self.settings.send_again);
         }
     }
 }

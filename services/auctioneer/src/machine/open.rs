@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 use projections::{WorkRef, World};
 use schemas::Timestamp;
@@ -21,21 +22,21 @@ use crate::priority::{DEFAULT_PRIORITY, Rank};
 
 /// One piece of open work.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
-    pub(crate) item: Item,
-    pub(crate) domain: Domain,
-    pub(crate) state: State,
+struct Piece {
+    item: Item,
+    domain: Domain,
+    stage: Stage,
     /// How often a rep refused it since it was last blocked.
-    pub(crate) rounds: u8,
+    rounds: u8,
     /// How often the rep that took it was asked again.
-    pub(crate) asked: u8,
+    asked: u8,
     /// The placement error that the BBS last got, and when.
-    pub(crate) reported: Option<(Timestamp, String)>,
+    reported: Option<(Timestamp, String)>,
 }
 
 /// How far an auctioneer is with a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+enum Stage {
     /// To be placed in the next auction.
     Ready,
     /// In the auction that is under way.
@@ -62,6 +63,8 @@ pub(crate) struct Open {
     blocked: BTreeMap<Shape, BTreeSet<Rank>>,
     /// When what is handed out or blocked is ready again.
     timers: BTreeSet<(Timestamp, WorkRef)>,
+    /// What is blocked because nothing was called impossible in doubt.
+    withheld: BTreeSet<WorkRef>,
 }
 
 /// The name of work in the World.
@@ -136,14 +139,27 @@ impl Open {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// A piece.
-    pub(crate) fn piece(&self, work: &WorkRef) -> Option<&Piece> {
-        self.pieces.get(work)
+    /// The domain of a piece.
+    pub(crate) fn domain(&self, work: &WorkRef) -> Option<&Domain> {
+        self.pieces.get(work).map(|piece| &piece.domain)
     }
 
-    /// A piece, but not its state.
-    pub(crate) fn piece_mut(&mut self, work: &WorkRef) -> Option<&mut Piece> {
-        self.pieces.get_mut(work)
+    /// The piece that this hand-out is about, if it still waits for it.
+    pub(crate) fn handed(&self, item: &Item, (to, perform): (&CellId, PerformId)) -> Option<WorkRef> {
+        let work = work_ref(&item.rank.key);
+        let piece = self.pieces.get(&work).filter(|piece| piece.item.rank == item.rank)?;
+        match &piece.stage {
+            Stage::HandedOut { cell, id, .. } if cell == to && *id == perform => Some(work),
+            Stage::HandedOut { .. } | Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => None,
+        }
+    }
+
+    /// The cells that pieces of a process were given to, one for each piece.
+    pub(crate) fn handed_out_of(&self, guid: &ProcessGuid) -> impl Iterator<Item = &CellId> {
+        self.of_process(guid).filter_map(|(_, piece)| match &piece.stage {
+            Stage::HandedOut { cell, .. } => Some(cell),
+            Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => None,
+        })
     }
 
     /// Takes over what the World says of one piece. The same attempt stays where it is.
@@ -156,7 +172,7 @@ impl Open {
         self.remove(work);
         if let Some((item, domain)) = found {
             self.ready.insert(item.rank.clone());
-            let piece = Piece { item, domain, state: State::Ready, rounds: 0, asked: 0, reported: None };
+            let piece = Piece { item, domain, stage: Stage::Ready, rounds: 0, asked: 0, reported: None };
             self.pieces.insert(work.clone(), piece);
         }
     }
@@ -170,7 +186,7 @@ impl Open {
     }
 
     /// The pieces of a process.
-    pub(crate) fn of_process(&self, guid: &ProcessGuid) -> impl Iterator<Item = (&WorkRef, &Piece)> {
+    fn of_process(&self, guid: &ProcessGuid) -> impl Iterator<Item = (&WorkRef, &Piece)> {
         let first = Bound::Included(WorkRef::Lrp(guid.clone(), 0));
         let last = Bound::Included(WorkRef::Lrp(guid.clone(), u32::MAX));
         self.pieces.range((first, last))
@@ -183,7 +199,7 @@ impl Open {
             && let Some(rank) = self.ready.pop_first()
         {
             if let Some(piece) = self.pieces.get_mut(&work_ref(&rank.key)) {
-                piece.state = State::Auctioned;
+                piece.stage = Stage::Auctioned;
                 items.push(piece.item.clone());
             }
         }
@@ -194,7 +210,7 @@ impl Open {
     pub(crate) fn make_ready(&mut self, work: &WorkRef) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
-            piece.state = State::Ready;
+            piece.stage = Stage::Ready;
             piece.asked = 0;
             self.ready.insert(piece.item.rank.clone());
         }
@@ -204,7 +220,7 @@ impl Open {
     pub(crate) fn hand_out(&mut self, work: &WorkRef, cell: CellId, id: PerformId, until: Timestamp) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
-            piece.state = State::HandedOut { cell, id, until, taken: false };
+            piece.stage = Stage::HandedOut { cell, id, until, taken: false };
             self.timers.insert((until, work.clone()));
         }
     }
@@ -213,7 +229,7 @@ impl Open {
     pub(crate) fn block(&mut self, work: &WorkRef, again: Timestamp) {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
-            piece.state = State::Blocked { again };
+            piece.stage = Stage::Blocked { again };
             piece.rounds = 0;
             piece.item.refused_by.clear();
             self.timers.insert((again, work.clone()));
@@ -221,16 +237,75 @@ impl Open {
         }
     }
 
-    /// A piece is to be tried again, if it is blocked.
-    pub(crate) fn unblock(&mut self, work: &WorkRef) {
-        if self.piece(work).is_some_and(|piece| matches!(piece.state, State::Blocked { .. })) {
+    /// No cell is known to take a piece, and that may be this auctioneer's own fault: it is blocked, and nothing is said.
+    pub(crate) fn withhold(&mut self, work: &WorkRef, again: Timestamp) {
+        self.block(work, again);
+        self.withheld.insert(work.clone());
+    }
+
+    /// There is no doubt any more: what was withheld is tried again, if it is still blocked.
+    pub(crate) fn release_withheld(&mut self) {
+        for work in std::mem::take(&mut self.withheld) {
+            if self.is_blocked(&work) {
+                self.make_ready(&work);
+            }
+        }
+    }
+
+    fn is_blocked(&self, work: &WorkRef) -> bool {
+        self.pieces.get(work).is_some_and(|piece| matches!(piece.stage, Stage::Blocked { .. }))
+    }
+
+    /// The next auction prefers another cell for a piece.
+    pub(crate) fn avoid(&mut self, work: &WorkRef, cell: &CellId) {
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.item.refused_by.insert(cell.clone());
+        }
+    }
+
+    /// A rep refused a piece: it is in the next auction, where another cell is better. Answers whether it is: after so many
+    /// rounds it isn't.
+    pub(crate) fn carry_over(&mut self, work: &WorkRef, cell: &CellId, most_rounds: u8) -> bool {
+        self.avoid(work, cell);
+        let Some(piece) = self.pieces.get_mut(work) else { return true };
+        piece.rounds += 1;
+        let again = piece.rounds < most_rounds;
+        if again {
             self.make_ready(work);
+        }
+        again
+    }
+
+    /// The BBS gets the outcome that a piece can't be placed, unless it got that within `lately`. Answers what was judged.
+    pub(crate) fn report(
+        &mut self,
+        work: &WorkRef,
+        error: &str,
+        now: Timestamp,
+        lately: Duration,
+    ) -> Option<Item> {
+        let piece = self.pieces.get_mut(work)?;
+        let reported = |(at, known): &(Timestamp, String)| known == error && now.since(*at) < lately;
+        if piece.reported.as_ref().is_some_and(reported) {
+            return None;
+        }
+        piece.reported = Some((now, error.to_owned()));
+        Some(piece.item.clone())
+    }
+
+    /// The BBS didn't accept the outcome of a piece: if it is still blocked, it is tried again at `again`.
+    pub(crate) fn not_accepted(&mut self, work: &WorkRef, again: Timestamp) {
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.reported = None;
+        }
+        if self.is_blocked(work) {
+            self.block(work, again);
         }
     }
 
     /// The cell took a piece.
     pub(crate) fn took(&mut self, work: &WorkRef) {
-        if let Some(Piece { state: State::HandedOut { taken, .. }, .. }) = self.pieces.get_mut(work) {
+        if let Some(Piece { stage: Stage::HandedOut { taken, .. }, .. }) = self.pieces.get_mut(work) {
             *taken = true;
         }
     }
@@ -248,8 +323,8 @@ impl Open {
         while let Some((_, work)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.timers.pop_first();
             let Some(piece) = self.pieces.get_mut(&work) else { continue };
-            match &piece.state {
-                State::HandedOut { cell, id, taken, .. } if *taken || seen(cell, *id) => {
+            match &piece.stage {
+                Stage::HandedOut { cell, id, taken, .. } if *taken || seen(cell, *id) => {
                     if piece.asked < most && is_there(cell) {
                         piece.asked += 1;
                         asked.push((cell.clone(), piece.item.clone()));
@@ -257,7 +332,7 @@ impl Open {
                     }
                     piece.item.refused_by.insert(cell.clone());
                 }
-                State::HandedOut { .. } | State::Blocked { .. } | State::Ready | State::Auctioned => {}
+                Stage::HandedOut { .. } | Stage::Blocked { .. } | Stage::Ready | Stage::Auctioned => {}
             }
             self.make_ready(&work);
         }
@@ -284,18 +359,18 @@ impl Open {
         self.pieces.remove(work);
     }
 
-    /// Takes a piece out of the index of its state.
+    /// Takes a piece out of the index of its stage.
     fn leave(&mut self, work: &WorkRef) {
         let Some(piece) = self.pieces.get(work) else { return };
-        match &piece.state {
-            State::Ready => {
+        match &piece.stage {
+            Stage::Ready => {
                 self.ready.remove(&piece.item.rank);
             }
-            State::Auctioned => {}
-            State::HandedOut { until, .. } => {
+            Stage::Auctioned => {}
+            Stage::HandedOut { until, .. } => {
                 self.timers.remove(&(*until, work.clone()));
             }
-            State::Blocked { again } => {
+            Stage::Blocked { again } => {
                 self.timers.remove(&(*again, work.clone()));
                 let shape = shape(&piece.item);
                 if let Some(ranks) = self.blocked.get_mut(&shape) {

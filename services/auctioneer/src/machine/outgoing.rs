@@ -17,10 +17,14 @@ use crate::auction::Item;
 /// Most messages that may wait for an answer. What is more is reported later.
 pub const OUTGOING: usize = 64;
 
-/// What is on its way.
+/// What is reported to the BBS with the next turn, and what is on its way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing {
+    /// What is reported to the BBS with the next turn.
+    failed: Vec<Failed>,
+    /// The number of the last message.
     last: u64,
+    /// The work of the messages that wait for an answer.
     waiting: BTreeMap<u64, Vec<WorkRef>>,
 }
 
@@ -38,8 +42,19 @@ impl Outgoing {
         self.waiting.len()
     }
 
-    /// Forgets what is on its way.
+    /// It is reported with the next turn that no cell takes this.
+    pub(crate) fn add(&mut self, failed: Failed) {
+        self.failed.push(failed);
+    }
+
+    /// Whether something is reported with the next turn.
+    pub(crate) const fn is_due(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Forgets what is to be reported, and what is on its way.
     pub(crate) fn clear(&mut self) {
+        self.failed.clear();
         self.waiting.clear();
     }
 
@@ -48,14 +63,10 @@ impl Outgoing {
         self.waiting.remove(&id).unwrap_or_default()
     }
 
-    /// Writes the messages. Also returns the work for which there was no room.
-    pub(crate) fn send(
-        &mut self,
-        (id, term): (&ServiceId, u64),
-        failed: Vec<Failed>,
-    ) -> (Vec<Effect>, Vec<WorkRef>) {
+    /// Writes the messages. Answers also what finds no place.
+    pub(crate) fn send(&mut self, (id, term): (&ServiceId, u64)) -> (Vec<Effect>, Vec<WorkRef>) {
         let (mut effects, mut late) = (vec![], vec![]);
-        for (outcomes, works) in messages(failed) {
+        for (outcomes, works) in messages(std::mem::take(&mut self.failed)) {
             if self.waiting.len() >= OUTGOING {
                 late.extend(works);
                 continue;
