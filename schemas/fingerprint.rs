@@ -17,7 +17,8 @@ pub(crate) fn write() -> Result<(), Box<dyn Error>> {
     for file in files {
         let relative = file.strip_prefix(&root)?;
         let words: Option<Vec<&str>> = relative.iter().map(|word| word.to_str()).collect();
-        let name = words.ok_or_else(|| format!("{} is not a name of a source file", file.display()))?.join("/");
+        let name =
+            words.ok_or_else(|| format!("{} is not a name of a source file", file.display()))?.join("/");
         named.push((name, file));
     }
     named.sort();
