@@ -14,6 +14,7 @@
 //! | `machine` | the one `step`, which composes the duties |
 //! | `command` | a command for one aggregate, on its way to its entry |
 //! | `judge` | a batch of commands against the World and what the batch decided so far |
+//! | [`queue`] | what waits in a shard: actors take turns |
 //! | `log`, `shards`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], [`callbacks`], `convergence` | the duties, one type each |
 
 pub mod callbacks;
@@ -27,6 +28,7 @@ mod leadership;
 mod log;
 mod machine;
 pub mod presence;
+pub mod queue;
 mod requesters;
 mod shards;
 mod waiting;

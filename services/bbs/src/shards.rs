@@ -5,7 +5,7 @@
 //! outcome is unknown is settled by reading the subject's last entry, and repeated as it is: compare-and-set lets only
 //! one of the two in.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp};
 
 use crate::command::{QueuedCommand, Verdict};
+use crate::queue::Queue;
 
 /// Where a subject ends, as far as the follower delivered it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +54,8 @@ pub(crate) enum Delivered {
 /// The queues and flights of all subjects.
 #[derive(Debug, Default)]
 pub(crate) struct Shards {
-    /// What waits, the oldest first; no empty queues.
-    queues: BTreeMap<Subject, VecDeque<QueuedCommand>>,
+    /// What waits; no empty queues.
+    queues: BTreeMap<Subject, Queue>,
     flights: BTreeMap<Subject, Flight>,
     ends: BTreeMap<Subject, End>,
     /// Where something waits to be decided in the next turn.
@@ -64,7 +65,7 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// A command waits behind the others of its subject.
+    /// A command waits behind the others of its subject that its actor gave.
     pub(crate) fn push(&mut self, subject: Subject, command: QueuedCommand) {
         self.queues.entry(subject.clone()).or_default().push_back(command);
         self.mark_ready(subject);
@@ -81,7 +82,7 @@ impl Shards {
         }
     }
 
-    /// Takes the command of a subject that waits longest.
+    /// Takes the command of a subject whose turn it is.
     pub(crate) fn pop(&mut self, subject: &Subject) -> Option<QueuedCommand> {
         let queue = self.queues.get_mut(subject)?;
         let command = queue.pop_front();
@@ -109,7 +110,7 @@ impl Shards {
 
     /// Whether something of this kind waits on a subject, or is in flight there.
     pub(crate) fn holds(&self, subject: &Subject, wanted: impl Fn(&QueuedCommand) -> bool) -> bool {
-        let queued = self.queues.get(subject).into_iter().flatten();
+        let queued = self.queues.get(subject).into_iter().flat_map(Queue::iter);
         let flying = self.flights.get(subject).into_iter().flat_map(|flight| &flight.decided);
         queued.chain(flying.map(|(command, _)| command)).any(wanted)
     }
@@ -196,7 +197,7 @@ impl Shards {
 
     /// How many commands wait, on all subjects together.
     pub(crate) fn queued(&self) -> usize {
-        self.queues.values().map(VecDeque::len).sum()
+        self.queues.values().map(Queue::len).sum()
     }
 
     /// How many entries are in flight.

@@ -1,0 +1,175 @@
+//! Queues in which nobody waits behind all that somebody else wants.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use schemas::entry::Actor;
+
+use crate::command::QueuedCommand;
+
+/// A queue for each name: the names take turns, and of each one goes the oldest.
+#[derive(Clone, Debug)]
+pub struct Turns<K, T> {
+    queues: BTreeMap<K, VecDeque<T>>,
+    /// Every name with a queue that isn't empty, the next one first.
+    turns: VecDeque<K>,
+    len: usize,
+}
+
+impl<K, T> Default for Turns<K, T> {
+    fn default() -> Self {
+        Self { queues: BTreeMap::new(), turns: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<K: Ord + Clone, T> Turns<K, T> {
+    /// Puts something behind what waits under this name.
+    pub fn push(&mut self, name: K, what: T) {
+        let queue = self.queues.entry(name.clone()).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(name);
+        }
+        queue.push_back(what);
+        self.len += 1;
+    }
+
+    /// Takes the oldest of the name whose turn it is.
+    pub fn pop(&mut self) -> Option<T> {
+        let name = self.turns.pop_front()?;
+        let queue = self.queues.get_mut(&name)?;
+        let what = queue.pop_front()?;
+        self.len -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&name);
+        } else {
+            self.turns.push_back(name);
+        }
+        Some(what)
+    }
+
+    /// How much waits.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.queues.retain(|_, queue| {
+            queue.retain(&mut keep);
+            !queue.is_empty()
+        });
+        self.turns.retain(|name| self.queues.contains_key(name));
+        self.len = self.queues.values().map(VecDeque::len).sum();
+    }
+}
+
+/// The commands that wait in one shard: of each actor in their order, the actors in turn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    /// What was taken before and has to be decided again, before anything else.
+    again: VecDeque<QueuedCommand>,
+    rest: Turns<Actor, QueuedCommand>,
+}
+
+impl Queue {
+    /// Puts a command behind its actor's others.
+    pub(crate) fn push_back(&mut self, command: QueuedCommand) {
+        self.rest.push(command.actor.clone(), command);
+    }
+
+    /// Puts a command back that was taken.
+    pub(crate) fn push_front(&mut self, command: QueuedCommand) {
+        self.again.push_front(command);
+    }
+
+    /// Takes the command whose turn it is.
+    pub(crate) fn pop_front(&mut self) -> Option<QueuedCommand> {
+        self.again.pop_front().or_else(|| self.rest.pop())
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.again.len() + self.rest.len()
+    }
+
+    /// Whether none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.again.is_empty() && self.rest.is_empty()
+    }
+
+    /// Keeps those of which this is true.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&QueuedCommand) -> bool) {
+        self.again.retain(&mut keep);
+        self.rest.retain(keep);
+    }
+
+    /// All of them, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &QueuedCommand> {
+        self.again.iter().chain(self.rest.queues.values().flatten())
+    }
+}
+
+impl Iterator for Queue {
+    type Item = QueuedCommand;
+
+    fn next(&mut self) -> Option<QueuedCommand> {
+        self.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::names::{ClientName, Domain};
+
+    use super::*;
+    use crate::command::{AggregateCommand, Requester};
+
+    fn all<T>(turns: &mut Turns<&'static str, T>) -> Vec<T> {
+        std::iter::from_fn(|| turns.pop()).collect()
+    }
+
+    #[test]
+    fn who_wants_little_overtakes_who_wants_much() {
+        let mut turns = Turns::default();
+        (0..20_000).for_each(|number| turns.push("loud", number));
+        assert_eq!(turns.pop(), Some(0));
+        turns.push("quiet", 100_000);
+        turns.push("quiet", 100_001);
+        turns.push("third", 200_000);
+        let next: Vec<u32> = (0..6).filter_map(|_| turns.pop()).collect();
+        assert_eq!(next, [1, 100_000, 200_000, 2, 100_001, 3]);
+        assert_eq!(turns.len(), 20_000 - 4);
+        assert_eq!(all(&mut turns), (4..20_000).collect::<Vec<_>>(), "and each in its order");
+        assert!(turns.is_empty() && turns.queues.is_empty() && turns.turns.is_empty());
+    }
+
+    fn command(client: &str, token: u64) -> QueuedCommand {
+        let domain = Domain::new("apps").unwrap();
+        let actor = Actor::Client { domain: domain.clone(), name: ClientName::new(client).unwrap() };
+        QueuedCommand::new(Requester::Single(token), actor, AggregateCommand::Refresh(domain, None))
+    }
+
+    fn tokens<'a>(commands: impl IntoIterator<Item = &'a QueuedCommand>) -> Vec<Requester> {
+        commands.into_iter().map(|command| command.requester).collect()
+    }
+
+    #[test]
+    fn what_is_decided_again_goes_before_all_turns() {
+        let mut queue = Queue::default();
+        (1..=4).for_each(|token| queue.push_back(command("loud", token)));
+        queue.push_back(command("quiet", 9));
+        let taken = [queue.pop_front().unwrap(), queue.pop_front().unwrap()];
+        assert_eq!(tokens(&taken), [1, 9].map(Requester::Single));
+        taken.into_iter().rev().for_each(|command| queue.push_front(command));
+        assert_eq!((queue.len(), queue.iter().count()), (5, 5));
+        queue.retain(|command| command.requester != Requester::Single(2));
+        let rest: Vec<QueuedCommand> = queue.by_ref().collect();
+        assert_eq!(tokens(&rest), [1, 9, 3, 4].map(Requester::Single));
+        assert!(queue.is_empty());
+    }
+}
