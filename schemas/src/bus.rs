@@ -37,6 +37,8 @@ pub enum BusSubject {
     Beat(LeaderRole),
     /// `muster.query.<noun>.<verb>`: a query.
     Query(QueryVerb),
+    /// `muster.query-of.<bbs>.<noun>.<verb>`: a query that one BBS passes on to the one that holds what it is about.
+    QueryOf(ServiceId, QueryVerb),
 }
 
 /// What a client may ask for.
@@ -346,9 +348,12 @@ impl BusSubject {
                 let asked = format!("{noun}.{verb}");
                 find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &asked).map(Self::Query)
             }
-            _ => {
-                Err(bad_subject("subject", format!("{} is not a subject of the bus", limits::cut(text, 100))))
+            [ROOT, "query-of", bbs, noun, verb] => {
+                let asked = format!("{noun}.{verb}");
+                let verb = find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &asked);
+                Ok(Self::QueryOf(ServiceId::new(bbs).map_err(bad_name)?, verb?))
             }
+            _ => Err(bad_subject("subject", format!("{} is no subject of the bus", limits::cut(text, 100)))),
         }
     }
 }
@@ -401,6 +406,10 @@ impl fmt::Display for BusSubject {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.query.{noun}.{verb}")
             }
+            Self::QueryOf(bbs, verb) => {
+                let (noun, verb) = verb.noun_and_verb();
+                write!(f, "{ROOT}.query-of.{bbs}.{noun}.{verb}")
+            }
         }
     }
 }
@@ -426,6 +435,8 @@ pub enum BusPattern {
     BeatsOf(LeaderRole),
     /// Every query.
     Queries,
+    /// Those that are passed on to one BBS.
+    QueriesOf(ServiceId),
 }
 
 impl fmt::Display for BusPattern {
@@ -440,6 +451,7 @@ impl fmt::Display for BusPattern {
             Self::Beats => write!(f, "{ROOT}.beat.*"),
             Self::BeatsOf(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
             Self::Queries => write!(f, "{ROOT}.query.*.*"),
+            Self::QueriesOf(bbs) => write!(f, "{ROOT}.query-of.{bbs}.*.*"),
         }
     }
 }

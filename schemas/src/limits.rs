@@ -75,8 +75,16 @@ pub const POSITIONS_SET_ASIDE: usize = 1024;
 pub const KNOWN_ENTRIES: usize = 16_384;
 /// Set-aside messages of which a BBS remembers why, for whoever reads the log; the newest.
 pub const SET_ASIDE_EXPLAINED: usize = 16_384;
-/// Most commands of one client that may wait for an answer at once.
+/// Most commands of one client, or of one operator, that may wait for an answer at once.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
+/// Most commands of all clients and operators together that may wait for an answer at once.
+pub const COMMANDS_WAITING: usize = 32_768;
+/// Most messages of one service (reports, outcomes, queries of reps and of other BBSs) that may wait for an answer at once.
+pub const SERVICE_MESSAGES_IN_FLIGHT: usize = 1_024;
+/// Most messages of all services together that may wait for an answer at once.
+pub const SERVICE_MESSAGES_WAITING: usize = 65_536;
+/// Most refusals of a BBS that wait to be sent.
+pub const REFUSALS_WAITING: usize = 65_536;
 /// Most queries of one client that may wait for an answer at once.
 pub const QUERIES_IN_FLIGHT: usize = 64;
 /// Most queries of all clients together that may wait for an answer at once.

@@ -6,7 +6,7 @@ use schemas::Code;
 use schemas::bus::{
     AuctioneerVerb, BusPattern, BusSubject, ClientVerb, LeaderRole, OperatorVerb, QueryVerb, RepVerb,
 };
-use schemas::names::{CellId, ClientName, Domain};
+use schemas::names::{CellId, ClientName, Domain, ServiceId};
 
 fn name() -> impl Strategy<Value = String> {
     "[A-Za-z0-9_-]{1,20}"
@@ -29,6 +29,8 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
         select(&AuctioneerVerb::ALL[..]).prop_map(BusSubject::Auctioneer),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Beat),
         select(&QueryVerb::ALL[..]).prop_map(BusSubject::Query),
+        (name(), select(&QueryVerb::ALL[..]))
+            .prop_map(|(bbs, verb)| BusSubject::QueryOf(ServiceId::new(&bbs).unwrap(), verb)),
     ]
 }
 
@@ -43,6 +45,7 @@ fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
         BusSubject::Auctioneer(_) => vec![BusPattern::Auctioneers],
         BusSubject::Beat(role) => vec![BusPattern::Beats, BusPattern::BeatsOf(*role)],
         BusSubject::Query(_) => vec![BusPattern::Queries],
+        BusSubject::QueryOf(bbs, _) => vec![BusPattern::QueriesOf(bbs.clone())],
     }
 }
 

@@ -459,7 +459,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 27] = [
+    let limits: [(&str, usize); 28] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -483,6 +483,7 @@ fn limit_table() -> String {
         ("bytes of a page", limits::PAGE_BYTES),
         ("milliseconds that a cursor's position is held", usize::try_from(limits::PICTURE_HELD_MS).unwrap()),
         ("commands of a client that wait for an answer", limits::COMMANDS_IN_FLIGHT),
+        ("commands of all clients that wait at a BBS", limits::COMMANDS_WAITING),
         ("queries of a client that wait for an answer", limits::QUERIES_IN_FLIGHT),
         ("queries of all clients that wait at a BBS", limits::QUERIES_WAITING),
         ("reads of events and logs of a client that wait", limits::LONG_POLLS),

@@ -59,6 +59,12 @@ pub struct ReplyTo {
 }
 
 impl ReplyTo {
+    /// An answer goes to this subject.
+    #[must_use]
+    pub fn new(subject: &str) -> Self {
+        Self { subject: subject.to_owned() }
+    }
+
     /// The subject of the answer.
     #[must_use]
     pub fn subject(&self) -> &str {

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How long a question to a NATS server may take.
 pub const API: Duration = Duration::from_secs(5);
 /// Messages that may wait in one subscription. More are dropped and counted.
-pub const SUBSCRIPTION_QUEUE: usize = 8_192;
+pub const SUBSCRIPTION_QUEUE: usize = 65_536;
 /// Longest subject or pattern, in bytes.
 pub const SUBJECT_BYTES: usize = 512;
 /// Commands that may wait inside a NATS connection.

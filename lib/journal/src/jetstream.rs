@@ -100,6 +100,19 @@ impl JetStream {
         Ok(Self { shared: Arc::new(Shared { connection, stream, durability, closing }) })
     }
 
+    /// The same journal over another connection.
+    ///
+    /// # Errors
+    /// The stream can't be named.
+    pub async fn over(&self, connection: Connection) -> Result<Self, JournalError> {
+        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+        let unavailable = |error| JournalError::unavailable("opening the stream", error);
+        let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
+        let Shared { durability, closing, .. } = &*self.shared;
+        let (durability, closing) = (durability.clone(), closing.clone());
+        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, closing }) })
+    }
+
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
         if self.shared.closing.is_cancelled() {
             return Err(AppendError::Unknown(JournalError::Closed));

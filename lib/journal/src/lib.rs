@@ -224,6 +224,18 @@ impl Journal {
         }
     }
 
+    /// The same journal over another connection, so that what is read there stands in nobody's way. A journal without a
+    /// connection is the same as it is.
+    ///
+    /// # Errors
+    /// The stream can't be named.
+    pub async fn over(&self, connection: bus::nats::Connection) -> Result<Self, JournalError> {
+        match self {
+            Self::Memory(_) | Self::Sqlite(_) => Ok(self.clone()),
+            Self::JetStream(stream) => Ok(Self::JetStream(stream.over(connection).await?)),
+        }
+    }
+
     /// What an acknowledgement of this journal is worth.
     #[must_use]
     pub fn durability(&self) -> Durability {

@@ -83,7 +83,8 @@ impl Local {
         let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
         let durability = journal.durability().to_string();
         let settings = ::bbs::Settings { id, shards: DEFAULT_SHARDS, presence, durability };
-        services.spawn(bbs::run(settings, seed, journal.clone(), bbs_bus, stop.clone()));
+        let lines = bbs::Lines::within(journal.clone(), bbs_bus);
+        services.spawn(bbs::run(settings, seed, lines, stop.clone()));
         let (id, _) = identity("auctioneer")?;
         services.spawn(auctioneer::run(id, journal.clone(), auctioneer_bus, stop.clone()));
         Ok(Self { services, stop, reps, cells: vec![] })

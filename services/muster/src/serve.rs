@@ -192,7 +192,10 @@ pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken
         StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
     let journal = nats.journal(&format!("{id} writer"), &Inbox::BbsWriter(id.clone()), &stream).await?;
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
-    let durability = journal.durability();
+    let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
+    let history = journal.over(queries.clone()).await.map_err(|error| chain(&error))?;
+    let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history };
+    let durability = lines.journal.durability();
     match &durability {
         Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
         Durability::Unverified(why) => tracing::warn!(%id, why, "durability is unverified"),
@@ -203,7 +206,7 @@ pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken
         ..::bbs::presence::Settings::default()
     };
     let settings = ::bbs::Settings { id, shards: args.shards, presence, durability: durability.to_string() };
-    Ok(bbs::run(settings, seed, journal, bus, stop).await?)
+    Ok(bbs::run(settings, seed, lines, stop).await?)
 }
 
 /// How often who may not make the journal's stream looks whether it is there.

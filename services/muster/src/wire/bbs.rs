@@ -13,24 +13,28 @@ use projections::Reader;
 use projections::cluster_log::{Positions, SetAsideOrder};
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::codec::Form;
-use schemas::limits::SET_ASIDE_EXPLAINED;
+use schemas::limits::{CALLBACKS_IN_FLIGHT, REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
 use schemas::message::{Answer, Command, Done, Heartbeat};
-use schemas::names::{CellId, Ids};
+use schemas::names::{CellId, Ids, ServiceId};
 use schemas::query::MalformedEntry;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{PATIENCE, Services, Waiting, answer};
+use super::budget::{Budgets, Ticket};
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
-use super::reading::{Reading, Ticket};
+use super::lanes::{Inputs, Lanes};
+use super::reading::{self, Reading};
 use super::{inbox, setting_aside};
 
 /// How long a completion callback may take, in all.
 const CALLBACK: Duration = Duration::from_secs(10);
+/// Reads of the journal at once for who asks what happened.
+const SCANS_AT_ONCE: usize = 8;
 /// How often is looked whether there is a connection.
 const CONNECTION: Duration = Duration::from_millis(250);
 /// How long a probed rep may take to answer.
@@ -44,26 +48,71 @@ const LEADS: Duration = Duration::from_secs(2);
 /// Who waits for the machine's answer.
 #[derive(Debug)]
 pub(super) enum Waiter {
-    /// Somebody on the bus, in the form in which was asked.
-    Bus(ReplyTo, Form, Option<Ticket>),
-    /// These driver, on behalf of somebody who asked for more than the machine knows.
+    /// Somebody on the bus, in the form in which was asked. It counts against its budget until it is answered.
+    Bus(ReplyTo, Form, Ticket),
+    /// This driver, on behalf of somebody who asked for more than the machine knows.
     Driver(oneshot::Sender<Reply>),
+}
+
+impl Waiter {
+    /// Under whose name it waits its turn.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Bus(_, _, ticket) => ticket.name(),
+            Self::Driver(_) => "bbs",
+        }
+    }
+}
+
+/// How a BBS is connected. What much is asked and answered by stands in nobody's way who decides and is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines {
+    /// What it decides goes there, and what was decided comes from there.
+    pub(crate) journal: Journal,
+    /// Commands, reports, heartbeats, and orders to reps.
+    pub(crate) bus: Bus,
+    /// Queries, and their answers.
+    pub(crate) queries: Bus,
+    /// The journal for who reads what happened.
+    pub(crate) history: Journal,
+}
+
+impl Lines {
+    /// Where nothing is connected by a network one line of each kind is enough.
+    pub(crate) fn within(journal: Journal, bus: Bus) -> Self {
+        Self { history: journal.clone(), queries: bus.clone(), journal, bus }
+    }
 }
 
 /// Performs the effects of one BBS, and feeds it inputs.
 pub(super) struct Driver {
-    pub(super) journal: Journal,
+    /// Its name: cursors tell whose they are.
+    pub(super) id: ServiceId,
+    pub(super) lines: Lines,
     pub(super) services: Services,
+    /// What happened.
     pub(super) inputs: mpsc::Sender<Input>,
+    /// What is asked of the machine.
+    asked: Arc<Lanes<Input>>,
     pub(super) waiting: Waiting<Waiter>,
+    /// How much each client may have under way.
+    pub(super) budgets: Budgets,
+    /// Refusals that are to be said: who floods is refused, and who isn't doesn't wait for that.
+    refusals: mpsc::Sender<(ReplyTo, Refusal)>,
     /// What answers queries.
     pub(super) reading: Reading,
+    /// Room for reads of the journal for who asks what happened.
+    pub(super) scans: Semaphore,
+    /// Room for completion callbacks: each holds a file.
+    calls: Semaphore,
     http: reqwest::Client,
     leading: Mutex<CancellationToken>,
     /// What the log says of the cluster, for whoever reads the log here.
     reader: Mutex<Reader>,
     /// Up to where the log was followed.
     followed: watch::Sender<Position>,
+    /// The last position on each subject, as far as the log was followed.
+    last_on: Mutex<BTreeMap<String, Position>>,
     ends: CancellationToken,
     fatal: Mutex<Option<String>>,
     /// Why it decides nothing any more, and since when, once it doesn't.
@@ -84,15 +133,14 @@ pub(super) struct Driver {
 pub(crate) async fn run(
     settings: Settings,
     mut seed: u64,
-    journal: Journal,
-    bus: Bus,
+    lines: Lines,
     stop: CancellationToken,
 ) -> Result<(), String> {
     // Another part of the program may have chosen the same provider first: then there is one.
     drop(rustls::crypto::ring::default_provider().install_default());
-    while let Some(known) = setting_aside::known(&journal, &stop).await? {
+    while let Some(known) = setting_aside::known(&lines.journal, &stop).await? {
         let machine = Bbs::new(settings.clone(), Ids::new(seed)).knowing(known.clone());
-        if !run_machine(machine, &known, journal.clone(), bus.clone(), &stop).await? {
+        if !run_machine(machine, settings.id.clone(), &known, lines.clone(), &stop).await? {
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
@@ -104,24 +152,33 @@ pub(crate) async fn run(
 /// Runs one machine until it is told to stop; true: it stopped by itself, and another one may go on.
 async fn run_machine(
     machine: Bbs,
+    id: ServiceId,
     known: &Positions,
-    journal: Journal,
-    bus: Bus,
+    lines: Lines,
     stop: &CancellationToken,
 ) -> Result<bool, String> {
-    let (inputs, mut receiver) = mpsc::channel(INPUTS);
+    let (inputs, happened) = mpsc::channel(INPUTS);
+    let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
+    let mut inbox = Inputs { happened, asked: Arc::default() };
     let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
     let ends = stop.child_token();
     let driver = Arc::new(Driver {
-        journal,
-        services: Services::new(bus),
+        id,
+        services: Services::new(lines.bus.clone()),
+        lines,
         inputs,
+        asked: Arc::clone(&inbox.asked),
         waiting: Waiting::default(),
-        reading: Reading::new(),
+        budgets: Budgets::new(),
+        refusals,
+        reading: Reading::default(),
+        scans: Semaphore::new(SCANS_AT_ONCE),
+        calls: Semaphore::new(CALLBACKS_IN_FLIGHT),
         http: http.build().map_err(|error| error.to_string())?,
         leading: Mutex::new(CancellationToken::new()),
         reader: Mutex::new(Reader::knowing(known.clone())),
         followed: watch::Sender::new(Position(0)),
+        last_on: Mutex::default(),
         decides: ends.child_token(),
         ends,
         fatal: Mutex::new(None),
@@ -132,7 +189,11 @@ async fn run_machine(
     inbox::listen(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let listening = tokio::spawn(Arc::clone(&driver).watch_connection());
-    drive(machine, &mut receiver, driver.decides.clone(), |effect| driver.perform(effect)).await;
+    tokio::spawn(Arc::clone(&driver).say_refusals(refused));
+    for kind in [reading::Kind::Rows, reading::Kind::Records] {
+        (0..reading::threads()).for_each(|_| drop(tokio::spawn(Arc::clone(&driver).read(kind))));
+    }
+    drive(machine, &mut inbox, driver.decides.clone(), |effect| driver.perform(effect)).await;
     follower.abort();
     listening.abort();
     driver.lead(false);
@@ -140,7 +201,7 @@ async fn run_machine(
         driver.refuse_all(why).await;
         // It still shows the log, and takes an operator's word that this position shall not count.
         inbox::listen_to_operators(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
-        let goes_on = setting_aside::changed(&driver.journal, known, &driver.ends).await;
+        let goes_on = setting_aside::changed(&driver.lines.journal, known, &driver.ends).await;
         driver.ends.cancel();
         return if goes_on? { Ok(true) } else { Err(why.to_owned()) };
     }
@@ -202,7 +263,7 @@ impl Driver {
                 format!("another BBS leads that can read position {}: upgrade this one", order.position);
             return Err(Refusal::new(Code::Unavailable, why));
         }
-        setting_aside::record(&self.journal, order).await
+        setting_aside::record(&self.lines.journal, order).await
     }
 
     /// Remembers why a message doesn't count, for whoever reads the log.
@@ -246,6 +307,19 @@ impl Driver {
         self.followed.subscribe()
     }
 
+    /// The last position on a subject, as far as the log was followed.
+    pub(super) fn last_on(&self, subject: &Subject) -> Position {
+        lock(&self.last_on).get(&subject.to_string()).copied().unwrap_or_default()
+    }
+
+    fn note_position(&self, subject: &str, position: Position) {
+        let mut last = lock(&self.last_on);
+        match last.get_mut(subject) {
+            Some(known) => *known = position,
+            None => drop(last.insert(subject.to_owned(), position)),
+        }
+    }
+
     async fn follow(self: Arc<Self>) {
         let recorded = |recorded: Recorded| {
             let Recorded { position, subject, entry, bytes } = recorded;
@@ -253,12 +327,38 @@ impl Driver {
                 // The machine says what is wrong with it, if so.
                 drop(lock(&self.reader).read(position, &subject, &bytes));
             }
+            self.note_position(&subject, position);
             self.followed.send_replace(position);
             Ok(Some(Input::Recorded { position, subject, entry, bytes }))
         };
-        match following::follow(&self.journal, &self.inputs, Input::CaughtUp, recorded).await {
+        match following::follow(&self.lines.journal, &self.inputs, Input::CaughtUp, recorded).await {
             Ok(()) => {}
             Err(Ended::Journal(why) | Ended::Unreadable(why)) => self.halt(why),
+        }
+    }
+
+    /// Asks the machine, when it is the requester's turn.
+    pub(super) fn ask_machine(&self, waiter: Waiter, input: impl FnOnce(u64) -> Input) {
+        let name = waiter.name().to_owned();
+        self.asked.put(&name, input(self.waiting.add(waiter)));
+    }
+
+    /// Refuses somebody who asked in JSON or can read it.
+    pub(super) async fn refuse(&self, to: ReplyTo, refusal: Refusal) {
+        drop(self.refusals.send((to, refusal)).await);
+    }
+
+    async fn say_refusals(self: Arc<Self>, mut refused: mpsc::Receiver<(ReplyTo, Refusal)>) {
+        while let Some(Some((to, refusal))) = self.ends.run_until_cancelled(refused.recv()).await {
+            answer::<()>(&self.lines.queries, &to, Form::Json, Err(refusal)).await;
+        }
+    }
+
+    /// Answers queries, one after the other.
+    async fn read(self: Arc<Self>, kind: reading::Kind) {
+        while let Some(asked) = self.ends.run_until_cancelled(self.reading.next(kind)).await {
+            let (waiter, reply) = self.reading.answer(asked).await;
+            self.reply(waiter, reply).await;
         }
     }
 
@@ -273,10 +373,14 @@ impl Driver {
             Effect::SetAside(none) => self.explain(none),
             Effect::Warn(text) => tracing::warn!("{text}"),
             Effect::Halt(why) => self.stop_deciding(why),
+            Effect::Show { requester, query, picture, observed } => {
+                if let Some(waiter) = self.waiting.take(requester) {
+                    self.reading.put(waiter, query, picture, *observed);
+                }
+            }
             effect @ (Effect::Append { .. }
             | Effect::ReadLast(_)
             | Effect::Answer { .. }
-            | Effect::Show { .. }
             | Effect::Stop(..)
             | Effect::Cancel(..)
             | Effect::Probe(..)
@@ -295,7 +399,7 @@ impl Driver {
         match effect {
             Effect::Append { subject, expected, entry, bytes } => {
                 let append = Append { subject: subject.clone(), expected, entry, bytes };
-                if let Err(error) = self.journal.append(append).await {
+                if let Err(error) = self.lines.journal.append(append).await {
                     let why = match error {
                         AppendError::Conflict => NotAppended::Conflict,
                         AppendError::Unknown(source) => {
@@ -310,12 +414,6 @@ impl Driver {
             Effect::ReadLast(subject) => self.read_last(subject).await,
             Effect::Answer { requester, reply } => {
                 if let Some(waiter) = self.waiting.take(requester) {
-                    self.reply(waiter, reply).await;
-                }
-            }
-            Effect::Show { requester, query, picture, observed } => {
-                if let Some(waiter) = self.waiting.take(requester) {
-                    let reply = self.reading.answer(query, picture, *observed).await;
                     self.reply(waiter, reply).await;
                 }
             }
@@ -342,12 +440,16 @@ impl Driver {
                 tracing::info!(%task, ?called, "completion callback");
                 self.feed(Input::Called { task, epoch, called }).await;
             }
-            Effect::Leading(_) | Effect::SetAside(_) | Effect::Warn(_) | Effect::Halt(_) => {}
+            Effect::Leading(_)
+            | Effect::SetAside(_)
+            | Effect::Warn(_)
+            | Effect::Halt(_)
+            | Effect::Show { .. } => {}
         }
     }
 
     async fn read_last(&self, subject: Subject) {
-        let last = match self.journal.last(&subject).await {
+        let last = match self.lines.journal.last(&subject).await {
             Ok(last) => Ok(last.map(|recorded| (recorded.position, recorded.entry))),
             Err(error) => Err(error.to_string()),
         };
@@ -356,23 +458,31 @@ impl Driver {
 
     pub(super) async fn reply(&self, waiter: Waiter, reply: Reply) {
         let (to, form, _ticket) = match waiter {
-            // What is asked counts against its client's budget until it is answered.
             Waiter::Bus(to, form, ticket) => (to, form, ticket),
             Waiter::Driver(sender) => return drop(sender.send(reply)),
         };
-        let bus = self.services.bus();
+        let (bus, queries) = (self.services.bus(), &self.lines.queries);
         match reply {
             Reply::Done(done) => answer(bus, &to, form, done).await,
             Reply::Reported(reported) => answer(bus, &to, form, reported).await,
-            Reply::Records(records) => answer(bus, &to, form, Ok(records)).await,
-            Reply::Rows(Err(refusal)) => answer::<()>(bus, &to, form, Err(refusal)).await,
+            Reply::Records(records) => answer(queries, &to, form, Ok(records)).await,
+            Reply::Rows(Err(refusal)) => answer::<()>(queries, &to, form, Err(refusal)).await,
             Reply::Rows(Ok(rows)) => {
                 // Rows are JSON text already: put the answer around it.
                 let text = format!(r#"{{"ok":{rows}}}"#);
-                if let Err(error) = bus.reply(&to, text.into()).await {
+                if let Err(error) = queries.reply(&to, text.into()).await {
                     tracing::debug!(%error, "not answered");
                 }
             }
+        }
+    }
+
+    /// Gives what another BBS answered to who asked.
+    pub(super) async fn pass_on(&self, waiter: Waiter, answer: bytes::Bytes) {
+        if let Waiter::Bus(to, ..) = &waiter
+            && let Err(error) = self.lines.queries.reply(to, answer).await
+        {
+            tracing::debug!(%error, "not answered");
         }
     }
 
@@ -394,6 +504,9 @@ impl Driver {
 
     async fn call(&self, url: &str, body: String) -> bbs::callbacks::Called {
         use bbs::callbacks::Called;
+        let Ok(_room) = self.calls.acquire().await else {
+            return Called::Failed("the BBS is stopping".to_owned());
+        };
         let request = self.http.post(url).header("content-type", "application/json").body(body);
         match request.send().await {
             Ok(answer) => Called::Answered(answer.status().as_u16()),
@@ -422,8 +535,12 @@ impl Driver {
     /// Asks the machine on behalf of somebody who asked for more than it knows.
     pub(super) async fn query(&self, query: projections::Query) -> Result<String, Refusal> {
         let (sender, receiver) = oneshot::channel();
-        let requester = self.waiting.add(Waiter::Driver(sender));
-        self.feed(Input::Queried { requester, at_least: None, query: bbs::Query::Rows(query) }).await;
+        let query = bbs::Query::Rows(query);
+        self.ask_machine(Waiter::Driver(sender), |requester| Input::Queried {
+            requester,
+            at_least: None,
+            query,
+        });
         match receiver.await {
             Ok(Reply::Rows(rows)) => rows,
             Ok(Reply::Done(_) | Reply::Reported(_) | Reply::Records(_)) | Err(_) => {

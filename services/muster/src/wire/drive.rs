@@ -28,6 +28,18 @@ pub(crate) trait Machine {
     fn alarm(&self) -> Option<Timestamp>;
 }
 
+/// Where the inputs of a machine come from.
+pub(crate) trait Source<I> {
+    /// Takes what waits, or waits for something; 0: nobody can bring inputs any more. Cancel-safe.
+    fn take(&mut self, batch: &mut Vec<I>, most: usize) -> impl Future<Output = usize> + Send;
+}
+
+impl<I: Send> Source<I> for mpsc::Receiver<I> {
+    fn take(&mut self, batch: &mut Vec<I>, most: usize) -> impl Future<Output = usize> + Send {
+        self.recv_many(batch, most)
+    }
+}
+
 /// The time as a machine gets it. The clock stands still after it was set back, for as long as it takes to catch up, and
 /// nobody may wait for that: meanwhile time runs on.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +68,7 @@ impl Pace {
 /// Drives a machine until it is told to stop or nobody can bring it inputs any more.
 pub(crate) async fn drive<M: Machine>(
     mut machine: M,
-    inputs: &mut mpsc::Receiver<M::Input>,
+    inputs: &mut impl Source<M::Input>,
     stop: CancellationToken,
     mut perform: impl FnMut(M::Effect),
 ) {
@@ -67,7 +79,7 @@ pub(crate) async fn drive<M: Machine>(
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            count = inputs.recv_many(&mut batch, INPUTS_IN_A_TURN) => if count == 0 { return },
+            count = inputs.take(&mut batch, INPUTS_IN_A_TURN) => if count == 0 { return },
             () = pass(wait) => {}
         }
         let now = pace.now();

@@ -9,6 +9,8 @@
 //! | [`following`] | the journal, entry by entry, to a machine |
 //! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
 //! | [`bbs`] | the driver of a BBS |
+//! | [`budget`] | how much each client may have under way |
+//! | [`lanes`] | queues in which names take turns |
 //! | [`inbox`] | what comes to a BBS by the bus |
 //! | [`reading`] | queries, answered from pictures of the World |
 //! | [`setting_aside`] | what operators set aside of the journal |
@@ -18,10 +20,12 @@
 pub(crate) mod asking;
 pub(crate) mod auctioneer;
 pub(crate) mod bbs;
+mod budget;
 pub(crate) mod containers;
 pub(crate) mod drive;
 mod following;
 mod inbox;
+mod lanes;
 mod reading;
 pub(crate) mod rep;
 pub(crate) mod setting_aside;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bbs::{Ask, Input};
-use bus::{Incoming, ReplyTo};
+use bbs::{Ask, Input, Reply};
+use bus::Incoming;
 use projections::cluster_log::SetAsideOrder;
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
@@ -23,6 +23,10 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
     match BusSubject::parse(&incoming.subject) {
         Ok(subject) => {
             let Some(reply) = reply_of(incoming, |reply| may_ask(&subject, reply)) else { return };
+            let ticket = match driver.budgets.admit_command(&subject) {
+                Ok(ticket) => ticket,
+                Err(refusal) => return driver.refuse(reply, refusal).await,
+            };
             if let BusSubject::Operator(operator, OperatorVerb::JournalSetAside) = subject {
                 let (driver, order) = (Arc::clone(driver), order(operator, incoming));
                 tokio::spawn(async move {
@@ -31,6 +35,7 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                         Err(refusal) => Err(refusal),
                     };
                     answer(driver.services.bus(), &reply, Form::Json, done).await;
+                    drop(ticket);
                 });
                 return;
             }
@@ -39,11 +44,11 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 Some(why) => Err(Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"))),
                 None => ask,
             };
-            driver.take(reply, form, ask).await;
+            driver.take(Waiter::Bus(reply, form, ticket), ask).await;
         }
         Err(refusal) => {
             if let Some(reply) = reply_of(incoming, is_reader) {
-                answer::<()>(driver.services.bus(), &reply, Form::Json, Err(refusal)).await;
+                driver.refuse(reply, refusal).await;
             }
         }
     }
@@ -80,7 +85,8 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         | BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)
         | BusSubject::Beat(_)
-        | BusSubject::Query(_) => {
+        | BusSubject::Query(_)
+        | BusSubject::QueryOf(..) => {
             let problem = format!("{subject} is not a command");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
             (Form::Json, Err(refusal))
@@ -100,13 +106,10 @@ fn decoded<Q: DeserializeOwned>(
 
 impl Driver {
     /// Brings what was asked to the machine, or answers at once what is not a question.
-    async fn take(&self, reply: ReplyTo, form: Form, ask: Result<Ask, Refusal>) {
+    async fn take(&self, waiter: Waiter, ask: Result<Ask, Refusal>) {
         match ask {
-            Ok(ask) => {
-                let requester = self.waiting.add(Waiter::Bus(reply, form, None));
-                self.feed(Input::Asked { requester, ask }).await;
-            }
-            Err(refusal) => answer::<()>(self.services.bus(), &reply, form, Err(refusal)).await,
+            Ok(ask) => self.ask_machine(waiter, |requester| Input::Asked { requester, ask }),
+            Err(refusal) => self.reply(waiter, Reply::Done(Err(refusal))).await,
         }
     }
 }

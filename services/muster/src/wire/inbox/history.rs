@@ -6,6 +6,7 @@ use journal::{Journal, JournalError, Recorded};
 use projections::Reader;
 use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_about, subject_about};
 use schemas::{Code, Position, Refusal, Subject, limits};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::wire::bbs::Driver;
@@ -29,6 +30,8 @@ struct Scan<'a> {
     subject: Option<Subject>,
     limit: usize,
     reader: Reader,
+    /// Room for reads of the journal.
+    room: &'a Semaphore,
 }
 
 pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<EventsPage, Refusal> {
@@ -38,7 +41,7 @@ pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<Ev
     let (waits_until, scans_until) = (began + wait, began + wait.max(SCAN));
     let mut followed = driver.followed();
     let why_set_aside = |position| driver.why_set_aside(position);
-    let scan = Scan::new(&driver.journal, &why_set_aside, driver.reader(), &asked)?;
+    let scan = Scan::new(&driver.lines.history, &why_set_aside, driver.reader(), &asked, &driver.scans)?;
     let mut after = asked.after;
     loop {
         let page = scan.pages(after, scans_until).await.map_err(unavailable)?;
@@ -48,14 +51,18 @@ pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<Ev
             return Ok(page);
         }
         after = page.next;
-        if behind || *followed.borrow_and_update() > after {
+        // Of one subject nothing else is waited for: what goes on elsewhere wakes nobody.
+        let there =
+            |followed: Position| scan.subject.as_ref().map_or(followed, |subject| driver.last_on(subject));
+        let end = *followed.borrow_and_update();
+        if behind || there(end) > after {
             // There is more, and who answered for the journal doesn't have it yet.
             sleep_until((now + CATCHING_UP).min(scans_until)).await;
             continue;
         }
         let until = if driver.stopped().is_some() { waits_until.min(now + STOPPED) } else { waits_until };
         // Woken, or the time is over: either way it is read once more.
-        drop(timeout_at(until, followed.wait_for(|followed| *followed > after)).await);
+        drop(timeout_at(until, followed.wait_for(|followed| there(*followed) > after)).await);
     }
 }
 
@@ -65,6 +72,7 @@ impl<'a> Scan<'a> {
         why_set_aside: &'a (dyn Fn(Position) -> Option<String> + Send + Sync),
         reader: Reader,
         asked: &'a ReadEvents,
+        room: &'a Semaphore,
     ) -> Result<Self, Refusal> {
         let about = asked.about.as_deref();
         // Where no shards are known the log holds nothing yet, or nothing that can be read: all of it is looked at. What
@@ -72,7 +80,7 @@ impl<'a> Scan<'a> {
         let subject = about.map(|about| subject_about(about, reader.shards().unwrap_or(1))).transpose()?;
         let subject = subject.filter(|_| reader.shards().is_some());
         let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
-        Ok(Self { journal, why_set_aside, about, subject, limit, reader })
+        Ok(Self { journal, why_set_aside, about, subject, limit, reader, room })
     }
 
     /// Reads on until there is something that is asked for, the journal shows no more, or the time is over.
@@ -89,6 +97,7 @@ impl<'a> Scan<'a> {
 
     /// What the journal holds behind a position, as far as one read of it shows.
     async fn page(&self, after: Position) -> Result<EventsPage, JournalError> {
+        let _room = self.room.acquire().await.map_err(|_| JournalError::Closed)?;
         let journal = self.journal;
         // Of what somebody asks about few entries may be: as many are read as there may be on a page.
         let most = if self.about.is_some() { limits::PAGE_ROWS } else { self.limit };
@@ -165,6 +174,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::wire::bbs::Lines;
 
     /// A journal of each kind, and what must live as long.
     async fn journals() -> Vec<(Journal, TempDir, Option<NatsServer>)> {
@@ -194,8 +204,12 @@ mod tests {
             presence: ::bbs::presence::Settings::default(),
             durability: String::new(),
         };
-        let running =
-            crate::wire::bbs::run(settings, 1, journal.clone(), of("muster.inbox.bbs.b1"), stop.clone());
+        let running = crate::wire::bbs::run(
+            settings,
+            1,
+            Lines::within(journal.clone(), of("muster.inbox.bbs.b1")),
+            stop.clone(),
+        );
         tokio::spawn(running);
         let (domain, name) = (Domain::new("apps").unwrap(), ClientName::new("ada").unwrap());
         let client = Client::over(of("muster.inbox.client.apps.ada"), domain, name).unwrap();
@@ -253,9 +267,10 @@ mod tests {
         for recorded in journal.read(Position(0), None, 10).await.unwrap() {
             drop(reader.read(recorded.position, &recorded.subject, &recorded.bytes));
         }
+        let room = Semaphore::new(1);
         let page = async |about: &str, after: Position| {
             let asked = ReadEvents { after, about: Some(about.to_owned()), ..ReadEvents::default() };
-            let scan = Scan::new(&journal, &|_| None, reader.clone(), &asked).unwrap();
+            let scan = Scan::new(&journal, &|_| None, reader.clone(), &asked, &room).unwrap();
             let page = scan.pages(after, Instant::now()).await.unwrap();
             (page.next, page.entries.iter().map(|entry| entry.position).collect::<Vec<_>>())
         };

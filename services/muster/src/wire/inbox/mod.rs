@@ -21,7 +21,7 @@ mod relay;
 use std::sync::Arc;
 
 use bbs::Input;
-use bus::{BusError, Incoming};
+use bus::{Bus, BusError, Incoming};
 use schemas::bus::{BusPattern, LeaderRole};
 use schemas::codec;
 use tokio_util::sync::CancellationToken;
@@ -44,10 +44,15 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
         commands::heartbeat(&driver, &incoming).await;
     })
     .await?;
-    on(driver, ends, &BusPattern::Queries, Some(GROUP), |driver, incoming| async move {
-        queries::query(&driver, incoming).await;
-    })
-    .await
+    let of_this = BusPattern::QueriesOf(driver.id.clone());
+    for (pattern, group) in [(BusPattern::Queries, Some(GROUP)), (of_this, None)] {
+        let bus = driver.lines.queries.clone();
+        on_bus(&bus, driver, ends, &pattern, group, |driver, incoming| async move {
+            queries::query(&driver, incoming).await;
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Listens to what only the leader answers: commands and reports.
@@ -79,7 +84,7 @@ pub(super) async fn listen_to_operators(
     .await
 }
 
-/// Subscribes, and handles one message after the other until the token ends it.
+/// Subscribes to what decides and is told.
 async fn on<F, Fut>(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
@@ -91,7 +96,24 @@ where
     F: Fn(Arc<Driver>, Incoming) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send,
 {
-    let mut subscription = driver.services.bus().subscribe(&pattern.to_string(), group).await?;
+    on_bus(driver.services.bus(), driver, ends, pattern, group, handle).await
+}
+
+/// Subscribes, and handles one message after the other until the token ends it. What handles them waits for nothing that
+/// a client can make slow.
+async fn on_bus<F, Fut>(
+    bus: &Bus,
+    driver: &Arc<Driver>,
+    ends: &CancellationToken,
+    pattern: &BusPattern,
+    group: Option<&str>,
+    handle: F,
+) -> Result<(), BusError>
+where
+    F: Fn(Arc<Driver>, Incoming) -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + Send,
+{
+    let mut subscription = bus.subscribe(&pattern.to_string(), group).await?;
     let (driver, ends) = (Arc::clone(driver), ends.clone());
     tokio::spawn(async move {
         loop {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bbs::{Input, Query, Reply};
-use bus::{Incoming, ReplyTo};
+use bus::{AskError, Incoming, ReplyTo};
+use bytes::Bytes;
 use schemas::bus::{BusSubject, QueryVerb};
 use schemas::codec::{self, Form};
 use schemas::query::{Cursor, Filter, ReadLogs, Records, Show};
@@ -11,46 +12,95 @@ use schemas::subject::Position;
 use schemas::{BadField, Code, Refusal};
 use serde::de::DeserializeOwned;
 
-use super::authority::{is_reader, reply_of};
+use super::authority::{is_reader, may_ask, reply_of};
 use super::history::read_events;
 use super::logs::read_logs;
 use super::relay::health;
-use crate::wire::asking::answer;
+use crate::wire::asking::{PATIENCE, answer};
 use crate::wire::bbs::{Driver, Waiter};
 
 pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
-    let Some(reply) = reply_of(&incoming, is_reader) else { return };
-    let bus = driver.services.bus();
-    let verb = match BusSubject::parse(&incoming.subject) {
-        Ok(BusSubject::Query(verb)) => verb,
-        Ok(other) => {
+    let subject = match BusSubject::parse(&incoming.subject) {
+        Ok(subject) => subject,
+        Err(refusal) => {
+            let Some(reply) = reply_of(&incoming, is_reader) else { return };
+            return driver.refuse(reply, refusal).await;
+        }
+    };
+    let Some(reply) = reply_of(&incoming, |reply| may_ask(&subject, reply)) else { return };
+    let (verb, relayed) = match subject {
+        BusSubject::Query(verb) => (verb, false),
+        BusSubject::QueryOf(_, verb) => (verb, true),
+        other @ (BusSubject::Client(..)
+        | BusSubject::Operator(..)
+        | BusSubject::Report(_)
+        | BusSubject::Attach(_)
+        | BusSubject::Leave(_)
+        | BusSubject::Heartbeat(_)
+        | BusSubject::Rep(..)
+        | BusSubject::Auctioneer(_)
+        | BusSubject::Beat(_)) => {
             let problem = format!("{other} is not a query");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
-            return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await;
+            return driver.refuse(reply, refusal).await;
         }
-        Err(refusal) => return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await,
     };
     if let Some(why) = driver.stopped().filter(|_| verb != QueryVerb::EventsRead) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
-        return answer::<()>(bus, &reply, Form::Json, Err(refusal)).await;
+        return driver.refuse(reply, refusal).await;
     }
+    let admitted =
+        if is_read(verb) { driver.budgets.admit_poll(&reply) } else { driver.budgets.admit_query(&reply) };
+    let ticket = match admitted {
+        Ok(ticket) => ticket,
+        Err(refusal) => return driver.refuse(reply, refusal).await,
+    };
     match asked(verb, &incoming.payload) {
-        Ok(Asked::World(form, at_least, query)) => match driver.reading.admit_query(&reply) {
-            Ok(ticket) => ask(driver, Waiter::Bus(reply, form, Some(ticket)), at_least, query).await,
-            Err(refusal) => answer::<()>(bus, &reply, form, Err(refusal)).await,
-        },
-        Ok(Asked::Reader) => match driver.reading.admit_poll(&reply) {
-            Ok(ticket) => {
-                let driver = Arc::clone(driver);
-                tokio::spawn(async move {
-                    read(&driver, verb, &incoming, &reply).await;
-                    drop(ticket);
-                });
-            }
-            Err(refusal) => answer::<()>(bus, &reply, Form::Json, Err(refusal)).await,
-        },
-        Err(refusal) => answer::<()>(bus, &reply, Form::Json, Err(refusal)).await,
+        Ok(Asked::World(form, at_least, query)) => {
+            let question = Question { verb, relayed, at_least, query, payload: incoming.payload };
+            ask(driver, Waiter::Bus(reply, form, ticket), question).await;
+        }
+        Ok(Asked::Reader) => {
+            let driver = Arc::clone(driver);
+            tokio::spawn(async move {
+                read(&driver, verb, &incoming, &reply).await;
+                drop(ticket);
+            });
+        }
+        Err(refusal) => driver.refuse(reply, refusal).await,
     }
+}
+
+/// Whether the journal or a rep is read, which may take long.
+const fn is_read(verb: QueryVerb) -> bool {
+    match verb {
+        QueryVerb::EventsRead | QueryVerb::InstanceLogs | QueryVerb::InstanceHealth | QueryVerb::TaskLogs => {
+            true
+        }
+        QueryVerb::LrpList
+        | QueryVerb::LrpShow
+        | QueryVerb::InstanceList
+        | QueryVerb::InstanceShow
+        | QueryVerb::TaskList
+        | QueryVerb::TaskShow
+        | QueryVerb::DomainList
+        | QueryVerb::CellList
+        | QueryVerb::CellShow
+        | QueryVerb::CellRecords
+        | QueryVerb::EvaluationList
+        | QueryVerb::EvaluationShow
+        | QueryVerb::ClusterShow => false,
+    }
+}
+
+/// A query of the World, as it came.
+struct Question {
+    verb: QueryVerb,
+    /// Another BBS passed it on.
+    relayed: bool,
+    at_least: Option<Position>,
+    query: Query,
+    payload: Bytes,
 }
 
 /// Who answers a query.
@@ -93,35 +143,44 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
     }
 }
 
-/// A further page is read from the picture that the first was read from; anything else from the World as it is.
-async fn ask(driver: &Arc<Driver>, waiter: Waiter, at_least: Option<Position>, query: Query) {
-    let text = match &query {
+/// A further page is read from the picture that the first was read from, by the BBS that holds it; anything else from the
+/// World as it is.
+async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
+    let text = match &question.query {
         Query::Rows(rows) => rows.filter().and_then(|filter| filter.cursor.as_deref()),
         Query::Records(_) => None,
     };
-    let held = match text.map(Cursor::parse) {
-        None => None,
-        Some(Ok(cursor)) => match driver.reading.held(&cursor) {
-            Some(held) => Some(held),
+    let cursor = match text.map(Cursor::parse).transpose() {
+        Ok(cursor) => cursor,
+        Err(refusal) => return driver.reply(waiter, Reply::Rows(Err(refusal))).await,
+    };
+    let Question { verb, relayed, at_least, query, payload } = question;
+    match cursor {
+        None => driver.ask_machine(waiter, |requester| Input::Queried { requester, at_least, query }),
+        Some(cursor) if cursor.bbs != driver.id && !relayed => {
+            let driver = Arc::clone(driver);
+            tokio::spawn(async move { page_of_another(&driver, waiter, verb, payload, &cursor).await });
+        }
+        Some(cursor) => match driver.reading.held(&cursor).filter(|_| cursor.bbs == driver.id) {
+            Some((picture, observed)) => driver.reading.put(waiter, query, picture, observed),
             None => {
-                return driver.reply(waiter, Reply::Rows(Err(projections::queries::expired(&cursor)))).await;
+                driver.reply(waiter, Reply::Rows(Err(projections::queries::expired(&cursor)))).await;
             }
         },
-        Some(Err(refusal)) => return driver.reply(waiter, Reply::Rows(Err(refusal))).await,
-    };
-    match held {
-        Some((picture, observed)) => {
-            let driver = Arc::clone(driver);
-            tokio::spawn(async move {
-                let reply = driver.reading.answer(query, picture, observed).await;
-                driver.reply(waiter, reply).await;
-            });
-        }
-        None => {
-            let requester = driver.waiting.add(waiter);
-            driver.feed(Input::Queried { requester, at_least, query }).await;
-        }
     }
+}
+
+/// Has the BBS answer that holds the picture.
+async fn page_of_another(driver: &Driver, waiter: Waiter, verb: QueryVerb, payload: Bytes, cursor: &Cursor) {
+    let subject = BusSubject::QueryOf(cursor.bbs.clone(), verb).to_string();
+    let refusal = match driver.lines.queries.ask(&subject, payload, PATIENCE).await {
+        Ok(answer) => return driver.pass_on(waiter, answer).await,
+        Err(AskError::NoResponder(_)) => projections::queries::expired(cursor),
+        Err(error @ (AskError::TimedOut(_) | AskError::Disconnected(_) | AskError::Refused(_))) => {
+            Refusal::new(Code::Unavailable, format!("BBS {}, which holds this list: {error}", cursor.bbs))
+        }
+    };
+    driver.reply(waiter, Reply::Rows(Err(refusal))).await;
 }
 
 /// An empty message asks for everything.
@@ -130,7 +189,7 @@ fn decode_or_default<T: DeserializeOwned + Default>(payload: &[u8]) -> Result<T,
 }
 
 async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, reply: &ReplyTo) {
-    let bus = driver.services.bus();
+    let bus = &driver.lines.queries;
     if verb == QueryVerb::EventsRead {
         let page = match decode_or_default(&incoming.payload) {
             Ok(asked) => read_events(driver, asked).await,

@@ -1,0 +1,222 @@
+//! How much each client may have under way. Who wants more is refused at once, and nobody else waits for that.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bus::{INBOX_ROOT, PLAIN_INBOX_ROOT, ReplyTo};
+use schemas::bus::BusSubject;
+use schemas::limits::{
+    COMMANDS_IN_FLIGHT, COMMANDS_WAITING, LONG_POLLS, LONG_POLLS_WAITING, QUERIES_IN_FLIGHT, QUERIES_WAITING,
+    SERVICE_MESSAGES_IN_FLIGHT, SERVICE_MESSAGES_WAITING,
+};
+use schemas::{Code, Refusal};
+
+/// What is counted, each by itself.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    commands: Arc<Budget>,
+    queries: Arc<Budget>,
+    polls: Arc<Budget>,
+    /// Reports and outcomes, and what reps and other BBSs ask: clients can't use that up.
+    services: Arc<Budget>,
+}
+
+impl Budgets {
+    pub(super) fn new() -> Self {
+        let budget = |each, all, what| Arc::new(Budget::new(each, all, what));
+        Self {
+            commands: budget(COMMANDS_IN_FLIGHT, COMMANDS_WAITING, "commands"),
+            queries: budget(QUERIES_IN_FLIGHT, QUERIES_WAITING, "queries"),
+            polls: budget(LONG_POLLS, LONG_POLLS_WAITING, "reads of events and logs"),
+            services: budget(SERVICE_MESSAGES_IN_FLIGHT, SERVICE_MESSAGES_WAITING, "messages"),
+        }
+    }
+
+    /// Admits what changes something, under the name that its subject proves.
+    pub(super) fn admit_command(&self, subject: &BusSubject) -> Result<Ticket, Refusal> {
+        let (budget, name) = match subject {
+            BusSubject::Client(domain, client, _) => (&self.commands, format!("client.{domain}.{client}")),
+            BusSubject::Operator(operator, _) => (&self.commands, format!("operator.{operator}")),
+            BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
+                (&self.services, format!("rep.{cell}"))
+            }
+            other @ (BusSubject::Auctioneer(_)
+            | BusSubject::Heartbeat(_)
+            | BusSubject::Rep(..)
+            | BusSubject::Beat(_)
+            | BusSubject::Query(_)
+            | BusSubject::QueryOf(..)) => (&self.services, other.to_string()),
+        };
+        budget.admit(name)
+    }
+
+    /// Admits a query that has rows or records as its answer.
+    pub(super) fn admit_query(&self, reply: &ReplyTo) -> Result<Ticket, Refusal> {
+        let name = requester(reply);
+        let budget = if is_service(&name) { &self.services } else { &self.queries };
+        budget.admit(name)
+    }
+
+    /// Admits a read of events or logs, which may wait long.
+    pub(super) fn admit_poll(&self, reply: &ReplyTo) -> Result<Ticket, Refusal> {
+        self.polls.admit(requester(reply))
+    }
+}
+
+fn is_service(name: &str) -> bool {
+    ["rep.", "bbs.", "auctioneer."].iter().any(|role| name.starts_with(role))
+}
+
+/// Who asks, as far as it can be known: the inbox below which its answers come. Plain NATS clients have one for each
+/// connection; those that make a new one for every question share one budget.
+fn requester(reply: &ReplyTo) -> String {
+    let subject = reply.subject();
+    if let Some(inbox) = subject.strip_prefix(INBOX_ROOT) {
+        let words = if inbox.starts_with("client.") { 3 } else { 2 };
+        return inbox.split('.').take(words).collect::<Vec<_>>().join(".");
+    }
+    let connection = subject.strip_prefix(PLAIN_INBOX_ROOT).and_then(|rest| rest.split_once('.'));
+    connection
+        .map_or_else(|| "anonymous".to_owned(), |(connection, _)| format!("{PLAIN_INBOX_ROOT}{connection}"))
+}
+
+/// How much of something each client may have under way.
+#[derive(Debug)]
+struct Budget {
+    each: usize,
+    all: usize,
+    what: &'static str,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    by_name: BTreeMap<String, usize>,
+    all: usize,
+}
+
+/// Room in a budget, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    budget: Arc<Budget>,
+    name: String,
+}
+
+impl Ticket {
+    /// Whose it is.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Budget {
+    fn new(each: usize, all: usize, what: &'static str) -> Self {
+        Self { each, all, what, used: Mutex::default() }
+    }
+
+    fn admit(self: &Arc<Self>, name: String) -> Result<Ticket, Refusal> {
+        let mut used = self.lock();
+        let of_name = used.by_name.get(&name).copied().unwrap_or(0);
+        let (whose, limit) = if of_name >= self.each {
+            (name.as_str(), self.each)
+        } else if used.all >= self.all {
+            ("all clients together", self.all)
+        } else {
+            used.by_name.insert(name.clone(), of_name + 1);
+            used.all += 1;
+            drop(used);
+            return Ok(Ticket { budget: Arc::clone(self), name });
+        };
+        let why = format!(
+            "{limit} {} of {whose} wait for an answer, which is the most: try again when one of them is answered",
+            self.what
+        );
+        Err(Refusal::new(Code::Overloaded, why))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut used = self.budget.lock();
+        used.all -= 1;
+        if let Some(count) = used.by_name.get_mut(&self.name) {
+            *count -= 1;
+            if *count == 0 {
+                used.by_name.remove(&self.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::bus::{ClientVerb, OperatorVerb};
+    use schemas::names::{CellId, ClientName, Domain};
+
+    use super::*;
+
+    #[test]
+    fn who_asks_for_more_than_its_budget_is_refused_and_nobody_else() {
+        let budget = Arc::new(Budget::new(2, 3, "queries"));
+        let admit = |client: &str| budget.admit(client.to_owned());
+        let first = [admit("a").unwrap(), admit("a").unwrap()];
+        let refused = admit("a").unwrap_err();
+        assert_eq!(refused.code, Code::Overloaded);
+        assert!(refused.message.starts_with("2 queries of a wait") && refused.message.contains("try again"));
+        let other = admit("b").unwrap();
+        assert_eq!(admit("c").unwrap_err().code, Code::Overloaded, "there is a limit for all");
+        drop(first);
+        assert!(admit("a").is_ok() && admit("c").is_ok());
+        drop(other);
+        assert!(budget.lock().by_name.is_empty() && budget.lock().all == 0, "nothing is left of who asked");
+    }
+
+    #[test]
+    fn commands_of_a_client_an_operator_and_a_rep_are_counted_apart() {
+        let (domain, name) = (Domain::new("shop").unwrap(), ClientName::new("me").unwrap());
+        let loud = BusSubject::Client(domain.clone(), name.clone(), ClientVerb::LrpDesire);
+        let budgets = Budgets::new();
+        let all = |subject: &BusSubject, most: usize| {
+            let tickets: Vec<Ticket> = (0..most).map(|_| budgets.admit_command(subject).unwrap()).collect();
+            assert_eq!(budgets.admit_command(subject).unwrap_err().code, Code::Overloaded, "{subject}");
+            tickets
+        };
+        let held = [
+            all(&loud, COMMANDS_IN_FLIGHT),
+            all(&BusSubject::Operator(name, OperatorVerb::CellEvacuate), COMMANDS_IN_FLIGHT),
+            all(&BusSubject::Report(CellId::new("c1").unwrap()), SERVICE_MESSAGES_IN_FLIGHT),
+        ];
+        assert!(
+            budgets
+                .admit_command(&BusSubject::Client(
+                    domain,
+                    ClientName::new("you").unwrap(),
+                    ClientVerb::LrpDesire
+                ))
+                .is_ok()
+        );
+        drop(held);
+        assert!(budgets.admit_command(&loud).is_ok());
+    }
+
+    #[test]
+    fn clients_do_not_use_up_what_services_may_ask() {
+        let reply = |subject: &str| ReplyTo::new(subject);
+        let budgets = Budgets::new();
+        let mut held = vec![];
+        for number in 0..QUERIES_WAITING {
+            held.push(budgets.admit_query(&reply(&format!("muster.inbox.client.a.n{number}.x"))).unwrap());
+        }
+        assert!(budgets.admit_query(&reply("muster.inbox.client.a.another.x")).is_err());
+        assert!(budgets.admit_query(&reply("muster.inbox.rep.c1.x")).is_ok());
+        let of = |subject: &str| requester(&reply(subject));
+        assert_eq!(of("muster.inbox.client.shop.me.abc.1"), "client.shop.me");
+        assert_eq!(of("muster.inbox.rep.c1.abc.1"), "rep.c1");
+        assert_eq!(of("_INBOX.Qx7.12"), "_INBOX.Qx7");
+        assert_eq!(of("_INBOX.Qx7"), "anonymous");
+    }
+}
