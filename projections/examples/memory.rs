@@ -3,14 +3,14 @@
 //!
 //! `cargo run --release -p projections --example memory -- [LRPs] [definitions]`: a million LRPs, and as many
 //! different definitions among them, unless told otherwise. A snapshot is read back by a second program, so that what
-//! it takes can be seen. Last, one process with as many instances as a process may have takes the same steps, one
-//! instance after the other.
+//! it takes can be seen. The same is done with fewer LRPs while pictures of the World are held. Last, one process with
+//! as many instances as a process may have takes the same steps, one instance after the other.
 #![expect(clippy::print_stdout, reason = "it prints what it measured")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use projections::World;
+use projections::{Picture, World};
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp};
@@ -28,6 +28,8 @@ use schemas::{
 const CELLS: u64 = 2_000;
 /// Decisions in one entry, as a busy shard groups them.
 const BATCH: usize = 250;
+/// LRPs in the World that is folded while pictures are held.
+const PICTURED: u64 = 100_000;
 const MIB: f64 = 1_048_576.0;
 
 /// Which step of its life each LRP takes.
@@ -45,6 +47,12 @@ struct Journal {
     position: u64,
     folding: Duration,
     reading: Duration,
+    picturing: Duration,
+    /// Pictures that are held, one of each of the last entries.
+    pictures: VecDeque<Picture>,
+    held: usize,
+    /// Decisions in one entry.
+    batch: usize,
 }
 
 fn main() {
@@ -73,7 +81,28 @@ fn main() {
     println!("folding: {seconds:.2} s, {:.0} decisions a second", decisions / seconds);
     println!("reading JSON: {:.0} decisions a second", decisions / journal.reading.as_secs_f64());
     snapshot(&journal.world, lrps);
+    drop(journal);
+    pictured(lrps.min(PICTURED));
     one_process();
+}
+
+/// The same steps while pictures of the World are held, a new one for each entry, as a BBS that is asked all the time
+/// holds them.
+fn pictured(lrps: u64) {
+    for (held, decisions) in [(0, BATCH), (limits::PICTURES_HELD, BATCH), (0, 1), (limits::PICTURES_HELD, 1)]
+    {
+        let mut journal = Journal { held, batch: decisions, ..Journal::new() };
+        for step in [Step::Desire, Step::Claim, Step::Start] {
+            journal.take(step, lrps, lrps);
+        }
+        let (folding, picturing) = (journal.folding.as_secs_f64(), journal.picturing.as_secs_f64());
+        println!(
+            "{lrps} LRPs, {decisions} decisions an entry, {held} pictures held: folding {:.0} decisions a second, \
+             {:.1} us a picture",
+            as_f64(3 * lrps) / folding,
+            picturing * 1e6 / as_f64(journal.position)
+        );
+    }
 }
 
 /// Writes a snapshot, and has another program read it.
@@ -138,6 +167,10 @@ impl Journal {
             position: 0,
             folding: Duration::ZERO,
             reading: Duration::ZERO,
+            picturing: Duration::ZERO,
+            pictures: VecDeque::new(),
+            held: 0,
+            batch: BATCH,
         };
         journal.found();
         journal
@@ -160,6 +193,14 @@ impl Journal {
         let changes = self.world.fold(Position(self.position), &entry);
         self.folding += started.elapsed();
         assert!(!changes.is_empty());
+        if self.held > 0 {
+            let started = Instant::now();
+            self.pictures.push_back(self.world.picture());
+            self.picturing += started.elapsed();
+            if self.pictures.len() > self.held {
+                self.pictures.pop_front();
+            }
+        }
     }
 
     fn decision(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Decision {
@@ -211,7 +252,7 @@ impl Journal {
             let subject = decision.aggregate.subject(subject::DEFAULT_SHARDS);
             let batch = batches.entry(subject).or_default();
             batch.push(decision);
-            if batch.len() >= BATCH {
+            if batch.len() >= self.batch {
                 let full = std::mem::take(batch);
                 self.append(full);
             }

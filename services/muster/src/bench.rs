@@ -3,6 +3,7 @@
 //! Every figure is taken from the log as a follower sees it: a thing has happened when its event is delivered.
 
 mod figures;
+mod flood;
 mod load;
 mod watch;
 
@@ -46,6 +47,9 @@ pub(crate) struct BenchArgs {
     /// Also kill a cell and wait until it is believed lost and replaced, some 20 s
     #[arg(long)]
     pub(crate) cell_loss: bool,
+    /// Instead: one client floods services of their own, and it is measured how long another one waits
+    #[arg(long)]
+    pub(crate) flood: bool,
     /// Commands that wait for an answer at once, of clients with 16 each
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) waiting: u32,
@@ -67,6 +71,9 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<String, Trouble> {
     crate::host::allow_many_files();
+    if args.flood {
+        return Box::pin(flood::run(nats, args.json, stop)).await;
+    }
     let folder = Scratch::new()?;
     let place = Place::open(nats, &folder.0, &args.monitoring).await?;
     let mut local = place.start(&args).await?;

@@ -1,0 +1,131 @@
+//! The services of a flood: processes of their own, of this program.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+
+use super::loud::Loud;
+use crate::bench::Scratch;
+use crate::serve::{Nats, Trouble};
+
+/// Files that the BBS may have open, as is usual.
+pub(super) const FILES: u32 = 1_024;
+/// How long the services may take to be there.
+const START: Duration = Duration::from_secs(60);
+/// How long a service may take to end.
+const END: Duration = Duration::from_secs(10);
+
+/// The services, in the order of their start.
+pub(super) struct Services {
+    all: Vec<(&'static str, Child)>,
+    folder: Scratch,
+}
+
+impl Services {
+    pub(super) fn start(nats: &Nats) -> Result<Self, Trouble> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let folder = Scratch::new()?;
+        let cell = |id: &str| {
+            let data = folder.0.join(id).display().to_string();
+            let words = [
+                "rep",
+                "--cell",
+                id,
+                "--zone",
+                id,
+                "--memory-mb",
+                "512",
+                "--disk-mb",
+                "512",
+                "--data",
+                &data,
+            ];
+            words.map(str::to_owned).to_vec()
+        };
+        let all = [
+            ("bbs", vec!["bbs".to_owned()]),
+            ("auctioneer", vec!["auctioneer".to_owned()]),
+            ("rep c1", cell("c1")),
+            ("rep c2", cell("c2")),
+        ];
+        let all = all.map(|(name, words)| {
+            let child = spawn(&program, &words, nats, &folder.0.join(format!("{name}.log")), name == "bbs");
+            child.map(|child| (name, child)).map_err(|why| Trouble::Other(format!("{name}: {why}")))
+        });
+        let all = all.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { all, folder })
+    }
+
+    /// Waits until a service ends, which none should, and says which.
+    pub(super) async fn failed(&mut self) -> String {
+        loop {
+            for (name, child) in &mut self.all {
+                if let Ok(Some(status)) = child.try_wait() {
+                    let log = std::fs::read_to_string(self.folder.0.join(format!("{name}.log")))
+                        .unwrap_or_default();
+                    let last: Vec<&str> = log.lines().rev().take(5).collect();
+                    return format!("{name} ended: {status}: {}", last.join(" | "));
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// The files that the BBS has open, where the system tells.
+    pub(super) fn files_of_bbs(&self) -> Option<usize> {
+        let (_, child) = self.all.first()?;
+        let path: PathBuf = ["/proc", &child.id()?.to_string(), "fd"].iter().collect();
+        Some(std::fs::read_dir(path).ok()?.count())
+    }
+
+    /// Ends them, the reps first.
+    pub(super) async fn end(mut self) {
+        while let Some((name, mut child)) = self.all.pop() {
+            let pid =
+                child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+            if let Some(pid) = pid
+                && let Err(error) = rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            {
+                tracing::debug!(name, %error, "not told to end");
+            }
+            if tokio::time::timeout(END, child.wait()).await.is_err() {
+                tracing::warn!(name, "a service did not end in time");
+            }
+        }
+    }
+}
+
+/// Waits until both leaders and both cells are there.
+pub(super) async fn ready(client: &Loud) -> Result<(), Trouble> {
+    let ready = async {
+        loop {
+            if let Some(answer) = client.cluster().await {
+                let row = &answer["row"];
+                let led = !row["bbs"].is_null() && !row["auctioneer"].is_null();
+                if led && row["cells"]["PRESENT"] == 2 {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let late = |_| Trouble::Other(format!("the services were not there within {START:?}"));
+    tokio::time::timeout(START, ready).await.map_err(late)
+}
+
+fn spawn(
+    program: &std::path::Path,
+    words: &[String],
+    nats: &Nats,
+    log: &std::path::Path,
+    few_files: bool,
+) -> std::io::Result<Child> {
+    let log = std::fs::File::create(log)?;
+    let limit = if few_files { format!("ulimit -n {FILES}; ") } else { String::new() };
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limit}exec \"$0\" \"$@\"")]).arg(program).args(words);
+    command.env("MUSTER_NATS_URL", nats.urls.join(","));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn()
+}
