@@ -12,6 +12,8 @@
 //! | `nats.rs` | services on NATS, each killed while commands go on |
 //! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
 //! | `lost.rs` | a cell that is lost, and a server that is away for so long that every cell is silent |
+//! | `crowd.rs` | many who ask at once, pages of several BBSs, owners of tasks that never answer |
+//! | `roles.rs` | each role as a user of its own, with the permissions of the documentation |
 //! | `plain.rs` | a client in any language, as the README has it, and one that forges |
 //! | `documents.rs` | what the documents say of clients, done: the Python example, the `nats` commands, the tables |
 //! | `bad_input.rs` | commands that must be refused, with every bad field named |
@@ -25,12 +27,14 @@ mod bad_bytes;
 mod bad_input;
 mod bad_log;
 mod cells;
+mod crowd;
 mod dev;
 mod documents;
 mod files;
 mod lost;
 mod nats;
 mod plain;
+mod roles;
 mod stories;
 mod support;
 mod terminal;

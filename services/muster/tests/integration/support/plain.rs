@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::place::LIMIT;
 
@@ -31,6 +31,8 @@ impl Message {
 pub(crate) struct Plain {
     stream: TcpStream,
     messages: Receiver<Message>,
+    /// What the server complains about.
+    complaints: Receiver<String>,
     inbox: String,
     asked: u64,
 }
@@ -41,18 +43,28 @@ impl Plain {
         Self::connect_as(url, &format!("_INBOX.{name}"))
     }
 
-    /// Connects; answers come below `inbox`.
+    /// Connects, as the user in the address if there is one; answers come below `inbox`.
     pub(crate) fn connect_as(url: &str, inbox: &str) -> Self {
-        let stream = TcpStream::connect(url.strip_prefix("nats://").unwrap()).unwrap();
+        let address = url.strip_prefix("nats://").unwrap();
+        let (login, host) = match address.split_once('@') {
+            Some((login, host)) => (login.split_once(':'), host),
+            None => (None, address),
+        };
+        let stream = TcpStream::connect(host).unwrap();
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut info = String::new();
         reader.read_line(&mut info).unwrap();
         assert!(info.starts_with("INFO "), "{info}");
         let (sender, messages) = channel();
+        let (complains, complaints) = channel();
         let writer = stream.try_clone().unwrap();
-        std::thread::spawn(move || read(reader, writer, &sender));
-        let mut plain = Self { stream, messages, inbox: inbox.to_owned(), asked: 0 };
-        plain.write(b"CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n");
+        std::thread::spawn(move || read(reader, writer, &sender, &complains));
+        let mut plain = Self { stream, messages, complaints, inbox: inbox.to_owned(), asked: 0 };
+        let mut options = json!({"verbose": false, "headers": true, "no_responders": true});
+        if let Some((user, password)) = login {
+            (options["user"], options["pass"]) = (user.into(), password.into());
+        }
+        plain.write(format!("CONNECT {options}\r\n").as_bytes());
         plain.subscribe(&format!("{inbox}.>"));
         plain
     }
@@ -82,6 +94,11 @@ impl Plain {
     /// The next message, if one comes.
     pub(crate) fn next(&mut self) -> Option<Message> {
         self.messages.recv_timeout(LIMIT).ok()
+    }
+
+    /// What the server complains about next, if it does.
+    pub(crate) fn complaint(&mut self) -> Option<String> {
+        self.complaints.recv_timeout(LIMIT).ok()
     }
 
     /// Nothing may come.
@@ -124,12 +141,18 @@ impl Drop for Plain {
 }
 
 /// Reads what the server sends until the connection ends.
-fn read(mut reader: BufReader<TcpStream>, mut writer: TcpStream, to: &Sender<Message>) {
+fn read(
+    mut reader: BufReader<TcpStream>,
+    mut writer: TcpStream,
+    to: &Sender<Message>,
+    complains: &Sender<String>,
+) {
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["PING"] => drop(writer.write_all(b"PONG\r\n")),
+            ["-ERR", ..] => drop(complains.send(line.trim().to_owned())),
             ["MSG", subject, .., bytes] => {
                 let Some(payload) = take(&mut reader, bytes) else { return };
                 drop(to.send(Message { subject: subject.to_owned(), payload, status: None }));
