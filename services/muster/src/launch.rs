@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use client::Login;
-use runtime::{stop, telemetry};
+use runtime::stop::{self, Hangup};
+use runtime::telemetry;
 use tokio_util::sync::CancellationToken;
 
 use crate::bench::{self, BenchArgs};
@@ -69,7 +70,12 @@ impl From<Trouble> for Failure {
 }
 
 async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
-    let stop = stop::on_signal()
+    let hangup = match service {
+        // Its containers must not outlive it, however it ends.
+        Service::Dev(_) => Hangup::Ends,
+        Service::Bench(_) | Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) => Hangup::Left,
+    };
+    let stop = stop::on_signal(hangup)
         .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
     match service {
         Service::Dev(args) => local(args, global, stop).await?,
