@@ -10,6 +10,7 @@ use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
 use schemas::health::ContainerHealth;
+use schemas::limits::GRACE_MS;
 use schemas::message::{Attach, Beat, Command, Dismiss, Done, Heartbeat, Leave, Perform, Reported, Stop};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
 use schemas::query::{Logs, ReadLogs, Show};
@@ -29,6 +30,9 @@ const LOG_BYTES: usize = 64 * 1024;
 const ATTACH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// How long a rep tries to tell that it leaves.
 const LEAVING: Duration = Duration::from_secs(10);
+/// How long the last containers of an evacuated cell are waited for before the cluster is told that it is empty: a cell
+/// that is silent for longer would be asked whether it is lost.
+const DELETED_SOON: Duration = Duration::from_secs(10);
 
 /// How the work of a rep came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +92,7 @@ pub(crate) async fn run(
         }
         // Two runs of a rep must not share a row of ids.
         let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
-        match speak(&driver, settings.clone(), own, &mut receiver).await? {
+        match speak(&driver, settings.clone(), own, &mut receiver, &stop).await? {
             End::Dismissed => {
                 tracing::warn!(cell = %driver.cell, "this rep does nothing for now: asking again");
             }
@@ -103,6 +107,7 @@ async fn speak(
     settings: rep::Settings,
     mut ids: Ids,
     receiver: &mut mpsc::Receiver<Input>,
+    stop: &CancellationToken,
 ) -> Result<End, String> {
     let bus = driver.services.bus();
     let pattern = BusPattern::Rep(settings.cell_id.clone()).to_string();
@@ -129,12 +134,17 @@ async fn speak(
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
     let machine = Rep::new(settings, incarnation, ids);
-    drive(machine, receiver, driver.stop.clone(), |effect| driver.perform(effect)).await;
+    drive(machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), |_| {}).await;
     listening.abort();
     hearing.abort();
     let end = driver.end.get().copied().unwrap_or(End::Stopped);
     if end == End::Evacuated {
-        driver.leave(leave).await;
+        tokio::select! {
+            () = stop.cancelled() => {
+                tracing::warn!(cell = %driver.cell, "stopped before its last containers were deleted");
+            }
+            () = driver.clear_and_leave(leave) => {}
+        }
     }
     Ok(end)
 }
@@ -162,6 +172,21 @@ impl Driver {
         }
     }
 
+    /// Leaves an evacuated cell, with no container behind: what is being deleted may take as long as it may take to stop.
+    /// The cluster is not kept waiting for that.
+    async fn clear_and_leave(&self, leave: Leave) {
+        let cleared = tokio::time::timeout(DELETED_SOON, self.containers.end_all()).await.is_ok();
+        self.leave(leave).await;
+        if !cleared {
+            tracing::info!(cell = %self.cell, "waiting for the last containers to end");
+            let longest = Duration::from_millis(GRACE_MS) + DELETED_SOON;
+            if tokio::time::timeout(longest, self.containers.end_all()).await.is_err() {
+                return tracing::error!(cell = %self.cell, "containers are left that can't be deleted");
+            }
+        }
+        tracing::info!(cell = %self.cell, "evacuated: nothing is left on the cell");
+    }
+
     /// Tells that the evacuation is over, so that nobody waits for the cell. Untold, it is lost by its silence.
     async fn leave(&self, leave: Leave) {
         let subject = BusSubject::Leave(self.cell.clone()).to_string();
@@ -179,7 +204,6 @@ impl Driver {
         if tokio::time::timeout(LEAVING, telling).await.is_err() {
             tracing::warn!(cell = %self.cell, "no BBS was told that the cell is evacuated: it counts as silent");
         }
-        tracing::info!(cell = %self.cell, "evacuated: nothing is left on the cell");
     }
 
     /// Stops the machine for this reason.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::dev::sleeper;
+use crate::support::containers::living_in;
 use crate::support::place::{so, within};
 use crate::support::{Cluster, eventually};
 
@@ -164,4 +165,25 @@ fn a_cell_is_evacuated_taken_back_and_forgotten() {
     cluster.settles(&[("web", 2)]);
     cluster.muster().ok("cell forget c1");
     cluster.muster().exits(3, "cell show c1");
+}
+
+#[test]
+fn an_evacuated_rep_ends_when_its_last_container_is_gone() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1"]);
+    cluster.add_with("rep-c1", &["--evacuation-timeout", "1"]);
+    cluster.ready(1);
+    let stubborn = "process_guid = \"stubborn\"\ndomain = \"shop\"\nmemory_mb = 8\ngrace_period_ms = 45000\n\
+         action.run = { path = \"sh\", args = [\"-c\", \"trap '' TERM; while :; do sleep 1; done\"] }\n";
+    let file = cluster.place.file("stubborn.toml", stubborn);
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    cluster.settles(&[("stubborn", 1)]);
+    // Nobody else takes it: when the time is up it is stopped, and takes longer for that than the rep waits for news.
+    cluster.muster().ok("cell evacuate c1");
+    let rep = cluster.services.remove("rep-c1").unwrap();
+    assert_eq!(rep.wait_for(Duration::from_secs(120)).code(), Some(10));
+    let left = living_in(&cluster.place.path().join("rep-c1"));
+    assert!(left.is_empty(), "{left:?}");
+    let containers = cluster.place.path().join("rep-c1/containers");
+    let folders = std::fs::read_dir(&containers).map_or(0, Iterator::count);
+    assert_eq!(folders, 0, "{}", containers.display());
 }

@@ -250,7 +250,7 @@ impl Service {
     /// Kills it at once.
     pub(crate) fn kill9(mut self) {
         self.child.kill().unwrap();
-        self.ends();
+        self.ends(LIMIT);
     }
 
     /// Asks it to end as Ctrl-C does, and waits until it has.
@@ -260,12 +260,17 @@ impl Service {
     }
 
     /// Waits until it ends by itself.
-    pub(crate) fn wait(mut self) -> ExitStatus {
-        self.ends()
+    pub(crate) fn wait(self) -> ExitStatus {
+        self.wait_for(LIMIT)
     }
 
-    fn ends(&mut self) -> ExitStatus {
-        let end = Instant::now() + LIMIT;
+    /// The same, for so long.
+    pub(crate) fn wait_for(mut self, limit: Duration) -> ExitStatus {
+        self.ends(limit)
+    }
+
+    fn ends(&mut self, limit: Duration) -> ExitStatus {
+        let end = Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 self.ended = true;
