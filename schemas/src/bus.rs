@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::cluster::Role;
 use crate::fields::nearest;
 use crate::limits;
 use crate::names::{BadName, CellId, ClientName, Domain, ServiceId};
@@ -33,8 +34,10 @@ pub enum BusSubject {
     Rep(CellId, RepVerb),
     /// `muster.auctioneer.bbs.<verb>`: what an auctioneer reports to the BBS.
     Auctioneer(AuctioneerVerb),
-    /// `muster.beat.<role>`: a leader's sign of life.
+    /// `muster.beat.<role>`: a leader's sign of life, for elections.
     Beat(LeaderRole),
+    /// `muster.alive.<role>`: a leader's or a standby's sign of life, for people.
+    Alive(LeaderRole),
     /// `muster.query.<noun>.<verb>`: a query.
     Query(QueryVerb),
     /// `muster.query-of.<bbs>.<noun>.<verb>`: a query that one BBS passes on to the one that holds what it is about.
@@ -151,6 +154,8 @@ pub enum QueryVerb {
     EvaluationShow,
     /// The cluster.
     ClusterShow,
+    /// How the cluster is.
+    ClusterStatus,
     /// What happened.
     EventsRead,
 }
@@ -246,6 +251,15 @@ impl AuctioneerVerb {
     }
 }
 
+impl From<Role> for LeaderRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Bbs => Self::Bbs,
+            Role::Auctioneer => Self::Auctioneer,
+        }
+    }
+}
+
 impl LeaderRole {
     /// Every one of them.
     pub const ALL: [Self; 2] = [Self::Bbs, Self::Auctioneer];
@@ -262,7 +276,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -279,6 +293,7 @@ impl QueryVerb {
         Self::EvaluationList,
         Self::EvaluationShow,
         Self::ClusterShow,
+        Self::ClusterStatus,
         Self::EventsRead,
     ];
 
@@ -302,6 +317,7 @@ impl QueryVerb {
             Self::EvaluationList => ("evaluation", "list"),
             Self::EvaluationShow => ("evaluation", "show"),
             Self::ClusterShow => ("cluster", "show"),
+            Self::ClusterStatus => ("cluster", "status"),
             Self::EventsRead => ("events", "read"),
         }
     }
@@ -344,6 +360,9 @@ impl BusSubject {
                 find(&AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
             }
             [ROOT, "beat", role] => find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Beat),
+            [ROOT, "alive", role] => {
+                find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
+            }
             [ROOT, "query", noun, verb] => {
                 let asked = format!("{noun}.{verb}");
                 find(&QueryVerb::ALL, |of| noun_verb(of.noun_and_verb()), &asked).map(Self::Query)
@@ -402,6 +421,7 @@ impl fmt::Display for BusSubject {
             Self::Rep(cell, verb) => write!(f, "{ROOT}.cell.{cell}.rep.{}", verb.as_str()),
             Self::Auctioneer(verb) => write!(f, "{ROOT}.auctioneer.bbs.{}", verb.as_str()),
             Self::Beat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::Alive(role) => write!(f, "{ROOT}.alive.{}", role.as_str()),
             Self::Query(verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.query.{noun}.{verb}")
@@ -433,6 +453,8 @@ pub enum BusPattern {
     Beats,
     /// Those of one.
     BeatsOf(LeaderRole),
+    /// The signs of life of leaders and standbys of both roles.
+    Alive,
     /// Every query.
     Queries,
     /// Those that are passed on to one BBS.
@@ -450,6 +472,7 @@ impl fmt::Display for BusPattern {
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.*"),
             Self::Beats => write!(f, "{ROOT}.beat.*"),
             Self::BeatsOf(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::Alive => write!(f, "{ROOT}.alive.*"),
             Self::Queries => write!(f, "{ROOT}.query.*.*"),
             Self::QueriesOf(bbs) => write!(f, "{ROOT}.query-of.{bbs}.*.*"),
         }

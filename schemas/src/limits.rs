@@ -75,6 +75,12 @@ pub const POSITIONS_SET_ASIDE: usize = 1024;
 pub const KNOWN_ENTRIES: usize = 16_384;
 /// Set-aside messages of which a BBS remembers why, for whoever reads the log; the newest.
 pub const SET_ASIDE_EXPLAINED: usize = 16_384;
+/// BBSs that are shown, and auctioneers: of more, those that were heard first, and who leads.
+pub const SERVICES_SHOWN: usize = 64;
+/// Longest name of a host or of a version that a service may say, in bytes; a longer one is cut.
+pub const PROGRAM_BYTES: usize = 64;
+/// Instances and cells that a status names, the worst.
+pub const STATUS_NAMED: usize = 8;
 /// Most commands of one client, or of one operator, that may wait for an answer at once.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
 /// Most commands of all clients and operators together that may wait for an answer at once.

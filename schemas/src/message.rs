@@ -16,15 +16,17 @@
 //! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
 //! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
 //! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
+//! | `muster.alive.bbs`, `muster.alive.auctioneer` | [`Alive`] | |
 //! | `muster.query.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Presence;
-use crate::cluster::Terms;
+use crate::cluster::{Role, Terms};
 use crate::container::{Epoch, Instance, WorkKey};
 use crate::definition::{Definition, TaskDefinition};
 use crate::names::{
@@ -440,4 +442,42 @@ pub struct Beat {
     pub term: u64,
     /// Where its world stands.
     pub position: Position,
+}
+
+/// How often a BBS and an auctioneer say that they are there, whether they lead or stand by.
+pub const ALIVE_EVERY: Duration = Duration::from_secs(2);
+
+/// A running program, as operators look for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Program {
+    /// The name of its host.
+    pub host: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+}
+
+/// Where a BBS or an auctioneer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Up to where it has folded the log.
+    pub position: Position,
+    /// The highest term of its role that it knows.
+    pub term: u64,
+    /// Whether it leads in that term.
+    pub leads: bool,
+}
+
+/// A BBS or an auctioneer is there. Elections don't heed it: it is shown, and nothing is decided by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alive {
+    /// Who.
+    pub id: ServiceId,
+    /// As what; the subject says it too.
+    pub role: Role,
+    /// Which program.
+    pub program: Program,
+    /// Where it stands.
+    pub standing: Standing,
 }

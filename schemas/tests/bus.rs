@@ -28,6 +28,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
         (cell(), select(&RepVerb::ALL[..])).prop_map(|(cell, verb)| BusSubject::Rep(cell, verb)),
         select(&AuctioneerVerb::ALL[..]).prop_map(BusSubject::Auctioneer),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Beat),
+        select(&LeaderRole::ALL[..]).prop_map(BusSubject::Alive),
         select(&QueryVerb::ALL[..]).prop_map(BusSubject::Query),
         (name(), select(&QueryVerb::ALL[..]))
             .prop_map(|(bbs, verb)| BusSubject::QueryOf(ServiceId::new(&bbs).unwrap(), verb)),
@@ -44,6 +45,7 @@ fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
         BusSubject::Rep(cell, _) => vec![BusPattern::Rep(cell.clone())],
         BusSubject::Auctioneer(_) => vec![BusPattern::Auctioneers],
         BusSubject::Beat(role) => vec![BusPattern::Beats, BusPattern::BeatsOf(*role)],
+        BusSubject::Alive(_) => vec![BusPattern::Alive],
         BusSubject::Query(_) => vec![BusPattern::Queries],
         BusSubject::QueryOf(bbs, _) => vec![BusPattern::QueriesOf(bbs.clone())],
     }
@@ -71,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_written_so(text in "(muster\\.)?(client|operator|cell|query|beat|auctioneer)(\\.[a-z*>. ]{0,9}){0,5}") {
+    fn what_is_read_is_written_so(text in "(muster\\.)?(client|operator|cell|query|beat|alive|auctioneer)(\\.[a-z*>. ]{0,9}){0,5}") {
         if let Ok(subject) = BusSubject::parse(&text) {
             prop_assert_eq!(subject.to_string(), text);
         }

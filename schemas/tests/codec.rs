@@ -14,9 +14,9 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
 use schemas::entry::{DecodeError, Entry};
 use schemas::message::{
-    Answer, Beat, Command, Done, Envelope, Heartbeat, Lead, LrpRecord, LrpState, Order, Outcome, Outcomes,
-    Perform, PerformId, Performed, Record, Report, ReportResult, Reported, Reports, Stop, TaskRecord,
-    TaskState, Work,
+    Alive, Answer, Beat, Command, Done, Envelope, Heartbeat, Lead, LrpRecord, LrpState, Order, Outcome,
+    Outcomes, Perform, PerformId, Performed, Program, Record, Report, ReportResult, Reported, Reports,
+    Standing, Stop, TaskRecord, TaskState, Work,
 };
 use schemas::names::{
     BadName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, ProcessGuid,
@@ -251,6 +251,12 @@ fn every_message_travels() {
     travels(&Command { term: 4 });
     travels(&outcomes());
     travels(&Lead { id: service.clone(), term: 5 });
+    travels(&Alive {
+        id: service.clone(),
+        role: cluster::Role::Auctioneer,
+        program: Program { host: "h".into(), pid: 7, version: "0.1.0".into() },
+        standing: Standing { position: Position(6), term: 5, leads: true },
+    });
     travels(&Beat { id: service, term: 5, position: Position(6) });
     let at_least = Some(Position(3));
     travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least });

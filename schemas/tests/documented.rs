@@ -15,7 +15,7 @@ use schemas::message::{Done, Envelope, SetAside};
 use schemas::names::Domain;
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, Logs, LrpRow, ReadEvents,
-    ReadLogs, Show, TaskRow,
+    ReadLogs, Show, StatusRow, TaskRow,
 };
 use schemas::refusal::{Class, Code};
 use schemas::spec::{ClientCommand, client_command};
@@ -105,6 +105,7 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::EvaluationList => (schemas.of::<Filter>(), page_of(schemas.of::<EvaluationRow>())),
             QueryVerb::EvaluationShow => (schemas.of::<Show>(), one_of(schemas.of::<EvaluationRow>())),
             QueryVerb::ClusterShow => (schemas.of::<Filter>(), one_of(schemas.of::<ClusterRow>())),
+            QueryVerb::ClusterStatus => (schemas.of::<Filter>(), one_of(schemas.of::<StatusRow>())),
             QueryVerb::EventsRead => (schemas.of::<ReadEvents>(), schemas.of::<EventsPage>()),
             // Between a rep and a BBS.
             QueryVerb::CellRecords => continue,
@@ -274,6 +275,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<CellRow>(),
         schemas.of::<EvaluationRow>(),
         schemas.of::<ClusterRow>(),
+        schemas.of::<StatusRow>(),
         schemas.of::<ContainerHealth>(),
         schemas.of::<Logs>(),
         schemas.of::<EventsPage>(),

@@ -5,7 +5,7 @@ use schemas::health::ContainerHealth;
 use schemas::names::{CellId, DecisionId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, LrpRow, One, Page,
-    ReadEvents, Show, TaskRow,
+    ReadEvents, Show, StatusRow, TaskRow,
 };
 use schemas::{Code, Position};
 use serde::de::DeserializeOwned;
@@ -200,6 +200,18 @@ impl Client {
         let filter = Filter { at_least: self.line.seen(), ..Filter::default() };
         let one: One<ClusterRow> =
             self.line.ask(&Query::ClusterShow.subject(), &filter, self.patience).await?;
+        self.line.note(one.position);
+        Ok(one)
+    }
+
+    /// How the cluster is, all together.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn status(&self) -> Result<One<StatusRow>, Error> {
+        let filter = Filter { at_least: self.line.seen(), ..Filter::default() };
+        let one: One<StatusRow> =
+            self.line.ask(&Query::ClusterStatus.subject(), &filter, self.patience).await?;
         self.line.note(one.position);
         Ok(one)
     }

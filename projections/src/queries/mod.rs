@@ -1,6 +1,7 @@
 //! Queries: what is true at one position, as rows. Pure reads of the World.
 
 mod rows;
+mod status;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Serv
 use schemas::process::Process;
 use schemas::query::{
     CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
-    InstanceRow, LrpRow, MalformedEntries, One, Page, Show, TaskRow,
+    InstanceRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow, TaskRow,
 };
 use schemas::task::Task;
 use schemas::{BadField, Code, Position, Refusal, Timestamp};
@@ -32,6 +33,8 @@ pub struct Observed {
     pub durability: String,
     /// What the journal holds that is not an entry.
     pub set_aside: MalformedEntries,
+    /// Who beats, BBSs and auctioneers.
+    pub services: Services,
     /// How long ago each cell was heard; those of which it heard nothing yet are missing.
     pub heard: BTreeMap<CellId, Duration>,
 }
@@ -63,6 +66,8 @@ pub enum Query {
     Evaluation(Show),
     /// The cluster.
     Cluster(Filter),
+    /// How it is.
+    Status(Filter),
 }
 
 impl Query {
@@ -76,7 +81,8 @@ impl Query {
             | Self::Domains(filter)
             | Self::Cells(filter)
             | Self::Evaluations(filter)
-            | Self::Cluster(filter) => Some(filter),
+            | Self::Cluster(filter)
+            | Self::Status(filter) => Some(filter),
             Self::Lrp(_) | Self::Instance(_) | Self::Task(_) | Self::Cell(_) | Self::Evaluation(_) => None,
         }
     }
@@ -91,7 +97,8 @@ impl Query {
             | Self::Domains(filter)
             | Self::Cells(filter)
             | Self::Evaluations(filter)
-            | Self::Cluster(filter) => filter.at_least,
+            | Self::Cluster(filter)
+            | Self::Status(filter) => filter.at_least,
             Self::Lrp(show)
             | Self::Instance(show)
             | Self::Task(show)
@@ -120,6 +127,10 @@ impl Query {
             Self::Cluster(filter) => {
                 begin(world, filter, &[], |_| None::<()>)?;
                 cluster(world, observed).and_then(|row| json(&row))
+            }
+            Self::Status(filter) => {
+                begin(world, filter, &[], |_| None::<()>)?;
+                status(world, observed).and_then(|row| json(&row))
             }
         }
     }
@@ -367,6 +378,14 @@ pub fn evaluation(world: &World, show: &Show) -> Result<One<EvaluationRow>, Refu
 /// `ResourceNotFound` before it is founded.
 pub fn cluster(world: &World, observed: &Observed) -> Result<One<ClusterRow>, Refusal> {
     one(world, cluster_row(world, observed), "the cluster".into())
+}
+
+/// How the cluster is.
+///
+/// # Errors
+/// `ResourceNotFound` before it is founded.
+pub fn status(world: &World, observed: &Observed) -> Result<One<StatusRow>, Refusal> {
+    one(world, status::status_row(world, observed), "the cluster".into())
 }
 
 fn in_domain(domain: &Domain, filter: &Filter) -> bool {

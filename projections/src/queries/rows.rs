@@ -239,6 +239,8 @@ pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterR
         format: cluster.format,
         bbs: cluster.bbs.clone(),
         auctioneer: cluster.auctioneer.clone(),
+        services: observed.services.clone(),
+        problems: super::status::problems(&observed.services),
         cells,
         zones,
         lrps: counts.processes,

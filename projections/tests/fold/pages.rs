@@ -16,6 +16,7 @@ fn observed() -> Observed {
         now: Timestamp(0),
         durability: String::new(),
         set_aside: MalformedEntries::default(),
+        services: schemas::query::Services::default(),
         heard: std::collections::BTreeMap::new(),
     }
 }

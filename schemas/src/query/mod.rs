@@ -1,12 +1,13 @@
 //! Queries: reads that any BBS answers, on `muster.query.<noun>.<verb>`, in JSON. Each answer names the position at
 //! which it stands, and a query may ask for at least a position.
 //!
-//! What is asked stands here; [`rows`] holds what lists and shows answer, [`events`] what is read of the log and of
+//! What is asked stands here; [`rows`] and [`status`] hold what lists and shows answer, [`events`] what is read of the log and of
 //! containers. How a row comes from the World is documented where the World is: in `projections`.
 
 pub mod cursor;
 pub mod events;
 pub mod rows;
+pub mod status;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, InstancePresence,
     InstanceRow, InstanceState, LrpRow, MalformedEntries, MalformedEntry, TaskRow, TaskState,
 };
+pub use self::status::{Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow};
 use crate::message::Record;
 use crate::names::{CellId, Domain, ProcessGuid};
 use crate::subject::Position;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::status::{Finding, Services};
 use crate::Timestamp;
 use crate::container::{Epoch, Instance, PortMapping};
 use crate::definition::{Definition, Routes, TaskDefinition};
@@ -390,10 +391,14 @@ pub struct ClusterRow {
     pub shards: u16,
     /// The format level.
     pub format: u32,
-    /// Who decides.
+    /// Who decides, as the log says; whether it still beats, `services` tells.
     pub bbs: Option<cluster::Leader>,
-    /// Who places.
+    /// Who places, as the log says.
     pub auctioneer: Option<cluster::Leader>,
+    /// The BBSs and auctioneers that beat now, as the BBS that answers hears them.
+    pub services: Services,
+    /// What is wrong with them.
+    pub problems: Vec<Finding>,
     /// Cells by state.
     pub cells: BTreeMap<CellState, u32>,
     /// Zones of present cells.

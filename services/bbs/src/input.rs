@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use schemas::cell;
 use schemas::container::Epoch;
-use schemas::message::{Attach, Beat, Envelope, Heartbeat, Lead, Leave, Outcomes, Reports};
+use schemas::message::{Alive, Attach, Beat, Envelope, Heartbeat, Lead, Leave, Outcomes, Reports};
 use schemas::names::{CellId, ClientName, Domain, EntryId, TaskGuid};
 use schemas::query::Records;
 use schemas::spec::ClientCommand;
@@ -69,6 +69,8 @@ pub enum Input {
     },
     /// A BBS beats.
     Beat(Beat),
+    /// A BBS or an auctioneer is there, maybe this BBS itself.
+    Alive(Alive),
     /// What came of a completion callback.
     Called {
         /// Of which task.

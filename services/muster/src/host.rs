@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use schemas::limits::RESOURCE_MB;
+use schemas::message::Program;
 use schemas::resources::Resources;
 
 const MIB: u64 = 1024 * 1024;
@@ -19,6 +20,16 @@ pub(crate) fn resources(data: &Path) -> Resources {
         memory_mb: memory_mb.min(RESOURCE_MB),
         disk_mb: disk_mb.min(RESOURCE_MB),
         ..Resources::default()
+    }
+}
+
+/// This program, as operators look for it.
+pub(crate) fn program() -> Program {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Program {
+        host: host.trim().to_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 

@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::home;
 use crate::serve::{chain, identity, shim_command};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::{auctioneer, bbs, rep};
+use crate::{home, host};
 
 /// How often a container of a local cluster is looked at until it is healthy: somebody waits for it, and there are few.
 const PROBE: Duration = Duration::from_millis(100);
@@ -82,11 +82,11 @@ impl Local {
         let (id, seed) = identity("bbs")?;
         let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
         let durability = journal.durability().to_string();
-        let settings = ::bbs::Settings { id, shards: DEFAULT_SHARDS, presence, durability };
+        let settings = ::bbs::Settings { id, shards: DEFAULT_SHARDS, presence, durability, program: host::program() };
         let lines = bbs::Lines::within(journal.clone(), bbs_bus);
         services.spawn(bbs::run(settings, seed, lines, stop.clone()));
         let (id, _) = identity("auctioneer")?;
-        services.spawn(auctioneer::run(id, journal.clone(), auctioneer_bus, stop.clone()));
+        services.spawn(auctioneer::run((id, host::program()), journal.clone(), auctioneer_bus, stop.clone()));
         Ok(Self { services, stop, reps, cells: vec![] })
     }
 

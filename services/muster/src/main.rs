@@ -43,7 +43,8 @@ enum Command {
 }
 
 const EXITS: &str = "Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 server unreachable, \
-                     6 not placed, 8 wait timed out, 10 a rep has evacuated its cell and left";
+                     6 not placed, 8 wait timed out, 10 a rep has evacuated its cell and left, \
+                     11 degraded, 12 unhealthy (status)";
 
 fn main() -> ExitCode {
     // There is a shim for each container, and it lives as long: nothing of the rest is set up for it.
@@ -217,6 +218,7 @@ mod tests {
             "cell forget c1",
             "cluster show --nats nats://127.0.0.1:4222",
             "--socket /tmp/x cluster show",
+            "status",
             "evaluation list",
             "evaluation show deadbeef --full-ids",
             "events tail --after 7",
@@ -282,6 +284,7 @@ mod tests {
             ("cell uncordon c1", Nothing),
             ("cell forget c1", Nothing),
             ("cluster show", Nothing),
+            ("status", Nothing),
             ("evaluation list", Filters),
             ("evaluation show deadbeef", Checks),
             ("events tail", Nothing),

@@ -205,7 +205,8 @@ pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken
         mass_loss_wait: std::time::Duration::from_secs(args.mass_loss_wait),
         ..::bbs::presence::Settings::default()
     };
-    let settings = ::bbs::Settings { id, shards: args.shards, presence, durability: durability.to_string() };
+    let (durability, program) = (durability.to_string(), host::program());
+    let settings = ::bbs::Settings { id, shards: args.shards, presence, durability, program };
     Ok(bbs::run(settings, seed, lines, stop).await?)
 }
 
@@ -229,7 +230,7 @@ pub(crate) async fn run_auctioneer(
         () = stop.cancelled() => return Ok(()),
     };
     let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
-    Ok(auctioneer::run(id, journal, bus, stop).await?)
+    Ok(auctioneer::run((id, host::program()), journal, bus, stop).await?)
 }
 
 /// Runs a rep.

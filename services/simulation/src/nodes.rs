@@ -546,5 +546,6 @@ fn bbs_settings(id: ServiceId) -> bbs::Settings {
             ..bbs::presence::Settings::default()
         },
         durability: "simulated".into(),
+        program: schemas::message::Program::default(),
     }
 }

@@ -21,7 +21,7 @@ use projections::{Change, WorkRef, World};
 use schemas::cluster::{Leader, Role};
 use schemas::entry::{Aggregate, Event};
 use schemas::limits;
-use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed};
+use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
 use schemas::names::{CellId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::{Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
@@ -204,6 +204,12 @@ impl Auctioneer {
     #[must_use]
     pub fn leads(&self) -> bool {
         self.term().is_some()
+    }
+
+    /// Where it stands, for whoever says that it is there.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing { position: self.world.position(), term: self.election.term(), leads: self.leads() }
     }
 
     /// When it wants a [`Input::Tick`].

@@ -9,6 +9,7 @@
 //! | [`WaitingQueries`] | queries that ask for a position which isn't folded yet |
 //! | [`Leadership`] | whether this BBS leads, beats or campaigns |
 //! | [`Presence`] | signs of life of cells, probes, the mass-loss guard |
+//! | [`Living`] | which BBSs and auctioneers beat: to be shown |
 //! | [`Callbacks`] | calls that are owed to the owners of completed tasks |
 //! | [`Convergence`] | what is to be converged, and when everything is looked through |
 //!
@@ -30,7 +31,9 @@ use std::time::Duration;
 
 use projections::World;
 use projections::cluster_log::Positions;
+use schemas::message::{Alive, Program, Standing};
 use schemas::names::{Ids, ServiceId};
+use schemas::query::Services;
 use schemas::subject::Position;
 use schemas::{Code, Refusal, Steady, Timestamp};
 
@@ -41,6 +44,7 @@ use crate::convergence::Convergence;
 use crate::effect::{Effect, Reply};
 use crate::input::Input;
 use crate::leadership::Leadership;
+use crate::living::{Living, Me};
 use crate::log::Log;
 use crate::presence::{self, Presence};
 use crate::requesters::Requesters;
@@ -63,6 +67,8 @@ pub struct Settings {
     pub presence: presence::Settings,
     /// Whether what is acknowledged survives a power cut, as people read it.
     pub durability: String,
+    /// Which program it is, as people look for it.
+    pub program: Program,
 }
 
 /// Decides: the only one who appends to the journal.
@@ -84,6 +90,7 @@ pub struct Bbs {
     queries: WaitingQueries,
     leadership: Leadership,
     presence: Presence,
+    living: Living,
     callbacks: Callbacks,
     convergence: Convergence,
     /// What this step wants done so far.
@@ -108,6 +115,7 @@ impl Bbs {
             confirmations: Confirmations::default(),
             requesters: Requesters::default(),
             queries: WaitingQueries::default(),
+            living: Living::default(),
             callbacks: Callbacks::default(),
             convergence: Convergence::default(),
             effects: vec![],
@@ -130,6 +138,16 @@ impl Bbs {
     #[must_use]
     pub const fn leads(&self) -> bool {
         self.leadership.leads()
+    }
+
+    /// Where it stands, for whoever says that it is there.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        Standing {
+            position: self.world().position(),
+            term: self.leadership.term(),
+            leads: self.leads() && !self.halted,
+        }
     }
 
     /// When it wants an [`Input::Tick`]; none: not until something else happens.
@@ -182,6 +200,7 @@ impl Bbs {
                 None => self.presence.unanswered(&cell),
             },
             Input::Beat(beat) => self.leadership.heard(&beat, self.now),
+            Input::Alive(alive) => self.alive(alive),
             Input::Called { task, epoch, called } => self.called(&task, epoch, &called),
             Input::Disconnected => self.presence.disconnected(),
             Input::Reconnected => self.presence.reconnected(self.now),
@@ -225,6 +244,20 @@ impl Bbs {
     /// A command of the BBS itself waits to be decided.
     fn enqueue_own(&mut self, command: AggregateCommand) {
         self.enqueue(QueuedCommand::new(Requester::Own, self.me(), command));
+    }
+
+    /// Somebody is there.
+    fn alive(&mut self, alive: Alive) {
+        let world = self.log.world();
+        let leader = world.cluster().and_then(|cluster| cluster.leader(alive.role));
+        let leader = leader.map(|leader| &leader.id);
+        self.living.heard(alive, &self.settings.id, world.position(), leader, self.now);
+    }
+
+    /// Who beats now, and this BBS among them.
+    fn services(&self) -> Services {
+        let me = Me { id: &self.settings.id, program: &self.settings.program, standing: self.standing() };
+        self.living.services(me, self.now)
     }
 
     fn me(&self) -> schemas::entry::Actor {

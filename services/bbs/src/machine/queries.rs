@@ -47,6 +47,7 @@ impl Bbs {
             now: self.shown,
             durability: self.settings.durability.clone(),
             set_aside: self.log.set_aside().clone(),
+            services: self.services(),
             heard: self.world().cells().filter_map(heard).collect(),
         };
         let picture = self.log.picture();

@@ -128,6 +128,7 @@ impl Scene {
             shards: 4,
             presence: presence::Settings::default(),
             durability: "none".into(),
+            program: schemas::message::Program::default(),
         };
         self.requester += 1;
         Bbs::new(settings, Ids::new(100 + self.requester)).knowing(self.set_aside.clone())

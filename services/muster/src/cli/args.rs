@@ -155,6 +155,8 @@ pub(crate) enum Command {
     /// The cluster as a whole
     #[command(subcommand)]
     Cluster(ClusterVerb),
+    /// How the cluster is, on one screen: ends with 0 if it is healthy, 11 if degraded, 12 if unhealthy
+    Status,
     /// Evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
     Evaluation(EvaluationVerb),
@@ -382,7 +384,7 @@ pub(crate) enum CellVerb {
 /// What can be done with the cluster.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Show who leads, and how many there are of everything
+    /// Who beats and leads now, and how much of what there is
     Show,
 }
 

@@ -26,6 +26,10 @@ pub(crate) enum Exit {
     NotPlaced = 6,
     /// It was not carried out in the time that was given for it.
     TimedOut = 8,
+    /// The cluster works, but something isn't as it ought to be.
+    Degraded = 11,
+    /// Nothing is decided or placed in the cluster.
+    Unhealthy = 12,
     /// A rep has left after its evacuation, and is not to be started again by itself.
     Evacuated = 10,
 }
@@ -145,7 +149,7 @@ pub(crate) const fn exit_of(code: Code) -> Exit {
 /// What to do about a refusal, whatever it is about.
 const ADVICE: [(Code, &str); 7] = [
     (Code::RequestIdReused, "give another --request-id, or none: then each command gets its own"),
-    (Code::Unavailable, "no BBS leads at present: try again, and see muster cluster show"),
+    (Code::Unavailable, "no BBS leads at present: try again, and see muster status"),
     (Code::Overloaded, "the BBS is busy: try again"),
     (Code::Expired, "it was read too slowly: list again from the beginning"),
     (
@@ -177,9 +181,8 @@ impl From<Error> for Failure {
         let message = error.to_string();
         match error {
             Error::Refused(refusal) => refusal.into(),
-            Error::Unreachable(_) => Self::new(Exit::Unreachable, "Unreachable", message).advise(
-                "see that a BBS runs there: muster cluster show; or start a local cluster: muster dev",
-            ),
+            Error::Unreachable(_) => Self::new(Exit::Unreachable, "Unreachable", message)
+                .advise("see that a BBS runs there (muster bbs), or start a local cluster: muster dev"),
             Error::TimedOut { .. } => Self::new(Exit::Unreachable, "NoAnswer", message)
                 .advise("ask again with the same --request-id to be sure that it happens once"),
             Error::Protocol { .. } => Self::new(Exit::Failed, "Protocol", message)
@@ -203,7 +206,9 @@ pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
                 Some(error) => format!("{name} is not placed: {}", super::words::one_line(error)),
                 None => {
                     let reason = row.crash_reason.as_deref().unwrap_or("no reason is known");
-                    format!("{name} crashed {} times: {}", row.crash_count, super::words::one_line(reason))
+                    let reason = super::words::one_line(reason);
+                    let next = super::rows::comes_back(row);
+                    format!("{name} crashed {} times: {reason}; {next}", row.crash_count)
                 }
             }
         })

@@ -71,7 +71,9 @@ async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> 
         | Exit::Conflict
         | Exit::NotPlaced
         | Exit::TimedOut
-        | Exit::Evacuated => Unanswered::Refused(failure),
+        | Exit::Evacuated
+        | Exit::Degraded
+        | Exit::Unhealthy => Unanswered::Refused(failure),
     })?;
     client.set_aside(position).await.map_err(|error| match error {
         error @ Error::Unreachable(_) => Unanswered::Nobody(error.into()),

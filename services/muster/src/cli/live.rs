@@ -8,6 +8,7 @@ use super::describe::sentences;
 use super::output::Look;
 use super::rows;
 use super::screen::Key;
+use super::status::Complaint;
 use super::words::time_of_day;
 
 /// The last events that are kept to be shown.
@@ -26,6 +27,8 @@ pub(crate) struct View {
     pub(crate) title: String,
     /// The instances.
     pub(crate) instances: Vec<InstanceRow>,
+    /// What failing monitors of those that start say.
+    pub(crate) complaints: Vec<Complaint>,
     /// The tasks.
     pub(crate) tasks: Vec<TaskRow>,
     /// What happened last, the newest last.
@@ -135,8 +138,11 @@ impl View {
     }
 
     fn tables(&self, look: Look) -> Vec<String> {
-        let mut lines: Vec<String> =
-            rows::instances(&self.instances, look).render(look.colour).lines().map(str::to_owned).collect();
+        let mut lines: Vec<String> = rows::instances_saying(&self.instances, &self.complaints, look)
+            .render(look.colour)
+            .lines()
+            .map(str::to_owned)
+            .collect();
         if !self.tasks.is_empty() {
             lines.push(String::new());
             lines.extend(rows::tasks(&self.tasks, look).render(look.colour).lines().map(str::to_owned));

@@ -25,6 +25,7 @@ pub(crate) mod rows;
 mod scope;
 mod screen;
 mod several;
+mod status;
 pub(crate) mod table;
 mod task;
 pub(crate) mod watch;
@@ -77,6 +78,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Domain(verb) => fleet::domain(verb, global).await,
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,
+        Command::Status => status::run(global).await,
         Command::Evaluation(verb) => fleet::evaluation(verb, global).await,
         Command::Events(verb) => events::run(verb, global).await,
         Command::Journal(verb) => journal::run(verb, global).await,

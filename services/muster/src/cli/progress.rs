@@ -9,12 +9,12 @@ use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_name};
 use indicatif::{ProgressBar, ProgressStyle};
 use schemas::Position;
 use schemas::names::ProcessGuid;
-use schemas::query::{InstancePresence, InstanceRow, InstanceState};
+use schemas::query::{ClusterRow, Finding, FindingCode, InstancePresence, InstanceRow, InstanceState};
 use tokio::time::timeout;
 
 use super::failure::{Exit, Failure, stuck};
 use super::output::{Output, note};
-use super::rows::reached;
+use super::rows::{comes_back, reached};
 use super::words::one_line;
 
 /// How long instances may start before their monitors are asked about, and the pause between two questions.
@@ -120,16 +120,16 @@ async fn follow(
     bar: &Bar,
     seen: &mut BTreeMap<(u32, InstancePresence), String>,
 ) -> Result<u32, Failure> {
-    let (mut first, mut complaints) = (true, Complaints::default());
+    let (mut first, mut waits) = (true, Waits::default());
     loop {
-        let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut complaints)).await?;
-        complaints.watch(guid, &snapshot.instances);
+        let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut waits)).await?;
+        waits.watch(guid, &snapshot);
         let lines = changes(guid, seen, &snapshot.instances);
         // What ran before the command is not news.
         let ran = |line: &String| line.contains(" runs on ");
         lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
         first = false;
-        bar.set(standing(guid, &snapshot));
+        bar.set(waits.standing.clone());
         match snapshot.progress() {
             Far::Under => {}
             Far::Running | Far::Gone => return Ok(snapshot.lrp.map_or(0, |lrp| lrp.running)),
@@ -138,49 +138,117 @@ async fn follow(
     }
 }
 
-/// The monitors of instances that start, and what was shown of each.
+/// What a process waits for while nothing happens to it, and what was told of that.
 #[derive(Debug, Default)]
-struct Complaints {
+struct Waits {
+    /// Where it stands, in one line.
+    standing: String,
+    /// Whether something waits for a cell, of which nothing was found out yet.
+    to_be_placed: bool,
+    /// Whether something waits for others to do their part at all.
+    unfinished: bool,
+    /// The instances that start.
     starting: Vec<String>,
-    shown: BTreeMap<String, String>,
+    /// What was told of each of them, or of the cluster.
+    told: BTreeMap<String, String>,
 }
 
-impl Complaints {
-    /// Takes note of who is starting.
-    fn watch(&mut self, guid: &ProcessGuid, rows: &[InstanceRow]) {
+/// Under which name is kept what was told of the cluster.
+const CLUSTER: &str = "";
+
+impl Waits {
+    /// Takes note of what there is to wait for.
+    fn watch(&mut self, guid: &ProcessGuid, snapshot: &Snapshot) {
+        let rows = &snapshot.instances;
         let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
         let names = starting.map(|row| instance_name(guid, row.index));
         self.starting = names.take(MONITORS_ASKED).collect();
-        self.shown.retain(|name, _| self.starting.contains(name));
+        self.told.retain(|name, _| name == CLUSTER || self.starting.contains(name));
+        self.to_be_placed = snapshot.lrp.as_ref().is_some_and(|lrp| lrp.unclaimed > 0);
+        self.unfinished = snapshot.progress() == Far::Under;
+        self.standing = standing(guid, snapshot);
     }
 
-    /// Asks their cells what their monitors say, and shows what is new.
+    /// Finds out why nothing happens, and tells what is new.
     async fn ask(&mut self, client: &Client, bar: &Bar) {
+        self.ask_cluster(client, bar).await;
+        self.ask_monitors(client, bar).await;
+    }
+
+    /// Asks whether somebody is there who decides and places.
+    async fn ask_cluster(&mut self, client: &Client, bar: &Bar) {
+        if !self.unfinished {
+            return;
+        }
+        let problem = match client.cluster().await {
+            Ok(cluster) => self.problem(&cluster.row),
+            Err(error) => Some(format!("the cluster does not answer: {error}")),
+        };
+        match problem {
+            None => {
+                if self.told.remove(CLUSTER).is_some() {
+                    bar.set(self.standing.clone());
+                }
+            }
+            Some(problem) => {
+                bar.set(format!("{}; {problem}", self.standing));
+                if self.told.get(CLUSTER) != Some(&problem) {
+                    bar.say(&format!("waits: {problem}"));
+                    self.told.insert(CLUSTER.to_owned(), problem);
+                }
+            }
+        }
+    }
+
+    /// What of the cluster keeps this process waiting.
+    fn problem(&self, cluster: &ClusterRow) -> Option<String> {
+        let matters = |finding: &&Finding| match finding.code {
+            FindingCode::NoBbsLeads => true,
+            FindingCode::NoAuctioneer | FindingCode::NoAuctioneerLeads => self.to_be_placed,
+            FindingCode::ServiceBehind
+            | FindingCode::VersionsDiffer
+            | FindingCode::NoCell
+            | FindingCode::CellSilent
+            | FindingCode::CellLost
+            | FindingCode::CellUnhealthy
+            | FindingCode::CellEvacuating
+            | FindingCode::InstancesCrashed
+            | FindingCode::InstancesUnplaced
+            | FindingCode::TasksUnplaced
+            | FindingCode::MonitorsFail
+            | FindingCode::CallbacksRepeated
+            | FindingCode::MalformedEntries => false,
+        };
+        cluster.problems.iter().find(matters).map(|finding| finding.message.clone())
+    }
+
+    /// Asks the cells of those that start what their monitors say.
+    async fn ask_monitors(&mut self, client: &Client, bar: &Bar) {
         for name in &self.starting {
             // A cell that doesn't answer is not a reason to wait for less.
             let Ok(all) = client.instance_health(name).await else { continue };
             let Some(health) = all.into_iter().find_map(|one| one.health) else { continue };
             let Some(complaint) = health.complaint() else { continue };
-            if self.shown.get(name) != Some(&complaint) {
+            if self.told.get(name) != Some(&complaint) {
                 bar.say(&format!("{name} is not healthy yet: {}", one_line(&complaint)));
-                self.shown.insert(name.clone(), complaint);
+                self.told.insert(name.clone(), complaint);
             }
         }
     }
 }
 
-/// Waits for the next snapshot; meanwhile it asks what the monitors of those that start have to say.
+/// Waits for the next snapshot; meanwhile it finds out why nothing happens.
 async fn next_snapshot(
     client: &Client,
     watch: &mut LrpWatch,
     bar: &Bar,
-    complaints: &mut Complaints,
+    waits: &mut Waits,
 ) -> Result<Snapshot, Failure> {
     let mut next = pin!(watch.next());
     loop {
         match timeout(MONITOR_PAUSE, &mut next).await {
             Ok(snapshot) => return Ok(snapshot?),
-            Err(_) => complaints.ask(client, bar).await,
+            Err(_) => waits.ask(client, bar).await,
         }
     }
 }
@@ -230,7 +298,8 @@ fn describe(row: &InstanceRow) -> String {
         }
         (InstanceState::Claimed, false) => format!("starts{cell}"),
         (InstanceState::Crashed, false) => {
-            format!("crashed: {}", one_line(row.crash_reason.as_deref().unwrap_or_default()))
+            let reason = one_line(row.crash_reason.as_deref().unwrap_or_default());
+            format!("crashed: {reason}; {}", comes_back(row))
         }
         (InstanceState::Unclaimed, false) => match &row.placement_error {
             Some(error) => format!("is not placed: {}", one_line(error)),

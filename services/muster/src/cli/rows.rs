@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use schemas::cluster::Role;
 use schemas::definition::{DesiredLrp, DesiredTask};
 use schemas::evaluation::Status;
+use schemas::names::ServiceId;
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EvaluationRow, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    MalformedEntries, MalformedEntry, RecordedEntry, TaskRow,
+    CellRow, ClusterRow, DomainRow, EvaluationRow, Finding, InstancePresence, InstanceRow, InstanceState,
+    LrpRow, MalformedEntries, MalformedEntry, RecordedEntry, Services, Severity, TaskRow,
 };
 use schemas::resources::Resources;
 use schemas::spec;
@@ -17,8 +19,9 @@ use serde_json::Value;
 
 use super::describe::trigger_name;
 use super::output::Look;
-use super::table::{Cell, Table, facts};
-use super::words::{age, count, mebibytes, one_line, short, span, until};
+use super::status::Complaint;
+use super::table::{Cell, Table, facts, painted};
+use super::words::{age, count, mebibytes, one_line, short, span, time_of_day, until};
 
 /// Processes.
 pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
@@ -104,17 +107,29 @@ fn indented(thing: &impl serde::Serialize) -> String {
 
 /// Instances.
 pub(crate) fn instances(rows: &[InstanceRow], look: Look) -> Table {
+    instances_saying(rows, &[], look)
+}
+
+/// Instances, with what failing monitors say.
+pub(crate) fn instances_saying(rows: &[InstanceRow], complaints: &[Complaint], look: Look) -> Table {
+    let says = |name: &str, row: &InstanceRow| {
+        let complaint = complaints.iter().find(|one| one.instance == name);
+        let complaint = complaint.filter(|_| row.state == InstanceState::Claimed);
+        complaint.map(|complaint| format!("not healthy yet: {}", complaint.says))
+    };
     let mut table = Table::new(&["INSTANCE", "ID", "STATE", "CELL", "ADDRESS", "CRASHES", "AGE", "NOTE"]);
     for row in rows {
+        let name = format!("{}/{}", row.process_guid, row.index);
+        let note = says(&name, row).or_else(|| note(row, look));
         table.row(vec![
-            Cell::text(format!("{}/{}", row.process_guid, row.index)),
+            Cell::text(name),
             Cell::maybe(row.instance_guid.map(|guid| short(&guid, look.full_ids))),
             Cell::state(state(row)),
             Cell::maybe(row.cell_id.as_ref()),
             Cell::maybe(reached(row)),
             Cell::number(row.crash_count),
             Cell::text(age(look.now, row.since)),
-            Cell::maybe(note(row, look)),
+            Cell::maybe(note),
         ]);
     }
     table
@@ -148,6 +163,14 @@ pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
         InstanceState::Claimed | InstanceState::Running => {
             row.crash_reason.as_ref().map(|reason| format!("last crash: {reason}"))
         }
+    }
+}
+
+/// When a crashed instance comes back.
+pub(crate) fn comes_back(row: &InstanceRow) -> String {
+    match row.restart_at {
+        Some(at) => format!("restarts at {} UTC", time_of_day(at)),
+        None => "given up".to_owned(),
     }
 }
 
@@ -336,11 +359,59 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
     text
 }
 
+/// What isn't as it ought to be, a line for each, the bad ones in colour.
+pub(crate) fn findings(all: &[Finding], look: Look) -> String {
+    let line = |finding: &Finding| {
+        let word = match finding.severity {
+            Severity::Note => "note",
+            Severity::Degraded => "DEGRADED",
+            Severity::Unhealthy => "UNHEALTHY",
+        };
+        format!("{}: {}", painted(word, look.colour), one_line(&finding.message))
+    };
+    all.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The BBSs and auctioneers that beat.
+pub(crate) fn services(all: &Services, look: Look) -> String {
+    let columns = ["SERVICE", "ROLE", "STATE", "TERM", "HOST", "PID", "VERSION", "POSITION", "LAG", "BEAT"];
+    let mut table = Table::new(&columns);
+    for row in &all.rows {
+        table.row(vec![
+            Cell::text(&row.id),
+            Cell::text(match row.role {
+                Role::Bbs => "bbs",
+                Role::Auctioneer => "auctioneer",
+            }),
+            Cell::state(if row.leads { "LEADS" } else { "STANDBY" }),
+            Cell::number(row.term),
+            Cell::text(&row.program.host),
+            Cell::number(row.program.pid),
+            Cell::text(&row.program.version),
+            Cell::number(row.position),
+            Cell::number(row.lag),
+            Cell::text(format!(
+                "{:.1}s ago",
+                std::time::Duration::from_millis(row.beat_ms_ago).as_secs_f64()
+            )),
+        ]);
+    }
+    let text = table.render(look.colour);
+    if all.complete {
+        text
+    } else {
+        format!("{text}\nthis BBS listens only since a moment ago: there may be more")
+    }
+}
+
 /// The cluster.
 pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
+    let beats = |id: &ServiceId| row.services.rows.iter().any(|service| service.id == *id && service.leads);
     let leader = |leader: &Option<schemas::cluster::Leader>| match leader {
         Some(leader) => {
-            format!("{} in term {}, for {}", leader.id, leader.term, age(look.now, leader.since))
+            let silent = row.services.complete && !beats(&leader.id);
+            let silent = if silent { ", but doesn't beat" } else { "" };
+            format!("{} in term {}, for {}{silent}", leader.id, leader.term, age(look.now, leader.since))
         }
         None => "nobody leads".to_owned(),
     };
@@ -361,10 +432,14 @@ pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
         ("format", row.format.to_string()),
         ("set aside", if aside.count > 0 { malformed_count(aside) } else { String::new() }),
     ]);
-    if aside.last.is_empty() {
-        return text;
+    let mut parts = vec![text, services(&row.services, look)];
+    if !row.problems.is_empty() {
+        parts.insert(0, findings(&row.problems, look));
     }
-    format!("{text}\n\n{}", malformed_entries(&aside.last).render(look.colour))
+    if !aside.last.is_empty() {
+        parts.push(malformed_entries(&aside.last).render(look.colour));
+    }
+    parts.join("\n\n")
 }
 
 fn malformed_count(aside: &MalformedEntries) -> String {
@@ -382,7 +457,7 @@ fn malformed_entries(rows: &[MalformedEntry]) -> Table {
     table
 }
 
-fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BTreeMap<S, N>) -> String {
+pub(crate) fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BTreeMap<S, N>) -> String {
     let some = counts.iter().filter(|(_, number)| **number != N::default());
     let text = some.map(|(state, number)| format!("{number} {state}")).collect::<Vec<_>>().join(", ");
     if text.is_empty() { "none".to_owned() } else { text }

@@ -220,6 +220,8 @@ fn a_cluster_tells_what_of_its_journal_is_no_entry() {
         format: 1,
         bbs: None,
         auctioneer: None,
+        services: Services::default(),
+        problems: vec![],
         cells: [].into(),
         zones: vec![],
         lrps: 0,

@@ -55,6 +55,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | CellVerb::Forget { .. },
         )
         | Command::Cluster(ClusterVerb::Show)
+        | Command::Status
         | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
         | Command::Journal(JournalVerb::SetAside { .. })
         | Command::History(_)
@@ -81,6 +82,7 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Task(_)
         | Command::Cell(_)
         | Command::Cluster(_)
+        | Command::Status
         | Command::Evaluation(_)
         | Command::Journal(_)
         | Command::History(_)

@@ -16,7 +16,7 @@ pub(crate) struct Several<'a> {
 /// How bad an end is: the worst is that nobody could be asked, the least that something takes longer.
 const fn badness(exit: Exit) -> u8 {
     match exit {
-        Exit::Done | Exit::Evacuated => 0,
+        Exit::Done | Exit::Evacuated | Exit::Degraded | Exit::Unhealthy => 0,
         Exit::TimedOut => 1,
         Exit::NotFound => 2,
         Exit::Conflict => 3,

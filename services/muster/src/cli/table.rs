@@ -62,13 +62,25 @@ impl Cell {
 /// The colour of a state: green is well, yellow is on its way, red is bad. It never says more than the word.
 fn colour_of(state: &str) -> Option<Color> {
     match state.split(' ').next().unwrap_or_default() {
-        "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" => Some(Color::Green),
-        "CLAIMED" | "UNCLAIMED" | "PENDING" | "RESOLVING" | "EVACUATING" | "STOPPING" | "BLOCKED" => {
-            Some(Color::Yellow)
+        "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" => {
+            Some(Color::Green)
         }
+        "CLAIMED" | "UNCLAIMED" | "PENDING" | "RESOLVING" | "EVACUATING" | "STOPPING" | "BLOCKED"
+        | "SILENT" | "DEGRADED" => Some(Color::Yellow),
         "CRASHED" | "ABSENT" | "FAILED" | "UNHEALTHY" | "NOT" => Some(Color::Red),
         _ => None,
     }
+}
+
+/// A state by itself, coloured as in a table.
+pub(crate) fn painted(state: &str, colour: bool) -> String {
+    let code = match colour_of(state).filter(|_| colour) {
+        Some(Color::Green) => 32,
+        Some(Color::Yellow) => 33,
+        Some(_) => 31,
+        None => return one_line(state),
+    };
+    format!("\u{1b}[1;{code}m{}\u{1b}[0m", one_line(state))
 }
 
 impl Table {

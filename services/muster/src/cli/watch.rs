@@ -3,10 +3,13 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use client::{Client, Events, Only};
+use client::{Client, Events, Only, instance_name};
 use runtime::telemetry::Diverted;
+use schemas::limits::STATUS_NAMED;
 use schemas::names::Domain;
-use schemas::query::{CellState, InstanceState};
+use schemas::query::{CellState, InstanceRow, InstanceState};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::args::{Format, Global};
@@ -16,6 +19,7 @@ use super::failure::{Exit, Failure};
 use super::live::{View, event_lines, worst_first};
 use super::output::Output;
 use super::screen::{Key, Screen};
+use super::status::{Complaint, complaints};
 use super::words::count;
 
 /// How often the ages on a terminal are brought up to date.
@@ -71,17 +75,19 @@ async fn draw(
     let diverted = Diverted::begin();
     let mut screen = Screen::open()?;
     let mut view = View::new(heading, screen.has_keys());
+    let mut monitors = Monitors::watch(client.clone());
     let (mut changed, mut pause) = (true, GATHER);
     loop {
         if changed {
             let asked = Instant::now();
             look_again(client, domain, &mut view).await?;
+            monitors.ask_about(&view.instances);
             pause = GATHER.max(asked.elapsed() * ASKING);
         }
         diverted.lines().for_each(|line| view.log(line));
         let (width, height) = Screen::size();
         Screen::draw(&view.lines(output.look(), width, height))?;
-        changed = match gather(&mut events, &mut screen, &mut view, (output, pause)).await? {
+        changed = match gather(&mut events, &mut screen, &mut monitors, &mut view, (output, pause)).await? {
             Gathered::Changed => true,
             Gathered::Nothing => false,
             Gathered::Enough => return Ok(()),
@@ -104,6 +110,7 @@ enum Gathered {
 async fn gather(
     events: &mut Events,
     screen: &mut Screen,
+    monitors: &mut Monitors,
     view: &mut View,
     (output, pause): (Output, Duration),
 ) -> Result<Gathered, Failure> {
@@ -125,10 +132,66 @@ async fn gather(
                 }
                 changed = true;
             }
+            says = monitors.say() => {
+                view.complaints = says;
+                let (width, height) = Screen::size();
+                Screen::draw(&view.lines(output.look(), width, height))?;
+            }
             () = sleep_until(until) => {
                 return Ok(if changed { Gathered::Changed } else { Gathered::Nothing });
             }
         }
+    }
+}
+
+/// Who asks what the monitors of instances that start say, so that nobody who looks waits for a cell.
+#[derive(Debug)]
+struct Monitors {
+    about: watch::Sender<Vec<String>>,
+    says: watch::Receiver<Vec<Complaint>>,
+    task: JoinHandle<()>,
+}
+
+impl Monitors {
+    fn watch(client: Client) -> Self {
+        let (about, mut asked) = watch::channel(vec![]);
+        let (told, says) = watch::channel(vec![]);
+        let task = tokio::spawn(async move {
+            loop {
+                let names: Vec<String> = asked.borrow_and_update().clone();
+                let now = complaints(&client, &names).await;
+                told.send_if_modified(|was| std::mem::replace(was, now.clone()) != now);
+                let due = Instant::now() + TICK;
+                // Where nothing starts there is nothing to ask.
+                if names.is_empty() && asked.changed().await.is_err() {
+                    return;
+                }
+                sleep_until(due).await;
+            }
+        });
+        Self { about, says, task }
+    }
+
+    /// Asks about those that start.
+    fn ask_about(&self, rows: &[InstanceRow]) {
+        let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
+        let names = starting.map(|row| instance_name(&row.process_guid, row.index));
+        let names: Vec<String> = names.take(STATUS_NAMED).collect();
+        self.about.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
+    }
+
+    /// What they say, whenever that is something else. Cancel-safe.
+    async fn say(&mut self) -> Vec<Complaint> {
+        match self.says.changed().await {
+            Ok(()) => self.says.borrow_and_update().clone(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Monitors {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

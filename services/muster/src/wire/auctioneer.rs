@@ -12,12 +12,15 @@ use projections::cluster_log::Positions;
 use projections::reader::{self, Read};
 use schemas::Refusal;
 use schemas::bus::{AuctioneerVerb, BusPattern, BusSubject, LeaderRole, RepVerb};
+use schemas::cluster::Role;
 use schemas::codec;
+use schemas::message::Program;
 use schemas::names::ServiceId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{PATIENCE, Services};
+use super::beating::Beating;
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
 use super::setting_aside;
@@ -28,13 +31,13 @@ use super::setting_aside;
 /// # Errors
 /// What is wrong with the journal or the bus, for a person to read.
 pub(crate) async fn run(
-    id: ServiceId,
+    who: (ServiceId, Program),
     journal: Journal,
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), String> {
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
-        match run_machine(id.clone(), &known, journal.clone(), bus.clone(), &stop).await {
+        match run_machine(who.clone(), &known, journal.clone(), bus.clone(), &stop).await {
             Ok(()) => return Ok(()),
             Err(Ended::Journal(why)) => return Err(why),
             Err(Ended::Unreadable(why)) => {
@@ -54,7 +57,7 @@ pub(crate) async fn run(
 
 /// Runs one machine until it is told to stop.
 async fn run_machine(
-    id: ServiceId,
+    who: (ServiceId, Program),
     known: &Positions,
     journal: Journal,
     bus: Bus,
@@ -66,9 +69,11 @@ async fn run_machine(
     subscribe(&bus, &inputs).await.map_err(|error| Ended::Journal(error.to_string()))?;
     let reader = Reader::knowing(known.clone());
     let follower = tokio::spawn(follow(journal, reader, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
+    let machine = Auctioneer::new(who.0.clone(), Settings::default());
+    let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
     let services = Arc::new(Services::new(bus));
-    let machine = Auctioneer::new(id, Settings::default());
-    drive(machine, &mut receiver, ends, |effect| perform(effect, &services, &inputs)).await;
+    let act = |effect| perform(effect, &services, &inputs);
+    drive(machine, &mut receiver, ends, act, |standing| beating.say(standing)).await;
     follower.abort();
     let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)

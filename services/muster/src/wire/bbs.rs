@@ -12,9 +12,10 @@ use journal::{Append, AppendError, Recorded};
 use projections::Reader;
 use projections::cluster_log::{Positions, SetAsideOrder};
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
+use schemas::cluster::Role;
 use schemas::codec::Form;
 use schemas::limits::{CALLBACKS_IN_FLIGHT, REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
-use schemas::message::{Answer, Command, Done, Heartbeat};
+use schemas::message::{Answer, Command, Done, Heartbeat, Program};
 use schemas::names::{CellId, Ids, ServiceId};
 use schemas::query::MalformedEntry;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{PATIENCE, Services, Waiting, answer};
+use super::beating::Beating;
 use super::budget::{Budgets, Ticket};
 use super::drive::{INPUTS, drive};
 use super::following::{self, Ended};
@@ -140,7 +142,8 @@ pub(crate) async fn run(
     drop(rustls::crypto::ring::default_provider().install_default());
     while let Some(known) = setting_aside::known(&lines.journal, &stop).await? {
         let machine = Bbs::new(settings.clone(), Ids::new(seed)).knowing(known.clone());
-        if !run_machine(machine, settings.id.clone(), &known, lines.clone(), &stop).await? {
+        let who = (settings.id.clone(), settings.program.clone());
+        if !run_machine(machine, who, &known, lines.clone(), &stop).await? {
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
@@ -152,7 +155,7 @@ pub(crate) async fn run(
 /// Runs one machine until it is told to stop; true: it stopped by itself, and another one may go on.
 async fn run_machine(
     machine: Bbs,
-    id: ServiceId,
+    who: (ServiceId, Program),
     known: &Positions,
     lines: Lines,
     stop: &CancellationToken,
@@ -162,8 +165,9 @@ async fn run_machine(
     let mut inbox = Inputs { happened, asked: Arc::default() };
     let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
     let ends = stop.child_token();
+    let beating = Beating::new(lines.bus.clone(), Role::Bbs, who.clone());
     let driver = Arc::new(Driver {
-        id,
+        id: who.0,
         services: Services::new(lines.bus.clone()),
         lines,
         inputs,
@@ -193,7 +197,14 @@ async fn run_machine(
     for kind in [reading::Kind::Rows, reading::Kind::Records] {
         (0..reading::threads()).for_each(|_| drop(tokio::spawn(Arc::clone(&driver).read(kind))));
     }
-    drive(machine, &mut inbox, driver.decides.clone(), |effect| driver.perform(effect)).await;
+    drive(
+        machine,
+        &mut inbox,
+        driver.decides.clone(),
+        |effect| driver.perform(effect),
+        |standing| beating.say(standing),
+    )
+    .await;
     follower.abort();
     listening.abort();
     driver.lead(false);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use schemas::Timestamp;
+use schemas::message::{ALIVE_EVERY, Standing};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,23 @@ pub(crate) trait Machine {
     fn step(&mut self, now: Timestamp, input: Self::Input) -> Vec<Self::Effect>;
     /// When it wants a tick.
     fn alarm(&self) -> Option<Timestamp>;
+    /// Where it stands, if it says at times that it is there.
+    fn standing(&self) -> Option<Standing>;
+}
+
+/// What a machine said last of where it stands, and when.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    standing: Standing,
+    at: Instant,
+}
+
+impl Told {
+    /// Whether it is to be said where it stands: its time has come, or it leads or doesn't any more.
+    fn is_over(self, now: Standing) -> bool {
+        let same = (self.standing.term, self.standing.leads) == (now.term, now.leads);
+        !same || self.at.elapsed() >= ALIVE_EVERY
+    }
 }
 
 /// Where the inputs of a machine come from.
@@ -65,17 +83,26 @@ impl Pace {
     }
 }
 
-/// Drives a machine until it is told to stop or nobody can bring it inputs any more.
+/// Drives a machine until it is told to stop or nobody can bring it inputs any more. One that hangs doesn't beat.
 pub(crate) async fn drive<M: Machine>(
     mut machine: M,
     inputs: &mut impl Source<M::Input>,
     stop: CancellationToken,
     mut perform: impl FnMut(M::Effect),
+    beat: impl Fn(Standing),
 ) {
     let mut batch = Vec::with_capacity(INPUTS_IN_A_TURN);
     let mut pace = Pace::new();
+    let mut told: Option<Told> = None;
     loop {
-        let wait = machine.alarm().map(|due| due.since(pace.now()));
+        if let Some(standing) = machine.standing()
+            && told.is_none_or(|told| told.is_over(standing))
+        {
+            beat(standing);
+            told = Some(Told { standing, at: Instant::now() });
+        }
+        let beats = told.map(|told| ALIVE_EVERY.saturating_sub(told.at.elapsed()));
+        let wait = machine.alarm().map(|due| due.since(pace.now())).into_iter().chain(beats).min();
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -112,6 +139,9 @@ impl Machine for ::bbs::Bbs {
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
     }
+    fn standing(&self) -> Option<Standing> {
+        Some(Self::standing(self))
+    }
 }
 
 impl Machine for ::auctioneer::Auctioneer {
@@ -125,6 +155,9 @@ impl Machine for ::auctioneer::Auctioneer {
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
     }
+    fn standing(&self) -> Option<Standing> {
+        Some(Self::standing(self))
+    }
 }
 
 impl Machine for ::rep::Rep {
@@ -137,6 +170,9 @@ impl Machine for ::rep::Rep {
     }
     fn alarm(&self) -> Option<Timestamp> {
         Self::alarm(self)
+    }
+    fn standing(&self) -> Option<Standing> {
+        None
     }
 }
 

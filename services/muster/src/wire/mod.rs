@@ -20,6 +20,7 @@
 pub(crate) mod asking;
 pub(crate) mod auctioneer;
 pub(crate) mod bbs;
+mod beating;
 mod budget;
 pub(crate) mod containers;
 pub(crate) mod drive;

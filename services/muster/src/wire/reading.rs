@@ -140,7 +140,8 @@ const fn is_list(query: &Query) -> bool {
             | Rows::Task(_)
             | Rows::Cell(_)
             | Rows::Evaluation(_)
-            | Rows::Cluster(_),
+            | Rows::Cluster(_)
+            | Rows::Status(_),
         )
         | Query::Records(_) => false,
     }

@@ -5,7 +5,8 @@ use schemas::codec::{self, Form};
 use schemas::container::{Epoch, WorkKey};
 use schemas::limits::MESSAGE_BYTES;
 use schemas::message::{
-    Beat, Command, Heartbeat, Lead, Order, Outcome, Outcomes, Perform, PerformId, Report, Reports, Stop, Work,
+    Alive, Beat, Command, Heartbeat, Lead, Order, Outcome, Outcomes, Perform, PerformId, Program, Report,
+    Reports, Standing, Stop, Work,
 };
 use schemas::names::{CellId, Domain, InstanceGuid, ServiceId, TaskGuid};
 use schemas::query::Records;
@@ -77,6 +78,7 @@ fn queries() -> impl Iterator<Item = Line> {
         .map(|(noun, id)| Line::json(&format!("muster.query.{noun}.show"), ANYBODY, &json!({ "id": id })));
     let others = [
         ("cluster.show", json!({"at_least": 1})),
+        ("cluster.status", json!({"at_least": 1})),
         ("events.read", json!({"after": 0, "limit": 1})),
         ("instance.logs", json!({"id": "x/0"})),
         ("task.logs", json!({"id": "x"})),
@@ -93,7 +95,7 @@ fn task(guid: &str) -> WorkKey {
     WorkKey::Task { task_guid: TaskGuid::new(guid).unwrap(), epoch: Epoch(Timestamp(7)) }
 }
 
-fn between_services() -> [Line; 12] {
+fn between_services() -> [Line; 13] {
     let me = ServiceId::new("nobody").unwrap();
     let guid = TaskGuid::new("x").unwrap();
     let definition =
@@ -128,6 +130,12 @@ fn between_services() -> [Line; 12] {
     let stop = Stop { term: 0, containers: vec![(task("x"), instance())] };
     let read_logs = json!({"id": instance()});
     let beat = Beat { id: me.clone(), term: 0, position: Position(1) };
+    let alive = Alive {
+        id: me.clone(),
+        role: schemas::cluster::Role::Bbs,
+        program: Program::default(),
+        standing: Standing { position: Position(1), term: 0, leads: false },
+    };
     [
         Line::both("muster.cell.c1.bbs.report", "rep.c1", true, &reports),
         Line::both("muster.auctioneer.bbs.outcome", "auctioneer.x", true, &outcomes),
@@ -141,6 +149,7 @@ fn between_services() -> [Line; 12] {
         Line::both("muster.cell.c1.heartbeat", "rep.c1", false, &heartbeat()),
         Line::both("muster.beat.bbs", "bbs.x", false, &beat),
         Line::both("muster.beat.auctioneer", "auctioneer.x", false, &beat),
+        Line::both("muster.alive.bbs", "bbs.x", false, &alive),
     ]
 }
 
@@ -194,7 +203,7 @@ fn bytes_that_are_no_message_are_refused_everywhere() {
         for message in &messages {
             let mut bad = spoiled(message);
             if !empty_asks_for_all
-                && !subject.ends_with(".cluster.show")
+                && !subject.contains(".query.cluster.")
                 && !subject.ends_with(".events.read")
             {
                 bad.push(("nothing", vec![]));

@@ -19,6 +19,7 @@
 //! | `bad_input.rs` | commands that must be refused, with every bad field named |
 //! | `bad_bytes.rs` | bytes that are not messages, on every subject |
 //! | `bad_log.rs` | logs and folders that must not be worked with |
+//! | `status.rs` | who beats now, and how the cluster is |
 //! | `stories.rs` | the stories of `tests/stories`, for real |
 //! | `support/` | folders, programs, their containers, a plain NATS client |
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
@@ -35,6 +36,7 @@ mod lost;
 mod nats;
 mod plain;
 mod roles;
+mod status;
 mod stories;
 mod support;
 mod terminal;

@@ -60,7 +60,8 @@ fn the_live_view_scrolls_and_q_quits() {
 #[test]
 fn the_terminal_is_given_back_however_it_ends() {
     let place = Place::new();
-    for (turn, signals) in [&[Signal::TERM][..], &[Signal::INT, Signal::INT]].into_iter().enumerate() {
+    let all = [&[Signal::TERM][..], &[Signal::INT, Signal::INT], &[Signal::HUP, Signal::HUP]];
+    for (turn, signals) in all.into_iter().enumerate() {
         let mut shown = Shown::start(&place, &format!("end{turn}"), &[]);
         shown.service.says("q quits");
         assert!(!shown.terminal.is_as_a_shell_wants_it());
@@ -70,4 +71,29 @@ fn the_terminal_is_given_back_however_it_ends() {
         shown.service.wait();
         assert!(shown.terminal.is_as_a_shell_wants_it(), "after {signals:?}");
     }
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_dev_and_every_container() {
+    let place = Place::new();
+    let mut shown = Shown::start(&place, "data", &[HELLO]);
+    shown.service.says("of 4 instances running");
+    assert!(!living_in(place.path()).is_empty());
+    signal(shown.service.pid(), Signal::HUP);
+    assert_eq!(shown.service.wait().code(), Some(0));
+    assert!(shown.terminal.is_as_a_shell_wants_it());
+    assert_eq!(living_in(place.path()), []);
+}
+
+#[test]
+fn the_live_view_shows_what_a_failing_monitor_says() {
+    let place = Place::new();
+    let sick = "process_guid = \"sick\"\nmemory_mb = 8\naction.run = { path = \"sleep\", args = [\"100000\"] }\n\
+         monitor.run = { path = \"sh\", args = [\"-c\", \"echo no database; exit 7\"] }\n";
+    let file = place.file("sick.toml", sick);
+    let mut shown = Shown::start(&place, "data", &[file.to_str().unwrap()]);
+    shown.service.says("not healthy yet: Exited with status 7: no database");
+    shown.terminal.types("q");
+    assert_eq!(shown.service.wait().code(), Some(0));
+    assert_eq!(living_in(place.path()), []);
 }

@@ -38,6 +38,7 @@ impl Facts {
             now: Timestamp(0),
             durability: String::new(),
             set_aside: MalformedEntries::default(),
+            services: schemas::query::Services::default(),
             heard: std::collections::BTreeMap::new(),
         };
         let none = "nothing is asked that can't be";

@@ -33,6 +33,6 @@ pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
         BusSubject::Auctioneer(_) => reply.is_inbox_of("auctioneer"),
         BusSubject::Query(_) => is_reader(reply),
         BusSubject::QueryOf(..) => reply.is_inbox_of("bbs"),
-        BusSubject::Heartbeat(_) | BusSubject::Rep(..) | BusSubject::Beat(_) => false,
+        BusSubject::Heartbeat(_) | BusSubject::Rep(..) | BusSubject::Beat(_) | BusSubject::Alive(_) => false,
     }
 }

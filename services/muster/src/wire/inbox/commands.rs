@@ -85,6 +85,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         | BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)
         | BusSubject::Beat(_)
+        | BusSubject::Alive(_)
         | BusSubject::Query(_)
         | BusSubject::QueryOf(..) => {
             let problem = format!("{subject} is not a command");

@@ -22,8 +22,9 @@ use std::sync::Arc;
 
 use bbs::Input;
 use bus::{Bus, BusError, Incoming};
-use schemas::bus::{BusPattern, LeaderRole};
+use schemas::bus::{BusPattern, BusSubject, LeaderRole};
 use schemas::codec;
+use schemas::message::Alive;
 use tokio_util::sync::CancellationToken;
 
 use super::bbs::Driver;
@@ -31,12 +32,22 @@ use super::bbs::Driver;
 /// The queue group in which BBSs share queries.
 const GROUP: &str = "bbs";
 
-/// Listens to what every BBS hears and answers: queries, heartbeats, and the leader's beats.
+/// Listens to what every BBS hears and answers: queries, heartbeats, who is there, and the
+/// leader's beats.
 pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
     on(driver, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |driver, incoming| async move {
         if let Ok((beat, _)) = codec::decode(&incoming.payload) {
             driver.heard_leader();
             driver.feed(Input::Beat(beat)).await;
+        }
+    })
+    .await?;
+    on(driver, ends, &BusPattern::Alive, None, |driver, incoming| async move {
+        if let (Ok(BusSubject::Alive(role)), Ok((alive, _))) =
+            (BusSubject::parse(&incoming.subject), codec::decode::<Alive>(&incoming.payload))
+            && role == LeaderRole::from(alive.role)
+        {
+            driver.feed(Input::Alive(alive)).await;
         }
     })
     .await?;

@@ -133,6 +133,7 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
         QueryVerb::EvaluationList => list(projections::Query::Evaluations),
         QueryVerb::EvaluationShow => show(projections::Query::Evaluation),
         QueryVerb::ClusterShow => list(projections::Query::Cluster),
+        QueryVerb::ClusterStatus => list(projections::Query::Status),
         QueryVerb::CellRecords => {
             let (records, form) = codec::decode::<Records>(payload)?;
             Ok(Asked::World(form, records.at_least, Query::Records(records)))

@@ -1,0 +1,204 @@
+//! How the cluster is: counts that take a look at everything, and what isn't as it ought to be.
+
+use std::collections::BTreeSet;
+
+use schemas::Timestamp;
+use schemas::actual::State;
+use schemas::cell::EVACUATED;
+use schemas::cluster::Role;
+use schemas::evaluation::{Evaluation, Status};
+use schemas::limits::STATUS_NAMED;
+use schemas::process::{Process, Slot};
+use schemas::query::{
+    CellRow, CellState, ClusterRow, Finding, FindingCode, Health, InstanceRow, InstanceState, ServiceRow,
+    Services, StatusRow, TaskState,
+};
+use schemas::task::{self, Task, Verdict};
+
+use super::Observed;
+use super::rows::{Which, cell_row, cluster_row, slot_rows};
+use crate::world::World;
+
+/// A service so many entries behind the newest position known is told of.
+const BEHIND: u64 = 1_000;
+
+/// What is wrong with those who decide and place, as far as they can be heard.
+pub(super) fn problems(services: &Services) -> Vec<Finding> {
+    let mut found = vec![];
+    let of = |role: Role| services.rows.iter().filter(move |row| row.role == role);
+    if services.complete {
+        if !of(Role::Bbs).any(|row| row.leads) {
+            let why = "no BBS that beats leads: commands are not taken until one does";
+            found.push(Finding::new(FindingCode::NoBbsLeads, why));
+        }
+        if of(Role::Auctioneer).next().is_none() {
+            let why = "no auctioneer is alive: nothing is placed until one is; start one: muster auctioneer";
+            found.push(Finding::new(FindingCode::NoAuctioneer, why));
+        } else if !of(Role::Auctioneer).any(|row| row.leads) {
+            let why = "no auctioneer leads: nothing is placed until one does";
+            found.push(Finding::new(FindingCode::NoAuctioneerLeads, why));
+        }
+    }
+    for ServiceRow { id, lag, .. } in services.rows.iter().filter(|row| row.lag >= BEHIND) {
+        found.push(Finding::new(FindingCode::ServiceBehind, format!("{id} is {lag} entries behind the log")));
+    }
+    let versions: BTreeSet<&str> = services.rows.iter().map(|row| row.program.version.as_str()).collect();
+    if versions.len() > 1 {
+        let all = versions.into_iter().collect::<Vec<_>>().join(", ");
+        let why = format!("BBSs and auctioneers of several versions run: {all}");
+        found.push(Finding::new(FindingCode::VersionsDiffer, why));
+    }
+    found
+}
+
+/// How the cluster is; none before it is founded.
+pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow> {
+    let cluster = cluster_row(world, observed)?;
+    let mut row = StatusRow {
+        health: Health::Healthy,
+        findings: cluster.problems.clone(),
+        cluster,
+        instances_wanted: 0,
+        instances_unplaced: 0,
+        tasks_unplaced: 0,
+        evaluations_blocked: 0,
+        callbacks_repeated: 0,
+        worst: vec![],
+        starting: vec![],
+        cells: vec![],
+    };
+    let mut claimed = vec![];
+    for process in world.processes_from(None) {
+        row.instances_wanted += process.desired.as_ref().map_or(0, |desired| u64::from(desired.instances));
+        row.evaluations_blocked += blocked(&process.evaluations);
+        for slot in &process.slots {
+            look_at(process, slot, &mut row, &mut claimed);
+        }
+    }
+    row.worst.sort_by_key(|row| row.state != InstanceState::Crashed);
+    row.worst.truncate(STATUS_NAMED);
+    claimed.sort();
+    row.starting = claimed.into_iter().take(STATUS_NAMED).map(|(_, name)| name).collect();
+    for task in world.tasks_from(None) {
+        row.evaluations_blocked += blocked(&task.evaluations);
+        row.tasks_unplaced += u64::from(is_unplaced(task));
+        row.callbacks_repeated += u64::from(is_called_again(task));
+    }
+    let cells = world.cells().map(|(id, cell)| cell_row(world, id, cell, observed));
+    row.cells = cells.filter(|row| row.state != CellState::Present).collect();
+    let found: Vec<Finding> = of_cells(&row).into_iter().chain(of_work(&row)).collect();
+    row.cells.truncate(STATUS_NAMED);
+    row.findings.extend(found);
+    row.judge();
+    Some(row)
+}
+
+/// Counts an index, and keeps it if it is among the worst, or starts.
+fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Vec<(Timestamp, String)>) {
+    let Some(lrp) = &slot.actual else { return };
+    let is_bad = match &lrp.state {
+        State::Unclaimed { placement_error } => {
+            row.instances_unplaced += u64::from(placement_error.is_some());
+            placement_error.is_some()
+        }
+        State::Crashed => true,
+        State::Claimed { .. } => {
+            if !lrp.is_stopping() {
+                claimed.push((lrp.since, format!("{}/{}", process.guid, slot.index)));
+            }
+            false
+        }
+        State::Running { .. } => false,
+    };
+    // Both kinds are to be seen, however many there are of the other.
+    let same = |known: &&InstanceRow| known.state == InstanceState::from(&lrp.state);
+    if is_bad && row.worst.iter().filter(same).count() < STATUS_NAMED {
+        row.worst.extend(slot_rows(process, slot, Which::Both).take(1));
+    }
+}
+
+fn blocked<'a>(evaluations: impl IntoIterator<Item = &'a Evaluation>) -> u64 {
+    let is_blocked = |one: &&Evaluation| match one.status {
+        Status::Blocked { .. } => true,
+        Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled => false,
+    };
+    evaluations.into_iter().filter(is_blocked).count() as u64
+}
+
+fn is_unplaced(task: &Task) -> bool {
+    match &task.state {
+        Some(task::State::Pending { placement_error }) => placement_error.is_some(),
+        Some(task::State::Running { .. } | task::State::Completed(_) | task::State::Resolving(_)) | None => {
+            false
+        }
+    }
+}
+
+fn is_called_again(task: &Task) -> bool {
+    let callback = task.completed().and_then(|done| done.callback.as_ref());
+    callback.is_some_and(|callback| callback.last.verdict() == Verdict::Repeat)
+}
+
+fn of_cells(row: &StatusRow) -> Vec<Finding> {
+    let mut found = vec![];
+    for CellRow { cell_id, state, gone, .. } in &row.cells {
+        let finding = match (state, gone.as_deref()) {
+            (CellState::Present, _) => continue,
+            // Its rep left when all was moved away: that was meant.
+            (CellState::Absent, Some(EVACUATED)) => continue,
+            (CellState::Absent, why) => {
+                let why = why.unwrap_or("no reason is known");
+                let forget = format!("muster cell forget {cell_id}, if it doesn't come back");
+                Finding::new(FindingCode::CellLost, format!("cell {cell_id} is ABSENT: {why}; {forget}"))
+            }
+            (CellState::Silent, _) => {
+                let why = format!("cell {cell_id} is SILENT: no heartbeat came for a while");
+                Finding::new(FindingCode::CellSilent, why)
+            }
+            (CellState::Unhealthy, _) => {
+                let why = format!("cell {cell_id} is UNHEALTHY: its self-test fails, and it takes no work");
+                Finding::new(FindingCode::CellUnhealthy, why)
+            }
+            (CellState::Evacuating, _) => {
+                Finding::new(FindingCode::CellEvacuating, format!("cell {cell_id} is being evacuated"))
+            }
+        };
+        found.push(finding);
+    }
+    found
+}
+
+fn of_work(row: &StatusRow) -> Vec<Finding> {
+    let cluster: &ClusterRow = &row.cluster;
+    let of = |state: InstanceState| cluster.instances.get(&state).copied().unwrap_or_default();
+    let waiting = cluster.tasks.get(&TaskState::Pending).copied().unwrap_or_default();
+    let takes_work = cluster.cells.get(&CellState::Present).copied().unwrap_or_default() > 0;
+    let mut found = vec![];
+    if !takes_work && row.instances_wanted + waiting > 0 {
+        found.push(Finding::new(FindingCode::NoCell, "no cell takes work: start one: muster rep"));
+    }
+    let numbers = [
+        (FindingCode::InstancesCrashed, of(InstanceState::Crashed), "instance", "crashed"),
+        (FindingCode::InstancesUnplaced, row.instances_unplaced, "instance", "not placed: no cell takes it"),
+        (FindingCode::TasksUnplaced, row.tasks_unplaced, "task", "not placed: no cell takes it"),
+        (
+            FindingCode::CallbacksRepeated,
+            row.callbacks_repeated,
+            "completed task",
+            "whose owner is called again",
+        ),
+        (
+            FindingCode::MalformedEntries,
+            cluster.set_aside.count,
+            "message",
+            "of the journal set aside: no valid entry",
+        ),
+    ];
+    for (code, number, what, how) in numbers {
+        if number > 0 {
+            let many = if number == 1 { "" } else { "s" };
+            found.push(Finding::new(code, format!("{number} {what}{many} {how}")));
+        }
+    }
+    found
+}

@@ -1,0 +1,209 @@
+//! How the cluster is: who beats, and what isn't as it ought to be.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::rows::{CellRow, ClusterRow, InstanceRow};
+use crate::cluster::Role;
+use crate::message::Program;
+use crate::names::ServiceId;
+use crate::subject::Position;
+
+/// A BBS or an auctioneer that beats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceRow {
+    /// Its id, another one at each start.
+    pub id: ServiceId,
+    /// What it is.
+    pub role: Role,
+    /// Whether it leads; if not, it stands by.
+    pub leads: bool,
+    /// The term that it leads in, or the highest that it knows.
+    pub term: u64,
+    /// Which program it is, and where.
+    pub program: Program,
+    /// Up to where it had folded the log when it beat last.
+    pub position: Position,
+    /// How many entries behind the newest position known it was then.
+    pub lag: u64,
+    /// How long ago it beat last, in milliseconds.
+    pub beat_ms_ago: u64,
+}
+
+/// The BBSs and auctioneers that beat now, as the BBS that answers hears them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Services {
+    /// Those that beat, BBSs first, of each role who leads first.
+    pub rows: Vec<ServiceRow>,
+    /// Whether the BBS that answers has listened for long enough to have heard everybody. Until it has, nobody is called
+    /// missing.
+    pub complete: bool,
+}
+
+/// How the cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Health {
+    /// Everything is as it ought to be.
+    Healthy,
+    /// It works, but something isn't as it ought to be.
+    Degraded,
+    /// Nothing is decided or placed.
+    Unhealthy,
+}
+
+impl Health {
+    /// As rows say it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "HEALTHY",
+            Self::Degraded => "DEGRADED",
+            Self::Unhealthy => "UNHEALTHY",
+        }
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Severity {
+    /// Worth knowing, and no fault.
+    Note,
+    /// Something isn't as it ought to be.
+    Degraded,
+    /// Nothing is decided or placed.
+    Unhealthy,
+}
+
+/// What can be found. The word never changes its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum FindingCode {
+    /// No BBS that beats leads: commands are not taken.
+    NoBbsLeads,
+    /// No auctioneer beats: nothing is placed.
+    NoAuctioneer,
+    /// Auctioneers beat, and none leads: nothing is placed.
+    NoAuctioneerLeads,
+    /// A BBS or an auctioneer is far behind the log.
+    ServiceBehind,
+    /// BBSs and auctioneers of several versions run.
+    VersionsDiffer,
+    /// Instances are wanted or tasks wait, and no cell takes work.
+    NoCell,
+    /// A cell was not heard for a while.
+    CellSilent,
+    /// A cell is lost.
+    CellLost,
+    /// The self-test of a cell fails.
+    CellUnhealthy,
+    /// A cell is being evacuated.
+    CellEvacuating,
+    /// Instances crashed, and wait or are given up.
+    InstancesCrashed,
+    /// No cell takes instances that are wanted.
+    InstancesUnplaced,
+    /// No cell takes tasks that wait.
+    TasksUnplaced,
+    /// Monitors of instances that start fail.
+    MonitorsFail,
+    /// Owners of completed tasks could not be called and are called again.
+    CallbacksRepeated,
+    /// The journal holds what is no entry.
+    MalformedEntries,
+}
+
+impl FindingCode {
+    /// How bad it is.
+    #[must_use]
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::NoBbsLeads | Self::NoAuctioneer | Self::NoAuctioneerLeads | Self::NoCell => {
+                Severity::Unhealthy
+            }
+            Self::ServiceBehind
+            | Self::CellSilent
+            | Self::CellLost
+            | Self::CellUnhealthy
+            | Self::InstancesCrashed
+            | Self::InstancesUnplaced
+            | Self::TasksUnplaced
+            | Self::MonitorsFail
+            | Self::CallbacksRepeated => Severity::Degraded,
+            Self::VersionsDiffer | Self::CellEvacuating | Self::MalformedEntries => Severity::Note,
+        }
+    }
+}
+
+/// Something that isn't as it ought to be, or is worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is.
+    pub code: FindingCode,
+    /// The same for people.
+    pub message: String,
+}
+
+impl Finding {
+    /// Something that was found.
+    #[must_use]
+    pub fn new(code: FindingCode, message: impl Into<String>) -> Self {
+        Self { severity: code.severity(), code, message: message.into() }
+    }
+}
+
+/// How the cluster is. `muster.query.cluster.status`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusRow {
+    /// All in one word: as bad as the worst finding.
+    pub health: Health,
+    /// What was found, the worst first.
+    pub findings: Vec<Finding>,
+    /// The cluster.
+    pub cluster: ClusterRow,
+    /// Instances that are desired.
+    pub instances_wanted: u64,
+    /// Instances that no cell takes.
+    pub instances_unplaced: u64,
+    /// Tasks that no cell takes.
+    pub tasks_unplaced: u64,
+    /// Evaluations that wait for room.
+    pub evaluations_blocked: u64,
+    /// Completed tasks whose owners are called again.
+    pub callbacks_repeated: u64,
+    /// The worst instances: crashed ones and unplaced ones.
+    pub worst: Vec<InstanceRow>,
+    /// Instances that are being started, `PROCESS/INDEX`, the oldest first: whose monitors may be asked about.
+    pub starting: Vec<String>,
+    /// Cells that are not PRESENT.
+    pub cells: Vec<CellRow>,
+}
+
+impl StatusRow {
+    /// Takes note of something that was found; the whole is at least as bad.
+    pub fn find(&mut self, finding: Finding) {
+        self.findings.push(finding);
+        self.judge();
+    }
+
+    /// Puts the worst first, and says how the whole is.
+    pub fn judge(&mut self) {
+        self.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)));
+        self.health = match self.findings.first().map(|worst| worst.severity) {
+            None | Some(Severity::Note) => Health::Healthy,
+            Some(Severity::Degraded) => Health::Degraded,
+            Some(Severity::Unhealthy) => Health::Unhealthy,
+        };
+    }
+}

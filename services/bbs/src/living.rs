@@ -1,0 +1,242 @@
+//! Who beats now: BBSs and auctioneers, leaders and standbys, as this BBS hears them. It is shown, and nothing is decided
+//! by it.
+//!
+//! Anybody on a bus without permissions can beat under any id. So there is a limit for each role, those that beat already
+//! are never pushed out by new ones, and who leads by the log always has a place.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::cluster::Role;
+use schemas::limits::{PROGRAM_BYTES, SERVICES_SHOWN, cut};
+use schemas::message::{ALIVE_EVERY, Alive, Program, Standing};
+use schemas::names::ServiceId;
+use schemas::query::{ServiceRow, Services};
+use schemas::{Position, Timestamp};
+
+/// Who didn't beat for so long is not alive any more: three beats are missing.
+const EXPIRES: Duration = Duration::from_secs(6);
+/// Who hears its own beats for so long has heard everybody who beats.
+const LISTENS: Duration = ALIVE_EVERY.saturating_add(Duration::from_secs(1));
+
+/// Who beats.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Living {
+    others: BTreeMap<(Role, ServiceId), Heard>,
+    /// Since when this BBS hears its own beats without a gap, and when it heard the last: what proves that it would
+    /// hear others.
+    listens: Option<(Timestamp, Timestamp)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Heard {
+    program: Program,
+    standing: Standing,
+    lag: u64,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+/// This BBS itself, as it shows itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Me<'a> {
+    /// Its id.
+    pub(crate) id: &'a ServiceId,
+    /// Its program.
+    pub(crate) program: &'a Program,
+    /// Where it stands.
+    pub(crate) standing: Standing,
+}
+
+impl Living {
+    /// Takes a beat. This BBS stands `here`; `leader` is who leads in the role of who beats, as the log says.
+    pub(crate) fn heard(
+        &mut self,
+        alive: Alive,
+        me: &ServiceId,
+        here: Position,
+        leader: Option<&ServiceId>,
+        now: Timestamp,
+    ) {
+        let Alive { id, role, program, standing } = alive;
+        if id == *me {
+            let since = self.listens.filter(|(_, last)| now.since(*last) < EXPIRES).map(|(since, _)| since);
+            self.listens = Some((since.unwrap_or(now), now));
+            return;
+        }
+        self.others.retain(|_, heard| now.since(heard.last) < EXPIRES);
+        let lag = self.newest(here).0.saturating_sub(standing.position.0);
+        let program = Program {
+            host: cut(&program.host, PROGRAM_BYTES),
+            version: cut(&program.version, PROGRAM_BYTES),
+            ..program
+        };
+        let key = (role, id);
+        let known = self.others.get(&key).map(|known| known.first);
+        if known.is_none() && !self.make_room(role, leader == Some(&key.1)) {
+            return;
+        }
+        let first = known.unwrap_or(now);
+        self.others.insert(key, Heard { program, standing, lag, first, last: now });
+    }
+
+    /// Whether there is room for one more of a role; for who leads there always is.
+    fn make_room(&mut self, role: Role, leads: bool) -> bool {
+        let same = || self.others.iter().filter(|((of, _), _)| *of == role);
+        if same().count() < SERVICES_SHOWN {
+            return true;
+        }
+        let newest = same().max_by_key(|(_, heard)| heard.first).map(|(key, _)| key.clone());
+        if let Some(newest) = newest.filter(|_| leads) {
+            self.others.remove(&newest);
+        }
+        leads
+    }
+
+    /// The newest position that anybody knows.
+    fn newest(&self, here: Position) -> Position {
+        self.others.values().map(|heard| heard.standing.position).fold(here, Position::max)
+    }
+
+    /// Who beats now, with this BBS among them.
+    pub(crate) fn services(&self, me: Me<'_>, now: Timestamp) -> Services {
+        let millis = |at: Timestamp| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let alive = self.others.iter().filter(|(_, heard)| now.since(heard.last) < EXPIRES);
+        let mut rows: Vec<ServiceRow> = alive
+            .map(|((role, id), heard)| {
+                row(*role, id, &heard.program, heard.standing, (heard.lag, millis(heard.last)))
+            })
+            .collect();
+        let lag = self.newest(me.standing.position).0.saturating_sub(me.standing.position.0);
+        rows.push(row(Role::Bbs, me.id, me.program, me.standing, (lag, 0)));
+        rows.sort_by(|a, b| (a.role, !a.leads, &a.id).cmp(&(b.role, !b.leads, &b.id)));
+        let listens = |(since, last)| now.since(last) < EXPIRES && now.since(since) >= LISTENS;
+        Services { rows, complete: self.listens.is_some_and(listens) }
+    }
+}
+
+fn row(
+    role: Role,
+    id: &ServiceId,
+    program: &Program,
+    standing: Standing,
+    (lag, beat_ms_ago): (u64, u64),
+) -> ServiceRow {
+    let Standing { position, term, leads } = standing;
+    ServiceRow { id: id.clone(), role, leads, term, program: program.clone(), position, lag, beat_ms_ago }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_000_000 + millis)
+    }
+
+    fn id(name: &str) -> ServiceId {
+        ServiceId::new(name).unwrap()
+    }
+
+    fn beat(role: Role, name: &str, position: u64, leads: bool) -> Alive {
+        let program = Program { host: "h".into(), pid: 1, version: "0.1.0".into() };
+        Alive {
+            id: id(name),
+            role,
+            program,
+            standing: Standing { position: Position(position), term: 3, leads },
+        }
+    }
+
+    /// A BBS that has folded 100 entries and leads.
+    struct Scene {
+        living: Living,
+        id: ServiceId,
+        program: Program,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self { living: Living::default(), id: id("me"), program: Program::default() }
+        }
+
+        fn me(&self) -> Me<'_> {
+            let standing = Standing { position: Position(100), term: 3, leads: true };
+            Me { id: &self.id, program: &self.program, standing }
+        }
+
+        fn hears(&mut self, alive: Alive, leader: Option<&ServiceId>, now: u64) {
+            self.living.heard(alive, &self.id, Position(100), leader, at(now));
+        }
+
+        fn shown(&self, now: u64) -> Services {
+            self.living.services(self.me(), at(now))
+        }
+
+        fn names(&self, now: u64) -> Vec<String> {
+            self.shown(now).rows.into_iter().map(|row| row.id.to_string()).collect()
+        }
+    }
+
+    #[test]
+    fn who_beats_is_shown_until_it_misses_three() {
+        let mut scene = Scene::new();
+        scene.hears(beat(Role::Auctioneer, "a1", 90, true), None, 0);
+        scene.hears(beat(Role::Bbs, "b2", 60, false), None, 1_000);
+        assert_eq!(scene.names(1_000), ["me", "b2", "a1"]);
+        let rows = scene.shown(1_500).rows;
+        assert_eq!(rows.iter().map(|row| row.lag).collect::<Vec<_>>(), [0, 40, 10]);
+        assert_eq!(rows.iter().map(|row| row.beat_ms_ago).collect::<Vec<_>>(), [0, 500, 1_500]);
+        assert_eq!(scene.names(5_999), ["me", "b2", "a1"]);
+        assert_eq!(scene.names(6_000), ["me", "b2"]);
+        assert_eq!(scene.names(7_000), ["me"]);
+        scene.hears(beat(Role::Bbs, "b2", 160, false), None, 7_000);
+        assert_eq!(scene.shown(7_000).rows.iter().map(|row| row.lag).collect::<Vec<_>>(), [60, 0]);
+        assert_eq!(scene.living.others.len(), 1, "who is gone takes no room");
+    }
+
+    #[test]
+    fn nobody_is_missing_before_it_was_listened_for_long_enough() {
+        let mut scene = Scene::new();
+        assert!(!scene.shown(0).complete);
+        for now in [0, 2_000] {
+            scene.hears(beat(Role::Bbs, "me", 100, true), None, now);
+            assert!(!scene.shown(now).complete);
+        }
+        assert!(scene.shown(3_000).complete);
+        // It stood still, or was cut off, and has to listen anew.
+        assert!(!scene.shown(8_000).complete);
+        scene.hears(beat(Role::Bbs, "me", 100, true), None, 8_000);
+        assert!(!scene.shown(8_100).complete);
+        scene.hears(beat(Role::Bbs, "me", 100, true), None, 10_000);
+        assert!(scene.shown(11_000).complete);
+    }
+
+    #[test]
+    fn forged_ids_push_out_nobody_and_hold_nothing_for_ever() {
+        let mut scene = Scene::new();
+        scene.hears(beat(Role::Bbs, "b2", 90, false), None, 0);
+        for number in 0..10 * SERVICES_SHOWN {
+            scene.hears(beat(Role::Bbs, &format!("x{number}"), 90, true), None, 1);
+            scene.hears(beat(Role::Auctioneer, &format!("x{number}"), 90, true), None, 1);
+        }
+        assert_eq!(scene.living.others.len(), 2 * SERVICES_SHOWN);
+        assert!(scene.names(2).contains(&"b2".to_owned()), "it was there before");
+        scene.hears(beat(Role::Auctioneer, "a1", 90, true), Some(&id("a1")), 2);
+        assert!(scene.names(2).contains(&"a1".to_owned()), "who leads by the log has a place");
+        assert_eq!(scene.living.others.len(), 2 * SERVICES_SHOWN);
+        scene.hears(beat(Role::Bbs, "b2", 90, false), None, 6_100);
+        assert_eq!(scene.living.others.len(), 1);
+    }
+
+    #[test]
+    fn what_a_program_says_of_itself_is_bounded() {
+        let mut scene = Scene::new();
+        let mut alive = beat(Role::Bbs, "b2", u64::MAX, false);
+        (alive.program.host, alive.program.version) = ("h".repeat(100_000), "v".repeat(100_000));
+        scene.hears(alive, None, 0);
+        let row = &scene.shown(0).rows[1];
+        assert!(row.program.host.len() <= PROGRAM_BYTES && row.program.version.len() <= PROGRAM_BYTES);
+        assert_eq!(row.lag, 0);
+    }
+}

@@ -1,0 +1,123 @@
+//! `muster status`: how the cluster is, on one screen, and in the exit status.
+
+use std::time::Duration;
+
+use client::Client;
+use futures::future::join_all;
+use schemas::query::{Finding, FindingCode, Health, InstanceState, StatusRow, TaskState};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::args::Global;
+use super::connect::connect;
+use super::failure::{Exit, Failure};
+use super::output::{Look, Output};
+use super::rows;
+use super::table::{Cell, Table, facts, painted};
+use super::words::{count, one_line};
+
+/// How long is waited for an answer: who asks how a cluster is wants to know soon that nobody answers.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long is waited for what cells know of monitors.
+const MONITORS: Duration = Duration::from_secs(2);
+
+/// How the cluster is, with what only cells know.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    status: StatusRow,
+    /// What failing monitors say, of the instances that are being started.
+    monitors: Vec<Complaint>,
+}
+
+/// What a failing monitor says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Complaint {
+    pub(crate) instance: String,
+    pub(crate) says: String,
+}
+
+pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
+    let patience = global.timeout.unwrap_or(PATIENCE).min(PATIENCE);
+    let client = connect(global).await?.patience(patience);
+    let mut status = client.status().await?.row;
+    let monitors = complaints(&client, &status.starting).await;
+    if !monitors.is_empty() {
+        let why = format!("the monitors of {} that start fail", count(monitors.len() as u64, "instance"));
+        status.find(Finding::new(FindingCode::MonitorsFail, why));
+    }
+    let exit = exit_of(status.health);
+    Output::new(global)
+        .one(&Shown { status, monitors }, |shown, look| screen(&shown.status, &shown.monitors, look))?;
+    if exit == Exit::Done { Ok(()) } else { Err(Failure::silent(exit)) }
+}
+
+const fn exit_of(health: Health) -> Exit {
+    match health {
+        Health::Healthy => Exit::Done,
+        Health::Degraded => Exit::Degraded,
+        Health::Unhealthy => Exit::Unhealthy,
+    }
+}
+
+/// What the monitors of these instances have to say, as far as their cells answer.
+pub(crate) async fn complaints(client: &Client, starting: &[String]) -> Vec<Complaint> {
+    let client = client.clone().patience(MONITORS);
+    let ask = async |name: &String| {
+        // A cell that doesn't answer is told of by its silence.
+        let all = timeout(MONITORS, client.instance_health(name)).await.ok()?.ok()?;
+        let says = all.into_iter().find_map(|one| one.health)?.complaint()?;
+        Some(Complaint { instance: name.clone(), says })
+    };
+    join_all(starting.iter().map(ask)).await.into_iter().flatten().collect()
+}
+
+/// All of it for people.
+fn screen(row: &StatusRow, monitors: &[Complaint], look: Look) -> String {
+    let mut parts = vec![head(row, look), rows::services(&row.cluster.services, look)];
+    if !row.cells.is_empty() {
+        parts.push(rows::cells(&row.cells, look).render(look.colour));
+    }
+    if !row.worst.is_empty() {
+        parts.push(rows::instances(&row.worst, look).render(look.colour));
+    }
+    if !monitors.is_empty() {
+        let mut table = Table::new(&["MONITOR OF", "SAYS"]);
+        for Complaint { instance, says } in monitors {
+            table.row(vec![Cell::text(instance), Cell::text(one_line(says))]);
+        }
+        parts.push(table.render(look.colour));
+    }
+    parts.join("\n\n")
+}
+
+fn head(row: &StatusRow, look: Look) -> String {
+    let cluster = &row.cluster;
+    let of = |state: InstanceState| cluster.instances.get(&state).copied().unwrap_or_default();
+    let pending = cluster.tasks.get(&TaskState::Pending).copied().unwrap_or_default();
+    let text = facts(&[
+        ("cells", rows::by_state(&cluster.cells)),
+        ("processes", cluster.lrps.to_string()),
+        (
+            "instances",
+            format!(
+                "{} wanted, {} running, {} starting, {} to be placed, {} crashed, {} unplaced",
+                row.instances_wanted,
+                of(InstanceState::Running),
+                of(InstanceState::Claimed),
+                of(InstanceState::Unclaimed).saturating_sub(row.instances_unplaced),
+                of(InstanceState::Crashed),
+                row.instances_unplaced
+            ),
+        ),
+        ("tasks", format!("{pending} pending, of them {} unplaced", row.tasks_unplaced)),
+        ("evaluations", format!("{} blocked", row.evaluations_blocked)),
+        ("callbacks", format!("{} being repeated", row.callbacks_repeated)),
+        ("malformed entries", format!("{} set aside", cluster.set_aside.count)),
+        ("durability", cluster.durability.clone()),
+    ]);
+    let findings = rows::findings(&row.findings, look);
+    let health = painted(row.health.as_str(), look.colour);
+    let top = if findings.is_empty() { health } else { format!("{health}\n{findings}") };
+    format!("{top}\n\n{text}")
+}

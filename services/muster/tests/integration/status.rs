@@ -1,0 +1,169 @@
+//! Who beats now, and how the cluster is: on the screen, as JSON, and in the exit status.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::dev::sleeper;
+use crate::support::place::so;
+use crate::support::{Cluster, eventually};
+
+/// The services that beat, as `cluster show` tells them.
+fn services(cluster: &Cluster) -> Vec<Value> {
+    cluster.muster().json("cluster show")["services"]["rows"].as_array().unwrap().clone()
+}
+
+/// The row of a service.
+fn row_of(cluster: &Cluster, name: &str) -> Result<Value, String> {
+    let pid = cluster.services[name].pid();
+    let rows = services(cluster);
+    let found = rows.iter().find(|row| row["program"]["pid"] == pid).cloned();
+    found.ok_or_else(|| format!("{name} with pid {pid} is not in {rows:#?}"))
+}
+
+/// Waits until `muster status` ends so and tells this.
+fn status(cluster: &Cluster, code: i32, words: &[&str]) {
+    eventually(&format!("the status is {code} and tells {words:?}"), || {
+        let said = cluster.muster().run(&["status"]);
+        let tells = words.iter().all(|word| said.out.contains(word));
+        so(said.code == code && tells, || format!("{said:?}"))
+    });
+}
+
+#[test]
+fn who_beats_is_shown_and_that_no_auctioneer_does_is_said_loudly() {
+    let mut cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2", "rep-c1"]);
+    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    cluster.muster().ok(&format!("lrp desire {}", file.display()));
+    status(&cluster, 0, &["HEALTHY", "1 wanted, 1 running", "1 PRESENT", "LEADS", "STANDBY"]);
+    let names = ["bbs-1", "bbs-2", "auctioneer-1", "auctioneer-2"];
+    let rows = eventually("everybody has folded all of the log", || {
+        let rows = names.map(|name| row_of(&cluster, name));
+        let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+        so(rows.iter().all(|row| row["lag"] == 0), || format!("{rows:#?}")).map(|()| rows)
+    });
+    for role in ["bbs", "auctioneer"] {
+        let leads = |row: &&Value| row["role"] == role && row["leads"] == true;
+        assert_eq!(rows.iter().filter(leads).count(), 1, "{rows:#?}");
+    }
+    for row in &rows {
+        assert!(!row["program"]["host"].as_str().unwrap().is_empty(), "{row}");
+        assert_eq!(row["program"]["version"], env!("CARGO_PKG_VERSION"), "{row}");
+        assert!(row["beat_ms_ago"].as_u64().unwrap() < 6_000 && row["term"].as_u64().unwrap() > 0, "{row}");
+    }
+
+    let (leading, standby) = match cluster.leader("auctioneer").as_str() {
+        "auctioneer-1" => ("auctioneer-1", "auctioneer-2"),
+        _ => ("auctioneer-2", "auctioneer-1"),
+    };
+    cluster.kill9(standby);
+    cluster.kill9(leading);
+    status(&cluster, 12, &["UNHEALTHY: no auctioneer is alive: nothing is placed until one is"]);
+    // Each BBS forgets them at a moment of its own.
+    let text = eventually("both BBSs miss them", || {
+        let said = [0; 6].map(|_| cluster.muster().ok("cluster show").out);
+        let missed = said.iter().all(|text| text.starts_with("UNHEALTHY: no auctioneer is alive"));
+        so(missed, || format!("{said:#?}")).map(|()| said[0].clone())
+    });
+    assert!(text.contains(", but doesn't beat"), "the log still names who led: {text}");
+    assert!(!text.contains('\u{1b}'), "no colour in a pipe: {text}");
+    let loud = cluster.muster().ok("cluster show --color always").out;
+    assert!(loud.starts_with("\u{1b}[1;31mUNHEALTHY"), "{loud:?}");
+    let shown = cluster.muster().json("cluster show");
+    assert_eq!(shown["problems"][0]["code"], "NO_AUCTIONEER", "{shown:#}");
+    assert_eq!(shown["problems"][0]["severity"], "UNHEALTHY", "{shown:#}");
+    let machine = cluster.muster().run(&["status", "-o", "json"]).exits(12).json();
+    assert_eq!(
+        (&machine["health"], &machine["cluster"]["bbs"]["term"].is_u64()),
+        (&json!("UNHEALTHY"), &true)
+    );
+
+    // Who waits for it is told why nothing happens.
+    let waits = cluster.muster().exits(8, "lrp scale web=2 --timeout 6s");
+    waits.tells(&["waits: no auctioneer is alive: nothing is placed until one is"]);
+    cluster.add("auctioneer-3");
+    cluster.muster().runs("web", 2);
+    status(&cluster, 0, &["HEALTHY", "2 wanted, 2 running"]);
+}
+
+#[test]
+fn a_service_that_is_behind_is_shown_so_and_forged_ones_push_out_nobody() {
+    let cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let end = cluster.muster().json("events list").as_array().unwrap().last().unwrap()["position"].clone();
+    let end = end.as_u64().unwrap();
+    let mut plain = cluster.plain("stranger");
+    let alive = |id: &str, role: &str, position: u64| {
+        let program = json!({"host": "elsewhere", "pid": 7, "version": "0.0.9"});
+        let standing = json!({"position": position, "term": 1, "leads": false});
+        json!({"id": id, "role": role, "program": program, "standing": standing}).to_string()
+    };
+    let found = eventually("who is behind is shown", || {
+        plain.publish("muster.alive.bbs", "", alive("slow", "bbs", 1).as_bytes());
+        // The subject says another role: that is no beat.
+        plain.publish("muster.alive.bbs", "", alive("confused", "auctioneer", 1).as_bytes());
+        let rows = services(&cluster);
+        so(!rows.iter().any(|row| row["id"] == "confused"), || format!("{rows:#?}"))?;
+        rows.iter().find(|row| row["id"] == "slow").cloned().ok_or_else(|| format!("{rows:#?}"))
+    });
+    assert!(found["lag"].as_u64().unwrap() >= end - 1, "{found} of {end}");
+    status(&cluster, 0, &["note: BBSs and auctioneers of several versions run: 0.0.9, "]);
+    for number in 0..1_000 {
+        let forged = alive(&format!("x{number}"), "auctioneer", 1);
+        plain.publish("muster.alive.auctioneer", "", forged.as_bytes());
+    }
+    let rows = eventually("some of them are shown", || {
+        let rows = services(&cluster);
+        so(rows.len() > 3, || format!("{rows:#?}")).map(|()| rows)
+    });
+    assert!(rows.len() <= 2 * 64 + 1, "{}", rows.len());
+    row_of(&cluster, "auctioneer-1").unwrap();
+    eventually("they are forgotten", || {
+        let rows = services(&cluster);
+        so(rows.len() == 2, || format!("{} are left", rows.len()))
+    });
+}
+
+#[test]
+fn what_is_not_as_it_ought_to_be_is_in_the_exit_status() {
+    let mut cluster = Cluster::empty();
+    let began = Instant::now();
+    let nobody = cluster.muster().run(&["status"]).exits(5);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    nobody.tells(&["error: "]);
+    ["bbs-1", "auctioneer-1"].iter().for_each(|name| cluster.add(name));
+    cluster.ready(0);
+    status(&cluster, 0, &["HEALTHY"]);
+    let spec = |name: &str, script: &str, more: &str| {
+        format!(
+            "process_guid = \"{name}\"\ndomain = \"shop\"\nmemory_mb = 8\n{more}\
+             action.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n"
+        )
+    };
+    let bad = cluster.place.file("bad.toml", spec("bad", "exit 3", ""));
+    cluster.muster().ok(&format!("lrp desire {} --detach", bad.display()));
+    status(&cluster, 12, &["UNHEALTHY: no cell takes work: start one: muster rep"]);
+    cluster.add("rep-c1");
+    status(&cluster, 11, &["DEGRADED: 1 instance crashed", "bad/0", "1 crashed"]);
+    let why = cluster.muster().exits(1, "lrp scale bad=1");
+    why.tells(&["bad/0 crashed 4 times: ", "; restarts at "]);
+
+    let big = cluster.place.file("big.toml", spec("big", "sleep 1000", "disk_mb = 999999\n"));
+    let refused = cluster.muster().exits(6, &format!("lrp desire {}", big.display()));
+    refused.tells(&["big/0 is not placed: insufficient resources: disk"]);
+    status(&cluster, 11, &["DEGRADED: 1 instance not placed", "1 blocked", "insufficient resources: disk"]);
+    let sick = spec(
+        "sick",
+        "sleep 1000",
+        "monitor.run = { path = \"sh\", args = [\"-c\", \"echo not yet; exit 1\"] }\n",
+    );
+    let sick = cluster.place.file("sick.toml", sick);
+    cluster.muster().ok(&format!("lrp desire {} --detach", sick.display()));
+    let says = "Exited with status 1: not yet";
+    status(&cluster, 11, &["DEGRADED: the monitors of 1 instance that start fail", "sick/0", says]);
+    let shown = cluster.muster().run(&["status", "-o", "json"]).exits(11).json();
+    assert_eq!(shown["monitors"][0], json!({"instance": "sick/0", "says": says}));
+    for name in ["bad", "big", "sick"] {
+        cluster.muster().ok(&format!("lrp remove {name}"));
+    }
+    status(&cluster, 0, &["HEALTHY", "0 wanted"]);
+}
