@@ -82,7 +82,8 @@ impl Local {
         let (id, seed) = identity("bbs")?;
         let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
         let durability = journal.durability().to_string();
-        let settings = ::bbs::Settings { id, shards: DEFAULT_SHARDS, presence, durability, program: host::program() };
+        let settings =
+            ::bbs::Settings { id, shards: DEFAULT_SHARDS, presence, durability, program: host::program() };
         let lines = bbs::Lines::within(journal.clone(), bbs_bus);
         services.spawn(bbs::run(settings, seed, lines, stop.clone()));
         let (id, _) = identity("auctioneer")?;

@@ -44,6 +44,7 @@ impl Budgets {
             | BusSubject::Heartbeat(_)
             | BusSubject::Rep(..)
             | BusSubject::Beat(_)
+            | BusSubject::Alive(_)
             | BusSubject::Query(_)
             | BusSubject::QueryOf(..)) => (&self.services, other.to_string()),
         };

@@ -39,7 +39,8 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         | BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)
         | BusSubject::Auctioneer(_)
-        | BusSubject::Beat(_)) => {
+        | BusSubject::Beat(_)
+        | BusSubject::Alive(_)) => {
             let problem = format!("{other} is not a query");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
             return driver.refuse(reply, refusal).await;
@@ -89,7 +90,8 @@ const fn is_read(verb: QueryVerb) -> bool {
         | QueryVerb::CellRecords
         | QueryVerb::EvaluationList
         | QueryVerb::EvaluationShow
-        | QueryVerb::ClusterShow => false,
+        | QueryVerb::ClusterShow
+        | QueryVerb::ClusterStatus => false,
     }
 }
 
