@@ -92,7 +92,7 @@ fn decode_postcard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     }
     let length = head[12..].try_into().map(u32::from_le_bytes).unwrap_or(0);
     if usize::try_from(length) != Ok(body.len()) {
-        return Err(bad(format!("announces {length} bytes and has {}", body.len())));
+        return Err(bad(format!("says that it has {length} bytes and has {}", body.len())));
     }
     match postcard::take_from_bytes(body) {
         Ok((message, [])) => Ok(message),

@@ -468,7 +468,7 @@ impl<'a> Draft<'a> {
     fn check_evacuated(&self, index: u32, command: &evacuating::Command) -> Result<(), Refusal> {
         match command {
             evacuating::Command::Set { .. } if self.is_unwanted(index) && self.actual(index).is_none() => {
-                Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, format!("nobody wants index {index}")))
+                Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, format!("index {index} is not desired")))
             }
             evacuating::Command::Set { .. } | evacuating::Command::Remove => Ok(()),
         }
@@ -514,7 +514,7 @@ impl<'a> Draft<'a> {
         match (actual::decide(self.actual(index), command, &by)?, command) {
             (actual::Step::Nothing, _) => {}
             (actual::Step::Claim, actual::Command::Claim { .. }) if self.is_unwanted(index) => {
-                let why = format!("nobody wants index {index}");
+                let why = format!("index {index} is not desired");
                 return Err(Refusal::new(Code::ActualLrpCannotBeClaimed, why));
             }
             (actual::Step::Claim, actual::Command::Claim { placement }) => {

@@ -229,6 +229,23 @@ fn a_link_leads_to_a_file_and_a_heading_that_are_there() {
     }
 }
 
+#[test]
+fn a_page_names_only_files_that_are_there() {
+    let all = texts();
+    let kinds = [".rs", ".toml", ".txt", ".md", ".csv", ".py"];
+    for page in all.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+        let text = read(page);
+        for name in
+            text.split('`').skip(1).step_by(2).filter(|name| kinds.iter().any(|kind| name.ends_with(kind)))
+        {
+            if name.contains(char::is_whitespace) || name.starts_with('.') {
+                continue;
+            }
+            assert!(all.iter().any(|path| path.ends_with(name)), "{}: there is no {name}", page.display());
+        }
+    }
+}
+
 /// Names by which documents were called that are not part of the repository.
 #[test]
 fn nothing_points_outside_of_the_repository() {

@@ -303,7 +303,7 @@ fn noted(name: &str, event: &Event, violations: &Violations) {
             if let Some(subject) = denied(error) {
                 violations.note(subject);
             }
-            tracing::error!(name, %error, "the NATS server complains");
+            tracing::error!(name, %error, "the NATS server reports an error");
         }
         Event::ClientError(error) => tracing::warn!(name, %error, "NATS connection"),
     }

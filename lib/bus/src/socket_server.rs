@@ -78,7 +78,7 @@ fn is_left_socket(path: &Path) -> io::Result<bool> {
     if found.file_type().is_socket() && found.uid() == rustix::process::geteuid().as_raw() {
         return Ok(true);
     }
-    let why = format!("{} is there already, and is not a socket of this user", path.display());
+    let why = format!("{} exists and is not a socket of this user", path.display());
     Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
 }
 

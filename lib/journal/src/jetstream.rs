@@ -157,9 +157,9 @@ impl JetStream {
             Ok(Ok(message)) => outcome(&message.payload),
             Ok(Err(error)) => match error.kind() {
                 RequestErrorKind::TimedOut => late(),
-                RequestErrorKind::NoResponders => {
-                    Outcome::Unknown(format!("nobody takes {subject}: no stream, or it has no leader"))
-                }
+                RequestErrorKind::NoResponders => Outcome::Unknown(format!(
+                    "nothing accepts {subject}: there is no stream, or it has no leader"
+                )),
                 RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
                     Outcome::Refused(error.to_string())
                 }

@@ -97,7 +97,7 @@ pub enum JournalError {
         source: Option<Source>,
     },
     /// Nobody made it yet, and making it isn't our part.
-    #[error("there is no stream {}, and making it is the part of a BBS", stream::STREAM)]
+    #[error("there is no stream {}, and only a BBS makes it", stream::STREAM)]
     Absent,
     /// It could lose or rewrite history, or isn't ours. A person has to look: stop.
     #[error("the journal is refused: {0}")]

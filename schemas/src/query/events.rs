@@ -99,7 +99,7 @@ pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
     let bad = |problem: String| Refusal::invalid(vec![BadField { field: "about".into(), problem }]);
     let none = || {
         let shown = crate::limits::cut(about, 80);
-        bad(format!("{shown:?} is nothing: use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster"))
+        bad(format!("{shown:?} is not valid: use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster"))
     };
     let name = |error: crate::names::BadName| bad(error.to_string());
     match about.split_once(':') {

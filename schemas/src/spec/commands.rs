@@ -92,7 +92,7 @@ pub fn client_command(
     let (envelope, command) = problems.settle(read)?;
     match command.domain() {
         Some(domain) if domain != subject_domain => {
-            let why = format!("the body speaks of domain {domain}, the subject of {subject_domain}");
+            let why = format!("the body names domain {domain}, the subject {subject_domain}");
             Err(Refusal::new(Code::Forbidden, why))
         }
         Some(_) | None => Ok((envelope, command)),

@@ -55,7 +55,7 @@ impl WaitingQueries {
             if one.at_least <= here {
                 return (one.token, Ok(one.query));
             }
-            let why = format!("this BBS stands at position {here} and has not seen {} yet", one.at_least);
+            let why = format!("this BBS is at position {here} and has not read {} yet", one.at_least);
             (one.token, Err(Refusal::new(Code::Unavailable, why)))
         };
         ripe.map(answered).collect()

@@ -101,7 +101,7 @@ async fn cluster(bus: &Bus) -> ClusterId {
             return cluster.row.cluster_id;
         }
         if !told {
-            tracing::info!("waiting for a BBS to tell which cluster this is");
+            tracing::info!("waiting for a BBS to say which cluster this is");
             told = true;
         }
         tokio::time::sleep(AGAIN).await;

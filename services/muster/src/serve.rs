@@ -199,7 +199,9 @@ pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken
     match &durability {
         Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
         Durability::Unverified(why) => tracing::warn!(%id, why, "durability is unverified"),
-        Durability::Volatile => tracing::warn!(%id, "the journal survives nothing"),
+        Durability::Volatile => {
+            tracing::warn!(%id, "the journal is in memory: nothing of it survives this process");
+        }
     }
     let presence = ::bbs::presence::Settings {
         mass_loss_wait: std::time::Duration::from_secs(args.mass_loss_wait),

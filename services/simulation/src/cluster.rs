@@ -86,7 +86,7 @@ pub(super) enum Around {
     OldCopy(Node, Message),
     /// Somebody reaches the bus or the journal again.
     Heal,
-    /// Users or fate do something.
+    /// Users or faults do something.
     Act(Box<Act>),
     /// A cell disappeared a second ago, there.
     LookAtLoss(CellId, Position),

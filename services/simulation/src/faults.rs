@@ -105,7 +105,7 @@ const fn at_times(dice: &mut Dice, bound: u64) -> u64 {
     if dice.below(5) < 2 { worst } else { 0 }
 }
 
-/// How often fate acts on nodes, cells, the journal and the network: in thousandths, for each second and each of them.
+/// How often faults hit nodes, cells, the journal and the network: in thousandths, for each second and each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     killed: u64,
@@ -259,7 +259,7 @@ fn parted(dice: &mut Dice, shape: Shape) -> Act {
 const CALMING: Duration = Duration::from_secs(6);
 
 impl Cluster {
-    /// Users or fate do something.
+    /// Users or faults do something.
     pub(super) fn act(&mut self, act: Act) {
         self.acted(&act);
         match act {

@@ -49,7 +49,7 @@ pub(super) type Life = (Node, u64);
 /// A machine.
 pub(super) enum Machine {
     Bbs(Box<Bbs>),
-    /// With what its hands read of the log.
+    /// With what its driver reads of the log.
     Auctioneer(Box<Auctioneer>, Box<Reader>),
     Rep(Box<Rep>),
 }
@@ -61,7 +61,7 @@ pub(super) enum Did {
     Rep(rep::Effect),
 }
 
-/// Where a node runs: what of it outlives the machine, and what fate has for it.
+/// Where a node runs: what of it outlives the machine, and which faults it has.
 pub(super) struct Place {
     pub(super) machine: Option<Machine>,
     pub(super) generation: u64,

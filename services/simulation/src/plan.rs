@@ -22,7 +22,7 @@ pub struct Plan {
     pub shape: Shape,
     /// What goes wrong with single messages, appends and effects, until peace.
     pub faults: Faults,
-    /// What users and fate do, and when, in the order of time.
+    /// What users and faults do, and when, in the order of time.
     pub acts: Vec<(Duration, Act)>,
     /// What has to be seen, and from when on, in the order of time. Drawn plans expect nothing of their own.
     pub expects: Vec<(Duration, Expect)>,
@@ -39,7 +39,7 @@ pub enum Answer {
     Refused(Code),
 }
 
-/// Something that users or fate do.
+/// Something that users or faults do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// A client of a domain asks, again and again until it is answered or its patience is over.

@@ -116,7 +116,7 @@ impl Cluster {
             true => stored.bytes.slice(..stored.bytes.len() / 2),
             false => stored.bytes.clone(),
         });
-        let bytes = bytes.unwrap_or_else(|| Bytes::from_static(b"junk"));
+        let bytes = bytes.unwrap_or_else(|| Bytes::from_static(b"malformed"));
         self.saw(Situation::Malformed);
         let position = self.journal.store(self.now, Stored { subject: subject.clone(), entry: None, bytes });
         self.checkers.malformed(&subject, position);

@@ -271,7 +271,7 @@ impl Executor {
         let mut tasks = self.tasks.lock().expect("nobody panics while holding the tasks");
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
-                tracing::error!(%error, "the keeper of a container broke");
+                tracing::error!(%error, "the task that keeps a container panicked");
             }
         }
         tasks.spawn_on(task, &self.runtime);

@@ -141,9 +141,9 @@ impl Chaos {
         }
         let place = self.draw(self.performs.len());
         let (cell, perform) = self.performs.remove(place);
-        let fate = if faults { self.draw(6) } else { 5 };
-        let answer = (fate > 0).then(|| self.reps.get_mut(&cell).unwrap().perform(&perform));
-        let answer = answer.filter(|_| fate > 1).map(Ok);
+        let fault = if faults { self.draw(6) } else { 5 };
+        let answer = (fault > 0).then(|| self.reps.get_mut(&cell).unwrap().perform(&perform));
+        let answer = answer.filter(|_| fault > 1).map(Ok);
         self.scene.answer(&cell, perform.id, answer);
     }
 

@@ -71,12 +71,14 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
     if domain_use(command) != DomainUse::None {
         return Ok(());
     }
-    let failure = Failure::usage(format!("--domain {domain} means nothing to this command: leave it out"));
+    let failure = Failure::usage(format!("--domain {domain} is not used by this command: leave it out"));
     Err(match command {
         Command::Events(_) => {
             failure.advise("events are narrowed by --about lrp:GUID, task:GUID, cell:ID or domain:NAME")
         }
-        Command::Domain(_) => failure.advise("the domain that is refreshed stands behind the command"),
+        Command::Domain(_) => {
+            failure.advise("name the domain to refresh as an argument: muster domain refresh DOMAIN")
+        }
         Command::Lrp(_)
         | Command::Instance(_)
         | Command::Task(_)

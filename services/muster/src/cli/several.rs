@@ -55,8 +55,7 @@ impl<'a> Several<'a> {
     }
 
     fn left(&self) -> Option<String> {
-        (self.count > 1)
-            .then(|| "what was not told of was not tried, or nobody knows what became of it".to_owned())
+        (self.count > 1).then(|| "what is not listed was not tried, or its outcome is unknown".to_owned())
     }
 
     /// The end: the one failure, or what is left to say when each was told already.

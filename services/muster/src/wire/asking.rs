@@ -64,7 +64,7 @@ impl Services {
             Ok(answer) => match codec::decode::<Answer<A>>(&answer) {
                 Ok((answer, _)) => Some(answer.into()),
                 Err(refusal) => {
-                    tracing::warn!(subject, %refusal, "an answer that nobody understands");
+                    tracing::warn!(subject, %refusal, "an answer can't be decoded");
                     Some(Err(refusal))
                 }
             },

@@ -414,7 +414,7 @@ impl Driver {
                     let why = match error {
                         AppendError::Conflict => NotAppended::Conflict,
                         AppendError::Unknown(source) => {
-                            tracing::warn!(%subject, %source, "nobody knows whether an entry is stored");
+                            tracing::warn!(%subject, %source, "it is unknown whether an entry is stored");
                             NotAppended::Unknown
                         }
                         AppendError::Refused(why) => NotAppended::Refused(why),

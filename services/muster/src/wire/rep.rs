@@ -94,7 +94,7 @@ pub(crate) async fn run(
         let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
         match speak(&driver, settings.clone(), own, &mut receiver, &stop).await? {
             End::Dismissed => {
-                tracing::warn!(cell = %driver.cell, "this rep does nothing for now: asking again");
+                tracing::warn!(cell = %driver.cell, "this rep may not speak for its cell: it does nothing, and asks again");
             }
             end @ (End::Stopped | End::Evacuated) => return Ok(end),
         }
@@ -275,7 +275,7 @@ impl Driver {
             tracing::warn!(
                 subject = incoming.subject,
                 reply = reply.subject(),
-                "a reply subject of another role"
+                "a request is dropped: its reply subject belongs to another role"
             );
             return None;
         }

@@ -5,7 +5,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | `stage.rs` | the services of a story, and what is known of them |
-//! | `acting.rs` | what users and fate do, by the command line and by signals |
+//! | `acting.rs` | what users and faults do, by the command line and by signals |
 //! | `work.rs` | what a story's containers do, as shell programs |
 //! | `owner.rs` | the owners of tasks: a small HTTP server |
 //! | `clock.rs` | the time of a story, which waits where the machine is too slow for it |

@@ -1,4 +1,4 @@
-//! What users and fate do, as text and from text.
+//! What users and faults do, as text and from text.
 
 use std::fmt;
 

@@ -17,7 +17,7 @@ use crate::promises::{Broken, Promise};
 /// Something that is seen of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
-    /// Users or fate did something.
+    /// Users or faults did something.
     Act(&'a Act),
     /// A client was told what became of what it asked.
     Answered(&'a Act, Told),

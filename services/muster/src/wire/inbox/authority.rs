@@ -8,7 +8,11 @@ pub(super) fn reply_of(incoming: &Incoming, expected: impl Fn(&ReplyTo) -> bool)
     let reply = incoming.reply.as_ref();
     if reply.is_none_or(|reply| !expected(reply)) {
         let reply = reply.map_or("none", ReplyTo::subject);
-        tracing::warn!(subject = incoming.subject, reply, "refused: not a reply subject of this role");
+        tracing::warn!(
+            subject = incoming.subject,
+            reply,
+            "refused: the reply subject is not an inbox of this role"
+        );
     }
     reply.filter(|reply| expected(reply)).cloned()
 }

@@ -148,11 +148,11 @@ fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> 
 /// Brings a rep's sign of life to the machine.
 pub(super) async fn heartbeat(driver: &Driver, incoming: &Incoming) {
     let Ok((beat, _)) = codec::decode::<schemas::message::Heartbeat>(&incoming.payload) else {
-        return tracing::warn!(subject = incoming.subject, "a heartbeat that nobody understands");
+        return tracing::warn!(subject = incoming.subject, "a heartbeat is dropped: it can't be decoded");
     };
     if BusSubject::parse(&incoming.subject) == Ok(BusSubject::Heartbeat(beat.cell_id.clone())) {
         driver.feed(Input::Heartbeat(beat)).await;
     } else {
-        tracing::warn!(subject = incoming.subject, cell = %beat.cell_id, "a heartbeat of another cell");
+        tracing::warn!(subject = incoming.subject, cell = %beat.cell_id, "a heartbeat is dropped: it names another cell than its subject");
     }
 }

@@ -1,4 +1,4 @@
-//! What users and fate do, by the command line and by signals.
+//! What users and faults do, by the command line and by signals.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Stage {
             Act::Malformed => {
                 let mut plain = self.cluster.plain("vandal");
                 for subject in ["muster.event.lrp.0", "muster.event.task.1"] {
-                    plain.try_publish(subject, b"junk");
+                    plain.try_publish(subject, b"malformed");
                 }
                 // The server has both when it answers what comes behind them.
                 plain.ask("muster.query.cluster.show", b"{}");
