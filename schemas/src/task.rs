@@ -124,7 +124,7 @@ pub enum Called {
 
 /// What follows from an answer to a completion callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CallbackVerdict {
     /// The owner knows: the task goes.
     Delivered,
     /// It is called again, after a wait.
@@ -136,11 +136,11 @@ pub enum Verdict {
 impl Called {
     /// What follows: 2xx is delivered; no answer, 408, 429 and 5xx are repeated; anything else ends it.
     #[must_use]
-    pub const fn verdict(&self) -> Verdict {
+    pub const fn verdict(&self) -> CallbackVerdict {
         match self {
-            Self::Answered(200..=299) => Verdict::Delivered,
-            Self::Answered(408 | 429 | 500..=599) | Self::Failed(_) => Verdict::Repeat,
-            Self::Answered(_) => Verdict::Ended,
+            Self::Answered(200..=299) => CallbackVerdict::Delivered,
+            Self::Answered(408 | 429 | 500..=599) | Self::Failed(_) => CallbackVerdict::Repeat,
+            Self::Answered(_) => CallbackVerdict::Ended,
         }
     }
 }
@@ -158,7 +158,7 @@ impl Completed {
     /// Whether its owner may still be called.
     #[must_use]
     pub fn is_owner_called(&self) -> bool {
-        self.callback.as_ref().is_none_or(|callback| callback.last.verdict() == Verdict::Repeat)
+        self.callback.as_ref().is_none_or(|callback| callback.last.verdict() == CallbackVerdict::Repeat)
     }
 }
 
@@ -494,10 +494,10 @@ fn owner_called(task: &Task, state: &State, epoch: Epoch, called: &Called) -> Re
     let verdict = called.verdict();
     let mut events = vec![Event::CallbackTried { attempt, called }];
     match (verdict, resolving) {
-        (Verdict::Delivered, true) => events.push(Event::Deleted {}),
-        (Verdict::Delivered, false) => events.extend([Event::Resolving {}, Event::Deleted {}]),
-        (Verdict::Ended, true) => events.push(Event::Demoted {}),
-        (Verdict::Ended, false) | (Verdict::Repeat, true | false) => {}
+        (CallbackVerdict::Delivered, true) => events.push(Event::Deleted {}),
+        (CallbackVerdict::Delivered, false) => events.extend([Event::Resolving {}, Event::Deleted {}]),
+        (CallbackVerdict::Ended, true) => events.push(Event::Demoted {}),
+        (CallbackVerdict::Ended, false) | (CallbackVerdict::Repeat, true | false) => {}
     }
     Ok(events)
 }

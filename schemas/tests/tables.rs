@@ -605,7 +605,7 @@ fn a_task_changes_as_the_table_says() {
 
 #[test]
 fn what_came_of_a_callback_is_recorded_and_decides_whether_it_is_repeated() {
-    use task::Verdict::{Delivered, Ended, Repeat};
+    use task::CallbackVerdict::{Delivered, Ended, Repeat};
     let verdicts =
         [(199, Ended), (200, Delivered), (299, Delivered), (301, Ended), (404, Ended), (408, Repeat)];
     let verdicts = verdicts.into_iter().chain([(410, Ended), (429, Repeat), (499, Ended), (500, Repeat)]);

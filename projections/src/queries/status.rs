@@ -13,7 +13,7 @@ use schemas::query::{
     CellRow, CellState, ClusterRow, Finding, FindingCode, Health, InstanceRow, InstanceState, ServiceRow,
     Services, StatusRow, TaskState,
 };
-use schemas::task::{self, Task, Verdict};
+use schemas::task::{self, CallbackVerdict, Task};
 
 use super::Observed;
 use super::rows::{Which, cell_row, cluster_row, slot_rows};
@@ -136,7 +136,7 @@ fn is_unplaced(task: &Task) -> bool {
 
 fn is_called_again(task: &Task) -> bool {
     let callback = task.completed().and_then(|done| done.callback.as_ref());
-    callback.is_some_and(|callback| callback.last.verdict() == Verdict::Repeat)
+    callback.is_some_and(|callback| callback.last.verdict() == CallbackVerdict::Repeat)
 }
 
 fn of_cells(row: &StatusRow) -> Vec<Finding> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use auctioneer::auction::{Item, Siblings, auction};
-use auctioneer::board::{Board, Cell, Standing};
+use auctioneer::board::{Board, BoardCell, Standing};
 use auctioneer::priority::DEFAULT_PRIORITY;
 use auctioneer::{Auctioneer, Effect, Input, Settings};
 use schemas::cell::Presence;
@@ -124,7 +124,7 @@ impl Log {
         self.record(vec![(Aggregate::Cluster, vec![Event::Cluster(event)])])
     }
 
-    fn cell(&mut self, cell: Cell) -> [Input; 2] {
+    fn cell(&mut self, cell: BoardCell) -> [Input; 2] {
         let presence = Presence {
             folder: schemas::names::FolderId(self.ids.next(self.now)),
             incarnation: Incarnation(self.ids.next(self.now)),
@@ -187,12 +187,12 @@ fn row(cells: u32, what: &str, room: u32, make: impl Fn(u32) -> Item) {
     println!("{cells:>6}  {what:<28} {:>12.0}   ({placed} of {WORK} placed)", f64::from(WORK) / seconds);
 }
 
-fn cell(number: u32, containers: u32) -> Cell {
+fn cell(number: u32, containers: u32) -> BoardCell {
     // Two kinds of machine in three zones.
     let large = u64::from(number % 2 + 1);
     let total =
         Resources { memory_mb: large * 1024 * u64::from(containers), disk_mb: 1 << 24, containers, ports: 0 };
-    Cell {
+    BoardCell {
         id: CellId::new(&format!("cell-{number:05}")).unwrap(),
         zone: Zone::new(&format!("z{}", number % 3)).unwrap(),
         stack: Stack::new("linux").unwrap(),

@@ -17,7 +17,7 @@ const TOO_LARGE: usize = 16;
 
 /// A cell that the log calls present.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct BoardCell {
     /// Its id.
     pub id: CellId,
     /// Its zone.
@@ -50,7 +50,7 @@ pub enum Standing {
 /// The cells, ready for auctions. Cells are numbered in the order of their ids.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
-    cells: Vec<Cell>,
+    cells: Vec<BoardCell>,
     /// What is free of each cell, beside the cells so that a count over all of them is quick.
     free: Vec<Resources>,
     zone_of: Vec<u32>,
@@ -116,7 +116,7 @@ impl Group {
 impl Board {
     /// Sets up a board. Of cells with the same id the first counts.
     #[must_use]
-    pub fn new(cells: impl IntoIterator<Item = Cell>) -> Self {
+    pub fn new(cells: impl IntoIterator<Item = BoardCell>) -> Self {
         let mut board = Self { cells: cells.into_iter().collect(), ..Self::default() };
         board.cells.sort_by(|a, b| a.id.cmp(&b.id));
         board.cells.dedup_by(|later, first| later.id == first.id);
@@ -160,13 +160,13 @@ impl Board {
 
     /// The cells in order, as they were when the board was set up: see [`Board::free`] for what is free.
     #[must_use]
-    pub fn cells(&self) -> &[Cell] {
+    pub fn cells(&self) -> &[BoardCell] {
         &self.cells
     }
 
     /// A cell by its number.
     #[must_use]
-    pub fn cell(&self, number: u32) -> &Cell {
+    pub fn cell(&self, number: u32) -> &BoardCell {
         &self.cells[at(number)]
     }
 

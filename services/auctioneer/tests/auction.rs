@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use auctioneer::auction::{Item, Siblings, Verdict, auction};
-use auctioneer::board::{Board, Cell, Standing};
+use auctioneer::board::{Board, BoardCell, Standing};
 use auctioneer::score::{Scale, Score, bounded};
 use proptest::prelude::*;
 use schemas::Timestamp;
@@ -20,14 +20,14 @@ use schemas::resources::{Constraint, Lack, Mismatch, Resources};
 
 // The reference: no index, no memory, nothing clever.
 
-fn reference(cells: &mut [Cell], mut batch: Vec<Item>, siblings: &mut Siblings) -> Vec<Verdict> {
+fn reference(cells: &mut [BoardCell], mut batch: Vec<Item>, siblings: &mut Siblings) -> Vec<Verdict> {
     let mut seen = BTreeSet::new();
     batch.sort_by(|a, b| a.rank.cmp(&b.rank));
     batch.retain(|item| seen.insert(item.rank.key.clone()));
     batch.into_iter().map(|item| judge(cells, item, siblings)).collect()
 }
 
-fn judge(cells: &mut [Cell], item: Item, siblings: &mut Siblings) -> Verdict {
+fn judge(cells: &mut [BoardCell], item: Item, siblings: &mut Siblings) -> Verdict {
     let size = item.order.resources();
     let mut scores: Vec<Score> = (0..cells.len())
         .filter(|at| is_candidate(&cells[*at], &item) && cells[*at].free.fits(size))
@@ -49,17 +49,17 @@ fn judge(cells: &mut [Cell], item: Item, siblings: &mut Siblings) -> Verdict {
     Verdict { item, place, explanation }
 }
 
-fn mismatch(cell: &Cell, item: &Item) -> Option<Mismatch> {
+fn mismatch(cell: &BoardCell, item: &Item) -> Option<Mismatch> {
     item.constraint().mismatch(&cell.stack, &cell.placement_tags)
 }
 
-fn is_candidate(cell: &Cell, item: &Item) -> bool {
+fn is_candidate(cell: &BoardCell, item: &Item) -> bool {
     mismatch(cell, item).is_none() && cell.standing == Standing::Open
 }
 
-fn score(cells: &[Cell], at: usize, item: &Item, siblings: &Siblings) -> Score {
+fn score(cells: &[BoardCell], at: usize, item: &Item, siblings: &Siblings) -> Score {
     let cell = &cells[at];
-    let on = |cell: &Cell| match &item.rank.key {
+    let on = |cell: &BoardCell| match &item.rank.key {
         WorkKey::Task { .. } => 0,
         WorkKey::Lrp { process_guid, .. } => {
             siblings.get(process_guid).and_then(|on_cells| on_cells.get(&cell.id)).copied().unwrap_or(0)
@@ -76,8 +76,8 @@ fn score(cells: &[Cell], at: usize, item: &Item, siblings: &Siblings) -> Score {
     }
 }
 
-fn lacking(cells: &[Cell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
-    let candidates: Vec<&Cell> = cells.iter().filter(|cell| is_candidate(cell, item)).collect();
+fn lacking(cells: &[BoardCell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
+    let candidates: Vec<&BoardCell> = cells.iter().filter(|cell| is_candidate(cell, item)).collect();
     let mut lacking = BTreeMap::new();
     for what in candidates.iter().flat_map(|cell| cell.free.lacks(item.order.resources())) {
         *lacking.entry(what).or_default() += 1;
@@ -85,7 +85,7 @@ fn lacking(cells: &[Cell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
     (candidates.len(), lacking)
 }
 
-fn error(cells: &[Cell], item: &Item) -> String {
+fn error(cells: &[BoardCell], item: &Item) -> String {
     let mismatches: BTreeSet<Mismatch> = cells.iter().filter_map(|cell| mismatch(cell, item)).collect();
     if cells.iter().all(|cell| mismatch(cell, item).is_some()) {
         // Of stack and tags the tags are the nearer miss.
@@ -106,7 +106,7 @@ fn error(cells: &[Cell], item: &Item) -> String {
     format!("insufficient resources: {}", every.join(", "))
 }
 
-fn explain(cells: &[Cell], item: &Item, scores: &[Score]) -> Explanation {
+fn explain(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Explanation {
     let mut passed_over: BTreeMap<String, u32> = BTreeMap::new();
     let mut add = |reason: &str| *passed_over.entry(reason.to_owned()).or_default() += 1;
     for cell in cells {
@@ -161,7 +161,7 @@ fn stack() -> impl Strategy<Value = Stack> {
     prop_oneof![12 => Just("linux"), 1 => Just("windows")].prop_map(|name| Stack::new(name).unwrap())
 }
 
-fn cell() -> impl Strategy<Value = Cell> {
+fn cell() -> impl Strategy<Value = BoardCell> {
     let standing = prop_oneof![
         20 => Just(Standing::Open),
         1 => Just(Standing::Evacuating),
@@ -178,7 +178,7 @@ fn cell() -> impl Strategy<Value = Cell> {
             let (total, free) = bounded(total, total.minus(used));
             let id = CellId::new(&format!("cell-{id}")).unwrap();
             let zone = Zone::new(&format!("z{zone}")).unwrap();
-            Cell { id, zone, stack, placement_tags, total, free, standing }
+            BoardCell { id, zone, stack, placement_tags, total, free, standing }
         },
     )
 }
@@ -252,7 +252,7 @@ fn siblings() -> impl Strategy<Value = Siblings> {
     proptest::collection::btree_map(name, proptest::collection::btree_map(cell, 0..4_u32, 0..12), 0..4)
 }
 
-type Scene = (Vec<Cell>, Siblings, Vec<(Vec<Item>, Vec<(usize, Resources)>)>);
+type Scene = (Vec<BoardCell>, Siblings, Vec<(Vec<Item>, Vec<(usize, Resources)>)>);
 
 /// Cells, instances on them, and some batches, each followed by changes of what is free.
 fn scene() -> impl Strategy<Value = Scene> {
@@ -265,7 +265,7 @@ fn scene() -> impl Strategy<Value = Scene> {
     )
 }
 
-fn distinct(cells: Vec<Cell>) -> Vec<Cell> {
+fn distinct(cells: Vec<BoardCell>) -> Vec<BoardCell> {
     let mut by_id = BTreeMap::new();
     for cell in cells {
         by_id.entry(cell.id.clone()).or_insert(cell);
@@ -309,7 +309,7 @@ fn nothing_twice(verdicts: &[Verdict]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn nothing_overcommitted(cells: &[Cell], verdicts: &[Verdict]) -> Result<(), TestCaseError> {
+fn nothing_overcommitted(cells: &[BoardCell], verdicts: &[Verdict]) -> Result<(), TestCaseError> {
     for cell in cells {
         let placed = verdicts.iter().filter(|verdict| verdict.place.as_ref() == Ok(&cell.id));
         let mut used = Resources::default();

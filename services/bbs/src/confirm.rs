@@ -42,12 +42,12 @@ struct Held {
     /// The subject's last entry when they were judged.
     judged: Position,
     due: Timestamp,
-    state: State,
+    stage: Stage,
 }
 
 /// What an answer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Stage {
     /// For its turn to read.
     Wants,
     /// For what is read.
@@ -79,7 +79,7 @@ impl Confirmations {
 
     /// Holds back what was judged on a subject whose last entry stands at `judged`.
     pub(crate) fn hold(&mut self, subject: &Subject, answers: Answers, judged: Position, now: Timestamp) {
-        let held = Held { answers, judged, due: now + PATIENCE, state: State::Wants };
+        let held = Held { answers, judged, due: now + PATIENCE, stage: Stage::Wants };
         self.held.insert(subject.clone(), held);
         self.want(subject);
     }
@@ -101,7 +101,7 @@ impl Confirmations {
             let Some(subject) = self.wanted.remove(at) else { break };
             self.is_wanted.remove(&subject);
             if let Some(held) = self.held.get_mut(&subject) {
-                held.state = State::Reads;
+                held.stage = Stage::Reads;
             }
             self.reading.insert(subject.clone());
             reads.push(subject);
@@ -120,7 +120,7 @@ impl Confirmations {
     ) -> Confirmed {
         self.reading.remove(subject);
         // What was read before a command came says nothing of it.
-        let Some(held) = self.held.get_mut(subject).filter(|held| held.state == State::Reads) else {
+        let Some(held) = self.held.get_mut(subject).filter(|held| held.stage == Stage::Reads) else {
             return Confirmed::Nothing;
         };
         match last {
@@ -128,14 +128,14 @@ impl Confirmations {
                 self.take(subject).map_or(Confirmed::Nothing, Confirmed::True)
             }
             Some(last) if last > delivered => {
-                held.state = State::Behind(last);
+                held.stage = Stage::Behind(last);
                 Confirmed::Behind
             }
             Some(last) if last > held.judged => {
                 self.take(subject).map_or(Confirmed::Nothing, Confirmed::Outdated)
             }
             Some(_) | None => {
-                held.state = State::Again(now + AGAIN);
+                held.stage = Stage::Again(now + AGAIN);
                 Confirmed::Nothing
             }
         }
@@ -143,7 +143,7 @@ impl Confirmations {
 
     /// The follower delivered an entry of a subject. Answers what is to be judged again.
     pub(crate) fn delivered(&mut self, subject: &Subject, position: Position) -> Option<Answers> {
-        let reached = |held: &&Held| matches!(held.state, State::Behind(last) if last <= position);
+        let reached = |held: &&Held| matches!(held.stage, Stage::Behind(last) if last <= position);
         self.held.get(subject).filter(reached)?;
         self.take(subject)
     }
@@ -152,11 +152,11 @@ impl Confirmations {
     pub(crate) fn tick(&mut self, now: Timestamp) -> Vec<(Subject, Answers)> {
         let over = self.held.iter().filter(|(_, held)| held.due <= now).map(|(subject, _)| subject.clone());
         let over: Vec<Subject> = over.collect();
-        let again = |held: &Held| matches!(held.state, State::Again(at) if at <= now);
+        let again = |held: &Held| matches!(held.stage, Stage::Again(at) if at <= now);
         let again = self.held.iter().filter(|(_, held)| again(held)).map(|(subject, _)| subject.clone());
         for subject in again.collect::<Vec<_>>() {
             if let Some(held) = self.held.get_mut(&subject) {
-                held.state = State::Wants;
+                held.stage = Stage::Wants;
             }
             self.want(&subject);
         }
@@ -165,9 +165,9 @@ impl Confirmations {
 
     /// When there is next something to do.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        let due = |held: &Held| match held.state {
-            State::Again(at) => held.due.min(at),
-            State::Wants | State::Reads | State::Behind(_) => held.due,
+        let due = |held: &Held| match held.stage {
+            Stage::Again(at) => held.due.min(at),
+            Stage::Wants | Stage::Reads | Stage::Behind(_) => held.due,
         };
         self.held.values().map(due).min()
     }

@@ -13,7 +13,7 @@ use schemas::{Timestamp, cell};
 
 use super::Settings;
 use crate::auction::Item;
-use crate::board::{Board, Cell, Standing, at, count};
+use crate::board::{Board, BoardCell, Standing, at, count};
 
 /// Most heartbeats kept of cells, or of incarnations of them, that the log doesn't know yet.
 pub const EARLY_HEARTBEATS: usize = 16_384;
@@ -429,7 +429,7 @@ impl Cells {
         let present = world.cells().filter(|(_, log)| log.present);
         let cells = present.map(|(id, log)| {
             let room = self.rooms.get(id);
-            Cell {
+            BoardCell {
                 id: id.clone(),
                 zone: log.presence.zone.clone(),
                 stack: log.presence.stack.clone(),

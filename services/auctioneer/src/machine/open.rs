@@ -17,7 +17,7 @@ use schemas::resources::{Constraint, Resources};
 use schemas::task;
 
 use crate::auction::Item;
-use crate::board::Cell;
+use crate::board::BoardCell;
 use crate::priority::{DEFAULT_PRIORITY, Rank};
 
 /// One piece of open work.
@@ -340,7 +340,7 @@ impl Open {
     }
 
     /// Makes ready what waits for a cell like this one: of each shape as much as has room there, in order.
-    pub(crate) fn wake_for(&mut self, cell: &Cell, free: Resources, most: usize) {
+    pub(crate) fn wake_for(&mut self, cell: &BoardCell, free: Resources, most: usize) {
         let fits = |shape: &&Shape| {
             free.fits(shape.size) && shape.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use auctioneer::auction::{Item, Siblings, auction};
-use auctioneer::board::{Board, Cell, Standing};
+use auctioneer::board::{Board, BoardCell, Standing};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use schemas::Timestamp;
@@ -145,10 +145,10 @@ fn percentile(all: &[Duration], percent: usize) -> f64 {
     sorted.get(at).map_or(0.0, |value| value.as_secs_f64() * 1_000.0)
 }
 
-fn cell(number: u32) -> Cell {
+fn cell(number: u32) -> BoardCell {
     let name = |text: String| CellId::new(&text).expect("a name");
     let total = Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 1 << 16, ports: 1 << 16 };
-    Cell {
+    BoardCell {
         id: name(format!("cell{number:05}")),
         zone: Zone::new(&format!("z{}", number % 3)).expect("a name"),
         stack: Stack::new("linux").expect("a name"),

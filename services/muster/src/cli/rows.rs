@@ -14,7 +14,7 @@ use schemas::query::{
 };
 use schemas::resources::Resources;
 use schemas::spec;
-use schemas::task::{Callback, Verdict};
+use schemas::task::{Callback, CallbackVerdict};
 use serde_json::Value;
 
 use super::describe::trigger_name;
@@ -524,9 +524,9 @@ pub(crate) mod tests;
 /// What came of calling a task's owner.
 fn callback(callback: &Callback) -> String {
     let what = match callback.last.verdict() {
-        Verdict::Delivered => "delivered",
-        Verdict::Repeat => "called again until the task expires",
-        Verdict::Ended => "not called again",
+        CallbackVerdict::Delivered => "delivered",
+        CallbackVerdict::Repeat => "called again until the task expires",
+        CallbackVerdict::Ended => "not called again",
     };
     format!(
         "{} after {}, at {}: {what}",
