@@ -7,7 +7,7 @@ use schemas::message::{LrpRecord, LrpState, Record, TaskRecord, TaskState};
 use schemas::names::{DefinitionId, TaskGuid};
 use schemas::process::Process;
 use schemas::query::{Records, RecordsAnswer};
-use schemas::task;
+use schemas::{cell, task};
 
 use crate::index::WorkRef;
 use crate::world::World;
@@ -40,7 +40,12 @@ pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     work.sort();
     work.dedup();
     let records = work.iter().map(|work| record(world, work)).filter(|record| *record != Record::Absent);
-    RecordsAnswer { position: world.position(), terms: terms(world), records: records.collect() }
+    RecordsAnswer {
+        position: world.position(),
+        terms: terms(world),
+        evacuation: cell::evacuation(world.cell(&asked.cell_id)),
+        records: records.collect(),
+    }
 }
 
 /// A process without an instance at this index has a record too, and one that is gone and remembered: its epoch tells

@@ -44,6 +44,8 @@ pub struct Cell {
     pub healthy: bool,
     /// Whether an operator wants it evacuated: its rep is ordered again until it evacuates.
     pub evacuation_wanted: bool,
+    /// Since when it evacuates without having taken work again in between, whether its rep restarted or not.
+    pub evacuation_began: Option<Timestamp>,
     /// Why it is not there, if it isn't.
     pub gone: Option<String>,
     /// When any of this last changed.
@@ -53,6 +55,18 @@ pub struct Cell {
     pub cause: Cause,
     /// What operators asked of it.
     pub requests: Requests,
+}
+
+/// What a rep has to know of its cell's evacuation before it takes work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Evacuation {
+    /// Nobody wants the cell evacuated.
+    #[default]
+    None,
+    /// An operator does, and its rep has not begun.
+    Wanted,
+    /// A rep of the cell has begun then: its time goes on.
+    Began(Timestamp),
 }
 
 /// Why a cell is not there whose rep left when its evacuation was over.
@@ -260,6 +274,7 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
         Event::Appeared(presence) => {
             let evacuation_wanted =
                 cell.as_ref().is_some_and(|cell| cell.evacuation_wanted && !is_over(cell, presence));
+            let began = cell.as_ref().and_then(|cell| cell.evacuation_began);
             let requests = cell.map(|cell| cell.requests).unwrap_or_default();
             Some(Cell {
                 presence: presence.clone(),
@@ -267,6 +282,7 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
                 evacuating: false,
                 healthy: true,
                 evacuation_wanted,
+                evacuation_began: began.filter(|_| evacuation_wanted),
                 gone: None,
                 since,
                 cause,
@@ -275,12 +291,18 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
         }
         Event::EvacuationRequested {} => cell.map(|cell| Cell { evacuation_wanted: true, cause, ..cell }),
         Event::EvacuationWithdrawn {} => cell.map(|cell| Cell { evacuation_wanted: false, cause, ..cell }),
-        Event::Evacuating {} => cell.map(|cell| Cell { evacuating: true, since, cause, ..cell }),
-        Event::Resumed {} => cell.map(|cell| Cell { evacuating: false, since, cause, ..cell }),
+        Event::Evacuating {} => cell.map(|cell| {
+            let evacuation_began = cell.evacuation_began.or(Some(since));
+            Cell { evacuating: true, evacuation_began, since, cause, ..cell }
+        }),
+        Event::Resumed {} => {
+            cell.map(|cell| Cell { evacuating: false, evacuation_began: None, since, cause, ..cell })
+        }
         Event::Healthy {} => cell.map(|cell| Cell { healthy: true, since, ..cell }),
         Event::Unhealthy { .. } => cell.map(|cell| Cell { healthy: false, since, ..cell }),
         Event::Left {} => {
-            let over = |cell| Cell { evacuating: false, evacuation_wanted: false, ..cell };
+            let over =
+                |cell| Cell { evacuating: false, evacuation_wanted: false, evacuation_began: None, ..cell };
             cell.map(|cell| absent(over(cell), EVACUATED, stamp))
         }
         Event::Disappeared { reason } => cell.map(|cell| absent(cell, reason, stamp)),
@@ -291,6 +313,16 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
 fn absent(cell: Cell, why: &str, stamp: &Stamp) -> Cell {
     let gone = Some(why.to_owned());
     Cell { present: false, gone, since: stamp.at, cause: stamp.cause(), ..cell }
+}
+
+/// What a rep that starts has to know of its cell's evacuation: one that an operator wants goes on where the rep before
+/// it was, unless the cell was lost with everything on it meanwhile.
+#[must_use]
+pub fn evacuation(cell: Option<&Cell>) -> Evacuation {
+    match cell.filter(|cell| cell.evacuation_wanted && (cell.present || !cell.evacuating)) {
+        None => Evacuation::None,
+        Some(cell) => cell.evacuation_began.map_or(Evacuation::Wanted, Evacuation::Began),
+    }
 }
 
 /// Whether an evacuation is over when a cell appears: the one that evacuated was lost with everything on it, and this

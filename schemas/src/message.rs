@@ -379,11 +379,14 @@ pub struct Stop {
     pub containers: Vec<(WorkKey, InstanceGuid)>,
 }
 
-/// An order to a rep that needs nothing but the sender's term.
+/// An order to a rep that needs nothing but who gives it, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// The BBS's term. A rep refuses a term below the highest that it believes.
     pub term: u64,
+    /// Where the log stood for the BBS: an order to evacuate, or to take work again, that comes after a later one changes
+    /// nothing.
+    pub position: Position,
 }
 
 /// What an auctioneer could not place, many in one message.

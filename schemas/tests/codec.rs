@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use schemas::action::{Action, Group, Run, Secret, Timeout, Try, Variable};
-use schemas::cell::Presence;
+use schemas::cell::{Evacuation, Presence};
 use schemas::checksum::crc32c;
 use schemas::cluster::{self, Terms};
 use schemas::codec::{FINGERPRINT, FINGERPRINTED, Form, JSON_DEPTH, decode, encode};
@@ -248,7 +248,7 @@ fn every_message_travels() {
     travels(&perform());
     travels(&Answer::Ok(Performed { refused: vec![(0, "evacuating".into())] }));
     travels(&Stop { term: 4, containers: keys().map(|key| (key, InstanceGuid(id(9)))).into() });
-    travels(&Command { term: 4 });
+    travels(&Command { term: 4, position: Position(7) });
     travels(&outcomes());
     travels(&Lead { id: service.clone(), term: 5 });
     travels(&Alive {
@@ -260,7 +260,10 @@ fn every_message_travels() {
     travels(&Beat { id: service, term: 5, position: Position(6) });
     let at_least = Some(Position(3));
     travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least });
-    travels(&RecordsAnswer { position: Position(3), terms: terms(), records: records() });
+    for evacuation in [Evacuation::None, Evacuation::Wanted, Evacuation::Began(Timestamp(5))] {
+        let position = Position(3);
+        travels(&RecordsAnswer { position, terms: terms(), evacuation, records: records() });
+    }
     travels(&Envelope::default());
 }
 

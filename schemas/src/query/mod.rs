@@ -97,6 +97,8 @@ pub struct RecordsAnswer {
     pub position: Position,
     /// The highest terms that the log named then: a rep believes no leader of a later one than the next.
     pub terms: crate::cluster::Terms,
+    /// Whether the cell is to be evacuated: a rep that starts takes no work before it knows.
+    pub evacuation: crate::cell::Evacuation,
     /// Every record that names the cell, and one for each that was asked for, absent ones left out.
     pub records: Vec<Record>,
 }

@@ -31,6 +31,8 @@ struct Owed {
     epoch: Epoch,
     tries: u32,
     due: Option<Timestamp>,
+    /// Whether this BBS called: an answer may still come.
+    called: bool,
     /// The answer that ends the calls, until it is recorded.
     answered: Option<Called>,
 }
@@ -38,7 +40,7 @@ struct Owed {
 impl Callbacks {
     /// A task completed: its call is due, unless one for this life is owed already.
     pub fn owe(&mut self, task: &TaskGuid, epoch: Epoch, now: Timestamp) {
-        let fresh = Owed { epoch, tries: 0, due: Some(now), answered: None };
+        let fresh = Owed { epoch, tries: 0, due: Some(now), called: false, answered: None };
         let owed = self.owed.entry(task.clone()).or_insert_with(|| fresh.clone());
         if owed.epoch != epoch {
             *owed = fresh;
@@ -52,6 +54,13 @@ impl Callbacks {
             owed.answered = Some(called.clone());
         }
         self.out.remove(task);
+    }
+
+    /// The owner is called.
+    pub fn calls(&mut self, task: &TaskGuid) {
+        if let Some(owed) = self.owed.get_mut(task) {
+            owed.called = true;
+        }
     }
 
     /// The answer that ends the calls, if there was one.
@@ -95,11 +104,13 @@ impl Callbacks {
         }
     }
 
-    /// The task was RESOLVING for too long: whatever is out is not waited for any more.
+    /// The task was RESOLVING for too long: whatever is out is not waited for any more. Where another BBS marked it,
+    /// this one did not call: its call is due.
     pub fn gave_up(&mut self, task: &TaskGuid, now: Timestamp) {
         self.out.remove(task);
         if let Some(owed) = self.owed.get_mut(task).filter(|owed| owed.due.is_none()) {
-            owed.due = Some(now + LONGEST_WAIT);
+            let wait = if owed.called { LONGEST_WAIT } else { Duration::ZERO };
+            owed.due = Some(now + wait);
         }
     }
 
@@ -122,6 +133,22 @@ impl Callbacks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_that_another_bbs_marked_and_did_not_call_for_is_called_when_it_is_given_up() {
+        let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
+        let task = TaskGuid::new("t").unwrap();
+        for called in [false, true] {
+            let mut callbacks = Callbacks::default();
+            callbacks.owe(&task, epoch, now);
+            callbacks.due(now);
+            if called {
+                callbacks.calls(&task);
+            }
+            callbacks.gave_up(&task, now);
+            assert_eq!(callbacks.next_due(), Some(if called { now + LONGEST_WAIT } else { now }));
+        }
+    }
 
     #[test]
     fn no_more_calls_are_out_than_may_be() {

@@ -57,6 +57,9 @@ pub(crate) enum AggregateCommand {
     Seen(CellId, Box<cell::Seen>),
     /// A cell is lost, for this reason.
     Lost(CellId, String),
+    /// A rep asks whether it may speak for a cell: nothing is decided, and the answer is confirmed to stand at the end of
+    /// what the log says of the cell.
+    Attach(CellId),
     /// This run of a cell's rep has left: its evacuation is over.
     Left(CellId, Incarnation),
     /// An operator asks something of a cell.
@@ -103,6 +106,7 @@ impl QueuedCommand {
                 AggregateCommand::Refresh(..)
                 | AggregateCommand::Seen(..)
                 | AggregateCommand::Lost(..)
+                | AggregateCommand::Attach(_)
                 | AggregateCommand::Left(..)
                 | AggregateCommand::Cell(..)
                 | AggregateCommand::Lead { .. },
@@ -137,9 +141,11 @@ impl AggregateCommand {
             Self::Process(guid, _) => Subject::of_process(guid, shards),
             Self::Task(guid, _) => Subject::of_task(guid, shards),
             Self::Refresh(domain, _) => Subject::Domain(domain.clone()),
-            Self::Seen(cell, _) | Self::Lost(cell, _) | Self::Left(cell, _) | Self::Cell(cell, _) => {
-                Subject::Cell(cell.clone())
-            }
+            Self::Seen(cell, _)
+            | Self::Lost(cell, _)
+            | Self::Attach(cell)
+            | Self::Left(cell, _)
+            | Self::Cell(cell, _) => Subject::Cell(cell.clone()),
             Self::Lead { .. } => Subject::Cluster,
         }
     }
@@ -152,6 +158,7 @@ impl AggregateCommand {
             | Self::Task(..)
             | Self::Refresh(..)
             | Self::Seen(..)
+            | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
             | Self::Lead { .. } => None,

@@ -164,6 +164,7 @@ impl Batch<'_> {
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
+            | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Lead { .. } => None,
@@ -198,6 +199,7 @@ impl Batch<'_> {
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
             AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
+            | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Lead { .. } => None,
         };
@@ -226,6 +228,7 @@ impl Batch<'_> {
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
+            | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Lead { .. } => None,
@@ -253,6 +256,7 @@ impl Batch<'_> {
             AggregateCommand::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
             AggregateCommand::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
             AggregateCommand::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
+            AggregateCommand::Attach(_) => Ok(vec![]),
             AggregateCommand::Left(id, incarnation) => {
                 Ok(events(cell::decide_left(self.cell(id), *incarnation)))
             }
@@ -310,6 +314,7 @@ impl Batch<'_> {
             }
             AggregateCommand::Refresh(..)
             | AggregateCommand::Lost(..)
+            | AggregateCommand::Attach(_)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Lead { .. } => Origin::Beginning,
         };
@@ -368,6 +373,7 @@ impl Batch<'_> {
             AggregateCommand::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
             AggregateCommand::Seen(cell, _)
             | AggregateCommand::Lost(cell, _)
+            | AggregateCommand::Attach(cell)
             | AggregateCommand::Left(cell, _)
             | AggregateCommand::Cell(cell, _) => Aggregate::Cell(cell.clone()),
             AggregateCommand::Lead { .. } => Aggregate::Cluster,
@@ -399,6 +405,7 @@ impl Batch<'_> {
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
+            | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
             | AggregateCommand::Lead { .. } => self.only,

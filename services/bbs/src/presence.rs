@@ -41,15 +41,9 @@ pub struct Presence {
     settings: Settings,
     watches: BTreeMap<CellId, Watch>,
     looked_at: Timestamp,
-    mass_loss: Option<MassLoss>,
+    /// How many cells were told to be missing together, while most are.
+    mass_loss: Option<usize>,
     is_disconnected: bool,
-}
-
-/// Many cells are silent together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MassLoss {
-    since: Timestamp,
-    told: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -244,29 +238,32 @@ impl Presence {
         self.watches.retain(|_, watch| watch.present || now.since(watch.heard) < REMEMBERED);
     }
 
-    /// Doesn't believe that most cells are lost before it has gone on for a while. Cells fall silent one after the
-    /// other even if the network fails at once, for their last heartbeats were: who missed one counts as well.
+    /// While most cells are missing, none of them is believed lost before it was silent for so much longer by itself:
+    /// what others waited counts for no cell that fell silent after them. Cells fall silent one after the other even if
+    /// the network fails at once, for their last heartbeats were: who missed one counts as missing.
     fn guard_mass_loss(&mut self, look: &mut Look, now: Timestamp) {
         let quiet = |watch: &&Watch| now.since(watch.heard) >= self.settings.silence / 2;
         let present = || self.watches.values().filter(|watch| watch.present);
         let missing = present().filter(quiet).count();
         if missing < 2 || missing * 2 <= present().count() {
-            self.end_mass_loss(look, now);
-        } else if !look.lost.is_empty() {
-            let mass = self.mass_loss.get_or_insert(MassLoss { since: now, told: 0 });
-            if now.since(mass.since) < self.settings.mass_loss_wait {
-                look.mass_loss = Some(missing).filter(|missing| *missing > mass.told);
-                mass.told = mass.told.max(missing);
-                look.lost.clear();
-            }
+            return self.end_mass_loss(look);
+        }
+        let long = self.settings.silence + self.settings.mass_loss_wait;
+        let believed =
+            |cell: &CellId| self.watches.get(cell).is_some_and(|watch| now.since(watch.heard) >= long);
+        let silent = look.lost.len();
+        look.lost.retain(believed);
+        if look.lost.len() < silent {
+            let told = self.mass_loss.unwrap_or(0);
+            look.mass_loss = Some(missing).filter(|missing| *missing > told);
+            self.mass_loss = Some(told.max(missing));
         }
     }
 
     /// Most cells are there. If they were not a moment ago, those that are still silent may be about to come back, too:
     /// they are asked once more.
-    fn end_mass_loss(&mut self, look: &mut Look, now: Timestamp) {
-        let was_waiting = |mass: MassLoss| now.since(mass.since) < self.settings.mass_loss_wait;
-        if self.mass_loss.take().is_some_and(was_waiting) {
+    fn end_mass_loss(&mut self, look: &mut Look) {
+        if self.mass_loss.take().is_some() {
             for cell in look.lost.drain(..) {
                 if let Some(watch) = self.watches.get_mut(&cell) {
                     watch.probe = Probe::Asked;
@@ -361,13 +358,35 @@ mod tests {
         quiet_until(&mut presence, &cells, 15);
         assert_eq!(presence.look(cells.iter(), at(16)).mass_loss, Some(4));
         let mut lost = vec![];
-        for second in 17..=76 {
+        for second in 17..=75 {
             assert_eq!(lost, []);
             let look = presence.look(cells.iter(), at(second));
             assert_eq!(look.mass_loss, None, "said once");
             lost = look.lost;
         }
         assert_eq!(lost, cells);
+    }
+
+    #[test]
+    fn what_some_cells_waited_counts_for_no_others() {
+        let cells = cells(5);
+        let (first, second) = cells.split_at(3);
+        let mut presence = Presence::new(Settings::default());
+        let mut lost = BTreeMap::new();
+        for now in 0..=140 {
+            if now <= 60 {
+                second.iter().for_each(|cell| {
+                    presence.heard(&beat(cell, 1, now), None, at(now));
+                });
+            }
+            let present: Vec<CellId> =
+                cells.iter().filter(|cell| !lost.contains_key(*cell)).cloned().collect();
+            let look = presence.look(present.iter(), at(now));
+            look.probe.iter().for_each(|cell| presence.unanswered(cell));
+            lost.extend(look.lost.into_iter().map(|cell| (cell, now)));
+        }
+        let when = |cells: &[CellId]| cells.iter().map(|cell| lost[cell]).collect::<Vec<_>>();
+        assert_eq!((when(first), when(second)), (vec![75; 3], vec![135; 2]));
     }
 
     fn beat(cell: &CellId, incarnation: u64, sequence: u64) -> Heartbeat {

@@ -159,6 +159,7 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
                 (ClientName::new("operator").ok()?, schemas::message::Envelope::default());
             ask(Ask::Operator { client, envelope, cell, command: schemas::cell::Command::Evacuate })
         }
+        Kind::Attach(cell) => ask(Ask::Attach { cell, attach: must(bytes) }),
         Kind::Leave(cell) => ask(Ask::Leave { cell, leave: must(bytes) }),
         Kind::Show => {
             let show: Show = must(bytes);

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use schemas::cluster::Terms;
 use schemas::codec::{self, Form};
-use schemas::message::{Answer, PerformId};
+use schemas::message::{Answer, PerformId, Reported};
 use schemas::names::CellId;
+use schemas::query::RecordsAnswer;
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp};
 use serde::Serialize;
@@ -35,6 +37,8 @@ pub(super) enum Kind {
     Client(schemas::names::Domain, &'static str, &'static str),
     /// An operator's: evacuate this cell.
     Operator(CellId),
+    /// The rep of this cell asks whether it may speak for it.
+    Attach(CellId),
     /// The rep of this cell leaves.
     Leave(CellId),
     /// A client wants to see a process.
@@ -70,6 +74,8 @@ pub(super) enum About {
     Request(Box<ClientRequest>),
     /// An operator's order.
     Operator,
+    /// The rep of a cell may speak for it.
+    Attach(usize),
     /// A report under the name of a cell that didn't make it.
     Forged(CellId),
     /// A client reads what it wrote: the position and the version that it must see.
@@ -109,7 +115,7 @@ impl Cluster {
         self.delay()
     }
 
-    fn is_cut(&self, node: Node) -> bool {
+    pub(super) fn is_cut(&self, node: Node) -> bool {
         self.place(node).cut_until > self.now
     }
 
@@ -149,6 +155,7 @@ impl Cluster {
             Kind::Probe => unheard(to),
             Kind::Client(..)
             | Kind::Operator(_)
+            | Kind::Attach(_)
             | Kind::Leave(_)
             | Kind::Show
             | Kind::Look
@@ -199,6 +206,12 @@ impl Cluster {
         if let (Kind::Perform, Some(requester)) = (&kind, requester) {
             self.checkers.given(requester, must(&bytes));
         }
+        if let (Kind::Evacuate, Some(requester)) = (&kind, requester) {
+            self.checkers.told_to_evacuate(requester, must(&bytes));
+        }
+        if let (Kind::Heartbeat, Node::Auctioneer(_), Some(auctioneer)) = (&kind, node, self.life(node)) {
+            self.checkers.auctioneer_hears(auctioneer, &must(&bytes), self.now);
+        }
         if let (Kind::Heartbeat, Node::Bbs(_), Some(bbs)) = (&kind, node, self.life(node)) {
             self.checkers.heard(bbs, &must(&bytes), self.now);
         }
@@ -248,6 +261,11 @@ impl Cluster {
         {
             self.checkers.probe_answered(bbs, &beat, self.now);
         }
+        if let (Some(bytes), Some(rep)) = (&bytes, self.life(node))
+            && let Some(terms) = terms_of(&question.about, bytes)
+        {
+            self.checkers.rep_learns(rep, terms);
+        }
         self.input(node, Arrived::Answer { about: question.about, bytes });
     }
 
@@ -263,6 +281,24 @@ impl Cluster {
             |node: &Node| matches!((node, &self.place(*node).machine), (Node::Bbs(_), Some(Machine::Bbs(_))));
         let able: Vec<Node> = self.all_nodes().into_iter().filter(answers).collect();
         self.network.place(able.len()).map(|at| able[at])
+    }
+}
+
+/// The terms of the log that an answer to a rep names.
+fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
+    match about {
+        About::Report(_) => decoded::<Reported>(bytes).ok().map(|answer| answer.terms),
+        About::Records(_) => decoded::<RecordsAnswer>(bytes).ok().map(|answer| answer.terms),
+        About::Request(_)
+        | About::Operator
+        | About::Attach(_)
+        | About::Forged(_)
+        | About::Show { .. }
+        | About::Look
+        | About::Outcomes(_)
+        | About::Lead
+        | About::Perform(..)
+        | About::Probe(_) => None,
     }
 }
 

@@ -103,6 +103,7 @@ impl Cluster {
             }
             // An operator looks at the cell to see what became of the order.
             About::Operator => {}
+            About::Attach(cell) => self.attached(cell, bytes.map(decoded)),
             About::Forged(cell) => self.forged_answered(&cell, bytes),
             About::Lead
             | About::Report(_)

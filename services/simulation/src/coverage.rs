@@ -75,6 +75,7 @@ situations! {
     CellBack "a cell that had disappeared is back",
     CellUnhealthy "a cell is unhealthy",
     MassLoss "most cells fall silent together",
+    LostTogether "most cells are lost together",
     AbsentCellClaimed "a claim lands that was decided before its cell disappeared",
     StopAfterCellDeath "what was being stopped goes with its cell",
     InstanceLost "an instance is lost with its cell",

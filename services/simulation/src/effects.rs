@@ -5,7 +5,7 @@ use std::time::Duration;
 use bbs::Reply;
 use bytes::Bytes;
 use schemas::container::Recipe;
-use schemas::message::{Answer, Command, Heartbeat, Outcome, Outcomes, Performed, Report, Stop};
+use schemas::message::{Answer, Heartbeat, Outcome, Outcomes, Performed, Report, Stop};
 use schemas::names::CellId;
 use schemas::{Code, Refusal};
 use serde::Serialize;
@@ -49,20 +49,20 @@ impl Cluster {
                 self.says_stop(me, &cell, &stop);
                 self.tell_cell(node, &cell, Kind::Cancel, &stop);
             }
-            E::Probe(cell, term) => {
+            E::Probe(cell, order) => {
                 let to = rep_of(&cell);
                 self.checkers.probes(me, &cell, self.now);
-                self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&Command { term }));
+                self.ask(Some(to), about(About::Probe(cell)), Kind::Probe, bytes_of(&order));
             }
-            E::Evacuate(cell, term) => {
+            E::Evacuate(cell, order) => {
                 self.tell(|| format!("{node} tells {cell} to evacuate"));
                 let question = about(About::Probe(cell.clone()));
-                self.ask(Some(rep_of(&cell)), question, Kind::Evacuate, bytes_of(&Command { term }));
+                self.ask(Some(rep_of(&cell)), question, Kind::Evacuate, bytes_of(&order));
             }
-            E::Uncordon(cell, term) => {
+            E::Uncordon(cell, order) => {
                 self.tell(|| format!("{node} tells {cell} that it is not to evacuate"));
                 let question = about(About::Probe(cell.clone()));
-                self.ask(Some(rep_of(&cell)), question, Kind::Uncordon, bytes_of(&Command { term }));
+                self.ask(Some(rep_of(&cell)), question, Kind::Uncordon, bytes_of(&order));
             }
             E::Dismiss(cell, _) => {
                 self.tell(|| format!("{node} tells {cell} that another rep speaks for it"));
@@ -118,7 +118,9 @@ impl Cluster {
         match effect {
             E::Perform { cell, perform } => {
                 self.tell(|| format!("{node} gives {cell} {} pieces of work", perform.work.len()));
-                self.checkers.gives(&cell, &perform);
+                let stand = (me, self.place(node).delivered, self.now);
+                let broken = self.checkers.gives(stand, &cell, &perform);
+                broken.into_iter().for_each(|broken| self.breaks(broken));
                 let to = rep_of(&cell);
                 let question = about(About::Perform(cell, perform.id));
                 self.ask(Some(to), question, Kind::Perform, bytes_of(&perform));
@@ -151,10 +153,8 @@ impl Cluster {
         match effect {
             E::AnswerPerform { requester, answer } => self.performed(me, requester, answer),
             E::AnswerState { requester, answer } => {
-                if answer.as_ref().is_ok_and(|beat| beat.evacuating) {
-                    let clock = self.place(node).clock(self.now);
-                    self.checkers.evacuates(me, clock);
-                }
+                let evacuates = answer.as_ref().is_ok_and(|beat| beat.evacuating);
+                self.checkers.says_state(&cell_id(cell), requester, evacuates);
                 self.answer(node, requester, bytes_of(&Answer::from(answer)));
             }
             E::Report { id, reports } => {
@@ -255,7 +255,7 @@ impl Cluster {
 
     /// A rep answers an auctioneer.
     fn performed(&mut self, me: Life, requester: u64, answer: Result<Performed, Refusal>) {
-        let broken = self.checkers.performed(me, requester, &answer);
+        let broken = self.checkers.performed((me, self.now), requester, &answer);
         broken.into_iter().for_each(|broken| self.breaks(broken));
         match &answer {
             Ok(performed) if !performed.refused.is_empty() => self.saw(Situation::WorkRefused),

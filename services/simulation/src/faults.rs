@@ -424,6 +424,8 @@ impl Cluster {
     pub(super) fn make_peace(&mut self) {
         self.faults = Faults { skew_ms: self.faults.skew_ms, ..Faults::NONE };
         self.checkers.peace(self.now);
+        // What was on its way before takes as long as it did.
+        self.trouble(Duration::ZERO);
         self.no_heartbeats_until = self.now;
         self.unheard.1 = self.now;
         self.dark_until = self.now;

@@ -9,18 +9,23 @@ use bbs::Bbs;
 use executor::scripted::{Behaviour, Scripted};
 use projections::{Reader, World};
 use rep::Rep;
-use schemas::Timestamp;
 use schemas::container::ContainerState;
+use schemas::message::{Attach, Done};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::Position;
+use schemas::{Refusal, Timestamp};
 
 use super::arrived::Arrived;
+use super::bus::{About, Kind, Question, bytes_of};
 use super::checkers::signs::MASS_LOSS_WAIT;
 use super::cluster::{Around, Cluster, Come, START};
 use super::coverage::Situation;
 use super::dice::Dice;
 use super::promises::Promise;
+
+/// How soon a rep that was not let speak for its cell asks again.
+const ATTACH_AGAIN: Duration = Duration::from_millis(200);
 
 /// A node, by its role and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -357,11 +362,40 @@ impl Cluster {
     }
 
     pub(super) fn start(&mut self, node: Node) {
-        if let Node::Rep(cell) = node
-            && self.gone.contains(&cell)
-        {
+        match node {
+            Node::Rep(cell) => self.attach(cell),
+            Node::Bbs(_) | Node::Auctioneer(_) => self.start_machine(node, Position(0)),
+        }
+    }
+
+    /// The rep of a cell asks whether it may speak for it, before it does anything.
+    fn attach(&mut self, cell: usize) {
+        let node = Node::Rep(cell);
+        if self.gone.contains(&cell) {
             return;
         }
+        if self.is_cut(node) {
+            return self.around(self.now + ATTACH_AGAIN, Around::Restart(node));
+        }
+        let to = self.leader();
+        let question = Question { from: None, about: About::Attach(cell) };
+        self.ask(to, question, Kind::Attach(cell_id(cell)), bytes_of(&Attach { folder: folder(cell) }));
+    }
+
+    /// The rep of a cell may speak for it, or has to ask again.
+    pub(super) fn attached(&mut self, cell: usize, answer: Option<Result<Done, Refusal>>) {
+        let node = Node::Rep(cell);
+        match answer {
+            Some(Ok(_)) if self.gone.contains(&cell) => {}
+            Some(Ok(done)) => {
+                self.checkers.attached(&cell_id(cell), done.position);
+                self.start_machine(node, done.position);
+            }
+            Some(Err(_)) | None => self.around(self.now + ATTACH_AGAIN, Around::Restart(node)),
+        }
+    }
+
+    fn start_machine(&mut self, node: Node, attached: Position) {
         self.seeds += 1;
         let mut ids = Ids::new(self.seeds);
         let id = ServiceId::new(&format!("s{}", self.seeds)).expect("a name");
@@ -376,7 +410,7 @@ impl Cluster {
                     self.saw(Situation::RepAdopted);
                 }
                 let incarnation = Incarnation(ids.next(self.place(node).clock(self.now)));
-                Machine::Rep(Box::new(Rep::new(self.shape.cell(at), incarnation, ids)))
+                Machine::Rep(Box::new(Rep::new(self.shape.cell(at), attached, incarnation, ids)))
             }
         };
         let place = self.place_mut(node);
@@ -466,6 +500,13 @@ impl Cluster {
         place.clock_was = clock;
         let Some(machine) = &mut place.machine else { return };
         let effects = machine.step(clock, arrived, !gathers);
+        if let (Machine::Auctioneer(auctioneer, _), generation) = (&*machine, place.generation)
+            && let Some(term) = auctioneer.term()
+        {
+            let delivered = place.delivered;
+            self.checkers.auctions((node, generation), delivered, (term, now));
+        }
+        let place = self.place_mut(node);
         let turn_due = std::mem::replace(&mut place.turn_due, gathers);
         if gathers && !turn_due {
             let at = self.now + self.chaos.millis(1, 20);

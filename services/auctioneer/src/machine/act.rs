@@ -22,7 +22,8 @@ impl Auctioneer {
     pub(super) fn act(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
         let again = self.wake(now);
         let mut effects = self.hand_out(now, again, true);
-        let items = self.open.take(self.settings.batch);
+        let gathers = self.cells.gathers_until(now).is_some();
+        let items = if gathers { vec![] } else { self.open.take(self.settings.batch) };
         let mut batches = Batches::new();
         if !items.is_empty() {
             let siblings = self.siblings(&items);

@@ -38,6 +38,8 @@ pub(crate) struct Cells {
     heard_at: Option<Timestamp>,
     /// Until then silence may be this auctioneer's own fault.
     doubt_until: Timestamp,
+    /// Until then work waits for cells that have not told their state in this term or before it.
+    gather_until: Timestamp,
     /// When a hand-out is no longer subtracted, whatever became of it.
     expiries: BTreeSet<(Timestamp, CellId, u64)>,
 }
@@ -116,7 +118,7 @@ impl Room {
 
     fn standing(&self, log: &cell::Cell, now: Timestamp, settings: &Settings) -> Standing {
         let said = self.heard(now, settings);
-        if log.evacuating || said.is_some_and(|said| said.evacuating) {
+        if log.evacuating || log.evacuation_wanted || said.is_some_and(|said| said.evacuating) {
             return Standing::Evacuating;
         }
         if !log.healthy || said.is_some_and(|said| said.unhealthy) {
@@ -171,6 +173,7 @@ impl Cells {
         self.end();
         self.term = term;
         self.doubt_until = now + settings.heartbeat;
+        self.gather_until = self.doubt_until;
     }
 
     /// Ends a term: what was handed out is somebody else's.
@@ -400,6 +403,9 @@ impl Cells {
         if self.stale || self.stale_at.is_some_and(|at| at <= now) {
             self.set_up(world, now, settings);
         }
+        if self.silent == 0 || self.gather_until <= now {
+            self.gather_until = Timestamp(0);
+        }
         std::mem::take(&mut self.roomier)
     }
 
@@ -409,6 +415,12 @@ impl Cells {
         let unheard = self.heard_at.is_some_and(|at| now.since(at) >= settings.silence);
         let early = self.board.is_empty() && now < self.doubt_until;
         early || self.silent > 0 && (unheard || now < self.doubt_until)
+    }
+
+    /// Until when work waits, if it does: a new leader places nothing before every cell that the log calls present has told
+    /// its state, for it would place by less than what is there. A silent cell hinders nobody for long.
+    pub(crate) fn gathers_until(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.silent > 0 && now < self.gather_until).then_some(self.gather_until)
     }
 
     /// When to look again whether there is doubt.

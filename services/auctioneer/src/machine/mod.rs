@@ -37,7 +37,8 @@ use crate::auction::Item;
 /// The times and numbers of an auctioneer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Between two heartbeats of a rep; so long a new leader calls nothing impossible.
+    /// Between two heartbeats of a rep. So long a new leader waits for every cell's state before it places anything, and
+    /// calls nothing impossible.
     pub heartbeat: Duration,
     /// A cell that was not heard for this long gets no work.
     pub silence: Duration,
@@ -215,7 +216,8 @@ impl Auctioneer {
     /// When it wants a [`Input::Tick`].
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
-        let ready = (self.open.is_ready() || self.outgoing.is_due()).then_some(self.now);
+        let waits = self.cells.gathers_until(self.now).filter(|_| !self.outgoing.is_due());
+        let ready = (self.open.is_ready() || self.outgoing.is_due()).then_some(waits.unwrap_or(self.now));
         let election = self.follows_a_cluster().then(|| self.election.next_due());
         let due = [election, self.open.next_timer(), ready].into_iter().flatten().min();
         due.map(|due| self.clock.shown_at(due))
@@ -271,7 +273,8 @@ impl Auctioneer {
     }
 
     /// The term in which this auctioneer leads.
-    fn term(&self) -> Option<u64> {
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
         let leader = leader(&self.world).filter(|leader| self.caught_up && leader.id == self.id);
         leader.map(|leader| leader.term)
     }

@@ -331,11 +331,43 @@ fn a_new_leader_is_careful_until_every_cell_has_reported() {
     scene.elect("a", 1);
     scene.desire_task("large", 5_000, Placement::Fail);
     scene.desire("p", 1, 100);
-    let effects = scene.turn();
-    assert_eq!(performs(effects.clone()).len(), 1); // good news goes out at once
-    assert_eq!(outcomes(effects), []);
+    assert_eq!(scene.turn(), [], "it would place by less than what is there");
+    assert_eq!(performs(scene.pass(SECOND)), []);
     scene.beat("c2", mib(MIB_OF_A_CELL), 0);
-    assert_eq!(errors(scene.turn()), [("insufficient resources: memory".to_owned(), 1)].into());
+    let effects = scene.turn();
+    assert_eq!(performs(effects.clone()).len(), 1);
+    assert_eq!(errors(effects), [("insufficient resources: memory".to_owned(), 1)].into());
+}
+
+#[test]
+fn a_new_leader_places_siblings_apart_once_it_knows_every_cell() {
+    let mut scene = Scene::founded();
+    scene.cell("c1", "z1", "linux");
+    scene.cell("c2", "z2", "linux");
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.desire("p", 2, 100);
+    scene.elect("a", 1);
+    assert_eq!(scene.turn(), []);
+    scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+    let places: Vec<_> = performs(scene.turn()).into_iter().map(|(cell, _)| cell).collect();
+    assert_eq!(places, [cell_id("c1"), cell_id("c2")]);
+}
+
+#[test]
+fn a_silent_cell_hinders_a_new_leader_for_one_interval_of_heartbeats_and_no_longer() {
+    let mut scene = Scene::founded();
+    scene.cell("c1", "z1", "linux");
+    scene.cell("c2", "z2", "linux");
+    scene.beat("c1", mib(MIB_OF_A_CELL), 0);
+    scene.elect("a", 1);
+    scene.desire("p", 1, 100);
+    assert_eq!(performs(scene.turn()), []);
+    assert_eq!(performs(scene.pass(Duration::from_millis(4_900))), []);
+    assert_eq!(performs(scene.pass(Duration::from_millis(200))).len(), 1);
+    // Whoever falls silent later hinders nobody.
+    scene.cell("c3", "z2", "linux");
+    scene.desire("q", 1, 100);
+    assert_eq!(performs(scene.turn()).len(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Cells: their heartbeats, probes, which rep speaks for one, and when one is given up.
 
 use schemas::cell::{self, Seen};
-use schemas::message::{Dismiss, Heartbeat};
+use schemas::message::{Command, Dismiss, Heartbeat};
 use schemas::names::{CellId, FolderId};
 use schemas::subject::Subject;
 use schemas::{Code, Refusal};
@@ -33,8 +33,13 @@ impl Bbs {
                 self.order_evacuation(&beat.cell_id, beat.evacuating);
             }
             Heard::Old => {}
-            Heard::Doubtful => self.emit(Effect::Probe(beat.cell_id.clone(), self.leadership.term())),
+            Heard::Doubtful => self.emit(Effect::Probe(beat.cell_id.clone(), self.order())),
         }
+    }
+
+    /// An order to a rep, in the name of this leader, as of now.
+    fn order(&self) -> Command {
+        Command { term: self.leadership.term(), position: self.world().position() }
     }
 
     /// A rep answered a probe, or an order.
@@ -96,7 +101,7 @@ impl Bbs {
             self.emit(Effect::Warn(why));
         }
         for cell in look.probe {
-            self.emit(Effect::Probe(cell, self.leadership.term()));
+            self.emit(Effect::Probe(cell, self.order()));
         }
         for cell in look.lost {
             self.lose(cell);
@@ -122,10 +127,10 @@ impl Bbs {
 
     /// Tells a rep whose cell evacuates, or doesn't, to do otherwise if that is wanted.
     fn order_evacuation(&mut self, id: &CellId, evacuates: bool) {
-        let term = self.leadership.term();
+        let order = self.order();
         match (self.world().is_present(id) && self.evacuation_wanted(id), evacuates) {
-            (true, false) => self.emit(Effect::Evacuate(id.clone(), term)),
-            (false, true) => self.emit(Effect::Uncordon(id.clone(), term)),
+            (true, false) => self.emit(Effect::Evacuate(id.clone(), order)),
+            (false, true) => self.emit(Effect::Uncordon(id.clone(), order)),
             (true, true) | (false, false) => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::entry::Actor;
-use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcome, Outcomes, Report, Reports};
+use schemas::message::{Attach, Envelope, Lead, Leave, Outcome, Outcomes, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal, cell, cluster, process, task};
@@ -96,8 +96,8 @@ impl Bbs {
             self.emit(Effect::Warn(refusal.message.clone()));
             return Err(refusal);
         }
-        let done = Done { position: self.world().position(), version: 0 };
-        self.answer(requester, Reply::Done(Ok(done)));
+        let command = AggregateCommand::Attach(cell.clone());
+        self.enqueue(QueuedCommand::new(Requester::Single(requester), Actor::Cell(cell.clone()), command));
         Ok(())
     }
 

@@ -222,6 +222,7 @@ impl Bbs {
         let url = task.definition.completion_callback_url.as_ref().and_then(|url| url.plain());
         if let (Some(url), Some(done)) = (url, task.completed()) {
             let (url, body) = (url.to_owned(), callback_body(task, done));
+            self.callbacks.calls(guid);
             self.emit(Effect::Call { task: guid.clone(), epoch, url, body });
         }
     }

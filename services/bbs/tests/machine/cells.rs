@@ -290,6 +290,20 @@ fn a_second_rep_of_a_living_cell_is_refused_and_changes_nothing() {
     assert_eq!(scene.decisions().len(), before, "nothing of it is in the log");
 }
 
+/// A rep that may speak learns where the log stood, and asks nobody who knows less: so what the log says of its cell must
+/// not be behind the journal.
+#[test]
+fn a_rep_is_let_speak_when_the_journal_confirms_that_its_cell_is_known() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.is_dark = true;
+    let attach = Attach { folder: words::folder(1) };
+    let asked = scene.ask(0, Ask::Attach { cell: words::cell_id("c1"), attach });
+    assert!(!scene.answers.contains_key(&asked), "nobody knows what the journal holds");
+    scene.is_dark = false;
+    scene.pass(SECOND);
+    assert_eq!(done(&scene, asked), Ok(()));
+}
+
 #[test]
 fn another_rep_takes_over_a_cell_that_is_lost() {
     let mut scene = Scene::with(1, &["c1"]);

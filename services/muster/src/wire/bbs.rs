@@ -434,12 +434,12 @@ impl Driver {
             Effect::Cancel(cell, cancel) => {
                 self.services.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
             }
-            Effect::Probe(cell, term) => {
-                let answer = self.order(&cell, RepVerb::State, term).await;
+            Effect::Probe(cell, command) => {
+                let answer = self.order(&cell, RepVerb::State, command).await;
                 self.feed(Input::Probed { cell, answer }).await;
             }
-            Effect::Evacuate(cell, term) => self.evacuation(cell, RepVerb::Evacuate, term).await,
-            Effect::Uncordon(cell, term) => self.evacuation(cell, RepVerb::Uncordon, term).await,
+            Effect::Evacuate(cell, command) => self.evacuation(cell, RepVerb::Evacuate, command).await,
+            Effect::Uncordon(cell, command) => self.evacuation(cell, RepVerb::Uncordon, command).await,
             Effect::Dismiss(cell, dismiss) => {
                 self.services.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
             }
@@ -498,16 +498,15 @@ impl Driver {
     }
 
     /// Gives a rep an order that it answers with how its cell is.
-    async fn order(&self, cell: &CellId, verb: RepVerb, term: u64) -> Option<Heartbeat> {
+    async fn order(&self, cell: &CellId, verb: RepVerb, command: Command) -> Option<Heartbeat> {
         let subject = BusSubject::Rep(cell.clone(), verb).to_string();
-        let answer: Option<Result<Heartbeat, Refusal>> =
-            self.services.ask(&subject, &Command { term }, PROBE).await;
+        let answer: Option<Result<Heartbeat, Refusal>> = self.services.ask(&subject, &command, PROBE).await;
         answer.and_then(Result::ok)
     }
 
     /// An order that got no answer is given again with the next heartbeat: that is not silence of the cell.
-    async fn evacuation(&self, cell: CellId, verb: RepVerb, term: u64) {
-        let answer = self.order(&cell, verb, term).await;
+    async fn evacuation(&self, cell: CellId, verb: RepVerb, command: Command) {
+        let answer = self.order(&cell, verb, command).await;
         if answer.is_some() {
             self.feed(Input::Probed { cell, answer }).await;
         }

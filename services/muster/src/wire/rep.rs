@@ -14,7 +14,7 @@ use schemas::limits::GRACE_MS;
 use schemas::message::{Attach, Beat, Command, Dismiss, Done, Heartbeat, Leave, Perform, Reported, Stop};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
 use schemas::query::{Logs, ReadLogs, Show};
-use schemas::{Code, Refusal};
+use schemas::{Code, Position, Refusal};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -86,13 +86,13 @@ pub(crate) async fn run(
             end: OnceLock::new(),
             stop: stop.child_token(),
         });
-        tokio::select! {
+        let attached = tokio::select! {
             () = stop.cancelled() => return Ok(End::Stopped),
-            () = driver.attach() => {}
-        }
+            attached = driver.attach() => attached,
+        };
         // Two runs of a rep must not share a row of ids.
         let own = Ids::new(ids.next(clock::now()).as_u64_pair().1);
-        match speak(&driver, settings.clone(), own, &mut receiver, &stop).await? {
+        match speak(&driver, settings.clone(), attached, own, &mut receiver, &stop).await? {
             End::Dismissed => {
                 tracing::warn!(cell = %driver.cell, "this rep may not speak for its cell: it does nothing, and asks again");
             }
@@ -105,6 +105,7 @@ pub(crate) async fn run(
 async fn speak(
     driver: &Arc<Driver>,
     settings: rep::Settings,
+    attached: Position,
     mut ids: Ids,
     receiver: &mut mpsc::Receiver<Input>,
     stop: &CancellationToken,
@@ -133,7 +134,7 @@ async fn speak(
     });
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
-    let machine = Rep::new(settings, incarnation, ids);
+    let machine = Rep::new(settings, attached, incarnation, ids);
     drive(machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), |_| {}).await;
     listening.abort();
     hearing.abort();
@@ -150,15 +151,15 @@ async fn speak(
 }
 
 impl Driver {
-    /// Asks whether this rep may speak for its cell until it may.
-    async fn attach(&self) {
+    /// Asks whether this rep may speak for its cell until it may, and where the log stood then.
+    async fn attach(&self) -> Position {
         let subject = BusSubject::Attach(self.cell.clone()).to_string();
         let mut wait = ATTACH_AGAIN.0;
         loop {
             let answer: Option<Result<Done, Refusal>> =
                 self.services.ask(&subject, &Attach { folder: self.folder }, PATIENCE).await;
             match answer {
-                Some(Ok(_)) => return,
+                Some(Ok(done)) => return done.position,
                 Some(Err(refusal)) if refusal.code == Code::CellTaken => {
                     let again = ATTACH_AGAIN.1;
                     tracing::error!(cell = %self.cell, "{}. Asking again every {again:?}", refusal.message);

@@ -23,6 +23,7 @@ mod terms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Container, Recipe};
 use schemas::message::{Command, Heartbeat, Perform, PerformId, Performed, Reported, Reports, Stop};
@@ -233,6 +234,17 @@ enum Phase {
     Over,
 }
 
+/// What a rep was told last of its cell's evacuation: by an answer while it starts, by orders after that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ordered {
+    /// Where the log stood for whoever told it.
+    position: Position,
+    /// What the log said when the rep started.
+    evacuation: Evacuation,
+    /// When, on the count of messages.
+    at: u64,
+}
+
 /// Represents a cell: its containers to the BBS, and the BBS's records to its containers.
 #[derive(Debug)]
 pub struct Rep {
@@ -249,6 +261,8 @@ pub struct Rep {
     performed: PerformId,
     /// The highest position that any answer gave.
     position: Position,
+    /// What it was told last of its cell's evacuation.
+    ordered: Ordered,
     /// Counts messages, so that answers find them.
     messages: u64,
     holds: Holds,
@@ -263,9 +277,10 @@ pub struct Rep {
 }
 
 impl Rep {
-    /// A rep that just started. It begins with its first [`Rep::alarm`], which is due at once.
+    /// A rep that just started. `attached` is where the log stood when the leading BBS let it speak for its cell: it takes
+    /// no answer from before. It begins with its first [`Rep::alarm`], which is due at once.
     #[must_use]
-    pub fn new(settings: Settings, incarnation: Incarnation, ids: Ids) -> Self {
+    pub fn new(settings: Settings, attached: Position, incarnation: Incarnation, ids: Ids) -> Self {
         Self {
             settings,
             incarnation,
@@ -276,7 +291,8 @@ impl Rep {
             auctioneer: Leadership::default(),
             bbs: Leadership::default(),
             performed: PerformId::default(),
-            position: Position(0),
+            position: attached,
+            ordered: Ordered { position: attached, ..Ordered::default() },
             messages: 0,
             holds: Holds::default(),
             flights: Flights::default(),

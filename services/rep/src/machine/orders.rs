@@ -12,7 +12,7 @@ use schemas::{Position, Refusal};
 use super::holds::{Hold, Known, Reservation};
 use super::judge;
 use super::look::Knowledge;
-use super::{Effect, Level, Phase, Rep};
+use super::{Effect, Level, Ordered, Phase, Rep};
 use crate::limits;
 
 impl Rep {
@@ -150,7 +150,7 @@ impl Rep {
             self.emit(Effect::AnswerState { requester, answer: Err(refusal) });
             return;
         }
-        if self.phase == Phase::Open {
+        if self.is_newest(command) && self.phase == Phase::Open {
             let until = self.now + self.settings.evacuation_timeout;
             self.phase = Phase::Evacuating { until };
             let (count, limit) = (self.holds.guids().len(), self.settings.evacuation_timeout);
@@ -171,13 +171,24 @@ impl Rep {
             self.emit(Effect::AnswerState { requester, answer: Err(refusal) });
             return;
         }
-        if let Phase::Evacuating { .. } = self.phase {
+        if self.is_newest(command)
+            && let Phase::Evacuating { .. } = self.phase
+        {
             self.phase = Phase::Open;
             self.log(Level::Info, "the evacuation is taken back: what was not moved stays".into());
             self.reads.poll_soon(self.now);
             self.look_at_all();
         }
         self.state_answer(requester);
+    }
+
+    /// Whether no order of a BBS that knew more of the log told already whether to evacuate.
+    fn is_newest(&mut self, command: Command) -> bool {
+        let newest = command.position >= self.ordered.position;
+        if newest {
+            self.ordered = Ordered { position: command.position, at: self.messages, ..self.ordered };
+        }
+        newest
     }
 
     /// Says how the cell is.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemas::cell::Evacuation;
 use schemas::container::{Container, Instance, WorkKey};
 use schemas::limits::BATCH;
 use schemas::message::Record;
@@ -187,7 +188,7 @@ impl Rep {
             Some(Ok(answer)) => {
                 self.reads.failures = 0;
                 self.reads.not_before = Timestamp(0);
-                self.take_in(&ask, &answer);
+                self.take_in(id, &ask, &answer);
                 return;
             }
             Some(Err(refusal)) => refusal.to_string(),
@@ -200,8 +201,9 @@ impl Rep {
         self.reads.wanted.extend(ask.guids);
     }
 
-    fn take_in(&mut self, ask: &Ask, answer: &RecordsAnswer) {
+    fn take_in(&mut self, id: u64, ask: &Ask, answer: &RecordsAnswer) {
         self.learn(answer.position, answer.terms);
+        self.note_evacuation(id, answer);
         let read = self.learn_all(ask, answer);
         let opening = self.phase == Phase::Starting;
         if opening {
@@ -226,6 +228,19 @@ impl Rep {
         }
     }
 
+    /// Of two answers while the rep starts the later one counts. An order of a position that who was asked after it does
+    /// not know yet may be a forged one: it hinders no other for longer.
+    fn note_evacuation(&mut self, id: u64, answer: &RecordsAnswer) {
+        if answer.position >= self.ordered.position {
+            self.ordered.evacuation = answer.evacuation;
+            if self.phase == Phase::Starting {
+                self.ordered.position = answer.position;
+            }
+        } else if id > self.ordered.at {
+            self.ordered.position = self.ordered.position.min(self.position);
+        }
+    }
+
     /// Takes the records in, and tells for which containers they are news or at least not old.
     fn learn_all(&mut self, ask: &Ask, answer: &RecordsAnswer) -> BTreeSet<InstanceGuid> {
         let by_key: BTreeMap<Key, &Record> =
@@ -247,10 +262,21 @@ impl Rep {
         read
     }
 
-    /// The rep knows what runs and what is on record: it says that it is there, and takes work. If not all was told in
-    /// one answer, a poll looks for records without containers.
+    /// The rep knows what runs and what is on record: it says that it is there, and takes work unless its cell is to be
+    /// evacuated. If not all was told in one answer, a poll looks for records without containers.
     fn open(&mut self, complete: bool) {
-        self.phase = Phase::Open;
+        let limit = self.settings.evacuation_timeout;
+        let until = match self.ordered.evacuation {
+            Evacuation::None => None,
+            Evacuation::Wanted => Some(self.now + limit),
+            Evacuation::Began(at) => Some(self.now - self.clock.shown_at(self.now).since(at) + limit),
+        };
+        self.phase = until.map_or(Phase::Open, |until| Phase::Evacuating { until });
+        if let Some(until) = until {
+            let (count, left) = (self.holds.guids().len(), until.since(self.now));
+            let text = format!("the evacuation goes on: {count} containers have {left:?} to leave");
+            self.log(Level::Info, text);
+        }
         self.beat();
         if !complete {
             self.reads.poll_soon(self.now);

@@ -8,7 +8,7 @@ use schemas::container::{Container, ContainerState, RunResult};
 use schemas::message::{Command, Heartbeat, Perform, Performed, Reports, Stop};
 use schemas::names::{Ids, InstanceGuid};
 use schemas::resources::Resources;
-use schemas::{Refusal, Timestamp};
+use schemas::{Position, Refusal, Timestamp};
 
 use rep::{Effect, Input, Level, Rep, Settings};
 
@@ -56,7 +56,7 @@ impl Cell {
         let bbs = SmallBbs { terms, ..bbs };
         Self {
             now: words::at(0),
-            rep: Rep::new(settings, words::incarnation(), Ids::new(3)),
+            rep: Rep::new(settings, Position(0), words::incarnation(), Ids::new(3)),
             bbs,
             containers,
             dying: vec![],
@@ -89,7 +89,8 @@ impl Cell {
 
     /// The rep dies, and another one starts.
     pub(crate) fn restart(&mut self, seed: u64) {
-        self.rep = Rep::new(words::settings(), words::incarnation(), Ids::new(seed));
+        let attached = Position(self.bbs.position);
+        self.rep = Rep::new(words::settings(), attached, words::incarnation(), Ids::new(seed));
         self.held.clear();
         self.input(Input::Tick);
     }
@@ -229,8 +230,14 @@ impl Cell {
         *self.containers.keys().next().unwrap()
     }
 
+    /// An order in a term, of a BBS that knows the log.
+    pub(crate) fn order(&self, term: u64) -> Command {
+        Command { term, position: Position(self.bbs.position) }
+    }
+
     pub(crate) fn evacuate(&mut self) {
-        self.input(Input::Evacuate { requester: 1, command: Command { term: 1 } });
+        let command = self.order(1);
+        self.input(Input::Evacuate { requester: 1, command });
     }
 
     pub(crate) fn stop(&mut self, guid: InstanceGuid) {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use schemas::Position;
+use schemas::cell::Evacuation;
 use schemas::container::{ContainerState, Instance};
-use schemas::message::{Report, Reports};
+use schemas::message::{Command, Report, Reports};
 use schemas::task::{EVACUATION_TIMED_OUT, Outcome};
 use schemas::{actual, evacuating, process};
 
@@ -78,6 +80,72 @@ fn an_evacuating_cell_takes_no_work() {
     assert_eq!(*refused, [(0, "the cell is evacuating".to_owned())]);
     cell.pass(Duration::from_millis(200));
     assert!(cell.heartbeats.last().unwrap().evacuating);
+}
+
+#[test]
+fn a_rep_that_restarts_while_its_cell_evacuates_takes_no_work_and_keeps_to_the_same_end() {
+    for began in [true, false] {
+        let mut cell = Cell::open();
+        cell.running("web");
+        let start = cell.now;
+        if began {
+            cell.evacuate();
+            cell.bbs.evacuation = Evacuation::Began(start);
+        } else {
+            // The order did not reach the rep that was there.
+            cell.bbs.evacuation = Evacuation::Wanted;
+        }
+        cell.pass(Duration::from_secs(100));
+        cell.heartbeats.clear();
+        cell.restart(7);
+        assert!(cell.heartbeats.first().unwrap().evacuating, "its first word is that it takes no work");
+        cell.bbs.desire("api", 1, cell.now);
+        let work = cell.bbs.work().into_iter().filter(|work| work.key == words::lrp_key("api", 0, cell.now));
+        cell.perform(words::perform(2, work.collect()));
+        let refused = &cell.performed.last().unwrap().as_ref().unwrap().refused;
+        assert_eq!(*refused, [(0, "the cell is evacuating".to_owned())]);
+        let expires_at = cell.bbs.processes["web"].slots[0].evacuating.as_ref().unwrap().expires_at;
+        let first = if began { start } else { cell.now };
+        assert_eq!(expires_at, first + Duration::from_secs(600));
+        cell.pass(Duration::from_secs(501));
+        assert_eq!(cell.exited, began);
+    }
+}
+
+#[test]
+fn a_rep_that_starts_asks_nobody_who_knows_less_than_who_let_it_speak() {
+    let mut rep =
+        rep::Rep::new(words::settings(), Position(7), words::incarnation(), schemas::names::Ids::new(1));
+    rep.step(words::at(0), Input::Tick);
+    rep.step(words::at(0), Input::Containers(vec![]));
+    let asked = rep.step(words::at(0), Input::Turn);
+    let [rep::Effect::AskRecords { records, .. }] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(records.at_least, Some(Position(7)));
+}
+
+#[test]
+fn an_order_that_comes_after_a_later_one_changes_nothing() {
+    let at = |position| Command { term: 1, position: Position(position) };
+    let mut cell = Cell::open();
+    cell.running("web");
+    cell.bbs.position = 90;
+    let evacuates = |cell: &Cell| cell.answers.last().unwrap().as_ref().unwrap().evacuating;
+    cell.input(Input::Evacuate { requester: 1, command: at(50) });
+    cell.input(Input::Uncordon { requester: 1, command: at(60) });
+    assert!(!evacuates(&cell));
+    cell.input(Input::Evacuate { requester: 1, command: at(50) });
+    assert!(!evacuates(&cell), "an old order to evacuate");
+    cell.input(Input::Evacuate { requester: 1, command: at(70) });
+    cell.input(Input::Uncordon { requester: 1, command: at(60) });
+    assert!(evacuates(&cell), "an old order to take work again");
+    // One that names a position which the log hasn't reached is a forged one: it is not the newest for long.
+    cell.input(Input::Evacuate { requester: 1, command: at(u64::MAX) });
+    cell.input(Input::Uncordon { requester: 1, command: at(90) });
+    assert!(evacuates(&cell));
+    cell.pass(Duration::from_secs(11));
+    let known = cell.bbs.position;
+    cell.input(Input::Uncordon { requester: 1, command: at(known) });
+    assert!(!evacuates(&cell));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! From an auction to RUNNING, with every effect; and what happens when everything is said twice.
 
+use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{ContainerState, Instance};
 use schemas::message::{LrpRecord, Performed, Record, Report, ReportResult, Reported, Reports};
 use schemas::names::{Ids, InstanceGuid};
+use schemas::query::RecordsAnswer;
 use schemas::{Position, Timestamp, actual, process};
 
 use rep::reconcile::Row;
@@ -21,16 +23,24 @@ fn step(rep: &mut Rep, now: Timestamp, input: Input) -> Vec<Effect> {
     effects
 }
 
+fn nothing_on_record() -> RecordsAnswer {
+    RecordsAnswer {
+        position: Position(0),
+        terms: Terms::default(),
+        evacuation: Evacuation::None,
+        records: vec![],
+    }
+}
+
 fn started() -> Rep {
-    let mut rep = Rep::new(words::settings(), words::incarnation(), Ids::new(1));
+    let mut rep = Rep::new(words::settings(), Position(0), words::incarnation(), Ids::new(1));
     let asked = step(&mut rep, at(0), Input::Tick);
     assert_eq!(asked, [Effect::ListContainers, Effect::SelfTest]);
     assert_eq!(step(&mut rep, at(0), Input::Containers(vec![])), []);
     let asked = step(&mut rep, at(0), Input::Turn);
     let [Effect::AskRecords { id, records }] = asked.as_slice() else { panic!("{asked:?}") };
     assert!(records.work.is_empty());
-    let answer =
-        schemas::query::RecordsAnswer { position: Position(0), terms: Terms::default(), records: vec![] };
+    let answer = nothing_on_record();
     assert_eq!(step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) }), []);
     rep
 }
@@ -160,13 +170,12 @@ fn many_reports_travel_in_one_message_and_at_most_500() {
             },
             ..words::settings()
         };
-        let mut rep = Rep::new(settings, words::incarnation(), Ids::new(1));
+        let mut rep = Rep::new(settings, Position(0), words::incarnation(), Ids::new(1));
         step(&mut rep, at(0), Input::Tick);
         step(&mut rep, at(0), Input::Containers(vec![]));
         let asked = step(&mut rep, at(0), Input::Turn);
         let [Effect::AskRecords { id, .. }] = asked.as_slice() else { panic!("{asked:?}") };
-        let answer =
-            schemas::query::RecordsAnswer { position: Position(0), terms: Terms::default(), records: vec![] };
+        let answer = nothing_on_record();
         step(&mut rep, at(0), Input::Records { id: *id, answer: Some(Ok(answer)) });
         rep
     };
@@ -246,7 +255,8 @@ fn a_claim_that_is_refused_drops_the_reservation() {
     assert!(answer.results[0].refused.is_some());
     assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
     assert_eq!(step(&mut rep, at(2), Input::Turn), []);
-    let probe = Input::State { requester: 1, command: schemas::message::Command { term: 1 } };
+    let probe =
+        Input::State { requester: 1, command: schemas::message::Command { term: 1, position: Position(0) } };
     let answered = step(&mut rep, at(2), probe);
     let [Effect::AnswerState { answer: Ok(heartbeat), .. }] = answered.as_slice() else {
         panic!("{answered:?}")

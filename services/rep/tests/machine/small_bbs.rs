@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::actual::State;
+use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{DesiredLrp, DesiredTask};
@@ -25,6 +26,8 @@ pub(crate) struct SmallBbs {
     pub(crate) position: u64,
     /// The terms of the leaders that the log names.
     pub(crate) terms: Terms,
+    /// What the log says of the cell's evacuation.
+    pub(crate) evacuation: Evacuation,
     /// Cells that are believed lost.
     pub(crate) lost: BTreeSet<CellId>,
 }
@@ -189,6 +192,7 @@ impl SmallBbs {
         RecordsAnswer {
             position: Position(self.position),
             terms: self.terms,
+            evacuation: self.evacuation,
             records: lrps.chain(tasks).collect(),
         }
     }

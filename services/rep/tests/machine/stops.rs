@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::container::ContainerState;
-use schemas::message::{Command, Stop};
+use schemas::message::Stop;
 use schemas::refusal::Code;
 use schemas::{process, task};
 
@@ -78,7 +78,7 @@ fn an_order_for_another_life_or_of_an_earlier_leader_does_nothing() {
     cell.input(Input::Stop(Stop { term: 2, containers: vec![(other, guid)] }));
     cell.stop(guid);
     assert_eq!(cell.told(), "");
-    cell.input(Input::Evacuate { requester: 1, command: Command { term: 1 } });
+    cell.evacuate();
     let refused = cell.answers.last().unwrap().as_ref().unwrap_err();
     assert_eq!(refused.code, Code::StaleTerm);
 }

@@ -409,9 +409,11 @@ impl Process {
                 notes.must(P::TellsTheTruth, scene.truth.net(by.instance_guid) == Some(net), || {
                     format!("{guid}/{index}: {by:?} evacuates and is said to be reached at {net:?}")
                 });
-                notes.must(P::EvacuatingEnds, scene.placing.ends(by, *expires_at, scene), || {
-                    format!("{guid}/{index}: {by:?} evacuates until {expires_at}")
-                });
+                notes.must(
+                    P::EvacuatingEnds,
+                    scene.evacuations.ends(&by.cell_id, *expires_at, scene),
+                    || format!("{guid}/{index}: {by:?} evacuates until {expires_at}"),
+                );
                 self.lives(guid, *index, by, notes);
                 let may_go = self.twins.get(index).is_some_and(|twin| twin.may_go && twin.by == *by);
                 self.twins.insert(*index, Twin { by: by.clone(), expires_at: *expires_at, may_go });
@@ -459,6 +461,9 @@ impl Process {
             if let actual::Event::StopRequested { .. } = event {
                 self.stops.extend(before.as_ref().and_then(Lrp::holder).map(|by| by.instance_guid));
             }
+            // Whoever takes over what is to stop is to stop as well.
+            let stopping = after.as_ref().filter(|lrp| lrp.stopping).and_then(Lrp::holder);
+            self.stops.extend(stopping.map(|by| by.instance_guid));
             self.takes_down(index, before.as_ref(), event, scene);
             self.lrps.extend(after.map(|after| (index, after)));
         }

@@ -13,6 +13,7 @@
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
 //! | `truth` | what the containers really did |
 //! | `placing` | what auctioneers give and reps take |
+//! | `emptying` | evacuations: who knows of them, and when they end |
 //! | `calls` | completion callbacks |
 //! | `due` | what the clock brings about, and that it is not late |
 //! | `signs` | who was heard of by whom before it was taken for lost |
@@ -22,6 +23,7 @@
 mod calls;
 mod causes;
 mod due;
+mod emptying;
 mod heard;
 mod log;
 mod lrp;
@@ -37,6 +39,7 @@ use std::time::Duration;
 
 use executor::scripted::{Happened, Scripted};
 use projections::{WorkRef, World};
+use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, Epoch, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed, Stop};
@@ -45,12 +48,13 @@ use schemas::query::{InstancePresence, InstanceRow, Page};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::task::Called;
-use schemas::{Decision, Entry, Refusal, Timestamp, cell};
+use schemas::{Decision, Entry, Refusal, Timestamp, cell, message};
 
 use self::calls::Calls;
 use self::calls::Told;
 use self::causes::Causes;
 use self::due::Due;
+use self::emptying::Evacuations;
 use self::heard::Heard;
 use self::log::Log;
 use self::orders::Orders;
@@ -60,7 +64,7 @@ use self::truth::Truth;
 use super::asked::{ClientRequest, Wanted};
 use super::coverage::{Coverage, Situation};
 use super::journal::SimJournal;
-use super::nodes::{Life, Shape};
+use super::nodes::{Life, Node, Shape, cell_id};
 use super::promises::{Broken, Promise};
 use super::records::Append;
 
@@ -83,6 +87,7 @@ pub struct Checkers {
     calm_since: Option<Timestamp>,
     heard: Heard,
     placing: Placing,
+    evacuations: Evacuations,
     signs: Signs,
     world: World,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
@@ -104,6 +109,7 @@ pub(super) struct Scene<'a> {
     log: &'a Log,
     truth: &'a Truth,
     placing: &'a Placing,
+    evacuations: &'a Evacuations,
     shape: Shape,
     clock_slack: Duration,
     /// Where it stands.
@@ -154,6 +160,7 @@ impl Checkers {
             calm_since: None,
             heard: Heard::default(),
             placing: Placing::default(),
+            evacuations: Evacuations::default(),
             signs: Signs::default(),
             world: World::new(),
             decided: BTreeMap::new(),
@@ -206,7 +213,7 @@ impl Checkers {
         let Subject::Cell(cell) = &append.subject else { return vec![] };
         let loses = Entry::decode(&append.bytes)
             .is_ok_and(|entry| entry.decisions.iter().flat_map(|decision| &decision.events).any(is_loss));
-        if loses { self.loses(append.from, cell, now) } else { vec![] }
+        if loses { self.loses(append.from, (cell, basis), now) } else { vec![] }
     }
 
     /// A client asks something, until a deadline.
@@ -284,6 +291,7 @@ impl Checkers {
         self.log.entry(&entry, stored, position, self.clock_slack, &mut notes);
         for decision in &entry.decisions {
             self.judge(decision, basis, &mut notes);
+            self.note_evacuations(decision, position);
             self.log.decided(decision, basis, position, &mut notes);
             if let Some(by) = by {
                 self.log.carries(by, decision, &mut notes);
@@ -303,6 +311,15 @@ impl Checkers {
         (words(&entry), notes.broken)
     }
 
+    fn note_evacuations(&mut self, decision: &Decision, position: Position) {
+        let Aggregate::Cell(cell) = &decision.aggregate else { return };
+        for event in &decision.events {
+            if let Event::Cell(event) = event {
+                self.evacuations.recorded(cell, event, position, decision.at);
+            }
+        }
+    }
+
     fn judge(&mut self, decision: &Decision, basis: Position, notes: &mut Notes) {
         let position = Position(self.world.position().0 + 1);
         let scene = Scene {
@@ -311,6 +328,7 @@ impl Checkers {
             log: &self.log,
             truth: &self.truth,
             placing: &self.placing,
+            evacuations: &self.evacuations,
             shape: self.shape,
             clock_slack: self.clock_slack,
             position,
@@ -473,8 +491,9 @@ impl Checkers {
             ContainerState::Initializing | ContainerState::Created | ContainerState::Running(_) => true,
             ContainerState::Reserved | ContainerState::Completed(_) => false,
         };
-        // The time of an evacuation may be over: then all goes, whatever the records say.
-        if !self.truth.is_first_deletion(guid) || !lives || self.placing.is_evacuating(rep) {
+        // A cell that evacuates deletes what nobody wants any more, and in the end all.
+        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell));
+        if !self.truth.is_first_deletion(guid) || !lives || empties {
             return None;
         }
         let right = answered && !self.runs_on(&container);
@@ -515,14 +534,46 @@ impl Checkers {
         self.placing.given(requester, perform);
     }
 
-    /// A rep says that it evacuates.
-    pub(super) fn evacuates(&mut self, rep: Life, clock: Timestamp) {
-        self.placing.evacuates(rep, clock);
+    /// A rep is let speak for its cell.
+    pub(super) fn attached(&mut self, cell: &CellId, position: Position) {
+        self.evacuations.attached(cell, position);
     }
 
-    /// An auctioneer gives work to a cell.
-    pub(super) fn gives(&mut self, cell: &CellId, perform: &Perform) {
+    /// A rep gets the order to evacuate.
+    pub(super) fn told_to_evacuate(&mut self, requester: u64, order: message::Command) {
+        self.evacuations.ordered(requester, order.position);
+    }
+
+    /// A rep says how its cell is.
+    pub(super) fn says_state(&mut self, cell: &CellId, requester: u64, evacuates: bool) {
+        self.evacuations.answered(cell, requester, evacuates);
+    }
+
+    /// An auctioneer that knows the log so far gives work to a cell.
+    pub(super) fn gives(
+        &mut self,
+        (auctioneer, delivered, now): (Life, Position, Timestamp),
+        cell: &CellId,
+        perform: &Perform,
+    ) -> Option<Broken> {
         self.placing.gives(cell, perform);
+        let present = self.log.present(delivered);
+        self.placing.sees(auctioneer, &present, (now, self.clock_slack))
+    }
+
+    /// An auctioneer leads in a term.
+    pub(super) fn auctions(&mut self, auctioneer: Life, delivered: Position, leads: (u64, Timestamp)) {
+        self.placing.leads(auctioneer, leads, || self.log.present(delivered));
+    }
+
+    /// An auctioneer hears a heartbeat.
+    pub(super) fn auctioneer_hears(&mut self, auctioneer: Life, beat: &Heartbeat, now: Timestamp) {
+        self.placing.hears(auctioneer, beat, now);
+    }
+
+    /// A BBS answers a rep, and names the terms of the log.
+    pub(super) fn rep_learns(&mut self, rep: Life, terms: Terms) {
+        self.placing.learns(rep, terms.auctioneer);
     }
 
     /// An auctioneer says what it could not place.
@@ -534,11 +585,12 @@ impl Checkers {
     #[must_use]
     pub(super) fn performed(
         &mut self,
-        rep: Life,
+        (rep, now): (Life, Timestamp),
         requester: u64,
         answer: &Result<Performed, Refusal>,
     ) -> Vec<Broken> {
-        self.placing.answered(rep, requester, answer)
+        let nothing = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
+        self.placing.answered(rep, requester, answer, nothing, (now, self.clock_slack))
     }
 
     /// An auctioneer is done with a batch.
@@ -604,9 +656,12 @@ impl Checkers {
     }
 
     /// A BBS decides that a cell is lost.
-    fn loses(&self, bbs: Life, lost: &CellId, now: Timestamp) -> Vec<Broken> {
+    fn loses(&mut self, bbs: Life, (lost, basis): (&CellId, Position), now: Timestamp) -> Vec<Broken> {
         let mut notes = Notes::default();
         self.signs.loses(bbs, lost, (now, self.clock_slack), &mut notes);
+        let present = self.log.present(basis);
+        self.signs.loses_many(bbs, (lost, &present), (now, self.clock_slack), &mut notes);
+        notes.coverage.drain(..).for_each(|situation| self.coverage.saw(situation));
         notes.broken
     }
 
@@ -647,6 +702,14 @@ impl Checkers {
         now: Timestamp,
     ) {
         self.calls.came_back(life, of, called, now);
+    }
+}
+
+/// The cell of a rep.
+fn cell_of(rep: Life) -> Option<CellId> {
+    match rep.0 {
+        Node::Rep(at) => Some(cell_id(at)),
+        Node::Bbs(_) | Node::Auctioneer(_) => None,
     }
 }
 

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use projections::WorkRef;
-use schemas::container::{Epoch, Instance, WorkKey};
+use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
-use schemas::message::{Outcome, Outcomes, Perform, Performed};
+use schemas::message::{Heartbeat, Outcome, Outcomes, Perform, Performed};
 use schemas::names::{CellId, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::{Constraint, Resources};
 use schemas::{Refusal, Timestamp};
 
-use super::Scene;
 use crate::nodes::{Life, Node, Shape, rep_of};
 use crate::promises::{Broken, Promise};
 
@@ -22,10 +21,11 @@ use crate::promises::{Broken, Promise};
 pub(super) struct Placing {
     /// What a rep was given, until it answers.
     given: BTreeMap<u64, Perform>,
-    /// The highest term that a rep took work of.
-    terms: BTreeMap<Life, u64>,
-    /// Who said that it evacuates, and since when by its own clock.
-    evacuating: BTreeMap<Life, Timestamp>,
+    /// The terms of auctioneers that a rep knows.
+    terms: BTreeMap<Life, Terms>,
+    /// When each auctioneer heard each cell last.
+    heard: BTreeMap<(Life, CellId), Timestamp>,
+    leads: BTreeMap<Life, Leads>,
     /// What auctioneers gave to cells, and why.
     orders: BTreeMap<(CellId, WorkKey), Vec<Option<Explanation>>>,
     /// What auctioneers found no place for, and why.
@@ -34,6 +34,32 @@ pub(super) struct Placing {
     taken: BTreeSet<(Life, WorkKey, Timestamp)>,
     /// What was given before: its place is taken already.
     placed: BTreeSet<(CellId, WorkKey, Timestamp)>,
+}
+
+/// How long a term is believed that no answer of a BBS has named yet.
+const UNCONFIRMED: Duration = Duration::from_secs(15);
+
+/// So long a new auctioneer waits at most for the state of every cell.
+const GATHERING: Duration = Duration::from_secs(5);
+
+/// So long what a cell said counts.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// An auctioneer that leads.
+struct Leads {
+    term: u64,
+    since: Timestamp,
+    /// The cells that were present for it then.
+    present: Vec<CellId>,
+}
+
+/// The terms that a rep knows.
+#[derive(Default)]
+struct Terms {
+    /// The highest that an answer of a BBS named.
+    elected: u64,
+    /// The highest that it took work of, and since when.
+    taken: (u64, Timestamp),
 }
 
 /// What a placement error says, and of which attempt.
@@ -67,29 +93,6 @@ impl Placing {
     /// A rep gets work.
     pub(super) fn given(&mut self, requester: u64, perform: Perform) {
         self.given.insert(requester, perform);
-    }
-
-    /// A rep says that it evacuates.
-    pub(super) fn evacuates(&mut self, rep: Life, clock: Timestamp) {
-        self.evacuating.entry(rep).or_insert(clock);
-    }
-
-    /// Whether the evacuation of a container's cell ends then.
-    pub(super) fn ends(&self, by: &Instance, at: Timestamp, scene: &Scene<'_>) -> bool {
-        let ends = self.ends_of(&by.cell_id, scene.shape.evacuation);
-        let near = |end: Timestamp| end.since(at).max(at.since(end)) <= scene.clock_slack;
-        ends.into_iter().any(near)
-    }
-
-    /// Whether the time of an evacuation of a cell is over.
-    pub(super) fn is_over(&self, cell: &CellId, scene: &Scene<'_>) -> bool {
-        let ends = self.ends_of(cell, scene.shape.evacuation);
-        ends.into_iter().any(|end| end <= scene.decision.at + scene.clock_slack)
-    }
-
-    fn ends_of(&self, cell: &CellId, time: Duration) -> Vec<Timestamp> {
-        let rep = rep_of(cell);
-        self.evacuating.iter().filter(|((node, _), _)| *node == rep).map(|(_, since)| *since + time).collect()
     }
 
     /// An auctioneer gives work to a cell.
@@ -147,33 +150,82 @@ impl Placing {
         })
     }
 
-    pub(super) fn is_evacuating(&self, rep: Life) -> bool {
-        self.evacuating.contains_key(&rep)
+    /// A BBS answers a rep, and names the terms of the log.
+    pub(super) fn learns(&mut self, rep: Life, elected: u64) {
+        let terms = self.terms.entry(rep).or_default();
+        terms.elected = terms.elected.max(elected);
     }
 
-    /// A rep answers what it was given.
+    /// An auctioneer hears a rep.
+    pub(super) fn hears(&mut self, auctioneer: Life, beat: &Heartbeat, now: Timestamp) {
+        self.heard.insert((auctioneer, beat.cell_id.clone()), now);
+    }
+
+    /// An auctioneer leads in a term. What is present for it when that begins is remembered.
+    pub(super) fn leads(
+        &mut self,
+        auctioneer: Life,
+        (term, now): (u64, Timestamp),
+        present: impl FnOnce() -> Vec<CellId>,
+    ) {
+        if self.leads.get(&auctioneer).is_none_or(|leads| leads.term != term) {
+            self.leads.insert(auctioneer, Leads { term, since: now, present: present() });
+        }
+    }
+
+    /// An auctioneer that leads for a moment only has heard every cell that was present for it when that began, and still
+    /// is, before it places anything.
+    pub(super) fn sees(
+        &self,
+        auctioneer: Life,
+        present: &[CellId],
+        (now, clock_slack): (Timestamp, Duration),
+    ) -> Option<Broken> {
+        let leads = self.leads.get(&auctioneer)?;
+        let time = now.since(leads.since);
+        if time + clock_slack >= GATHERING {
+            return None;
+        }
+        let mut needed = leads.present.iter().filter(|cell| present.contains(cell));
+        let unheard = |cell: &&CellId| {
+            let at = self.heard.get(&(auctioneer, (*cell).clone()));
+            at.is_none_or(|at| *at + SILENCE + clock_slack < leads.since)
+        };
+        let cell = needed.find(unheard)?;
+        let how = format!("{} leads for {time:?}, has not heard {cell}, and gives work away", auctioneer.0);
+        Some(Broken { promise: Promise::SeesBeforePlacing, how })
+    }
+
+    /// A rep answers what it was given; it may have to take nothing.
     pub(super) fn answered(
         &mut self,
         rep: Life,
         requester: u64,
         answer: &Result<Performed, Refusal>,
+        evacuates: bool,
+        (now, clock_slack): (Timestamp, Duration),
     ) -> Vec<Broken> {
         let Some((perform, performed)) = self.given.remove(&requester).zip(answer.as_ref().ok()) else {
             return vec![];
         };
         let mut broken = vec![];
-        let highest = self.terms.entry(rep).or_default();
-        if perform.id.term < *highest {
+        let terms = self.terms.entry(rep).or_default();
+        let (taken, since) = terms.taken;
+        let unconfirmed = if now.since(since) + clock_slack < UNCONFIRMED { taken } else { 0 };
+        let highest = terms.elected.max(unconfirmed);
+        if perform.id.term < highest {
             let how = format!("{} takes work of term {}, it knows {highest}", rep.0, perform.id.term);
             broken.push(Broken { promise: Promise::StaleTermHarmless, how });
         }
-        *highest = perform.id.term.max(*highest);
+        if perform.id.term > taken {
+            terms.taken = (perform.id.term, now);
+        }
         let refused: BTreeSet<usize> =
             performed.refused.iter().filter_map(|(at, _)| usize::try_from(*at).ok()).collect();
         for (_, work) in perform.work.into_iter().enumerate().filter(|(at, _)| !refused.contains(at)) {
             let key = work.key.clone();
             let new = self.taken.insert((rep, work.key, work.attempt));
-            if new && self.evacuating.contains_key(&rep) {
+            if new && evacuates {
                 let how = format!("{} takes {key} and evacuates", rep.0);
                 broken.push(Broken { promise: Promise::EvacuatingTakesNothing, how });
             }

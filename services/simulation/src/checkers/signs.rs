@@ -8,6 +8,7 @@ use schemas::message::Heartbeat;
 use schemas::names::{CellId, Incarnation};
 
 use super::Notes;
+use crate::coverage::Situation;
 use crate::nodes::Life;
 use crate::promises::Promise as P;
 
@@ -94,6 +95,27 @@ impl Signs {
         notes.must(P::LostInTime, long, || format!("{lost} was silent for {silence:?}"));
         let asked = self.probed.get(&(bbs, lost.clone())).is_some_and(|asked| now.since(*asked) < silence);
         notes.must(P::LostInTime, asked, || format!("{lost} was not asked since it fell silent"));
+    }
+
+    /// If more than half of the cells, and at least two, fell silent together, each of them is lost only after a longer
+    /// silence. Judged by what the BBS heard last of each cell that was present for it.
+    pub(super) fn loses_many(
+        &self,
+        bbs: Life,
+        (lost, present): (&CellId, &[CellId]),
+        (now, clock_slack): (Timestamp, Duration),
+        notes: &mut Notes,
+    ) {
+        let gone = present.iter().filter(|cell| self.nothing(bbs, cell, now) >= SILENCE).count();
+        if gone < 2 || gone * 2 <= present.len() {
+            return;
+        }
+        notes.saw(Situation::LostTogether);
+        let silence = self.silence(bbs, lost, now);
+        let long = silence + clock_slack.min(UNNOTICED) >= SILENCE + MASS_LOSS_WAIT;
+        notes.must(P::LostTogether, long, || {
+            format!("{lost} is lost with {gone} of {present:?}, after a silence of {silence:?}")
+        });
     }
 
     /// Whether more than half of these cells, and at least two, are silent for so long.

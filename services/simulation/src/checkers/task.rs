@@ -272,7 +272,11 @@ impl Task {
                 if timed_out {
                     notes.saw(Situation::EvacuationTimedOut);
                 }
-                timed_out && by.is_some_and(|by| scene.placing.is_over(&by.cell_id, scene))
+                timed_out
+                    && by.is_some_and(|by| {
+                        let clock = (scene.decision.at, scene.clock_slack);
+                        scene.evacuations.may_be_over(&by.cell_id, scene.shape.evacuation, clock)
+                    })
                     || by.is_some_and(|by| ended_so(by, reason, scene))
             }
             (Actor::Bbs(_), Outcome::Failed { reason }) if reason == task::CELL_DISAPPEARED => {
