@@ -83,6 +83,9 @@ pub const PROGRAM_BYTES: usize = 64;
 pub const STATUS_NAMED: usize = 8;
 /// Most commands of one client, or of one operator, that may wait for an answer at once.
 pub const COMMANDS_IN_FLIGHT: usize = 64;
+/// Most entries in flight to the journal that hold commands of one client, or of one operator, unless somebody else's
+/// command waits where the next one would be. Each takes a write of its own, for which others' entries wait.
+pub const FLIGHTS_OF_A_CLIENT: usize = 4;
 /// Most commands of all clients and operators together that may wait for an answer at once.
 pub const COMMANDS_WAITING: usize = 32_768;
 /// Most messages of one service (reports, outcomes, queries of reps and of other BBSs) that may wait for an answer at once.

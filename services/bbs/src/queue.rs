@@ -108,6 +108,11 @@ impl Queue {
         self.rest.retain(keep);
     }
 
+    /// Whose turns come next.
+    pub(crate) fn next_actors(&self) -> impl Iterator<Item = &Actor> {
+        self.again.iter().map(|command| &command.actor).chain(&self.rest.turns)
+    }
+
     /// All of them, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &QueuedCommand> {
         self.again.iter().chain(self.rest.queues.values().flatten())

@@ -9,12 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use schemas::entry::Actor;
+use schemas::limits::FLIGHTS_OF_A_CLIENT;
 use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp};
 
 use crate::command::{QueuedCommand, Verdict};
 use crate::queue::Queue;
+
+/// So many actors are looked at whose turn comes next in a queue.
+const NEXT_ACTORS: usize = 16;
 
 /// Where a subject ends, as far as the follower delivered it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub(crate) struct Shards {
     /// What waits; no empty queues.
     queues: BTreeMap<Subject, Queue>,
     flights: BTreeMap<Subject, Flight>,
+    /// The clients and operators whose commands are in each flight; no empty sets.
+    aboard: BTreeMap<Subject, BTreeSet<Actor>>,
     ends: BTreeMap<Subject, End>,
     /// Where something waits to be decided in the next turn.
     ready: BTreeSet<Subject>,
@@ -127,6 +134,21 @@ impl Shards {
         std::mem::take(&mut self.ready)
     }
 
+    /// Whether the entry of a subject may be sent now: somebody waits there who is not in as many flights as one client
+    /// may be in. An entry takes a write of its own, and others' entries would wait for all of one client's.
+    pub(crate) fn may_depart(&self, subject: &Subject) -> bool {
+        let in_few = |actor: &Actor| {
+            let flights = self.aboard.values().filter(|aboard| aboard.contains(actor));
+            !is_client(actor) || flights.count() < FLIGHTS_OF_A_CLIENT
+        };
+        self.queues.get(subject).is_none_or(|queue| queue.next_actors().take(NEXT_ACTORS).any(in_few))
+    }
+
+    /// A subject that may not depart waits for the next turn.
+    pub(crate) fn defer(&mut self, subject: Subject) {
+        self.ready.insert(subject);
+    }
+
     /// Whether a batch can be decided: something waits, and nothing is in flight.
     pub(crate) fn is_ready(&self, subject: &Subject) -> bool {
         self.queues.contains_key(subject) && !self.flights.contains_key(subject)
@@ -139,6 +161,11 @@ impl Shards {
 
     /// An entry was sent.
     pub(crate) fn depart(&mut self, subject: Subject, flight: Flight) {
+        let actors = flight.decided.iter().map(|(command, _)| &command.actor);
+        let clients: BTreeSet<Actor> = actors.filter(|actor| is_client(actor)).cloned().collect();
+        if !clients.is_empty() {
+            self.aboard.insert(subject.clone(), clients);
+        }
         self.flights.insert(subject, flight);
     }
 
@@ -149,6 +176,7 @@ impl Shards {
 
     /// Takes what is in flight on a subject: it is not stored, and will not be as it is.
     pub(crate) fn take_flight(&mut self, subject: &Subject) -> Option<Flight> {
+        self.aboard.remove(subject);
         self.flights.remove(subject)
     }
 
@@ -173,7 +201,7 @@ impl Shards {
             end.at = end.at.max(last.at);
             end.version = end.version.max(last.version);
         }
-        match self.flights.remove(subject) {
+        match self.take_flight(subject) {
             None => Delivered::NoFlight,
             Some(flight) if flight.bytes == *bytes => Delivered::Ours(flight),
             Some(flight) => Delivered::Overtaken(flight),
@@ -211,10 +239,16 @@ impl Shards {
     }
 }
 
+const fn is_client(actor: &Actor) -> bool {
+    match actor {
+        Actor::Client { .. } | Actor::Operator(_) => true,
+        Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use schemas::entry::Actor;
-    use schemas::names::{CellId, Ids, ServiceId};
+    use schemas::names::{CellId, ClientName, Ids, ServiceId};
 
     use super::*;
     use crate::command::{AggregateCommand, Requester};
@@ -260,6 +294,37 @@ mod tests {
         assert!(shards.is_ready(&subject));
         assert_eq!(tokens(&mut shards, &subject), [1, 2, 3].map(Requester::Single));
         assert_eq!((shards.queued(), shards.in_flight()), (0, 0));
+    }
+
+    #[test]
+    fn one_client_does_not_fill_all_flights() {
+        let (mut shards, mut ids) = (Shards::default(), Ids::new(1));
+        let of = |name: &str, token: u64| QueuedCommand {
+            actor: Actor::Operator(ClientName::new(name).unwrap()),
+            ..command(token)
+        };
+        let subjects: Vec<Subject> =
+            (0..=FLIGHTS_OF_A_CLIENT).map(|number| cell(&format!("c{number}"))).collect();
+        let (last, first) = subjects.split_last().unwrap();
+        for subject in first {
+            shards.push(subject.clone(), of("loud", 1));
+            assert!(shards.may_depart(subject));
+            let taken = std::iter::from_fn(|| shards.pop(subject)).collect();
+            shards.depart(subject.clone(), flight(&mut ids, taken));
+        }
+        shards.push(last.clone(), of("loud", 2));
+        shards.take_ready();
+        assert!(!shards.may_depart(last), "it is in as many flights as it may be in");
+        shards.defer(last.clone());
+        assert!(shards.take_ready().contains(last), "it is looked at again in the next turn");
+        shards.push(last.clone(), of("quiet", 3));
+        assert!(shards.may_depart(last), "somebody else waits there");
+        shards.withdraw(last, |queued| queued.requester == Requester::Single(3));
+        assert!(!shards.may_depart(last));
+        shards.push(cell("other"), command(4));
+        assert!(shards.may_depart(&cell("other")), "what the BBS does by itself is not counted");
+        shards.take_flight(&first[0]).unwrap();
+        assert!(shards.may_depart(last));
     }
 
     #[test]

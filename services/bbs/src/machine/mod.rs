@@ -230,7 +230,11 @@ impl Bbs {
     /// Decides what is gathered, so that what came together goes into one entry.
     fn turn(&mut self) {
         for subject in self.shards.take_ready() {
-            self.decide(subject);
+            if self.shards.may_depart(&subject) {
+                self.decide(subject);
+            } else {
+                self.shards.defer(subject);
+            }
         }
         self.read_last();
     }
