@@ -22,8 +22,6 @@ const ENOUGH: u64 = 1_000;
 const SHRINKING: u32 = 1_500;
 /// So much is shown of the end of a failed run.
 const LINES: usize = 80;
-/// These seeds must find every mutation out.
-const MUTATED: Range<u64> = 0..1000;
 
 /// Runs the whole cluster in one thread for each seed, with every fault, and checks every promise at every step
 #[derive(Debug, Parser)]
@@ -66,7 +64,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(only) = &args.mutations {
-        return run_mutations(only);
+        return run_mutations(args.seeds, only);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(cores);
@@ -133,12 +131,12 @@ fn first_broken(batch: &Batch, promises: &[Promise]) -> ExitCode {
     }
 }
 
-/// Runs the mutations, in a folder beside this program's own.
-fn run_mutations(only: &str) -> ExitCode {
-    let folder = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.join("mutations")));
-    let report = folder
+/// Runs the mutations, built beside this program.
+fn run_mutations(seeds: Range<u64>, only: &str) -> ExitCode {
+    let target = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
+    let report = target
         .ok_or_else(|| "nobody knows where this program stands".to_owned())
-        .and_then(|folder| mutations::run(&folder, MUTATED, only));
+        .and_then(|target| mutations::run(&target, seeds, only));
     match report {
         Ok(report) => {
             print!("{report}");

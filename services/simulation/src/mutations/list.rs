@@ -11,6 +11,8 @@ pub struct Mutation {
     pub sentence: String,
     /// The promises of which at least one must be found broken.
     pub breaks: Vec<Promise>,
+    /// Why it may take a thousand seeds to find it out; else empty.
+    pub rare: String,
     /// What is changed.
     pub changes: Vec<Change>,
 }
@@ -62,6 +64,7 @@ impl Mutation {
                     self.breaks.push(Promise::named(name).ok_or(format!("{name} is not a promise"))?);
                 }
             }
+            Some(("rare:", why)) => why.trim().clone_into(&mut self.rare),
             Some(("at:", place)) => {
                 let (file, after) = place.split_once(" after ").unwrap_or((place, ""));
                 let (file, after) = (file.trim().to_owned(), after.trim().to_owned());
@@ -111,6 +114,7 @@ bad-limit
   The limit
   is bad.
   breaks: Quiet OneLife
+  rare: two things at once
   at: a/b.rs after fn limit
   - x < 3
   + x <= 3
@@ -132,6 +136,7 @@ bad-limit
             name: "bad-limit".into(),
             sentence: "The limit\nis bad.".into(),
             breaks: vec![Promise::Quiet, Promise::OneLife],
+            rare: "two things at once".into(),
             changes: vec![change("a/b.rs", "fn limit", "x < 3", "x <= 3"), change("c.rs", "", "a,\nb", "c")],
         };
         assert_eq!(read(LIST), Ok(vec![expected]));

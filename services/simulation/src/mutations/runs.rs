@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use super::copy::PROGRAM;
 use super::list::Mutation;
 use super::schemata::VARIABLE;
 
@@ -25,7 +26,7 @@ pub enum Ran {
     TookTooLong,
 }
 
-/// Builds the copy of the simulation. Answers its program.
+/// Builds the copy of the simulation, where other crates than ours are built already. Answers its program.
 ///
 /// # Errors
 /// It can't be built.
@@ -33,12 +34,12 @@ pub fn build(source: &Path, target: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // The copy's lock file is the workspace's: it only loses the packages that the copy doesn't have.
     let built = Command::new(cargo)
-        .args(["build", "--release", "--package", "simulation", "--manifest-path"])
+        .args(["build", "--release", "--package", "simulation", "--bin", PROGRAM, "--manifest-path"])
         .arg(source.join("Cargo.toml"))
         .env("CARGO_TARGET_DIR", target)
         .status();
     match built {
-        Ok(status) if status.success() => Ok(target.join("release").join("simulation")),
+        Ok(status) if status.success() => Ok(target.join("release").join(PROGRAM)),
         Ok(_) => Err(format!("{} can't be built", source.display())),
         Err(error) => Err(format!("cargo can't be run: {error}")),
     }

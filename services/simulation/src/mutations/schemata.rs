@@ -34,11 +34,11 @@ pub fn write(source: &str, changes: &[Numbered<'_>]) -> Result<String, String> {
     let mut ranges: Vec<(Range<usize>, &str)> = vec![];
     for (number, name, change) in changes {
         let range = find(source, change).map_err(|problem| format!("{name}: {}: {problem}", change.file))?;
+        let (range, replacement) = value_of_arm(source, range, change);
         if let Some((_, other)) = ranges.iter().find(|(known, _)| is_torn(known, &range)) {
             return Err(format!("{name}: {}: it tears what {other} changes", change.file));
         }
         let (open, close) = if is_statement(&source[range.clone()]) { ("", "}") } else { ("(", "})") };
-        let replacement = &change.replacement;
         edits.push(Edit::insert(
             range.start,
             (1, usize::MAX - range.len(), *number),
@@ -49,6 +49,21 @@ pub fn write(source: &str, changes: &[Numbered<'_>]) -> Result<String, String> {
         ranges.push((range, name));
     }
     Ok(apply(source, edits))
+}
+
+/// Of the arm of a `match` only the value changes: there can be no `if` around a pattern.
+fn value_of_arm<'a>(source: &str, range: Range<usize>, change: &'a Change) -> (Range<usize>, &'a str) {
+    const ARROW: &str = " => ";
+    let whole = (range.clone(), change.replacement.as_str());
+    let Some((pattern, value)) = change.replacement.split_once(ARROW) else { return whole };
+    let same = change.original.split_once(ARROW).is_some_and(|(before, _)| before == pattern);
+    let code = &source[range.clone()];
+    match (code.find(ARROW).filter(|_| same), code.strip_suffix(','), value.strip_suffix(',')) {
+        (Some(arrow), Some(arm), Some(value)) => {
+            (range.start + arrow + ARROW.len()..range.start + arm.len(), value)
+        }
+        (Some(_) | None, _, _) => whole,
+    }
 }
 
 /// Where a change's original stands.
@@ -231,6 +246,18 @@ fn b(x: u32) -> bool {
         let inner = "(if crate::mutated(1) /* in */ { false } else { x < 3 })";
         let both = format!("(if crate::mutated(2) /* out */ {{ true }} else {{ {inner} && c(");
         assert!(written.contains(&both), "{written}");
+    }
+
+    #[test]
+    fn of_an_arm_only_the_value_changes() {
+        let source =
+            "fn a(x: u32) -> bool {\n    match x {\n        1 | 2 => b(x),\n        _ => false,\n    }\n}\n";
+        let arm = change("", "1 | 2 => b(x),", "1 | 2 => true,");
+        let written = write(source, &[(1, "arm", &arm)]).unwrap();
+        assert!(
+            written.contains("1 | 2 => (if crate::mutated(1) /* arm */ { true } else { b(x) }),"),
+            "{written}"
+        );
     }
 
     #[test]
