@@ -7,7 +7,7 @@ use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::Stop;
 use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
-use schemas::task::Verdict;
+use schemas::task::CallbackVerdict;
 use schemas::{Decision, Entry, actual, cell, evacuating, task};
 
 use super::{Bbs, not_leading};
@@ -185,7 +185,7 @@ impl Bbs {
             }
             // Who marked the task RESOLVING calls.
             task::Event::Resolving {} if decision.actor == self.me() => self.call(guid, *epoch),
-            task::Event::CallbackTried { called, .. } if called.verdict() == Verdict::Ended => {
+            task::Event::CallbackTried { called, .. } if called.verdict() == CallbackVerdict::Ended => {
                 self.callbacks.forget(guid);
             }
             task::Event::Deleted {} => self.callbacks.forget(guid),
@@ -233,8 +233,8 @@ impl Bbs {
             return;
         }
         match called.verdict() {
-            Verdict::Repeat => self.callbacks.came_back(guid, self.now),
-            Verdict::Delivered | Verdict::Ended => self.callbacks.answered(guid, called),
+            CallbackVerdict::Repeat => self.callbacks.came_back(guid, self.now),
+            CallbackVerdict::Delivered | CallbackVerdict::Ended => self.callbacks.answered(guid, called),
         }
         self.record_call(guid, epoch, called.clone());
     }
@@ -245,7 +245,7 @@ impl Bbs {
             && match &**command {
                 task::Command::BeginResolving => true,
                 // A call that is to be repeated is owed already; what came of this one is told with the next.
-                task::Command::Called(_, called) => called.verdict() != Verdict::Repeat,
+                task::Command::Called(_, called) => called.verdict() != CallbackVerdict::Repeat,
                 task::Command::Desire(_)
                 | task::Command::Cancel
                 | task::Command::Resolve
