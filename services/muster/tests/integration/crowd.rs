@@ -92,7 +92,7 @@ fn pages_are_of_one_position_whichever_bbs_is_asked() {
     let mut listed = pages(&mut plain, "instance.list", &json!({"limit": 1}), index);
     listed.sort();
     assert_eq!(listed, ["web-2/0", "web-2/1", "web/0", "web/1", "web/2"]);
-    let id = |row: &Value| row["id"].as_str().unwrap().to_owned();
+    let id = |row: &Value| row["evaluation"]["id"].as_str().unwrap().to_owned();
     let mut evaluations = pages(&mut plain, "evaluation.list", &json!({"limit": 1}), id);
     let whole = plain.ask_json("muster.query.evaluation.list", &json!({}));
     let mut expected: Vec<String> = whole["ok"]["rows"].as_array().unwrap().iter().map(id).collect();
