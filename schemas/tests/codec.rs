@@ -301,7 +301,7 @@ fn what_is_too_long_or_too_deep_is_refused_unread() {
     };
     refused(&vec![b' '; limits::MESSAGE_BYTES + 1], "are more than");
     refused("{\"a\":".repeat(JSON_DEPTH + 1).as_bytes(), "nested deeper");
-    refused("[".repeat(100_000).as_bytes(), "no JSON object");
+    refused("[".repeat(100_000).as_bytes(), "not a JSON object");
     refused(format!("{{\"a\":{}", "[".repeat(100_000)).as_bytes(), "nested deeper");
     // Brackets in text are not nesting, and an escaped quote doesn't end it.
     let text = format!("{{\"a\":\"\\\"{}\"}}", "[".repeat(1000));
