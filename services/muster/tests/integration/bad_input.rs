@@ -388,7 +388,7 @@ fn reports_that_are_wrong(cluster: &Cluster) {
     assert_refused(&answer, Code::StaleTerm, &[], "work of an old term");
     let mut bbs = cluster.plain_as("bbs");
     for verb in ["state", "evacuate"] {
-        let answer = bbs.ask_json(&format!("muster.cell.c1.rep.{verb}"), &json!({"term": 0}));
+        let answer = bbs.ask_json(&format!("muster.cell.c1.rep.{verb}"), &json!({"term": 0, "position": 0}));
         assert_refused(&answer, Code::StaleTerm, &[], verb);
     }
 }
