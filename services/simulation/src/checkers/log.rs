@@ -47,7 +47,7 @@ pub(super) struct Log {
     /// When each BBS got each command first and last, and what of each it carried out.
     arrivals: BTreeMap<(Life, RequestId), (u64, u64)>,
     arrived: u64,
-    done: BTreeMap<(Life, Subject), Vec<RequestId>>,
+    done: BTreeMap<(Life, Subject, String), Vec<RequestId>>,
 }
 
 /// So long what an auctioneer said may wait to be decided.
@@ -133,7 +133,9 @@ impl Log {
     pub(super) fn carries(&mut self, bbs: Life, decision: &Decision, notes: &mut Notes) {
         let Some(request) = &decision.request_id else { return };
         let came = |request: &RequestId| self.arrivals.get(&(bbs, request.clone())).copied();
-        let done = self.done.entry((bbs, decision.aggregate.subject(4))).or_default();
+        // Others take turns: what counts is the order of each by itself.
+        let client = format!("{:?}", decision.actor);
+        let done = self.done.entry((bbs, decision.aggregate.subject(4), client)).or_default();
         if let Some((_, last)) = came(request) {
             let later = done.iter().find(|other| came(other).is_some_and(|(first, _)| first > last));
             notes.must(P::ClientsInOrder, later.is_none(), || {
