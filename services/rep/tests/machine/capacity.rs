@@ -293,3 +293,15 @@ proptest! {
         prop_assert_eq!(on_record(&cell), []);
     }
 }
+
+#[test]
+fn what_nobody_claims_in_time_is_free_again() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 2, cell.now);
+    cell.lose_messages = usize::MAX;
+    cell.auction(1);
+    cell.pass(rep::limits::RESERVATION.saturating_sub(Duration::from_secs(5)));
+    assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 800);
+    cell.pass(Duration::from_secs(10));
+    assert_eq!(cell.heartbeats.last().unwrap().free.memory_mb, 1000);
+}
