@@ -8,7 +8,7 @@ use super::list::{Change, Mutation};
 use super::schemata;
 
 /// The packages that the simulation is made of.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "schemas",
     "projections",
     "services/bbs",
@@ -17,6 +17,8 @@ const PACKAGES: [&str; 8] = [
     "lib/executor",
     "lib/election",
     "services/simulation",
+    // Not of the simulation: other packages have tests that need it, and Cargo wants to see it.
+    "tests/fixtures",
 ];
 
 /// The manifest of the simulation.
