@@ -127,8 +127,12 @@ impl Bbs {
 
     /// Tells a rep whose cell evacuates, or doesn't, to do otherwise if that is wanted.
     fn order_evacuation(&mut self, id: &CellId, evacuates: bool) {
+        // Of a cell that comes back it is known when the log tells so whether its evacuation goes on.
+        if !self.world().is_present(id) {
+            return;
+        }
         let order = self.order();
-        match (self.world().is_present(id) && self.evacuation_wanted(id), evacuates) {
+        match (self.evacuation_wanted(id), evacuates) {
             (true, false) => self.emit(Effect::Evacuate(id.clone(), order)),
             (false, true) => self.emit(Effect::Uncordon(id.clone(), order)),
             (true, true) | (false, false) => {}
