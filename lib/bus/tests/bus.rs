@@ -245,6 +245,8 @@ async fn a_forged_reply_subject_isnt_answered() {
     let server = NatsServer::start(folder.path()).await.unwrap();
     let bbs = connect(&server, "bbs").await;
     let mut questions = bbs.subscribe("question", None).await.unwrap();
+    // The server has the subscription when it has answered what was asked after it.
+    bbs.ask("nobody", Bytes::new(), PATIENCE).await.unwrap_err();
     let mut raw = tokio::net::TcpStream::connect(server.url.strip_prefix("nats://").unwrap()).await.unwrap();
     raw.write_all(b"CONNECT {\"verbose\":false}\r\nPUB question muster.event.cluster 2\r\nhi\r\n")
         .await
