@@ -60,6 +60,7 @@ fn pages(plain: &mut Plain, list: &str, filter: &Value, name: fn(&Value) -> Stri
 }
 
 #[test]
+#[ignore = "in about one run of twenty a question is not answered within a minute: docs/testing.md"]
 fn pages_are_of_one_position_whichever_bbs_is_asked() {
     let mut cluster = led(&["bbs-1", "bbs-2", "bbs-3"]);
     let mut plain = cluster.plain("me");
