@@ -12,7 +12,7 @@ use schemas::limits::{POSITIONS_SET_ASIDE, REASON_BYTES, cut};
 use schemas::names::{DecisionId, EntryId, Ids};
 use schemas::{Code, Decision, Entry, Position, Refusal, Timestamp};
 
-use crate::reader::founds;
+use crate::reader::{cluster_events, founds};
 
 /// The positions that operators set aside, and why.
 pub type Positions = BTreeMap<Position, String>;
@@ -68,8 +68,8 @@ impl ClusterLog {
         }
         self.founded = true;
         (self.version, self.at) = (last.version, last.at);
-        for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
-            if let Event::Cluster(cluster::Event::PositionSetAside { position: aside, reason }) = event
+        for event in cluster_events(&entry) {
+            if let cluster::Event::PositionSetAside { position: aside, reason } = event
                 && self.positions.len() < POSITIONS_SET_ASIDE
             {
                 self.positions.entry(*aside).or_insert_with(|| cut(reason, REASON_BYTES));

@@ -103,21 +103,12 @@ impl Reader {
                 self.written.pop_first();
             }
         }
-        for event in entry.decisions.iter().flat_map(|decision| &decision.events) {
+        for event in cluster_events(entry) {
             match event {
-                Event::Cluster(cluster::Event::Founded { shards, .. }) => self.shards = Some(*shards),
-                Event::Cluster(
-                    cluster::Event::FormatRaised { .. }
-                    | cluster::Event::Elected { .. }
-                    | cluster::Event::PositionSetAside { .. },
-                )
-                | Event::Desired(_)
-                | Event::Actual(_)
-                | Event::Evacuating(_)
-                | Event::Evaluation(_)
-                | Event::Task(_)
-                | Event::Domain(_)
-                | Event::Cell(_) => {}
+                cluster::Event::Founded { shards, .. } => self.shards = Some(*shards),
+                cluster::Event::FormatRaised { .. }
+                | cluster::Event::Elected { .. }
+                | cluster::Event::PositionSetAside { .. } => {}
             }
         }
     }
@@ -137,25 +128,16 @@ impl Reader {
 
     /// Who met a position before it knew that it was set aside has to begin anew.
     fn check_known(&self, entry: &Entry) -> Result<(), String> {
-        let unknown = |event: &Event| match event {
-            Event::Cluster(cluster::Event::PositionSetAside { position, .. }) => {
+        let unknown = |event: &cluster::Event| match event {
+            cluster::Event::PositionSetAside { position, .. } => {
                 Some(*position).filter(|position| !self.by_operators.contains_key(position))
             }
-            Event::Cluster(
-                cluster::Event::Founded { .. }
-                | cluster::Event::FormatRaised { .. }
-                | cluster::Event::Elected { .. },
-            )
-            | Event::Desired(_)
-            | Event::Actual(_)
-            | Event::Evacuating(_)
-            | Event::Evaluation(_)
-            | Event::Task(_)
-            | Event::Domain(_)
-            | Event::Cell(_) => None,
+            cluster::Event::Founded { .. }
+            | cluster::Event::FormatRaised { .. }
+            | cluster::Event::Elected { .. } => None,
         };
         let full = self.by_operators.len() >= POSITIONS_SET_ASIDE;
-        match entry.decisions.iter().flat_map(|decision| &decision.events).find_map(unknown) {
+        match cluster_events(entry).find_map(unknown) {
             Some(position) if !full => Err(format!(
                 "position {position} was set aside after this program had read it: the log is read from its beginning"
             )),
@@ -194,6 +176,11 @@ impl Reader {
         self.set_aside.last.drain(..over);
         Read::SetAside(why)
     }
+}
+
+/// What an entry says of the cluster itself.
+pub(crate) fn cluster_events(entry: &Entry) -> impl Iterator<Item = &cluster::Event> {
+    entry.decisions.iter().flat_map(|decision| &decision.events).filter_map(Event::as_cluster)
 }
 
 /// Whether an entry founds the cluster.

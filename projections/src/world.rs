@@ -361,7 +361,7 @@ impl World {
     }
 
     fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
-        for event in of_domain(&decision.events) {
+        for event in decision.events.iter().filter_map(Event::as_domain) {
             let known = self.domains.remove(domain);
             let freshness = domain::evolve(known, event, &decision.stamp(), decision.version);
             self.domains.insert(domain.clone(), freshness);
@@ -370,7 +370,7 @@ impl World {
 
     fn fold_cell(&mut self, id: &CellId, decision: &Decision) {
         let cell = self.cells.remove(id);
-        let events = of_cell(&decision.events);
+        let events = decision.events.iter().filter_map(Event::as_cell);
         if let Some(cell) = cell::fold(cell, events, &decision.stamp(), decision.version) {
             self.cells.insert(id.clone(), cell);
         }
@@ -378,7 +378,7 @@ impl World {
 
     fn fold_cluster(&mut self, decision: &Decision) {
         let shards = self.shards();
-        for event in of_cluster(&decision.events) {
+        for event in decision.events.iter().filter_map(Event::as_cluster) {
             self.cluster = cluster::evolve(self.cluster.take(), event, decision.at);
         }
         if self.shards() != shards {
@@ -533,16 +533,4 @@ fn share_touched(process: &mut Process, touched: &[u32], index: &Index) {
             share::share_slot(&mut slots[at], active, &index.on_cell);
         }
     }
-}
-
-fn of_domain(events: &[Event]) -> impl Iterator<Item = &domain::Event> {
-    events.iter().filter_map(|event| if let Event::Domain(event) = event { Some(event) } else { None })
-}
-
-fn of_cell(events: &[Event]) -> impl Iterator<Item = &cell::Event> {
-    events.iter().filter_map(|event| if let Event::Cell(event) = event { Some(event) } else { None })
-}
-
-fn of_cluster(events: &[Event]) -> impl Iterator<Item = &cluster::Event> {
-    events.iter().filter_map(|event| if let Event::Cluster(event) = event { Some(event) } else { None })
 }

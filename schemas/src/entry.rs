@@ -133,6 +133,26 @@ pub enum Event {
     Cluster(cluster::Event),
 }
 
+impl Event {
+    /// What happened to a domain, if to one.
+    #[must_use]
+    pub const fn as_domain(&self) -> Option<&domain::Event> {
+        if let Self::Domain(event) = self { Some(event) } else { None }
+    }
+
+    /// What happened to a cell, if to one.
+    #[must_use]
+    pub const fn as_cell(&self) -> Option<&cell::Event> {
+        if let Self::Cell(event) = self { Some(event) } else { None }
+    }
+
+    /// What happened to the cluster, if to it.
+    #[must_use]
+    pub const fn as_cluster(&self) -> Option<&cluster::Event> {
+        if let Self::Cluster(event) = self { Some(event) } else { None }
+    }
+}
+
 /// What folding needs of a decision beside its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {

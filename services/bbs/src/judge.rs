@@ -429,26 +429,22 @@ impl Batch<'_> {
                 self.tasks.insert(guid.clone(), task::evolve(before, &decision.events, &stamp));
             }
             Aggregate::Cell(id) => {
-                let events = decision.events.iter().filter_map(of_cell);
+                let events = decision.events.iter().filter_map(Event::as_cell);
                 let cell = cell::fold(self.cell(id).cloned(), events, &stamp, decision.version);
                 self.cells.insert(id.clone(), cell);
                 self.only = decision.version;
             }
             Aggregate::Cluster => {
-                for event in &decision.events {
-                    if let Event::Cluster(event) = event {
-                        self.cluster = cluster::evolve(self.cluster.take(), event, decision.at);
-                    }
+                for event in decision.events.iter().filter_map(Event::as_cluster) {
+                    self.cluster = cluster::evolve(self.cluster.take(), event, decision.at);
                 }
                 self.only = decision.version;
             }
             Aggregate::Domain(domain) => {
-                for event in &decision.events {
-                    if let Event::Domain(event) = event {
-                        let known = self.domain(domain).cloned();
-                        let freshness = domain::evolve(known, event, &stamp, decision.version);
-                        self.domains.insert(domain.clone(), freshness);
-                    }
+                for event in decision.events.iter().filter_map(Event::as_domain) {
+                    let known = self.domain(domain).cloned();
+                    let freshness = domain::evolve(known, event, &stamp, decision.version);
+                    self.domains.insert(domain.clone(), freshness);
                 }
                 self.only = decision.version;
             }
@@ -460,10 +456,6 @@ impl Batch<'_> {
         let bytes = Entry::encode_decisions(id, &self.json);
         (Arc::new(Entry { id, format: cluster::FORMAT, decisions: self.decisions }), bytes.into())
     }
-}
-
-fn of_cell(event: &Event) -> Option<&cell::Event> {
-    if let Event::Cell(event) = event { Some(event) } else { None }
 }
 
 fn events(of_cell: Vec<cell::Event>) -> Vec<Event> {

@@ -35,14 +35,15 @@ const GROUP: &str = "bbs";
 /// Listens to what every BBS hears and answers: queries, heartbeats, who is there, and the
 /// leader's beats.
 pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
-    on(driver, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |driver, incoming| async move {
+    let bus = driver.services.bus();
+    on(bus, driver, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |driver, incoming| async move {
         if let Ok((beat, _)) = codec::decode(&incoming.payload) {
             driver.heard_leader();
             driver.feed(Input::Beat(beat)).await;
         }
     })
     .await?;
-    on(driver, ends, &BusPattern::Alive, None, |driver, incoming| async move {
+    on(bus, driver, ends, &BusPattern::Alive, None, |driver, incoming| async move {
         if let (Ok(BusSubject::Alive(role)), Ok((alive, _))) =
             (BusSubject::parse(&incoming.subject), codec::decode::<Alive>(&incoming.payload))
             && role == LeaderRole::from(alive.role)
@@ -51,14 +52,13 @@ pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Re
         }
     })
     .await?;
-    on(driver, ends, &BusPattern::Heartbeats, None, |driver, incoming| async move {
+    on(bus, driver, ends, &BusPattern::Heartbeats, None, |driver, incoming| async move {
         commands::heartbeat(&driver, &incoming).await;
     })
     .await?;
     let of_this = BusPattern::QueriesOf(driver.id.clone());
     for (pattern, group) in [(BusPattern::Queries, Some(GROUP)), (of_this, None)] {
-        let bus = driver.lines.queries.clone();
-        on_bus(&bus, driver, ends, &pattern, group, |driver, incoming| async move {
+        on(&driver.lines.queries, driver, ends, &pattern, group, |driver, incoming| async move {
             queries::query(&driver, incoming).await;
         })
         .await?;
@@ -71,9 +71,10 @@ pub(super) async fn listen_to_commands(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
 ) -> Result<(), BusError> {
+    let bus = driver.services.bus();
     for pattern in [BusPattern::Clients, BusPattern::Operators, BusPattern::Reports, BusPattern::Auctioneers]
     {
-        on(driver, ends, &pattern, None, |driver, incoming| async move {
+        on(bus, driver, ends, &pattern, None, |driver, incoming| async move {
             commands::command(&driver, &incoming).await;
         })
         .await?;
@@ -89,30 +90,16 @@ pub(super) async fn listen_to_operators(
     driver: &Arc<Driver>,
     ends: &CancellationToken,
 ) -> Result<(), BusError> {
-    on(driver, ends, &BusPattern::Operators, Some(STOPPED), |driver, incoming| async move {
+    let bus = driver.services.bus();
+    on(bus, driver, ends, &BusPattern::Operators, Some(STOPPED), |driver, incoming| async move {
         commands::command(&driver, &incoming).await;
     })
     .await
 }
 
-/// Subscribes to what decides and is told.
-async fn on<F, Fut>(
-    driver: &Arc<Driver>,
-    ends: &CancellationToken,
-    pattern: &BusPattern,
-    group: Option<&str>,
-    handle: F,
-) -> Result<(), BusError>
-where
-    F: Fn(Arc<Driver>, Incoming) -> Fut + Send + 'static,
-    Fut: Future<Output = ()> + Send,
-{
-    on_bus(driver.services.bus(), driver, ends, pattern, group, handle).await
-}
-
 /// Subscribes, and handles one message after the other until the token ends it. What handles them waits for nothing that
 /// a client can make slow.
-async fn on_bus<F, Fut>(
+async fn on<F, Fut>(
     bus: &Bus,
     driver: &Arc<Driver>,
     ends: &CancellationToken,
