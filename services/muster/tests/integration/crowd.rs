@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use schemas::limits::{CALLBACKS_IN_FLIGHT, COMMANDS_IN_FLIGHT, LONG_POLLS, QUERIES_IN_FLIGHT};
@@ -60,7 +60,6 @@ fn pages(plain: &mut Plain, list: &str, filter: &Value, name: fn(&Value) -> Stri
 }
 
 #[test]
-#[ignore = "in about one run of twenty a question is not answered within a minute: docs/testing.md"]
 fn pages_are_of_one_position_whichever_bbs_is_asked() {
     let mut cluster = led(&["bbs-1", "bbs-2", "bbs-3"]);
     let mut plain = cluster.plain("me");
@@ -70,22 +69,21 @@ fn pages_are_of_one_position_whichever_bbs_is_asked() {
     desire(&mut plain, "web-2", 2);
 
     // Changes go on: every one makes a new position.
-    let stop = Arc::new(AtomicBool::new(false));
-    let (mut changer, stopped) = (cluster.plain("changer"), Arc::clone(&stop));
+    let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (mut changer, stopped, counted) = (cluster.plain("changer"), Arc::clone(&stop), Arc::clone(&made));
     let changes = std::thread::spawn(move || {
-        for number in 0.. {
+        while !stopped.load(Ordering::Relaxed) {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
             let body = json!({"body": {"process_guid": "p00", "annotation": number.to_string()}});
             changer.ask_json("muster.client.shop.changer.lrp.update", &body);
-            if stopped.load(Ordering::Relaxed) {
-                return number;
-            }
         }
-        0
     });
     let guid = |row: &Value| row["process_guid"].as_str().unwrap().to_owned();
     let mut all = guids;
     all.extend(["web".to_owned(), "web-2".to_owned()]);
-    for _ in 0..5 {
+    let mut rounds = 0;
+    while rounds < 5 || made.load(Ordering::Relaxed) < 10 {
+        rounds += 1;
         let listed = pages(&mut plain, "lrp.list", &json!({"limit": 3}), guid);
         assert_eq!((listed.len(), listed.iter().cloned().collect::<BTreeSet<_>>()), (42, all.clone()));
     }
@@ -102,7 +100,7 @@ fn pages_are_of_one_position_whichever_bbs_is_asked() {
     assert!(expected.len() >= 2);
     assert_eq!(evaluations, expected);
     stop.store(true, Ordering::Relaxed);
-    assert!(changes.join().unwrap() > 10);
+    changes.join().unwrap();
 
     // What is no cursor is refused with its value; one whose holder is gone has expired.
     let refused = plain.ask_json("muster.query.lrp.list", &json!({"cursor": "garbage"}));
@@ -119,7 +117,9 @@ fn pages_are_of_one_position_whichever_bbs_is_asked() {
     let name = found.map(|(name, _)| name.clone()).unwrap();
     cluster.kill9(&name);
     eventually("the page has expired", || {
-        let answer = plain.ask_json("muster.query.lrp.list", &json!({"limit": 1, "cursor": cursor}));
+        let asked = json!({"limit": 1, "cursor": cursor}).to_string();
+        let answer = plain.ask_within(Duration::from_secs(2), "muster.query.lrp.list", asked.as_bytes());
+        let answer = answer.map(|answer| answer.json()).ok_or("nobody answered")?;
         so(answer["refused"]["code"] == "Expired", || answer.to_string())
     });
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -109,26 +109,29 @@ impl Plain {
     }
 
     /// Asks, and waits for the answer. What else comes meanwhile is lost.
+    #[track_caller]
     pub(crate) fn ask(&mut self, subject: &str, payload: &[u8]) -> Message {
-        let inbox = self.inbox.clone();
-        self.ask_to(&inbox, subject, payload)
+        let answer = self.ask_within(LIMIT, subject, payload);
+        answer.unwrap_or_else(|| panic!("{subject} is not answered"))
     }
 
-    /// The same, with the answer below an inbox that this client listens to.
-    fn ask_to(&mut self, inbox: &str, subject: &str, payload: &[u8]) -> Message {
+    /// Asks, and waits so long for an answer. There is none when the server hands the question to somebody who has just
+    /// been killed.
+    pub(crate) fn ask_within(&mut self, limit: Duration, subject: &str, payload: &[u8]) -> Option<Message> {
         self.asked += 1;
-        let reply = format!("{inbox}.{}", self.asked);
+        let reply = format!("{}.{}", self.inbox, self.asked);
         self.publish(subject, &reply, payload);
+        let until = Instant::now() + limit;
         loop {
-            let message = self.messages.recv_timeout(LIMIT);
-            let message = message.unwrap_or_else(|_| panic!("{subject} is not answered"));
+            let message = self.messages.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
             if message.subject == reply {
-                return message;
+                return Some(message);
             }
         }
     }
 
     /// Asks in JSON, and reads the answer as JSON.
+    #[track_caller]
     pub(crate) fn ask_json(&mut self, subject: &str, body: &Value) -> Value {
         self.ask(subject, body.to_string().as_bytes()).json()
     }
