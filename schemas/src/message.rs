@@ -12,7 +12,7 @@
 //! | `muster.cell.<cell_id>.rep.perform` | [`Perform`] | [`Answer`] of [`Performed`] |
 //! | `muster.cell.<cell_id>.rep.stop`, `.cancel` | [`Stop`] | |
 //! | `muster.cell.<cell_id>.rep.dismiss` | [`Dismiss`] | |
-//! | `muster.cell.<cell_id>.rep.evacuate`, `.uncordon`, `.state` | [`Command`] | [`Answer`] of [`Heartbeat`] |
+//! | `muster.cell.<cell_id>.rep.evacuate`, `.uncordon`, `.state` | [`RepOrder`] | [`Answer`] of [`Heartbeat`] |
 //! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
 //! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
 //! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
@@ -379,9 +379,9 @@ pub struct Stop {
     pub containers: Vec<(WorkKey, InstanceGuid)>,
 }
 
-/// An order to a rep that needs nothing but who gives it, and when.
+/// An order of the leading BBS to a rep: what the subject says, needing nothing but in which term, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
+pub struct RepOrder {
     /// The BBS's term. A rep refuses a term below the highest that it believes.
     pub term: u64,
     /// Where the log stood for the BBS: an order to evacuate, or to take work again, that comes after a later one changes
@@ -397,12 +397,12 @@ pub struct Outcomes {
     /// In which term. The BBS refuses a term that doesn't lead.
     pub term: u64,
     /// The outcomes, at most [`crate::limits::BATCH`].
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<PlacementOutcome>,
 }
 
 /// What became of the work of one process, or of one task. Only what could not be placed is reported: claims say the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum PlacementOutcome {
     /// Indices of a process.
     Lrp {
         /// The process.
@@ -472,7 +472,7 @@ pub struct Standing {
     pub leads: bool,
 }
 
-/// A BBS or an auctioneer is there. Elections don't heed it: it is shown, and nothing is decided by it.
+/// A BBS or an auctioneer is there. It is only shown: no election and no decision depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alive {
     /// Who.

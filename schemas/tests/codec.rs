@@ -14,9 +14,9 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
 use schemas::entry::{DecodeError, Entry};
 use schemas::message::{
-    Alive, Answer, Beat, Command, Done, Envelope, Heartbeat, Lead, LrpRecord, LrpState, Order, Outcome,
-    Outcomes, Perform, PerformId, Performed, Program, Record, Report, ReportResult, Reported, Reports,
-    Standing, Stop, TaskRecord, TaskState, Work,
+    Alive, Answer, Beat, Done, Envelope, Heartbeat, Lead, LrpRecord, LrpState, Order, Outcomes, Perform,
+    PerformId, Performed, PlacementOutcome, Program, Record, RepOrder, Report, ReportResult, Reported,
+    Reports, Standing, Stop, TaskRecord, TaskState, Work,
 };
 use schemas::names::{
     BadName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, ProcessGuid,
@@ -206,8 +206,8 @@ fn outcomes() -> Outcomes {
     let error = "insufficient resources: memory".to_owned();
     let unplaced = vec![Unplaced { index: 1, attempt: Timestamp(2), error: error.clone() }];
     let (explanation, epoch) = (explanation(), epoch());
-    let lrp = Outcome::Lrp { process_guid: web(), epoch, unplaced, explanation };
-    let task = Outcome::Task { task_guid: job(), epoch, error, explanation: None };
+    let lrp = PlacementOutcome::Lrp { process_guid: web(), epoch, unplaced, explanation };
+    let task = PlacementOutcome::Task { task_guid: job(), epoch, error, explanation: None };
     Outcomes { id: ServiceId::new("a1").unwrap(), term: 3, outcomes: vec![lrp, task] }
 }
 
@@ -248,7 +248,7 @@ fn every_message_travels() {
     travels(&perform());
     travels(&Answer::Ok(Performed { refused: vec![(0, "evacuating".into())] }));
     travels(&Stop { term: 4, containers: keys().map(|key| (key, InstanceGuid(id(9)))).into() });
-    travels(&Command { term: 4, position: Position(7) });
+    travels(&RepOrder { term: 4, position: Position(7) });
     travels(&outcomes());
     travels(&Lead { id: service.clone(), term: 5 });
     travels(&Alive {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use projections::{Observed, Picture};
 use schemas::Refusal;
 use schemas::container::Epoch;
-use schemas::message::{Beat, Command, Dismiss, Done, Reported, Stop};
+use schemas::message::{Beat, Dismiss, Done, RepOrder, Reported, Stop};
 use schemas::names::{CellId, EntryId, TaskGuid};
 use schemas::query::{MalformedEntry, RecordsAnswer};
 use schemas::subject::{Position, Subject};
@@ -50,11 +50,11 @@ pub enum Effect {
     /// Tell a rep to cancel tasks.
     Cancel(CellId, Stop),
     /// Ask a rep whether it is there.
-    Probe(CellId, Command),
+    Probe(CellId, RepOrder),
     /// Tell a rep to evacuate its cell. What it answers is a sign of life.
-    Evacuate(CellId, Command),
+    Evacuate(CellId, RepOrder),
     /// Tell a rep that its cell is not to be evacuated after all. What it answers is a sign of life.
-    Uncordon(CellId, Command),
+    Uncordon(CellId, RepOrder),
     /// Tell a rep that another one speaks for the cell.
     Dismiss(CellId, Dismiss),
     /// Beat.

@@ -109,13 +109,13 @@ impl Arrived {
                 I::Perform { requester, perform: must(&bytes) }
             }
             Self::Message { requester, kind: Kind::Probe, bytes } => {
-                I::State { requester, command: must(&bytes) }
+                I::State { requester, order: must(&bytes) }
             }
             Self::Message { requester, kind: Kind::Evacuate, bytes } => {
-                I::Evacuate { requester, command: must(&bytes) }
+                I::Evacuate { requester, order: must(&bytes) }
             }
             Self::Message { requester, kind: Kind::Uncordon, bytes } => {
-                I::Uncordon { requester, command: must(&bytes) }
+                I::Uncordon { requester, order: must(&bytes) }
             }
             Self::Message { kind: Kind::Stop, bytes, .. } => I::Stop(must(&bytes)),
             Self::Message { kind: Kind::Cancel, bytes, .. } => I::Cancel(must(&bytes)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bbs::Reply;
 use bytes::Bytes;
 use schemas::container::Recipe;
-use schemas::message::{Answer, Heartbeat, Outcome, Outcomes, Performed, Report, Stop};
+use schemas::message::{Answer, Heartbeat, Outcomes, Performed, PlacementOutcome, Report, Stop};
 use schemas::names::CellId;
 use schemas::{Code, Refusal};
 use serde::Serialize;
@@ -325,11 +325,11 @@ fn report_line(report: &Report) -> String {
 
 fn outcomes_line(outcomes: &Outcomes) -> String {
     let words = outcomes.outcomes.iter().map(|outcome| match outcome {
-        Outcome::Lrp { process_guid, unplaced, .. } => {
+        PlacementOutcome::Lrp { process_guid, unplaced, .. } => {
             let indices: Vec<u32> = unplaced.iter().map(|one| one.index).collect();
             format!("{process_guid}{indices:?}: {}", unplaced.first().map_or("", |one| one.error.as_str()))
         }
-        Outcome::Task { task_guid, error, .. } => format!("{task_guid}: {error}"),
+        PlacementOutcome::Task { task_guid, error, .. } => format!("{task_guid}: {error}"),
     });
     words.collect::<Vec<_>>().join("; ")
 }

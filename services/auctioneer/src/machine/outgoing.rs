@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use projections::WorkRef;
 use schemas::container::{Epoch, WorkKey};
 use schemas::limits;
-use schemas::message::{Outcome, Outcomes};
+use schemas::message::{Outcomes, PlacementOutcome};
 use schemas::names::{ProcessGuid, ServiceId};
 use schemas::placement::Explanation;
 use schemas::process::Unplaced;
@@ -80,7 +80,7 @@ impl Outgoing {
     }
 }
 
-type Message = (Vec<Outcome>, Vec<WorkRef>);
+type Message = (Vec<PlacementOutcome>, Vec<WorkRef>);
 
 /// Divides outcomes into messages, those of one process together as far as they fit.
 fn messages(failed: Vec<Failed>) -> Vec<Message> {
@@ -94,7 +94,7 @@ fn messages(failed: Vec<Failed>) -> Vec<Message> {
             WorkKey::Task { task_guid, epoch } => {
                 let work = WorkRef::Task(task_guid.clone());
                 let bytes = size::outcome(&one.error) + one.explanation.as_ref().map_or(0, size::explanation);
-                let outcome = Outcome::Task {
+                let outcome = PlacementOutcome::Task {
                     task_guid: task_guid.clone(),
                     epoch: *epoch,
                     error: one.error,
@@ -118,7 +118,7 @@ struct Messages {
 }
 
 impl Messages {
-    fn add(&mut self, outcome: Outcome, works: Vec<WorkRef>, bytes: usize) {
+    fn add(&mut self, outcome: PlacementOutcome, works: Vec<WorkRef>, bytes: usize) {
         if self.next.0.len() >= limits::BATCH || self.bytes + bytes > size::MESSAGE {
             self.done.push(std::mem::take(&mut self.next));
             self.bytes = 0;
@@ -144,7 +144,11 @@ impl Messages {
                 }
             }
             let explanation = explanation.map(Box::new);
-            self.add(Outcome::Lrp { process_guid: guid.clone(), epoch, unplaced, explanation }, works, bytes);
+            self.add(
+                PlacementOutcome::Lrp { process_guid: guid.clone(), epoch, unplaced, explanation },
+                works,
+                bytes,
+            );
         }
     }
 

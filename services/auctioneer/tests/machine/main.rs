@@ -14,7 +14,7 @@ use schemas::actual::Command as Lrp;
 use schemas::cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::definition::Placement;
-use schemas::message::{Beat, Outcome, Perform, PerformId, Performed, Work};
+use schemas::message::{Beat, Perform, PerformId, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, InstanceGuid, TaskGuid};
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::Resources;
@@ -403,7 +403,7 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     scene.claim("c1", &perform.work[0]);
     let (id, told) = only(outcomes(effects));
     assert_eq!((told.id.as_str(), told.term), ("a", 1));
-    let Outcome::Lrp { unplaced, explanation, .. } = &told.outcomes[0] else { panic!("{told:?}") };
+    let PlacementOutcome::Lrp { unplaced, explanation, .. } = &told.outcomes[0] else { panic!("{told:?}") };
     assert_eq!(unplaced.iter().map(|one| one.index).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(explanation.as_ref().unwrap().passed_over, [("memory".to_owned(), 1)].into());
     scene.record_outcomes(id, told);
@@ -605,8 +605,8 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
             .outcomes
             .iter()
             .map(|outcome| match outcome {
-                Outcome::Lrp { unplaced, .. } => unplaced.len(),
-                Outcome::Task { .. } => 0,
+                PlacementOutcome::Lrp { unplaced, .. } => unplaced.len(),
+                PlacementOutcome::Task { .. } => 0,
             })
             .sum::<usize>();
         scene.record_outcomes(id, outcomes);

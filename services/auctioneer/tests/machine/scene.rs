@@ -12,7 +12,7 @@ use schemas::cluster::{self, Role};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{Definition, Placement, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::message::{Done, Heartbeat, Outcome, Outcomes, Perform, PerformId, Performed, Work};
+use schemas::message::{Done, Heartbeat, Outcomes, Perform, PerformId, Performed, PlacementOutcome, Work};
 use schemas::names::{
     CellId, ClusterId, DecisionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, Stack, Zone,
 };
@@ -216,10 +216,10 @@ impl Scene {
     pub(crate) fn record_outcomes(&mut self, id: u64, outcomes: Outcomes) {
         for outcome in outcomes.outcomes {
             match outcome {
-                Outcome::Lrp { process_guid, unplaced, explanation, .. } => {
+                PlacementOutcome::Lrp { process_guid, unplaced, explanation, .. } => {
                     self.decide(process_guid.as_str(), &process::Command::Fail(unplaced, explanation));
                 }
-                Outcome::Task { task_guid, epoch, error, explanation } => {
+                PlacementOutcome::Task { task_guid, epoch, error, explanation } => {
                     let known = self.auctioneer.world().task(&task_guid);
                     let context = task::Context { now: self.now.next(), present: &|_| true };
                     let events =
@@ -296,10 +296,10 @@ pub(crate) fn errors(effects: Vec<Effect>) -> BTreeMap<String, usize> {
     let mut errors = BTreeMap::new();
     for outcome in outcomes(effects).into_iter().flat_map(|(_, outcomes)| outcomes.outcomes) {
         match outcome {
-            Outcome::Lrp { unplaced, .. } => {
+            PlacementOutcome::Lrp { unplaced, .. } => {
                 unplaced.into_iter().for_each(|one| *errors.entry(one.error).or_default() += 1);
             }
-            Outcome::Task { error, .. } => *errors.entry(error).or_default() += 1,
+            PlacementOutcome::Task { error, .. } => *errors.entry(error).or_default() += 1,
         }
     }
     errors

@@ -1,7 +1,7 @@
 //! Cells: their heartbeats, probes, which rep speaks for one, and when one is given up.
 
 use schemas::cell::{self, Seen};
-use schemas::message::{Command, Dismiss, Heartbeat};
+use schemas::message::{Dismiss, Heartbeat, RepOrder};
 use schemas::names::{CellId, FolderId};
 use schemas::subject::Subject;
 use schemas::{Code, Refusal};
@@ -38,8 +38,8 @@ impl Bbs {
     }
 
     /// An order to a rep, in the name of this leader, as of now.
-    fn order(&self) -> Command {
-        Command { term: self.leadership.term(), position: self.world().position() }
+    fn order(&self) -> RepOrder {
+        RepOrder { term: self.leadership.term(), position: self.world().position() }
     }
 
     /// A rep answered a probe, or an order.

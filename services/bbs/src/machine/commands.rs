@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::entry::Actor;
-use schemas::message::{Attach, Envelope, Lead, Leave, Outcome, Outcomes, Report, Reports};
+use schemas::message::{Attach, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal, cell, cluster, process, task};
@@ -140,11 +140,11 @@ impl Bbs {
         for (part, outcome) in outcomes.into_iter().enumerate() {
             // Whether it is stale is judged in its turn: the auctioneer may know an entry that is still on its way here.
             let (command, epoch) = match outcome {
-                Outcome::Lrp { process_guid, epoch, unplaced, explanation } => {
+                PlacementOutcome::Lrp { process_guid, epoch, unplaced, explanation } => {
                     let command = process::Command::Fail(unplaced, explanation);
                     (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
                 }
-                Outcome::Task { task_guid, epoch, error, explanation } => {
+                PlacementOutcome::Task { task_guid, epoch, error, explanation } => {
                     let command = task::Command::Fail(explanation, error);
                     (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
                 }

@@ -2,7 +2,7 @@
 
 use bbs::{Ask, Reply};
 use schemas::Code;
-use schemas::message::{Lead, Outcome, Outcomes};
+use schemas::message::{Lead, Outcomes, PlacementOutcome};
 use schemas::names::ServiceId;
 use schemas::process::Unplaced;
 
@@ -22,7 +22,7 @@ fn elect(scene: &mut Scene, name: &str, term: u64) {
 fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
     let process = scene.bbs(0).world().process(&words::process_guid("web")).unwrap();
     let attempt = process.actual(0).unwrap().since;
-    let outcome = Outcome::Lrp {
+    let outcome = PlacementOutcome::Lrp {
         process_guid: process.guid.clone(),
         epoch: process.epoch,
         unplaced: vec![Unplaced { index: 0, attempt, error: "insufficient resources".into() }],

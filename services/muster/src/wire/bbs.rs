@@ -15,7 +15,7 @@ use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::cluster::Role;
 use schemas::codec::Form;
 use schemas::limits::{CALLBACKS_IN_FLIGHT, REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
-use schemas::message::{Answer, Command, Done, Heartbeat, Program};
+use schemas::message::{Answer, Done, Heartbeat, Program, RepOrder};
 use schemas::names::{CellId, Ids, ServiceId};
 use schemas::query::MalformedEntry;
 use schemas::subject::{EVENT_ROOT, Position, Subject};
@@ -434,12 +434,12 @@ impl Driver {
             Effect::Cancel(cell, cancel) => {
                 self.services.tell(&BusSubject::Rep(cell, RepVerb::Cancel).to_string(), &cancel).await;
             }
-            Effect::Probe(cell, command) => {
-                let answer = self.order(&cell, RepVerb::State, command).await;
+            Effect::Probe(cell, order) => {
+                let answer = self.order(&cell, RepVerb::State, order).await;
                 self.feed(Input::Probed { cell, answer }).await;
             }
-            Effect::Evacuate(cell, command) => self.evacuation(cell, RepVerb::Evacuate, command).await,
-            Effect::Uncordon(cell, command) => self.evacuation(cell, RepVerb::Uncordon, command).await,
+            Effect::Evacuate(cell, order) => self.evacuation(cell, RepVerb::Evacuate, order).await,
+            Effect::Uncordon(cell, order) => self.evacuation(cell, RepVerb::Uncordon, order).await,
             Effect::Dismiss(cell, dismiss) => {
                 self.services.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
             }
@@ -498,15 +498,15 @@ impl Driver {
     }
 
     /// Gives a rep an order that it answers with how its cell is.
-    async fn order(&self, cell: &CellId, verb: RepVerb, command: Command) -> Option<Heartbeat> {
+    async fn order(&self, cell: &CellId, verb: RepVerb, order: RepOrder) -> Option<Heartbeat> {
         let subject = BusSubject::Rep(cell.clone(), verb).to_string();
-        let answer: Option<Result<Heartbeat, Refusal>> = self.services.ask(&subject, &command, PROBE).await;
+        let answer: Option<Result<Heartbeat, Refusal>> = self.services.ask(&subject, &order, PROBE).await;
         answer.and_then(Result::ok)
     }
 
     /// An order that got no answer is given again with the next heartbeat: that is not silence of the cell.
-    async fn evacuation(&self, cell: CellId, verb: RepVerb, command: Command) {
-        let answer = self.order(&cell, verb, command).await;
+    async fn evacuation(&self, cell: CellId, verb: RepVerb, order: RepOrder) {
+        let answer = self.order(&cell, verb, order).await;
         if answer.is_some() {
             self.feed(Input::Probed { cell, answer }).await;
         }

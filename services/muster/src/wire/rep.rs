@@ -11,7 +11,7 @@ use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
 use schemas::health::ContainerHealth;
 use schemas::limits::GRACE_MS;
-use schemas::message::{Attach, Beat, Command, Dismiss, Done, Heartbeat, Leave, Perform, Reported, Stop};
+use schemas::message::{Attach, Beat, Dismiss, Done, Heartbeat, Leave, Perform, RepOrder, Reported, Stop};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
 use schemas::query::{Logs, ReadLogs, Show};
 use schemas::{Code, Position, Refusal};
@@ -229,21 +229,21 @@ impl Driver {
                     Input::Perform { requester, perform }
                 })
             }
-            RepVerb::Evacuate => self.question(&incoming, &["bbs"]).await.map(|(requester, command)| {
-                let command: Command = command;
-                Input::Evacuate { requester, command }
+            RepVerb::Evacuate => self.question(&incoming, &["bbs"]).await.map(|(requester, order)| {
+                let order: RepOrder = order;
+                Input::Evacuate { requester, order }
             }),
-            RepVerb::State => self.question(&incoming, &["bbs"]).await.map(|(requester, command)| {
-                let command: Command = command;
-                Input::State { requester, command }
+            RepVerb::State => self.question(&incoming, &["bbs"]).await.map(|(requester, order)| {
+                let order: RepOrder = order;
+                Input::State { requester, order }
             }),
             RepVerb::Stop => codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Stop(stop)),
             RepVerb::Cancel => {
                 codec::decode::<Stop>(&incoming.payload).ok().map(|(stop, _)| Input::Cancel(stop))
             }
-            RepVerb::Uncordon => self.question(&incoming, &["bbs"]).await.map(|(requester, command)| {
-                let command: Command = command;
-                Input::Uncordon { requester, command }
+            RepVerb::Uncordon => self.question(&incoming, &["bbs"]).await.map(|(requester, order)| {
+                let order: RepOrder = order;
+                Input::Uncordon { requester, order }
             }),
             RepVerb::Dismiss => {
                 let dismissed = codec::decode::<Dismiss>(&incoming.payload);

@@ -5,8 +5,8 @@ use schemas::codec::{self, Form};
 use schemas::container::{Epoch, WorkKey};
 use schemas::limits::MESSAGE_BYTES;
 use schemas::message::{
-    Alive, Beat, Command, Heartbeat, Lead, Order, Outcome, Outcomes, Perform, PerformId, Program, Report,
-    Reports, Standing, Stop, Work,
+    Alive, Beat, Heartbeat, Lead, Order, Outcomes, Perform, PerformId, PlacementOutcome, Program, RepOrder,
+    Report, Reports, Standing, Stop, Work,
 };
 use schemas::names::{CellId, Domain, InstanceGuid, ServiceId, TaskGuid};
 use schemas::query::Records;
@@ -111,7 +111,7 @@ fn between_services() -> [Line; 13] {
         folder: schemas::names::FolderId(uuid::Uuid::nil()),
         reports: vec![Report::Task { task_guid: guid.clone(), report }],
     };
-    let outcome = Outcome::Task {
+    let outcome = PlacementOutcome::Task {
         task_guid: guid,
         epoch: Epoch(Timestamp(7)),
         error: "none".into(),
@@ -141,8 +141,13 @@ fn between_services() -> [Line; 13] {
         Line::both("muster.auctioneer.bbs.outcome", "auctioneer.x", true, &outcomes),
         Line::both("muster.auctioneer.bbs.lead", "auctioneer.x", true, &Lead { id: me, term: 0 }),
         Line::both("muster.cell.c1.rep.perform", "auctioneer.x", true, &perform),
-        Line::both("muster.cell.c1.rep.state", "bbs.x", true, &Command { term: 0, position: Position(0) }),
-        Line::both("muster.cell.c1.rep.evacuate", "bbs.x", true, &Command { term: 0, position: Position(0) }),
+        Line::both("muster.cell.c1.rep.state", "bbs.x", true, &RepOrder { term: 0, position: Position(0) }),
+        Line::both(
+            "muster.cell.c1.rep.evacuate",
+            "bbs.x",
+            true,
+            &RepOrder { term: 0, position: Position(0) },
+        ),
         Line::both("muster.cell.c1.rep.stop", "bbs.x", false, &stop),
         Line::both("muster.cell.c1.rep.cancel", "bbs.x", false, &stop),
         Line::json("muster.cell.c1.rep.logs", "bbs.x", &read_logs),

@@ -270,8 +270,10 @@ fn what_is_not_what_its_subject_says(cluster: &Cluster, requester: &mut Requeste
 /// A heartbeat like that of the cell that is there, in another cell's name.
 fn cluster_heartbeat(cluster: &Cluster, cell: &str) -> Vec<u8> {
     let mut auctioneer = cluster.plain_as("bbs");
-    let state =
-        codec::encode(Form::Json, &schemas::message::Command { term: 1_000, position: schemas::Position(0) });
+    let state = codec::encode(
+        Form::Json,
+        &schemas::message::RepOrder { term: 1_000, position: schemas::Position(0) },
+    );
     let answer = auctioneer.ask("muster.cell.c1.rep.state", &state).json();
     let mut beat = answer["ok"].clone();
     assert_eq!(beat["cell_id"], "c1", "{answer}");

@@ -26,7 +26,7 @@ use std::time::Duration;
 use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Container, Recipe};
-use schemas::message::{Command, Heartbeat, Perform, PerformId, Performed, Reported, Reports, Stop};
+use schemas::message::{Heartbeat, Perform, PerformId, Performed, RepOrder, Reported, Reports, Stop};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid, PlacementTag, Stack, Zone};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::resources::Resources;
@@ -110,21 +110,21 @@ pub enum Input {
         /// Who waits for [`Effect::AnswerState`].
         requester: u64,
         /// The order.
-        command: Command,
+        order: RepOrder,
     },
     /// The BBS takes the order to evacuate back.
     Uncordon {
         /// Who waits for [`Effect::AnswerState`].
         requester: u64,
         /// The order.
-        command: Command,
+        order: RepOrder,
     },
     /// The BBS asks whether the rep is there.
     State {
         /// Who waits for [`Effect::AnswerState`].
         requester: u64,
         /// The order.
-        command: Command,
+        order: RepOrder,
     },
     /// What became of [`Effect::Report`]. Every report gets exactly one.
     Reported {
@@ -325,9 +325,9 @@ impl Rep {
             Input::Containers(containers) => self.listed(containers),
             Input::Perform { requester, perform } => self.perform(requester, perform),
             Input::Stop(stop) | Input::Cancel(stop) => self.stop(stop),
-            Input::Evacuate { requester, command } => self.evacuate(requester, command),
-            Input::Uncordon { requester, command } => self.uncordon(requester, command),
-            Input::State { requester, command } => self.state(requester, command),
+            Input::Evacuate { requester, order } => self.evacuate(requester, order),
+            Input::Uncordon { requester, order } => self.uncordon(requester, order),
+            Input::State { requester, order } => self.state(requester, order),
             Input::Reported { id, answer } => self.reported(id, answer),
             Input::Records { id, answer } => self.read(id, answer),
             Input::SelfTested(result) => self.self_tested(result),

@@ -2,7 +2,7 @@
 
 use schemas::container::{Container, ContainerState, WorkKey};
 use schemas::limits::BATCH;
-use schemas::message::{Command, Leave, Order, Perform, Performed, Stop, Work};
+use schemas::message::{Leave, Order, Perform, Performed, RepOrder, Stop, Work};
 use schemas::names::InstanceGuid;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::refusal::{BadField, Code};
@@ -144,13 +144,13 @@ impl Rep {
     }
 
     /// Begins to move away what the cell has. Asked again, it goes on as it began.
-    pub(super) fn evacuate(&mut self, requester: u64, command: Command) {
-        let obeyed = self.obey_bbs(command);
+    pub(super) fn evacuate(&mut self, requester: u64, order: RepOrder) {
+        let obeyed = self.obey_bbs(order);
         if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
             self.emit(Effect::AnswerState { requester, answer: Err(refusal) });
             return;
         }
-        if self.is_newest(command) && self.phase == Phase::Open {
+        if self.is_newest(order) && self.phase == Phase::Open {
             let until = self.now + self.settings.evacuation_timeout;
             self.phase = Phase::Evacuating { until };
             let (count, limit) = (self.holds.guids().len(), self.settings.evacuation_timeout);
@@ -165,13 +165,13 @@ impl Rep {
     }
 
     /// Takes work again, and keeps what was not moved yet. An evacuation that is over goes on to its end.
-    pub(super) fn uncordon(&mut self, requester: u64, command: Command) {
-        let obeyed = self.obey_bbs(command);
+    pub(super) fn uncordon(&mut self, requester: u64, order: RepOrder) {
+        let obeyed = self.obey_bbs(order);
         if let Err(refusal) = obeyed.and_then(|()| self.check_started()) {
             self.emit(Effect::AnswerState { requester, answer: Err(refusal) });
             return;
         }
-        if self.is_newest(command)
+        if self.is_newest(order)
             && let Phase::Evacuating { .. } = self.phase
         {
             self.phase = Phase::Open;
@@ -183,17 +183,17 @@ impl Rep {
     }
 
     /// Whether no order of a BBS that knew more of the log told already whether to evacuate.
-    fn is_newest(&mut self, command: Command) -> bool {
-        let newest = command.position >= self.ordered.position;
+    fn is_newest(&mut self, order: RepOrder) -> bool {
+        let newest = order.position >= self.ordered.position;
         if newest {
-            self.ordered = Ordered { position: command.position, at: self.messages, ..self.ordered };
+            self.ordered = Ordered { position: order.position, at: self.messages, ..self.ordered };
         }
         newest
     }
 
     /// Says how the cell is.
-    pub(super) fn state(&mut self, requester: u64, command: Command) {
-        let answered = match self.obey_bbs(command) {
+    pub(super) fn state(&mut self, requester: u64, order: RepOrder) {
+        let answered = match self.obey_bbs(order) {
             Err(refusal) if refusal.code == Code::StaleTerm => Err(refusal),
             // Whether somebody was elected or not: to say how the cell is changes nothing.
             Ok(()) | Err(_) => self.check_started(),
@@ -209,8 +209,8 @@ impl Rep {
         self.emit(Effect::AnswerState { requester, answer });
     }
 
-    fn obey_bbs(&mut self, command: Command) -> Result<(), Refusal> {
-        let obeyed = self.bbs.obey("BBS", command.term, self.now);
+    fn obey_bbs(&mut self, order: RepOrder) -> Result<(), Refusal> {
+        let obeyed = self.bbs.obey("BBS", order.term, self.now);
         self.ask_who_leads(&obeyed);
         obeyed
     }

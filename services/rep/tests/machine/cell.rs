@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::cluster::Terms;
 use schemas::container::{Container, ContainerState, RunResult};
-use schemas::message::{Command, Heartbeat, Perform, Performed, Reports, Stop};
+use schemas::message::{Heartbeat, Perform, Performed, RepOrder, Reports, Stop};
 use schemas::names::{Ids, InstanceGuid};
 use schemas::resources::Resources;
 use schemas::{Position, Refusal, Timestamp};
@@ -231,13 +231,13 @@ impl Cell {
     }
 
     /// An order in a term, of a BBS that knows the log.
-    pub(crate) fn order(&self, term: u64) -> Command {
-        Command { term, position: Position(self.bbs.position) }
+    pub(crate) fn order(&self, term: u64) -> RepOrder {
+        RepOrder { term, position: Position(self.bbs.position) }
     }
 
     pub(crate) fn evacuate(&mut self) {
-        let command = self.order(1);
-        self.input(Input::Evacuate { requester: 1, command });
+        let order = self.order(1);
+        self.input(Input::Evacuate { requester: 1, order });
     }
 
     pub(crate) fn stop(&mut self, guid: InstanceGuid) {

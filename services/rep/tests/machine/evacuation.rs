@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemas::Position;
 use schemas::cell::Evacuation;
 use schemas::container::{ContainerState, Instance};
-use schemas::message::{Command, Report, Reports};
+use schemas::message::{RepOrder, Report, Reports};
 use schemas::task::{EVACUATION_TIMED_OUT, Outcome};
 use schemas::{actual, evacuating, process};
 
@@ -125,26 +125,26 @@ fn a_rep_that_starts_asks_nobody_who_knows_less_than_who_let_it_speak() {
 
 #[test]
 fn an_order_that_comes_after_a_later_one_changes_nothing() {
-    let at = |position| Command { term: 1, position: Position(position) };
+    let at = |position| RepOrder { term: 1, position: Position(position) };
     let mut cell = Cell::open();
     cell.running("web");
     cell.bbs.position = 90;
     let evacuates = |cell: &Cell| cell.answers.last().unwrap().as_ref().unwrap().evacuating;
-    cell.input(Input::Evacuate { requester: 1, command: at(50) });
-    cell.input(Input::Uncordon { requester: 1, command: at(60) });
+    cell.input(Input::Evacuate { requester: 1, order: at(50) });
+    cell.input(Input::Uncordon { requester: 1, order: at(60) });
     assert!(!evacuates(&cell));
-    cell.input(Input::Evacuate { requester: 1, command: at(50) });
+    cell.input(Input::Evacuate { requester: 1, order: at(50) });
     assert!(!evacuates(&cell), "an old order to evacuate");
-    cell.input(Input::Evacuate { requester: 1, command: at(70) });
-    cell.input(Input::Uncordon { requester: 1, command: at(60) });
+    cell.input(Input::Evacuate { requester: 1, order: at(70) });
+    cell.input(Input::Uncordon { requester: 1, order: at(60) });
     assert!(evacuates(&cell), "an old order to take work again");
     // One that names a position which the log hasn't reached is a forged one: it is not the newest for long.
-    cell.input(Input::Evacuate { requester: 1, command: at(u64::MAX) });
-    cell.input(Input::Uncordon { requester: 1, command: at(90) });
+    cell.input(Input::Evacuate { requester: 1, order: at(u64::MAX) });
+    cell.input(Input::Uncordon { requester: 1, order: at(90) });
     assert!(evacuates(&cell));
     cell.pass(Duration::from_secs(11));
     let known = cell.bbs.position;
-    cell.input(Input::Uncordon { requester: 1, command: at(known) });
+    cell.input(Input::Uncordon { requester: 1, order: at(known) });
     assert!(!evacuates(&cell));
 }
 

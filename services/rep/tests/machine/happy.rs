@@ -256,7 +256,7 @@ fn a_claim_that_is_refused_drops_the_reservation() {
     assert_eq!(step(&mut rep, at(2), Input::Reported { id: *id, answer: Some(Ok(answer)) }), []);
     assert_eq!(step(&mut rep, at(2), Input::Turn), []);
     let probe =
-        Input::State { requester: 1, command: schemas::message::Command { term: 1, position: Position(0) } };
+        Input::State { requester: 1, order: schemas::message::RepOrder { term: 1, position: Position(0) } };
     let answered = step(&mut rep, at(2), probe);
     let [Effect::AnswerState { answer: Ok(heartbeat), .. }] = answered.as_slice() else {
         panic!("{answered:?}")

@@ -101,14 +101,14 @@ fn no_forged_term_makes_a_rep_refuse_its_true_leader() {
         cell.pass(Duration::from_secs(31));
         let ask = |cell: &mut Cell, term| {
             cell.perform(perform(term, 1));
-            let command = cell.order(term);
-            cell.input(Input::Evacuate { requester: 1, command });
+            let order = cell.order(term);
+            cell.input(Input::Evacuate { requester: 1, order });
             [cell.performed.pop().unwrap().map(drop), cell.answers.pop().unwrap().map(drop)]
         };
         cell.input(Input::Stop(Stop { term: forged, containers: vec![] }));
         cell.perform(perform(forged, 9));
-        let command = cell.order(forged);
-        cell.input(Input::State { requester: 1, command });
+        let order = cell.order(forged);
+        cell.input(Input::State { requester: 1, order });
         assert!(cell.answers.pop().unwrap().is_ok(), "whoever asks how the cell is gets to know it");
         let refused = cell.performed.pop().unwrap().err().map(|refusal| refusal.code);
         assert_eq!(refused, (forged > 6).then_some(Code::Unavailable), "{forged}");
@@ -147,8 +147,8 @@ fn who_was_elected_twice_is_obeyed_as_soon_as_an_answer_tells() {
 fn a_probe_is_answered_with_how_the_cell_is() {
     let mut cell = Cell::open();
     cell.running("web");
-    let command = cell.order(1);
-    cell.input(Input::State { requester: 1, command });
+    let order = cell.order(1);
+    cell.input(Input::State { requester: 1, order });
     let heartbeat = cell.answers[0].as_ref().unwrap();
     assert_eq!(heartbeat.free.memory_mb, 900);
     assert_eq!(heartbeat.cell_id, words::cell_id("c1"));

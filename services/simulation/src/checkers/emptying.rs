@@ -1,6 +1,6 @@
 //! Evacuations as the log decides them: from when on a cell takes nothing more, and when its time is over.
 //!
-//! An evacuation is an operator's decision. A rep has to heed it from when on it answered the order, or was let speak for
+//! An evacuation is an operator's decision. A rep has to obey it from when on it answered the order, or was let speak for
 //! its cell by a BBS that knew of it, until the log takes it back, whether it restarts or not. Its time begins after the
 //! decision, and no later than the log tells that it began; a rep that restarts does not begin it anew.
 

@@ -540,7 +540,7 @@ impl Checkers {
     }
 
     /// A rep gets the order to evacuate.
-    pub(super) fn told_to_evacuate(&mut self, requester: u64, order: message::Command) {
+    pub(super) fn told_to_evacuate(&mut self, requester: u64, order: message::RepOrder) {
         self.evacuations.ordered(requester, order.position);
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use projections::WorkRef;
 use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
-use schemas::message::{Heartbeat, Outcome, Outcomes, Perform, Performed};
+use schemas::message::{Heartbeat, Outcomes, Perform, Performed, PlacementOutcome};
 use schemas::names::{CellId, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::{Constraint, Resources};
@@ -114,7 +114,7 @@ impl Placing {
         for outcome in &outcomes.outcomes {
             let by = outcomes.id.clone();
             match outcome {
-                Outcome::Lrp { process_guid, epoch, unplaced, explanation } => {
+                PlacementOutcome::Lrp { process_guid, epoch, unplaced, explanation } => {
                     self.outcomes.extend(unplaced.iter().map(|one| Found {
                         by: by.clone(),
                         work: process_guid.to_string(),
@@ -125,15 +125,17 @@ impl Placing {
                         why: explanation.as_deref().cloned(),
                     }));
                 }
-                Outcome::Task { task_guid, epoch, error, explanation } => self.outcomes.push(Found {
-                    by,
-                    work: task_guid.to_string(),
-                    epoch: *epoch,
-                    index: None,
-                    attempt: None,
-                    error: error.clone(),
-                    why: explanation.as_deref().cloned(),
-                }),
+                PlacementOutcome::Task { task_guid, epoch, error, explanation } => {
+                    self.outcomes.push(Found {
+                        by,
+                        work: task_guid.to_string(),
+                        epoch: *epoch,
+                        index: None,
+                        attempt: None,
+                        error: error.clone(),
+                        why: explanation.as_deref().cloned(),
+                    });
+                }
             }
         }
     }
@@ -280,14 +282,16 @@ const fn turn_of(work: &WorkRef) -> u32 {
 /// What an auctioneer says that there is no room for, each in the life that it knows.
 pub(super) fn without_room(outcomes: &Outcomes) -> Vec<(WorkRef, Epoch)> {
     let names = outcomes.outcomes.iter().flat_map(|outcome| match outcome {
-        Outcome::Lrp { process_guid, epoch, unplaced, .. } => {
+        PlacementOutcome::Lrp { process_guid, epoch, unplaced, .. } => {
             let short = unplaced.iter().filter(|one| one.error.starts_with(INSUFFICIENT_RESOURCES));
             short.map(|one| (WorkRef::Lrp(process_guid.clone(), one.index), *epoch)).collect::<Vec<_>>()
         }
-        Outcome::Task { task_guid, epoch, error, .. } if error.starts_with(INSUFFICIENT_RESOURCES) => {
+        PlacementOutcome::Task { task_guid, epoch, error, .. }
+            if error.starts_with(INSUFFICIENT_RESOURCES) =>
+        {
             vec![(WorkRef::Task(task_guid.clone()), *epoch)]
         }
-        Outcome::Task { .. } => vec![],
+        PlacementOutcome::Task { .. } => vec![],
     });
     names.collect()
 }
