@@ -184,8 +184,8 @@ impl Driver {
             if tokio::time::timeout(longest, self.containers.end_all()).await.is_err() {
                 return tracing::error!(cell = %self.cell, "containers are left that can't be deleted");
             }
+            tracing::info!(cell = %self.cell, "the last containers have ended");
         }
-        tracing::info!(cell = %self.cell, "evacuated: nothing is left on the cell");
     }
 
     /// Tells that the evacuation is over, so that nobody waits for the cell. Untold, it is lost by its silence.

@@ -1,14 +1,15 @@
 //! The one road: look at a container, judge it against its record, act.
 
-use schemas::container::{Container, ContainerState, Instance, RunResult, WorkKey};
+use schemas::container::{Container, ContainerState, Instance, WorkKey};
 use schemas::message::Record;
 use schemas::names::InstanceGuid;
 use schemas::{Position, Timestamp};
 
 use super::holds::{Hold, Rank, rank};
 use super::judge::{self, Judgement, Mode, Speaker};
+use super::telling::{self, named, told, worth_a_line};
 use super::{Effect, Level, Phase, Rep};
-use crate::reconcile::{Row, Step, Surprise, Then, Verdict};
+use crate::reconcile::{Row, Then};
 
 /// How well a record is known when a container is judged by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Rep {
         if hold.tried == case {
             return;
         }
-        let text = loudness(verdict).map(|level| (level, describe(hold, verdict)));
+        let text = telling::case(hold, verdict, &self.instance(guid));
         let report = self.speaker(guid).and_then(|speaker| speaker.report(verdict.reported()));
         if let Some((level, text)) = text {
             self.log(level, text);
@@ -205,11 +206,10 @@ impl Rep {
         }
         let (row, steps) = judge::judge_absent(record, &me);
         self.met(row);
-        let speaker = Speaker::of_gap(record, me);
+        let speaker = Speaker::of_gap(record, me.clone());
         let report = speaker.and_then(|speaker| speaker.report(steps.iter().copied()));
         if let Some(report) = report {
-            let text = format!("there is no container {guid} as its record says: {steps:?}");
-            self.log(Level::Info, text);
+            self.log(Level::Info, telling::gap(guid, record, &me, &steps));
             self.flights.add_gap(guid, report);
         }
     }
@@ -244,54 +244,4 @@ impl Rep {
             evacuation_ends,
         })
     }
-}
-
-/// A container by what people know it by.
-fn named(container: &Container) -> String {
-    format!("{} as {}", container.work, container.instance_guid)
-}
-
-/// The state of a container, as a person wants to read it.
-fn told(state: &ContainerState) -> String {
-    match state {
-        ContainerState::Reserved => "is reserved".to_owned(),
-        ContainerState::Initializing | ContainerState::Created => "is starting".to_owned(),
-        ContainerState::Running(net) => match net.ports.first() {
-            Some(port) => format!("runs at {}:{}", net.address, port.host_port),
-            None => "runs".to_owned(),
-        },
-        ContainerState::Completed(RunResult::Succeeded { .. }) => "succeeded".to_owned(),
-        ContainerState::Completed(RunResult::Failed { reason }) => {
-            format!("failed: {}", reason.escape_debug())
-        }
-        ContainerState::Completed(RunResult::Stopped) => "is stopped".to_owned(),
-    }
-}
-
-/// Whether a container that comes into this state gets a line in the log.
-const fn worth_a_line(state: &ContainerState) -> bool {
-    match state {
-        ContainerState::Running(_) | ContainerState::Completed(_) => true,
-        ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => false,
-    }
-}
-
-/// How loudly a case is told. What is expected goes without saying, and so does waiting.
-const fn loudness(verdict: Verdict) -> Option<Level> {
-    match verdict.surprise {
-        Surprise::Inconceivable => Some(Level::Warn),
-        Surprise::Conceivable if !verdict.steps.is_empty() => Some(Level::Info),
-        Surprise::Conceivable | Surprise::Expected => None,
-    }
-}
-
-fn describe(hold: &Hold, verdict: Verdict) -> String {
-    let Container { instance_guid, work, .. } = &hold.container;
-    let steps: &[Step] = verdict.steps;
-    let record = match hold.known.as_ref().map(|known| &known.record) {
-        None | Some(Record::Absent) => "no record".to_owned(),
-        Some(Record::Lrp(record)) => format!("{:?}, {:?}", record.state, record.evacuating),
-        Some(Record::Task(record)) => format!("{:?}", record.state),
-    };
-    format!("{work} as {instance_guid}: {:?} against {record}: {steps:?}", hold.rank())
 }

@@ -18,6 +18,7 @@ mod orders;
 mod reads;
 mod reports;
 mod signs;
+mod telling;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use schemas::{Position, Refusal};
 use super::holds::{Hold, Known, Reservation};
 use super::judge;
 use super::look::Knowledge;
-use super::{Effect, Level, Ordered, Phase, Rep};
+use super::{Effect, Level, Ordered, Phase, Rep, telling};
 use crate::limits;
 
 impl Rep {
@@ -102,8 +102,8 @@ impl Rep {
     /// Drops reservations that waited too long to be claimed.
     pub(super) fn expire_reservations(&mut self) {
         for guid in self.holds.expired(self.now) {
-            let waited = limits::RESERVATION;
-            self.log(Level::Info, format!("reservation {guid} was not claimed within {waited:?}"));
+            let waited = limits::RESERVATION.as_secs();
+            self.log(Level::Info, format!("reservation {guid} was not claimed within {waited} s: dropped"));
             self.let_go(guid);
             // A claim may have come through all the same.
             self.reads.poll_soon(self.now);
@@ -123,7 +123,10 @@ impl Rep {
                 Some(true) => self.end(guid, &work),
                 // Its record says that it is here: the poll puts that straight.
                 None => self.reads.poll_soon(self.now),
-                Some(false) => self.log(Level::Warn, format!("container {guid} is not of {work}")),
+                Some(false) => self.log(
+                    Level::Warn,
+                    format!("an order to stop names {guid} as {work}, which it is not: not obeyed"),
+                ),
             }
         }
     }
@@ -153,11 +156,9 @@ impl Rep {
         if self.is_newest(order) && self.phase == Phase::Open {
             let until = self.now + self.settings.evacuation_timeout;
             self.phase = Phase::Evacuating { until };
-            let (count, limit) = (self.holds.guids().len(), self.settings.evacuation_timeout);
-            self.log(
-                Level::Info,
-                format!("the evacuation begins: {count} containers have {limit:?} to leave"),
-            );
+            let held = telling::count(self.holds.guids().len(), "container");
+            let limit = self.settings.evacuation_timeout.as_secs();
+            self.log(Level::Info, format!("the evacuation begins: {held} to move away within {limit} s"));
             self.reads.poll_soon(self.now);
             self.look_at_all();
         }
@@ -258,8 +259,9 @@ impl Rep {
             self.holds.iter().filter(|(_, hold)| !hold.leaving).map(|(guid, _)| guid).collect();
         let text = match left.len() {
             0 => "the evacuation is over: nothing is left".to_owned(),
-            count => {
-                format!("the evacuation is over: its time was up for {count} containers, which are deleted")
+            left => {
+                let left = telling::count(left, "container");
+                format!("the evacuation is over: its time was up for {left}, deleted now")
             }
         };
         self.log(Level::Info, text);

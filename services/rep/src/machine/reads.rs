@@ -16,7 +16,7 @@ use schemas::{Position, Refusal, Timestamp};
 use super::holds::{Key, Rank};
 use super::judge;
 use super::look::Knowledge;
-use super::{Effect, Level, Phase, Rep};
+use super::{Effect, Level, Phase, Rep, telling};
 use crate::limits;
 
 /// A list that the executor was asked for.
@@ -273,8 +273,9 @@ impl Rep {
         };
         self.phase = until.map_or(Phase::Open, |until| Phase::Evacuating { until });
         if let Some(until) = until {
-            let (count, left) = (self.holds.guids().len(), until.since(self.now));
-            let text = format!("the evacuation goes on: {count} containers have {left:?} to leave");
+            let held = telling::count(self.holds.guids().len(), "container");
+            let left = until.since(self.now).as_secs();
+            let text = format!("the evacuation goes on: {held} to move away within {left} s");
             self.log(Level::Info, text);
         }
         self.beat();

@@ -17,7 +17,7 @@ use schemas::{Position, Refusal, Timestamp, actual, evacuating, process, task};
 
 use super::holds::Rank;
 use super::look::Knowledge;
-use super::{Effect, Level, Rep};
+use super::{Effect, Level, Rep, telling};
 use crate::limits;
 use crate::reconcile::Then;
 
@@ -154,11 +154,17 @@ impl Rep {
         let Some(guids) = self.flights.sent.remove(&id) else { return };
         match answer {
             None => {
-                self.log(Level::Info, format!("{} reports were not answered in time", guids.len()));
+                self.log(
+                    Level::Info,
+                    format!("no answer in time to {}", telling::count(guids.len(), "report")),
+                );
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
             }
             Some(Err(refusal)) => {
-                self.log(Level::Info, format!("{} reports were refused: {refusal}", guids.len()));
+                self.log(
+                    Level::Info,
+                    format!("{} refused: {refusal}", telling::count(guids.len(), "report")),
+                );
                 self.react_to(refusal.code);
                 guids.iter().for_each(|guid| self.flights.postpone(*guid, self.now));
             }
@@ -181,7 +187,7 @@ impl Rep {
         }
         if let Some(refusal) = result.refused.as_ref().filter(|refusal| refusal.code.class() == Class::NotNow)
         {
-            self.log(Level::Info, format!("container {guid}: {refusal}"));
+            self.log_refused(guid, refusal);
             self.react_to(refusal.code);
             self.flights.postpone(guid, self.now);
             return;
@@ -197,7 +203,10 @@ impl Rep {
         }
         match &result.refused {
             Some(refusal) => {
-                self.log(Level::Info, format!("container {guid}: {refusal}"));
+                // That the record changed meanwhile is the way things go where several decide; it is judged again.
+                if !stale {
+                    self.log_refused(guid, refusal);
+                }
                 self.reconsider(guid, refusal.code, flight.gap);
             }
             None => match flight.then {
@@ -210,6 +219,14 @@ impl Rep {
 
     /// If another life of the guid goes on, this container belongs to none, even where no record says so. If the record
     /// has changed, the same may be right to ask again.
+    fn log_refused(&mut self, guid: InstanceGuid, refusal: &Refusal) {
+        let what = match self.holds.get(guid) {
+            Some(hold) => telling::named(&hold.container),
+            None => format!("container {guid}"),
+        };
+        self.log(Level::Info, format!("the report about {what} was refused: {refusal}"));
+    }
+
     fn reconsider(&mut self, guid: InstanceGuid, code: Code, gap: bool) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         hold.outlived |= code == Code::StaleEpoch && !gap;

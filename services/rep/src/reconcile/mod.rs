@@ -68,6 +68,25 @@ pub enum Step {
 }
 
 impl Step {
+    /// It as an operator reads it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Claim => "claims it",
+            Self::Start => "reports it RUNNING",
+            Self::Crash => "reports its crash",
+            Self::RemoveLrp => "removes the record",
+            Self::Unclaim => "makes the record UNCLAIMED",
+            Self::SetEvacuating => "makes it the EVACUATING one",
+            Self::RemoveEvacuating => "removes the EVACUATING record",
+            Self::StartTask => "reports the task RUNNING",
+            Self::CompleteTask => "reports how the task ended",
+            Self::FailTask => "reports that the task failed",
+            Self::Run => "runs the container",
+            Self::DeleteContainer => "deletes the container",
+        }
+    }
+
     /// Whether it is done to the container. Only the last step of a row is; everything else is
     /// asked of the BBS.
     #[must_use]

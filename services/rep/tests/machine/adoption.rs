@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::container::{Container, ContainerState, RunResult};
 use schemas::names::InstanceGuid;
-use schemas::{Position, process};
+use schemas::{Position, actual, process};
 
 use rep::{Effect, Input, Settings};
 
@@ -167,5 +167,38 @@ fn each_start_adoption_stop_and_end_is_one_line() {
         ..container
     });
     cell.input(Input::Container(done.unwrap()));
-    assert_eq!(cell.said[0], format!("web/0 as {guid}: failed: Exited with status 3"));
+    assert_eq!(cell.said, [format!("web/0 as {guid}: failed: Exited with status 3")]);
+}
+
+#[test]
+fn the_log_of_a_life_is_in_words() {
+    assert!(!words::are_words("Completed against Some(Running)") && !words::are_words("steps: [Crash]"));
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    let task = cell.running_task("count");
+    cell.said.clear();
+    // Somebody else runs it, the record is gone, and what is recorded isn't there: each says so, and what follows.
+    let other = words::guid(9);
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    cell.bbs.lost.clear();
+    crate::losses::elsewhere(&mut cell, 9, actual::Command::Start { net: words::net(9) });
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, other);
+    cell.pass(Duration::from_secs(30));
+    cell.containers.remove(&task);
+    cell.pass(Duration::from_secs(30));
+    let gone = format!(
+        "task count as {task}: there is no such container, but its record is RUNNING in it: reports that the task failed"
+    );
+    let runs = format!("web/0 as {guid} runs at 10.0.0.1:1, but its record is RUNNING in {other} on cell c2");
+    assert_eq!(cell.said, [format!("{runs}: deletes the container"), format!("stops web/0 as {guid}"), gone]);
+    cell.said.clear();
+    cell.evacuate();
+    assert_eq!(
+        cell.said,
+        [
+            "the evacuation begins: 0 containers to move away within 600 s",
+            "the evacuation is over: nothing is left"
+        ]
+    );
 }

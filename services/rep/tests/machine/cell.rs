@@ -164,8 +164,13 @@ impl Cell {
                 self.story.push("exit".into());
                 self.exited = true;
             }
-            Effect::Log { level: Level::Info, text } => self.said.push(text),
-            Effect::Log { level: Level::Warn, text } => self.loud.push(text),
+            Effect::Log { level, text } => {
+                assert!(words::are_words(&text), "not for operators: {text}");
+                match level {
+                    Level::Info => self.said.push(text),
+                    Level::Warn => self.loud.push(text),
+                }
+            }
         }
         None
     }

@@ -16,7 +16,7 @@ use crate::words;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Another cell reports about `web/0`.
-fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
+pub(crate) fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
     let report = process::Report {
         domain: words::domain(),
         index: 0,

@@ -102,3 +102,10 @@ pub(crate) fn succeeded(result: &str) -> ContainerState {
 }
 
 pub(crate) const STOPPED: ContainerState = ContainerState::Completed(RunResult::Stopped);
+
+/// Whether a text is written for people: no value stands in it as the compiler prints it.
+pub(crate) fn are_words(text: &str) -> bool {
+    let marks = ['{', '}', '[', ']'];
+    let call = |word: &str| word.split_once('(').is_some_and(|(name, _)| !name.is_empty());
+    !text.contains(marks) && !text.split_whitespace().any(|word| word == "None" || call(word))
+}

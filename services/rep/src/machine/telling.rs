@@ -1,0 +1,136 @@
+//! What the rep tells operators of its work, in words.
+
+use schemas::container::{Container, ContainerState, Instance, RunResult};
+use schemas::message::{LrpRecord, LrpState, Record, TaskState};
+use schemas::names::InstanceGuid;
+
+use super::Level;
+use super::holds::{Hold, Rank};
+use crate::reconcile::{Step, Surprise, Verdict};
+
+/// A container by what people know it by.
+pub(super) fn named(container: &Container) -> String {
+    format!("{} as {}", container.work, container.instance_guid)
+}
+
+/// The state of a container, as a person wants to read it.
+pub(super) fn told(state: &ContainerState) -> String {
+    match state {
+        ContainerState::Reserved => "is reserved".to_owned(),
+        ContainerState::Initializing | ContainerState::Created => "is starting".to_owned(),
+        ContainerState::Running(net) => match net.ports.first() {
+            Some(port) => format!("runs at {}:{}", net.address, port.host_port),
+            None => "runs".to_owned(),
+        },
+        ContainerState::Completed(RunResult::Succeeded { .. }) => "succeeded".to_owned(),
+        ContainerState::Completed(RunResult::Failed { reason }) => {
+            format!("failed: {}", reason.escape_debug())
+        }
+        ContainerState::Completed(RunResult::Stopped) => "is stopped".to_owned(),
+    }
+}
+
+/// Whether a container that comes into this state gets a line in the log.
+pub(super) const fn worth_a_line(state: &ContainerState) -> bool {
+    match state {
+        ContainerState::Running(_) | ContainerState::Completed(_) => true,
+        ContainerState::Reserved | ContainerState::Initializing | ContainerState::Created => false,
+    }
+}
+
+/// How many of what there are: "1 container", "2 containers".
+pub(super) fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// A case that a table calls conceivable or worse, with its record and what follows, and how loudly it is told. What is
+/// expected goes without saying, and so does waiting, and that a container which has ended as its record knows it is
+/// reported and deleted: that it has ended was told.
+pub(super) fn case(hold: &Hold, verdict: Verdict, me: &Instance) -> Option<(Level, String)> {
+    let known = hold.known.as_ref().map(|known| &known.record);
+    let level = match verdict.surprise {
+        Surprise::Inconceivable => Level::Warn,
+        Surprise::Conceivable if verdict.steps.is_empty() || is_usual_end(hold, known, me) => return None,
+        Surprise::Conceivable => Level::Info,
+        Surprise::Expected => return None,
+    };
+    let record = known.map_or_else(|| "was never read".to_owned(), |record| recorded(record, me));
+    let text = format!(
+        "{} {}, but its record {record}: {}",
+        named(&hold.container),
+        told(&hold.container.state),
+        all(verdict.steps)
+    );
+    Some((level, text))
+}
+
+/// Whether a container has ended that its record names.
+fn is_usual_end(hold: &Hold, known: Option<&Record>, me: &Instance) -> bool {
+    hold.rank() == Rank::Completed
+        && known.is_some_and(|record| super::judge::named(record).any(|by| by == me))
+}
+
+/// A record that names a container which isn't there, and what follows.
+pub(super) fn gap(guid: InstanceGuid, record: &Record, me: &Instance, steps: &[Step]) -> String {
+    let of = match record {
+        Record::Absent => "a record that does not exist".to_owned(),
+        Record::Lrp(LrpRecord { process_guid, index, .. }) => format!("{process_guid}/{index}"),
+        Record::Task(task) => format!("task {}", task.task_guid),
+    };
+    format!(
+        "{of} as {guid}: there is no such container, but its record {}: {}",
+        recorded(record, me),
+        all(steps)
+    )
+}
+
+fn all(steps: &[Step]) -> String {
+    steps.iter().map(|step| step.words()).collect::<Vec<_>>().join(", then ")
+}
+
+/// What a record says, seen from a container.
+fn recorded(record: &Record, me: &Instance) -> String {
+    let by = |holder: &Instance| {
+        if holder == me { "in it".to_owned() } else { elsewhere(holder) }
+    };
+    match record {
+        Record::Absent => "does not exist".to_owned(),
+        Record::Lrp(record) => {
+            let stop = |stopping: &bool| if *stopping { " and asked to stop" } else { "" };
+            let text = match &record.state {
+                None => "names no instance".to_owned(),
+                Some(LrpState::Unclaimed { placement_error: false }) => "is UNCLAIMED".to_owned(),
+                Some(LrpState::Unclaimed { placement_error: true }) => {
+                    "is UNCLAIMED and could not be placed".to_owned()
+                }
+                Some(LrpState::Claimed { by: holder, stopping }) => {
+                    format!("is CLAIMED {}{}", by(holder), stop(stopping))
+                }
+                Some(LrpState::Running { by: holder, stopping }) => {
+                    format!("is RUNNING {}{}", by(holder), stop(stopping))
+                }
+                Some(LrpState::Crashed) => "is CRASHED".to_owned(),
+            };
+            match &record.evacuating {
+                Some(holder) => format!("{text} and is EVACUATING {}", by(holder)),
+                None => text,
+            }
+        }
+        Record::Task(record) => {
+            let ran = |state: &str, holder: &Option<Instance>| match holder {
+                None => format!("is {state} and ran in no container"),
+                Some(holder) => format!("is {state} and ran {}", by(holder)),
+            };
+            match &record.state {
+                TaskState::Pending => "is PENDING".to_owned(),
+                TaskState::Running { by: holder } => format!("is RUNNING {}", by(holder)),
+                TaskState::Completed { by: holder } => ran("COMPLETED", holder),
+                TaskState::Resolving { by: holder } => ran("RESOLVING", holder),
+            }
+        }
+    }
+}
+
+fn elsewhere(holder: &Instance) -> String {
+    format!("in {} on cell {}", holder.instance_guid, holder.cell_id)
+}
