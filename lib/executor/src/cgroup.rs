@@ -30,6 +30,25 @@ const REMOVALS: u32 = 200;
 /// Pause between two tries.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(2);
 
+/// Why containers have no control groups.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoCgroups {
+    /// The settings say so.
+    #[error("none are wanted")]
+    Unwanted,
+    /// The host has none, or only older ones.
+    #[error("this host has no control groups of version 2")]
+    Absent,
+    /// This program may not make any.
+    #[error("{} can't be used", path.display())]
+    Unusable {
+        /// What it may not do something with.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
 /// The groups of one cell.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
@@ -41,11 +60,11 @@ pub(crate) struct Cgroups {
 
 impl Cgroups {
     /// Finds out whether groups can be made; if not, why.
-    pub(crate) fn open(groups: &Groups, cell_id: &CellId, data: &Path) -> Result<Self, String> {
+    pub(crate) fn open(groups: &Groups, cell_id: &CellId, data: &Path) -> Result<Self, NoCgroups> {
         let parent = match groups {
-            Groups::Never => return Err("none are wanted".to_owned()),
+            Groups::Never => return Err(NoCgroups::Unwanted),
             Groups::Below(parent) => parent.clone(),
-            Groups::Own => own().ok_or("this host has no control groups of version 2")?,
+            Groups::Own => own().ok_or(NoCgroups::Absent)?,
         };
         let base = parent.join(format!("muster-{cell_id}-{:016x}", fnv(&data.display().to_string())));
         let cgroups = Self { parent, base, making: Mutex::new(()) };
@@ -54,19 +73,16 @@ impl Cgroups {
         usable.map(|()| cgroups)
     }
 
-    fn try_out(&self) -> Result<(), String> {
-        let wrong = |path: &Path| {
-            let path = path.to_owned();
-            move |error: &dyn std::fmt::Display| format!("{}: {error}", path.display())
-        };
-        self.make_base().map_err(|error| wrong(&self.base)(&error))?;
+    fn try_out(&self) -> Result<(), NoCgroups> {
+        let unusable = |path: &Path, source| NoCgroups::Unusable { path: path.to_owned(), source };
+        self.make_base().map_err(|error| unusable(&self.base, error))?;
         // To move a process, both ends and what is above them must be ours.
         for group in [&self.parent, &self.base] {
             let members = group.join("cgroup.procs");
-            access(&members, Access::WRITE_OK).map_err(|error| wrong(&members)(&error))?;
+            access(&members, Access::WRITE_OK).map_err(|error| unusable(&members, error.into()))?;
         }
         let kill = self.base.join("cgroup.kill");
-        access(&kill, Access::WRITE_OK).map_err(|error| wrong(&kill)(&error))
+        access(&kill, Access::WRITE_OK).map_err(|error| unusable(&kill, error.into()))
     }
 
     /// Whether the groups that are made here have a weight of their own.

@@ -2,6 +2,7 @@
 //!
 //! Every figure is taken from the log as a follower sees it: a thing has happened when its event is delivered.
 
+mod error;
 mod figures;
 mod flood;
 mod load;
@@ -12,16 +13,18 @@ use std::time::Duration;
 
 use bus::Bus;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use journal::Journal;
 use journal::{Sqlite, StreamSettings};
 use schemas::bus::Inbox;
-use schemas::names::{CellId, ClientName, Domain, ServiceId, Zone};
+use schemas::names::{BadName, CellId, ClientName, Domain, ServiceId, Zone};
 use schemas::resources::Resources;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::ServiceError;
 use crate::local::{Kind, Local, Roles};
-use crate::serve::{Nats, Trouble};
+use crate::serve::Nats;
+pub(crate) use error::BenchError;
 use figures::Figures;
 use load::Load;
 use watch::Watch;
@@ -69,7 +72,7 @@ pub(crate) async fn run(
     nats: Option<Nats>,
     args: BenchArgs,
     stop: CancellationToken,
-) -> Result<String, Trouble> {
+) -> Result<String, ServiceError> {
     crate::host::allow_many_files();
     if args.flood {
         return Box::pin(flood::run(nats, args.json, stop)).await;
@@ -81,7 +84,7 @@ pub(crate) async fn run(
     let mut watch = Watch::start(place.journal.clone());
     let figures = tokio::select! {
         figures = measure(&args, &mut local, &load, &mut watch, &place) => figures,
-        () = stop.cancelled() => Err("stopped".to_owned()),
+        () = stop.cancelled() => Err(BenchError::Stopped),
     };
     local.end().await;
     let figures = figures?;
@@ -94,7 +97,7 @@ async fn measure(
     load: &Load,
     watch: &mut Watch,
     place: &Place,
-) -> Result<Figures, String> {
+) -> Result<Figures, BenchError> {
     let bar = bar();
     let mut figures = Figures::new(args, &place.name);
     bar.set_message("waiting for the cells");
@@ -112,8 +115,9 @@ async fn measure(
     bar.set_message("crashes, one at a time");
     for number in 0..args.singles {
         let guid = format!("single{number}");
-        let (cell, instance) = watch.holder(&guid, 0).ok_or("an instance without a holder")?;
-        let cell = local.cells.iter().find(|known| known.id == cell).ok_or("an unknown cell")?;
+        let unknown = || BenchError::NoHolder(format!("{guid}/0"));
+        let (cell, instance) = watch.holder(&guid, 0).ok_or_else(unknown)?;
+        let cell = local.cells.iter().find(|known| known.id == cell).ok_or_else(unknown)?;
         let crashed = std::time::Instant::now();
         cell.containers.crash(instance, "benchmark");
         let at = watch.running_as_another(&guid, 0, instance).await?;
@@ -137,7 +141,7 @@ async fn measure(
 
     if args.cell_loss {
         bar.set_message("a cell is lost");
-        let lost = local.cells.first().cloned().ok_or("no cell")?;
+        let lost = local.cells.first().cloned().ok_or_else(|| BenchError::NoHolder("anything".to_owned()))?;
         let instances = watch.on_cell(&lost.id);
         let killed = std::time::Instant::now();
         lost.stop.cancel();
@@ -155,7 +159,8 @@ async fn measure(
 }
 
 fn bar() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
+    // Also when it is dropped by a failure: that has the line for itself.
+    let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
         bar.set_style(style);
     }
@@ -172,11 +177,11 @@ struct Place {
 }
 
 impl Place {
-    async fn open(nats: Option<Nats>, folder: &Path, monitoring: &[String]) -> Result<Self, Trouble> {
+    async fn open(nats: Option<Nats>, folder: &Path, monitoring: &[String]) -> Result<Self, ServiceError> {
         let in_process = bus::InProcess::new();
         match nats {
             None => {
-                let sqlite = Sqlite::open(folder).await.map_err(|error| crate::serve::chain(&error))?;
+                let sqlite = Sqlite::open(folder).await?;
                 let name = "embedded journal, synchronous full".to_owned();
                 Ok(Self { journal: Journal::Sqlite(sqlite), nats, in_process, name })
             }
@@ -184,10 +189,9 @@ impl Place {
                 let settings =
                     StreamSettings { monitoring: monitoring.to_vec(), ..StreamSettings::default() };
                 let journal = nats.journal("bench writer", &Inbox::BbsWriter(bench_id()?), &settings).await?;
-                let end = journal.end().await.map_err(|error| error.to_string())?;
+                let end = journal.end().await?;
                 if end.0 > 0 {
-                    let why = "this NATS server holds a cluster already: give the benchmark one of its own";
-                    return Err(Trouble::Other(why.to_owned()));
+                    return Err(BenchError::NotEmpty.into());
                 }
                 let name = format!("JetStream, {}", journal.durability());
                 Ok(Self { journal, nats: Some(nats), in_process, name })
@@ -195,14 +199,14 @@ impl Place {
         }
     }
 
-    async fn bus(&self, inbox: &Inbox) -> Result<Bus, Trouble> {
+    async fn bus(&self, inbox: &Inbox) -> Result<Bus, ServiceError> {
         match &self.nats {
             None => Ok(self.in_process.bus(inbox)?),
             Some(nats) => nats.bus(&format!("bench {inbox}"), inbox).await,
         }
     }
 
-    async fn start(&self, args: &BenchArgs) -> Result<Local, Trouble> {
+    async fn start(&self, args: &BenchArgs) -> Result<Local, ServiceError> {
         let id = bench_id()?;
         let bbs = self.bus(&Inbox::Bbs(id.clone())).await?;
         let auctioneer = self.bus(&Inbox::Auctioneer(id)).await?;
@@ -216,8 +220,8 @@ impl Place {
             ports: u32::try_from(each).unwrap_or(u32::MAX),
         };
         for number in 0..args.cells {
-            let id = CellId::new(&format!("c{number}")).map_err(|error| error.to_string())?;
-            let zone = Zone::new(&format!("z{}", number % 3)).map_err(|error| error.to_string())?;
+            let id = CellId::new(&format!("c{number}"))?;
+            let zone = Zone::new(&format!("z{}", number % 3))?;
             let bus = self.bus(&Inbox::Rep(id.clone())).await?;
             local.add_cell(id, zone, total, &Kind::Scripted, bus).await?;
         }
@@ -225,24 +229,24 @@ impl Place {
     }
 }
 
-fn bench_id() -> Result<ServiceId, String> {
-    ServiceId::new("bench").map_err(|error| error.to_string())
+fn bench_id() -> Result<ServiceId, BadName> {
+    ServiceId::new("bench")
 }
 
-fn client_inbox() -> Result<Inbox, String> {
-    let domain = Domain::new("bench").map_err(|error| error.to_string())?;
-    let name = ClientName::new("bench").map_err(|error| error.to_string())?;
-    Ok(Inbox::Client(domain, name))
+fn client_inbox() -> Result<Inbox, BadName> {
+    Ok(Inbox::Client(Domain::new("bench")?, ClientName::new("bench")?))
 }
 
 /// A folder that goes with the benchmark.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, BenchError> {
         let path = std::env::temp_dir().join(format!("muster-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Self(path))
+        match std::fs::create_dir_all(&path) {
+            Ok(()) => Ok(Self(path)),
+            Err(source) => Err(BenchError::Folder { path, source }),
+        }
     }
 }
 

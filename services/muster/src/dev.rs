@@ -27,9 +27,9 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::{Output, note};
 use crate::cli::words::count;
 use crate::cli::{diff, file, watch};
+use crate::error::{ServiceError, chain};
 use crate::host;
 use crate::local::{Kind, Local, Roles, end_leftovers};
-use crate::serve::chain;
 
 /// Containers that a cell of a local cluster takes.
 const CONTAINERS: u32 = 100;
@@ -98,7 +98,7 @@ pub(crate) async fn run(
     let folder = data.own()?;
     let cells = folder.path().join(CELLS);
     if matches!(data, Data::Scratch(_)) {
-        end_leftovers(&cells).await.map_err(failed)?;
+        end_leftovers(&cells).await?;
         clear(&folder)?;
     }
     let journal = Sqlite::open_in(folder.clone()).await.map_err(|error| failed(chain(&error)))?;
@@ -111,27 +111,27 @@ pub(crate) async fn run(
     let shown =
         Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
-    let mut local = start(&journal, &bus).map_err(failed)?;
+    let mut local = start(&journal, &bus)?;
     // Cells that begin before somebody listens to them would say so only once more a while later.
     let mut result = tokio::select! {
         () = stop.cancelled() => Ok(()),
-        why = local.failed() => Err(failed(why)),
+        why = local.failed() => Err(why.into()),
         why = ready(&client) => why,
     };
     if result.is_ok() && !stop.is_cancelled() {
-        result = add_cells(&mut local, &bus, &cells, args.cells).await.map_err(failed);
+        result = add_cells(&mut local, &bus, &cells, args.cells).await.map_err(Failure::from);
     }
     if result.is_ok() {
         result = tokio::select! {
             () = stop.cancelled() => Ok(()),
-            why = local.failed() => Err(failed(why)),
+            why = local.failed() => Err(why.into()),
             why = all_present(&client, args.cells) => why,
         };
     }
     if result.is_ok() {
         result = tokio::select! {
             () = stop.cancelled() => Ok(()),
-            why = local.failed() => Err(failed(why)),
+            why = local.failed() => Err(why.into()),
             why = show(&client, begin, items, output, shown) => why,
         };
     }
@@ -158,13 +158,18 @@ fn clear(folder: &Folder) -> Result<(), Failure> {
 }
 
 /// A BBS and an auctioneer.
-fn start(journal: &Journal, bus: &InProcess) -> Result<Local, String> {
-    let service = ServiceId::new("local").map_err(|error| error.to_string())?;
+fn start(journal: &Journal, bus: &InProcess) -> Result<Local, ServiceError> {
+    let service = ServiceId::new("local")?;
     let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
     Local::start(journal, bbs, auctioneer, Duration::ZERO)
 }
 
-async fn add_cells(local: &mut Local, bus: &InProcess, folder: &Path, cells: u32) -> Result<(), String> {
+async fn add_cells(
+    local: &mut Local,
+    bus: &InProcess,
+    folder: &Path,
+    cells: u32,
+) -> Result<(), ServiceError> {
     let host = host::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
     // The cells take their ports from one range.
@@ -172,8 +177,8 @@ async fn add_cells(local: &mut Local, bus: &InProcess, folder: &Path, cells: u32
     let (memory_mb, disk_mb) = (share(host.memory_mb), share(host.disk_mb));
     let total = Resources { memory_mb, disk_mb, containers: CONTAINERS, ports };
     for number in 1..=cells {
-        let id = CellId::new(&format!("c{number}")).map_err(|error| error.to_string())?;
-        let zone = Zone::new(if number % 2 == 1 { "z1" } else { "z2" }).map_err(|error| error.to_string())?;
+        let id = CellId::new(&format!("c{number}"))?;
+        let zone = Zone::new(if number % 2 == 1 { "z1" } else { "z2" })?;
         let bus = bus.bus(&Inbox::Rep(id.clone()))?;
         local.add_cell(id, zone, total, &Kind::Process(folder.to_owned()), bus).await?;
     }
@@ -185,8 +190,8 @@ fn serve(bus: &InProcess, path: PathBuf) -> Result<SocketServer, Failure> {
 }
 
 fn client(bus: &InProcess) -> Result<Client, Failure> {
-    let name = ClientName::new("dev").map_err(|error| failed(error.to_string()))?;
-    let bus = bus.bus(&Inbox::Client(default_domain(), name.clone())).map_err(failed)?;
+    let name = ClientName::new("dev").map_err(ServiceError::from)?;
+    let bus = bus.bus(&Inbox::Client(default_domain(), name.clone())).map_err(ServiceError::from)?;
     Ok(Client::over(bus, default_domain(), name)?)
 }
 

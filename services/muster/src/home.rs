@@ -4,7 +4,8 @@
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use bus::Bus;
@@ -22,21 +23,59 @@ const ID_FILE: &str = "rep-id";
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Why a data folder is not this rep's, or can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HomeError {
+    /// It can't be read or written.
+    #[error("the data folder {} can't be used", path.display())]
+    Unusable {
+        /// The folder.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// Its id is none.
+    #[error("the data folder {}: the file {ID_FILE} holds no id", path.display())]
+    NoId {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: <FolderId as FromStr>::Err,
+    },
+    /// It belongs to another cluster.
+    #[error(
+        "the data folder {} belongs to cluster {known}, and this is cluster {here}: choose another folder, or the NATS \
+         server of that cluster",
+        path.display()
+    )]
+    OtherCluster {
+        /// The folder.
+        path: PathBuf,
+        /// Its cluster.
+        known: String,
+        /// The cluster that answers.
+        here: String,
+    },
+    /// There is no seed for the folder's id.
+    #[error("the system gives no randomness")]
+    Randomness(#[source] io::Error),
+}
+
+fn unusable(data: &Path) -> impl FnOnce(io::Error) -> HomeError {
+    move |source| HomeError::Unusable { path: data.to_owned(), source }
+}
+
 /// Waits until a BBS tells which cluster this is. A new folder belongs to it from then on.
 ///
 /// # Errors
 /// The folder belongs to another cluster, or can't be used.
-pub(crate) async fn check(bus: &Bus, data: &Path) -> Result<(), String> {
-    let id = cluster(bus).await.to_string();
-    let known = known(data, &id).map_err(|error| format!("the data folder {}: {error}", data.display()))?;
-    if known == id {
+pub(crate) async fn check(bus: &Bus, data: &Path) -> Result<(), HomeError> {
+    let here = cluster(bus).await.to_string();
+    let known = known(data, &here).map_err(unusable(data))?;
+    if known == here {
         return Ok(());
     }
-    Err(format!(
-        "the data folder {} belongs to cluster {known}, and this is cluster {id}: choose another folder, or the NATS \
-         server of that cluster",
-        data.display()
-    ))
+    Err(HomeError::OtherCluster { path: data.to_owned(), known, here })
 }
 
 /// The cluster that a folder names; `id`, from now on, if it names none.
@@ -56,17 +95,16 @@ fn known(data: &Path, id: &str) -> io::Result<String> {
 ///
 /// # Errors
 /// The folder can't be used.
-pub(crate) fn folder_id(data: &Path) -> Result<FolderId, String> {
-    let failed = |why: String| format!("the data folder {}: {why}", data.display());
+pub(crate) fn folder_id(data: &Path) -> Result<FolderId, HomeError> {
     let path = data.join(ID_FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().map_err(|error| failed(format!("{ID_FILE} holds no id: {error}"))),
+        Ok(text) => text.trim().parse().map_err(|source| HomeError::NoId { path: data.to_owned(), source }),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let id = new_folder_id()?;
-            write_new(data, ID_FILE, &id.to_string()).map_err(|error| failed(error.to_string()))?;
+            write_new(data, ID_FILE, &id.to_string()).map_err(unusable(data))?;
             Ok(id)
         }
-        Err(error) => Err(failed(error.to_string())),
+        Err(error) => Err(unusable(data)(error)),
     }
 }
 
@@ -74,8 +112,8 @@ pub(crate) fn folder_id(data: &Path) -> Result<FolderId, String> {
 ///
 /// # Errors
 /// The system has no randomness.
-pub(crate) fn new_folder_id() -> Result<FolderId, String> {
-    let seed = clock::seed().map_err(|error| format!("no randomness: {error}"))?;
+pub(crate) fn new_folder_id() -> Result<FolderId, HomeError> {
+    let seed = clock::seed().map_err(HomeError::Randomness)?;
     Ok(FolderId(Ids::new(seed).next(clock::now())))
 }
 
@@ -120,7 +158,7 @@ mod tests {
         assert_eq!(folder_id(&one).unwrap(), id);
         assert_ne!(folder_id(&two).unwrap(), id);
         fs::write(two.join(ID_FILE), "nonsense").unwrap();
-        assert!(folder_id(&two).unwrap_err().contains("rep-id holds no id"));
+        assert!(folder_id(&two).unwrap_err().to_string().contains("rep-id holds no id"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use bus::nats::ConnectError;
 use clap::Subcommand;
 use client::Login;
 use runtime::stop::{self, Hangup};
@@ -13,7 +14,8 @@ use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::Output;
 use crate::cli::{Global, output};
 use crate::dev::{self, Data, DevArgs};
-use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, RepArgs, Trouble};
+use crate::error::{ServiceError, chain};
+use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, RepArgs};
 use crate::wire::rep::End;
 
 /// What can be started.
@@ -58,13 +60,32 @@ fn start(service: Service, global: &Global) -> Result<Exit, Failure> {
     result
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Unreachable(why) => Self::new(Exit::Unreachable, "Unreachable", why).advise(
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        let why = chain(&error);
+        match error {
+            ServiceError::NoServer | ServiceError::Connect(ConnectError::Unreachable { .. }) => Self::new(
+                Exit::Unreachable,
+                "Unreachable",
+                why,
+            )
+            .advise(
                 "start a NATS server (nats-server -c deploy/nats.conf), or run everything here: muster dev",
             ),
-            Trouble::Other(why) => Self::new(Exit::Failed, "Failed", why),
+            ServiceError::Connect(
+                ConnectError::Refused { .. } | ConnectError::File { .. } | ConnectError::Settings(_),
+            )
+            | ServiceError::Bus(_)
+            | ServiceError::Journal(_)
+            | ServiceError::Home(_)
+            | ServiceError::Containers(_)
+            | ServiceError::Ended(_)
+            | ServiceError::Panicked(_)
+            | ServiceError::AllEnded
+            | ServiceError::Randomness(_)
+            | ServiceError::Program(_)
+            | ServiceError::Name(_)
+            | ServiceError::Bench(_) => Self::new(Exit::Failed, "Failed", why),
         }
     }
 }
@@ -109,9 +130,6 @@ pub(crate) fn nats(global: &Global) -> Option<Nats> {
     Some(Nats { urls, login, tls: client::Tls::default() })
 }
 
-fn needed(global: &Global) -> Result<Nats, Trouble> {
-    nats(global).ok_or_else(|| {
-        let why = "no NATS server is named: give --nats URL or set MUSTER_NATS_URL";
-        Trouble::Unreachable(why.to_owned())
-    })
+fn needed(global: &Global) -> Result<Nats, ServiceError> {
+    nats(global).ok_or(ServiceError::NoServer)
 }

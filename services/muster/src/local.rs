@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::Bus;
+use bus::{Bus, BusError};
 use journal::Journal;
 use schemas::bus::Inbox;
 use schemas::names::{CellId, Stack, Zone};
@@ -14,9 +14,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::serve::{chain, identity, shim_command};
+use crate::error::{ServiceError, chain};
+use crate::serve::{identity, shim_command};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
+use crate::wire::ended::Ended;
 use crate::wire::{auctioneer, bbs, rep};
 use crate::{home, host};
 
@@ -35,19 +37,18 @@ pub(crate) enum Kind {
 /// The bus as each role has it: answers to its questions come to its own inbox.
 pub(crate) trait Roles {
     /// The bus for somebody whose answers come to this inbox.
-    fn bus(&self, inbox: &Inbox) -> Result<Bus, String>;
+    fn bus(&self, inbox: &Inbox) -> Result<Bus, BusError>;
 }
 
 impl Roles for bus::InProcess {
-    fn bus(&self, inbox: &Inbox) -> Result<Bus, String> {
-        let bus = self.with_inbox(&inbox.to_string()).map_err(|error| error.to_string())?;
-        Ok(Bus::InProcess(bus))
+    fn bus(&self, inbox: &Inbox) -> Result<Bus, BusError> {
+        Ok(Bus::InProcess(self.with_inbox(&inbox.to_string())?))
     }
 }
 
 /// A running cluster.
 pub(crate) struct Local {
-    services: JoinSet<Result<(), String>>,
+    services: JoinSet<Result<(), Ended>>,
     stop: CancellationToken,
     reps: CancellationToken,
     /// The containers of each cell.
@@ -75,7 +76,7 @@ impl Local {
         bbs_bus: Bus,
         auctioneer_bus: Bus,
         mass_loss_wait: Duration,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ServiceError> {
         let stop = CancellationToken::new();
         let reps = stop.child_token();
         let mut services = JoinSet::new();
@@ -102,7 +103,7 @@ impl Local {
         total: Resources,
         kind: &Kind,
         bus: Bus,
-    ) -> Result<(), String> {
+    ) -> Result<(), ServiceError> {
         let (inputs, receiver) = mpsc::channel(INPUTS);
         let containers = match kind {
             Kind::Scripted => Containers::scripted(inputs.clone()),
@@ -114,10 +115,10 @@ impl Local {
                     shim_command()?,
                 );
                 settings.unhealthy_monitoring_interval = PROBE;
-                Containers::process(settings, inputs.clone()).await.map_err(|error| chain(&error))?
+                Containers::process(settings, inputs.clone()).await?
             }
         };
-        let stack = Stack::new("linux").map_err(|error| error.to_string())?;
+        let stack = Stack::new("linux")?;
         let (_, seed) = identity("rep")?;
         let folder = match kind {
             Kind::Process(folder) => home::folder_id(&folder.join(id.as_str()))?,
@@ -127,19 +128,19 @@ impl Local {
         let stop = self.reps.child_token();
         let channel = (inputs, receiver);
         let running = rep::run(settings, seed, bus, containers.clone(), channel, stop.clone());
-        self.services.spawn(async move { running.await.map(drop) });
+        self.services.spawn(async move { running.await.map(drop).map_err(Ended::from) });
         self.cells.push(Cell { id, containers, stop });
         Ok(())
     }
 
     /// Waits until a service ends, which it does only when something is wrong.
-    pub(crate) async fn failed(&mut self) -> String {
+    pub(crate) async fn failed(&mut self) -> ServiceError {
         loop {
             match self.services.join_next().await {
                 Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(why))) => return why,
-                Some(Err(error)) => return error.to_string(),
-                None => return "every service has ended".to_owned(),
+                Some(Ok(Err(ended))) => return ended.into(),
+                Some(Err(error)) => return ServiceError::Panicked(error),
+                None => return ServiceError::AllEnded,
             }
         }
     }
@@ -164,7 +165,7 @@ impl Local {
         self.stop.cancel();
         while let Some(ended) = self.services.join_next().await {
             if let Ok(Err(why)) = ended {
-                tracing::warn!(why, "a service ended badly");
+                tracing::warn!("a service ended badly: {}", chain(&why));
             }
         }
     }
@@ -174,14 +175,13 @@ impl Local {
 ///
 /// # Errors
 /// Why a cell's folder can't be opened.
-pub(crate) async fn end_leftovers(folder: &Path) -> Result<(), String> {
+pub(crate) async fn end_leftovers(folder: &Path) -> Result<(), ServiceError> {
     let Ok(cells) = std::fs::read_dir(folder) else { return Ok(()) };
     for cell in cells.flatten() {
         let name = cell.file_name();
         let Some(id) = name.to_str().and_then(|name| CellId::new(name).ok()) else { continue };
         let settings = executor::process::Settings::new(cell.path(), id, "127.0.0.1", shim_command()?);
-        let (executor, _changes) =
-            executor::process::Executor::open(settings).await.map_err(|error| chain(&error))?;
+        let (executor, _changes) = executor::process::Executor::open(settings).await?;
         Arc::new(executor).end_all().await;
     }
     Ok(())

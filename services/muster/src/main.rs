@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod config;
 mod dev;
+mod error;
 mod example_server;
 mod home;
 mod host;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bus::Bus;
-use bus::nats::{ConnectError, Settings};
+use bus::nats::Settings;
 use clap::Args;
 use client::{Login, Tls};
 use journal::Journal;
@@ -18,8 +18,10 @@ use schemas::subject::DEFAULT_SHARDS;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::ServiceError;
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
+use crate::wire::ended::Ended;
 use crate::wire::rep::{self, End};
 use crate::wire::{auctioneer, bbs};
 use crate::{home, host};
@@ -30,21 +32,6 @@ pub(crate) struct Nats {
     pub(crate) urls: Vec<String>,
     pub(crate) login: Login,
     pub(crate) tls: Tls,
-}
-
-/// Why a service ended that should not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// The NATS server can't be reached.
-    Unreachable(String),
-    /// Anything else, for a person to read.
-    Other(String),
-}
-
-impl From<String> for Trouble {
-    fn from(why: String) -> Self {
-        Self::Other(why)
-    }
 }
 
 /// A BBS decides: it takes commands and writes the log. Start as many as you like; one leads.
@@ -115,21 +102,15 @@ fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
 }
 
 impl Nats {
-    async fn connect(&self, name: &str, inbox: &Inbox) -> Result<bus::nats::Connection, Trouble> {
+    async fn connect(&self, name: &str, inbox: &Inbox) -> Result<bus::nats::Connection, ServiceError> {
         let mut settings = Settings::new(self.urls.clone(), name, &inbox.to_string());
         settings.login = self.login.clone();
         settings.tls = self.tls.clone();
-        settings.connect().await.map_err(|error| match error {
-            unreachable @ ConnectError::Unreachable { .. } => Trouble::Unreachable(unreachable.to_string()),
-            other
-            @ (ConnectError::Refused { .. } | ConnectError::File { .. } | ConnectError::Settings(_)) => {
-                Trouble::Other(chain(&other))
-            }
-        })
+        Ok(settings.connect().await?)
     }
 
     /// The bus, for somebody whose questions are answered to this inbox.
-    pub(crate) async fn bus(&self, name: &str, inbox: &Inbox) -> Result<Bus, Trouble> {
+    pub(crate) async fn bus(&self, name: &str, inbox: &Inbox) -> Result<Bus, ServiceError> {
         Ok(Bus::from(self.connect(name, inbox).await?))
     }
 
@@ -139,7 +120,7 @@ impl Nats {
         name: &str,
         inbox: &Inbox,
         settings: &StreamSettings,
-    ) -> Result<Journal, Trouble> {
+    ) -> Result<Journal, ServiceError> {
         let connection = self.connect(name, inbox).await?;
         let mut waits = false;
         loop {
@@ -156,44 +137,36 @@ impl Nats {
                     | JournalError::Refused(_)
                     | JournalError::Damaged(_)
                     | JournalError::Closed),
-                ) => return Err(chain(&error).into()),
+                ) => return Err(error.into()),
             }
         }
     }
 }
 
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 /// A new name for a program, and the seed of its ids.
-pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), String> {
-    let seed = clock::seed().map_err(|error| format!("no randomness: {error}"))?;
+pub(crate) fn identity(role: &str) -> Result<(ServiceId, u64), ServiceError> {
+    let seed = clock::seed().map_err(ServiceError::Randomness)?;
     let id = Ids::new(seed).next(Timestamp(0)).simple().to_string();
     let name = format!("{role}-{}", &id[20..]);
-    let id = ServiceId::new(&name).map_err(|error| error.to_string())?;
-    Ok((id, seed))
+    Ok((ServiceId::new(&name)?, seed))
 }
 
 /// Runs a BBS.
 ///
 /// # Errors
 /// Why it can't start or go on.
-pub(crate) async fn run_bbs(nats: &Nats, args: &BbsArgs, stop: CancellationToken) -> Result<(), Trouble> {
+pub(crate) async fn run_bbs(
+    nats: &Nats,
+    args: &BbsArgs,
+    stop: CancellationToken,
+) -> Result<(), ServiceError> {
     let (id, seed) = identity("bbs")?;
     let stream =
         StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
     let journal = nats.journal(&format!("{id} writer"), &Inbox::BbsWriter(id.clone()), &stream).await?;
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
-    let history = journal.over(queries.clone()).await.map_err(|error| chain(&error))?;
+    let history = journal.over(queries.clone()).await?;
     let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history };
     let durability = lines.journal.durability();
     match &durability {
@@ -223,7 +196,7 @@ pub(crate) async fn run_auctioneer(
     nats: &Nats,
     args: &AuctioneerArgs,
     stop: CancellationToken,
-) -> Result<(), Trouble> {
+) -> Result<(), ServiceError> {
     let (id, _) = identity("auctioneer")?;
     let stream = StreamSettings { replicas: args.replicas, create: false, monitoring: vec![] };
     let (name, inbox) = (format!("{id} reader"), Inbox::AuctioneerReader(id.clone()));
@@ -244,7 +217,7 @@ pub(crate) async fn run_rep(
     data: PathBuf,
     args: &RepArgs,
     stop: CancellationToken,
-) -> Result<End, Trouble> {
+) -> Result<End, ServiceError> {
     let bus = nats.bus(&format!("rep {}", args.cell), &Inbox::Rep(args.cell.clone())).await?;
     tokio::select! {
         () = stop.cancelled() => return Ok(End::Stopped),
@@ -268,13 +241,13 @@ pub(crate) async fn run_rep(
     let mut executor =
         executor::process::Settings::new(data, args.cell.clone(), &args.address, shim_command()?);
     executor.ports = args.ports.clone();
-    let containers = Containers::process(executor, inputs.clone()).await.map_err(|error| chain(&error))?;
+    let containers = Containers::process(executor, inputs.clone()).await?;
     let (_, seed) = identity("rep")?;
-    Ok(rep::run(settings, seed, bus, containers, (inputs, receiver), stop).await?)
+    Ok(rep::run(settings, seed, bus, containers, (inputs, receiver), stop).await.map_err(Ended::from)?)
 }
 
 /// The program that starts a shim: this one.
-pub(crate) fn shim_command() -> Result<Vec<OsString>, String> {
-    let program = std::env::current_exe().map_err(|error| format!("where is this program: {error}"))?;
+pub(crate) fn shim_command() -> Result<Vec<OsString>, ServiceError> {
+    let program = std::env::current_exe().map_err(ServiceError::Program)?;
     Ok(vec![program.into(), "shim".into()])
 }

@@ -32,7 +32,7 @@ pub enum LogError {
     #[error("no container {0} on this cell")]
     Unknown(InstanceGuid),
     /// The files can't be read.
-    #[error("cannot read the log: {0}")]
+    #[error("cannot read the log")]
     Read(#[source] io::Error),
 }
 

@@ -57,6 +57,23 @@ const EVENTS: usize = 256;
 /// How long the container of a self test may take.
 const SELF_TEST_LIMIT: Duration = Duration::from_secs(10);
 
+/// Why a cell can't run containers.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    /// The container failed, for the reason that it gives.
+    #[error("{0}")]
+    Failed(String),
+    /// Something stopped the container.
+    #[error("the container was stopped")]
+    Stopped,
+    /// The container went on for too long.
+    #[error("the container did not end within {SELF_TEST_LIMIT:?}")]
+    NotEnded,
+    /// The container could not be deleted.
+    #[error("the container was not deleted within {SELF_TEST_LIMIT:?}")]
+    NotDeleted,
+}
+
 /// Where control groups for the containers are made, if that is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Groups {
@@ -221,7 +238,7 @@ impl Executor {
     ///
     /// # Errors
     /// Why it can't.
-    pub async fn self_test(&self) -> Result<(), String> {
+    pub async fn self_test(&self) -> Result<(), SelfTestError> {
         let number = self.self_tests.fetch_add(1, Ordering::Relaxed);
         let recipe = trial(&self.shared.settings.cell_id, number);
         let guid = recipe.instance_guid;
@@ -231,11 +248,11 @@ impl Executor {
         let gone = tokio::time::timeout(SELF_TEST_LIMIT, self.shared.gone(Some(guid))).await;
         match end {
             Ok(RunResult::Succeeded { .. }) => {}
-            Ok(RunResult::Failed { reason }) => return Err(reason),
-            Ok(RunResult::Stopped) => return Err("the container was stopped".into()),
-            Err(_) => return Err(format!("the container did not end within {SELF_TEST_LIMIT:?}")),
+            Ok(RunResult::Failed { reason }) => return Err(SelfTestError::Failed(reason)),
+            Ok(RunResult::Stopped) => return Err(SelfTestError::Stopped),
+            Err(_) => return Err(SelfTestError::NotEnded),
         }
-        gone.map_err(|_| format!("the container was not deleted within {SELF_TEST_LIMIT:?}"))
+        gone.map_err(|_| SelfTestError::NotDeleted)
     }
 
     /// Deletes every container, and waits until they are gone.

@@ -1,5 +1,6 @@
 //! Opening a data folder: the lock, what a crash left behind, and the containers to adopt.
 
+use std::error::Error;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -42,7 +43,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It can't be read or written.
-    #[error("cannot open the containers of {}: {source}", path.display())]
+    #[error("cannot open the containers of {}", path.display())]
     Unusable {
         /// The folder, or what in it was the matter.
         path: PathBuf,
@@ -108,7 +109,8 @@ fn cgroups(settings: &Settings) -> Option<Cgroups> {
             Some(cgroups)
         }
         Err(why) => {
-            tracing::info!(%cell, "no control groups ({why}): the cpu_weight of a container is its nice value");
+            let cause = why.source().map_or_else(String::new, |cause| format!(": {cause}"));
+            tracing::info!(%cell, "no control groups ({why}{cause}): the cpu_weight of a container is its nice value");
             None
         }
     }

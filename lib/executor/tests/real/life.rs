@@ -138,7 +138,7 @@ async fn what_cannot_be_created_is_completed_with_the_reason() {
     let mut cell = Cell::with(|settings| Settings { shim: vec!["/no/shim".into()], ..settings }).await;
     let no_shim = cell.failure_of(lrp(sh("true"))).await;
     assert_eq!(no_shim, "failed to create container: No such file or directory (os error 2)");
-    assert!(cell.executor.self_test().await.unwrap_err().contains("No such file"));
+    assert!(cell.executor.self_test().await.unwrap_err().to_string().contains("No such file"));
     cell.end().await;
 }
 

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bus::Bus;
+use bus::{AskError, Bus};
+use bytes::Bytes;
 use schemas::bus::{BusSubject, ClientVerb};
 use schemas::message::{Answer, Done};
 use schemas::names::{ClientName, Domain};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+
+use super::BenchError;
 
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,7 +39,7 @@ impl Load {
     }
 
     /// Desires one process and waits for the answer.
-    pub(super) async fn desire(&self, guid: &str, instances: u32) -> Result<(), String> {
+    pub(super) async fn desire(&self, guid: &str, instances: u32) -> Result<(), BenchError> {
         let body = json!({
             "process_guid": guid, "domain": "bench", "instances": instances, "memory_mb": 32, "disk_mb": 32,
             "ports": [8080], "action": {"run": {"path": "scripted"}},
@@ -45,7 +48,7 @@ impl Load {
     }
 
     /// Desires many processes, as fast as the clients can.
-    pub(super) async fn desire_many(&self, lrps: u32, instances: u32) -> Result<(), String> {
+    pub(super) async fn desire_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
         self.all((0..lrps).map(|number| {
             let load = self.clone();
             async move { load.desire(&format!("many{number}"), instances).await }
@@ -54,7 +57,7 @@ impl Load {
     }
 
     /// Desires many tasks, as fast as the clients can.
-    pub(super) async fn tasks(&self, tasks: u32) -> Result<(), String> {
+    pub(super) async fn tasks(&self, tasks: u32) -> Result<(), BenchError> {
         self.all((0..tasks).map(|number| {
             let load = self.clone();
             let body = json!({
@@ -67,40 +70,48 @@ impl Load {
         .await
     }
 
-    async fn all<F>(&self, asks: impl Iterator<Item = F>) -> Result<(), String>
+    async fn all<F>(&self, asks: impl Iterator<Item = F>) -> Result<(), BenchError>
     where
-        F: Future<Output = Result<(), String>> + Send + 'static,
+        F: Future<Output = Result<(), BenchError>> + Send + 'static,
     {
         let mut running = JoinSet::new();
         for ask in asks {
-            let permit =
-                Arc::clone(&self.waiting).acquire_owned().await.map_err(|error| error.to_string())?;
+            let permit = Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| BenchError::Stopped)?;
             running.spawn(async move {
                 let answer = ask.await;
                 drop(permit);
                 answer
             });
             while let Some(done) = running.try_join_next() {
-                done.map_err(|error| error.to_string())??;
+                done.map_err(BenchError::Panicked)??;
             }
         }
         while let Some(done) = running.join_next().await {
-            done.map_err(|error| error.to_string())??;
+            done.map_err(BenchError::Panicked)??;
         }
         Ok(())
     }
 
-    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), String> {
+    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), BenchError> {
         let client = self.asked.fetch_add(1, Ordering::Relaxed) % self.names;
-        let name = ClientName::new(&format!("bench{client}")).map_err(|error| error.to_string())?;
-        let domain = Domain::new("bench").map_err(|error| error.to_string())?;
+        let name = ClientName::new(&format!("bench{client}"))?;
+        let domain = Domain::new("bench")?;
         let subject = BusSubject::Client(domain, name, verb).to_string();
         let request = json!({ "body": body }).to_string();
         let answer = self.bus.ask(&subject, request.into(), PATIENCE).await;
-        let answer = answer.map_err(|error| format!("{subject}: {error}"))?;
-        match serde_json::from_slice::<Answer<Done>>(&answer).map_err(|error| error.to_string())? {
-            Answer::Ok(_) => Ok(()),
-            Answer::Refused(refusal) => Err(format!("{subject}: {refusal}")),
-        }
+        done(subject, answer)
+    }
+}
+
+/// What came of a command.
+pub(super) fn done(subject: String, answer: Result<Bytes, AskError>) -> Result<(), BenchError> {
+    let bytes = match answer {
+        Ok(bytes) => bytes,
+        Err(source) => return Err(BenchError::Unanswered { subject, source }),
+    };
+    match serde_json::from_slice::<Answer<Done>>(&bytes) {
+        Ok(Answer::Ok(_)) => Ok(()),
+        Ok(Answer::Refused(source)) => Err(BenchError::Refused { subject, source }),
+        Err(source) => Err(BenchError::Unreadable { subject, source }),
     }
 }

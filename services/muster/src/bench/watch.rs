@@ -11,6 +11,8 @@ use schemas::subject::Position;
 use schemas::{Decision, Entry, actual, cell, task};
 use tokio::sync::Notify;
 
+use super::BenchError;
+
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -22,7 +24,7 @@ struct Seen {
     started_last: Option<Instant>,
     completed: u64,
     completed_last: Option<Instant>,
-    failed: Option<String>,
+    failed: Option<BenchError>,
 }
 
 /// How much the log held at a moment.
@@ -56,7 +58,7 @@ impl Watch {
                         }
                     }
                     Err(error) => {
-                        lock(&seen).failed = Some(error.to_string());
+                        lock(&seen).failed = Some(BenchError::Follow(error));
                         changed.notify_waiters();
                         return;
                     }
@@ -68,32 +70,33 @@ impl Watch {
     }
 
     /// Waits until something is so.
-    async fn until<T>(&self, what: &str, mut so: impl FnMut(&Seen) -> Option<T>) -> Result<T, String> {
+    async fn until<T>(&self, what: &str, mut so: impl FnMut(&Seen) -> Option<T>) -> Result<T, BenchError> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             {
-                let seen = lock(&self.seen);
+                let mut seen = lock(&self.seen);
                 if let Some(value) = so(&seen) {
                     return Ok(value);
                 }
-                if let Some(why) = &seen.failed {
-                    return Err(why.clone());
+                // The benchmark ends with it.
+                if let Some(why) = seen.failed.take() {
+                    return Err(why);
                 }
             }
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
-                return Err(format!("{what}: not within {PATIENCE:?}"));
+                return Err(BenchError::Late { what: what.to_owned(), limit: PATIENCE });
             }
         }
     }
 
-    pub(super) async fn cells_present(&self, cells: u32) -> Result<(), String> {
+    pub(super) async fn cells_present(&self, cells: u32) -> Result<(), BenchError> {
         self.until("cells appear", |seen| (seen.cells >= cells).then_some(())).await
     }
 
-    pub(super) async fn running(&self, guid: &str, index: u32) -> Result<Instant, String> {
+    pub(super) async fn running(&self, guid: &str, index: u32) -> Result<Instant, BenchError> {
         let key = (guid.to_owned(), index);
         self.until(guid, |seen| seen.running.get(&key).map(|(_, _, at)| *at)).await
     }
@@ -103,7 +106,7 @@ impl Watch {
         guid: &str,
         index: u32,
         than: InstanceGuid,
-    ) -> Result<Instant, String> {
+    ) -> Result<Instant, BenchError> {
         let key = (guid.to_owned(), index);
         let another = |seen: &Seen| {
             let (_, instance, at) = seen.running.get(&key)?;
@@ -113,12 +116,12 @@ impl Watch {
     }
 
     /// Waits until so many starts were seen in all.
-    pub(super) async fn started(&self, wanted: u64) -> Result<Instant, String> {
+    pub(super) async fn started(&self, wanted: u64) -> Result<Instant, BenchError> {
         let enough = |seen: &Seen| (seen.counts.started >= wanted).then_some(seen.started_last).flatten();
         self.until("instances run", enough).await
     }
 
-    pub(super) async fn completed(&self, tasks: u64) -> Result<Instant, String> {
+    pub(super) async fn completed(&self, tasks: u64) -> Result<Instant, BenchError> {
         let enough = |seen: &Seen| (seen.completed >= tasks).then_some(seen.completed_last).flatten();
         self.until("tasks complete", enough).await
     }
@@ -153,7 +156,7 @@ impl Seen {
                     self.take_decision(decision, now);
                 }
             }
-            Err(error) => self.failed = Some(error.to_string()),
+            Err(error) => self.failed = Some(BenchError::Read(error)),
         }
     }
 
@@ -173,7 +176,7 @@ impl Seen {
                     self.completed += 1;
                     self.completed_last = Some(now);
                     if let task::Outcome::Failed { reason } = outcome {
-                        self.failed = Some(format!("a task failed: {reason}"));
+                        self.failed = Some(BenchError::TaskFailed(reason.clone()));
                     }
                 }
                 (Event::Cell(cell::Event::Appeared(_)), _) => self.cells += 1,

@@ -15,8 +15,9 @@ use super::args::{Global, JournalVerb};
 use super::connect::{JournalPlace, connect, journal_place, name};
 use super::failure::{Exit, Failure};
 use super::output::Output;
+use crate::error::chain;
 use crate::launch;
-use crate::serve::{chain, identity};
+use crate::serve::identity;
 use crate::wire::setting_aside;
 
 /// How long the stream of a NATS server is waited for where no BBS answers.
@@ -109,7 +110,7 @@ async fn open(global: &Global, place: JournalPlace) -> Result<Journal, Failure> 
         }
         JournalPlace::Nats => {
             let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
-            let (id, _) = identity("operator").map_err(failed)?;
+            let (id, _) = identity("operator")?;
             let settings = StreamSettings { create: false, ..StreamSettings::default() };
             let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id));
             let opened = nats.journal(&name, &inbox, &settings);

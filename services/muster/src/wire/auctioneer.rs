@@ -22,31 +22,34 @@ use tokio_util::sync::CancellationToken;
 use super::asking::{PATIENCE, Services};
 use super::beating::Beating;
 use super::drive::{INPUTS, drive};
-use super::following::{self, Ended};
+use super::ended::{Ended, Unreadable};
+use super::following;
 use super::setting_aside;
 
 /// Runs an auctioneer until it is told to stop. What the log holds that this program doesn't understand stops its machine,
 /// until an operator has set that aside: a new machine then reads the log from its beginning, as after a start.
 ///
 /// # Errors
-/// What is wrong with the journal or the bus, for a person to read.
+/// What is wrong with the journal or the bus.
 pub(crate) async fn run(
     who: (ServiceId, Program),
     journal: Journal,
     bus: Bus,
     stop: CancellationToken,
-) -> Result<(), String> {
+) -> Result<(), Ended> {
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
         match run_machine(who.clone(), &known, journal.clone(), bus.clone(), &stop).await {
             Ok(()) => return Ok(()),
-            Err(Ended::Journal(why)) => return Err(why),
+            Err(ended @ (Ended::Journal(_) | Ended::Bus(_) | Ended::Callbacks(_) | Ended::Randomness(_))) => {
+                return Err(ended);
+            }
             Err(Ended::Unreadable(why)) => {
                 tracing::error!(
                     "{why}. Nothing is lost. This auctioneer places nothing any more. If that entry shall not count: \
                      muster journal set-aside POSITION --reason TEXT"
                 );
                 if !setting_aside::changed(&journal, &known, &stop).await? {
-                    return Err(why);
+                    return Err(why.into());
                 }
                 tracing::warn!("an operator has set aside what stopped this auctioneer: it goes on");
             }
@@ -66,7 +69,7 @@ async fn run_machine(
     let (inputs, mut receiver) = mpsc::channel(INPUTS);
     let fatal = Arc::new(std::sync::Mutex::new(None));
     let ends = stop.child_token();
-    subscribe(&bus, &inputs).await.map_err(|error| Ended::Journal(error.to_string()))?;
+    subscribe(&bus, &inputs).await?;
     let reader = Reader::knowing(known.clone());
     let follower = tokio::spawn(follow(journal, reader, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let machine = Auctioneer::new(who.0.clone(), Settings::default());
@@ -97,10 +100,11 @@ async fn follow(
 }
 
 /// What is not an entry is passed over as the BBS does, so that both fold the same; what a later program wrote stops this one.
-fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, String> {
+fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, Unreadable> {
     let Recorded { position, subject, bytes, .. } = recorded;
-    let read =
-        reader.read(position, &subject, &bytes).map_err(|why| format!("position {position}: {why}"))?;
+    let read = reader
+        .read(position, &subject, &bytes)
+        .map_err(|why| Unreadable(format!("position {position}: {why}")))?;
     let entry = match read {
         Read::Entry(entry) => entry,
         Read::SetAside(why) => {

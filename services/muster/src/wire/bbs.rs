@@ -28,7 +28,8 @@ use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::beating::Beating;
 use super::budget::{Budgets, Ticket};
 use super::drive::{INPUTS, drive};
-use super::following::{self, Ended};
+use super::ended::{Ended, Unreadable};
+use super::following;
 use super::lanes::{Inputs, Lanes};
 use super::reading::{self, Reading};
 use super::{inbox, setting_aside};
@@ -116,9 +117,9 @@ pub(super) struct Driver {
     /// The last position on each subject, as far as the log was followed.
     last_on: Mutex<BTreeMap<String, Position>>,
     ends: CancellationToken,
-    fatal: Mutex<Option<String>>,
+    fatal: Mutex<Option<Ended>>,
     /// Why it decides nothing any more, and since when, once it doesn't.
-    stopped: OnceLock<(String, Instant)>,
+    stopped: OnceLock<(Unreadable, Instant)>,
     /// When a BBS was last heard to lead.
     leader_heard: Mutex<Option<Instant>>,
     /// Why what stands at a position doesn't count, of the newest.
@@ -130,14 +131,14 @@ pub(super) struct Driver {
 /// an operator has set that aside: a new machine then reads the log from its beginning, as after a start.
 ///
 /// # Errors
-/// Why it can't go on, for a person to read: the journal holds what this program doesn't understand, can't be followed,
+/// Why it can't go on: the journal holds what this program doesn't understand, can't be followed,
 /// or the bus can't be listened to.
 pub(crate) async fn run(
     settings: Settings,
     mut seed: u64,
     lines: Lines,
     stop: CancellationToken,
-) -> Result<(), String> {
+) -> Result<(), Ended> {
     // Another part of the program may have chosen the same provider first: then there is one.
     drop(rustls::crypto::ring::default_provider().install_default());
     while let Some(known) = setting_aside::known(&lines.journal, &stop).await? {
@@ -147,7 +148,7 @@ pub(crate) async fn run(
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
-        seed = clock::seed().map_err(|error| format!("no randomness: {error}"))?;
+        seed = clock::seed().map_err(Ended::Randomness)?;
     }
     Ok(())
 }
@@ -159,7 +160,7 @@ async fn run_machine(
     known: &Positions,
     lines: Lines,
     stop: &CancellationToken,
-) -> Result<bool, String> {
+) -> Result<bool, Ended> {
     let (inputs, happened) = mpsc::channel(INPUTS);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
     let mut inbox = Inputs { happened, asked: Arc::default() };
@@ -178,7 +179,7 @@ async fn run_machine(
         reading: Reading::default(),
         scans: Semaphore::new(SCANS_AT_ONCE),
         calls: Semaphore::new(CALLBACKS_IN_FLIGHT),
-        http: http.build().map_err(|error| error.to_string())?,
+        http: http.build().map_err(Ended::Callbacks)?,
         leading: Mutex::new(CancellationToken::new()),
         reader: Mutex::new(Reader::knowing(known.clone())),
         followed: watch::Sender::new(Position(0)),
@@ -190,7 +191,7 @@ async fn run_machine(
         leader_heard: Mutex::new(None),
         set_aside: Mutex::new(BTreeMap::new()),
     });
-    inbox::listen(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
+    inbox::listen(&driver, &driver.ends).await?;
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let listening = tokio::spawn(Arc::clone(&driver).watch_connection());
     tokio::spawn(Arc::clone(&driver).say_refusals(refused));
@@ -211,10 +212,10 @@ async fn run_machine(
     if let Some(why) = driver.stopped() {
         driver.refuse_all(why).await;
         // It still shows the log, and takes an operator's word that this position shall not count.
-        inbox::listen_to_operators(&driver, &driver.ends).await.map_err(|error| error.to_string())?;
+        inbox::listen_to_operators(&driver, &driver.ends).await?;
         let goes_on = setting_aside::changed(&driver.lines.journal, known, &driver.ends).await;
         driver.ends.cancel();
-        return if goes_on? { Ok(true) } else { Err(why.to_owned()) };
+        return if goes_on? { Ok(true) } else { Err(why.clone().into()) };
     }
     let fatal = lock(&driver.fatal).take();
     fatal.map_or(Ok(false), Err)
@@ -226,14 +227,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Driver {
     /// Something that only a person can mend: the program ends with it.
-    fn halt(&self, why: String) {
+    fn halt(&self, why: Ended) {
         lock(&self.fatal).get_or_insert(why);
         self.ends.cancel();
     }
 
     /// The log holds what this program doesn't understand: it decides nothing any more, and answers nothing but what
     /// stands in the log.
-    fn stop_deciding(&self, why: String) {
+    fn stop_deciding(&self, why: Unreadable) {
         // First: who has read the line below is answered accordingly.
         let (why, _) = self.stopped.get_or_init(|| (why, Instant::now()));
         tracing::error!(
@@ -244,7 +245,7 @@ impl Driver {
     }
 
     /// Answers whoever waits for the machine, which has stopped.
-    async fn refuse_all(&self, why: &str) {
+    async fn refuse_all(&self, why: &Unreadable) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         for waiter in self.waiting.take_all() {
             if let Waiter::Bus(to, form, _) = waiter {
@@ -254,8 +255,8 @@ impl Driver {
     }
 
     /// Why it decides nothing any more, if so.
-    pub(super) fn stopped(&self) -> Option<&str> {
-        self.stopped.get().map(|(why, _)| why.as_str())
+    pub(super) fn stopped(&self) -> Option<&Unreadable> {
+        self.stopped.get().map(|(why, _)| why)
     }
 
     /// Somebody says that it leads.
@@ -344,7 +345,7 @@ impl Driver {
         };
         match following::follow(&self.lines.journal, &self.inputs, Input::CaughtUp, recorded).await {
             Ok(()) => {}
-            Err(Ended::Journal(why) | Ended::Unreadable(why)) => self.halt(why),
+            Err(ended) => self.halt(ended),
         }
     }
 
@@ -383,7 +384,7 @@ impl Driver {
             Effect::Leading(leads) => self.lead(leads),
             Effect::SetAside(none) => self.explain(none),
             Effect::Warn(text) => tracing::warn!("{text}"),
-            Effect::Halt(why) => self.stop_deciding(why),
+            Effect::Halt(why) => self.stop_deciding(Unreadable(why)),
             Effect::Show { requester, query, picture, observed } => {
                 if let Some(waiter) = self.waiting.take(requester) {
                     self.reading.put(waiter, query, picture, *observed);
@@ -534,7 +535,7 @@ impl Driver {
             let (driver, token) = (Arc::clone(self), leading.clone());
             tokio::spawn(async move {
                 if let Err(error) = inbox::listen_to_commands(&driver, &token).await {
-                    driver.halt(error.to_string());
+                    driver.halt(error.into());
                 }
             });
         } else {

@@ -96,7 +96,7 @@ impl Containers {
     }
 
     /// Tries whether a container can be run at all.
-    pub(crate) async fn self_test(&self) -> Result<(), String> {
+    pub(crate) async fn self_test(&self) -> Result<(), process::SelfTestError> {
         match self {
             Self::Process(executor) => executor.self_test().await,
             Self::Scripted(_) => Ok(()),

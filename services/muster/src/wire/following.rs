@@ -5,17 +5,10 @@ use journal::Recorded;
 use schemas::subject::Position;
 use tokio::sync::mpsc;
 
+use super::ended::{Ended, Unreadable};
+
 /// How many entries a follower takes at once.
 const ENTRIES: usize = 1_000;
-
-/// Why following ended.
-#[derive(Debug)]
-pub(super) enum Ended {
-    /// The journal can't be followed any further.
-    Journal(String),
-    /// Who reads it can't go on: it holds what this program doesn't understand.
-    Unreadable(String),
-}
 
 /// Follows the journal from its start for as long as the machine listens. `input` makes an entry an input; none: it is
 /// passed over.
@@ -26,10 +19,9 @@ pub(super) async fn follow<I>(
     journal: &Journal,
     inputs: &mpsc::Sender<I>,
     caught_up: I,
-    mut input: impl FnMut(Recorded) -> Result<Option<I>, String>,
+    mut input: impl FnMut(Recorded) -> Result<Option<I>, Unreadable>,
 ) -> Result<(), Ended> {
-    let failed = |error: journal::JournalError| Ended::Journal(error.to_string());
-    let end = journal.end().await.map_err(failed)?;
+    let end = journal.end().await?;
     let mut follower = journal.follow(Position(0));
     let mut caught_up = Some(caught_up);
     loop {
@@ -39,8 +31,8 @@ pub(super) async fn follow<I>(
         {
             return Ok(());
         }
-        for recorded in follower.next_batch(ENTRIES).await.map_err(failed)? {
-            if let Some(input) = input(recorded).map_err(Ended::Unreadable)?
+        for recorded in follower.next_batch(ENTRIES).await? {
+            if let Some(input) = input(recorded)?
                 && inputs.send(input).await.is_err()
             {
                 return Ok(());

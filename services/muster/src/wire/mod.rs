@@ -6,6 +6,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | [`drive`] | the loop that drives a machine |
+//! | [`ended`] | why a service ended that nobody told to |
 //! | [`following`] | the journal, entry by entry, to a machine |
 //! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
 //! | [`bbs`] | the driver of a BBS |
@@ -24,6 +25,7 @@ mod beating;
 mod budget;
 pub(crate) mod containers;
 pub(crate) mod drive;
+pub(crate) mod ended;
 mod following;
 mod inbox;
 mod lanes;

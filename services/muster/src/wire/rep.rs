@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use bus::Bus;
-use bus::{Incoming, ReplyTo};
+use bus::{Bus, BusError, Incoming, ReplyTo};
 use rep::{Effect, Input, Level, Rep};
 use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
@@ -22,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::containers::Containers;
 use super::drive::drive;
+use crate::error::chain;
 
 /// Most bytes of a log in one answer.
 const LOG_BYTES: usize = 64 * 1024;
@@ -71,7 +71,7 @@ pub(crate) async fn run(
     containers: Containers,
     channel: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
     stop: CancellationToken,
-) -> Result<End, String> {
+) -> Result<End, BusError> {
     let (inputs, mut receiver) = channel;
     let mut ids = Ids::new(seed);
     loop {
@@ -109,18 +109,17 @@ async fn speak(
     mut ids: Ids,
     receiver: &mut mpsc::Receiver<Input>,
     stop: &CancellationToken,
-) -> Result<End, String> {
+) -> Result<End, BusError> {
     let bus = driver.services.bus();
     let pattern = BusPattern::Rep(settings.cell_id.clone()).to_string();
-    let mut orders = bus.subscribe(&pattern, None).await.map_err(|error| error.to_string())?;
+    let mut orders = bus.subscribe(&pattern, None).await?;
     let listener = Arc::clone(driver);
     let listening = tokio::spawn(async move {
         while let Some(incoming) = orders.next().await {
             listener.take(incoming).await;
         }
     });
-    let mut beats =
-        bus.subscribe(&BusPattern::Beats.to_string(), None).await.map_err(|error| error.to_string())?;
+    let mut beats = bus.subscribe(&BusPattern::Beats.to_string(), None).await?;
     let listener = Arc::clone(driver);
     let hearing = tokio::spawn(async move {
         let mut leaders = BTreeMap::new();
@@ -328,7 +327,7 @@ impl Driver {
                 executor.health(instance_guid).await.map_err(|error| match error {
                     executor::process::LogError::Unknown(_) => not_found(),
                     error @ executor::process::LogError::Read(_) => {
-                        Refusal::new(Code::Unavailable, error.to_string())
+                        Refusal::new(Code::Unavailable, chain(&error))
                     }
                 })?
             }
@@ -346,7 +345,7 @@ impl Driver {
                 let chunk = executor.logs(guid, asked.from, limit).await.map_err(|error| match error {
                     executor::process::LogError::Unknown(_) => not_found(),
                     error @ executor::process::LogError::Read(_) => {
-                        Refusal::new(Code::Unavailable, error.to_string())
+                        Refusal::new(Code::Unavailable, chain(&error))
                     }
                 })?;
                 Ok(Logs { instance_guid: guid, text: chunk.text, next: chunk.next, ended: chunk.ended })
@@ -406,7 +405,10 @@ impl Driver {
                 let answer = self.services.ask(&QueryVerb::CellRecords.subject(), &records, PATIENCE).await;
                 Some(Input::Records { id, answer })
             }
-            Effect::SelfTest => Some(Input::SelfTested(self.containers.self_test().await)),
+            Effect::SelfTest => {
+                let tested = self.containers.self_test().await;
+                Some(Input::SelfTested(tested.map_err(|error| error.to_string())))
+            }
             Effect::Heartbeat(beat) => {
                 *self.last_heartbeat() = Some(beat.clone());
                 self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;

@@ -12,7 +12,7 @@ use schemas::names::Ids;
 use schemas::{Code, Entry, Position, Refusal, Subject};
 use tokio_util::sync::CancellationToken;
 
-use crate::serve::chain;
+use crate::error::chain;
 
 /// How often who can't go on looks whether an operator has set aside what stops it, and who can't read looks again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -38,7 +38,10 @@ async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
 ///
 /// # Errors
 /// The journal can't be read, and waiting doesn't mend it.
-pub(crate) async fn known(journal: &Journal, stop: &CancellationToken) -> Result<Option<Positions>, String> {
+pub(crate) async fn known(
+    journal: &Journal,
+    stop: &CancellationToken,
+) -> Result<Option<Positions>, JournalError> {
     loop {
         match cluster_log(journal).await {
             Ok(log) => return Ok(Some(log.positions().clone())),
@@ -50,7 +53,7 @@ pub(crate) async fn known(journal: &Journal, stop: &CancellationToken) -> Result
                 | JournalError::Refused(_)
                 | JournalError::Damaged(_)
                 | JournalError::Closed),
-            ) => return Err(chain(&error)),
+            ) => return Err(error),
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(None),
@@ -67,7 +70,7 @@ pub(crate) async fn changed(
     journal: &Journal,
     known_before: &Positions,
     stop: &CancellationToken,
-) -> Result<bool, String> {
+) -> Result<bool, JournalError> {
     loop {
         match known(journal, stop).await? {
             None => return Ok(false),

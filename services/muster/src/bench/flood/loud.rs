@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::bench::BenchError;
+use crate::error::chain;
+
 /// Who isn't answered in this time isn't at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Instances of each process.
@@ -70,10 +73,10 @@ enum Why {
 }
 
 impl Why {
-    fn text(self) -> String {
+    fn error(self) -> BenchError {
         match self {
-            Self::Refused(code) => code,
-            Self::Silent(error) => error.to_string(),
+            Self::Refused(code) => BenchError::LoudRefused(code),
+            Self::Silent(error) => BenchError::LoudUnanswered(error),
         }
     }
 }
@@ -130,19 +133,19 @@ impl Loud {
     }
 
     /// Asks again what was refused because too much is under way, until it is answered.
-    async fn command_until(&self, verb: ClientVerb, body: Value) -> Result<(), String> {
+    async fn command_until(&self, verb: ClientVerb, body: Value) -> Result<(), BenchError> {
         loop {
             match self.command(verb, body.clone()).await {
                 Ok(_) => return Ok(()),
                 Err(Why::Refused(code)) if code == "Overloaded" || code == "Unavailable" => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                Err(why) => return Err(why.text()),
+                Err(why) => return Err(why.error()),
             }
         }
     }
 
-    pub(super) async fn desire_instances(&self, instances: u32) -> Result<(), String> {
+    pub(super) async fn desire_instances(&self, instances: u32) -> Result<(), BenchError> {
         for number in 0..instances.div_ceil(EACH) {
             let body = json!({
                 "process_guid": format!("listed{number}"), "domain": "bench", "instances": EACH, "memory_mb": 16,
@@ -158,7 +161,7 @@ impl Loud {
         for number in 0..super::INSTANCES.div_ceil(EACH) {
             let body = json!({ "process_guid": format!("listed{number}") });
             if let Err(why) = self.command_until(ClientVerb::LrpRemove, body).await {
-                tracing::warn!(why, "a process of the benchmark is left");
+                tracing::warn!("a process of the benchmark is left: {}", chain(&why));
             }
         }
         for _ in 0..100 {
@@ -234,9 +237,9 @@ impl Loud {
 }
 
 /// An owner of tasks who takes every call and never answers.
-pub(super) async fn silent_owner() -> Result<String, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
+pub(super) async fn silent_owner() -> Result<String, BenchError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(BenchError::Client)?;
+    let address = listener.local_addr().map_err(BenchError::Client)?;
     tokio::spawn(async move {
         let mut held = vec![];
         while let Ok((call, _)) = listener.accept().await {

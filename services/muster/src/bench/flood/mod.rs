@@ -20,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 use self::loud::{Loud, Outcome};
 use self::quiet::{Quiet, Waits};
 use self::services::Services;
-use super::bar;
-use crate::serve::{Nats, Trouble};
+use super::{BenchError, bar};
+use crate::error::ServiceError;
+use crate::serve::Nats;
 
 /// Instances in the lists that are asked for.
 const INSTANCES: u32 = 2_000;
@@ -46,14 +47,17 @@ struct Part {
 }
 
 /// Runs the flood and says what became of both clients.
-pub(super) async fn run(nats: Option<Nats>, json: bool, stop: CancellationToken) -> Result<String, Trouble> {
-    let why = "a flood needs a NATS server of its own: give --nats URL";
-    let nats = nats.ok_or_else(|| Trouble::Other(why.to_owned()))?;
+pub(super) async fn run(
+    nats: Option<Nats>,
+    json: bool,
+    stop: CancellationToken,
+) -> Result<String, ServiceError> {
+    let nats = nats.ok_or(BenchError::NeedsServer)?;
     let mut services = Services::start(&nats)?;
     let parts = tokio::select! {
         parts = measure(&nats) => parts,
-        ended = services.failed() => Err(Trouble::Other(ended)),
-        () = stop.cancelled() => Err(Trouble::Other("stopped".to_owned())),
+        ended = services.failed() => Err(BenchError::ServiceEnded(ended).into()),
+        () = stop.cancelled() => Err(BenchError::Stopped.into()),
     };
     let files = services.files_of_bbs();
     services.end().await;
@@ -61,7 +65,7 @@ pub(super) async fn run(nats: Option<Nats>, json: bool, stop: CancellationToken)
     Ok(if json { as_json(&parts, files) } else { as_table(&parts, files) })
 }
 
-async fn measure(nats: &Nats) -> Result<Vec<Part>, Trouble> {
+async fn measure(nats: &Nats) -> Result<Vec<Part>, ServiceError> {
     let bar = bar();
     bar.set_message("waiting for the services");
     let loud = Loud::new(nats.bus("bench loud", &inbox("loud")?).await?);
@@ -112,9 +116,8 @@ async fn measure(nats: &Nats) -> Result<Vec<Part>, Trouble> {
     Ok(parts)
 }
 
-fn inbox(name: &str) -> Result<Inbox, String> {
-    let domain = Domain::new("bench").map_err(|error| error.to_string())?;
-    Ok(Inbox::Client(domain, ClientName::new(name).map_err(|error| error.to_string())?))
+fn inbox(name: &str) -> Result<Inbox, BenchError> {
+    Ok(Inbox::Client(Domain::new("bench")?, ClientName::new(name)?))
 }
 
 fn as_table(parts: &[Part], files: Option<usize>) -> String {

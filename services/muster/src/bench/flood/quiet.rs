@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use bus::Bus;
 use schemas::bus::{BusSubject, ClientVerb, Inbox};
-use schemas::message::{Answer, Done};
 use schemas::names::{ClientName, Domain};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::serve::{Nats, Trouble};
+use crate::bench::BenchError;
+use crate::error::{ServiceError, chain};
+use crate::serve::Nats;
 
 /// How often it sends a command.
 const EVERY: Duration = Duration::from_millis(20);
@@ -53,14 +54,14 @@ pub(super) struct Quiet {
 
 impl Quiet {
     /// Starts it; it does nothing yet.
-    pub(super) async fn start(nats: Nats, inbox: &Inbox) -> Result<Self, Trouble> {
+    pub(super) async fn start(nats: Nats, inbox: &Inbox) -> Result<Self, ServiceError> {
         let (orders, receiver) = mpsc::unbounded_channel();
-        let (ready, started) = oneshot::channel();
+        let (ready, started) = oneshot::channel::<Result<(), ServiceError>>();
         let inbox = inbox.clone();
         let thread = std::thread::spawn(move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(Trouble::Other(error.to_string())))),
+                Err(error) => return drop(ready.send(Err(BenchError::Client(error).into()))),
             };
             runtime.block_on(async move {
                 let client = async {
@@ -77,7 +78,7 @@ impl Quiet {
                 }
             });
         });
-        started.await.map_err(|_| Trouble::Other("the quiet client has ended".to_owned()))??;
+        started.await.map_err(|_| BenchError::QuietEnded)??;
         Ok(Self { orders, _thread: thread })
     }
 
@@ -87,16 +88,15 @@ impl Quiet {
     }
 
     /// Sends no more, and says what became of them.
-    pub(super) async fn end(&self) -> Result<Waits, Trouble> {
+    pub(super) async fn end(&self) -> Result<Waits, BenchError> {
         let (sender, receiver) = oneshot::channel();
         drop(self.orders.send(Order::End(sender)));
-        receiver.await.map_err(|_| Trouble::Other("the quiet client has ended".to_owned()))
+        receiver.await.map_err(|_| BenchError::QuietEnded)
     }
 }
 
-fn subject() -> Result<(Domain, ClientName), String> {
-    let domain = Domain::new("bench").map_err(|error| error.to_string())?;
-    Ok((domain, ClientName::new("quiet").map_err(|error| error.to_string())?))
+fn subject() -> Result<(Domain, ClientName), BenchError> {
+    Ok((Domain::new("bench")?, ClientName::new("quiet")?))
 }
 
 #[derive(Clone)]
@@ -106,7 +106,7 @@ struct Client {
 }
 
 impl Client {
-    async fn desire(&self) -> Result<(), String> {
+    async fn desire(&self) -> Result<(), BenchError> {
         let body = json!({
             "process_guid": "quiet", "domain": "bench", "instances": 0, "memory_mb": 16, "disk_mb": 16,
             "action": {"run": {"path": "sleep", "args": ["3600"]}},
@@ -115,22 +115,18 @@ impl Client {
     }
 
     /// Each command changes something: it is answered when that is in the journal.
-    async fn update(&self, number: u64) -> Result<Duration, String> {
+    async fn update(&self, number: u64) -> Result<Duration, BenchError> {
         let body = json!({ "process_guid": "quiet", "annotation": number.to_string() });
         self.ask(ClientVerb::LrpUpdate, body).await
     }
 
-    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<Duration, String> {
+    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<Duration, BenchError> {
         let (domain, name) = self.subject.clone();
         let subject = BusSubject::Client(domain, name, verb).to_string();
         let asked = Instant::now();
         let answer = self.bus.ask(&subject, json!({ "body": body }).to_string().into(), PATIENCE).await;
         let took = asked.elapsed();
-        let answer = answer.map_err(|error| error.to_string())?;
-        match serde_json::from_slice::<Answer<Done>>(&answer).map_err(|error| error.to_string())? {
-            Answer::Ok(_) => Ok(took),
-            Answer::Refused(refusal) => Err(refusal.to_string()),
-        }
+        super::super::load::done(subject, answer).map(|()| took)
     }
 
     async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
@@ -163,7 +159,7 @@ impl Client {
             while let Some(ended) = asks.join_next().await {
                 match ended {
                     Ok(Ok(took)) => waits.waits.push(took),
-                    Ok(Err(why)) => waits.lost.push(why),
+                    Ok(Err(error)) => waits.lost.push(chain(&error)),
                     Err(error) => waits.lost.push(error.to_string()),
                 }
             }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 
 use super::loud::Loud;
-use crate::bench::Scratch;
-use crate::serve::{Nats, Trouble};
+use crate::bench::{BenchError, Scratch};
+use crate::error::ServiceError;
+use crate::serve::Nats;
 
 /// Files that the BBS may have open, as is usual.
 pub(super) const FILES: u32 = 1_024;
@@ -24,8 +25,8 @@ pub(super) struct Services {
 }
 
 impl Services {
-    pub(super) fn start(nats: &Nats) -> Result<Self, Trouble> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    pub(super) fn start(nats: &Nats) -> Result<Self, ServiceError> {
+        let program = std::env::current_exe().map_err(ServiceError::Program)?;
         let folder = Scratch::new()?;
         let cell = |id: &str| {
             let data = folder.0.join(id).display().to_string();
@@ -52,7 +53,7 @@ impl Services {
         ];
         let all = all.map(|(name, words)| {
             let child = spawn(&program, &words, nats, &folder.0.join(format!("{name}.log")), name == "bbs");
-            child.map(|child| (name, child)).map_err(|why| Trouble::Other(format!("{name}: {why}")))
+            child.map(|child| (name, child)).map_err(|source| BenchError::Start { name, source })
         });
         let all = all.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(Self { all, folder })
@@ -98,7 +99,7 @@ impl Services {
 }
 
 /// Waits until both leaders and both cells are there.
-pub(super) async fn ready(client: &Loud) -> Result<(), Trouble> {
+pub(super) async fn ready(client: &Loud) -> Result<(), BenchError> {
     let ready = async {
         loop {
             if let Some(answer) = client.cluster().await {
@@ -111,7 +112,7 @@ pub(super) async fn ready(client: &Loud) -> Result<(), Trouble> {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    let late = |_| Trouble::Other(format!("the services were not there within {START:?}"));
+    let late = |_| BenchError::Late { what: "the services are there".to_owned(), limit: START };
     tokio::time::timeout(START, ready).await.map_err(late)
 }
 

@@ -1,0 +1,69 @@
+//! Why a service can't start, or ended that should not have.
+
+use std::io;
+
+use bus::BusError;
+use bus::nats::ConnectError;
+use executor::process::OpenError;
+use journal::JournalError;
+use schemas::names::BadName;
+use tokio::task::JoinError;
+
+use crate::bench::BenchError;
+use crate::home::HomeError;
+use crate::wire::ended::Ended;
+
+/// Why a service, or a whole cluster in this process, can't start or ended that should not have.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServiceError {
+    /// A cluster is needed, and nobody said where.
+    #[error("no NATS server is named: give --nats URL or set MUSTER_NATS_URL")]
+    NoServer,
+    /// There is no connection to the NATS server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The bus in this process refuses.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// The journal can't be opened or read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The data folder is not this rep's.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The containers of the data folder can't be had.
+    #[error(transparent)]
+    Containers(#[from] OpenError),
+    /// The service ended.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// The service panicked.
+    #[error("a service panicked")]
+    Panicked(#[source] JoinError),
+    /// No service is left.
+    #[error("every service has ended")]
+    AllEnded,
+    /// There is no seed for ids.
+    #[error("the system gives no randomness")]
+    Randomness(#[source] io::Error),
+    /// Where this program is, which starts shims, can't be found out.
+    #[error("can't find out where this program is")]
+    Program(#[source] io::Error),
+    /// A name is none.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// The benchmark can't be run to its end.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
