@@ -11,7 +11,7 @@ use schemas::names::ClientName;
 use super::args::{Global, Named};
 use super::failure::{Exit, Failure};
 
-/// How long the command line asks for an answer.
+/// How long the command line asks for an answer, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where a cluster may be, and who said so.
@@ -56,7 +56,7 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
 
 /// The client with what the user says with every command.
 fn with_terms(client: Client, global: &Global) -> Client {
-    let mut client = client.patience(global.timeout.unwrap_or(PATIENCE).min(PATIENCE));
+    let mut client = client.patience(global.timeout.unwrap_or(PATIENCE));
     if let Some(reason) = &global.reason {
         client = client.because(reason.clone());
     }

@@ -43,8 +43,7 @@ impl Stage {
                 self.later.extend(away.map(|away| (at + away, Then::Start(Node::Rep(*cell)))));
             }
             Act::Pause { node, time } => {
-                self.signal(*node, Signal::STOP);
-                self.later.push((at + *time, Then::GoOn(*node)));
+                self.pause(*node, *time);
             }
             Act::Malformed => {
                 let mut plain = self.cluster.plain("vandal");
@@ -79,7 +78,6 @@ impl Stage {
             match then {
                 Then::Start(node) if self.cluster.services.contains_key(&node.to_string()) => {}
                 Then::Start(node) => self.start(node),
-                Then::GoOn(node) => self.signal(node, Signal::CONT),
                 Then::Power => self.cluster.server.restart(),
             }
         }
@@ -99,9 +97,15 @@ impl Stage {
         }
     }
 
-    fn signal(&self, node: Node, what: Signal) {
+    /// A service stands still for so long, whatever the story waits for meanwhile.
+    fn pause(&self, node: Node, time: Duration) {
         if let Some(service) = self.cluster.services.get(&node.to_string()) {
-            signal(service.pid(), what);
+            let pid = service.pid();
+            signal(pid, Signal::STOP);
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                signal(pid, Signal::CONT);
+            });
         }
     }
 

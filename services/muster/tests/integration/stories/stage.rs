@@ -24,8 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) enum Then {
     /// A service starts again.
     Start(Node),
-    /// A service goes on.
-    GoOn(Node),
     /// The server has power again.
     Power,
 }
