@@ -73,7 +73,8 @@ pub enum Heard {
     /// It is older than one that was heard.
     Old,
     /// It is of another run of the rep, which began earlier than the known one as far as its id tells: an old copy, or
-    /// one of a rep that started after its clock was set back. A probe tells which.
+    /// one of a rep that started after its clock was set back. Or it is the first that is heard of a run that the log
+    /// knows otherwise: an old copy, or news. A probe tells which.
     Doubtful,
 }
 
@@ -128,12 +129,23 @@ impl Presence {
         self.reset(now);
     }
 
-    /// Takes a heartbeat. `known` is the run of the rep that the log knows last.
-    pub fn heard(&mut self, beat: &Heartbeat, known: Option<Incarnation>, now: Timestamp) -> Heard {
+    /// Takes a heartbeat. `known` is the run of the rep that the log knows last; `news`, whether the log says otherwise
+    /// of the cell.
+    pub fn heard(
+        &mut self,
+        beat: &Heartbeat,
+        known: Option<Incarnation>,
+        news: bool,
+        now: Timestamp,
+    ) -> Heard {
         let incarnation = beat.presence.incarnation;
         let watch = self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now));
-        let known = watch.incarnation.or(known);
-        if known.is_some_and(|known| incarnation < known) {
+        if watch.incarnation.or(known).is_some_and(|known| incarnation < known) {
+            return Heard::Doubtful;
+        }
+        if news && watch.incarnation.is_none() && known == Some(incarnation) {
+            // Which number its last heartbeat had is not known: whoever was told of it leads no more.
+            (watch.heard, watch.probe) = (now, Probe::None);
             return Heard::Doubtful;
         }
         if watch.incarnation == Some(incarnation) && beat.sequence < watch.sequence {
@@ -376,7 +388,7 @@ mod tests {
         for now in 0..=140 {
             if now <= 60 {
                 second.iter().for_each(|cell| {
-                    presence.heard(&beat(cell, 1, now), None, at(now));
+                    presence.heard(&beat(cell, 1, now), None, false, at(now));
                 });
             }
             let present: Vec<CellId> =
@@ -400,7 +412,7 @@ mod tests {
             let now = Timestamp::from_millis(half * 500);
             for (number, cell) in (0..).zip(cells) {
                 if half < fails * 2 && half % 10 == number * 3 {
-                    presence.heard(&beat(cell, 1, half), None, now);
+                    presence.heard(&beat(cell, 1, half), None, false, now);
                 }
             }
             let look = presence.look(cells.iter(), now);
@@ -425,8 +437,9 @@ mod tests {
         let mut presence = Presence::new(Settings::default());
         staggered(&mut presence, &cells, 20, 50);
         let (back, away) = cells.split_at(2);
-        back.iter()
-            .for_each(|cell| assert_eq!(presence.heard(&beat(cell, 1, 999), None, at(51)), Heard::Alive));
+        for cell in back {
+            assert_eq!(presence.heard(&beat(cell, 1, 999), None, false, at(51)), Heard::Alive);
+        }
         let look = presence.look(cells.iter(), at(51));
         assert_eq!((look.probe.as_slice(), look.lost.len()), (away, 0));
         assert_eq!(presence.look(cells.iter(), at(52)), Look::default(), "the probe is out");
@@ -441,7 +454,7 @@ mod tests {
         let mut lost = vec![];
         for second in 0..20 {
             all[1..].iter().for_each(|cell| {
-                presence.heard(&beat(cell, 1, second), None, at(second));
+                presence.heard(&beat(cell, 1, second), None, false, at(second));
             });
             let look = presence.look(all.iter(), at(second));
             look.probe.iter().for_each(|cell| presence.unanswered(cell));
@@ -458,11 +471,11 @@ mod tests {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         presence.look(cells.iter(), at(0));
-        assert_eq!(presence.heard(&beat(&cells[0], 2, 7), None, at(1)), Heard::Alive);
+        assert_eq!(presence.heard(&beat(&cells[0], 2, 7), None, false, at(1)), Heard::Alive);
         presence.look([].iter(), at(2));
-        assert_eq!(presence.heard(&beat(&cells[0], 2, 6), None, at(3)), Heard::Old);
-        assert_eq!(presence.heard(&beat(&cells[0], 1, 99), None, at(3)), Heard::Doubtful);
-        assert_eq!(presence.heard(&beat(&cells[0], 3, 1), None, at(3)), Heard::Alive);
+        assert_eq!(presence.heard(&beat(&cells[0], 2, 6), None, false, at(3)), Heard::Old);
+        assert_eq!(presence.heard(&beat(&cells[0], 1, 99), None, false, at(3)), Heard::Doubtful);
+        assert_eq!(presence.heard(&beat(&cells[0], 3, 1), None, false, at(3)), Heard::Alive);
         assert_eq!(presence.next_due(), None, "nobody waits for a cell that is not present");
     }
 
@@ -471,14 +484,14 @@ mod tests {
         let cells = cells(1);
         let mut presence = Presence::new(Settings::default());
         presence.look(cells.iter(), at(0));
-        presence.heard(&beat(&cells[0], 2, 7), None, at(1));
+        presence.heard(&beat(&cells[0], 2, 7), None, false, at(1));
         let later = beat(&cells[0], 1, 1);
-        assert_eq!(presence.heard(&later, None, at(2)), Heard::Doubtful);
+        assert_eq!(presence.heard(&later, None, false, at(2)), Heard::Doubtful);
         presence.answered(&later, at(3));
-        assert_eq!(presence.heard(&beat(&cells[0], 1, 2), None, at(4)), Heard::Alive);
+        assert_eq!(presence.heard(&beat(&cells[0], 1, 2), None, false, at(4)), Heard::Alive);
         // Who leads since a moment ago knows what the log knows.
         let mut fresh = Presence::new(Settings::default());
         let known = Some(Incarnation(uuid::Uuid::from_u64_pair(2, 0)));
-        assert_eq!(fresh.heard(&later, known, at(2)), Heard::Doubtful);
+        assert_eq!(fresh.heard(&later, known, false, at(2)), Heard::Doubtful);
     }
 }

@@ -153,6 +153,9 @@ impl Cluster {
         match effect {
             E::AnswerPerform { requester, answer } => self.performed(me, requester, answer),
             E::AnswerState { requester, answer } => {
+                if let Ok(beat) = &answer {
+                    self.checkers.said(beat);
+                }
                 let evacuates = answer.as_ref().is_ok_and(|beat| beat.evacuating);
                 self.checkers.says_state(&cell_id(cell), requester, evacuates);
                 self.answer(node, requester, bytes_of(&Answer::from(answer)));

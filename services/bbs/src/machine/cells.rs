@@ -27,7 +27,8 @@ impl Bbs {
             return self.emit(Effect::Dismiss(beat.cell_id.clone(), Dismiss { folder }));
         }
         let known = self.world().cell(&beat.cell_id).map(|cell| cell.presence.incarnation);
-        match self.presence.heard(beat, known, self.now) {
+        let news = self.is_news(beat);
+        match self.presence.heard(beat, known, news, self.now) {
             Heard::Alive => {
                 self.seen(beat);
                 self.order_evacuation(&beat.cell_id, beat.evacuating);
@@ -80,14 +81,14 @@ impl Bbs {
     /// A cell lives: what is new of it is recorded, and nobody gives it up any more.
     fn seen(&mut self, beat: &Heartbeat) {
         self.shards.withdraw(&Subject::Cell(beat.cell_id.clone()), QueuedCommand::is_loss);
-        let seen = Seen {
-            presence: beat.presence.clone(),
-            evacuating: beat.evacuating,
-            unhealthy: beat.unhealthy.clone(),
-        };
-        if !cell::decide_seen(self.world().cell(&beat.cell_id), &seen).is_empty() {
-            self.enqueue_own(AggregateCommand::Seen(beat.cell_id.clone(), Box::new(seen)));
+        if self.is_news(beat) {
+            self.enqueue_own(AggregateCommand::Seen(beat.cell_id.clone(), Box::new(seen_in(beat))));
         }
+    }
+
+    /// Whether the log says otherwise of a cell.
+    fn is_news(&self, beat: &Heartbeat) -> bool {
+        !cell::decide_seen(self.world().cell(&beat.cell_id), &seen_in(beat)).is_empty()
     }
 
     /// Probes cells that are silent, and gives up those that stay so.
@@ -138,4 +139,9 @@ impl Bbs {
             (true, true) | (false, false) => {}
         }
     }
+}
+
+/// What of a heartbeat is recorded.
+fn seen_in(beat: &Heartbeat) -> Seen {
+    Seen { presence: beat.presence.clone(), evacuating: beat.evacuating, unhealthy: beat.unhealthy.clone() }
 }

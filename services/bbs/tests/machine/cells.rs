@@ -244,6 +244,37 @@ fn a_rep_that_starts_with_an_earlier_clock_is_known_within_a_heartbeat() {
     assert_eq!(incarnation(&scene), 5);
 }
 
+#[test]
+fn an_old_heartbeat_tells_the_next_leader_nothing() {
+    let mut scene = Scene::with(2, &["c1", "c2"]);
+    let mut now = words::heartbeat("c1", 1, 50);
+    now.evacuating = true;
+    scene.input(0, Input::Heartbeat(now.clone()));
+    scene.cells.remove("c1");
+    scene.bbs[0] = None;
+    scene.pass(3 * SECOND);
+    assert!(scene.bbs(1).leads());
+    scene.strangers.insert("c1".into(), now);
+    // Said before the evacuation, and heard after the next one was elected.
+    scene.input(1, Input::Heartbeat(words::heartbeat("c1", 1, 3)));
+    assert_eq!(scene.probes, [words::cell_id("c1")], "it asks");
+    assert!(scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().evacuating);
+    assert_eq!(scene.times("cell.resumed.v1"), []);
+}
+
+#[test]
+fn the_next_leader_is_told_what_is_new_by_an_answer() {
+    let mut scene = Scene::with(2, &["c1", "c2"]);
+    scene.cells.remove("c1");
+    scene.bbs[0] = None;
+    scene.pass(3 * SECOND);
+    let mut beat = words::heartbeat("c1", 1, 50);
+    beat.unhealthy = Some("no disk".into());
+    scene.strangers.insert("c1".into(), beat.clone());
+    scene.input(1, Input::Heartbeat(beat));
+    assert!(!scene.bbs(1).world().cell(&words::cell_id("c1")).unwrap().healthy);
+}
+
 // ---- who speaks for a cell ------------------------------------------------------------------------------------------
 
 fn attach(scene: &mut Scene, cell: &str, folder: u64) -> Result<(), Code> {

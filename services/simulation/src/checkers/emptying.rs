@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use schemas::message::Heartbeat;
 use schemas::names::{CellId, Incarnation};
 use schemas::subject::Position;
 use schemas::{Timestamp, cell};
@@ -36,6 +37,16 @@ struct Emptied {
     attached: Position,
     /// The decision of which its rep knows.
     known: Option<Position>,
+    /// What its rep said last.
+    said: Option<Said>,
+}
+
+/// What a run of a rep said of its cell.
+struct Said {
+    run: Incarnation,
+    evacuates: bool,
+    /// Whether it ever took work again.
+    resumed: bool,
 }
 
 struct Asked {
@@ -78,6 +89,36 @@ impl Evacuations {
             cell::Event::Forgotten {} => (cell.evacuating, cell.wanted) = (false, None),
             cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => {}
         }
+    }
+
+    /// A rep says how its cell is, whether anybody hears it or not.
+    pub(super) fn said(&mut self, beat: &Heartbeat) {
+        let cell = self.cells.entry(beat.cell_id.clone()).or_default();
+        let run = beat.presence.incarnation;
+        let before = cell.said.take().filter(|said| said.run == run);
+        let resumes = |said: &Said| said.resumed || said.evacuates && !beat.evacuating;
+        let resumed = before.as_ref().is_some_and(resumes);
+        cell.said = Some(Said { run, evacuates: beat.evacuating, resumed });
+    }
+
+    /// Whether the rep that the log knows of a cell ever said that it takes work again.
+    pub(super) fn has_resumed(&self, id: &CellId) -> bool {
+        self.cells.get(id).is_some_and(|cell| {
+            let said = cell.said.as_ref().filter(|said| Some(said.run) == cell.incarnation);
+            // What an earlier run of it said is not known any more.
+            said.is_none_or(|said| said.resumed)
+        })
+    }
+
+    /// Whether the time of an evacuation is up, by a clock that may differ: that of a rep which restarted in it began by
+    /// whoever wrote the log, and is read by another.
+    pub(super) fn is_up(&self, id: &CellId, end: Timestamp, scene: &Scene<'_>) -> bool {
+        let restarted = self.cells.get(id).is_some_and(|cell| {
+            let began = cell.asked.iter().filter_map(|asked| asked.began);
+            began.into_iter().any(|(_, position)| position <= cell.attached)
+        });
+        let slack = if restarted { 2 * scene.clock_slack } else { scene.clock_slack };
+        end <= scene.decision.at + slack
     }
 
     /// A rep is let speak for its cell.

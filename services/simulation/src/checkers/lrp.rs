@@ -436,7 +436,7 @@ impl Process {
                         matches!(&self.lrps.get(index).map(|lrp| &lrp.state), Some(State::Running(_)))
                     }
                     Gone::Removed => {
-                        let over = twin.expires_at <= scene.decision.at + scene.clock_slack;
+                        let over = scene.evacuations.is_up(&twin.by.cell_id, twin.expires_at, scene);
                         let gone = !scene.truth.is_live(twin.by.instance_guid);
                         let runs =
                             matches!(self.lrps.get(index).map(|lrp| &lrp.state), Some(State::Running(_)));

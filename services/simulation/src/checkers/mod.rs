@@ -291,7 +291,7 @@ impl Checkers {
         self.log.entry(&entry, stored, position, self.clock_slack, &mut notes);
         for decision in &entry.decisions {
             self.judge(decision, basis, &mut notes);
-            self.note_evacuations(decision, position);
+            self.note_evacuations(decision, position, &mut notes);
             self.log.decided(decision, basis, position, &mut notes);
             if let Some(by) = by {
                 self.log.carries(by, decision, &mut notes);
@@ -311,10 +311,15 @@ impl Checkers {
         (words(&entry), notes.broken)
     }
 
-    fn note_evacuations(&mut self, decision: &Decision, position: Position) {
+    fn note_evacuations(&mut self, decision: &Decision, position: Position, notes: &mut Notes) {
         let Aggregate::Cell(cell) = &decision.aggregate else { return };
         for event in &decision.events {
             if let Event::Cell(event) = event {
+                if let cell::Event::Resumed {} = event {
+                    notes.must(Promise::CellsSound, self.evacuations.has_resumed(cell), || {
+                        format!("{cell} takes work again, and its rep never said so")
+                    });
+                }
                 self.evacuations.recorded(cell, event, position, decision.at);
             }
         }
@@ -638,6 +643,7 @@ impl Checkers {
     /// A rep says that it lives.
     pub(super) fn said(&mut self, beat: &Heartbeat) {
         self.signs.said(beat);
+        self.evacuations.said(beat);
     }
 
     /// A BBS hears a heartbeat.

@@ -27,8 +27,8 @@ use crate::promises::{Broken, Promise as P};
 const LOOKS: usize = 20;
 const LOOK: Duration = Duration::from_millis(300);
 
-/// So long an instance that comes and goes may be between two states; and so long after peace begins what happened
-/// before may still bring one down.
+/// So long an instance that comes and goes may be between two states, beside the time that it takes to start; and so
+/// long after peace begins what happened before may still bring one down.
 const SETTLING: Duration = Duration::from_secs(60);
 
 /// So long more than two containers of one index may run at once: a cell is missed after 15 s and some tries, comes
@@ -129,7 +129,7 @@ impl Checkers {
                 };
                 let comes_and_goes = is_crashing(&self.world, &process.guid)
                     && count <= 1
-                    && now.since(since) <= SETTLING + slack;
+                    && now.since(since) <= SETTLING + slack + starts_within(&self.world, &process.guid);
                 if !(right || comes_and_goes) || !process.wants(slot.index) || slot.evacuating.is_some() {
                     let how = format!("{}/{} is left as {slot:?} with {count} containers", name.0, name.1);
                     broken.push(Broken { promise: P::DesiredIsActual, how });
@@ -319,14 +319,28 @@ fn hangs(world: &World, guid: &ProcessGuid) -> bool {
     behaves(world, guid, |arg| arg == "hang-create")
 }
 
+/// How long the containers of a process take from their claim until they run, by design.
+fn starts_within(world: &World, guid: &ProcessGuid) -> Duration {
+    let millis = |arg: &String| {
+        let time = arg.strip_prefix("create=").or_else(|| arg.strip_prefix("start="))?;
+        time.strip_suffix("ms")?.parse::<u64>().ok()
+    };
+    Duration::from_millis(script(world, guid).iter().filter_map(millis).sum())
+}
+
 fn behaves(world: &World, guid: &ProcessGuid, how: impl Fn(&str) -> bool) -> bool {
+    script(world, guid).iter().any(|arg| how(arg))
+}
+
+/// What the executor is told of how the containers of a process behave.
+fn script<'a>(world: &'a World, guid: &ProcessGuid) -> &'a [String] {
     let desired = world.process(guid).and_then(|process| process.desired.as_ref());
     let action = desired.and_then(|desired| {
         let definition = desired.definition(&desired.active_definition_id)?;
         Some(&definition.action)
     });
     match action {
-        Some(Action::Run(run)) => run.args.iter().any(|arg| how(arg)),
+        Some(Action::Run(run)) => &run.args,
         Some(
             Action::Timeout(_)
             | Action::Try(_)
@@ -335,7 +349,7 @@ fn behaves(world: &World, guid: &ProcessGuid, how: impl Fn(&str) -> bool) -> boo
             | Action::Codependent(_)
             | Action::EmitProgress(_),
         )
-        | None => false,
+        | None => &[],
     }
 }
 
