@@ -2,8 +2,8 @@
 //! way the program ends.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossterm::cursor::{Hide, MoveTo, Show};
@@ -23,8 +23,9 @@ const KEYS: usize = 64;
 /// The size of a terminal that doesn't say it: columns and lines.
 const USUAL_SIZE: (u16, u16) = (80, 24);
 
-/// Whether there is something to be given back.
-static DRAWN_ON: AtomicBool = AtomicBool::new(false);
+/// Whether there is something to be given back. Locked while the terminal is taken or given back: who is about to end the
+/// program waits until that is done.
+static DRAWN_ON: Mutex<bool> = Mutex::new(false);
 
 /// What a key means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,17 +66,15 @@ impl Screen {
             before(panic);
         }));
         runtime::stop::before_ending(give_back);
-        DRAWN_ON.store(true, Ordering::SeqCst);
-        let wanted = Arc::new(AtomicBool::new(true));
-        let mut screen = Self { keys: None, wanted };
-        if io::stdin().is_terminal() {
-            enable_raw_mode().map_err(failed)?;
+        let mut screen = Self { keys: None, wanted: Arc::new(AtomicBool::new(true)) };
+        let has_keys = io::stdin().is_terminal();
+        take(has_keys).map_err(failed)?;
+        if has_keys {
             let (sender, receiver) = mpsc::channel(KEYS);
             let wanted = Arc::clone(&screen.wanted);
             std::thread::spawn(move || read(&sender, &wanted));
             screen.keys = Some(receiver);
         }
-        execute!(io::stdout(), EnterAlternateScreen, Hide).map_err(failed)?;
         Ok(screen)
     }
 
@@ -132,9 +131,23 @@ impl Drop for Screen {
     }
 }
 
+fn drawn_on() -> MutexGuard<'static, bool> {
+    DRAWN_ON.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take(has_keys: bool) -> io::Result<()> {
+    let mut drawn_on = drawn_on();
+    *drawn_on = true;
+    if has_keys {
+        enable_raw_mode()?;
+    }
+    execute!(io::stdout(), EnterAlternateScreen, Hide)
+}
+
 /// Makes the terminal what it was, once. Nobody is left to see that it can't be done.
 fn give_back() {
-    if DRAWN_ON.swap(false, Ordering::SeqCst) {
+    let mut drawn_on = drawn_on();
+    if std::mem::take(&mut *drawn_on) {
         drop(execute!(io::stdout(), Show, LeaveAlternateScreen));
         drop(disable_raw_mode());
     }

@@ -60,7 +60,8 @@ fn the_live_view_scrolls_and_q_quits() {
 #[test]
 fn the_terminal_is_given_back_however_it_ends() {
     let place = Place::new();
-    let all = [&[Signal::TERM][..], &[Signal::INT, Signal::INT], &[Signal::HUP, Signal::HUP]];
+    let twice = [Signal::INT, Signal::INT];
+    let all = [&[Signal::TERM][..], &[Signal::HUP, Signal::HUP], &twice, &twice, &twice, &twice];
     for (turn, signals) in all.into_iter().enumerate() {
         let mut shown = Shown::start(&place, &format!("end{turn}"), &[]);
         shown.service.says("q quits");
