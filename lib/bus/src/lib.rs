@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use in_process::InProcess;
 pub use over_nats::Nats;
 pub use socket::Socket;
-pub use socket_server::SocketServer;
+pub use socket_server::{SocketError, SocketServer};
 pub(crate) use subject::check_inbox;
 
 pub use schemas::bus::INBOX_ROOT;
@@ -252,12 +252,10 @@ impl Bus {
     ///
     /// # Errors
     /// This bus isn't in process, or the socket can't be made.
-    pub fn serve_socket(&self, path: &std::path::Path) -> Result<SocketServer, BusError> {
+    pub fn serve_socket(&self, path: &std::path::Path) -> Result<SocketServer, SocketError> {
         match self {
             Self::InProcess(bus) => SocketServer::start(bus.clone(), path),
-            Self::Socket(_) | Self::Nats(_) => {
-                Err(BusError::Refused("only a bus in process is served over a socket".to_owned()))
-            }
+            Self::Socket(_) | Self::Nats(_) => Err(SocketError::NotInProcess),
         }
     }
 

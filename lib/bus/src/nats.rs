@@ -144,11 +144,17 @@ impl Settings {
     fn addresses(&self) -> Result<Vec<async_nats::ServerAddr>, ConnectError> {
         check_inbox(&self.inbox).map_err(|error| ConnectError::Settings(error.to_string()))?;
         if self.urls.is_empty() {
-            return Err(ConnectError::Settings("no server's address is given".to_owned()));
+            return Err(ConnectError::Settings(
+                "no address of a NATS server is given: use nats://HOST:PORT".to_owned(),
+            ));
         }
         let parse = |url: &String| {
             url.parse().map_err(|error| {
-                ConnectError::Settings(format!("{:?} is not an address: {error}", shown(url)))
+                let why = format!(
+                    "{:?} is not an address of a NATS server: {error}; use nats://HOST:PORT",
+                    shown(url)
+                );
+                ConnectError::Settings(why)
             })
         };
         self.urls.iter().map(parse).collect()

@@ -20,6 +20,22 @@ use super::frame::{self, Frame, GREETING, Kind};
 use super::{AskError, BusError, InProcess, Incoming, subject};
 use crate::limits::{SOCKET_ASKS, SOCKET_CONNECTIONS, SOCKET_HELLO, SOCKET_QUEUE, SOCKET_SUBSCRIPTIONS};
 
+/// Why a bus is not served over a Unix socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// It is itself at the other end of something.
+    #[error("only a bus in process is served over a socket")]
+    NotInProcess,
+    /// The socket can't be made.
+    #[error("can't make the socket {}", path.display())]
+    Unusable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
 /// A Unix socket that serves a bus. Dropped, the socket and its connections are gone.
 #[derive(Debug)]
 pub struct SocketServer {
@@ -28,9 +44,9 @@ pub struct SocketServer {
 }
 
 impl SocketServer {
-    pub(super) fn start(bus: InProcess, path: &Path) -> Result<Self, BusError> {
-        let listener = listen(path)
-            .map_err(|error| BusError::Refused(format!("the socket {}: {error}", path.display())))?;
+    pub(super) fn start(bus: InProcess, path: &Path) -> Result<Self, SocketError> {
+        let listener =
+            listen(path).map_err(|source| SocketError::Unusable { path: path.to_owned(), source })?;
         let accepting = AbortOnDropHandle::new(tokio::spawn(accept(listener, bus)));
         Ok(Self { path: path.to_owned(), _accepting: accepting })
     }

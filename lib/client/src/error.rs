@@ -17,7 +17,7 @@ pub enum Error {
     #[error("{0}")]
     Unreachable(String),
     /// No answer came in time. It may have happened: ask again with the same request id to know.
-    #[error("no answer to {what} within {waited:?}; it may have happened")]
+    #[error("no answer to {what} within {:?}; it may have happened", whole_millis(*waited))]
     TimedOut {
         /// What was asked.
         what: String,
@@ -67,6 +67,11 @@ impl Error {
             Self::Protocol { .. } | Self::Setup { .. } => false,
         }
     }
+}
+
+/// A time as people count it.
+fn whole_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// What the bus says of a question that wasn't answered.

@@ -21,6 +21,7 @@ use schemas::names::{BadName, CellId, ClientName, Domain, ServiceId, Zone};
 use schemas::resources::Resources;
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::words::number;
 use crate::error::ServiceError;
 use crate::local::{Kind, Local, Roles};
 use crate::serve::Nats;
@@ -33,33 +34,33 @@ use watch::Watch;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchArgs {
     /// Cells
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=5000))]
+    #[arg(long, default_value_t = 100, value_parser = number(2..=5_000_u32))]
     pub(crate) cells: u32,
     /// Processes that are desired all at once
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_parser = number(0..=1_000_000_u32))]
     pub(crate) lrps: u32,
     /// Instances of each of them
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 1, value_parser = number(1..=10_000_u32))]
     pub(crate) instances: u32,
     /// Tasks that are desired all at once
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_parser = number(0..=1_000_000_u32))]
     pub(crate) tasks: u32,
-    /// Processes that are desired one after the other, and instances that are crashed so
-    #[arg(long, default_value_t = 100)]
+    /// Processes that are desired one at a time, and then crashed one at a time
+    #[arg(long, default_value_t = 100, value_parser = number(0..=1_000_000_u32))]
     pub(crate) singles: u32,
-    /// Also kill a cell and wait until it is believed lost and replaced, some 20 s
+    /// Also kill a cell and wait until its instances run elsewhere, some 20 s
     #[arg(long)]
     pub(crate) cell_loss: bool,
-    /// Instead: one client floods services of their own, and it is measured how long another one waits
+    /// Instead, flood a cluster of separate processes by one client and measure how long another one waits
     #[arg(long)]
     pub(crate) flood: bool,
-    /// Commands that wait for an answer at once, of clients with 16 each
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Commands in flight, in all: each client has 16
+    #[arg(long, default_value_t = 512, value_parser = number(1..=4_096_u32))]
     pub(crate) waiting: u32,
-    /// Monitoring address of the NATS server: there is seen whether it syncs every write
+    /// Monitoring address of the NATS server: used to check that it syncs every write
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub(crate) monitoring: Vec<String>,
-    /// Figures as JSON
+    /// Print the figures as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

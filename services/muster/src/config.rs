@@ -1,10 +1,12 @@
 //! Options from a file: flags win over the environment, the environment over the file.
 //!
 //! `--config FILE`, or `MUSTER_CONFIG`, names a TOML file whose keys are the long names of options: `nats = "nats://.."`.
-//! What stands there becomes the option's default, so that a flag and an environment variable still win.
+//! What stands there becomes the option's default, so that a flag and an environment variable still win: reading values,
+//! their order, and what is wrong with them is clap's. A crate for layered configuration would need every option of every
+//! command once more as a field, and refuse values in words of its own.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Command;
@@ -30,27 +32,64 @@ pub(crate) fn file(arguments: &[OsString], environment: Option<OsString>) -> Opt
 ///
 /// # Errors
 /// The file can't be read, or names what is not an option.
-pub(crate) fn defaults(command: Command, path: &Path) -> Result<Command, String> {
-    let shown = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("the configuration {shown}: {error}"))?;
-    let table: Table = text.parse().map_err(|error| format!("the configuration {shown}: {error}"))?;
-    let mut unknown: BTreeSet<&str> = table.keys().map(String::as_str).collect();
-    let mut command = command;
+pub(crate) fn defaults(mut command: Command, path: &Path) -> Result<Command, ConfigError> {
+    let file = || path.to_owned();
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: file(), source })?;
+    let table: Table = text.parse().map_err(|source| ConfigError::Syntax { path: file(), source })?;
+    let mut names = vec![];
     for (name, value) in &table {
-        let text =
-            word(value).ok_or_else(|| format!("the configuration {shown}: {name} is not a simple value"))?;
+        let text = word(value).ok_or_else(|| ConfigError::Value { path: file(), name: name.clone() })?;
         let (changed, known) = set_default(command, name, &text);
         command = changed;
-        if known {
-            unknown.remove(name.as_str());
+        if !known {
+            names.push(name.clone());
         }
     }
-    if unknown.is_empty() {
-        return Ok(command);
-    }
-    let names: Vec<&str> = unknown.into_iter().collect();
-    Err(format!("the configuration {shown}: no command has the option {}", names.join(", ")))
+    if names.is_empty() { Ok(command) } else { Err(ConfigError::Unknown { path: file(), names }) }
+}
+
+/// Why a file with options can't be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// It can't be read.
+    #[error("can't read the configuration file {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not TOML.
+    #[error("the configuration file {} is not valid TOML", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: toml::de::Error,
+    },
+    /// The value of an option is none.
+    #[error(
+        "the configuration file {}: invalid value of {name}: expected a text, a number, true or false, or a list of them",
+        path.display()
+    )]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The option.
+        name: String,
+    },
+    /// No command has such options.
+    #[error(
+        "the configuration file {}: unknown option {}: expected long names of options, as nats or cell",
+        path.display(),
+        names.join(", ")
+    )]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What it names.
+        names: Vec<String>,
+    },
 }
 
 /// The same command line without the variables that are set to nothing: they say nothing.
@@ -126,7 +165,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("muster.toml");
         std::fs::write(&path, "zoen = \"z1\"\n").unwrap();
-        assert!(defaults(command(), &path).unwrap_err().contains("zoen"));
+        assert!(defaults(command(), &path).unwrap_err().to_string().contains("unknown option zoen"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::{Output, note};
-use crate::cli::words::count;
+use crate::cli::words::{count, number};
 use crate::cli::{diff, file, watch};
 use crate::error::{ServiceError, chain};
 use crate::host;
@@ -48,7 +48,7 @@ pub(crate) struct DevArgs {
     /// What to desire at the start, TOML or JSON
     pub(crate) file: Option<PathBuf>,
     /// Cells, in two zones
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 3, value_parser = number(1..=64_u32), allow_negative_numbers = true)]
     pub(crate) cells: u32,
     /// Show events line by line, also on a terminal
     #[arg(long)]
@@ -186,7 +186,7 @@ async fn add_cells(
 }
 
 fn serve(bus: &InProcess, path: PathBuf) -> Result<SocketServer, Failure> {
-    Bus::InProcess(bus.clone()).serve_socket(&path).map_err(|error| failed(error.to_string()))
+    Bus::InProcess(bus.clone()).serve_socket(&path).map_err(|error| failed(chain(&error)))
 }
 
 fn client(bus: &InProcess) -> Result<Client, Failure> {

@@ -79,8 +79,9 @@ fn parse() -> Result<Muster, clap::Error> {
 fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
     let mut command = config::without_empty_variables(Muster::command());
     if let Some(path) = file {
-        command = config::defaults(command, path)
-            .map_err(|why| Muster::command().error(ErrorKind::ValueValidation, why))?;
+        command = config::defaults(command, path).map_err(|why| {
+            Muster::command().error(ErrorKind::ValueValidation, error::chain(&why).trim_end())
+        })?;
     }
     if !arguments.iter().any(|word| word == "--help-all") {
         let is_general = |arg: &Arg| arg.is_global_set() && arg.get_id() != "help_all";

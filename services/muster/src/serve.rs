@@ -12,12 +12,14 @@ use journal::Journal;
 use journal::{Durability, JetStream, JournalError, StreamSettings};
 use schemas::Timestamp;
 use schemas::bus::Inbox;
+use schemas::limits::RESOURCE_MB;
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::words::{Invalid, number};
 use crate::error::ServiceError;
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
@@ -37,17 +39,17 @@ pub(crate) struct Nats {
 /// A BBS decides: it takes commands and writes the log. Start as many as you like; one leads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BbsArgs {
-    /// Shards of the cluster, if this is its first BBS ever
-    #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = clap::value_parser!(u16).range(1..=1024), env = "MUSTER_SHARDS")]
+    /// Shards of the cluster, 1 to 1024, if this is its first BBS ever
+    #[arg(long, default_value_t = DEFAULT_SHARDS, value_parser = number(1..=1024_u16), allow_negative_numbers = true, env = "MUSTER_SHARDS")]
     pub(crate) shards: u16,
     /// NATS servers that must hold every entry: 1, 3 or 5
-    #[arg(long, default_value_t = 1, env = "MUSTER_REPLICAS")]
+    #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     pub(crate) replicas: usize,
-    /// Monitoring addresses of the NATS servers, with commas between them: there is seen whether they sync every write
+    /// Monitoring addresses of the NATS servers, separated by commas: used to check that they sync every write
     #[arg(long, value_delimiter = ',', value_name = "URL", env = "MUSTER_NATS_MONITORING")]
     pub(crate) monitoring: Vec<String>,
-    /// Seconds that the silence of most cells together is taken for a fault of the network
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", env = "MUSTER_MASS_LOSS_WAIT")]
+    /// Seconds for which the silence of most cells at once is taken for a network fault
+    #[arg(long, default_value_t = 60, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_MASS_LOSS_WAIT")]
     pub(crate) mass_loss_wait: u64,
 }
 
@@ -55,7 +57,7 @@ pub(crate) struct BbsArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AuctioneerArgs {
     /// NATS servers that must hold every entry: 1, 3 or 5
-    #[arg(long, default_value_t = 1, env = "MUSTER_REPLICAS")]
+    #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     pub(crate) replicas: usize,
 }
 
@@ -68,20 +70,20 @@ pub(crate) struct RepArgs {
     /// The availability zone that it is in
     #[arg(long, value_name = "ZONE", env = "MUSTER_ZONE")]
     pub(crate) zone: Zone,
-    /// What it offers to definitions that ask for a stack
+    /// Stack that it offers: definitions that name another are not placed here
     #[arg(long, default_value = "linux", env = "MUSTER_STACK")]
     pub(crate) stack: Stack,
     /// A tag that work must ask for to be placed here; may be given again
     #[arg(long = "tag", value_name = "TAG", env = "MUSTER_TAGS", value_delimiter = ',')]
     pub(crate) tags: Vec<PlacementTag>,
     /// Memory that it gives to containers, in MiB [default: the host's]
-    #[arg(long, value_name = "MIB", env = "MUSTER_MEMORY_MB")]
+    #[arg(long, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_MEMORY_MB")]
     pub(crate) memory_mb: Option<u64>,
     /// Disk that it gives to containers, in MiB [default: the free disk of its data folder]
-    #[arg(long, value_name = "MIB", env = "MUSTER_DISK_MB")]
+    #[arg(long, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_DISK_MB")]
     pub(crate) disk_mb: Option<u64>,
-    /// Containers that it takes
-    #[arg(long, default_value_t = 250, env = "MUSTER_CONTAINERS")]
+    /// Containers that it takes at once, at the most
+    #[arg(long, default_value_t = 250, value_parser = number(0..=u32::MAX), allow_negative_numbers = true, env = "MUSTER_CONTAINERS")]
     pub(crate) containers: u32,
     /// The address by which others reach this host
     #[arg(long, default_value = "127.0.0.1", env = "MUSTER_ADDRESS")]
@@ -90,12 +92,22 @@ pub(crate) struct RepArgs {
     #[arg(long, value_parser = parse_ports, default_value = "20000-29999", value_name = "FROM-TO", env = "MUSTER_PORTS")]
     pub(crate) ports: std::ops::RangeInclusive<u16>,
     /// Seconds that an evacuation may take
-    #[arg(long, default_value_t = 600, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
+    #[arg(long, default_value_t = 600, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
     pub(crate) evacuation_timeout: u64,
 }
 
-fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
-    let wrong = || format!("{text:?} is not a range of ports: use FROM-TO, as 20000-29999");
+/// The longest time in seconds that an option takes: ten years.
+const SECONDS: u64 = 10 * 365 * 86_400;
+
+fn parse_replicas(text: &str) -> Result<usize, Invalid> {
+    match text.parse() {
+        Ok(replicas @ (1 | 3 | 5)) => Ok(replicas),
+        Ok(_) | Err(_) => Err(Invalid::new("number of replicas", text, "1, 3 or 5")),
+    }
+}
+
+fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, Invalid> {
+    let wrong = || Invalid::new("range of ports", text, "FROM-TO, as 20000-29999");
     let (from, to) = text.split_once('-').ok_or_else(wrong)?;
     let (from, to): (u16, u16) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
     if from == 0 || from > to { Err(wrong()) } else { Ok(from..=to) }

@@ -18,23 +18,23 @@ use crate::cli::describe::sentence;
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::{self, Look, Output};
 use crate::cli::table::Table;
-use crate::cli::words::one_line;
+use crate::cli::words::{number, one_line};
 use crate::cli::{Global, file, rows};
 
-/// Run a story on the simulator, or what a seed draws, and show what happens
+/// Simulate a whole cluster: run a story, or one generated from a seed, and show what happens
 #[derive(Clone, Debug, Args)]
 #[command(group = clap::ArgGroup::new("plan").required(true))]
 pub(crate) struct SimulateArgs {
     /// A story, as those in tests/stories; - is the standard input
     #[arg(group = "plan")]
     story: Option<PathBuf>,
-    /// Run what this seed draws: a minute of requests and faults
-    #[arg(long, group = "plan", value_name = "N")]
+    /// Run a minute of requests and faults that are generated from this seed
+    #[arg(long, group = "plan", value_name = "N", value_parser = number(0..=u64::MAX))]
     seed: Option<u64>,
     /// Show only the last lines of what happens
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0..=usize::MAX))]
     last: Option<usize>,
-    /// Print it as a story, and run nothing
+    /// Print it as a story and don't run it
     #[arg(long)]
     print: bool,
 }

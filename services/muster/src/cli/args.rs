@@ -6,15 +6,16 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
+use schemas::limits::INSTANCES;
 use schemas::names::{CellId, ClientName, DecisionId, Domain, ProcessGuid, RequestId, TaskGuid};
 
-use super::words::parse_duration;
+use super::words::{Invalid, number, parse_duration};
 
 /// What may stand before or behind every command.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// NATS servers of the cluster, with commas between
+    /// NATS servers of the cluster, separated by commas
     #[arg(long, global = true, env = "MUSTER_NATS_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) nats: Option<String>,
     /// Credentials file for the NATS server, or a file with an nkey's seed
@@ -36,7 +37,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, env = "MUSTER_DOMAIN")]
     pub(crate) domain: Option<Domain>,
     /// How long to wait, as 30s or 5m
-    #[arg(long, global = true, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, global = true, value_parser = parse_duration, allow_negative_numbers = true, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
     /// Reason of a change, in your words: kept in the log
     #[arg(long, global = true, value_name = "TEXT")]
@@ -51,7 +52,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: Color,
     #[arg(
-        help = "File with options by their long names, TOML; flags and the environment win [env: MUSTER_CONFIG]",
+        help = "TOML file with options by their long names; flags and the environment go before it [env: MUSTER_CONFIG]",
         long,
         global = true,
         value_name = "FILE"
@@ -64,7 +65,7 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) full_ids: bool,
     #[arg(
-        help = "What the program logs of its own work, as debug or runtime=debug [env: RUST_LOG]",
+        help = "Log filter of the program itself, as debug or bus=debug [env: RUST_LOG]",
         long,
         global = true,
         value_name = "FILTER"
@@ -155,7 +156,7 @@ pub(crate) enum Command {
     /// The cluster as a whole
     #[command(subcommand)]
     Cluster(ClusterVerb),
-    /// How the cluster is, on one screen: ends with 0 if it is healthy, 11 if degraded, 12 if unhealthy
+    /// Show the health of the cluster on one screen: exits 0 if it is healthy, 11 if degraded, 12 if unhealthy
     Status,
     /// Evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
@@ -227,7 +228,7 @@ pub(crate) enum LrpVerb {
         /// Guid of the process
         guid: ProcessGuid,
         /// Number of instances
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = number(0..=INSTANCES), allow_negative_numbers = true)]
         instances: Option<u32>,
         /// File with routing data, TOML or JSON: any value for each router
         #[arg(long, value_name = "FILE")]
@@ -384,7 +385,7 @@ pub(crate) enum CellVerb {
 /// What can be done with the cluster.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Who beats and leads now, and how much of what there is
+    /// Show which services are alive and which of them lead, and count cells, processes, instances and tasks
     Show,
 }
 
@@ -475,19 +476,21 @@ pub(crate) enum History {
     },
 }
 
-fn parse_position(text: &str) -> Result<Position, String> {
+fn parse_position(text: &str) -> Result<Position, Invalid> {
     let digits = text.strip_prefix('#').unwrap_or(text);
-    digits.parse().map(Position).map_err(|_| "a position is a number, as 41".to_owned())
+    digits.parse().map(Position).map_err(|_| Invalid::new("position", text, "a number, as 41"))
 }
 
-fn parse_about(text: &str) -> Result<String, String> {
-    let bad = |problem: String| Err(problem);
-    let named = |name: &str| ProcessGuid::new(name).map(|_| text.to_owned()).map_err(|bad| bad.to_string());
-    match text.split_once(':') {
-        Some(("lrp" | "task" | "cell" | "domain", name)) => named(name),
-        None if text == "cluster" => Ok(text.to_owned()),
-        Some(_) | None => bad("use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster".to_owned()),
-    }
+fn parse_about(text: &str) -> Result<String, Invalid> {
+    // All of these have names of one kind.
+    let known = match text.split_once(':') {
+        Some(("lrp" | "task" | "cell" | "domain", name)) => ProcessGuid::new(name).is_ok(),
+        None => text == "cluster",
+        Some(_) => false,
+    };
+    let expected =
+        "lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster, with a name of 1 to 128 of A-Z a-z 0-9 _ -";
+    if known { Ok(text.to_owned()) } else { Err(Invalid::new("filter", text, expected)) }
 }
 
 /// An evaluation's whole id, if the text is one.

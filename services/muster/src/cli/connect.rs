@@ -43,10 +43,12 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
         let failure = Failure::from(error).doing("reach the cluster");
         match &place {
             Place::Nats(url) => {
-                failure.advise(format!("is a NATS server running at {}?", without_password(url)))
+                let advice = format!("is a NATS server running at {}?", without_password(url));
+                failure.advise_on(Exit::Unreachable, advice)
             }
             Place::Socket(path) => {
-                failure.advise(format!("is muster dev running with its socket at {}?", path.display()))
+                let advice = format!("is muster dev running with its socket at {}?", path.display());
+                failure.advise_on(Exit::Unreachable, advice)
             }
             Place::Usual(_) => failure.advise("or name a NATS server: --nats nats://127.0.0.1:4222"),
         }

@@ -130,24 +130,28 @@ pub(crate) fn lines(entry: &RecordedEntry, look: Look) -> String {
 pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    let (about, index) = match verb {
-        History::Lrp { guid } => (format!("lrp:{guid}"), None),
-        History::Task { guid } => (format!("task:{guid}"), None),
-        History::Cell { id } => (format!("cell:{id}"), None),
+    let (what, about, index) = match verb {
+        History::Lrp { guid } => (format!("process {guid}"), format!("lrp:{guid}"), None),
+        History::Task { guid } => (format!("task {guid}"), format!("task:{guid}"), None),
+        History::Cell { id } => (format!("cell {id}"), format!("cell:{id}"), None),
         History::Instance { id } => match find::split(&id)? {
-            Some((process, index)) => (format!("lrp:{process}"), Some(index)),
+            Some((process, index)) => (format!("instance {id}"), format!("lrp:{process}"), Some(index)),
             None => return history_of_container(&client, &id, output).await,
         },
     };
     let decided = decided(client.history(Position(0), Some(&about)).await?.0);
-    if decided.is_empty() {
-        return Err(Failure::not_found(format!("anything about {about} in the log")));
-    }
     let shown = match index {
         Some(index) => of_index(decided, index),
         None => decided,
     };
+    if shown.is_empty() {
+        return Err(unknown(&what));
+    }
     output.rows(&shown, |decided, look| table(decided, index.map(Of::Index).unwrap_or(Of::All), look))
+}
+
+fn unknown(what: &str) -> Failure {
+    Failure::new(Exit::NotFound, "ResourceNotFound", format!("the log holds nothing about {what}"))
 }
 
 /// All that was decided about one container, which may be long gone: found by reading the whole log.
@@ -161,7 +165,7 @@ async fn history_of_container(client: &Client, part: &str, output: Output) -> Re
         }
     }
     match &guids[..] {
-        [] => Err(Failure::not_found(format!("a container {part} in the log"))),
+        [] => Err(unknown(&format!("a container {part}"))),
         [guid] => {
             let of = |decided: &Decided| {
                 decided.decision.events.iter().any(|event| container(event).as_ref() == Some(guid))

@@ -1,6 +1,6 @@
 //! Files that say what is desired: TOML or JSON, from a path or the standard input.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use schemas::Refusal;
@@ -20,7 +20,7 @@ pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, F
         root.entry("domain").or_insert_with(|| domain.as_str().into());
     }
     let refused = |refusal: Refusal| {
-        let failure = Failure::from(refusal).doing(format!("read what {} desires", shown(path)));
+        let failure = of_file(path, refusal, &format!("read what {} desires", shown(path)));
         if domain.is_none() && failure.fields.iter().any(|bad| bad.field.ends_with("domain")) {
             return failure.advise("a domain can also be given with --domain");
         }
@@ -48,8 +48,18 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
     if !is_json {
         return toml::from_str(&text).map_err(|error| bad("TOML", error.to_string()));
     }
-    spec::json(text.as_bytes())
-        .map_err(|refusal| Failure::from(refusal).doing(format!("read {}", shown(path))))
+    spec::json(text.as_bytes()).map_err(|refusal| of_file(path, refusal, &format!("read {}", shown(path))))
+}
+
+/// What a message is refused for as a whole is said of the file.
+fn of_file(path: &Path, refusal: Refusal, doing: &str) -> Failure {
+    match &refusal.fields[..] {
+        [whole] if whole.field == "message" => {
+            let message = format!("{} {}", shown(path), whole.problem);
+            Failure { message, ..Failure::from(refusal) }
+        }
+        _ => Failure::from(refusal).doing(doing),
+    }
 }
 
 /// Reads a text from a file, or from the standard input.
@@ -66,6 +76,9 @@ pub(crate) fn read(path: &Path) -> Result<String, Failure> {
             Err(Failure::new(Exit::Failed, "InvalidRequest", why))
         }
         Ok(_) => Ok(text),
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            Err(Failure::new(Exit::Failed, "InvalidRequest", format!("{} is not UTF-8 text", shown(path))))
+        }
         Err(error) => Err(Failure::new(Exit::Failed, "File", format!("can't read {}: {error}", shown(path)))),
     }
 }
@@ -125,7 +138,8 @@ mod tests {
             let (_folder, path) = file(name, text);
             items(&path, None).unwrap_err().text(false)
         };
-        assert!(failure("a.json", "{").contains("is not JSON: EOF"));
+        assert!(failure("a.json", "{").contains("/a.json is not JSON: EOF"));
+        assert!(failure("a.toml", "").contains("/a.toml holds no process_guid"));
         let doubled =
             failure("a.json", r#"{"process_guid": "a", "process_guid": "b", "action": {"x": 1, "x": 2}}"#);
         assert!(doubled.contains("process_guid: ") && doubled.contains("action.x: "), "{doubled}");

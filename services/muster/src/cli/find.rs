@@ -10,6 +10,7 @@ use schemas::query::{CellRow, EvaluationRow, InstanceRow, LrpRow, One, TaskRow};
 use super::args::{Global, whole_id};
 use super::failure::{Exit, Failure};
 use super::near::did_you_mean;
+use super::words::Invalid;
 
 /// The shortest part of an id that is looked for.
 const FRAGMENT: usize = 4;
@@ -101,9 +102,9 @@ pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRo
 pub(crate) fn split(id: &str) -> Result<Option<(ProcessGuid, u32)>, Failure> {
     let Some((process, index)) = id.split_once('/') else { return Ok(None) };
     let process = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
-    let index = index
-        .parse()
-        .map_err(|_| Failure::usage(format!("{index:?} is not an index: use a number, as {process}/0")))?;
+    let index = index.parse().map_err(|_| {
+        Failure::usage(Invalid::new("index", index, format!("a number, as {process}/0")).to_string())
+    })?;
     Ok(Some((process, index)))
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client::{Client, Only};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Routes};
+use schemas::limits::INSTANCES;
 use schemas::message::Done;
 use schemas::names::ProcessGuid;
 use schemas::spec::Item;
@@ -17,7 +18,7 @@ use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::progress::{Watched, settle};
 use super::several::Several;
-use super::words::count;
+use super::words::{Invalid, count, number};
 use super::{diff, file, find, rows};
 
 /// What a command did to a process.
@@ -51,7 +52,7 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
         LrpVerb::List => Session::open(global).await?.list().await,
         LrpVerb::Show { guid } => Session::open(global).await?.show(&guid).await,
         LrpVerb::Scale { what, wait } => {
-            let wanted = parse_scale(&what).map_err(Failure::usage)?;
+            let wanted = parse_scale(&what)?;
             let session = Session::open(global).await?;
             let mut several = Several::new(global, wanted.len());
             for (guid, instances) in wanted {
@@ -220,10 +221,11 @@ fn not_desired(failure: Failure, guid: &ProcessGuid) -> Failure {
 }
 
 /// `GUID=N ...`, or `GUID N`.
-fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, String> {
-    let one = |guid: &str, number: &str| {
-        let guid = ProcessGuid::new(guid).map_err(|bad| bad.to_string())?;
-        let instances = number.parse().map_err(|_| format!("{number:?} is not a number of instances"))?;
+fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
+    let one = |guid: &str, instances: &str| {
+        let guid = ProcessGuid::new(guid).map_err(|bad| Failure::usage(bad.to_string()))?;
+        let instances = number(0..=INSTANCES)(instances)
+            .map_err(|bad| Failure::usage(bad.to_string()).doing(format!("scale process {guid}")))?;
         Ok((guid, instances))
     };
     match words {
@@ -231,10 +233,9 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, String> {
         words => words
             .iter()
             .map(|word| {
-                let (guid, number) = word
-                    .split_once('=')
-                    .ok_or_else(|| format!("{word:?} is not of the form GUID=N, as web=3"))?;
-                one(guid, number)
+                let wrong = || Failure::usage(Invalid::new("scale", word, "GUID=N, as web=3").to_string());
+                let (guid, instances) = word.split_once('=').ok_or_else(wrong)?;
+                one(guid, instances)
             })
             .collect(),
     }

@@ -1,5 +1,8 @@
 //! Small texts: ages, spans of time, short ids, sizes.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemas::Timestamp;
@@ -70,8 +73,35 @@ pub(crate) fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
+/// A value that is none: what it should be, what it is, and what would be valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {what} {value:?}: expected {expected}")]
+pub(crate) struct Invalid {
+    what: &'static str,
+    value: String,
+    expected: String,
+}
+
+impl Invalid {
+    pub(crate) fn new(what: &'static str, value: &str, expected: impl Into<String>) -> Self {
+        Self { what, value: value.to_owned(), expected: expected.into() }
+    }
+}
+
+/// Reads a number within bounds.
+pub(crate) fn number<N>(within: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, Invalid> + Clone
+where
+    N: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        let read = text.parse().ok().filter(|number| within.contains(number));
+        let expected = || format!("{} to {}", within.start(), within.end());
+        read.ok_or_else(|| Invalid::new("number", text, expected()))
+    }
+}
+
 /// Reads a duration: `90s`, `1m30s`, `500ms`, `1h`, `7d`; a number alone is seconds.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, Invalid> {
     let text = text.trim();
     let read = match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -79,7 +109,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     // A duration that no log can tell in milliseconds is none.
     read.filter(|length| u64::try_from(length.as_millis()).is_ok())
-        .ok_or_else(|| format!("invalid duration {text:?}: expected e.g. 500ms, 30s, 5m, 1h30m or 7d"))
+        .ok_or_else(|| Invalid::new("duration", text, "e.g. 500ms, 30s, 5m, 1h30m or 7d"))
 }
 
 #[cfg(test)]
@@ -112,7 +142,7 @@ mod tests {
         for (text, millis) in good {
             assert_eq!(read(text), Ok(millis), "{text}");
         }
-        let told = read("soon").unwrap_err();
+        let told = read("soon").unwrap_err().to_string();
         assert!(told.starts_with("invalid duration \"soon\": expected e.g. "), "{told}");
         for bad in
             ["", "s", "1x", "-1s", "1h5", "30 parsecs", "99999999999999999999s", "9999999999999999999d"]

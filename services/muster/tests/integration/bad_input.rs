@@ -445,3 +445,63 @@ fn a_local_cluster_refuses_the_same() {
     drop(std::os::unix::net::UnixListener::bind(place.path().join("muster.sock")).unwrap());
     muster.exits(5, "lrp list");
 }
+
+/// What is invalid, its value, and what would be valid: for whatever can be wrong before a cluster is asked.
+#[test]
+fn a_wrong_command_line_is_told_what_is_valid() {
+    let place = crate::support::Place::new();
+    let muster = Muster::local(place.path());
+    let file = |name: &str, text: &str| place.file(name, text).display().to_string();
+    let (cut, empty) = (file("cut.json", "{\"a\":"), file("empty.toml", ""));
+    let (unknown, mixed) = (file("unknown.toml", "zoen = \"z1\""), file("mixed.toml", "nats = {a = 1}"));
+    let folder = place.path().display().to_string();
+    let cases: &[(i32, &[&str], &[&str])] = &[
+        (2, &["bbs", "--shards", "0"], &["invalid number \"0\": expected 1 to 1024"]),
+        (2, &["bbs", "--replicas", "2"], &["invalid number of replicas \"2\": expected 1, 3 or 5"]),
+        (
+            2,
+            &["rep", "--cell", "c", "--zone", "z", "--ports", "5-1"],
+            &["\"5-1\"", "expected FROM-TO, as 20000-29999"],
+        ),
+        (2, &["rep", "--cell", "a.b", "--zone", "z"], &["\"a.b\" is not a valid cell id: use 1 to 128 of"]),
+        (2, &["lrp", "update", "web", "--instances", "-1"], &["\"-1\": expected 0 to 10000"]),
+        (
+            2,
+            &["lrp", "scale", "web=x"],
+            &["can't scale process web: invalid number \"x\": expected 0 to 10000"],
+        ),
+        (2, &["lrp", "scale", "web"], &["invalid scale \"web\": expected GUID=N, as web=3"]),
+        (2, &["lrp", "list", "--timeout", "-1"], &["invalid duration \"-1\": expected e.g. 500ms"]),
+        (2, &["events", "show", "x"], &["invalid position \"x\": expected a number, as 41"]),
+        (
+            2,
+            &["events", "list", "--about", "pod:x"],
+            &["invalid filter \"pod:x\": expected lrp:GUID, task:GUID"],
+        ),
+        (1, &["lrp", "desire", &cut], &["cut.json is not JSON: EOF"]),
+        (1, &["lrp", "desire", &empty], &["empty.toml holds no process_guid"]),
+        (1, &["lrp", "desire", &folder], &["can't read", "Is a directory"]),
+        (2, &["lrp", "list", "--config", &unknown], &["unknown.toml", "unknown option zoen"]),
+        (2, &["lrp", "list", "--config", &mixed], &["invalid value of nats: expected a text"]),
+        (
+            2,
+            &["lrp", "list", "--config", "/nowhere"],
+            &["can't read the configuration file /nowhere: No such file"],
+        ),
+        (1, &["cell", "list", "--nats", "http://x"], &["\"http://x\" is not an address of a NATS server"]),
+        (5, &["bbs", "--nats", "nats://127.0.0.1:1"], &["server unreachable at nats://127.0.0.1:1"]),
+        (5, &["bbs"], &["no NATS server is named: give --nats URL or set MUSTER_NATS_URL"]),
+        (
+            1,
+            &["dev", "--socket", "/nowhere/s", "--data", &format!("{folder}/data")],
+            &["can't make the socket /nowhere/s: No such file"],
+        ),
+    ];
+    for (exit, words, tells) in cases {
+        let said = muster.run(words).exits(*exit);
+        let said = said.tells(tells);
+        let errors = said.err.lines().filter(|line| line.starts_with("error: ")).count();
+        assert!(errors == 1 && !said.err.contains("error: error"), "{words:?}: {}", said.err);
+        assert!(!said.err.contains("panicked") && !said.err.contains("Some("), "{words:?}: {}", said.err);
+    }
+}
