@@ -67,3 +67,39 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let denied = || io::Error::from(ErrorKind::PermissionDenied);
+        let path = || "/data".into();
+        let errors: [(ServiceError, &str); 6] = [
+            (
+                HomeError::Unusable { path: path(), source: denied() }.into(),
+                "the data folder /data can't be used: permission denied",
+            ),
+            (
+                OpenError::Unusable { path: path(), source: denied() }.into(),
+                "cannot open the containers of /data: permission denied",
+            ),
+            (
+                JournalError::Unavailable { what: "reading".into(), source: Some(denied().into()) }.into(),
+                "the journal is unavailable: reading: permission denied",
+            ),
+            (Ended::Journal(JournalError::Closed).into(), "the journal is closed"),
+            (
+                Ended::from(BusError::Disconnected("gone".into())).into(),
+                "can't listen to the bus: the bus is disconnected: gone",
+            ),
+            (ServiceError::Randomness(denied()), "the system gives no randomness: permission denied"),
+        ];
+        for (error, told) in errors {
+            assert_eq!(chain(&error), told);
+        }
+    }
+}
