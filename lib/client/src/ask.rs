@@ -37,7 +37,7 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn new(bus: Bus, made: Option<(Target, Domain, ClientName)>) -> Result<Arc<Self>, Error> {
         let seed = clock::seed()
-            .map_err(|error| Error::Setup { what: "drawing a seed".to_owned(), why: error.to_string() })?;
+            .map_err(|error| Error::Setup { what: "can't draw a seed".to_owned(), source: error.into() })?;
         Ok(Arc::new(Self {
             bus: Mutex::new(bus),
             made,

@@ -33,14 +33,16 @@ pub enum Error {
         why: String,
     },
     /// This program could not even ask: a file can't be read, a setting can't be.
-    #[error("{what}: {why}")]
+    #[error("{what}")]
     Setup {
         /// What could not be done.
         what: String,
         /// Why.
-        why: String,
+        source: Source,
     },
 }
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
     /// The code of the refusal, if it is one.
@@ -94,9 +96,11 @@ impl From<ConnectError> for Error {
             ConnectError::Unreachable { .. } => Self::Unreachable(error.to_string()),
             ConnectError::Refused { .. } => Self::Refused(Refusal::new(Code::Forbidden, error.to_string())),
             ConnectError::File { path, source } => {
-                Self::Setup { what: format!("reading {path}"), why: source.to_string() }
+                Self::Setup { what: format!("can't read {path}"), source: source.into() }
             }
-            ConnectError::Settings(why) => Self::Setup { what: "connecting".to_owned(), why },
+            ConnectError::Settings(why) => {
+                Self::Setup { what: "invalid connection settings".to_owned(), source: why.into() }
+            }
         }
     }
 }

@@ -7,6 +7,8 @@ use schemas::query::InstanceRow;
 use schemas::{BadField, Class, Code, Refusal};
 use serde::Serialize;
 
+use crate::error::chain;
+
 /// How the program ends. Fixed and documented: scripts depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -178,7 +180,7 @@ impl From<Refusal> for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
+        let message = chain(&error);
         match error {
             Error::Refused(refusal) => refusal.into(),
             Error::Unreachable(_) => Self::new(Exit::Unreachable, "Unreachable", message)
