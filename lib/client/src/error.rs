@@ -73,7 +73,7 @@ impl Error {
 
 /// A time as people count it.
 fn whole_millis(time: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
 /// What the bus says of a question that wasn't answered.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use client::{Client, Only};
+use client::Client;
 use schemas::Position;
 use schemas::names::CellId;
-use schemas::query::{CellRow, CellState, InstanceRow, TaskRow};
+use schemas::query::{CellRow, CellState};
 use tokio::time::timeout;
 
 use super::failure::{Exit, Failure};
@@ -50,16 +50,15 @@ async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -
     let mut said = String::new();
     loop {
         let cell = find::cell(client, id).await?.row;
-        let only = Only::cell(id.clone());
-        let (instances, tasks) = (client.instances(&only).await?.rows, client.tasks(&only).await?.rows);
-        if instances.is_empty() && tasks.is_empty() {
+        // A task that has completed there holds nothing of it, though its record names the cell until it is deleted.
+        if cell.instances == 0 && cell.tasks == 0 {
             return Ok(());
         }
         if !cell.evacuation_wanted && cell.state != CellState::Evacuating && cell.gone.is_none() {
             let why = format!("the evacuation of cell {id} was taken back");
             return Err(Failure::new(Exit::Conflict, "Withdrawn", why));
         }
-        let line = left(&cell, &instances, &tasks);
+        let line = left(&cell);
         if line != said {
             bar.say(&line);
         }
@@ -70,34 +69,30 @@ async fn until_empty(client: &Client, id: &CellId, after: Position, bar: &Bar) -
 }
 
 /// What is left on a cell, in one line.
-fn left(cell: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow]) -> String {
+fn left(cell: &CellRow) -> String {
     let waits = match (cell.gone.is_some(), (cell.state == CellState::Evacuating)) {
         (true, _) => " (its rep is gone: what it held is being given up)",
         (false, false) => " (its rep was not reached yet)",
         (false, true) => "",
     };
-    let (instances, tasks) = (instances.len() as u64, tasks.len() as u64);
     format!(
         "cell {} still holds {} and {}{waits}",
         cell.cell_id,
-        count(instances, "instance"),
-        count(tasks, "task")
+        count(cell.instances.into(), "instance"),
+        count(cell.tasks.into(), "task")
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::rows::tests::{a_cell, running};
+    use crate::cli::rows::tests::a_cell;
 
     #[test]
     fn what_is_left_is_told_with_what_it_waits_for() {
-        let asked = CellRow { evacuation_wanted: true, ..a_cell() };
-        assert_eq!(
-            left(&asked, &[running(0)], &[]),
-            "cell c1 still holds 1 instance and 0 tasks (its rep was not reached yet)"
-        );
-        let evacuating = CellRow { state: CellState::Evacuating, ..asked };
-        assert_eq!(left(&evacuating, &[], &[]), "cell c1 still holds 0 instances and 0 tasks");
+        let asked = CellRow { evacuation_wanted: true, instances: 1, ..a_cell() };
+        assert_eq!(left(&asked), "cell c1 still holds 1 instance and 0 tasks (its rep was not reached yet)");
+        let evacuating = CellRow { state: CellState::Evacuating, instances: 0, ..asked };
+        assert_eq!(left(&evacuating), "cell c1 still holds 0 instances and 0 tasks");
     }
 }

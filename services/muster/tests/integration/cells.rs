@@ -154,6 +154,11 @@ fn a_cell_is_evacuated_taken_back_and_forgotten() {
     let asked = asked.unwrap();
     assert!(asked.contains("new disk") && asked.contains("operator"), "{asked}");
 
+    // A task that has completed there is shown for a while, and nothing waits for that.
+    let task = "task_guid = \"done\"\ndomain = \"shop\"\nmemory_mb = 8\naction.run = { path = \"true\" }\n";
+    let task = cluster.place.file("task.toml", task);
+    cluster.muster().ok(&format!("task run --wait {}", task.display()));
+
     // With another cell everything moves, and the rep leaves with an exit status of its own.
     cluster.add("rep-c2");
     cluster.ready(2);
