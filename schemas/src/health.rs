@@ -20,7 +20,7 @@ pub struct Probe {
 
 /// What the probes of a monitor so far came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Health {
+pub struct MonitorHealth {
     /// Whether a probe ever succeeded: from then on the container is RUNNING.
     pub was_healthy: bool,
     /// Probes so far.
@@ -39,7 +39,7 @@ pub struct ContainerHealth {
     /// Its cell.
     pub cell_id: CellId,
     /// What its monitor found out; none: it has no monitor, or that was not probed yet.
-    pub health: Option<Health>,
+    pub health: Option<MonitorHealth>,
 }
 
 impl Probe {
@@ -52,7 +52,7 @@ impl Probe {
     }
 }
 
-impl Health {
+impl MonitorHealth {
     /// Takes note of a probe; true if it came out otherwise than the one before.
     pub fn note(&mut self, probe: Probe) -> bool {
         let (failed, first) = (probe.failure.is_some(), self.probes == 0);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn changes_are_told_once_and_what_is_kept_is_bounded() {
-        let mut health = Health::default();
+        let mut health = MonitorHealth::default();
         assert!(health.note(probe(1, Some("Exited with status 7"), &["refused", " "])));
         assert_eq!(health.complaint().as_deref(), Some("Exited with status 7: refused"));
         for at in 2..20 {

@@ -21,7 +21,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use schemas::container::{NetInfo, Recipe, RunResult};
-use schemas::health::Health;
+use schemas::health::MonitorHealth;
 use schemas::names::CellId;
 
 /// The name of the variable by which every process of a container is known: its value is the instance guid.
@@ -133,12 +133,12 @@ impl Folder {
     }
 
     /// Writes what the monitor found out.
-    pub(crate) fn write_health(&self, health: &Health) -> io::Result<()> {
+    pub(crate) fn write_health(&self, health: &MonitorHealth) -> io::Result<()> {
         self.replace("monitor.json", &serde_json::to_vec(health)?, false)
     }
 
     /// What the monitor found out; none if it was never probed.
-    pub(crate) fn health(&self) -> io::Result<Option<Health>> {
+    pub(crate) fn health(&self) -> io::Result<Option<MonitorHealth>> {
         match read(&self.0.join("monitor.json")) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

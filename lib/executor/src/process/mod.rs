@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 
 use schemas::action::{Action, Run};
 use schemas::container::{Container, ContainerState, Epoch, PortMapping, Recipe, RunResult, WorkKey};
-use schemas::health::Health;
+use schemas::health::MonitorHealth;
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
@@ -225,7 +225,7 @@ impl Executor {
     ///
     /// # Errors
     /// `LogError` if there is no such container, or its folder can't be read.
-    pub async fn health(&self, guid: InstanceGuid) -> Result<Option<Health>, LogError> {
+    pub async fn health(&self, guid: InstanceGuid) -> Result<Option<MonitorHealth>, LogError> {
         if self.shared.get(guid).is_none() {
             return Err(LogError::Unknown(guid));
         }

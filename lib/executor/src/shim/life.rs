@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use schemas::action::Action;
 use schemas::container::{RunResult, WorkKey};
-use schemas::health::{Health, Probe};
+use schemas::health::{MonitorHealth, Probe};
 use schemas::limits::{REASON_BYTES, TASK_RESULT_BYTES, cut};
 
 use super::log::Log;
@@ -44,7 +44,7 @@ struct Life {
     reaper: Rc<Reaper>,
     performer: Performer,
     log: Sink,
-    health: RefCell<Health>,
+    health: RefCell<MonitorHealth>,
     /// Whether it was complained already that the health can't be written down.
     complained: Cell<bool>,
 }

@@ -3,7 +3,7 @@
 use client::{Client, LogReader, Only, Whose, instance_name};
 use futures::Stream;
 use futures::stream::{SelectAll, StreamExt};
-use schemas::health::Health;
+use schemas::health::MonitorHealth;
 use schemas::names::{InstanceGuid, ProcessGuid};
 use schemas::query::InstanceRow;
 use serde::Serialize;
@@ -31,7 +31,7 @@ struct Shown {
     #[serde(flatten)]
     row: InstanceRow,
     /// What its monitor found out; none: it has none, was not probed yet, or its cell doesn't answer.
-    health: Option<Health>,
+    health: Option<MonitorHealth>,
 }
 
 /// What a stop did.
@@ -114,7 +114,7 @@ async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -
 }
 
 /// What the monitor of an instance found out, if there is one and its cell answers.
-async fn health_of(client: &Client, row: &InstanceRow) -> Option<Health> {
+async fn health_of(client: &Client, row: &InstanceRow) -> Option<MonitorHealth> {
     let guid = row.instance_guid?;
     // What is shown of an instance doesn't depend on whether its cell answers.
     let all = client.instance_health(&guid.to_string()).await.ok()?;
@@ -122,7 +122,7 @@ async fn health_of(client: &Client, row: &InstanceRow) -> Option<Health> {
 }
 
 /// What the monitor found out, for people.
-fn monitor_text(health: Option<&Health>, look: Look) -> String {
+fn monitor_text(health: Option<&MonitorHealth>, look: Look) -> String {
     let Some((health, last)) = health.and_then(|health| Some((health, health.last.last()?))) else {
         return String::new();
     };
