@@ -92,15 +92,16 @@ pub(crate) enum ConfigError {
     },
 }
 
-/// The same command line without the variables that are set to nothing: they say nothing.
-pub(crate) fn without_empty_variables(command: Command) -> Command {
+/// The same command line as variables of the environment are read: those that are set to nothing say nothing. Help names
+/// variables and not what they are set to, which may be a password.
+pub(crate) fn with_environment(command: Command) -> Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     let command = command.mut_args(|arg| match arg.get_env().map(is_empty) {
         Some(true) => arg.env(Resettable::Reset),
-        Some(false) | None => arg,
+        Some(false) | None => arg.hide_env_values(true),
     });
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_empty_variables))
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_environment))
 }
 
 /// Sets the default wherever a command has the option.

@@ -77,7 +77,7 @@ fn parse() -> Result<Muster, clap::Error> {
 /// The same, of a command line and a configuration file that are given. The general options are hidden in the help of
 /// commands until somebody asks for all.
 fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::Error> {
-    let mut command = config::without_empty_variables(Muster::command());
+    let mut command = config::with_environment(Muster::command());
     if let Some(path) = file {
         command = config::defaults(command, path).map_err(|why| {
             Muster::command().error(ErrorKind::ValueValidation, error::chain(&why).trim_end())
@@ -117,6 +117,7 @@ mod tests {
         for line in ["lrp scale --help-all", "--help-all", "rep --help-all"] {
             let all = help(line);
             assert!(all.contains("--nats") && all.contains("--color"), "{line}: {all}");
+            assert!(all.contains("[env: MUSTER_DATA]") && !all.contains("=]"), "{line}: {all}");
         }
     }
 

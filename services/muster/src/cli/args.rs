@@ -16,7 +16,7 @@ use super::words::{Invalid, number, parse_duration};
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// NATS servers of the cluster, separated by commas
-    #[arg(long, global = true, env = "MUSTER_NATS_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, env = "MUSTER_NATS_URL", value_name = "URL")]
     pub(crate) nats: Option<String>,
     /// Credentials file for the NATS server, or a file with an nkey's seed
     #[arg(long, global = true, env = "MUSTER_NATS_CREDS", value_name = "FILE")]
