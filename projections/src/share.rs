@@ -145,3 +145,22 @@ impl<T: Serialize + PartialEq + Clone> Pool<T> {
         self.values.insert(hash, Arc::clone(value));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_any_more_is_not_kept_for_ever() {
+        let mut pool = Pool::default();
+        let mut kept = Arc::new(u64::MAX);
+        pool.share(&mut kept);
+        for value in 0..4 * SPARE as u64 {
+            pool.share(&mut Arc::new(value));
+        }
+        assert!(pool.values.len() <= 2 * SPARE, "{} are kept", pool.values.len());
+        let mut again = Arc::new(u64::MAX);
+        pool.share(&mut again);
+        assert!(Arc::ptr_eq(&kept, &again), "what is in use is shared");
+    }
+}

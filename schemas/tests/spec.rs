@@ -1,6 +1,7 @@
 //! Specs: what is read is what was written, and what can't be read is refused field by field, quickly.
 
 use proptest::prelude::*;
+use schemas::action::Action;
 use schemas::definition::Placement;
 use schemas::limits;
 use schemas::refusal::{Code, Refusal};
@@ -134,6 +135,9 @@ fn nul_is_found_wherever_it_is() {
             "routes.r[0].x: must not contain NUL"
         ]
     );
+    let command = json!({"body": {"process_guid": "web", "annotation": "a\0"}}).to_string();
+    let refusal = client_command("lrp", "update", &domain("apps"), command.as_bytes()).unwrap_err();
+    assert!(refusal.to_string().contains("body.annotation: must not contain NUL"), "{refusal}");
 }
 
 #[test]
@@ -189,6 +193,34 @@ fn trees_are_bounded_before_anything_recurses() {
     );
     let in_routes = (0..1000).fold(json!(1), |inner, _| json!([inner]));
     assert_eq!(bad_lrp(web_with("routes", in_routes)), ["message: is nested deeper than 64"]);
+}
+
+#[test]
+fn a_tree_that_comes_without_a_spec_is_judged_as_well() {
+    let faults = |tree: Value| serde_json::from_value::<Action>(tree).unwrap().faults("action");
+    let fault = |path: &str, what: &str| vec![(path.to_owned(), what.to_owned())];
+    let wide = |members| json!({"serial": {"actions": vec![json!({"run": {"path": "a"}}); members]}});
+    assert_eq!(faults(wide(limits::ACTION_NODES - 1)), vec![]);
+    assert_eq!(faults(wide(limits::ACTION_NODES)), fault("action", "has 257 nodes, more than 256"));
+    for group in ["parallel", "serial", "codependent"] {
+        let path = format!("action.{group}.actions");
+        let empty = json!({group: {"actions": []}});
+        assert_eq!(faults(empty), fault(&path, "must name at least one action"));
+    }
+    let unnamed = || json!({"run": {"path": ""}});
+    let below = [
+        ("try", json!({"try": {"action": unnamed()}})),
+        ("timeout", json!({"timeout": {"action": unnamed(), "timeout_ms": 5}})),
+        (
+            "emit_progress",
+            json!({"emit_progress": {"action": unnamed(), "start_message": "", "success_message": "",
+            "failure_message_prefix": ""}}),
+        ),
+    ];
+    for (word, tree) in below {
+        let path = format!("action.{word}.action.run.path");
+        assert_eq!(faults(tree), fault(&path, "must name a program"));
+    }
 }
 
 fn job_with(name: &str, value: Value) -> Value {

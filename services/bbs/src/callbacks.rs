@@ -151,6 +151,21 @@ mod tests {
     }
 
     #[test]
+    fn a_task_of_another_life_is_called_for_anew() {
+        let (now, later) = (Timestamp::from_millis(1_000), Timestamp::from_millis(2_000));
+        let task = TaskGuid::new("t").unwrap();
+        let mut callbacks = Callbacks::default();
+        callbacks.owe(&task, Epoch(Timestamp(1)), now);
+        callbacks.due(now);
+        callbacks.calls(&task);
+        callbacks.answered(&task, &Called::Answered(204));
+        callbacks.owe(&task, Epoch(Timestamp(1)), later);
+        assert_eq!(callbacks.answer(&task), Some(&Called::Answered(204)), "it is owed already");
+        callbacks.owe(&task, Epoch(Timestamp(2)), later);
+        assert_eq!((callbacks.answer(&task), callbacks.next_due()), (None, Some(later)));
+    }
+
+    #[test]
     fn no_more_calls_are_out_than_may_be() {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let task = |number: usize| TaskGuid::new(&format!("t{number:05}")).unwrap();

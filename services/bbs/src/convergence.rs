@@ -182,6 +182,13 @@ mod tests {
         assert_eq!(convergence.next_sweep(), now + INTERVAL);
         convergence.sweep_by(now + Duration::from_secs(1));
         convergence.sweep_by(now + Duration::from_secs(9));
-        assert!(convergence.sweeps(now + Duration::from_secs(1)));
+        let now = now + Duration::from_secs(1);
+        assert!(convergence.sweeps(now) && convergence.repeats_stops(now, INTERVAL));
+        assert!(!convergence.sweeps(now) && !convergence.repeats_stops(now, INTERVAL));
+        convergence.begin(now);
+        assert!(
+            convergence.sweeps(now) && convergence.repeats_stops(now, INTERVAL),
+            "who leads begins at once"
+        );
     }
 }

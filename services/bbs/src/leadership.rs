@@ -118,5 +118,10 @@ mod tests {
         assert_eq!(leadership.follow(&leader, true, false, last), Some(true));
         leadership.fell_behind();
         assert_eq!(leadership.follow(&leader, true, false, last + STANDSTILL), Some(false));
+        // It hears of the log again, and nothing more is known to be there.
+        let again = last + STANDSTILL;
+        leadership.delivered(again);
+        assert_eq!(leadership.follow(&leader, true, false, again), Some(true));
+        assert_eq!(leadership.follow(&leader, true, false, again + STANDSTILL), None);
     }
 }

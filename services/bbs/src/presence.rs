@@ -401,6 +401,17 @@ mod tests {
         assert_eq!((when(first), when(second)), (vec![75; 3], vec![135; 2]));
     }
 
+    #[test]
+    fn of_a_cell_whose_rep_left_nothing_is_known_any_more() {
+        let cells = cells(1);
+        let mut presence = Presence::new(Settings::default());
+        presence.heard(&beat(&cells[0], 1, 9), None, false, at(1));
+        assert!(presence.speaks(&cells[0], at(2)).is_some() && presence.heard_at(&cells[0]).is_some());
+        presence.forget(&cells[0]);
+        assert_eq!((presence.speaks(&cells[0], at(2)), presence.heard_at(&cells[0])), (None, None));
+        assert_eq!(presence.heard(&beat(&cells[0], 1, 1), None, false, at(3)), Heard::Alive);
+    }
+
     fn beat(cell: &CellId, incarnation: u64, sequence: u64) -> Heartbeat {
         fixtures::heartbeat(cell.as_str(), incarnation, sequence)
     }

@@ -4,6 +4,7 @@
 
 use std::io::IsTerminal as _;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -14,7 +15,8 @@ use rep::reconcile::Row;
 use simulation::batch::{Batch, run_all};
 use simulation::coverage::Situation;
 use simulation::promises::{Broken, Promise};
-use simulation::{Outcome, Plan, mutations, shrink};
+use simulation::story::Story;
+use simulation::{Outcome, Plan, mutations, run_plan, shrink};
 
 /// So many seeds must have met everything interesting.
 const ENOUGH: u64 = 1_000;
@@ -37,6 +39,9 @@ struct Args {
     #[arg(long, value_name = "PROMISE", value_parser = promise, value_delimiter = ',')]
     #[arg(num_args = 0.., require_equals = true)]
     until_broken: Option<Vec<Promise>>,
+    /// With --until-broken: run the stories of this folder, too, if the seeds break nothing
+    #[arg(long, value_name = "FOLDER", requires = "until_broken")]
+    stories: Option<PathBuf>,
     /// How many runs may be spent on making a failed one short
     #[arg(long, value_name = "RUNS", default_value_t = SHRINKING)]
     shrink: u32,
@@ -74,7 +79,7 @@ fn main() -> ExitCode {
         until.is_some_and(|promises| breaks(outcome, promises).is_some())
     });
     if let Some(promises) = until {
-        return first_broken(&batch, promises);
+        return first_broken(&batch, promises, args.stories.as_deref());
     }
     tell(&batch, began.elapsed().as_secs_f64(), jobs);
     if let Some((seed, outcome)) = batch.failed.first_key_value() {
@@ -116,19 +121,52 @@ fn breaks<'a>(outcome: &'a Outcome, promises: &[Promise]) -> Option<&'a Broken> 
     outcome.broken.iter().find(|broken| promises.is_empty() || promises.contains(&broken.promise))
 }
 
-/// For programs that want to know no more: the first seed that breaks a promise, which, and how.
-fn first_broken(batch: &Batch, promises: &[Promise]) -> ExitCode {
-    let first = batch.failed.iter().find_map(|(seed, outcome)| Some((seed, breaks(outcome, promises)?)));
+/// For programs that want to know no more: the first seed or story that breaks a promise, which, and how.
+fn first_broken(batch: &Batch, promises: &[Promise], stories: Option<&Path>) -> ExitCode {
+    let seeds = batch
+        .failed
+        .iter()
+        .find_map(|(seed, outcome)| Some((format!("seed {seed}"), breaks(outcome, promises)?.clone())));
+    let first = match (seeds, stories) {
+        (None, Some(folder)) => first_story(folder, promises),
+        (first, _) => Ok(first),
+    };
     match first {
-        Some((seed, broken)) => {
-            println!("seed {seed} breaks {}: {}", broken.promise.name(), broken.how.replace('\n', " "));
+        Ok(Some((name, Broken { promise, how }))) => {
+            println!("{name} breaks {}: {}", promise.name(), how.replace('\n', " "));
             ExitCode::FAILURE
         }
-        None => {
+        Ok(None) => {
             println!("{} seeds break nothing", batch.seeds);
             ExitCode::SUCCESS
         }
+        Err(problem) => {
+            println!("{problem}");
+            ExitCode::FAILURE
+        }
     }
+}
+
+/// The first story of a folder that breaks one of these promises, or in which not all is seen that it expects.
+fn first_story(folder: &Path, promises: &[Promise]) -> Result<Option<(String, Broken)>, String> {
+    let problem = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let entries = std::fs::read_dir(folder).map_err(problem)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
+    let mut paths = paths.map_err(problem)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    paths.sort();
+    let expected = |broken: &&Broken| broken.promise == Promise::AsExpected;
+    for path in paths {
+        let text = std::fs::read_to_string(&path).map_err(problem)?;
+        let story: Story = text.parse().map_err(|bad| format!("{}, {bad}", path.display()))?;
+        let outcome = run_plan(&story.plan);
+        let broken = breaks(&outcome, promises).or_else(|| outcome.broken.iter().find(expected));
+        if let Some(broken) = broken {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            return Ok(Some((format!("story {name}"), broken.clone())));
+        }
+    }
+    Ok(None)
 }
 
 /// Runs the mutations, built beside this program.

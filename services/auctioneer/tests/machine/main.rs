@@ -83,6 +83,12 @@ fn a_leader_that_beats_is_left_alone_and_one_that_is_silent_is_replaced() {
         scene.step(Input::Beat(Beat { id: name(id), term, position: Position(1) }));
     }
     assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
+    // A BBS that can't tell yet is asked again as soon; one that knows better is believed.
+    let answer = |code| Input::LeadAnswered(Some(Err(Refusal::new(code, "no"))));
+    scene.step(answer(Code::Unavailable));
+    assert_eq!(leads(&scene.pass(Duration::from_millis(600))), [5]);
+    scene.step(answer(Code::StaleTerm));
+    assert!(leads(&scene.pass(Duration::from_millis(600))).is_empty());
 }
 
 #[test]

@@ -378,9 +378,10 @@ fn an_evacuation_is_a_decision_and_is_ordered_until_the_rep_evacuates() {
     let mut scene = Scene::with(2, &["c1"]);
     let evacuate = cell::Command::Evacuate;
     assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
-    assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
-    assert_eq!(scene.times("cell.evacuation_requested.v1").len(), 1);
     let (_, decision) = scene.decisions().pop().unwrap();
+    assert_eq!(operator(&mut scene, Some("r1"), evacuate), Ok(()));
+    assert_eq!(operator(&mut scene, Some("r2"), evacuate), Ok(()), "it is so already");
+    assert_eq!(scene.times("cell.evacuation_requested.v1").len(), 1);
     assert_eq!(decision.actor, Actor::Operator("ada".parse().unwrap()));
     assert_eq!((decision.reason.as_deref(), decision.request_id.unwrap().as_str()), (Some("new disk"), "r1"));
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use bbs::Input;
 use bbs::callbacks::Called;
+use bbs::{Input, Query, Reply};
 use schemas::container::{Epoch, WorkKey};
+use schemas::query::{Filter, One, StatusRow};
 use schemas::spec::ClientCommand;
 use schemas::task::{self, Outcome, ReportStep};
 
@@ -33,6 +34,13 @@ fn complete(scene: &mut Scene) {
     let outcome = Outcome::Succeeded { result: "42".into() };
     let report = words::of_task("count", epoch(scene), container(1, "c1"), ReportStep::Complete { outcome });
     scene.report(0, "c1", report);
+}
+
+/// How many owners are called again, by the cluster's status.
+fn repeated(scene: &mut Scene) -> u64 {
+    let answer = scene.query(0, Query::Rows(projections::Query::Status(Filter::default())));
+    let Reply::Rows(Ok(rows)) = answer else { panic!("no answer") };
+    serde_json::from_str::<One<StatusRow>>(&rows).unwrap().row.callbacks_repeated
 }
 
 #[test]
@@ -64,11 +72,13 @@ fn who_owns_a_completed_task_is_called_until_it_answers() {
     for (calls, failed) in [(1, Called::Answered(503)), (2, Called::Failed("timed out".into()))] {
         assert_eq!(scene.calls.len(), calls);
         scene.input(0, called(failed));
+        assert_eq!(repeated(&mut scene), 1, "the status says so");
         scene.pass(3 * SECOND);
     }
     assert_eq!(scene.calls.len(), 3);
     scene.input(0, called(Called::Answered(404)));
     assert_eq!(scene.task_state(0, "count"), "COMPLETED", "it was not delivered");
+    assert_eq!(repeated(&mut scene), 0);
     assert_eq!(scene.times("task.callback_tried.v1").len(), 3, "each call is in the log");
     scene.pass(MINUTE);
     assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (3, "COMPLETED"), "it is left alone");

@@ -50,7 +50,8 @@ pub fn run(target: &Path, seeds: Range<u64>, only: &str) -> Result<Report, Strin
     let one = |number, mutation: &Mutation| {
         // Without a mutation the copy is what batches of seeds prove: some show that it is a copy.
         let end = if number == 0 { seeds.end.min(seeds.start + UNMUTATED) } else { seeds.end };
-        runs::run(&program, (number, mutation), &(seeds.start..end), &said.join(&mutation.name))
+        let said = said.join(&mutation.name);
+        runs::run(&program, (number, mutation), (&(seeds.start..end), &stories()), &said)
     };
     let none = (0, Mutation { name: "none".into(), ..Mutation::default() });
     let chosen = (1..).zip(mutations).filter(|(_, mutation)| mutation.name.contains(only));
@@ -63,6 +64,11 @@ pub fn run(target: &Path, seeds: Range<u64>, only: &str) -> Result<Report, Strin
 /// The workspace whose simulation this is.
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Mutations are tried on the stories as well, which meet what seeds seldom do.
+fn stories() -> PathBuf {
+    workspace().join("tests/stories")
 }
 
 fn list_file() -> PathBuf {

@@ -75,13 +75,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seeds, none, rows, .. } = self;
         let width = rows.iter().map(|row| row.mutation.name.len()).max().unwrap_or(0).max(8);
-        writeln!(f, "{:width$} {:22} seed", "mutation", "breaks")?;
+        writeln!(f, "{:width$} {:22} found by", "mutation", "breaks")?;
         for Row { mutation, ran } in rows {
             let name = &mutation.name;
             match ran {
-                Ran::Broke(seed, how) => {
+                Ran::Broke(run, how) => {
                     let promise = how.split(':').next().unwrap_or_default();
-                    writeln!(f, "{name:width$} {promise:22} {seed}")?;
+                    writeln!(f, "{name:width$} {promise:22} {run}")?;
                 }
                 Ran::Panicked(words) => writeln!(f, "{name:width$} it panics: {words}")?,
                 Ran::Nothing => {
@@ -94,7 +94,7 @@ impl fmt::Display for Report {
         let caught = rows.iter().filter(|row| row.is_caught()).count();
         writeln!(
             f,
-            "\n{caught} of {} mutations were caught by seeds {}..{}.",
+            "\n{caught} of {} mutations were caught by seeds {}..{} and the stories.",
             rows.len(),
             seeds.start,
             seeds.end

@@ -16,11 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// What a run of a mutation came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ran {
-    /// A seed broke what it was to break: which, and how.
-    Broke(u64, String),
+    /// A seed or a story broke what it was to break: which, and how.
+    Broke(String, String),
     /// It panicked, and with which words.
     Panicked(String),
-    /// No seed broke what it was to break.
+    /// Nothing broke what it was to break.
     Nothing,
     /// It was stopped, because it took too long.
     TookTooLong,
@@ -45,15 +45,15 @@ pub fn build(source: &Path, target: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Runs seeds with one mutation until they break what it is to break. Number 0 mutates nothing, and is to break nothing
-/// at all. What is said is kept in files that begin with `said`.
+/// Runs seeds, and then the stories of a folder, with one mutation until they break what it is to break. Number 0 mutates
+/// nothing, and is to break nothing at all. What is said is kept in files that begin with `said`.
 ///
 /// # Errors
 /// The program can't be run, or says what nobody understands.
 pub fn run(
     program: &Path,
     (number, mutation): (usize, &Mutation),
-    seeds: &Range<u64>,
+    (seeds, stories): (&Range<u64>, &Path),
     said: &Path,
 ) -> Result<Ran, String> {
     let file = |ending: &str| {
@@ -65,6 +65,8 @@ pub fn run(
     let mut child = Command::new(program)
         .args(["--seeds", &format!("{}..{}", seeds.start, seeds.end), "--jobs", "1"])
         .arg(format!("--until-broken{until}"))
+        .arg("--stories")
+        .arg(stories)
         .env(VARIABLE, number.to_string())
         .stdin(Stdio::null())
         .stdout(file("out")?)
@@ -96,14 +98,16 @@ fn wait(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
     }
 }
 
-/// What a run says: `seed 17 breaks NeverStolen: web0/1 ...`, or that nothing is broken, or why it panicked.
+/// What a run says: `seed 17 breaks NeverStolen: web0/1 ...`, `story crashes breaks ...`, or that nothing is broken, or
+/// why it panicked.
 fn understand(status: ExitStatus, said: &str, complained: &str) -> Option<Ran> {
     if status.success() {
         return Some(Ran::Nothing);
     }
     let broke = said.lines().find_map(|line| {
-        let (seed, how) = line.strip_prefix("seed ")?.split_once(" breaks ")?;
-        Some(Ran::Broke(seed.parse().ok()?, how.to_owned()))
+        let (name, how) = line.split_once(" breaks ")?;
+        let is_one = name.starts_with("seed ") || name.starts_with("story ");
+        is_one.then(|| Ran::Broke(name.to_owned(), how.to_owned()))
     });
     let panicked = || {
         let mut lines = complained.lines().skip_while(|line| !line.contains("panicked at"));
