@@ -9,7 +9,7 @@ use clap::Args;
 use schemas::entry::Event;
 use schemas::{Decision, Entry};
 use serde_json::{Value, json};
-use simulation::asked::Told;
+use simulation::asked::Response;
 use simulation::cluster::START;
 use simulation::story::{Facts, Seen, Story, Time};
 use simulation::{Outcome, Plan, run_told};
@@ -153,8 +153,8 @@ impl Shown {
 fn words(seen: Seen<'_>) -> Vec<String> {
     match seen {
         Seen::Act(act) => vec![format!("-- {act}")],
-        Seen::Answered(act, Told::Refused(code)) => vec![format!("   {act}: refused: {code}")],
-        Seen::Answered(_, Told::Done(_) | Told::Nothing) => vec![],
+        Seen::Answered(act, Response::Refused(code)) => vec![format!("   {act}: refused: {code}")],
+        Seen::Answered(_, Response::Done(_) | Response::Nothing) => vec![],
         Seen::Stored(position, bytes) => match Entry::decode(bytes) {
             Ok(entry) => {
                 let told = entry.decisions.iter().flat_map(told);
@@ -181,9 +181,9 @@ fn values(at: Duration, seen: Seen<'_>) -> Vec<Value> {
         Seen::Act(act) => json!({"at_ms": at, "act": act.to_string()}),
         Seen::Answered(act, told) => {
             let answer = match told {
-                Told::Done(_) => "done".to_owned(),
-                Told::Refused(code) => code.to_string(),
-                Told::Nothing => "nothing".to_owned(),
+                Response::Done(_) => "done".to_owned(),
+                Response::Refused(code) => code.to_string(),
+                Response::Nothing => "nothing".to_owned(),
             };
             json!({"at_ms": at, "act": act.to_string(), "answer": answer})
         }

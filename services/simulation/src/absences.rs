@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use schemas::names::ProcessGuid;
 
-use super::dice::Dice;
 use super::nodes::{Node, Shape};
 use super::plan::Act;
+use super::rng::Rng;
 use super::workload::{Ask, Work, domain};
 
 /// So long after a cell fell silent everybody knows that it is lost.
@@ -15,14 +15,14 @@ const KNOWN: Duration = Duration::from_secs(18);
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// What clients remove or scale away in each longer absence that a plan has, before it is over.
-pub(super) fn during(dice: &mut Dice, acts: &[(Duration, Act)]) -> Vec<(Duration, Act)> {
+pub(super) fn during(rng: &mut Rng, acts: &[(Duration, Act)]) -> Vec<(Duration, Act)> {
     let mut more = vec![];
     for (at, act) in acts {
         let Some(spare) = absence(act).and_then(|time| time.checked_sub(KNOWN)) else { continue };
         for number in 0..3 {
-            if dice.chance(500) {
+            if rng.chance(500) {
                 let process = guid(&format!("web{number}"));
-                more.push((*at + KNOWN + dice.millis(0, millis(spare)), changed_mind(dice, process)));
+                more.push((*at + KNOWN + rng.millis(0, millis(spare)), changed_mind(rng, process)));
             }
         }
     }
@@ -56,25 +56,25 @@ const fn absence(act: &Act) -> Option<Duration> {
 
 /// A plan in which a cell is away, and when peace begins. At times it is away so long that nobody remembers what was
 /// removed: then what it still has runs until somebody says that everything of the domain is said, or removes it again.
-pub(super) fn drawn(dice: &mut Dice, shape: Shape) -> (Vec<(Duration, Act)>, Duration) {
+pub(super) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Duration) {
     let seconds = Duration::from_secs;
-    let long = dice.chance(150);
-    let cell = dice.place(shape.cells).unwrap_or(0);
+    let long = rng.chance(150);
+    let cell = rng.place(shape.cells).unwrap_or(0);
     let left = seconds(6);
-    let away = if long { REMEMBERED + seconds(60) } else { dice.millis(20_000, 45_000) };
+    let away = if long { REMEMBERED + seconds(60) } else { rng.millis(20_000, 45_000) };
     let back = left + away;
     let mut acts = vec![];
     for number in 0..3 {
-        let instances = 1 + u32::try_from(dice.below(4)).unwrap_or(0);
+        let instances = 1 + u32::try_from(rng.below(4)).unwrap_or(0);
         let ask = Ask::Desire { process: web(number), instances, work: Work::usual() };
-        acts.push((dice.millis(1_000, 3_000), request(ask)));
-        let changed_at = left + KNOWN + dice.millis(0, if long { 10_000 } else { millis(away - KNOWN) });
-        acts.push((changed_at, changed_mind(dice, web(number))));
-        if dice.chance(500) {
-            acts.push((back + dice.millis(5_000, 30_000), request(Ask::Remove(web(number)))));
+        acts.push((rng.millis(1_000, 3_000), request(ask)));
+        let changed_at = left + KNOWN + rng.millis(0, if long { 10_000 } else { millis(away - KNOWN) });
+        acts.push((changed_at, changed_mind(rng, web(number))));
+        if rng.chance(500) {
+            acts.push((back + rng.millis(5_000, 30_000), request(Ask::Remove(web(number)))));
         }
     }
-    acts.push((left, absent(dice, cell, away)));
+    acts.push((left, absent(rng, cell, away)));
     if long {
         // Whatever is decided on the same subjects lets them be forgotten.
         for number in 0..8 {
@@ -83,26 +83,26 @@ pub(super) fn drawn(dice: &mut Dice, shape: Shape) -> (Vec<(Duration, Act)>, Dur
             acts.push((left + KNOWN + seconds(20) + REMEMBERED, request(ask)));
         }
     }
-    if dice.chance(300) {
-        acts.push((back + dice.millis(10_000, 40_000), request(Ask::Fresh(Some(seconds(60))))));
+    if rng.chance(300) {
+        acts.push((back + rng.millis(10_000, 40_000), request(Ask::Fresh(Some(seconds(60))))));
     }
     acts.sort_by_key(|(at, _)| *at);
     (acts, back + seconds(60))
 }
 
-fn absent(dice: &mut Dice, cell: usize, time: Duration) -> Act {
+fn absent(rng: &mut Rng, cell: usize, time: Duration) -> Act {
     let node = Node::Rep(cell);
-    match dice.below(4) {
+    match rng.below(4) {
         0 => Act::Kill { node, away: time },
         1 => Act::Pause { node, time },
         2 => Act::Unheard { cell, time },
-        _ => Act::CutOff { node, time, journal_too: dice.chance(500), notices: dice.chance(500) },
+        _ => Act::CutOff { node, time, journal_too: rng.chance(500), notices: rng.chance(500) },
     }
 }
 
-fn changed_mind(dice: &mut Dice, process: ProcessGuid) -> Act {
-    let instances = u32::try_from(dice.below(3)).unwrap_or(0);
-    request(if dice.chance(500) { Ask::Remove(process) } else { Ask::Scale { process, instances } })
+fn changed_mind(rng: &mut Rng, process: ProcessGuid) -> Act {
+    let instances = u32::try_from(rng.below(3)).unwrap_or(0);
+    request(if rng.chance(500) { Ask::Remove(process) } else { Ask::Scale { process, instances } })
 }
 
 fn request(ask: Ask) -> Act {

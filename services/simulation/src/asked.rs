@@ -32,7 +32,7 @@ impl ClientRequest {
 
 /// What became of a request, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Response {
     /// It was never answered.
     Nothing,
     /// It was carried out.
@@ -47,7 +47,7 @@ pub struct Asked {
     /// What was asked.
     pub command: ClientCommand,
     /// What its client was told.
-    pub told: Told,
+    pub told: Response,
     /// How many copies were on their way.
     pub copies: u32,
 }
@@ -92,7 +92,7 @@ impl Wanted {
         let reason = Some(format!("because of request {}", self.requests));
         let envelope = Envelope { request_id, deadline, expect_version, reason, ..Envelope::default() };
         let request = ClientRequest { domain, envelope, command: command.clone(), tries: 0 };
-        self.asked.insert(request.id(), Asked { command, told: Told::Nothing, copies: 0 });
+        self.asked.insert(request.id(), Asked { command, told: Response::Nothing, copies: 0 });
         request
     }
 
@@ -104,7 +104,7 @@ impl Wanted {
     }
 
     /// A client was told what became of its request.
-    pub fn told(&mut self, request: &ClientRequest, told: Told) {
+    pub fn told(&mut self, request: &ClientRequest, told: Response) {
         if let Some(asked) = self.asked.get_mut(&request.id()) {
             asked.told = told;
         }
@@ -118,7 +118,7 @@ impl Wanted {
 
     /// What a client knows of its request.
     #[must_use]
-    pub fn known_of(&self, request: &RequestId) -> Option<Told> {
+    pub fn known_of(&self, request: &RequestId) -> Option<Response> {
         self.asked.get(request).map(|asked| asked.told)
     }
 

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use schemas::names::{ProcessGuid, TaskGuid};
 
-use super::dice::Dice;
 use super::nodes::{Node, Shape};
 use super::plan::Act;
+use super::rng::Rng;
 use super::workload::{self, Ask, domain};
 
 /// What happens in a run of bursts, in the order of time.
 #[must_use]
 pub(super) fn drawn(
-    users: &mut Dice,
-    chaos: &mut Dice,
+    users: &mut Rng,
+    chaos: &mut Rng,
     shape: Shape,
     peace_at: Duration,
 ) -> Vec<(Duration, Act)> {
@@ -41,83 +41,83 @@ fn request(ask: Ask, patience: Duration) -> Act {
     Act::Ask { domain: domain(), ask, patience, answer: None }
 }
 
-fn desire(dice: &mut Dice, name: &str) -> Ask {
+fn desire(rng: &mut Rng, name: &str) -> Ask {
     let process = ProcessGuid::new(name).expect("a name");
-    let instances = if dice.chance(500) { 1 } else { 2 };
-    Ask::Desire { process, instances, work: workload::troublesome(dice) }
+    let instances = if rng.chance(500) { 1 } else { 2 };
+    Ask::Desire { process, instances, work: workload::troublesome(rng) }
 }
 
 /// Few things, so that an index lives long enough to be fought over.
-fn asked(dice: &mut Dice) -> Ask {
-    let name = if dice.chance(500) { "web0" } else { "web1" };
+fn asked(rng: &mut Rng) -> Ask {
+    let name = if rng.chance(500) { "web0" } else { "web1" };
     let process = ProcessGuid::new(name).expect("a name");
-    let task = TaskGuid::new(if dice.chance(500) { "job0" } else { "job1" }).expect("a name");
-    match dice.below(12) {
-        0 | 1 => desire(dice, name),
+    let task = TaskGuid::new(if rng.chance(500) { "job0" } else { "job1" }).expect("a name");
+    match rng.below(12) {
+        0 | 1 => desire(rng, name),
         2 => Ask::Remove(process),
         3 => Ask::Retire(process, 0),
-        4 | 5 => Ask::Scale { process, instances: if dice.chance(500) { 1 } else { 3 } },
-        6 => Ask::Fresh(Some(dice.millis(1_000, 40_000))),
+        4 | 5 => Ask::Scale { process, instances: if rng.chance(500) { 1 } else { 3 } },
+        6 => Ask::Fresh(Some(rng.millis(1_000, 40_000))),
         7 => Ask::Cancel(task),
         8 => Ask::Resolve(task),
-        _ => workload::task_request(dice, task),
+        _ => workload::task_request(rng, task),
     }
 }
 
 /// What comes together, each with the time after the first.
-fn burst(dice: &mut Dice, shape: Shape) -> Vec<(Duration, Act)> {
-    let one = dice.place(shape.cells).unwrap_or(0);
-    let other = (one + 1 + dice.place(shape.cells - 1).unwrap_or(0)) % shape.cells;
-    let lost = dice.millis(16_000, 32_000);
-    let soon = dice.millis(0, 3_000);
+fn burst(rng: &mut Rng, shape: Shape) -> Vec<(Duration, Act)> {
+    let one = rng.place(shape.cells).unwrap_or(0);
+    let other = (one + 1 + rng.place(shape.cells - 1).unwrap_or(0)) % shape.cells;
+    let lost = rng.millis(16_000, 32_000);
+    let soon = rng.millis(0, 3_000);
     let now = Duration::ZERO;
     let mut acts = vec![];
-    if dice.chance(400) {
-        acts.push((now, Act::Slow { cell: one, time: dice.millis(10_000, 60_000) }));
+    if rng.chance(400) {
+        acts.push((now, Act::Slow { cell: one, time: rng.millis(10_000, 60_000) }));
     }
-    match dice.below(6) {
+    match rng.below(6) {
         // It hears nothing of the records while others run its work, and moves away what it believes to have.
         0 => {
-            acts.push((now, blind(dice, one, lost)));
-            acts.extend(insisting(dice, one, lost));
+            acts.push((now, blind(rng, one, lost)));
+            acts.extend(insisting(rng, one, lost));
         }
         // The same, and it may speak: nobody believes it.
         1 => {
             acts.push((now, Act::Unheard { cell: one, time: lost }));
-            acts.extend(insisting(dice, one, lost));
+            acts.extend(insisting(rng, one, lost));
         }
         // What moves away from the one moves to the other, and on.
         2 => {
             acts.push((now, Act::Evacuate(other)));
-            acts.extend(insisting(dice, one, soon));
+            acts.extend(insisting(rng, one, soon));
         }
         // What it wants to move it can't tell.
         3 => {
             acts.push((now, Act::Evacuate(one)));
-            acts.push((soon, blind(dice, one, lost)));
+            acts.push((soon, blind(rng, one, lost)));
         }
         // What moved to it from the other moves on without it.
         4 => {
             acts.push((now, Act::Evacuate(other)));
-            acts.push((soon, blind(dice, one, lost)));
-            acts.extend(insisting(dice, one, soon + lost));
+            acts.push((soon, blind(rng, one, lost)));
+            acts.extend(insisting(rng, one, soon + lost));
         }
         // It forgets what it knew while it takes over from the other.
         _ => {
             acts.push((now, Act::Evacuate(other)));
-            acts.push((soon, Act::Kill { node: Node::Rep(one), away: dice.millis(0, 6_000) }));
-            acts.extend(insisting(dice, one, soon + Duration::from_secs(6)));
+            acts.push((soon, Act::Kill { node: Node::Rep(one), away: rng.millis(0, 6_000) }));
+            acts.extend(insisting(rng, one, soon + Duration::from_secs(6)));
         }
     }
     acts
 }
 
-fn blind(dice: &mut Dice, cell: usize, time: Duration) -> Act {
-    Act::CutOff { node: Node::Rep(cell), time, journal_too: false, notices: dice.chance(500) }
+fn blind(rng: &mut Rng, cell: usize, time: Duration) -> Act {
+    Act::CutOff { node: Node::Rep(cell), time, journal_too: false, notices: rng.chance(500) }
 }
 
 /// An operator who evacuates a cell again and again: it may not be known to be there yet.
-fn insisting(dice: &mut Dice, cell: usize, from: Duration) -> Vec<(Duration, Act)> {
-    let first = from + dice.millis(10, 500);
+fn insisting(rng: &mut Rng, cell: usize, from: Duration) -> Vec<(Duration, Act)> {
+    let first = from + rng.millis(10, 500);
     (0..12).map(|turn| (first + Duration::from_millis(500) * turn, Act::Evacuate(cell))).collect()
 }

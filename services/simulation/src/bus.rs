@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::arrived::Arrived;
 use super::asked::ClientRequest;
-use super::cluster::{Around, Cluster, Come};
+use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node};
 
@@ -126,7 +126,7 @@ impl Cluster {
             let at = self.now + self.network.millis(1_000, 180_000);
             self.inject("messages replayed seconds or minutes later");
             self.count_copy(&message);
-            self.around(at, Around::OldCopy(to, message.clone()));
+            self.schedule(at, ClusterEvent::OldCopy(to, message.clone()));
         }
         let Some(life) = self.life(to) else { return };
         let unheard = self.is_unheard(from, to, &message.kind);
@@ -142,7 +142,7 @@ impl Cluster {
         for _ in 0..if doubled { 2 } else { 1 } {
             let at = self.arrival();
             self.count_copy(&message);
-            self.come(at, life, Come::Message(message.clone()));
+            self.schedule_for(at, life, NodeEvent::Message(message.clone()));
         }
     }
 
@@ -176,7 +176,7 @@ impl Cluster {
     pub(super) fn old_copy(&mut self, to: Node, message: Message) {
         if let Some(life) = self.life(to).filter(|_| !self.is_cut(to)) {
             self.saw(Situation::OldCopy);
-            self.come(self.now, life, Come::Message(message));
+            self.schedule_for(self.now, life, NodeEvent::Message(message));
         }
     }
 
@@ -232,8 +232,8 @@ impl Cluster {
 
     fn bring(&mut self, at: Timestamp, to: Option<Life>, token: u64, bytes: Option<Bytes>) {
         match to {
-            Some(life) => self.come(at, life, Come::Answer { token, bytes }),
-            None => self.around(at, Around::ClientAnswer { token, bytes }),
+            Some(life) => self.schedule_for(at, life, NodeEvent::Answer { token, bytes }),
+            None => self.schedule(at, ClusterEvent::ClientAnswer { token, bytes }),
         }
     }
 

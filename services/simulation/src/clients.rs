@@ -15,9 +15,9 @@ use schemas::subject::Position;
 use schemas::{Refusal, Timestamp};
 
 use super::arrived::Arrived;
-use super::asked::{ClientRequest, Told};
+use super::asked::{ClientRequest, Response};
 use super::bus::{About, Kind, Question, bytes_of, decoded};
-use super::cluster::{Around, Cluster, Come};
+use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node, cell_id};
 use super::promises::Promise;
@@ -147,14 +147,14 @@ impl Cluster {
         }
         match answer {
             Some(Ok(done)) => {
-                self.wanted.told(&request, Told::Done(done));
+                self.wanted.told(&request, Response::Done(done));
                 self.read_own_write(&request, done);
             }
             Some(Err(Refusal { code: Code::Unavailable | Code::Overloaded, .. })) | None
                 if request.tries < TRIES =>
             {
                 let again = ClientRequest { tries: request.tries + 1, ..request };
-                self.around(self.now + Duration::from_millis(500), Around::Request(Box::new(again)));
+                self.schedule(self.now + Duration::from_millis(500), ClusterEvent::Request(Box::new(again)));
             }
             Some(Err(refusal)) => {
                 if refusal.code == Code::DeadlinePassed {
@@ -166,7 +166,7 @@ impl Cluster {
                 if refusal.code == Code::Forbidden {
                     self.saw(Situation::ForeignRefused);
                 }
-                self.wanted.told(&request, Told::Refused(refusal.code));
+                self.wanted.told(&request, Response::Refused(refusal.code));
             }
             None => {}
         }
@@ -238,7 +238,7 @@ impl Cluster {
             Called::Answered(_) if ends => Situation::CallAnswered,
             Called::Answered(_) => Situation::CallRepeated,
         });
-        self.come(at, from, Come::Called { task, epoch, called });
+        self.schedule_for(at, from, NodeEvent::Called { task, epoch, called });
     }
 
     /// What a moody owner answers; none: nothing.

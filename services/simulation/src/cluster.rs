@@ -18,13 +18,13 @@ use super::asked::{ClientRequest, Wanted};
 use super::bus::{Message, Question};
 use super::checkers::Checkers;
 use super::coverage::{Coverage, Situation};
-use super::dice::Dice;
 use super::faults::Faults;
 use super::journal::SimJournal;
 use super::nodes::{Life, Node, Place, Shape, address};
 use super::plan::{Act, Plan};
 use super::promises::{Broken, Promise};
 use super::records::Append;
+use super::rng::Rng;
 use super::story::Seen;
 
 /// When every run starts.
@@ -36,7 +36,7 @@ const STORY: usize = 100_000;
 
 /// What comes to a node.
 #[derive(Clone, Debug)]
-pub(super) enum Come {
+pub(super) enum NodeEvent {
     Follow,
     Alarm,
     Turn,
@@ -72,7 +72,7 @@ pub(super) type Last = Result<Option<(Position, Option<EntryId>)>, String>;
 
 /// What happens around the nodes.
 #[derive(Clone, Debug)]
-pub(super) enum Around {
+pub(super) enum ClusterEvent {
     Restart(Node),
     Replace(usize),
     Append(Box<Append>),
@@ -98,8 +98,8 @@ pub(super) enum Around {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Come(Life, Come),
-    Around(Around),
+    Node(Life, NodeEvent),
+    Cluster(ClusterEvent),
 }
 
 /// A cluster in one thread.
@@ -107,10 +107,10 @@ pub struct Cluster {
     pub(super) now: Timestamp,
     pub(super) faults: Faults,
     pub(super) shape: Shape,
-    pub(super) network: Dice,
-    pub(super) chaos: Dice,
+    pub(super) network: Rng,
+    pub(super) chaos: Rng,
     /// What owners of tasks answer, and when clients look.
-    pub(super) users: Dice,
+    pub(super) users: Rng,
     pub(super) seeds: u64,
     pub(super) journal: SimJournal,
     pub(super) places: BTreeMap<Node, Place>,
@@ -228,7 +228,7 @@ impl Cluster {
     pub fn new(plan: &Plan) -> Self {
         let Plan { seed, shape, faults, acts, .. } = plan;
         let (seed, shape, faults) = (*seed, *shape, *faults);
-        let mut clocks = Dice::new(seed, 5);
+        let mut clocks = Rng::new(seed, 5);
         let mut skew = || {
             let ahead = clocks.below(2 * faults.skew_ms + 1);
             i64::try_from(ahead).unwrap_or(0) - i64::try_from(faults.skew_ms).unwrap_or(0)
@@ -237,9 +237,9 @@ impl Cluster {
             now: START,
             faults,
             shape,
-            network: Dice::new(seed, 1),
-            chaos: Dice::new(seed, 8),
-            users: Dice::new(seed, 9),
+            network: Rng::new(seed, 1),
+            chaos: Rng::new(seed, 8),
+            users: Rng::new(seed, 9),
             seeds: seed.wrapping_mul(1_000_003),
             journal: SimJournal::new(shape.replicas),
             places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),
@@ -267,25 +267,25 @@ impl Cluster {
             steps: 0,
         };
         for node in shape.nodes() {
-            cluster.around(START, Around::Restart(node));
+            cluster.schedule(START, ClusterEvent::Restart(node));
         }
-        cluster.around(START, Around::LookAtClock);
+        cluster.schedule(START, ClusterEvent::LookAtClock);
         for (at, act) in acts {
-            cluster.around(START + *at, Around::Act(Box::new(act.clone())));
+            cluster.schedule(START + *at, ClusterEvent::Act(Box::new(act.clone())));
         }
         cluster
     }
 
     /// Something will come to a life of a node.
-    pub(super) fn come(&mut self, at: Timestamp, life: Life, what: Come) {
+    pub(super) fn schedule_for(&mut self, at: Timestamp, life: Life, what: NodeEvent) {
         self.counter += 1;
-        self.due.insert((at, self.counter), Event::Come(life, what));
+        self.due.insert((at, self.counter), Event::Node(life, what));
     }
 
     /// Something will happen around the nodes.
-    pub(super) fn around(&mut self, at: Timestamp, what: Around) {
+    pub(super) fn schedule(&mut self, at: Timestamp, what: ClusterEvent) {
         self.counter += 1;
-        self.due.insert((at, self.counter), Event::Around(what));
+        self.due.insert((at, self.counter), Event::Cluster(what));
     }
 
     /// Lets time run to a moment.
@@ -305,62 +305,62 @@ impl Cluster {
             return false;
         }
         match event {
-            Event::Come(life, what) => self.arrives(life, what),
-            Event::Around(what) => self.happens(what),
+            Event::Node(life, what) => self.arrives(life, what),
+            Event::Cluster(what) => self.happens(what),
         }
         true
     }
 
-    fn happens(&mut self, what: Around) {
+    fn happens(&mut self, what: ClusterEvent) {
         match what {
-            Around::Restart(node) => self.start(node),
-            Around::Replace(cell) => self.replace(cell),
-            Around::Append(append) => self.append(*append),
-            Around::Containers(cell) => self.advance(cell),
-            Around::Request(request) => self.send_request(*request),
-            Around::ClientAnswer { token, bytes } => self.client_answered(token, bytes.as_ref()),
-            Around::OldCopy(node, message) => self.old_copy(node, message),
-            Around::Heal => self.heal(),
-            Around::Act(act) => self.act(*act),
-            Around::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
-            Around::LookAgain => self.look_again(),
-            Around::LookAtClock => self.look_at_clock(),
+            ClusterEvent::Restart(node) => self.start(node),
+            ClusterEvent::Replace(cell) => self.replace(cell),
+            ClusterEvent::Append(append) => self.append(*append),
+            ClusterEvent::Containers(cell) => self.advance(cell),
+            ClusterEvent::Request(request) => self.send_request(*request),
+            ClusterEvent::ClientAnswer { token, bytes } => self.client_answered(token, bytes.as_ref()),
+            ClusterEvent::OldCopy(node, message) => self.old_copy(node, message),
+            ClusterEvent::Heal => self.heal(),
+            ClusterEvent::Act(act) => self.act(*act),
+            ClusterEvent::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
+            ClusterEvent::LookAgain => self.look_again(),
+            ClusterEvent::LookAtClock => self.look_at_clock(),
         }
     }
 
     /// Something comes to a node: it is lost if that life is over, and waits while the node is paused.
-    fn arrives(&mut self, life: Life, what: Come) {
+    fn arrives(&mut self, life: Life, what: NodeEvent) {
         let (node, generation) = life;
         let place = self.place(node);
         if place.generation != generation || place.machine.is_none() {
             return;
         }
         if place.held_until > self.now {
-            return self.come(self.place(node).held_until, life, what);
+            return self.schedule_for(self.place(node).held_until, life, what);
         }
         match what {
-            Come::Follow => self.follow(node),
-            Come::Alarm => self.alarm(node),
-            Come::Turn if self.place(node).turn_due => self.input(node, Arrived::Turn),
-            Come::Turn => {}
-            Come::NotAppended { subject, entry, why } => {
+            NodeEvent::Follow => self.follow(node),
+            NodeEvent::Alarm => self.alarm(node),
+            NodeEvent::Turn if self.place(node).turn_due => self.input(node, Arrived::Turn),
+            NodeEvent::Turn => {}
+            NodeEvent::NotAppended { subject, entry, why } => {
                 self.input(node, Arrived::NotAppended { subject, entry, why });
             }
-            Come::Last { subject, last } => self.input(node, Arrived::Last { subject, last }),
-            Come::Message(message) => self.message(node, message),
-            Come::Answer { token, bytes } => self.answered(node, token, bytes),
-            Come::Container(container) => self.input(node, Arrived::Container(container)),
-            Come::Containers(list) => self.input(node, Arrived::Containers(list)),
-            Come::SelfTested(result) => self.input(node, Arrived::SelfTested(result)),
-            Come::Called { task, epoch, called } => self.called(node, task, epoch, called),
-            Come::Disconnected => self.input(node, Arrived::Disconnected),
-            Come::Reconnected => self.input(node, Arrived::Reconnected),
+            NodeEvent::Last { subject, last } => self.input(node, Arrived::Last { subject, last }),
+            NodeEvent::Message(message) => self.message(node, message),
+            NodeEvent::Answer { token, bytes } => self.answered(node, token, bytes),
+            NodeEvent::Container(container) => self.input(node, Arrived::Container(container)),
+            NodeEvent::Containers(list) => self.input(node, Arrived::Containers(list)),
+            NodeEvent::SelfTested(result) => self.input(node, Arrived::SelfTested(result)),
+            NodeEvent::Called { task, epoch, called } => self.called(node, task, epoch, called),
+            NodeEvent::Disconnected => self.input(node, Arrived::Disconnected),
+            NodeEvent::Reconnected => self.input(node, Arrived::Reconnected),
         }
     }
 
     /// Somebody will reach the bus or the journal again.
     pub(super) fn heal_at(&mut self, at: Timestamp) {
-        self.around(at, Around::Heal);
+        self.schedule(at, ClusterEvent::Heal);
     }
 
     /// Who reaches the journal again reads on; a BBS is told that it was away from the bus.
@@ -368,13 +368,13 @@ impl Cluster {
         for node in self.all_nodes() {
             let Some(life) = self.life(node) else { continue };
             match node {
-                Node::Bbs(_) | Node::Auctioneer(_) => self.come(self.now, life, Come::Follow),
+                Node::Bbs(_) | Node::Auctioneer(_) => self.schedule_for(self.now, life, NodeEvent::Follow),
                 Node::Rep(_) => {}
             }
             let now = self.now;
             let place = self.place_mut(node);
             if place.cut_until <= now && std::mem::take(&mut place.knows_cut) {
-                self.come(self.now, life, Come::Reconnected);
+                self.schedule_for(self.now, life, NodeEvent::Reconnected);
             }
         }
     }
@@ -390,7 +390,7 @@ impl Cluster {
         if let Some(life) = self.life(Node::Rep(cell)) {
             for container in changed {
                 let at = self.news_at(cell);
-                self.come(at, life, Come::Container(container));
+                self.schedule_for(at, life, NodeEvent::Container(container));
             }
         }
         self.wait_for_containers(cell);
@@ -398,7 +398,7 @@ impl Cluster {
 
     pub(super) fn wait_for_containers(&mut self, cell: usize) {
         if let Some(due) = self.cells[cell].next_due() {
-            self.around(due.max(self.now), Around::Containers(cell));
+            self.schedule(due.max(self.now), ClusterEvent::Containers(cell));
         }
     }
 

@@ -11,7 +11,7 @@ use schemas::{Code, Refusal};
 use serde::Serialize;
 
 use super::bus::{About, Kind, Message, Question, bytes_of};
-use super::cluster::{Around, Cluster, Come};
+use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Node, cell_id, rep_of};
 use super::promises::Promise;
@@ -29,7 +29,7 @@ impl Cluster {
                 let broken = self.checkers.decided(&append, self.place(node).delivered, self.now);
                 broken.into_iter().for_each(|broken| self.breaks(broken));
                 let at = self.delay();
-                self.around(at, Around::Append(Box::new(append)));
+                self.schedule(at, ClusterEvent::Append(Box::new(append)));
             }
             E::ReadLast(subject) => self.read_last(node, subject),
             E::Answer { requester, reply } => {
@@ -193,7 +193,7 @@ impl Cluster {
             E::ListContainers => {
                 let list = self.cells[cell].list();
                 let at = self.news_at(cell) + self.chaos.millis(0, 30);
-                self.come(at, me, Come::Containers(list));
+                self.schedule_for(at, me, NodeEvent::Containers(list));
             }
             E::SelfTest => {
                 let sick = self.is_sick(cell) || self.chaos.chance(self.faults.sick);
@@ -201,7 +201,7 @@ impl Cluster {
                     self.inject("self-tests that fail");
                 }
                 let result = if sick { Err("no container can be made".into()) } else { Ok(()) };
-                self.come(self.now + Duration::from_millis(10), me, Come::SelfTested(result));
+                self.schedule_for(self.now + Duration::from_millis(10), me, NodeEvent::SelfTested(result));
             }
             E::Heartbeat(beat) => self.heartbeat(node, &beat),
             E::Exit => {

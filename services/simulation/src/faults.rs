@@ -6,11 +6,11 @@ use schemas::Timestamp;
 use schemas::names::CellId;
 use schemas::subject::Position;
 
-use super::cluster::{Cluster, Come};
+use super::cluster::{Cluster, NodeEvent};
 use super::coverage::Situation;
-use super::dice::Dice;
 use super::nodes::{Node, Shape};
 use super::plan::Act;
+use super::rng::Rng;
 
 /// Declares rates with their names, so that a story can say them and a failed run be tried without each.
 macro_rules! faults {
@@ -75,34 +75,34 @@ faults! {
 impl Faults {
     /// Rates drawn from the seed.
     #[must_use]
-    pub const fn drawn(dice: &mut Dice) -> Self {
+    pub const fn drawn(rng: &mut Rng) -> Self {
         Self {
-            dropped: at_times(dice, 200),
-            doubled: at_times(dice, 300),
-            late: at_times(dice, 40),
-            repeated: at_times(dice, 100),
-            delay_ms: 1 + at_times(dice, 800),
-            append_lost: at_times(dice, 100),
-            append_late: at_times(dice, 60),
-            ack_lost: at_times(dice, 100),
-            append_refused: at_times(dice, 20),
-            killed_before_fold: at_times(dice, 20),
-            killed_between: at_times(dice, 3),
-            gathered: at_times(dice, 500),
-            sick: at_times(dice, 700),
-            skew_ms: at_times(dice, 1_000),
-            versioned: at_times(dice, 300),
-            forged: at_times(dice, 100),
-            order_lost: at_times(dice, 50),
-            create_failed: at_times(dice, 50),
+            dropped: at_times(rng, 200),
+            doubled: at_times(rng, 300),
+            late: at_times(rng, 40),
+            repeated: at_times(rng, 100),
+            delay_ms: 1 + at_times(rng, 800),
+            append_lost: at_times(rng, 100),
+            append_late: at_times(rng, 60),
+            ack_lost: at_times(rng, 100),
+            append_refused: at_times(rng, 20),
+            killed_before_fold: at_times(rng, 20),
+            killed_between: at_times(rng, 3),
+            gathered: at_times(rng, 500),
+            sick: at_times(rng, 700),
+            skew_ms: at_times(rng, 1_000),
+            versioned: at_times(rng, 300),
+            forged: at_times(rng, 100),
+            order_lost: at_times(rng, 50),
+            create_failed: at_times(rng, 50),
         }
     }
 }
 
 /// In two runs of five, up to a bound; else never.
-const fn at_times(dice: &mut Dice, bound: u64) -> u64 {
-    let worst = 1 + dice.below(bound);
-    if dice.below(5) < 2 { worst } else { 0 }
+const fn at_times(rng: &mut Rng, bound: u64) -> u64 {
+    let worst = 1 + rng.below(bound);
+    if rng.below(5) < 2 { worst } else { 0 }
 }
 
 /// How often faults hit nodes, cells, the journal and the network: in thousandths, for each second and each of them.
@@ -145,22 +145,22 @@ impl Rates {
 
     /// Rates drawn from the seed.
     #[must_use]
-    pub const fn drawn(dice: &mut Dice) -> Self {
+    pub const fn drawn(rng: &mut Rng) -> Self {
         Self {
-            killed: at_times(dice, 20),
-            lost: at_times(dice, 8),
-            cut_off: at_times(dice, 15),
-            parted: at_times(dice, 30),
-            paused: at_times(dice, 15),
-            lagging: at_times(dice, 15),
-            dark: at_times(dice, 40),
-            no_heartbeats: at_times(dice, 40),
-            clock: at_times(dice, 10),
-            slow: at_times(dice, 20),
-            sick: at_times(dice, 15),
-            malformed: at_times(dice, 30),
-            power: at_times(dice, 20),
-            evacuated: at_times(dice, 80),
+            killed: at_times(rng, 20),
+            lost: at_times(rng, 8),
+            cut_off: at_times(rng, 15),
+            parted: at_times(rng, 30),
+            paused: at_times(rng, 15),
+            lagging: at_times(rng, 15),
+            dark: at_times(rng, 40),
+            no_heartbeats: at_times(rng, 40),
+            clock: at_times(rng, 10),
+            slow: at_times(rng, 20),
+            sick: at_times(rng, 15),
+            malformed: at_times(rng, 30),
+            power: at_times(rng, 20),
+            evacuated: at_times(rng, 80),
         }
     }
 
@@ -171,88 +171,88 @@ impl Rates {
     }
 
     /// What happens in a fifth of a second.
-    pub(super) fn drawn_acts(self, dice: &mut Dice, shape: Shape) -> Vec<Act> {
+    pub(super) fn drawn_acts(self, rng: &mut Rng, shape: Shape) -> Vec<Act> {
         let mut acts = vec![];
         for node in shape.nodes() {
-            self.of_node(dice, node, &mut acts);
+            self.of_node(rng, node, &mut acts);
         }
         for cell in 0..shape.cells {
-            self.of_cell(dice, cell, &mut acts);
+            self.of_cell(rng, cell, &mut acts);
         }
-        self.of_all(dice, shape, &mut acts);
+        self.of_all(rng, shape, &mut acts);
         acts
     }
 
-    fn of_node(self, dice: &mut Dice, node: Node, acts: &mut Vec<Act>) {
-        if dice.chance(self.killed / 5) {
-            acts.push(Act::Kill { node, away: time_away(dice) });
+    fn of_node(self, rng: &mut Rng, node: Node, acts: &mut Vec<Act>) {
+        if rng.chance(self.killed / 5) {
+            acts.push(Act::Kill { node, away: time_away(rng) });
         }
-        if dice.chance(self.cut_off / 5) {
-            let time = dice.millis(1_000, 20_000);
-            let (journal_too, notices) = (dice.chance(500), dice.chance(500));
+        if rng.chance(self.cut_off / 5) {
+            let time = rng.millis(1_000, 20_000);
+            let (journal_too, notices) = (rng.chance(500), rng.chance(500));
             acts.push(Act::CutOff { node, time, journal_too, notices });
         }
-        if dice.chance(self.paused / 5) {
-            acts.push(Act::Pause { node, time: dice.millis(1_000, 30_000) });
+        if rng.chance(self.paused / 5) {
+            acts.push(Act::Pause { node, time: rng.millis(1_000, 30_000) });
         }
         let follows = !matches!(node, Node::Rep(_));
-        if follows && dice.chance(self.lagging / 5) {
-            acts.push(Act::Lag { node, time: dice.millis(1_000, 40_000) });
+        if follows && rng.chance(self.lagging / 5) {
+            acts.push(Act::Lag { node, time: rng.millis(1_000, 40_000) });
         }
-        if dice.chance(self.clock / 5) {
-            let millis = i64::try_from(dice.below(60_000)).unwrap_or(0) - 30_000;
+        if rng.chance(self.clock / 5) {
+            let millis = i64::try_from(rng.below(60_000)).unwrap_or(0) - 30_000;
             acts.push(Act::Clock { node, millis });
         }
     }
 
-    fn of_cell(self, dice: &mut Dice, cell: usize, acts: &mut Vec<Act>) {
-        if dice.chance(self.lost / 5) {
+    fn of_cell(self, rng: &mut Rng, cell: usize, acts: &mut Vec<Act>) {
+        if rng.chance(self.lost / 5) {
             // One that stays away may be the only one with room: work that waits for it is right to wait.
-            let away = (!dice.chance(100)).then(|| time_away(dice));
+            let away = (!rng.chance(100)).then(|| time_away(rng));
             acts.push(Act::Lose { cell, away });
         }
-        if dice.chance(self.slow / 5) {
-            acts.push(Act::Slow { cell, time: dice.millis(2_000, 20_000) });
+        if rng.chance(self.slow / 5) {
+            acts.push(Act::Slow { cell, time: rng.millis(2_000, 20_000) });
         }
-        if dice.chance(self.sick / 5) {
-            acts.push(Act::Sick { cell, time: dice.millis(5_000, 40_000) });
+        if rng.chance(self.sick / 5) {
+            acts.push(Act::Sick { cell, time: rng.millis(5_000, 40_000) });
         }
     }
 
-    fn of_all(self, dice: &mut Dice, shape: Shape, acts: &mut Vec<Act>) {
-        if dice.chance(self.parted / 5) {
-            acts.push(parted(dice, shape));
+    fn of_all(self, rng: &mut Rng, shape: Shape, acts: &mut Vec<Act>) {
+        if rng.chance(self.parted / 5) {
+            acts.push(parted(rng, shape));
         }
-        if dice.chance(self.dark / 5) {
-            acts.push(Act::Dark(dice.millis(4_000, 9_000)));
+        if rng.chance(self.dark / 5) {
+            acts.push(Act::Dark(rng.millis(4_000, 9_000)));
         }
-        if dice.chance(self.no_heartbeats / 5) {
-            let time = dice.millis(5_000, 40_000);
-            let cell = dice.place(shape.cells).filter(|_| dice.chance(600));
+        if rng.chance(self.no_heartbeats / 5) {
+            let time = rng.millis(5_000, 40_000);
+            let cell = rng.place(shape.cells).filter(|_| rng.chance(600));
             acts.push(cell.map_or(Act::NoHeartbeats(time), |cell| Act::Unheard { cell, time }));
         }
-        if dice.chance(self.malformed / 5) {
+        if rng.chance(self.malformed / 5) {
             acts.push(Act::Malformed);
         }
-        if dice.chance(self.power / 5) {
-            acts.push(Act::PowerCut { unsynced: dice.place(12).unwrap_or(0) });
+        if rng.chance(self.power / 5) {
+            acts.push(Act::PowerCut { unsynced: rng.place(12).unwrap_or(0) });
         }
-        if dice.chance(self.evacuated / 5) {
-            acts.extend(dice.place(shape.cells).map(Act::Evacuate));
+        if rng.chance(self.evacuated / 5) {
+            acts.extend(rng.place(shape.cells).map(Act::Evacuate));
         }
     }
 }
 
 /// Mostly a quick restart, at times so long that the cell counts as lost.
-const fn time_away(dice: &mut Dice) -> Duration {
-    let long = dice.chance(300);
-    if long { dice.millis(8_000, 45_000) } else { dice.millis(0, 8_000) }
+const fn time_away(rng: &mut Rng) -> Duration {
+    let long = rng.chance(300);
+    if long { rng.millis(8_000, 45_000) } else { rng.millis(0, 8_000) }
 }
 
 /// Some nodes and the others, one way or both.
-fn parted(dice: &mut Dice, shape: Shape) -> Act {
-    let (from, to): (Vec<Node>, Vec<Node>) = shape.nodes().partition(|_| dice.chance(400));
-    Act::Part { from, to, both_ways: dice.chance(500), time: dice.millis(1_000, 20_000) }
+fn parted(rng: &mut Rng, shape: Shape) -> Act {
+    let (from, to): (Vec<Node>, Vec<Node>) = shape.nodes().partition(|_| rng.chance(400));
+    Act::Part { from, to, both_ways: rng.chance(500), time: rng.millis(1_000, 20_000) }
 }
 
 /// So long after trouble another BBS may still be taking over.
@@ -305,7 +305,7 @@ impl Cluster {
                 self.saw(Situation::ClockStepped);
                 if let Some(life) = self.life(node) {
                     self.place_mut(node).turn_due = true;
-                    self.come(self.now, life, Come::Turn);
+                    self.schedule_for(self.now, life, NodeEvent::Turn);
                 }
             }
             Act::Slow { cell, time } => {
@@ -323,7 +323,7 @@ impl Cluster {
     fn cut_off(&mut self, node: Node, time: Duration, journal_too: bool, notices: bool) {
         let until = self.now + time;
         if let Some(life) = self.life(node).filter(|_| notices) {
-            self.come(self.now, life, Come::Disconnected);
+            self.schedule_for(self.now, life, NodeEvent::Disconnected);
         }
         let place = self.place_mut(node);
         place.cut_until = place.cut_until.max(until);

@@ -6,7 +6,7 @@
 //!
 //! | the file | holds |
 //! |---|---|
-//! | [`dice`] | chance, one stream for each concern |
+//! | [`rng`] | chance, one stream for each concern |
 //! | [`cluster`] | everything together, and the one loop through what is due |
 //! | [`nodes`] | the machines with their clocks; life and death |
 //! | [`faults`], `bursts` | what goes wrong, and how often; what goes wrong together |
@@ -30,7 +30,6 @@ pub mod checkers;
 mod clients;
 pub mod cluster;
 pub mod coverage;
-pub mod dice;
 mod effects;
 pub mod faults;
 pub mod journal;
@@ -39,6 +38,7 @@ pub mod nodes;
 pub mod plan;
 pub mod promises;
 mod records;
+pub mod rng;
 pub mod shrink;
 pub mod story;
 pub mod workload;

@@ -19,10 +19,10 @@ use schemas::{Refusal, Timestamp};
 use super::arrived::Arrived;
 use super::bus::{About, Kind, Question, bytes_of};
 use super::checkers::signs::MASS_LOSS_WAIT;
-use super::cluster::{Around, Cluster, Come, START};
+use super::cluster::{Cluster, ClusterEvent, NodeEvent, START};
 use super::coverage::Situation;
-use super::dice::Dice;
 use super::promises::Promise;
+use super::rng::Rng;
 
 /// How soon a rep that was not let speak for its cell asks again.
 const ATTACH_AGAIN: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ pub(super) enum Machine {
 }
 
 /// What a machine wants done.
-pub(super) enum Did {
+pub(super) enum NodeEffect {
     Bbs(bbs::Effect),
     Auctioneer(auctioneer::Effect),
     Rep(rep::Effect),
@@ -184,20 +184,20 @@ impl Machine {
     }
 
     /// Takes an input, and gets a turn if one is due.
-    fn step(&mut self, now: Timestamp, arrived: Arrived, turn: bool) -> Vec<Did> {
+    fn step(&mut self, now: Timestamp, arrived: Arrived, turn: bool) -> Vec<NodeEffect> {
         match self {
             Self::Bbs(bbs) => {
                 let inputs = arrived.for_bbs().into_iter().chain(turn.then_some(bbs::Input::Turn));
-                inputs.flat_map(|input| bbs.step(now, input)).map(Did::Bbs).collect()
+                inputs.flat_map(|input| bbs.step(now, input)).map(NodeEffect::Bbs).collect()
             }
             Self::Auctioneer(auctioneer, reader) => {
                 let turn = turn.then_some(auctioneer::Input::Turn);
                 let inputs = arrived.for_auctioneer(reader).into_iter().chain(turn);
-                inputs.flat_map(|input| auctioneer.step(now, input)).map(Did::Auctioneer).collect()
+                inputs.flat_map(|input| auctioneer.step(now, input)).map(NodeEffect::Auctioneer).collect()
             }
             Self::Rep(rep) => {
                 let inputs = arrived.for_rep().into_iter().chain(turn.then_some(rep::Input::Turn));
-                inputs.flat_map(|input| rep.step(now, input)).map(Did::Rep).collect()
+                inputs.flat_map(|input| rep.step(now, input)).map(NodeEffect::Rep).collect()
             }
         }
     }
@@ -252,19 +252,19 @@ impl Shape {
 
     /// A shape drawn from the seed.
     #[must_use]
-    pub const fn drawn(dice: &mut Dice) -> Self {
-        let tagged = dice.chance(400);
-        let evacuation = dice.millis(3_000, 30_000);
-        let self_test = if dice.chance(500) { Duration::from_secs(600) } else { Duration::from_secs(15) };
-        let bbss = if dice.chance(200) { 3 } else { 2 };
-        let auctioneers = if dice.chance(100) { 3 } else { 2 };
-        let cells = match dice.below(6) {
+    pub const fn drawn(rng: &mut Rng) -> Self {
+        let tagged = rng.chance(400);
+        let evacuation = rng.millis(3_000, 30_000);
+        let self_test = if rng.chance(500) { Duration::from_secs(600) } else { Duration::from_secs(15) };
+        let bbss = if rng.chance(200) { 3 } else { 2 };
+        let auctioneers = if rng.chance(100) { 3 } else { 2 };
+        let cells = match rng.below(6) {
             0 => 5,
             1 | 2 => 4,
             _ => 3,
         };
-        let replicas = if dice.chance(500) { Replicas::One } else { Replicas::Three };
-        let mixed = dice.chance(400);
+        let replicas = if rng.chance(500) { Replicas::One } else { Replicas::Three };
+        let mixed = rng.chance(400);
         Self { bbss, auctioneers, cells, tagged, mixed, evacuation, self_test, replicas, synced: true }
     }
 
@@ -375,7 +375,7 @@ impl Cluster {
             return;
         }
         if self.is_cut(node) {
-            return self.around(self.now + ATTACH_AGAIN, Around::Restart(node));
+            return self.schedule(self.now + ATTACH_AGAIN, ClusterEvent::Restart(node));
         }
         let to = self.leader();
         let question = Question { from: None, about: About::Attach(cell) };
@@ -391,7 +391,7 @@ impl Cluster {
                 self.checkers.attached(&cell_id(cell), done.position);
                 self.start_machine(node, done.position);
             }
-            Some(Err(_)) | None => self.around(self.now + ATTACH_AGAIN, Around::Restart(node)),
+            Some(Err(_)) | None => self.schedule(self.now + ATTACH_AGAIN, ClusterEvent::Restart(node)),
         }
     }
 
@@ -420,10 +420,10 @@ impl Cluster {
         *place = Place { machine, generation, cut_until, dark_until, lags_until, ..Place::new(skew_ms) };
         self.tell(|| format!("{node} starts"));
         let first = match node {
-            Node::Bbs(_) | Node::Auctioneer(_) => Come::Follow,
-            Node::Rep(_) => Come::Alarm,
+            Node::Bbs(_) | Node::Auctioneer(_) => NodeEvent::Follow,
+            Node::Rep(_) => NodeEvent::Alarm,
         };
-        self.come(self.now, (node, self.place(node).generation), first);
+        self.schedule_for(self.now, (node, self.place(node).generation), first);
     }
 
     /// A machine is no more; what a rep met is kept. Answers whether it lived.
@@ -444,7 +444,7 @@ impl Cluster {
         if self.end_life(node) {
             self.saw(Situation::Killed);
             self.tell(|| format!("{node} is killed"));
-            self.around(self.now + away, Around::Restart(node));
+            self.schedule(self.now + away, ClusterEvent::Restart(node));
         }
     }
 
@@ -456,7 +456,7 @@ impl Cluster {
         self.cells[cell] = Scripted::new(&address(cell), Behaviour::of);
         let lived = self.end_life(node);
         match away {
-            Some(away) if lived => self.around(self.now + away, Around::Restart(node)),
+            Some(away) if lived => self.schedule(self.now + away, ClusterEvent::Restart(node)),
             // Who is away already comes back as it was to, and finds nothing.
             Some(_) => {}
             None => {
@@ -472,7 +472,7 @@ impl Cluster {
         self.tell(|| format!("{node} exits"));
         self.end_life(node);
         let away = self.chaos.millis(12_000, 30_000);
-        self.around(self.now + away, Around::Replace(cell));
+        self.schedule(self.now + away, ClusterEvent::Replace(cell));
     }
 
     /// A cell that was evacuated comes back.
@@ -511,7 +511,7 @@ impl Cluster {
         if gathers && !turn_due {
             let at = self.now + self.chaos.millis(1, 20);
             let life = (node, self.place(node).generation);
-            self.come(at, life, Come::Turn);
+            self.schedule_for(at, life, NodeEvent::Turn);
         }
         self.auctioned(&effects);
         for effect in effects {
@@ -523,28 +523,28 @@ impl Cluster {
                 return self.kill(node, away);
             }
             match effect {
-                Did::Bbs(effect) => self.bbs_effect(node, effect),
-                Did::Auctioneer(effect) => self.auctioneer_effect(node, effect),
-                Did::Rep(effect) => self.rep_effect(node, effect, answers),
+                NodeEffect::Bbs(effect) => self.bbs_effect(node, effect),
+                NodeEffect::Auctioneer(effect) => self.auctioneer_effect(node, effect),
+                NodeEffect::Rep(effect) => self.rep_effect(node, effect, answers),
             }
         }
         self.set_alarm(node);
     }
 
     /// What an auctioneer does in one step is one batch.
-    fn auctioned(&mut self, effects: &[Did]) {
+    fn auctioned(&mut self, effects: &[NodeEffect]) {
         let (mut placed, mut unplaced) = (vec![], vec![]);
         for effect in effects {
             match effect {
-                Did::Auctioneer(auctioneer::Effect::Perform { cell, perform }) => {
+                NodeEffect::Auctioneer(auctioneer::Effect::Perform { cell, perform }) => {
                     placed.push((cell.clone(), perform.clone()));
                 }
-                Did::Auctioneer(auctioneer::Effect::Outcomes { outcomes, .. }) => {
+                NodeEffect::Auctioneer(auctioneer::Effect::Outcomes { outcomes, .. }) => {
                     unplaced.push(outcomes.clone());
                 }
-                Did::Auctioneer(auctioneer::Effect::Lead(_) | auctioneer::Effect::Beat(_))
-                | Did::Bbs(_)
-                | Did::Rep(_) => {}
+                NodeEffect::Auctioneer(auctioneer::Effect::Lead(_) | auctioneer::Effect::Beat(_))
+                | NodeEffect::Bbs(_)
+                | NodeEffect::Rep(_) => {}
             }
         }
         if !placed.is_empty() {
@@ -573,7 +573,7 @@ impl Cluster {
         if place.alarm.is_none_or(|set| due < set) {
             place.alarm = Some(due);
             let life = (node, place.generation);
-            self.come(due, life, Come::Alarm);
+            self.schedule_for(due, life, NodeEvent::Alarm);
         }
     }
 }

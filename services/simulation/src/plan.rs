@@ -7,9 +7,9 @@ use schemas::refusal::Code;
 
 use super::absences;
 use super::bursts;
-use super::dice::Dice;
 use super::faults::{Faults, Rates};
 use super::nodes::{Node, Shape};
+use super::rng::Rng;
 use super::story::Expect;
 use super::workload::{self, Ask, Clients};
 
@@ -178,25 +178,25 @@ impl Plan {
     /// The plan of a seed: all that can go wrong, each kind in some runs and not in others.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
-        let shape = Shape::drawn(&mut Dice::new(seed, 4));
-        let faults = Faults::drawn(&mut Dice::new(seed, 0));
-        let rates = Rates::drawn(&mut Dice::new(seed, 2));
-        let peace_at = Dice::new(seed, 6).millis(20_000, 80_000);
+        let shape = Shape::drawn(&mut Rng::new(seed, 4));
+        let faults = Faults::drawn(&mut Rng::new(seed, 0));
+        let rates = Rates::drawn(&mut Rng::new(seed, 2));
+        let peace_at = Rng::new(seed, 6).millis(20_000, 80_000);
         // In some runs few things happen, and those again and again or all at once: what is rare elsewhere is usual there.
-        match Dice::new(seed, 10).below(10) {
+        match Rng::new(seed, 10).below(10) {
             0..=2 => {
                 let users = (Clients::Stubborn, rates.with_evacuations());
                 Self::drawn_with(seed, shape.for_evacuations(), faults, users, peace_at * 3)
             }
             3 | 4 => {
-                let (mut users, mut chaos) = (Dice::new(seed, 3), Dice::new(seed, 7));
+                let (mut users, mut chaos) = (Rng::new(seed, 3), Rng::new(seed, 7));
                 let (shape, peace_at) = (shape.for_evacuations(), peace_at * 2);
                 let acts = bursts::drawn(&mut users, &mut chaos, shape, peace_at);
                 Self { seed, shape, faults, acts, expects: vec![], peace_at }
             }
             5 => {
                 let shape = shape.for_evacuations();
-                let (acts, peace_at) = absences::drawn(&mut Dice::new(seed, 11), shape);
+                let (acts, peace_at) = absences::drawn(&mut Rng::new(seed, 11), shape);
                 Self { seed, shape, faults, acts, expects: vec![], peace_at }
             }
             _ => Self::drawn_with(seed, shape, faults, (Clients::Various, rates), peace_at),
@@ -206,7 +206,7 @@ impl Plan {
     /// A plan in which nothing goes wrong, and users do what they do.
     #[must_use]
     pub fn calm(seed: u64) -> Self {
-        let shape = Shape::drawn(&mut Dice::new(seed, 4));
+        let shape = Shape::drawn(&mut Rng::new(seed, 4));
         let users = (Clients::Various, Rates::NONE);
         Self::drawn_with(seed, shape, Faults::NONE, users, Duration::from_secs(60))
     }
@@ -219,7 +219,7 @@ impl Plan {
         peace_at: Duration,
     ) -> Self {
         const TICK: Duration = Duration::from_millis(200);
-        let (mut users, mut chaos) = (Dice::new(seed, 3), Dice::new(seed, 7));
+        let (mut users, mut chaos) = (Rng::new(seed, 3), Rng::new(seed, 7));
         let mut acts = vec![];
         let mut at = TICK;
         while at < peace_at {
@@ -227,7 +227,7 @@ impl Plan {
             acts.extend(rates.drawn_acts(&mut chaos, shape).into_iter().map(|act| (at, act)));
             at += TICK;
         }
-        let changed = absences::during(&mut Dice::new(seed, 12), &acts);
+        let changed = absences::during(&mut Rng::new(seed, 12), &acts);
         acts.extend(changed);
         acts.retain(|(at, _)| *at < peace_at);
         acts.sort_by_key(|(at, _)| *at);

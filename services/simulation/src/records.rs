@@ -9,7 +9,7 @@ use schemas::subject::{Position, Subject};
 
 use super::arrived::Arrived;
 use super::bus::PATIENCE;
-use super::cluster::{Around, Cluster, Come, Last};
+use super::cluster::{Cluster, ClusterEvent, Last, NodeEvent};
 use super::coverage::Situation;
 use super::journal::{Appended, Stored};
 use super::nodes::{Life, Node};
@@ -51,7 +51,7 @@ impl Cluster {
             let after = if dark { self.light(node) } else { self.now + PATIENCE };
             let at = after + self.chaos.millis(1, 5_000);
             self.not_appended(&append, NotAppended::Unknown);
-            return self.around(at, Around::Append(Box::new(Append { given_up: true, ..append })));
+            return self.schedule(at, ClusterEvent::Append(Box::new(Append { given_up: true, ..append })));
         }
         if dark || self.chaos.chance(faults.append_lost) {
             self.inject("appends lost");
@@ -74,7 +74,7 @@ impl Cluster {
             NotAppended::Conflict | NotAppended::Refused(_) => self.delay(),
         };
         let (subject, entry) = (append.subject.clone(), append.entry);
-        self.come(at, append.from, Come::NotAppended { subject, entry, why });
+        self.schedule_for(at, append.from, NodeEvent::NotAppended { subject, entry, why });
     }
 
     fn store(&mut self, append: Append) {
@@ -139,11 +139,14 @@ impl Cluster {
         // Where messages take long, a second is too short, even if peace begins within it.
         let swift = self.faults.delay_ms <= 50;
         if let (Subject::Cell(cell), true) = (&append.subject, swift && words.contains("disappeared")) {
-            self.around(self.now + Duration::from_secs(1), Around::LookAtLoss(cell.clone(), position));
+            self.schedule(
+                self.now + Duration::from_secs(1),
+                ClusterEvent::LookAtLoss(cell.clone(), position),
+            );
         }
         if words.contains("cell.appeared") {
             for seconds in [1, 5] {
-                self.around(self.now + Duration::from_secs(seconds), Around::LookAgain);
+                self.schedule(self.now + Duration::from_secs(seconds), ClusterEvent::LookAgain);
             }
         }
         for broken in broken {
@@ -177,7 +180,7 @@ impl Cluster {
             };
             if let Some(life) = self.life(node).filter(|_| follows) {
                 let at = self.delay();
-                self.come(at, life, Come::Follow);
+                self.schedule_for(at, life, NodeEvent::Follow);
             }
         }
     }
@@ -211,6 +214,6 @@ impl Cluster {
             let last = self.journal.last(&subject);
             (self.delay(), Ok(last))
         };
-        self.come(at, life, Come::Last { subject, last });
+        self.schedule_for(at, life, NodeEvent::Last { subject, last });
     }
 }

@@ -11,9 +11,9 @@ use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
 
-use super::dice::Dice;
 use super::nodes::tag;
 use super::plan::Act;
+use super::rng::Rng;
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,48 +298,46 @@ pub(super) enum Clients {
 
 /// What clients do in a fifth of a second.
 #[must_use]
-pub(super) fn drawn(dice: &mut Dice, clients: Clients) -> Vec<Act> {
-    if !dice.chance(400) {
+pub(super) fn drawn(rng: &mut Rng, clients: Clients) -> Vec<Act> {
+    if !rng.chance(400) {
         return vec![];
     }
-    let first = request(dice, clients);
+    let first = request(rng, clients);
     // Two who want the same name at once: the second is another client's, with its own request.
-    let racing = dice.chance(40).then(|| first.clone());
+    let racing = rng.chance(40).then(|| first.clone());
     [first].into_iter().chain(racing).collect()
 }
 
-fn request(dice: &mut Dice, clients: Clients) -> Act {
-    let domain = if dice.chance(60) { other_domain() } else { domain() };
+fn request(rng: &mut Rng, clients: Clients) -> Act {
+    let domain = if rng.chance(60) { other_domain() } else { domain() };
     let (processes, tasks) = match clients {
         Clients::Various => (6, 12),
         Clients::Stubborn => (2, 3),
     };
-    let process = ProcessGuid::new(&format!("web{}", dice.below(processes))).expect("a name");
-    let task = TaskGuid::new(&format!("job{}", dice.below(tasks))).expect("a name");
-    let ask = match dice.below(22) {
-        0..=5 => {
-            Ask::Desire { process, instances: 1 + u32_below(dice, 4), work: process_work(dice, clients) }
-        }
-        6 | 7 => Ask::Scale { process, instances: u32_below(dice, 5) },
+    let process = ProcessGuid::new(&format!("web{}", rng.below(processes))).expect("a name");
+    let task = TaskGuid::new(&format!("job{}", rng.below(tasks))).expect("a name");
+    let ask = match rng.below(22) {
+        0..=5 => Ask::Desire { process, instances: 1 + u32_below(rng, 4), work: process_work(rng, clients) },
+        6 | 7 => Ask::Scale { process, instances: u32_below(rng, 5) },
         8 | 9 => Ask::Remove(process),
-        10 | 11 => Ask::Retire(process, u32_below(dice, 3)),
-        21 => Ask::Describe { process, text: format!("said{}", dice.below(3)) },
-        12..=15 => task_request(dice, task),
+        10 | 11 => Ask::Retire(process, u32_below(rng, 3)),
+        21 => Ask::Describe { process, text: format!("said{}", rng.below(3)) },
+        12..=15 => task_request(rng, task),
         16 | 17 => Ask::Cancel(task),
         18 | 19 => Ask::Resolve(task),
-        _ => Ask::Fresh(Some(Duration::from_millis(dice.below(20_000)))),
+        _ => Ask::Fresh(Some(Duration::from_millis(rng.below(20_000)))),
     };
-    Act::Ask { domain, ask, patience: dice.millis(2_000, 30_000), answer: None }
+    Act::Ask { domain, ask, patience: rng.millis(2_000, 30_000), answer: None }
 }
 
-fn process_work(dice: &mut Dice, clients: Clients) -> Work {
+fn process_work(rng: &mut Rng, clients: Clients) -> Work {
     let millis = Duration::from_millis;
     let work = match clients {
-        Clients::Various => constrained(dice),
-        Clients::Stubborn => return troublesome(dice),
+        Clients::Various => constrained(rng),
+        Clients::Stubborn => return troublesome(rng),
     };
-    match dice.below(16) {
-        0 | 1 => Work { start: millis(200), run: Some(dice.millis(500, 6_000)), exit: 1, ..work },
+    match rng.below(16) {
+        0 | 1 => Work { start: millis(200), run: Some(rng.millis(500, 6_000)), exit: 1, ..work },
         2 | 3 => Work { create: millis(500), start: millis(1_000), ignores_term: true, ..work },
         4 | 5 => Work { create: millis(2_000), start: millis(3_000), ..work },
         6 => Work { fails: true, exit: 1, ..work },
@@ -350,56 +348,56 @@ fn process_work(dice: &mut Dice, clients: Clients) -> Work {
 }
 
 /// Something that takes its time to start, and soon crashes or can hardly be stopped.
-pub(super) fn troublesome(dice: &mut Dice) -> Work {
-    let times = |dice: &mut Dice| match dice.below(6) {
-        0 | 1 => dice.millis(0, 100),
-        2 | 3 => dice.millis(100, 1_500),
-        4 => dice.millis(1_500, 6_000),
-        _ => dice.millis(6_000, 40_000),
+pub(super) fn troublesome(rng: &mut Rng) -> Work {
+    let times = |rng: &mut Rng| match rng.below(6) {
+        0 | 1 => rng.millis(0, 100),
+        2 | 3 => rng.millis(100, 1_500),
+        4 => rng.millis(1_500, 6_000),
+        _ => rng.millis(6_000, 40_000),
     };
-    let (create, start) = (times(dice), times(dice));
-    let run = dice.chance(600).then(|| dice.millis(100, 3_000));
+    let (create, start) = (times(rng), times(rng));
+    let run = rng.chance(600).then(|| rng.millis(100, 3_000));
     let exit = u8::from(run.is_some());
-    Work { create, start, run, exit, ignores_term: dice.chance(300), ..Work::usual() }
+    Work { create, start, run, exit, ignores_term: rng.chance(300), ..Work::usual() }
 }
 
-pub(super) fn task_request(dice: &mut Dice, task: TaskGuid) -> Ask {
+pub(super) fn task_request(rng: &mut Rng, task: TaskGuid) -> Ask {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
-    let work = constrained(dice);
-    let work = match dice.below(8) {
+    let work = constrained(rng);
+    let work = match rng.below(8) {
         0 | 1 => Work { run: seconds(1), exit: 1, ..work },
         2 | 3 => Work { run: seconds(20), result: "late".into(), ..work },
         4 => Work { create: Duration::from_secs(3), run: seconds(3), result: "slow".into(), ..work },
         _ => Work { run: Some(Duration::from_millis(500)), result: "done".into(), ..work },
     };
-    let owner = match dice.below(8) {
+    let owner = match rng.below(8) {
         0 | 1 => Owner::Well,
         2 => Owner::Moody,
         3 => Owner::Broken,
         4 => Owner::Absent,
         _ => Owner::None,
     };
-    let queue = dice.chance(600).then(|| dice.millis(20_000, 60_000));
+    let queue = rng.chance(600).then(|| rng.millis(20_000, 60_000));
     Ask::Run { task, work, owner, queue }
 }
 
 /// Mostly small work that any cell takes; at times of a stack or with a tag, or so large that few fit, or none.
-fn constrained(dice: &mut Dice) -> Work {
+fn constrained(rng: &mut Rng) -> Work {
     let stack = |name: &str| Stack::new(name).ok();
-    let (stack, tag) = match dice.below(12) {
+    let (stack, tag) = match rng.below(12) {
         0 => (stack("windows"), false),
         1 | 2 => (stack("linux"), true),
         3..=5 => (stack("linux"), false),
         _ => (None, false),
     };
-    let memory_mb = match dice.below(16) {
+    let memory_mb = match rng.below(16) {
         0 => 3_000,
         1..=3 => 900,
-        _ => 64 + 64 * dice.below(3),
+        _ => 64 + 64 * rng.below(3),
     };
     Work { stack, tag, memory_mb, ..Work::usual() }
 }
 
-fn u32_below(dice: &mut Dice, bound: u64) -> u32 {
-    u32::try_from(dice.below(bound)).unwrap_or(0)
+fn u32_below(rng: &mut Rng, bound: u64) -> u32 {
+    u32::try_from(rng.below(bound)).unwrap_or(0)
 }

@@ -56,7 +56,7 @@ impl Rep {
 
 struct Chaos {
     scene: Scene,
-    dice: u64,
+    rng: u64,
     reps: BTreeMap<CellId, Rep>,
     performs: Vec<(CellId, Perform)>,
     outcomes: Vec<(u64, Outcomes)>,
@@ -67,12 +67,12 @@ impl Chaos {
         let cells = [("c1", "z1"), ("c2", "z1"), ("c3", "z2"), ("c4", "z3")];
         let scene = Scene::leading(&cells);
         let reps = cells.iter().map(|(id, _)| (cell_id(id), Rep::default())).collect();
-        Self { scene, dice: seed, reps, performs: vec![], outcomes: vec![] }
+        Self { scene, rng: seed, reps, performs: vec![], outcomes: vec![] }
     }
 
     fn draw(&mut self, below: usize) -> usize {
-        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.dice >> 33).unwrap() % below
+        self.rng = self.rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.rng >> 33).unwrap() % below
     }
 
     fn some_cell(&mut self) -> CellId {

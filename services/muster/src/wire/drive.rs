@@ -33,12 +33,12 @@ pub(crate) trait Machine {
 
 /// What a machine said last of where it stands, and when.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct LastStanding {
     standing: Standing,
     at: Instant,
 }
 
-impl Told {
+impl LastStanding {
     /// Whether it is to be said where it stands: its time has come, or it leads or doesn't any more.
     fn is_over(self, now: Standing) -> bool {
         let same = (self.standing.term, self.standing.leads) == (now.term, now.leads);
@@ -93,13 +93,13 @@ pub(crate) async fn drive<M: Machine>(
 ) {
     let mut batch = Vec::with_capacity(INPUTS_IN_A_TURN);
     let mut pace = Pace::new();
-    let mut told: Option<Told> = None;
+    let mut told: Option<LastStanding> = None;
     loop {
         if let Some(standing) = machine.standing()
             && told.is_none_or(|told| told.is_over(standing))
         {
             beat(standing);
-            told = Some(Told { standing, at: Instant::now() });
+            told = Some(LastStanding { standing, at: Instant::now() });
         }
         let beats = told.map(|told| ALIVE_EVERY.saturating_sub(told.at.elapsed()));
         let wait = machine.alarm().map(|due| due.since(pace.now())).into_iter().chain(beats).min();

@@ -23,7 +23,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const UNEVEN: Duration = Duration::from_millis(100);
 
 /// What a call says: the task's outcome and what its client wrote to it.
-pub(super) struct Told<'a> {
+pub(super) struct CallBody<'a> {
     pub(super) outcome: Option<&'a Outcome>,
     pub(super) annotation: &'a str,
 }
@@ -84,7 +84,7 @@ impl Calls {
         (task, epoch): (&TaskGuid, Epoch),
         (delivered, now, uneven): (Position, Timestamp, Duration),
         body: &str,
-        told: &Told<'_>,
+        told: &CallBody<'_>,
     ) -> Vec<Broken> {
         let mut broken = vec![];
         let mut breaks = |promise, how| broken.push(Broken { promise, how });
@@ -197,7 +197,7 @@ impl Calls {
 }
 
 /// Whether a call says what is true.
-fn is_true(body: &str, task: &TaskGuid, epoch: Epoch, told: &Told<'_>) -> bool {
+fn is_true(body: &str, task: &TaskGuid, epoch: Epoch, told: &CallBody<'_>) -> bool {
     let (failed, reason, result) = match told.outcome {
         None => return false,
         Some(Outcome::Succeeded { result }) => (false, "", result.as_str()),

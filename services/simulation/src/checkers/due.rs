@@ -11,7 +11,7 @@ use schemas::Timestamp;
 use schemas::subject::Position;
 
 use super::{Checkers, lrp};
-use crate::cluster::{Around, Cluster};
+use crate::cluster::{Cluster, ClusterEvent};
 use crate::nodes::Life;
 use crate::promises::{Broken, Promise as P};
 
@@ -80,7 +80,7 @@ impl Checkers {
         };
         let mut due: Vec<Thing> = silent.into_iter().map(lost).collect();
         for (guid, process) in &self.lrps {
-            let of = lrp::Clockwork { clock, log: &self.log, orders: &self.orders };
+            let of = lrp::Context { clock, log: &self.log, orders: &self.orders };
             due.extend(process.due(guid, &of));
         }
         for (guid, task) in &self.tasks {
@@ -115,6 +115,6 @@ impl Cluster {
         let ways = Duration::from_millis(500 + 4 * self.faults.delay_ms);
         let late = self.checkers.look_at_clock(self.now, clock, ways);
         late.into_iter().for_each(|broken| self.breaks(broken));
-        self.around(self.now + LOOK, Around::LookAtClock);
+        self.schedule(self.now + LOOK, ClusterEvent::LookAtClock);
     }
 }

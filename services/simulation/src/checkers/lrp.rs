@@ -75,7 +75,7 @@ struct Twin {
 }
 
 /// What the time is for whoever decides, and what the log says.
-pub(super) struct Clockwork<'a> {
+pub(super) struct Context<'a> {
     pub(super) clock: Timestamp,
     pub(super) log: &'a Log,
     pub(super) orders: &'a Orders,
@@ -186,8 +186,8 @@ impl Process {
     }
 
     /// What is due: restarts, the ends of evacuating records, and what nobody desires.
-    pub(super) fn due(&self, guid: &ProcessGuid, of: &Clockwork<'_>) -> Vec<Thing> {
-        let Clockwork { clock, log, .. } = of;
+    pub(super) fn due(&self, guid: &ProcessGuid, of: &Context<'_>) -> Vec<Thing> {
+        let Context { clock, log, .. } = of;
         let fresh = log.is_fresh(&self.domain, Position(u64::MAX), *clock);
         let mut due = vec![];
         for (index, lrp) in &self.lrps {

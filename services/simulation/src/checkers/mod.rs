@@ -50,8 +50,8 @@ use schemas::subject::{Position, Subject};
 use schemas::task::Called;
 use schemas::{Decision, Entry, Refusal, Timestamp, cell, message};
 
+use self::calls::CallBody;
 use self::calls::Calls;
-use self::calls::Told;
 use self::causes::Causes;
 use self::due::Due;
 use self::emptying::Evacuations;
@@ -690,7 +690,7 @@ impl Checkers {
     ) -> Vec<Broken> {
         let known = self.tasks.get(task);
         let outcome = known.and_then(|known| known.outcome_in(epoch));
-        let told = Told { outcome, annotation: known.map_or("", task::Task::annotation) };
+        let told = CallBody { outcome, annotation: known.map_or("", task::Task::annotation) };
         self.calls.call(life, (task, epoch), (delivered, now, self.clock_slack), body, &told)
     }
 

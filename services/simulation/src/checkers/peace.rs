@@ -16,7 +16,7 @@ use schemas::spec::ClientCommand;
 use schemas::{Position, Timestamp, task};
 
 use super::Checkers;
-use crate::asked::{Asked, Told, Wanted, desired};
+use crate::asked::{Asked, Response, Wanted, desired};
 use crate::cluster::Cluster;
 use crate::coverage::Situation;
 use crate::journal::SimJournal;
@@ -220,20 +220,20 @@ impl Checkers {
         for (request, asked) in wanted.asked() {
             let carried = self.log.carried(request);
             let wrong = match asked.told {
-                Told::Done(done) => {
+                Response::Done(done) => {
                     let right = |one: &super::log::Carried| {
                         one.version == done.version && one.position <= done.position
                     };
                     !is_about_domain(asked) && !carried.iter().any(right)
                 }
-                Told::Refused(_) => asked.copies <= 1 && !carried.is_empty(),
-                Told::Nothing => false,
+                Response::Refused(_) => asked.copies <= 1 && !carried.is_empty(),
+                Response::Nothing => false,
             };
             if wrong {
                 let how = format!("request {request} was told {:?} and is {carried:?}", asked.told);
                 self.broken.push(Broken { promise: P::ToldTrue, how });
             }
-            if asked.copies > 1 && !carried.is_empty() && matches!(asked.told, Told::Done(_)) {
+            if asked.copies > 1 && !carried.is_empty() && matches!(asked.told, Response::Done(_)) {
                 self.coverage.saw(Situation::RequestRepeated);
             }
         }

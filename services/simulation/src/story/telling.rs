@@ -9,7 +9,7 @@ use schemas::subject::Position;
 use super::expect::{Expect, When};
 use super::judge::Facts;
 use super::words::Time;
-use crate::asked::Told;
+use crate::asked::Response;
 use crate::cluster::{Cluster, START};
 use crate::plan::{Act, Answer, Plan};
 use crate::promises::{Broken, Promise};
@@ -20,7 +20,7 @@ pub enum Seen<'a> {
     /// Users or faults did something.
     Act(&'a Act),
     /// A client was told what became of what it asked.
-    Answered(&'a Act, Told),
+    Answered(&'a Act, Response),
     /// Something is in the log: an entry, or bytes that are none.
     Stored(Position, &'a [u8]),
     /// What was expected is so.
@@ -129,7 +129,7 @@ impl<'a> Telling<'a> {
     fn look_at_answers(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
         let mut wrong = vec![];
         self.asked.retain(|(request, act)| match cluster.wanted.known_of(request) {
-            None | Some(Told::Nothing) => true,
+            None | Some(Response::Nothing) => true,
             Some(told) => {
                 tell(cluster.now.since(START), Seen::Answered(act, told));
                 wrong.extend(wrong_answer(act, told));
@@ -142,7 +142,7 @@ impl<'a> Telling<'a> {
     /// Who asked and was never answered, although its story says how.
     fn unanswered(&mut self, cluster: &mut Cluster, tell: Tell<'_>) {
         let wrong: Vec<String> =
-            self.asked.iter().filter_map(|(_, act)| wrong_answer(act, Told::Nothing)).collect();
+            self.asked.iter().filter_map(|(_, act)| wrong_answer(act, Response::Nothing)).collect();
         wrong.into_iter().for_each(|how| breaks(cluster, how, tell));
     }
 
@@ -204,14 +204,16 @@ impl Expect {
 }
 
 /// An answer that is not the one that a client must get.
-fn wrong_answer(act: &Act, told: Told) -> Option<String> {
+fn wrong_answer(act: &Act, told: Response) -> Option<String> {
     let Act::Ask { answer: Some(wanted), .. } = act else { return None };
     let (right, instead) = match (wanted, told) {
-        (Answer::Done, Told::Done(_)) => (true, String::new()),
-        (Answer::Refused(wanted), Told::Refused(code)) => (*wanted == code, format!("it is refused: {code}")),
-        (Answer::Refused(_), Told::Done(_)) => (false, "it is done".into()),
-        (Answer::Done, Told::Refused(code)) => (false, format!("it is refused: {code}")),
-        (Answer::Done | Answer::Refused(_), Told::Nothing) => (false, "it is never answered".into()),
+        (Answer::Done, Response::Done(_)) => (true, String::new()),
+        (Answer::Refused(wanted), Response::Refused(code)) => {
+            (*wanted == code, format!("it is refused: {code}"))
+        }
+        (Answer::Refused(_), Response::Done(_)) => (false, "it is done".into()),
+        (Answer::Done, Response::Refused(code)) => (false, format!("it is refused: {code}")),
+        (Answer::Done | Answer::Refused(_), Response::Nothing) => (false, "it is never answered".into()),
     };
     (!right).then(|| format!("{act}: {instead}"))
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// A stream of numbers that its seed determines (`SplitMix64`).
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// The stream of a concern in a run.
     #[must_use]
     pub const fn new(seed: u64, concern: u64) -> Self {
