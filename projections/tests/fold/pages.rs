@@ -1,14 +1,18 @@
 //! Paging: every row once, whatever happens meanwhile; and what is not a page is refused.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-use projections::{Observed, World, queries};
+use projections::{Observed, WorkRef, World, queries, records};
 use proptest::prelude::*;
+use schemas::container::{Epoch, WorkKey};
+use schemas::message::Record;
 use schemas::names::ServiceId;
-use schemas::query::{Cursor, Filter, InstancePresence, MalformedEntries, Page};
+use schemas::process::Process;
+use schemas::query::{Cursor, Filter, InstancePresence, MalformedEntries, Page, Records, Show};
 use schemas::{Code, Position, Refusal, Timestamp};
 
-use crate::log::{Entries, cell_id, domain, groups, guid, write};
+use crate::log::{Entries, cell_id, domain, groups, guid, task_guid, write};
 
 fn observed() -> Observed {
     Observed {
@@ -50,6 +54,14 @@ fn pages<T: Debug + PartialEq>(
     }
     prop_assert_eq!(rows, whole.rows);
     Ok(())
+}
+
+fn work_of(record: &Record) -> Option<WorkRef> {
+    match record {
+        Record::Absent => None,
+        Record::Lrp(lrp) => Some(WorkRef::Lrp(lrp.process_guid.clone(), lrp.index)),
+        Record::Task(task) => Some(WorkRef::Task(task.task_guid.clone())),
+    }
 }
 
 fn cut(entries: &Entries, at: usize) -> (World, std::slice::Iter<'_, (Position, schemas::Entry)>) {
@@ -106,11 +118,39 @@ proptest! {
     }
 
     #[test]
+    fn what_is_there_is_listed_and_shown_and_nothing_else(groups in groups()) {
+        let (world, observed) = (write(&groups).world, observed());
+        let listed = queries::lrps(&world, &Filter::default(), &observed).unwrap().rows;
+        let is_there = |process: &&Process| process.desired.is_some() || !process.slots.is_empty();
+        prop_assert_eq!(
+            listed.iter().map(|row| &row.process_guid).collect::<Vec<_>>(),
+            world.processes_from(None).filter(is_there).map(|process| &process.guid).collect::<Vec<_>>()
+        );
+        for process in world.processes_from(None) {
+            let shown = queries::lrp(&world, &Show { id: process.guid.to_string(), at_least: None });
+            prop_assert_eq!(shown.is_ok(), is_there(&process), "{:?}", process);
+        }
+    }
+
+    #[test]
+    fn a_rep_is_told_of_what_its_cell_holds_and_of_what_it_asks_for(groups in groups()) {
+        let world = write(&groups).world;
+        let unknown = WorkKey::Task { task_guid: task_guid(200), epoch: Epoch(Timestamp(1)) };
+        for cell_id in world.named_cells() {
+            let held = world.on_cell(cell_id).cloned().collect::<BTreeSet<_>>();
+            let asked = Records { cell_id: cell_id.clone(), work: vec![unknown.clone()], at_least: None };
+            let told = records::of_cell(&world, &asked).records;
+            prop_assert_eq!(told.iter().filter_map(work_of).collect::<BTreeSet<_>>(), held);
+            prop_assert!(!told.contains(&Record::Absent));
+        }
+    }
+
+    #[test]
     fn of_an_index_the_record_that_counts_is_listed(groups in groups()) {
         let (world, observed) = (write(&groups).world, observed());
         let list = |all| queries::instances(&world, &Filter { all, ..Filter::default() }, &observed).unwrap().rows;
         let (counting, both) = (list(false), list(true));
-        let indices = |rows: &[schemas::query::InstanceRow]| -> std::collections::BTreeSet<_> {
+        let indices = |rows: &[schemas::query::InstanceRow]| -> BTreeSet<_> {
             rows.iter().map(|row| (row.process_guid.clone(), row.index)).collect()
         };
         prop_assert_eq!(indices(&counting).len(), counting.len(), "one for each index");

@@ -107,6 +107,23 @@ fn a_claim_that_was_decided_before_its_cell_was_lost_is_taken_back_at_once() {
 }
 
 #[test]
+fn who_is_asked_to_stop_is_asked_again_until_it_has_ended() {
+    let mut scene = running(1, &["c1"]);
+    scene.client(0, words::scale("web", 0));
+    assert_eq!(scene.stops.len(), 1);
+    let stop = scene.stops[0].clone();
+    assert_eq!(stop.0, words::cell_id("c1"));
+    scene.pass(11 * SECOND);
+    assert!(scene.stops.len() >= 3, "{:?}", scene.stops);
+    assert!(scene.stops.iter().all(|again| *again == stop), "{:?}", scene.stops);
+    let epoch = scene.epoch(0, "web");
+    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(0, "c1"), actual::Command::Remove));
+    scene.stops.clear();
+    scene.pass(11 * SECOND);
+    assert_eq!(scene.stops, []);
+}
+
+#[test]
 fn a_task_on_a_lost_cell_has_failed() {
     let mut scene = Scene::with(1, &FIVE);
     scene.client(0, words::task("count", None));

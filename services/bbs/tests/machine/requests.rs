@@ -1,5 +1,7 @@
 //! Asking twice is asking once; an id that was given to something else is refused.
 
+use std::time::Duration;
+
 use bbs::{Ask, Reply};
 use schemas::message::{Done, Envelope};
 use schemas::names::{ClientName, RequestId};
@@ -19,6 +21,15 @@ fn fresh(seconds: u64) -> ClientCommand {
 
 fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Result<Done, Refusal> {
     let envelope = Envelope { request_id: Some(RequestId::new(id).unwrap()), ..Envelope::default() };
+    ask_with(scene, client, envelope, command)
+}
+
+fn ask_with(
+    scene: &mut Scene,
+    client: &str,
+    envelope: Envelope,
+    command: ClientCommand,
+) -> Result<Done, Refusal> {
     let client = ClientName::new(client).unwrap();
     let requester = scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command });
     match scene.answers.remove(&requester) {
@@ -76,4 +87,26 @@ fn a_domain_remembers_its_requests() {
         ask(&mut scene, "ci", &format!("n{number}"), fresh(60)).unwrap();
     }
     ask(&mut scene, "ci", "r1", fresh(61)).unwrap();
+}
+
+#[test]
+fn a_command_is_carried_out_until_its_deadline_and_not_later() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let by = |deadline, id| Envelope {
+        request_id: Some(RequestId::new(id).unwrap()),
+        deadline: Some(deadline),
+        ..Envelope::default()
+    };
+    let (first, second) = (scene.now, scene.now + Duration::from_secs(1));
+    scene.pass(Duration::from_secs(1));
+    let late = ask_with(&mut scene, "ci", by(first, "r1"), words::lrp("web", 1));
+    assert_eq!(code(late), Code::DeadlinePassed);
+    assert_eq!(scene.times("desired.desired.v1"), []);
+    let last_moment = ask_with(&mut scene, "ci", by(second, "r2"), words::lrp("web", 1)).unwrap();
+    scene.pass(Duration::from_secs(9));
+    let again = ask_with(&mut scene, "ci", by(second, "r2"), words::lrp("web", 1)).unwrap();
+    assert_eq!(
+        again.version, last_moment.version,
+        "what was carried out in time is answered whenever it is asked"
+    );
 }
