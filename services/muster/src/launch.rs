@@ -101,12 +101,22 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     match service {
         Service::Dev(args) => local(args, global, stop).await?,
         Service::Bench(args) => output::line(&bench::run(nats(global), args, stop).await?)?,
-        Service::Bbs(args) => serve::run_bbs(&needed(global)?, &args, stop).await?,
-        Service::Auctioneer(args) => serve::run_auctioneer(&needed(global)?, &args, stop).await?,
+        Service::Bbs(args) => {
+            if let Some(nats) = server(global, &stop).await? {
+                serve::run_bbs(&nats, &args, stop).await?;
+            }
+        }
+        Service::Auctioneer(args) => {
+            if let Some(nats) = server(global, &stop).await? {
+                serve::run_auctioneer(&nats, &args, stop).await?;
+            }
+        }
         Service::Rep(args) => {
             let data = global.data.clone();
             let data = data.ok_or_else(|| Failure::usage("a rep needs a data folder: --data DIR"))?;
-            if serve::run_rep(&needed(global)?, data, &args, stop).await? == End::Evacuated {
+            if let Some(nats) = server(global, &stop).await?
+                && serve::run_rep(&nats, data, &args, stop).await? == End::Evacuated
+            {
                 return Ok(Exit::Evacuated);
             }
         }
@@ -130,6 +140,8 @@ pub(crate) fn nats(global: &Global) -> Option<Nats> {
     Some(Nats { urls, login, tls: client::Tls::default() })
 }
 
-fn needed(global: &Global) -> Result<Nats, ServiceError> {
-    nats(global).ok_or(ServiceError::NoServer)
+/// The NATS servers that a service needs, when one of them is there. None: it was told to stop first.
+async fn server(global: &Global, stop: &CancellationToken) -> Result<Option<Nats>, ServiceError> {
+    let nats = nats(global).ok_or(ServiceError::NoServer)?;
+    Ok(nats.wait_for_server(stop).await?.then_some(nats))
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bus::Bus;
-use bus::nats::Settings;
+use bus::nats::{ConnectError, Settings};
 use clap::Args;
 use client::{Login, Tls};
 use journal::Journal;
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::words::{Invalid, number};
-use crate::error::ServiceError;
+use crate::error::{ServiceError, chain};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
@@ -114,11 +114,42 @@ fn parse_ports(text: &str) -> Result<std::ops::RangeInclusive<u16>, Invalid> {
 }
 
 impl Nats {
-    async fn connect(&self, name: &str, inbox: &Inbox) -> Result<bus::nats::Connection, ServiceError> {
-        let mut settings = Settings::new(self.urls.clone(), name, &inbox.to_string());
+    /// Waits until a server lets this program in: services and server may be started in any order. False: it was told to
+    /// stop first.
+    ///
+    /// # Errors
+    /// The server refuses it, or its addresses or files are wrong: waiting doesn't mend that.
+    pub(crate) async fn wait_for_server(&self, stop: &CancellationToken) -> Result<bool, ServiceError> {
+        let mut told = false;
+        loop {
+            let error = match self.settings("muster", FIRST_INBOX).connect().await {
+                Ok(_) => return Ok(true),
+                Err(error @ ConnectError::Unreachable { .. }) => error,
+                Err(
+                    error @ (ConnectError::Refused { .. }
+                    | ConnectError::File { .. }
+                    | ConnectError::Settings(_)),
+                ) => return Err(error.into()),
+            };
+            if !std::mem::replace(&mut told, true) {
+                tracing::warn!("{}; waiting for it", chain(&error));
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(false),
+                () = tokio::time::sleep(SERVER_AGAIN) => {}
+            }
+        }
+    }
+
+    fn settings(&self, name: &str, inbox: &str) -> Settings {
+        let mut settings = Settings::new(self.urls.clone(), name, inbox);
         settings.login = self.login.clone();
         settings.tls = self.tls.clone();
-        Ok(settings.connect().await?)
+        settings
+    }
+
+    async fn connect(&self, name: &str, inbox: &Inbox) -> Result<bus::nats::Connection, ServiceError> {
+        Ok(self.settings(name, &inbox.to_string()).connect().await?)
     }
 
     /// The bus, for somebody whose questions are answered to this inbox.
@@ -197,6 +228,10 @@ pub(crate) async fn run_bbs(
     Ok(bbs::run(settings, seed, lines, stop).await?)
 }
 
+/// How often who waits for a server tries again.
+const SERVER_AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
+/// The inbox of a connection that asks nothing.
+const FIRST_INBOX: &str = "muster.inbox.start";
 /// How often who may not make the journal's stream looks whether it is there.
 const STREAM_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
 

@@ -2,17 +2,21 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::target::{SOCKET, is_ours};
 use client::{Client, Target, default_domain, default_socket};
-use schemas::names::ClientName;
+use schemas::names::{ClientName, Domain};
 
 use super::args::{Global, Named};
 use super::failure::{Exit, Failure};
 
 /// How long the command line asks for an answer, unless `--timeout` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a server may take to be there, and how often is looked.
+const SERVER: Duration = Duration::from_secs(2);
+const SERVER_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where a cluster may be, and who said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     };
     let name = name(global);
     let domain = global.domain.clone().unwrap_or_else(default_domain);
-    let client = Client::connect(target).domain(domain).name(name).await.map_err(|error| {
+    let client = reach(target, domain, name, global.timeout).await.map_err(|error| {
         let failure = Failure::from(error).doing("reach the cluster");
         match &place {
             Place::Nats(url) => {
@@ -54,6 +58,25 @@ pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
         }
     })?;
     Ok(with_terms(client, global))
+}
+
+/// Connects. Who starts a server and asks at once is not too early: for a moment it is tried again.
+async fn reach(
+    target: Target,
+    domain: Domain,
+    name: ClientName,
+    limit: Option<Duration>,
+) -> Result<Client, client::Error> {
+    let until = Instant::now() + limit.unwrap_or(SERVER).min(SERVER);
+    loop {
+        let connected = Client::connect(target.clone()).domain(domain.clone()).name(name.clone()).await;
+        match connected {
+            Err(client::Error::Unreachable(_)) if Instant::now() + SERVER_AGAIN < until => {
+                tokio::time::sleep(SERVER_AGAIN).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// The client with what the user says with every command.

@@ -489,7 +489,7 @@ fn a_wrong_command_line_is_told_what_is_valid() {
             &["can't read the configuration file /nowhere: No such file"],
         ),
         (1, &["cell", "list", "--nats", "http://x"], &["\"http://x\" is not an address of a NATS server"]),
-        (5, &["bbs", "--nats", "nats://127.0.0.1:1"], &["server unreachable at nats://127.0.0.1:1"]),
+        (5, &["cell", "list", "--nats", "nats://127.0.0.1:1"], &["server unreachable at nats://127.0.0.1:1"]),
         (5, &["bbs"], &["no NATS server is named: give --nats URL or set MUSTER_NATS_URL"]),
         (
             1,

@@ -270,6 +270,24 @@ fn the_log_is_right(cluster: &Cluster, acknowledged: &[Done]) {
 }
 
 #[test]
+fn services_may_start_before_the_server() {
+    let mut cluster = Cluster::empty();
+    cluster.server.kill9();
+    for name in ["rep-c1", "auctioneer-1", "bbs-1"] {
+        cluster.add(name);
+        cluster.services.get_mut(name).unwrap().says("server unreachable");
+    }
+    cluster.server.restart();
+    cluster.ready(1);
+    // Who still waits is told to end, and ends.
+    cluster.server.kill9();
+    cluster.add("bbs-2");
+    let mut waits = cluster.services.remove("bbs-2").unwrap();
+    waits.says("waiting for it");
+    assert_eq!(waits.interrupt().code(), Some(0));
+}
+
+#[test]
 fn one_name_asked_for_twenty_times_is_one_process() {
     let cluster = Cluster::start(&["bbs-1", "bbs-2", "auctioneer-1", "rep-c1"]);
     let mut plain = cluster.plain("racer");
