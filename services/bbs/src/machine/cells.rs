@@ -30,7 +30,7 @@ impl Bbs {
         let news = self.is_news(beat);
         match self.presence.heard(beat, known, news, self.now) {
             Heard::Alive => {
-                self.seen(beat);
+                self.seen(beat, news);
                 self.order_evacuation(&beat.cell_id, beat.evacuating);
             }
             Heard::Old => {}
@@ -53,7 +53,7 @@ impl Bbs {
             return self.presence.unanswered(cell);
         }
         self.presence.answered(beat, self.now);
-        self.seen(beat);
+        self.seen(beat, self.is_news(beat));
     }
 
     /// Why a rep with this folder may not speak for the cell: another one does, and lives. It is the one that was
@@ -79,9 +79,9 @@ impl Bbs {
     }
 
     /// A cell lives: what is new of it is recorded, and nobody gives it up any more.
-    fn seen(&mut self, beat: &Heartbeat) {
+    fn seen(&mut self, beat: &Heartbeat, news: bool) {
         self.shards.withdraw(&Subject::Cell(beat.cell_id.clone()), QueuedCommand::is_loss);
-        if self.is_news(beat) {
+        if news {
             self.enqueue_own(AggregateCommand::Seen(beat.cell_id.clone(), Box::new(seen_in(beat))));
         }
     }
