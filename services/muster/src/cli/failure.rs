@@ -7,6 +7,7 @@ use schemas::query::InstanceRow;
 use schemas::{BadField, Class, Code, Refusal};
 use serde::Serialize;
 
+use super::words::Invalid;
 use crate::error::chain;
 
 /// How the program ends. Fixed and documented: scripts depend on it.
@@ -164,6 +165,12 @@ const ADVICE: [(Code, &str); 7] = [
 
 fn advice_on(code: Code) -> Option<&'static str> {
     ADVICE.iter().find(|(known, _)| *known == code).map(|(_, advice)| *advice)
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Self::usage(invalid.to_string())
+    }
 }
 
 impl From<Refusal> for Failure {

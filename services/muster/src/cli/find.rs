@@ -102,9 +102,8 @@ pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRo
 pub(crate) fn split(id: &str) -> Result<Option<(ProcessGuid, u32)>, Failure> {
     let Some((process, index)) = id.split_once('/') else { return Ok(None) };
     let process = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
-    let index = index.parse().map_err(|_| {
-        Failure::usage(Invalid::new("index", index, format!("a number, as {process}/0")).to_string())
-    })?;
+    let wrong = |_| Invalid::new("index", index, format!("a number, as {process}/0"));
+    let index = index.parse().map_err(wrong)?;
     Ok(Some((process, index)))
 }
 

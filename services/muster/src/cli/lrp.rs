@@ -225,7 +225,7 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
     let one = |guid: &str, instances: &str| {
         let guid = ProcessGuid::new(guid).map_err(|bad| Failure::usage(bad.to_string()))?;
         let instances = number(0..=INSTANCES)(instances)
-            .map_err(|bad| Failure::usage(bad.to_string()).doing(format!("scale process {guid}")))?;
+            .map_err(|bad| Failure::from(bad).doing(format!("scale process {guid}")))?;
         Ok((guid, instances))
     };
     match words {
@@ -233,7 +233,7 @@ fn parse_scale(words: &[String]) -> Result<Vec<(ProcessGuid, u32)>, Failure> {
         words => words
             .iter()
             .map(|word| {
-                let wrong = || Failure::usage(Invalid::new("scale", word, "GUID=N, as web=3").to_string());
+                let wrong = || Invalid::new("scale", word, "GUID=N, as web=3");
                 let (guid, instances) = word.split_once('=').ok_or_else(wrong)?;
                 one(guid, instances)
             })
