@@ -15,7 +15,7 @@ use rep::reconcile::Row;
 use simulation::batch::{Batch, run_all};
 use simulation::coverage::Situation;
 use simulation::promises::{Broken, Promise};
-use simulation::story::Story;
+use simulation::story::{Story, texts};
 use simulation::{Outcome, Plan, mutations, run_plan, shrink};
 
 /// So many seeds must have met everything interesting.
@@ -149,20 +149,13 @@ fn first_broken(batch: &Batch, promises: &[Promise], stories: Option<&Path>) -> 
 
 /// The first story of a folder that breaks one of these promises, or in which not all is seen that it expects.
 fn first_story(folder: &Path, promises: &[Promise]) -> Result<Option<(String, Broken)>, String> {
-    let problem = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let entries = std::fs::read_dir(folder).map_err(problem)?;
-    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
-    let mut paths = paths.map_err(problem)?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
-    paths.sort();
+    let texts = texts(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let expected = |broken: &&Broken| broken.promise == Promise::AsExpected;
-    for path in paths {
-        let text = std::fs::read_to_string(&path).map_err(problem)?;
-        let story: Story = text.parse().map_err(|bad| format!("{}, {bad}", path.display()))?;
+    for (name, text) in texts {
+        let story: Story = text.parse().map_err(|bad| format!("{}/{name}.txt, {bad}", folder.display()))?;
         let outcome = run_plan(&story.plan);
         let broken = breaks(&outcome, promises).or_else(|| outcome.broken.iter().find(expected));
         if let Some(broken) = broken {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy();
             return Ok(Some((format!("story {name}"), broken.clone())));
         }
     }

@@ -75,9 +75,10 @@ mod judge;
 mod telling;
 mod words;
 
-use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
+use std::{fmt, fs, io};
 
 pub use expect::{CELL_STATES, Expect, INSTANCE_STATES, TASK_STATES, What, When, Where};
 pub use judge::Facts;
@@ -150,6 +151,22 @@ impl FromStr for Plan {
     fn from_str(text: &str) -> Result<Self, Bad> {
         Ok(text.parse::<Story>()?.plan)
     }
+}
+
+/// The names and texts of the stories in a folder, in the order of their files.
+///
+/// # Errors
+/// The folder or a file can't be read.
+pub fn texts(folder: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut paths =
+        fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    paths.sort();
+    let named = |path: PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok((name, fs::read_to_string(&path)?))
+    };
+    paths.into_iter().map(named).collect()
 }
 
 impl FromStr for Story {

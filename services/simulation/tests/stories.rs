@@ -2,13 +2,12 @@
 //!
 //! `MUSTER_STORIES=crashes` runs only those whose names contain that.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use simulation::run_plan;
-use simulation::story::Story;
+use simulation::story::{self, Story};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stories")
@@ -17,16 +16,8 @@ fn folder() -> PathBuf {
 /// The names and the texts of all stories, in order.
 fn texts() -> Vec<(String, String)> {
     let only = std::env::var("MUSTER_STORIES").unwrap_or_default();
-    let files = fs::read_dir(folder()).expect("the folder of the stories").flatten().map(|file| file.path());
-    let mut texts: Vec<(String, String)> = files
-        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
-        .map(|path| {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            (name, fs::read_to_string(&path).expect("a story"))
-        })
-        .filter(|(name, _)| name.contains(&only))
-        .collect();
-    texts.sort();
+    let mut texts = story::texts(&folder()).expect("the stories can be read");
+    texts.retain(|(name, _)| name.contains(&only));
     texts
 }
 

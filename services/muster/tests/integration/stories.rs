@@ -17,11 +17,11 @@ mod stage;
 mod work;
 
 use std::collections::VecDeque;
-use std::fs;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use simulation::story::{Expect, Line, Story, Time, When, lines};
+use simulation::story::{Expect, Line, Story, Time, When, lines, texts};
 
 use self::clock::Clock;
 use self::stage::Stage;
@@ -40,22 +40,18 @@ const LOOK: Duration = Duration::from_millis(150);
 /// The stories with their names.
 fn stories() -> Vec<(String, Story)> {
     let only = std::env::var("MUSTER_STORIES").unwrap_or_default();
-    let files = fs::read_dir(FOLDER).unwrap().map(|file| file.unwrap().path());
-    let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));
-    let named = texts.map(|path| {
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let story = fs::read_to_string(&path).unwrap().parse();
-        let story: Story = story.unwrap_or_else(|bad| panic!("{name}.txt, {bad}"));
+    let named = texts(Path::new(FOLDER)).unwrap().into_iter().filter(|(name, _)| name.contains(&only));
+    let read = |(name, text): (String, String)| {
+        let story: Story = text.parse().unwrap_or_else(|bad| panic!("{name}.txt, {bad}"));
         (name, story)
-    });
-    named.filter(|(name, _)| name.contains(&only)).collect()
+    };
+    named.map(read).collect()
 }
 
 #[test]
 fn every_story_comes_out_for_real() {
-    let (mut real, mut simulated): (Vec<_>, Vec<_>) =
+    let (mut real, simulated): (Vec<_>, Vec<_>) =
         stories().into_iter().partition(|(_, story)| story.only_simulated.is_none());
-    simulated.sort_by(|one, other| one.0.cmp(&other.0));
     for (name, story) in &simulated {
         println!("{name} is only simulated: {}", story.only_simulated.as_deref().unwrap_or_default());
     }
