@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::bench::BenchError;
+use crate::bench::{BenchError, load};
 use crate::error::{ServiceError, chain};
 use crate::serve::Nats;
 
@@ -126,7 +126,7 @@ impl Client {
         let asked = Instant::now();
         let answer = self.bus.ask(&subject, json!({ "body": body }).to_string().into(), PATIENCE).await;
         let took = asked.elapsed();
-        super::super::load::done(subject, answer).map(|()| took)
+        load::done(subject, answer).map(|()| took)
     }
 
     async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
