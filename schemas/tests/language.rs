@@ -11,6 +11,8 @@ mod given;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod machines;
 #[cfg(test)]
 mod shapes;

@@ -140,40 +140,6 @@ fn nul_is_found_wherever_it_is() {
     assert!(refusal.to_string().contains("body.annotation: must not contain NUL"), "{refusal}");
 }
 
-#[test]
-fn limits_are_exact() {
-    let over = |name: &str, good: Value, bad: Value| {
-        spec::lrp(web_with(name, good)).unwrap();
-        let problems = bad_lrp(web_with(name, bad));
-        assert!(problems.len() == 1 && problems[0].starts_with(name), "{problems:?}");
-    };
-    let text = |bytes: usize| Value::from("x".repeat(bytes));
-    let list = |members: u32| (1..=members).collect::<Value>();
-    let tags = |members: u32| (1..=members).map(|tag| tag.to_string()).collect::<Value>();
-    over("annotation", text(limits::ANNOTATION_BYTES), text(limits::ANNOTATION_BYTES + 1));
-    over("instances", json!(10_000), json!(10_001));
-    over("instances", json!(0), json!(4_294_967_296_u64));
-    over("memory_mb", json!(limits::RESOURCE_MB), json!(limits::RESOURCE_MB + 1));
-    over("memory_mb", json!(0), json!(u64::MAX));
-    over("grace_period_ms", json!(600_000), json!(600_001));
-    over("ports", list(64), list(65));
-    over("placement_tags", tags(16), tags(17));
-    // Two quotes around the text, and the name.
-    let routes = |bytes: usize| json!({"r": "x".repeat(bytes - 3)});
-    over("routes", routes(limits::ROUTES_BYTES), routes(limits::ROUTES_BYTES + 1));
-    let spec_of =
-        |bytes: usize| web_with("action", json!({"run": {"path": "a", "args": ["x".repeat(bytes)]}}));
-    spec::lrp(spec_of(limits::SPEC_BYTES - 100)).unwrap();
-    assert!(bad_lrp(spec_of(limits::SPEC_BYTES))[0].starts_with("message: has "));
-}
-
-#[test]
-fn routes_full_of_quotes_are_too_large_for_the_log() {
-    let quotes = web_with("routes", json!({"r": "\"".repeat(62_000)}));
-    let problems = bad_lrp(quotes);
-    assert!(problems[0].contains("bytes of the log"), "{problems:?}");
-}
-
 /// `try` so many times, around a program.
 fn nested(depth: usize) -> Value {
     (1..depth).fold(json!({"run": {"path": "a"}}), |inner, _| json!({"try": {"action": inner}}))

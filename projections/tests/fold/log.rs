@@ -104,7 +104,7 @@ fn of_task() -> impl Strategy<Value = OfTask> {
     prop_oneof![
         4 => (0..2_u8, any::<u8>()).prop_map(|(domain, size)| OfTask::Desire { domain, size }),
         1 => Just(OfTask::Cancel),
-        3 => (0..3_u8).prop_map(|step| OfTask::Resolve { step }),
+        3 => (0..4_u8).prop_map(|step| OfTask::Resolve { step }),
         6 => (any::<u8>(), 0..3_u8).prop_map(|(container, step)| OfTask::Report { container, step }),
         1 => Just(OfTask::Unplaced),
     ]
@@ -369,8 +369,8 @@ fn task_command(world: &World, number: u8, ask: &OfTask) -> task::Command {
         OfTask::Cancel => Command::Cancel,
         OfTask::Resolve { step } => {
             let epoch = world.task(&task_guid(number)).map_or(Epoch::default(), |task| task.epoch);
-            let delivered = Command::Called(epoch, task::Called::Answered(200));
-            let commands = [Command::Resolve, Command::BeginResolving, delivered];
+            let called = |status| Command::Called(epoch, task::Called::Answered(status));
+            let commands = [Command::Resolve, Command::BeginResolving, called(200), called(503)];
             commands[usize::from(*step)].clone()
         }
         OfTask::Report { container, step } => Command::Report(report_task(world, number, *container, *step)),

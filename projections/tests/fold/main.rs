@@ -4,5 +4,6 @@ mod answers;
 mod arbitrary;
 mod log;
 mod pages;
+mod rows;
 mod snapshots;
 mod stories;

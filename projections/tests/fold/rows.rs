@@ -1,0 +1,287 @@
+//! What rows say: the answers to every query about one cluster in which everything occurs, word by word.
+//!
+//! `MUSTER_WRITE_GOLDEN=1 cargo test -p projections --test fold rows` writes them anew.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use projections::{Observed, Query, World};
+use schemas::Position;
+use schemas::cluster::Role;
+use schemas::limits::STATUS_NAMED;
+use schemas::message::Program;
+use schemas::names::ServiceId;
+use schemas::query::{Filter, MalformedEntries, One, ServiceRow, Services, Show, StatusRow};
+use serde_json::Value;
+
+use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, domain, guid, write};
+
+fn story(asks: impl IntoIterator<Item = Ask>) -> Log {
+    write(&asks.into_iter().map(|ask| vec![ask]).collect::<Vec<_>>())
+}
+
+fn desire(process: u8, domain: u8, instances: u8) -> Ask {
+    Ask::Process(process, OfProcess::Desire { domain, instances, size: process })
+}
+
+fn report(process: u8, index: u8, container: u8, steps: &[u8]) -> Ask {
+    Ask::Process(process, OfProcess::Report { index, container, steps: steps.to_vec() })
+}
+
+fn unplaced(process: u8, index: u8) -> Ask {
+    Ask::Process(process, OfProcess::Unplaced { index, error: 1 })
+}
+
+const fn seen(cell: u8, evacuating: bool, healthy: bool) -> Ask {
+    Ask::Seen { cell, evacuating, healthy }
+}
+
+/// A cluster in which every state of every thing occurs.
+fn everything() -> World {
+    const CLAIM: &[u8] = &[0];
+    const RUN: &[u8] = &[0, 1];
+    const CRASH: &[u8] = &[0, 3];
+    let task = |task, ask| Ask::Task(task, ask);
+    let start = |number| task(number, OfTask::Report { container: 1, step: 0 });
+    let desire_task = |number, size| task(number, OfTask::Desire { domain: number % 2, size });
+    let log = story([
+        seen(2, false, true),
+        seen(3, false, false),
+        seen(4, false, true),
+        Ask::Refresh { domain: 0, seconds: 99 },
+        Ask::Refresh { domain: 1, seconds: 1 },
+        desire(0, 0, 4),
+        report(0, 0, 1, RUN),
+        report(0, 1, 1, CLAIM),
+        unplaced(0, 2),
+        desire(1, 1, 2),
+        report(1, 0, 2, CRASH),
+        report(1, 0, 2, CRASH),
+        report(1, 0, 2, CRASH),
+        report(1, 0, 2, CRASH),
+        report(1, 1, 1, RUN),
+        // It is being evacuated: its record is free again, and then somebody claims it.
+        report(1, 1, 2, &[6, 5]),
+        report(1, 1, 4, CLAIM),
+        // This one is stopping, since it was removed.
+        desire(2, 0, 2),
+        report(2, 0, 1, RUN),
+        Ask::Process(2, OfProcess::Remove),
+        desire_task(0, 3),
+        task(0, OfTask::Unplaced),
+        desire_task(1, 5),
+        start(1),
+        desire_task(2, 4),
+        start(2),
+        task(2, OfTask::Report { container: 1, step: 1 }),
+        task(2, OfTask::Resolve { step: 1 }),
+        desire_task(3, 1),
+        start(3),
+        task(3, OfTask::Report { container: 1, step: 2 }),
+        // The owner of this one can't take the call now.
+        desire_task(5, 4),
+        start(5),
+        task(5, OfTask::Report { container: 1, step: 1 }),
+        task(5, OfTask::Resolve { step: 1 }),
+        task(5, OfTask::Resolve { step: 3 }),
+        desire_task(4, 3),
+        Ask::Lost { cell: 2 },
+        seen(1, true, true),
+    ]);
+    log.world
+}
+
+fn service(name: &str, role: Role, leads: bool, lag: u64) -> ServiceRow {
+    ServiceRow {
+        id: ServiceId::new(name).expect("a name"),
+        role,
+        leads,
+        term: 2,
+        program: Program { version: "0.1.0".into(), host: "h".into(), pid: 7 },
+        position: Position(50),
+        lag,
+        beat_ms_ago: 12,
+    }
+}
+
+/// Who beats, of a cluster that has one of each.
+fn services() -> Services {
+    let rows =
+        vec![service("bbs-1", Role::Bbs, true, 0), service("auctioneer-1", Role::Auctioneer, true, 999)];
+    Services { rows, complete: true }
+}
+
+fn observed(world: &World, services: Services) -> Observed {
+    let heard = (0..4).map(|cell| (cell_id(cell), Duration::from_millis(9_999)));
+    // The last one was not heard for a while.
+    let silent = (cell_id(4), Duration::from_secs(10));
+    Observed {
+        bbs: ServiceId::new("bbs-1").expect("a name"),
+        now: world.processes_from(None).map(|process| process.changed_at).max().unwrap_or_default(),
+        durability: "on disk".into(),
+        set_aside: MalformedEntries::default(),
+        services,
+        heard: heard.chain([silent]).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// Every query, each with a name.
+fn queries() -> Vec<(&'static str, Query)> {
+    let all = Filter::default;
+    let of_domain = || Filter { domain: Some(domain(1)), ..all() };
+    let on_cell = || Filter { cell_id: Some(cell_id(1)), ..all() };
+    let of_process = || Filter { process_guid: Some(guid(1)), ..all() };
+    let both = || Filter { all: true, ..all() };
+    let whole = || Filter { definitions: true, ..of_domain() };
+    let show = |id: &str| Show { id: id.into(), at_least: None };
+    vec![
+        ("lrps", Query::Lrps(all())),
+        ("lrps of a domain, with definitions", Query::Lrps(whole())),
+        ("lrps on a cell", Query::Lrps(on_cell())),
+        ("lrps of a process", Query::Lrps(of_process())),
+        ("lrp", Query::Lrp(show("process-0"))),
+        ("instances", Query::Instances(all())),
+        ("instances, both records", Query::Instances(Filter { all: true, ..of_process() })),
+        ("instances of a domain", Query::Instances(of_domain())),
+        ("instances on a cell", Query::Instances(on_cell())),
+        (
+            "instances on a cell, both records",
+            Query::Instances(Filter { cell_id: Some(cell_id(1)), ..both() }),
+        ),
+        (
+            "instances of a process on a cell",
+            Query::Instances(Filter { cell_id: Some(cell_id(1)), ..of_process() }),
+        ),
+        ("instance", Query::Instance(show("process-1/1"))),
+        ("tasks", Query::Tasks(all())),
+        ("tasks of a domain, with definitions", Query::Tasks(whole())),
+        ("tasks on a cell", Query::Tasks(on_cell())),
+        ("task", Query::Task(show("task-2"))),
+        ("domains", Query::Domains(all())),
+        ("domains of a domain", Query::Domains(of_domain())),
+        ("cells", Query::Cells(all())),
+        ("cells on a cell", Query::Cells(on_cell())),
+        ("cell", Query::Cell(show("cell-4"))),
+        ("evaluations", Query::Evaluations(all())),
+        ("evaluations of a process", Query::Evaluations(of_process())),
+        ("cluster", Query::Cluster(all())),
+        ("status", Query::Status(all())),
+        ("no such lrp", Query::Lrp(show("process-9"))),
+        ("no such instance", Query::Instance(show("process-0/9"))),
+        ("an instance whose name is none", Query::Instance(show("process-0"))),
+        ("no such task", Query::Task(show("task-9"))),
+        ("no such cell", Query::Cell(show("cell-9"))),
+        ("no such evaluation", Query::Evaluation(show("process-0"))),
+    ]
+}
+
+fn golden() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rows.txt")
+}
+
+/// An answer with each row on a line of its own.
+fn lines(answer: &str) -> String {
+    let mut answer: Value = serde_json::from_str(answer).expect("JSON");
+    let Some(rows) = answer.get_mut("rows").map(Value::take) else { return answer.to_string() };
+    let rows = rows.as_array().expect("a list").iter().map(|row| format!("\n{row}"));
+    rows.fold(answer.to_string(), |text, row| text + &row)
+}
+
+#[test]
+fn every_row_says_what_it_always_said() {
+    let world = everything();
+    let observed = observed(&world, services());
+    let mut text = String::new();
+    for (name, query) in queries() {
+        let answer =
+            query.answer(&world, &observed).map_or_else(|refusal| refusal.to_string(), |json| lines(&json));
+        writeln!(text, "## {name}\n{answer}\n").unwrap();
+    }
+    if std::env::var_os("MUSTER_WRITE_GOLDEN").is_some() {
+        std::fs::create_dir_all(golden().parent().unwrap()).unwrap();
+        std::fs::write(golden(), &text).unwrap();
+    }
+    let known = std::fs::read_to_string(golden()).unwrap_or_default();
+    for (known, now) in known.lines().zip(text.lines()) {
+        assert_eq!(now, known);
+    }
+    assert_eq!(text.lines().count(), known.lines().count());
+}
+
+fn status(world: &World, services: Services) -> StatusRow {
+    let answer = Query::Status(Filter::default()).answer(world, &observed(world, services));
+    serde_json::from_str::<One<StatusRow>>(&answer.expect("a status")).expect("a row").row
+}
+
+/// The findings of a status, in order.
+fn findings(world: &World, services: Services) -> Vec<String> {
+    let row = status(world, services);
+    let worst = row.findings.iter().map(|finding| finding.severity).max();
+    assert_eq!(row.health as u8, worst.map_or(0, |worst| worst as u8), "{row:?}");
+    row.findings.into_iter().map(|finding| finding.message).collect()
+}
+
+#[test]
+fn who_is_missing_behind_or_another_is_found() {
+    use Role::{Auctioneer, Bbs};
+    let world = story([]).world;
+    let good = || services().rows;
+    let of = |rows: Vec<ServiceRow>| findings(&world, Services { rows, complete: true });
+    assert_eq!(of(good()), [""; 0]);
+    assert_eq!(
+        of(vec![]),
+        [
+            "no BBS that beats leads: commands are not taken until one does",
+            "no auctioneer is alive: nothing is placed until one is; start one: muster auctioneer",
+        ]
+    );
+    assert_eq!(
+        findings(&world, Services { rows: vec![], complete: false }),
+        [""; 0],
+        "it has not listened long enough"
+    );
+    let stand_by = vec![service("b", Bbs, false, 0), service("a", Auctioneer, false, 0)];
+    assert_eq!(
+        of(stand_by),
+        [
+            "no BBS that beats leads: commands are not taken until one does",
+            "no auctioneer leads: nothing is placed until one does",
+        ]
+    );
+    assert_eq!(
+        of([good(), vec![service("b", Bbs, false, 1_000)]].concat()),
+        ["b is 1000 entries behind the log"]
+    );
+    let mut old = service("a2", Auctioneer, false, 0);
+    old.program.version = "0.0.9".into();
+    assert_eq!(
+        of([good(), vec![old]].concat()),
+        ["BBSs and auctioneers of several versions run: 0.0.9, 0.1.0"]
+    );
+}
+
+#[test]
+fn a_status_names_the_worst_of_each_kind_and_no_more_than_it_may() {
+    let many = u8::try_from(STATUS_NAMED).unwrap() + 2;
+    let unplaced = |index| unplaced(0, index);
+    let crashed = |index| std::iter::repeat_n(report(1, index, 1, &[0, 3]), 4);
+    let claimed = |index| report(2, index, 1, &[0]);
+    let asks = [desire(0, 0, many), desire(1, 0, many), desire(2, 0, many)].into_iter();
+    let asks = asks.chain((0..many).map(unplaced)).chain((0..many).flat_map(crashed));
+    let asks =
+        asks.chain((0..many).rev().map(claimed)).chain((10..10 + many).map(|cell| seen(cell, true, true)));
+    let world = story(asks).world;
+    let row = status(&world, services());
+    let worst: Vec<String> =
+        row.worst.iter().map(|row| format!("{}/{}", row.process_guid, row.index)).collect();
+    let expected: Vec<String> = (0..STATUS_NAMED).map(|index| format!("process-1/{index}")).collect();
+    assert_eq!(worst, expected, "crashed ones first");
+    let oldest: Vec<String> =
+        (0..STATUS_NAMED).map(|at| format!("process-2/{}", usize::from(many) - 1 - at)).collect();
+    assert_eq!(row.starting, oldest);
+    assert_eq!((row.instances_wanted, row.instances_unplaced, row.cells.len()), (30, 10, STATUS_NAMED));
+    let cells = row.findings.iter().filter(|finding| finding.message.contains("is being evacuated")).count();
+    assert_eq!(cells, usize::from(many), "each is found, though not each is shown");
+}

@@ -1,0 +1,363 @@
+//! Every limit of what clients write: as much as it says is taken, one more is refused in the same words as ever.
+
+use schemas::action::{Action, Secret, Variable, variable_faults};
+use schemas::codec::{self, Form};
+use schemas::limits;
+use schemas::refusal::Refusal;
+use schemas::spec::{self, client_command};
+use serde_json::{Value, json};
+
+use crate::given::domain;
+
+fn text(bytes: usize) -> Value {
+    "x".repeat(bytes).into()
+}
+
+fn list(members: usize) -> Value {
+    (1..=members).collect()
+}
+
+fn words(members: usize) -> Value {
+    (1..=members).map(|member| member.to_string()).collect()
+}
+
+fn object(members: usize) -> Value {
+    (1..=members).map(|member| (format!("V{member}"), json!(""))).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn variables(members: usize) -> Value {
+    (1..=members).map(|member| json!({"name": format!("V{member}"), "value": ""})).collect()
+}
+
+/// One variable that takes so many bytes, with its name.
+fn variable(bytes: usize) -> Value {
+    json!([{"name": "V", "value": text(bytes - 1)}])
+}
+
+fn path(bytes: usize) -> Value {
+    json!({"run": {"path": text(bytes)}})
+}
+
+fn dir(bytes: usize) -> Value {
+    json!({"run": {"path": "a", "dir": text(bytes)}})
+}
+
+fn env(members: usize) -> Value {
+    json!({"run": {"path": "a", "env": variables(members)}})
+}
+
+fn timeout(timeout_ms: u64) -> Value {
+    json!({"timeout": {"action": {"run": {"path": "a"}}, "timeout_ms": timeout_ms}})
+}
+
+fn serial(members: usize) -> Value {
+    json!({"serial": {"actions": vec![json!({"run": {"path": "a"}}); members]}})
+}
+
+fn url(bytes: usize) -> Value {
+    format!("http://{}", "x".repeat(bytes - "http://".len())).into()
+}
+
+/// Routing data of so many bytes.
+fn routes(bytes: usize) -> Value {
+    json!({"r": text(bytes - 3)})
+}
+
+/// Routing data that makes its spec so deep: the spec, the routes, and lists.
+fn lists(depth: usize) -> Value {
+    json!({"r": (2..depth).fold(json!(1), |inner, _| json!([inner]))})
+}
+
+fn with(mut spec: Value, name: &str, value: Value) -> Value {
+    spec[name] = value;
+    spec
+}
+
+/// What is refused, as `field: problem`; empty: it is taken.
+fn refused<T>(answer: Result<T, Refusal>) -> Vec<String> {
+    let named = |refusal: Refusal| {
+        assert_eq!(refusal.code, schemas::Code::InvalidRequest);
+        refusal.fields.into_iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect()
+    };
+    answer.map_or_else(named, |_| vec![])
+}
+
+/// A field, with what it may hold at most or at least, what is too much or too little, and how that is refused.
+type Limit = (&'static str, Value, Value, &'static str);
+
+/// The limits that a DesiredLRP and a task have in common.
+fn of_both() -> Vec<Limit> {
+    const ENVIRONMENT: &str = "environment_variables";
+    let (room, longest) = (limits::RESOURCE_MB, limits::DURATION_MS);
+    vec![
+        ("stack", text(1), text(0), "stack: \"\" is not a valid stack: use 1 to 128 of A-Z a-z 0-9 _ -"),
+        ("placement_tags", words(16), words(17), "placement_tags: has 17 members, more than 16"),
+        ("memory_mb", room.into(), (room + 1).into(), "memory_mb: must be from 0 to 1073741824"),
+        ("disk_mb", room.into(), (room + 1).into(), "disk_mb: must be from 0 to 1073741824"),
+        ("memory_mb", 0.into(), (-1).into(), "memory_mb: must not be negative"),
+        ("memory_mb", 1.into(), json!(1.5), "memory_mb: must be a whole number"),
+        ("disk_mb", 0.into(), (-1).into(), "disk_mb: must not be negative"),
+        ("cpu_weight", 1024.into(), 1025.into(), "cpu_weight: must be from 0 to 1024"),
+        ("grace_period_ms", 600_000.into(), 600_001.into(), "grace_period_ms: must be from 0 to 600000"),
+        ("annotation", text(10_240), text(10_241), "annotation: has 10241 bytes, more than 10240"),
+        (
+            ENVIRONMENT,
+            variables(256),
+            variables(257),
+            "environment_variables: has 257 members, more than 256",
+        ),
+        (ENVIRONMENT, object(256), object(257), "environment_variables: has more than 256 values"),
+        (
+            ENVIRONMENT,
+            variable(65_536),
+            variable(65_537),
+            "environment_variables: is larger than 65536 bytes",
+        ),
+        ("action", path(4096), path(4097), "action.run.path: has 4097 bytes, more than 4096"),
+        ("action", path(1), path(0), "action.run.path: must name a program"),
+        ("action", dir(4096), dir(4097), "action.run.dir: has 4097 bytes, more than 4096"),
+        ("action", env(256), env(257), "action.run.env: has 257 members, more than 256"),
+        (
+            "action",
+            timeout(longest),
+            timeout(longest + 1),
+            "action.timeout.timeout_ms: must be from 1 to 315360000000",
+        ),
+        ("action", timeout(1), timeout(0), "action.timeout.timeout_ms: must be from 1 to 315360000000"),
+        ("action", serial(1), serial(0), "action.serial.actions: must name at least one action"),
+        ("action", serial(255), serial(256), "action: has more than 256 actions"),
+    ]
+}
+
+fn of_lrps() -> Vec<Limit> {
+    let longest = limits::DURATION_MS;
+    vec![
+        ("instances", 10_000.into(), 10_001.into(), "instances: must be from 0 to 10000"),
+        ("instances", 0.into(), 4_294_967_296_u64.into(), "instances: must be from 0 to 10000"),
+        (
+            "start_timeout_ms",
+            longest.into(),
+            (longest + 1).into(),
+            "start_timeout_ms: must be from 0 to 315360000000",
+        ),
+        ("ports", list(64), list(65), "ports: has 65 members, more than 64"),
+        ("ports", json!([65_535]), json!([65_536]), "ports[0]: must be from 1 to 65535"),
+        ("ports", json!([1]), json!([0]), "ports[0]: must be from 1 to 65535"),
+        // Two quotes around the text, and the name.
+        ("routes", routes(131_072), routes(131_073), "routes: has 131073 bytes, more than 131072"),
+        ("routes", lists(64), lists(65), "message: is nested deeper than 64"),
+    ]
+}
+
+fn of_tasks() -> Vec<Limit> {
+    let longest = limits::DURATION_MS;
+    let queue = |deadline_ms: u64| json!({"queue": {"deadline_ms": deadline_ms}});
+    let deadline = "placement.queue.deadline_ms: must be from 1 to 315360000000";
+    vec![
+        ("placement", queue(1), queue(0), deadline),
+        ("placement", queue(longest), queue(longest + 1), deadline),
+        ("result_file", text(4096), text(4097), "result_file: has 4097 bytes, more than 4096"),
+        (
+            "completion_callback_url",
+            url(8192),
+            url(8193),
+            "completion_callback_url: has 8193 bytes, more than 8192",
+        ),
+        (
+            "completion_callback_url",
+            url(8),
+            url(7),
+            "completion_callback_url: must be a URL that starts with http:// or https://",
+        ),
+    ]
+}
+
+#[test]
+fn as_much_as_a_limit_says_is_taken_and_one_more_is_refused() {
+    let action = || json!({"run": {"path": "a"}});
+    let lrp = |name: &str, value: Value| {
+        let spec = json!({"process_guid": "web", "domain": "apps", "action": action()});
+        refused(spec::lrp(with(spec, name, value)))
+    };
+    let task = |name: &str, value: Value| {
+        let spec = json!({"task_guid": "job", "domain": "apps", "action": action()});
+        refused(spec::task(with(spec, name, value)))
+    };
+    let none: Vec<String> = vec![];
+    for (name, good, bad, problem) in of_both().into_iter().chain(of_lrps()) {
+        assert_eq!((lrp(name, good), lrp(name, bad)), (none.clone(), vec![problem.to_owned()]), "lrp {name}");
+    }
+    for (name, good, bad, problem) in of_both().into_iter().chain(of_tasks()) {
+        assert_eq!(
+            (task(name, good), task(name, bad)),
+            (none.clone(), vec![problem.to_owned()]),
+            "task {name}"
+        );
+    }
+    for name in ["process_guid", "domain", "definition_id", "stack"] {
+        let what = name.replace('_', " ");
+        // What is no name may be long: its beginning is quoted.
+        let problem = format!("{name}: {} is not a valid {what}: use 1 to 128 of A-Z a-z 0-9 _ -", text(40));
+        assert_eq!((lrp(name, text(128)), lrp(name, text(129))), (none.clone(), vec![problem]), "{name}");
+    }
+}
+
+#[test]
+fn a_spec_and_what_the_log_keeps_of_it_have_their_limits() {
+    let lrp = |args: usize, routes: Value| {
+        let run = json!({"path": "a", "args": [text(args)]});
+        let spec = json!({"process_guid": "w", "domain": "d", "action": {"run": run}, "routes": routes});
+        refused(spec::lrp(spec))
+    };
+    // {"run":{"args":[""],"path":"a"}}, process_guid, "w", domain, "d", action.
+    let around = 32 + 12 + 3 + 6 + 3 + 6;
+    let (most, large) = (limits::SPEC_BYTES - around, json!({"r": text(100_000)}));
+    assert_eq!(lrp(most, large.clone()), [""; 0], "routes are not counted");
+    assert_eq!(lrp(most + 1, large), ["message: has 131073 bytes without its routes, more than 131072"]);
+    // Quotes take four bytes in the log: two of the router's JSON, and two around each of them.
+    let quotes = |number: usize| json!({"r": "\"".repeat(number)});
+    let log = |number: usize| {
+        let spec = json!({"process_guid": "w", "domain": "d", "action": {"run": {"path": "a"}}, "routes": quotes(number)});
+        spec::lrp(spec).map(|lrp| serde_json::to_vec(&lrp).unwrap().len())
+    };
+    let room = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;
+    let empty = log(0).unwrap();
+    let most = (room - empty) / 4;
+    let rest = (room - empty) % 4;
+    assert_eq!(log(most), Ok(room - rest));
+    let over = room - rest + 4;
+    assert_eq!(refused(log(most + 1)), [format!("message: takes {over} bytes of the log, more than {room}")]);
+}
+
+#[test]
+fn a_message_and_its_envelope_have_their_limits() {
+    let ask = |envelope: Value, body: Value| {
+        let text = json!({"envelope": envelope, "body": body}).to_string();
+        refused(client_command("lrp", "retire", &domain("apps"), text.as_bytes()))
+    };
+    let body = || json!({"process_guid": "a", "index": 0});
+    let trace =
+        |bytes: usize| format!("00-{}-{}-01-{}", "a".repeat(32), "b".repeat(16), "0".repeat(bytes - 56));
+    let limits: [Limit; 4] = [
+        ("request_id", text(128), text(0), "\"\" is not a valid request id: use 1 to 128 of A-Z a-z 0-9 _ -"),
+        ("reason", text(1024), text(1025), "has 1025 bytes, more than 1024"),
+        ("traceparent", trace(256).into(), trace(257).into(), "has 257 bytes, more than 256"),
+        ("deadline", u64::MAX.into(), json!(18_446_744_073_709_551_616.0), "must be a whole number"),
+    ];
+    for (name, good, bad, problem) in limits {
+        assert_eq!(ask(json!({name: good}), body()), [""; 0], "{name}");
+        assert_eq!(ask(json!({name: bad}), body()), [format!("envelope.{name}: {problem}")]);
+    }
+    let index = |index: u64| ask(json!({}), json!({"process_guid": "a", "index": index}));
+    assert_eq!(index(u64::from(u32::MAX)), [""; 0]);
+    assert_eq!(index(1 << 32), ["body.index: must be from 0 to 4294967295"]);
+    let upsert = |ttl_ms: u64| {
+        let text = json!({"body": {"domain": "apps", "ttl_ms": ttl_ms}}).to_string();
+        refused(client_command("domain", "upsert", &domain("apps"), text.as_bytes()))
+    };
+    assert_eq!(upsert(limits::DURATION_MS), [""; 0]);
+    assert_eq!(upsert(limits::DURATION_MS + 1), ["body.ttl_ms: must be from 0 to 315360000000"]);
+    // Blanks count: they are read.
+    let padded = |bytes: usize| {
+        let mut text = json!({"body": body()}).to_string();
+        text.push_str(&" ".repeat(bytes - text.len()));
+        refused(client_command("lrp", "retire", &domain("apps"), text.as_bytes()))
+    };
+    assert_eq!(padded(limits::MESSAGE_BYTES), [""; 0]);
+    assert_eq!(padded(limits::MESSAGE_BYTES + 1), ["message: 1048577 bytes are more than 1048576"]);
+}
+
+#[test]
+fn a_traceparent_has_the_form_of_w3c() {
+    let (trace, span) = ("a".repeat(32), "0".repeat(16));
+    let ask = |text: String| {
+        let text = json!({"envelope": {"traceparent": text}, "body": {"task_guid": "a"}}).to_string();
+        refused(client_command("task", "cancel", &domain("apps"), text.as_bytes()))
+    };
+    for good in [format!("00-{trace}-{span}-01"), format!("01-{trace}-{span}-01-1f")] {
+        assert_eq!(ask(good), [""; 0]);
+    }
+    let (short, long, capital) = (&trace[1..], format!("{span}0"), trace.to_uppercase());
+    for bad in [
+        format!("00-{short}-{span}-01"),
+        format!("00-{trace}-{long}-01"),
+        format!("00-{capital}-{span}-01"),
+        format!("0-{trace}-{span}-01"),
+        format!("00-{trace}-{span}-1"),
+        format!("00-{trace}-{span}"),
+        String::new(),
+    ] {
+        assert_eq!(ask(bad), ["envelope.traceparent: must be a W3C traceparent"]);
+    }
+}
+
+/// So many actions, one below the other, each in one of these; the innermost is a program.
+fn nested(word: &str, depth: usize) -> Value {
+    let around = |inner: Value| match word {
+        "parallel" | "serial" | "codependent" => json!({"actions": [inner]}),
+        "timeout" => json!({"action": inner, "timeout_ms": 1}),
+        _ => json!({"action": inner}),
+    };
+    (1..depth).fold(json!({"run": {"path": "a"}}), |inner, _| json!({word: around(inner)}))
+}
+
+#[test]
+fn every_kind_of_action_takes_a_level() {
+    let (most, more) = (limits::ACTION_DEPTH, limits::ACTION_DEPTH + 1);
+    for word in ["timeout", "try", "parallel", "serial", "codependent", "emit_progress"] {
+        let spec = |depth| {
+            let lrp = json!({"process_guid": "web", "domain": "apps", "action": nested(word, depth)});
+            spec::lrp(lrp).map(|lrp| lrp.definition.action.clone())
+        };
+        let tree = |depth| serde_json::from_value::<Action>(nested(word, depth)).unwrap();
+        assert_eq!(spec(most), Ok(tree(most)), "{word}");
+        let problems = refused(spec(more));
+        assert!(problems[0].ends_with(": is nested deeper than 16 actions"), "{word}: {problems:?}");
+        assert_eq!(tree(most).faults("action"), [], "{word}");
+        let faults = tree(more).faults("action");
+        assert!(
+            matches!(&faults[..], [(_, deep)] if deep == "is nested deeper than 16"),
+            "{word}: {faults:?}"
+        );
+        let row = |depth| codec::decode::<Action>(&codec::encode(Form::Postcard, &tree(depth)));
+        assert_eq!(row(most), Ok((tree(most), Form::Postcard)), "{word}");
+        assert!(row(more).is_err(), "{word}");
+    }
+}
+
+#[test]
+fn an_environment_that_comes_without_a_spec_has_the_same_limits() {
+    let variable = |name: &str, value: Secret| Variable { name: name.into(), value };
+    let plain = |bytes: usize| Secret::Plain("x".repeat(bytes));
+    let faults = |variables: &[Variable]| {
+        variable_faults(variables, "env")
+            .into_iter()
+            .map(|(path, what)| format!("{path}: {what}"))
+            .collect::<Vec<_>>()
+    };
+    let many = |number: usize| vec![variable("V", plain(0)); number];
+    assert_eq!(faults(&many(256)), [""; 0]);
+    assert_eq!(faults(&many(257)), ["env: has more than 256 values"]);
+    let large = |bytes: usize| [variable("NAME", plain(60_000)), variable("B", plain(bytes - 60_005))];
+    assert_eq!(faults(&large(65_536)), [""; 0]);
+    assert_eq!(faults(&large(65_537)), ["env: is larger than 65536 bytes"]);
+    let sealed = Secret::Sealed(schemas::action::Sealed { key: "k".into(), data: "d".into() });
+    let bad = [
+        variable("A", Secret::Plain("\0".into())),
+        variable(" ", plain(1)),
+        variable("A=B", plain(1)),
+        variable("A\0", plain(1)),
+        variable("A", sealed),
+    ];
+    let name = "must not be blank or contain = or NUL";
+    assert_eq!(
+        faults(&bad),
+        [
+            "env[0].value: must not contain NUL".to_owned(),
+            format!("env[1].name: {name}"),
+            format!("env[2].name: {name}"),
+            format!("env[3].name: {name}"),
+            "env[4].value: sealed values are not honoured yet".to_owned(),
+        ]
+    );
+}
