@@ -593,7 +593,10 @@ impl<'a> Draft<'a> {
                 by_error.entry(error).or_default().push(*index);
             }
         }
-        for (error, indices) in by_error {
+        // The decision names the cause of the first index.
+        let mut by_index: Vec<_> = by_error.into_iter().collect();
+        by_index.sort_by_key(|(_, indices)| indices.iter().min().copied());
+        for (error, indices) in by_index {
             let explanation = explanation.cloned().map(Box::new);
             let indices = indices.into_iter().collect();
             self.record(actual::Event::PlacementFailed { indices, error: error.clone(), explanation });

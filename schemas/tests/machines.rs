@@ -179,7 +179,7 @@ impl World {
         let unplaced = (0..count).map(|index| Unplaced {
             index,
             attempt: if of_earlier_attempt { Timestamp(7) } else { attempt(index) },
-            error: error.to_owned(),
+            error: if index % 2 == 0 { error } else { "cell compatibility" }.to_owned(),
         });
         Command::Fail(unplaced.collect(), None)
     }
@@ -312,7 +312,23 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
             assert!(origin == of_cell || origin == Origin::from(known), "{origin:?} of {events:?}");
         }
         Command::Report(_) => {}
-        Command::Fail(..) | Command::Converge => {
+        Command::Fail(..) => {
+            let told = |event: &Event| match event {
+                Event::Actual(event) => event.indices().iter().min(),
+                Event::Desired(_)
+                | Event::Evacuating(_)
+                | Event::Evaluation(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => None,
+            };
+            let first = events.iter().filter_map(told).min();
+            let cause =
+                before.zip(first).and_then(|(process, index)| process.slot(index)).map(|slot| slot.cause);
+            assert_eq!(origin, Origin::from(cause), "{events:?}");
+        }
+        Command::Converge => {
             let slots = before.map_or(&[][..], |process| &process.slots);
             let known = slots.iter().any(|slot| match &origin {
                 Origin::Beginning => false,
