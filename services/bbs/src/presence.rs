@@ -148,7 +148,7 @@ impl Presence {
             (watch.heard, watch.probe) = (now, Probe::None);
             return Heard::Doubtful;
         }
-        if watch.incarnation == Some(incarnation) && beat.sequence < watch.sequence {
+        if watch.heard_later_than(beat) {
             return Heard::Old;
         }
         watch.hear(beat, now);
@@ -160,10 +160,17 @@ impl Presence {
         self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now)).hear(beat, now);
     }
 
-    /// A probe was answered: whatever run of the rep this is, it is the one that lives.
-    pub fn answered(&mut self, beat: &Heartbeat, now: Timestamp) {
+    /// A probe was answered: whatever run of the rep this is, it is the one that lives. False: a later heartbeat of it
+    /// overtook the answer, which is no less a sign of life, and tells nothing new.
+    pub fn answered(&mut self, beat: &Heartbeat, now: Timestamp) -> bool {
         let watch = self.watches.entry(beat.cell_id.clone()).or_insert(Watch::since(now));
-        watch.hear(beat, now);
+        let overtaken = watch.heard_later_than(beat);
+        if overtaken {
+            (watch.heard, watch.probe) = (now, Probe::None);
+        } else {
+            watch.hear(beat, now);
+        }
+        !overtaken
     }
 
     /// A probe was not answered.
@@ -300,6 +307,11 @@ impl Watch {
             probe: Probe::None,
             present: self.present,
         };
+    }
+
+    /// Whether a later heartbeat of the same run was heard.
+    fn heard_later_than(&self, beat: &Heartbeat) -> bool {
+        self.incarnation == Some(beat.presence.incarnation) && beat.sequence < self.sequence
     }
 }
 

@@ -52,8 +52,8 @@ impl Bbs {
         if self.taken(cell, beat.presence.folder).is_some() {
             return self.presence.unanswered(cell);
         }
-        self.presence.answered(beat, self.now);
-        self.seen(beat, self.is_news(beat));
+        let news = self.presence.answered(beat, self.now) && self.is_news(beat);
+        self.seen(beat, news);
     }
 
     /// Why a rep with this folder may not speak for the cell: another one does, and lives. It is the one that was

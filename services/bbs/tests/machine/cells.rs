@@ -280,6 +280,21 @@ fn an_old_heartbeat_tells_the_next_leader_nothing() {
 }
 
 #[test]
+fn an_answer_that_a_heartbeat_overtook_tells_nothing() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let mut later = words::heartbeat("c1", 1, 50);
+    later.evacuating = true;
+    scene.input(0, Input::Heartbeat(later));
+    let cell = words::cell_id("c1");
+    // Written before the evacuation began, and read after the heartbeat that told of it.
+    scene.input(0, Input::Probed { cell: cell.clone(), answer: Some(words::heartbeat("c1", 1, 49)) });
+    // Nor does it make an older heartbeat news.
+    scene.input(0, Input::Heartbeat(words::heartbeat("c1", 1, 49)));
+    assert!(scene.bbs(0).world().cell(&cell).unwrap().evacuating);
+    assert_eq!(scene.times("cell.resumed.v1"), []);
+}
+
+#[test]
 fn the_next_leader_is_told_what_is_new_by_an_answer() {
     let mut scene = Scene::with(2, &["c1", "c2"]);
     scene.cells.remove("c1");
