@@ -10,14 +10,14 @@ use executor::scripted::{Behaviour, Scripted};
 use projections::{Reader, World};
 use rep::Rep;
 use schemas::container::ContainerState;
-use schemas::message::{Attach, Done};
+use schemas::message::{Attach, Done, Performed};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
-use schemas::subject::Position;
+use schemas::subject::{Position, Subject};
 use schemas::{Refusal, Timestamp};
 
 use super::arrived::Arrived;
-use super::bus::{About, Kind, Question, bytes_of};
+use super::bus::{About, Kind, Question, bytes_of, decoded, must};
 use super::checkers::signs::MASS_LOSS_WAIT;
 use super::cluster::{Cluster, ClusterEvent, NodeEvent, START};
 use super::coverage::Situation;
@@ -492,6 +492,7 @@ impl Cluster {
     /// Lets a machine take an input and, now or soon, a turn, and does what it says.
     pub(super) fn input(&mut self, node: Node, arrived: Arrived) {
         self.steps += 1;
+        self.auctioneer_takes(node, &arrived);
         let answers = matches!(arrived, Arrived::Answer { bytes: Some(_), .. });
         let gathers = !matches!(arrived, Arrived::Turn) && self.chaos.chance(self.faults.gathered);
         let now = self.now;
@@ -513,7 +514,7 @@ impl Cluster {
             let life = (node, self.place(node).generation);
             self.schedule_for(at, life, NodeEvent::Turn);
         }
-        self.auctioned(&effects);
+        self.auctioned(node, &effects);
         for effect in effects {
             if self.chaos.chance(self.faults.killed_between) {
                 self.inject("services killed between two effects");
@@ -531,8 +532,43 @@ impl Cluster {
         self.set_alarm(node);
     }
 
+    /// What an auctioneer is told of the cells.
+    fn auctioneer_takes(&mut self, node: Node, arrived: &Arrived) {
+        let Some(life) = self.life(node).filter(|(node, _)| matches!(node, Node::Auctioneer(_))) else {
+            return;
+        };
+        let now = (self.now, self.place(node).clock(self.now));
+        match arrived {
+            Arrived::Message { kind: Kind::Heartbeat, bytes, .. } => {
+                self.checkers.auctioneer_is_told(life, &must(bytes), now);
+            }
+            Arrived::Answer { about: About::Perform(cell, id), bytes } => {
+                let answer: Option<Result<Performed, Refusal>> = bytes.as_ref().map(decoded);
+                self.checkers.auctioneer_answered(life, (cell, id.number), answer.as_ref(), now.0);
+            }
+            Arrived::Recorded(_, stored) => {
+                if let Subject::Cell(cell) = &stored.subject {
+                    self.checkers.auctioneer_folds(life, cell);
+                }
+            }
+            Arrived::Message { .. }
+            | Arrived::Answer { .. }
+            | Arrived::CaughtUp
+            | Arrived::NotAppended { .. }
+            | Arrived::Last { .. }
+            | Arrived::Container(_)
+            | Arrived::Containers(_)
+            | Arrived::SelfTested(_)
+            | Arrived::Called { .. }
+            | Arrived::Disconnected
+            | Arrived::Reconnected
+            | Arrived::Turn
+            | Arrived::Tick => {}
+        }
+    }
+
     /// What an auctioneer does in one step is one batch.
-    fn auctioned(&mut self, effects: &[NodeEffect]) {
+    fn auctioned(&mut self, node: Node, effects: &[NodeEffect]) {
         let (mut placed, mut unplaced) = (vec![], vec![]);
         for effect in effects {
             match effect {
@@ -546,6 +582,17 @@ impl Cluster {
                 | NodeEffect::Bbs(_)
                 | NodeEffect::Rep(_) => {}
             }
+        }
+        let chose = !(placed.is_empty() && unplaced.is_empty());
+        let life = self.life(node).filter(|_| chose);
+        // Who lags folds at once what happened over a long time, and what it was told meanwhile is of another age.
+        let stood_still = self.places[&node].lags_until.max(self.places[&node].held_until);
+        if self.now <= stood_still + Duration::from_secs(1) {
+            life.into_iter().for_each(|life| self.checkers.chose_behind(life, self.now, &placed));
+        } else if let Some((life, world)) = life.zip(self.places[&node].world()) {
+            let now = (self.now, self.places[&node].clock(self.now));
+            let broken = self.checkers.chose(life, world, now, (&placed, &unplaced));
+            broken.into_iter().for_each(|broken| self.breaks(broken));
         }
         if !placed.is_empty() {
             let broken = self.checkers.auctioned(&placed, &unplaced);

@@ -12,6 +12,7 @@
 //! | `lrp` | processes: instances, evacuating twins, evaluations, crashes |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
 //! | `truth` | what the containers really did |
+//! | `auction` | every choice of an auctioneer, judged again |
 //! | `placing` | what auctioneers give and reps take |
 //! | `emptying` | evacuations: who knows of them, and when they end |
 //! | `calls` | completion callbacks |
@@ -20,6 +21,7 @@
 //! | `orders` | orders to stop |
 //! | `peace` | what is left when everything is quiet |
 
+mod auction;
 mod calls;
 mod causes;
 mod due;
@@ -50,6 +52,7 @@ use schemas::subject::{Position, Subject};
 use schemas::task::Called;
 use schemas::{Decision, Entry, Refusal, Timestamp, cell, message};
 
+use self::auction::Auctions;
 use self::calls::CallBody;
 use self::calls::Calls;
 use self::causes::Causes;
@@ -88,6 +91,7 @@ pub struct Checkers {
     heard: Heard,
     placing: Placing,
     evacuations: Evacuations,
+    auctions: Auctions,
     signs: Signs,
     world: World,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
@@ -161,6 +165,7 @@ impl Checkers {
             heard: Heard::default(),
             placing: Placing::default(),
             evacuations: Evacuations::default(),
+            auctions: Auctions::default(),
             signs: Signs::default(),
             world: World::new(),
             decided: BTreeMap::new(),
@@ -596,6 +601,44 @@ impl Checkers {
     ) -> Vec<Broken> {
         let nothing = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
         self.placing.answered(rep, requester, answer, nothing, (now, self.clock_slack))
+    }
+
+    /// A heartbeat reaches an auctioneer, at this time and at this time by its clock.
+    pub(super) fn auctioneer_is_told(&mut self, life: Life, beat: &Heartbeat, at: (Timestamp, Timestamp)) {
+        self.auctions.hears(life, beat, at);
+    }
+
+    /// An auctioneer folds what the log says of a cell.
+    pub(super) fn auctioneer_folds(&mut self, life: Life, cell: &CellId) {
+        self.auctions.recorded(life, cell);
+    }
+
+    /// What a rep answered, or that it didn't, reaches an auctioneer.
+    pub(super) fn auctioneer_answered(
+        &mut self,
+        life: Life,
+        of: (&CellId, u64),
+        answer: Option<&Result<Performed, Refusal>>,
+        now: Timestamp,
+    ) {
+        self.auctions.performed(life, of, answer, now);
+    }
+
+    /// An auctioneer that is behind the log gave work away.
+    pub(super) fn chose_behind(&mut self, life: Life, now: Timestamp, placed: &[(CellId, Perform)]) {
+        self.auctions.is_behind(life, now, placed);
+    }
+
+    /// Judges the choices of an auctioneer whose picture of the log is this.
+    #[must_use]
+    pub(super) fn chose(
+        &mut self,
+        life: Life,
+        world: &World,
+        now: (Timestamp, Timestamp),
+        batch: (&[(CellId, Perform)], &[Outcomes]),
+    ) -> Vec<Broken> {
+        self.auctions.judge(life, world, now, batch)
     }
 
     /// An auctioneer is done with a batch.

@@ -49,7 +49,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 struct Leads {
     term: u64,
     since: Timestamp,
-    /// The cells that were present for it then.
+    /// The cells that were present for it then, and have been since.
     present: Vec<CellId>,
 }
 
@@ -163,15 +163,24 @@ impl Placing {
         self.heard.insert((auctioneer, beat.cell_id.clone()), now);
     }
 
-    /// An auctioneer leads in a term. What is present for it when that begins is remembered.
+    /// An auctioneer leads in a term. What is present for it from its beginning on is remembered.
     pub(super) fn leads(
         &mut self,
         auctioneer: Life,
         (term, now): (u64, Timestamp),
         present: impl FnOnce() -> Vec<CellId>,
     ) {
-        if self.leads.get(&auctioneer).is_none_or(|leads| leads.term != term) {
-            self.leads.insert(auctioneer, Leads { term, since: now, present: present() });
+        let leads = self.leads.get_mut(&auctioneer).filter(|leads| leads.term == term);
+        match leads {
+            // Who was away in between is no longer waited for.
+            Some(leads) if now.since(leads.since) < GATHERING => {
+                let present = present();
+                leads.present.retain(|cell| present.contains(cell));
+            }
+            Some(_) => {}
+            None => {
+                self.leads.insert(auctioneer, Leads { term, since: now, present: present() });
+            }
         }
     }
 
@@ -271,7 +280,7 @@ const fn turn(key: &WorkKey) -> u32 {
     }
 }
 
-const fn turn_of(work: &WorkRef) -> u32 {
+pub(super) const fn turn_of(work: &WorkRef) -> u32 {
     match work {
         WorkRef::Lrp(_, 0) => 0,
         WorkRef::Task(_) => 1,

@@ -1,0 +1,414 @@
+//! The auction: every choice judged again, from what its auctioneer had been told.
+//!
+//! An auctioneer knows the log as far as it was delivered to it, and what reps said and answered. From that two bounds of
+//! what it may believe are kept: what is free of each cell and how many siblings are where, at least and at most. A choice
+//! is wrong if another cell is better whatever of it is true; so is an error, or an explanation, that no bound allows.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | `known` | what an auctioneer was told, and what it gave |
+//! | `rank` | how good a place is |
+//! | this one | what is judged |
+
+mod known;
+mod rank;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use projections::{WorkRef, World};
+use schemas::container::WorkKey;
+use schemas::message::{Heartbeat, Order, Outcomes, Perform, Performed, PlacementOutcome, Work};
+use schemas::names::CellId;
+use schemas::placement::{
+    Candidate, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS,
+};
+use schemas::resources::{Constraint, Mismatch, Resources};
+use schemas::{Refusal, Timestamp};
+
+use self::known::{Bounds, Known, SILENT, Seen, Times, count, name_of};
+use self::rank::{Merit, Siblings};
+use crate::nodes::Life;
+use crate::promises::{Broken, Promise};
+
+/// Most candidates of an explanation (docs/model.md, "The auction").
+const CANDIDATES: usize = 5;
+/// What a rep refused is in the next auction, which is so soon.
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// What a cell can lack, as errors and explanations name it.
+const LACKS: [&str; 4] = ["containers", "disk", "memory", "ports"];
+
+/// What every auctioneer was told.
+#[derive(Default)]
+pub(super) struct Auctions {
+    known: BTreeMap<Life, Known>,
+    /// When one last chose by a picture that was behind the log.
+    behind: BTreeMap<Life, Timestamp>,
+}
+
+/// Work that went to a cell, or found none.
+enum Choice<'a> {
+    Placed(&'a CellId, &'a Work, &'a Explanation),
+    Failed(Failed<'a>),
+}
+
+struct Failed<'a> {
+    work: WorkRef,
+    attempt: Timestamp,
+    constraint: &'a Constraint,
+    size: Resources,
+    error: &'a str,
+    /// Of several indices the last one's.
+    why: Option<&'a Explanation>,
+}
+
+/// One auction under way.
+struct Auction<'a> {
+    cells: Vec<Seen<'a>>,
+    siblings: Siblings<'a>,
+    broken: Vec<Broken>,
+}
+
+impl Auctions {
+    /// A heartbeat reaches an auctioneer.
+    pub(super) fn hears(&mut self, life: Life, beat: &Heartbeat, at: Times) {
+        self.known.entry(life).or_default().hears(beat, at);
+    }
+
+    /// An auctioneer folds what the log says of a cell.
+    pub(super) fn recorded(&mut self, life: Life, cell: &CellId) {
+        self.known.entry(life).or_default().recorded(cell);
+    }
+
+    /// What a rep answered, or that it didn't, reaches an auctioneer.
+    pub(super) fn performed(
+        &mut self,
+        life: Life,
+        of: (&CellId, u64),
+        answer: Option<&Result<Performed, Refusal>>,
+        now: Timestamp,
+    ) {
+        self.known.entry(life).or_default().answered(of, answer, now);
+    }
+
+    /// An auctioneer that is behind the log gave work away: nobody judges that, nor what it believes soon after.
+    pub(super) fn is_behind(&mut self, life: Life, now: Timestamp, placed: &[(CellId, Perform)]) {
+        let known = self.known.entry(life).or_default();
+        placed.iter().for_each(|(cell, _)| known.muddle(cell, now));
+        self.behind.insert(life, now);
+    }
+
+    /// An auctioneer that has folded `world` is done with a batch.
+    pub(super) fn judge(
+        &mut self,
+        life: Life,
+        world: &World,
+        now: Times,
+        (placed, unplaced): (&[(CellId, Perform)], &[Outcomes]),
+    ) -> Vec<Broken> {
+        let known = self.known.entry(life).or_default();
+        let terms = placed.iter().map(|(_, perform)| perform.id.term);
+        let term = terms.chain(unplaced.iter().map(|one| one.term)).max();
+        term.into_iter().for_each(|term| known.leads(term));
+        let choices = in_order(world, placed, unplaced);
+        known.tidy(world, now, |key| choices.iter().any(|choice| choice.is_about(key)));
+        // What is given again is no choice of this auction: it goes where it is already.
+        let again = |work: &Work| work.placement.is_none();
+        give(known, world, placed, now, again);
+        let mut auction = Auction::new(world, known, now);
+        choices.iter().for_each(|choice| auction.judge(choice));
+        let broken = auction.broken;
+        give(known, world, placed, now, |work| !again(work));
+        let settled = self.behind.get(&life).is_none_or(|at| now.0.since(*at) > SILENT);
+        if settled { broken } else { vec![] }
+    }
+}
+
+fn give(
+    known: &mut Known,
+    world: &World,
+    placed: &[(CellId, Perform)],
+    now: Times,
+    which: impl Fn(&Work) -> bool,
+) {
+    for (cell, perform) in placed {
+        for (at, work) in perform.work.iter().enumerate().filter(|(_, work)| which(work)) {
+            known.give(world, (cell, perform.id.number, at), work, now);
+        }
+    }
+}
+
+/// The choices of a batch as they had their turn: index 0, tasks, index 1 and so on; large before small; old before new.
+fn in_order<'a>(
+    world: &'a World,
+    placed: &'a [(CellId, Perform)],
+    unplaced: &'a [Outcomes],
+) -> Vec<Choice<'a>> {
+    let placed = placed.iter().flat_map(|(cell, perform)| perform.work.iter().map(move |work| (cell, work)));
+    let placed =
+        placed.filter_map(|(cell, work)| Some(Choice::Placed(cell, work, work.placement.as_deref()?)));
+    let failed = unplaced.iter().flat_map(|one| &one.outcomes).flat_map(|outcome| failures(world, outcome));
+    let mut choices: Vec<Choice<'_>> = placed.chain(failed.map(Choice::Failed)).collect();
+    choices.sort_by_key(Choice::turn);
+    choices
+}
+
+/// What of an outcome an auction found, of work that is still as it was judged.
+fn failures<'a>(world: &'a World, outcome: &'a PlacementOutcome) -> Vec<Failed<'a>> {
+    let failed = |work: WorkRef, attempt, error, why| {
+        let (constraint, size, _) = super::peace::demands(world, &work)?;
+        Some(Failed { work, attempt, constraint, size, error, why })
+    };
+    match outcome {
+        PlacementOutcome::Lrp { process_guid, unplaced, explanation: Some(why), .. } => {
+            let last = unplaced.iter().map(|one| one.index).max();
+            let each = unplaced.iter().filter_map(|one| {
+                let why = (Some(one.index) == last).then_some(&**why);
+                failed(WorkRef::Lrp(process_guid.clone(), one.index), one.attempt, one.error.as_str(), why)
+            });
+            each.collect()
+        }
+        PlacementOutcome::Task { task_guid, epoch, error, explanation: Some(why) } => {
+            failed(WorkRef::Task(task_guid.clone()), epoch.0, error.as_str(), Some(why)).into_iter().collect()
+        }
+        // That was refused so often that it is not tried again: no auction found it.
+        PlacementOutcome::Lrp { explanation: None, .. }
+        | PlacementOutcome::Task { explanation: None, .. } => {
+            vec![]
+        }
+    }
+}
+
+impl Choice<'_> {
+    fn is_about(&self, key: &WorkKey) -> bool {
+        match self {
+            Self::Placed(_, work, _) => work.key == *key,
+            Self::Failed(failed) => failed.work == name_of(key),
+        }
+    }
+
+    fn turn(&self) -> (u32, std::cmp::Reverse<u64>, Timestamp, WorkRef) {
+        let (work, size, since) = match self {
+            Self::Placed(_, work, _) => (name_of(&work.key), work.order.resources(), work.attempt),
+            Self::Failed(failed) => (failed.work.clone(), failed.size, failed.attempt),
+        };
+        (super::placing::turn_of(&work), std::cmp::Reverse(size.memory_mb), since, work)
+    }
+}
+
+impl<'a> Auction<'a> {
+    fn new(world: &'a World, known: &'a Known, now: Times) -> Self {
+        let cells = world.cells().filter(|(_, log)| log.present);
+        let cells = cells.map(|(id, log)| known.sees(id, log, now)).collect();
+        Self { cells, siblings: Siblings { world, known, now, placed: vec![] }, broken: vec![] }
+    }
+
+    fn must(&mut self, promise: Promise, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.broken.push(Broken { promise, how: otherwise() });
+        }
+    }
+
+    fn judge(&mut self, choice: &Choice<'_>) {
+        match choice {
+            Choice::Placed(cell, work, why) => {
+                self.placed(cell, work, why);
+                let size = work.order.resources();
+                if let Some(seen) = self.cells.iter_mut().find(|seen| seen.id == *cell) {
+                    seen.free = (seen.free.0.minus(size), seen.free.1.minus(size));
+                }
+                if let WorkKey::Lrp { process_guid, .. } = &work.key {
+                    self.siblings.placed.push((process_guid.clone(), (*cell).clone()));
+                }
+            }
+            Choice::Failed(failed) => self.failed(failed),
+        }
+    }
+
+    /// Work went to a cell: it has room there, no other is better, and the explanation says so.
+    fn placed(&mut self, cell: &CellId, work: &Work, why: &Explanation) {
+        let (key, size, constraint) = (&work.key, work.order.resources(), constraint_of(work));
+        let Some(winner) = self.cells.iter().find(|seen| seen.id == cell) else {
+            let how = format!("{key} is given to {cell}, which is not present");
+            return self.must(Promise::BestPlace, false, || how);
+        };
+        let (open, free) = (winner.open.1, winner.free.1);
+        let merit = Merit::of(key, size, winner, &self.siblings);
+        let tried: BTreeMap<&CellId, Option<Timestamp>> = self.siblings.known.tried(work).collect();
+        // Any other that has room is better than one that has just refused it.
+        let now = self.siblings.now.0;
+        let just = |refused: &Option<Timestamp>| refused.is_some_and(|at| now.since(at) < AT_ONCE);
+        let just_refused = tried.get(cell).is_some_and(just);
+        let better = |other: &&Seen<'_>| {
+            let able = is_compatible(constraint, other) && other.open.0 && other.free.0.fits(size);
+            let merit_of_other = || Merit::of(key, size, other, &self.siblings);
+            able && other.id != cell
+                && !tried.contains_key(other.id)
+                && (just_refused || merit_of_other().is_better_than(&merit, other.id < cell))
+        };
+        let better = self.cells.iter().find(better).map(|other| other.id.clone());
+        let told = why.best.first().is_some_and(|best| best.cell_id == *cell)
+            && why.best.iter().all(|one| self.is_told(one, key, size))
+            && self.are_all_told(why, constraint, size)
+            && self.is_counted(why, constraint, size, &tried);
+        self.must(Promise::BestPlace, open && free.fits(size), || {
+            format!("{key} of {size:?} is given to {cell}, which takes work: {open}, and has {free:?} free")
+        });
+        self.must(Promise::BestPlace, better.is_none(), || {
+            format!("{key} is given to {cell}, and {better:?} was better")
+        });
+        self.must(Promise::ExplanationTrue, told, || format!("{key} is given to {cell} because of {why:?}"));
+    }
+
+    /// Whether a candidate is as good as it is said to be.
+    fn is_told(&self, said: &Candidate, key: &WorkKey, size: Resources) -> bool {
+        let Some(seen) = self.cells.iter().find(|seen| *seen.id == said.cell_id) else { return false };
+        let merit = Merit::of(key, size, seen, &self.siblings);
+        let within = |bounds: Bounds<u32>, said: u32| bounds.0 <= said && said <= bounds.1;
+        let used = f64::from(said.used_permille);
+        said.zone == seen.log.presence.zone
+            && within(merit.in_zone, said.siblings_in_zone)
+            && within(merit.on_cell, said.siblings_on_cell)
+            && (merit.load.0 * 1000.0 - 1.0..=merit.load.1 * 1000.0 + 1.0).contains(&used)
+    }
+
+    /// Whether all cells that could take the work are named, or as many as fit.
+    fn are_all_told(&self, why: &Explanation, constraint: &Constraint, size: Resources) -> bool {
+        let able = |seen: &&Seen<'_>, open: bool, free: Resources| {
+            is_compatible(constraint, seen) && open && free.fits(size)
+        };
+        let least = self.cells.iter().filter(|seen| able(seen, seen.open.0, seen.free.0)).count();
+        let most = self.cells.iter().filter(|seen| able(seen, seen.open.1, seen.free.1)).count();
+        let named: BTreeSet<&CellId> = why.best.iter().map(|one| &one.cell_id).collect();
+        named.len() == why.best.len() && (least.min(CANDIDATES)..=most.min(CANDIDATES)).contains(&named.len())
+    }
+
+    /// Whether the counts of an explanation are right: how many cells there are, and why so many are passed over.
+    fn is_counted(
+        &self,
+        why: &Explanation,
+        constraint: &Constraint,
+        size: Resources,
+        tried: &BTreeMap<&CellId, Option<Timestamp>>,
+    ) -> bool {
+        let said = |word: &str| why.passed_over.get(word).copied().unwrap_or(0);
+        let counts = |word: &str, is_so: &dyn Fn(&Seen<'_>) -> Bounds<bool>| {
+            let all: Vec<Bounds<bool>> = self.cells.iter().map(is_so).collect();
+            let least = count(all.iter().filter(|so| so.0).count());
+            (least..=count(all.iter().filter(|so| so.1).count())).contains(&said(word))
+        };
+        let unfit = |what| counts(what_word(what), &|seen| same(mismatch(constraint, seen) == Some(what)));
+        let state = |word: &str, of: &dyn Fn(&Seen<'_>) -> Bounds<bool>| {
+            counts(word, &|seen| if is_compatible(constraint, seen) { of(seen) } else { same(false) })
+        };
+        let lacking = |word: &str| {
+            state(word, &|seen| {
+                let lacks = |free| lacks(free, size).contains(word);
+                (seen.open.0 && lacks(seen.free.1), seen.open.1 && lacks(seen.free.0))
+            })
+        };
+        why.cells == count(self.cells.len())
+            && unfit(Mismatch::Stack)
+            && unfit(Mismatch::Tags)
+            && state("evacuating", &|seen| seen.evacuating)
+            && state("unhealthy", &|seen| seen.unhealthy)
+            && state("silent", &|seen| seen.silent)
+            && LACKS.into_iter().all(lacking)
+            && said("refused") <= count(tried.len())
+    }
+
+    /// Work found no cell: none had room, and the error names exactly what is lacking.
+    fn failed(&mut self, failed: &Failed<'_>) {
+        let Failed { work, attempt, constraint, size, error, why } = failed;
+        let size = *size;
+        // What reps refused again and again fails for their reason.
+        if self.siblings.known.was_refused(work, *attempt) {
+            return;
+        }
+        let room = self
+            .cells
+            .iter()
+            .find(|seen| is_compatible(constraint, seen) && seen.open.0 && seen.free.0.fits(size));
+        let room = room.map(|seen| seen.id.clone());
+        let right = self.is_right(error, constraint, size);
+        let counted = why.is_none_or(|why| {
+            why.best.is_empty() && self.is_counted(why, constraint, size, &BTreeMap::new())
+        });
+        let cells = self.cells.iter().filter(|seen| is_compatible(constraint, seen));
+        let cells: Vec<String> =
+            cells.map(|seen| format!("{} {:?} {:?}", seen.id, seen.open, seen.free)).collect();
+        self.must(Promise::NoRoomSaid, room.is_none(), || {
+            format!("{work:?} fails with {error:?}, and {room:?} has room for {size:?}")
+        });
+        self.must(Promise::NoRoomSaid, right, || {
+            format!("{work:?} of {size:?} fails with {error:?}: {cells:?}")
+        });
+        self.must(Promise::ExplanationTrue, counted, || format!("{work:?} fails because of {why:?}"));
+    }
+
+    /// Whether an error is the right one.
+    fn is_right(&self, error: &str, constraint: &Constraint, size: Resources) -> bool {
+        let (what, words) = error.split_once(": ").unwrap_or((error, ""));
+        let has = |what| self.cells.iter().any(|seen| mismatch(constraint, seen) == Some(what));
+        let compatible = || self.cells.iter().filter(|seen| is_compatible(constraint, seen));
+        if compatible().next().is_none() {
+            // The nearest miss is named: a cell with other tags has the right stack.
+            let nearest = [Mismatch::Tags, Mismatch::Stack].into_iter().find(|what| has(*what));
+            return what == NO_COMPATIBLE_CELLS && words == nearest.map_or("", what_word);
+        }
+        if what == UNREACHABLE_CELLS {
+            return words.is_empty() && !compatible().any(|seen| seen.open.0);
+        }
+        let words: BTreeSet<&str> = words.split(", ").filter(|word| !word.is_empty()).collect();
+        // What is named may be lacking everywhere; what surely is, is named.
+        let may = |word: &&str| {
+            compatible().filter(|seen| seen.open.0).all(|seen| lacks(seen.free.0, size).contains(*word))
+        };
+        let surely = |word: &&str| {
+            compatible().filter(|seen| seen.open.1).all(|seen| lacks(seen.free.1, size).contains(*word))
+        };
+        what == INSUFFICIENT_RESOURCES
+            && compatible().any(|seen| seen.open.1)
+            && words.iter().all(may)
+            && LACKS.iter().filter(|word| surely(word)).all(|word| words.contains(word))
+    }
+}
+
+/// What is certain.
+const fn same(so: bool) -> Bounds<bool> {
+    (so, so)
+}
+
+fn mismatch(constraint: &Constraint, seen: &Seen<'_>) -> Option<Mismatch> {
+    let presence = &seen.log.presence;
+    constraint.mismatch(&presence.stack, &presence.placement_tags)
+}
+
+fn is_compatible(constraint: &Constraint, seen: &Seen<'_>) -> bool {
+    mismatch(constraint, seen).is_none()
+}
+
+const fn what_word(what: Mismatch) -> &'static str {
+    match what {
+        Mismatch::Stack => "stack",
+        Mismatch::Tags => "tags",
+    }
+}
+
+/// What is too little for work of this size.
+fn lacks(free: Resources, size: Resources) -> BTreeSet<&'static str> {
+    let short = [
+        free.containers < size.containers,
+        free.disk_mb < size.disk_mb,
+        free.memory_mb < size.memory_mb,
+        free.ports < size.ports,
+    ];
+    LACKS.into_iter().zip(short).filter(|(_, short)| *short).map(|(word, _)| word).collect()
+}
+
+fn constraint_of(work: &Work) -> &Constraint {
+    match &work.order {
+        Order::Lrp(definition) => &definition.constraint,
+        Order::Task(definition) => &definition.constraint,
+    }
+}

@@ -1,0 +1,82 @@
+//! How good a place is (docs/model.md, "The auction"): few siblings in the zone, few on the cell, an even load.
+
+use projections::World;
+use schemas::container::WorkKey;
+use schemas::names::{CellId, ProcessGuid};
+use schemas::resources::Resources;
+
+use super::known::{Bounds, Known, Seen, Times, count};
+
+/// Loads that are closer than this may be the same when they are rounded.
+const CLOSE: f64 = 1e-6;
+
+/// How good a place is. Smaller is better; the fields stand in order of importance.
+pub(super) struct Merit {
+    pub(super) in_zone: Bounds<u32>,
+    pub(super) on_cell: Bounds<u32>,
+    pub(super) load: Bounds<f64>,
+}
+
+/// Where the instances of all processes are, as an auctioneer may see it.
+pub(super) struct Siblings<'a> {
+    pub(super) world: &'a World,
+    pub(super) known: &'a Known,
+    pub(super) now: Times,
+    /// What was placed so far in this auction.
+    pub(super) placed: Vec<(ProcessGuid, CellId)>,
+}
+
+impl Merit {
+    /// How good a cell is for work of this size.
+    pub(super) fn of(key: &WorkKey, size: Resources, on: &Seen<'_>, siblings: &Siblings<'_>) -> Self {
+        let total = on.log.presence.total;
+        let load = (load(total, on.free.1.minus(size)), load(total, on.free.0.minus(size)));
+        let WorkKey::Lrp { process_guid, .. } = key else {
+            return Self { in_zone: (0, 0), on_cell: (0, 0), load };
+        };
+        let in_zone = siblings.in_zone(process_guid, on);
+        Self { in_zone, on_cell: siblings.on_cell(process_guid, on.id), load }
+    }
+
+    /// Whether it is better than another, whatever of both is true. If they are equal, the `first` by id is.
+    pub(super) fn is_better_than(&self, other: &Self, first: bool) -> bool {
+        for (mine, theirs) in [(self.in_zone, other.in_zone), (self.on_cell, other.on_cell)] {
+            if mine.1 != theirs.0 {
+                return mine.1 < theirs.0;
+            }
+            // It is at least as good: if not better in this, the next decides.
+        }
+        let known = |load: Bounds<f64>| load.0.to_bits() == load.1.to_bits();
+        let equal = known(self.load) && known(other.load) && self.load.0.to_bits() == other.load.0.to_bits();
+        other.load.0 - self.load.1 > CLOSE || equal && first
+    }
+}
+
+impl Siblings<'_> {
+    fn in_zone(&self, guid: &ProcessGuid, on: &Seen<'_>) -> Bounds<u32> {
+        let zone = &on.log.presence.zone;
+        let neighbours = self.world.cells().filter(|(_, log)| log.present && log.presence.zone == *zone);
+        let each = neighbours.map(|(id, _)| self.on_cell(guid, id));
+        each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// Instances of a process that stay on a cell, or are on their way there.
+    fn on_cell(&self, guid: &ProcessGuid, cell: &CellId) -> Bounds<u32> {
+        let slots = self.world.process(guid).map_or(&[][..], |process| &process.slots);
+        let stay = slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| !lrp.is_stopping());
+        let stay = count(stay.filter(|lrp| lrp.holder().is_some_and(|by| by.cell_id == *cell)).count());
+        let placed = count(self.placed.iter().filter(|(of, on)| of == guid && on == cell).count());
+        let run = self.world.cell(cell).map(|log| log.presence.incarnation);
+        let (least, most) = self.known.on_its_way(guid, (cell, run), self.now);
+        (stay + placed + least, stay + placed + most)
+    }
+}
+
+/// The mean of the used parts of memory, disk and containers.
+fn load(total: Resources, free: Resources) -> f64 {
+    let used = |total: u64, free: u64| total.saturating_sub(free) as f64 / total.max(1) as f64;
+    let memory = used(total.memory_mb, free.memory_mb);
+    let disk = used(total.disk_mb, free.disk_mb);
+    let containers = used(total.containers.into(), free.containers.into());
+    (memory + disk + containers) / 3.0
+}
