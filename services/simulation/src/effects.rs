@@ -154,7 +154,7 @@ impl Cluster {
             E::AnswerPerform { requester, answer } => self.performed(me, requester, answer),
             E::AnswerState { requester, answer } => {
                 if let Ok(beat) = &answer {
-                    self.checkers.said(beat);
+                    self.says(cell, beat);
                 }
                 let evacuates = answer.as_ref().is_ok_and(|beat| beat.evacuating);
                 self.checkers.says_state(&cell_id(cell), requester, evacuates);
@@ -203,7 +203,10 @@ impl Cluster {
                 let result = if sick { Err("no container can be made".into()) } else { Ok(()) };
                 self.schedule_for(self.now + Duration::from_millis(10), me, NodeEvent::SelfTested(result));
             }
-            E::Heartbeat(beat) => self.heartbeat(node, &beat),
+            E::Heartbeat(beat) => {
+                self.says(cell, &beat);
+                self.heartbeat(node, &beat);
+            }
             E::Exit => {
                 self.saw(Situation::EvacuationFinished);
                 self.rep_leaves(cell);
@@ -215,6 +218,7 @@ impl Cluster {
 
     fn run_container(&mut self, node: Node, cell: usize, recipe: &Recipe) {
         self.tell(|| format!("{node} runs {} as {}", recipe.work, recipe.instance_guid));
+        self.checkers.runs(cell, recipe, self.now);
         if self.order_is_lost() {
             return;
         }
@@ -268,8 +272,14 @@ impl Cluster {
         self.answer(me.0, requester, bytes_of(&Answer::from(answer)));
     }
 
-    fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
+    /// A rep says how its cell is.
+    fn says(&mut self, cell: usize, beat: &Heartbeat) {
         self.checkers.said(beat);
+        let wrong = self.checkers.says_free(cell, beat.free, &self.cells[cell].list(), self.now);
+        wrong.into_iter().for_each(|broken| self.breaks(broken));
+    }
+
+    fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
         let hears = |to: &Node| match to {
             Node::Bbs(_) | Node::Auctioneer(_) => true,
             Node::Rep(_) => false,

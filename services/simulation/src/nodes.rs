@@ -160,6 +160,14 @@ impl Place {
         }
     }
 
+    /// What it believes to be free of a cell, if it leads as an auctioneer.
+    pub(super) fn free_on(&self, cell: &CellId) -> Option<Resources> {
+        match self.machine.as_ref()? {
+            Machine::Auctioneer(auctioneer, _) if auctioneer.leads() => auctioneer.free_on(cell),
+            Machine::Auctioneer(..) | Machine::Bbs(_) | Machine::Rep(_) => None,
+        }
+    }
+
     /// What it makes of the log, if it folds it.
     pub(super) fn world(&self) -> Option<&World> {
         match self.machine.as_ref()? {

@@ -127,6 +127,7 @@ promises! {
     BestPlace "Diego Dev Notes, Distributing ActualLRPs" "work goes to the best cell that its auctioneer knows of, and only where it has room",
     ExplanationTrue "docs/architecture.md, Entries" "a placement says how many cells there were, and how good the best was",
     NoRoomSaid "Diego Dev Notes, Communicating Fullness" "work fails only if no cell has room, and the error names exactly what is lacking",
+    FullnessTrue "Diego Dev Notes, Communicating Fullness" "what a cell says is free is what its containers and reservations leave, and an auctioneer knows it when all is quiet",
     BatchOrder "Diego Dev Notes, Auction Work Prioritization" "work of one batch is placed in its order",
     EvacuatingTakesNothing "Diego Dev Notes, Evacuation" "a cell that evacuates takes nothing new",
     StaleTermHarmless "docs/model.md, Leadership" "a rep does nothing for an auctioneer of an earlier term than it has seen",

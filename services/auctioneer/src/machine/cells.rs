@@ -195,6 +195,11 @@ impl Cells {
         self.rooms.values().map(|room| room.handed.len()).sum()
     }
 
+    /// What is free of a cell on the board.
+    pub(crate) fn free_on(&self, id: &CellId) -> Option<Resources> {
+        self.board.number(id).map(|number| self.board.free(number))
+    }
+
     /// The board.
     pub(crate) const fn board(&mut self) -> &mut Board {
         &mut self.board

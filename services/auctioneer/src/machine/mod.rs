@@ -24,6 +24,7 @@ use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
 use schemas::names::{CellId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
+use schemas::resources::Resources;
 use schemas::{Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
 
 pub use self::cells::EARLY_HEARTBEATS;
@@ -235,6 +236,12 @@ impl Auctioneer {
             performs: self.cells.performs(),
             outgoing: self.outgoing.len(),
         }
+    }
+
+    /// What it believes to be free of a cell that is present: what its rep said, less what it was given since.
+    #[must_use]
+    pub fn free_on(&self, cell: &CellId) -> Option<Resources> {
+        self.cells.free_on(cell)
     }
 
     /// Takes one step.

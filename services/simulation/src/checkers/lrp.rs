@@ -220,6 +220,12 @@ impl Process {
         due
     }
 
+    /// Whether an index is CRASHED and right to be: its wait is not over, or it is never restarted.
+    pub(super) fn waits(&self, index: u32, now: Timestamp, slack: Duration) -> bool {
+        let crashed = self.lrps.get(&index).filter(|lrp| lrp.is_crashed());
+        crashed.is_some_and(|lrp| lrp.restart_at().is_none_or(|at| now < at + slack))
+    }
+
     /// Instances that a cell holds since before a position.
     pub(super) fn held_by(&self, cell: &CellId, before: Position) -> impl Iterator<Item = u32> {
         let held =

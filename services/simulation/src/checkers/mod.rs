@@ -14,6 +14,7 @@
 //! | `truth` | what the containers really did |
 //! | `auction` | every choice of an auctioneer, judged again |
 //! | `placing` | what auctioneers give and reps take |
+//! | `fullness` | what cells and auctioneers say is free |
 //! | `emptying` | evacuations: who knows of them, and when they end |
 //! | `calls` | completion callbacks |
 //! | `due` | what the clock brings about, and that it is not late |
@@ -26,6 +27,7 @@ mod calls;
 mod causes;
 mod due;
 mod emptying;
+mod fullness;
 mod heard;
 mod log;
 mod lrp;
@@ -42,7 +44,7 @@ use std::time::Duration;
 use executor::scripted::{Happened, Scripted};
 use projections::{WorkRef, World};
 use schemas::cluster::Terms;
-use schemas::container::{Container, ContainerState, Epoch, WorkKey};
+use schemas::container::{Container, ContainerState, Epoch, Recipe, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::{Done, Heartbeat, Outcomes, Perform, Performed, Stop};
 use schemas::names::{CellId, EntryId, InstanceGuid, ProcessGuid, RequestId, TaskGuid};
@@ -58,6 +60,7 @@ use self::calls::Calls;
 use self::causes::Causes;
 use self::due::Due;
 use self::emptying::Evacuations;
+use self::fullness::Fullness;
 use self::heard::Heard;
 use self::log::Log;
 use self::orders::Orders;
@@ -92,6 +95,7 @@ pub struct Checkers {
     placing: Placing,
     evacuations: Evacuations,
     auctions: Auctions,
+    fullness: Fullness,
     signs: Signs,
     world: World,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
@@ -166,6 +170,7 @@ impl Checkers {
             placing: Placing::default(),
             evacuations: Evacuations::default(),
             auctions: Auctions::default(),
+            fullness: Fullness::default(),
             signs: Signs::default(),
             world: World::new(),
             decided: BTreeMap::new(),
@@ -463,6 +468,11 @@ impl Checkers {
         notes.broken
     }
 
+    /// A rep has a container made, whether its executor gets the order or not.
+    pub(super) fn runs(&mut self, cell: usize, recipe: &Recipe, now: Timestamp) {
+        self.fullness.runs(cell, (recipe.instance_guid, &recipe.work), recipe.resources, now);
+    }
+
     /// A container is made.
     pub(super) fn made(&mut self, guid: InstanceGuid) {
         self.truth.made(guid);
@@ -600,6 +610,9 @@ impl Checkers {
         answer: &Result<Performed, Refusal>,
     ) -> Vec<Broken> {
         let nothing = cell_of(rep).is_some_and(|cell| self.evacuations.takes_nothing(&cell));
+        if let Node::Rep(cell) = rep.0 {
+            self.fullness.reserved(cell, self.placing.takes(requester, answer), now);
+        }
         self.placing.answered(rep, requester, answer, nothing, (now, self.clock_slack))
     }
 

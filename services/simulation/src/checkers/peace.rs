@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_millis(300);
 /// long after peace begins what happened before may still bring one down.
 const SETTLING: Duration = Duration::from_secs(60);
 
+/// So late a CRASHED instance may be restarted whose wait is over: convergence comes every 30 s.
+const LATE: Duration = Duration::from_secs(35);
+
 /// So long more than two containers of one index may run at once: a cell is missed after 15 s and some tries, comes
 /// back after a while, and compares its containers with the records every 30 s.
 const CROWDED: Duration = Duration::from_secs(90);
@@ -41,9 +44,11 @@ impl Cluster {
         self.checkers.idle = self.checkers.idle_room(&self.cells);
     }
 
-    /// Looks again and again what is under way: what never is at zero leaks.
+    /// Looks again and again what is under way: what never is at zero leaks, and so does what is never said to be in use as
+    /// it is.
     pub(crate) fn look_for_leaks(&mut self) {
         let mut least: BTreeMap<(Node, &'static str), usize> = BTreeMap::new();
+        let mut wrong = self.checkers.wrongly_used(&self.cells);
         for look in 0..LOOKS {
             for node in self.all_nodes() {
                 for (name, count) in self.place(node).books() {
@@ -52,9 +57,24 @@ impl Cluster {
                 }
             }
             self.until(self.now + LOOK);
+            let still = self.checkers.wrongly_used(&self.cells);
+            wrong.retain(|cell, _| still.contains_key(cell));
         }
         for ((node, name), count) in least.into_iter().filter(|(_, count)| *count > 0) {
             self.broken(P::NothingInFlight, format!("{node} has {count} {name} after minutes of peace"));
+        }
+        wrong.into_values().for_each(|how| self.broken(P::NothingLeaks, how));
+        self.look_at_fullness();
+    }
+
+    /// An auctioneer knows what is free of each cell.
+    fn look_at_fullness(&mut self) {
+        for node in self.all_nodes() {
+            for cell in 0..self.cells.len() {
+                let Some(free) = self.place(node).free_on(&cell_id(cell)) else { continue };
+                let wrong = self.checkers.knows_free(cell, free, &self.cells[cell].list(), self.now);
+                wrong.into_iter().for_each(|broken| self.breaks(broken));
+            }
         }
     }
 
@@ -103,8 +123,6 @@ impl Checkers {
                 *running.entry((process_guid.clone(), *index)).or_default() += 1;
             }
         }
-        broken
-            .extend(self.wrongly_used(cells).into_iter().map(|how| Broken { promise: P::NothingLeaks, how }));
         let idle = self.idle_room(cells);
         for work in self.idle.intersection(&idle) {
             broken.push(Broken { promise: P::NoIdleRoom, how: work.clone() });
@@ -121,7 +139,10 @@ impl Checkers {
                     Some(State::Crashed) => {
                         let by_design = is_crashing(&self.world, &process.guid);
                         let before = self.peace_since.is_some_and(|peace| since <= peace + SETTLING + slack);
-                        count == 0 && (by_design || before)
+                        let process = self.lrps.get(&process.guid);
+                        let waits =
+                            process.is_some_and(|process| process.waits(slot.index, now, LATE + slack));
+                        count == 0 && (by_design || before) && waits
                     }
                     Some(State::Unclaimed { placement_error: Some(_) }) => count == 0,
                     Some(State::Claimed { .. }) => count == 1 && hangs(&self.world, &process.guid),
@@ -144,25 +165,20 @@ impl Checkers {
         self.broken.append(&mut broken);
     }
 
-    /// What the log has on a cell takes as much of it as its containers do, where nothing comes and goes.
-    fn wrongly_used(&self, cells: &[Scripted]) -> Vec<String> {
+    /// What the log has on a cell takes as much of it as its containers do. What comes and goes is at times in the log and
+    /// not on its cell, or the other way round: who looks often enough sees the same in both.
+    fn wrongly_used(&self, cells: &[Scripted]) -> BTreeMap<usize, String> {
         let sum = |sizes: Vec<Resources>| sizes.into_iter().fold(Resources::default(), Resources::plus);
         let used = |cell: usize| {
-            let (all, steady) = sizes_on(&self.world, &cell_id(cell));
-            let (all, steady, told) = (sum(all), sum(steady), self.world.used_on(&cell_id(cell)));
-            if all != told {
-                return Some(format!(
-                    "cell {cell} is said to have {told:?} in use, its records take {all:?}"
-                ));
-            }
-            let stays = |one: &&Container| match &one.work {
-                WorkKey::Lrp { process_guid, .. } => !is_crashing(&self.world, process_guid),
-                WorkKey::Task { .. } => true,
+            let (records, told) =
+                (sum(sizes_on(&self.world, &cell_id(cell))), self.world.used_on(&cell_id(cell)));
+            let truth = sum(cells[cell].list().iter().map(|one| one.resources).collect());
+            let how = || {
+                format!(
+                    "cell {cell} is said to have {told:?} in use, its records take {records:?}, its containers {truth:?}"
+                )
             };
-            let containers = cells[cell].list();
-            let truth = sum(containers.iter().filter(stays).map(|one| one.resources).collect());
-            (truth != steady)
-                .then(|| format!("cell {cell} is said to have {steady:?} in use and has {truth:?}"))
+            (records != told || records != truth).then(|| (cell, how()))
         };
         (0..cells.len()).filter_map(used).collect()
     }
@@ -283,28 +299,24 @@ fn wrong_container(world: &World, container: &Container) -> Option<String> {
     (!runs && !thrashes).then(|| format!("{work} is left in {:?}", container.state))
 }
 
-/// What the records take that the log has on a cell: of all work, and of what doesn't crash by design.
-fn sizes_on(world: &World, cell: &CellId) -> (Vec<Resources>, Vec<Resources>) {
-    let (mut all, mut steady) = (vec![], vec![]);
+/// What the records take that the log has on a cell.
+fn sizes_on(world: &World, cell: &CellId) -> Vec<Resources> {
+    let mut sizes = vec![];
     for process in world.processes_from(None) {
         let Some(desired) = &process.desired else { continue };
+        let definition = desired.definition(&desired.active_definition_id);
         for slot in &process.slots {
             let lrp = slot.actual.as_ref();
             let held = lrp.and_then(|lrp| lrp.holder()).is_some_and(|by| by.cell_id == *cell);
             let twin = slot.evacuating.as_ref().is_some_and(|twin| twin.by.cell_id == *cell);
-            let definition = desired.definition(&desired.active_definition_id);
-            let sizes = definition.map(|definition| definition.resources()).filter(|_| held || twin);
-            all.extend(sizes);
-            steady.extend(sizes.filter(|_| !is_crashing(world, &process.guid)));
+            sizes.extend(definition.map(|definition| definition.resources()).filter(|_| held || twin));
         }
     }
     for task in world.tasks_from(None) {
         let runs = matches!(&task.state, Some(task::State::Running { by }) if by.cell_id == *cell);
-        let size = runs.then(|| task.definition.resources());
-        all.extend(size);
-        steady.extend(size);
+        sizes.extend(runs.then(|| task.definition.resources()));
     }
-    (all, steady)
+    sizes
 }
 
 /// Whether a process crashes by design, so that its instances come and go.

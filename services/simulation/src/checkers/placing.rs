@@ -7,7 +7,7 @@ use std::time::Duration;
 use projections::WorkRef;
 use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
-use schemas::message::{Heartbeat, Outcomes, Perform, Performed, PlacementOutcome};
+use schemas::message::{Heartbeat, Outcomes, Perform, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::{Constraint, Resources};
@@ -205,6 +205,16 @@ impl Placing {
         let cell = needed.find(unheard)?;
         let how = format!("{} leads for {time:?}, has not heard {cell}, and gives work away", auctioneer.0);
         Some(Broken { promise: Promise::SeesBeforePlacing, how })
+    }
+
+    /// What a rep takes of what it was given.
+    pub(super) fn takes(&self, requester: u64, answer: &Result<Performed, Refusal>) -> Vec<Work> {
+        let Some((perform, performed)) = self.given.get(&requester).zip(answer.as_ref().ok()) else {
+            return vec![];
+        };
+        let refused = |at: usize| performed.refused.iter().any(|(place, _)| u32::try_from(at) == Ok(*place));
+        let taken = perform.work.iter().enumerate().filter(|(at, _)| !refused(*at));
+        taken.map(|(_, work)| work.clone()).collect()
     }
 
     /// A rep answers what it was given; it may have to take nothing.
