@@ -524,6 +524,10 @@ impl Cluster {
         }
         self.auctioned(node, &effects);
         for effect in effects {
+            if let Some(life) = self.life(node) {
+                let broken = self.checkers.does(life, &effect, now);
+                broken.into_iter().for_each(|broken| self.breaks(broken));
+            }
             if self.chaos.chance(self.faults.killed_between) {
                 self.inject("services killed between two effects");
                 self.trouble(Duration::from_secs(5));

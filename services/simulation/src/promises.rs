@@ -142,6 +142,7 @@ promises! {
 
     // When all is quiet.
     NothingInFlight "docs/architecture.md, Invariants" "every budget, count and queue is back at zero",
+    NoHotLoop "docs/model.md, Timers" "nothing is sent, asked or ordered again sooner than its period or its backoff allows",
     Quiet "docs/model.md, Order and rest" "the cluster comes to rest",
     OneLeads "docs/model.md, Leadership" "one BBS and one auctioneer lead",
     CellsReturn "Diego Dev Notes, Detecting Cell Failures" "every cell that lives is present, healthy and open",

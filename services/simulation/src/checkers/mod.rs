@@ -20,6 +20,7 @@
 //! | `due` | what the clock brings about, and that it is not late |
 //! | `signs` | who was heard of by whom before it was taken for lost |
 //! | `orders` | orders to stop |
+//! | `rates` | how often the same is said |
 //! | `peace` | what is left when everything is quiet |
 
 mod auction;
@@ -34,6 +35,7 @@ mod lrp;
 mod orders;
 mod peace;
 mod placing;
+mod rates;
 pub(crate) mod signs;
 mod task;
 mod truth;
@@ -65,6 +67,7 @@ use self::heard::Heard;
 use self::log::Log;
 use self::orders::Orders;
 use self::placing::{Placing, Unplaced};
+use self::rates::Rates;
 use self::signs::Signs;
 use self::truth::Truth;
 use super::asked::{ClientRequest, Wanted};
@@ -96,6 +99,7 @@ pub struct Checkers {
     evacuations: Evacuations,
     auctions: Auctions,
     fullness: Fullness,
+    rates: Rates,
     signs: Signs,
     world: World,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
@@ -171,6 +175,7 @@ impl Checkers {
             evacuations: Evacuations::default(),
             auctions: Auctions::default(),
             fullness: Fullness::default(),
+            rates: Rates::default(),
             signs: Signs::default(),
             world: World::new(),
             decided: BTreeMap::new(),
