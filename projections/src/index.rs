@@ -172,7 +172,6 @@ impl Facts {
         let Some(slot) = slot else { return Self::default() };
         let actual = slot.actual.as_ref();
         let twin = slot.evacuating.as_deref();
-        let restart = actual.filter(|_| process.wants(slot.index)).and_then(Actual::restart_at);
         let definition = actual.map(|lrp| &lrp.definition_id);
         let held = |by: &Instance, definition| Held {
             by: by.clone(),
@@ -185,7 +184,7 @@ impl Facts {
             twin: twin.is_some(),
             stopping: actual.is_some_and(Actual::is_stopping),
             callback: false,
-            due: restart.into_iter().chain(twin.map(|twin| twin.expires_at)).min(),
+            due: process.due_of(slot),
             held: [holder.map(|by| held(by, definition)), other.map(|twin| held(&twin.by, None))],
         }
     }

@@ -217,9 +217,16 @@ impl Process {
     /// The moment at which convergence next has something to do here, cells and freshness aside.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        let restart = |slot: &Slot| slot.actual.as_ref().filter(|_| self.wants(slot.index))?.restart_at();
-        let expiry = |slot: &Slot| slot.evacuating.as_ref().map(|twin| twin.expires_at);
-        self.slots.iter().flat_map(|slot| [restart(slot), expiry(slot)]).flatten().min()
+        self.slots.iter().filter_map(|slot| self.due_of(slot)).min()
+    }
+
+    /// The moment at which it has something to do with one index.
+    #[must_use]
+    pub fn due_of(&self, slot: &Slot) -> Option<Timestamp> {
+        let wanted = slot.actual.as_ref().filter(|_| self.wants(slot.index));
+        let restart = wanted.and_then(Actual::restart_at);
+        let expiry = slot.evacuating.as_ref().map(|twin| twin.expires_at);
+        restart.into_iter().chain(expiry).min()
     }
 }
 
