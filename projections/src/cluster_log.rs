@@ -234,6 +234,12 @@ mod tests {
         log.read(Position(10), &founded().encode());
         assert_eq!(log.positions(), known.positions());
         assert_eq!((log.version, log.last), (3, Position(10)));
+        // As old as the last one is old, too.
+        let aside = |position| cluster::Event::PositionSetAside { position, reason: "why".into() };
+        log.read(Position(11), &entry(6, 4, aside(Position(7))).encode());
+        assert_eq!((log.positions(), log.version), (known.positions(), 3));
+        log.read(Position(12), &entry(7, 4, aside(Position(8))).encode());
+        assert_eq!((log.positions().len(), log.version), (2, 4));
     }
 
     #[test]
@@ -246,6 +252,8 @@ mod tests {
         for reason in ["", "  ", &"x".repeat(REASON_BYTES + 1)] {
             assert!(refused(&log, reason, later()).message.contains("for a reason of 1 to"));
         }
+        let longest = log.judge(&mut Ids::new(2), Timestamp(9), order(4, &"x".repeat(REASON_BYTES)), later());
+        assert!(matches!(longest, Ok(Judged::Append(..))), "{longest:?}");
         let readable = refused(&log, "why", Some(Ok(founded())));
         assert!(readable.message.contains("holds an entry that this program can read"), "{readable:?}");
         let garbage = refused(&log, "why", Some(Err(DecodeError::Malformed("garbage".into()))));

@@ -476,5 +476,13 @@ mod tests {
         let refusal = problems.settle(Some(())).unwrap_err();
         assert_eq!(refusal.fields.len(), PROBLEMS + 1);
         assert!(refusal.fields.iter().all(|bad| bad.field.len() <= QUOTED_BYTES));
+        let last = |bad: usize| {
+            let problems = Problems::default();
+            (0..bad).for_each(|at| problems.note(format!("f{at}"), "is unknown"));
+            let fields = problems.settle(Some(())).unwrap_err().fields;
+            (fields.len(), fields.last().map(|last| last.problem.clone()))
+        };
+        assert_eq!(last(PROBLEMS), (PROBLEMS, Some("is unknown".to_owned())));
+        assert_eq!(last(PROBLEMS + 1), (PROBLEMS + 1, Some("and more".to_owned())));
     }
 }

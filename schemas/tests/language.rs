@@ -15,6 +15,8 @@ mod limits;
 #[cfg(test)]
 mod machines;
 #[cfg(test)]
+mod queries;
+#[cfg(test)]
 mod shapes;
 #[cfg(test)]
 mod spec;

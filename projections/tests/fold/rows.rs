@@ -13,7 +13,9 @@ use schemas::cluster::Role;
 use schemas::limits::STATUS_NAMED;
 use schemas::message::Program;
 use schemas::names::ServiceId;
-use schemas::query::{Filter, MalformedEntries, One, ServiceRow, Services, Show, StatusRow};
+use schemas::query::{
+    Filter, Finding, FindingCode, Health, MalformedEntries, One, Page, ServiceRow, Services, Show, StatusRow,
+};
 use serde_json::Value;
 
 use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, domain, guid, write};
@@ -215,6 +217,36 @@ fn status(world: &World, services: Services) -> StatusRow {
     serde_json::from_str::<One<StatusRow>>(&answer.expect("a status")).expect("a row").row
 }
 
+#[test]
+fn every_list_goes_on_behind_its_last_row() {
+    let world = everything();
+    let observed = observed(&world, services());
+    let page = |query: &Query| {
+        let answer = query.answer(&world, &observed).expect("a page");
+        serde_json::from_str::<Page<Value>>(&answer).expect("a page")
+    };
+    let lists: [fn(Filter) -> Query; 6] =
+        [Query::Lrps, Query::Instances, Query::Tasks, Query::Domains, Query::Cells, Query::Evaluations];
+    for list in lists {
+        let all = page(&list(Filter::default())).rows;
+        for limit in 1..=all.len() {
+            let mut rows = vec![];
+            let mut cursor = None;
+            loop {
+                let Page { rows: more, next, .. } =
+                    page(&list(Filter { limit: Some(limit), cursor, ..Filter::default() }));
+                assert_eq!(more.len(), limit.min(all.len() - rows.len()));
+                rows.extend(more);
+                cursor = next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(rows, all, "{limit} at a time");
+        }
+    }
+}
+
 /// The findings of a status, in order.
 fn findings(world: &World, services: Services) -> Vec<String> {
     let row = status(world, services);
@@ -254,6 +286,11 @@ fn who_is_missing_behind_or_another_is_found() {
         of([good(), vec![service("b", Bbs, false, 1_000)]].concat()),
         ["b is 1000 entries behind the log"]
     );
+    let mut row = status(&world, services());
+    row.find(Finding::new(FindingCode::MonitorsFail, "a monitor fails"));
+    row.find(Finding::new(FindingCode::NoCell, "there is no cell"));
+    let found: Vec<&str> = row.findings.iter().map(|finding| finding.message.as_str()).collect();
+    assert_eq!((found, row.health), (vec!["there is no cell", "a monitor fails"], Health::Unhealthy));
     let mut old = service("a2", Auctioneer, false, 0);
     old.program.version = "0.0.9".into();
     assert_eq!(

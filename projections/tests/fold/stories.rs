@@ -128,6 +128,11 @@ fn convergence_finds_nothing_in_a_healthy_story_and_is_counted_when_it_does() {
     let world = story([desire(0, 1), cell(&[0, 1]), lost, Ask::Converge]).world;
     assert_eq!(world.counts().instances.unclaimed, 1, "the cell that had it is lost");
     assert_eq!(world.found_by_convergence(), 0);
+    // One that was stopping is lost, and made anew in the same decision.
+    let retire = Ask::Process(0, OfProcess::Retire { index: 0 });
+    let lost = Ask::Lost { cell: 1 };
+    let world = story([desire(0, 1), cell(&[0, 1]), retire, lost, Ask::Converge]).world;
+    assert_eq!((world.counts().instances.unclaimed, world.found_by_convergence()), (1, 0));
 
     // A log in which the record of a desired index is missing, as only an error could write it.
     let mut log = story([desire(0, 1)]);

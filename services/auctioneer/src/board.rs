@@ -292,3 +292,42 @@ pub(crate) const fn at(number: u32) -> usize {
 pub(crate) fn count(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_are_forgotten_when_they_are_too_many_and_made_anew() {
+        let zone = Zone::new("z").expect("a name");
+        let stack = Stack::new("linux").expect("a name");
+        let cell = BoardCell {
+            id: CellId::new("c").expect("a name"),
+            zone,
+            stack: stack.clone(),
+            placement_tags: BTreeSet::new(),
+            total: Resources::of_container(10, 10, 1),
+            free: Resources::of_container(10, 10, 1),
+            standing: Standing::Open,
+        };
+        let constraint = |number: usize| Constraint {
+            stack: Some(stack.clone()),
+            placement_tags: [PlacementTag::new(&number.to_string()).expect("a name")].into(),
+        };
+        let any = Constraint { stack: Some(stack.clone()), placement_tags: BTreeSet::new() };
+        let mut board = Board::new([cell]);
+        for number in 1..VIEWS {
+            board.view_of(&constraint(number));
+        }
+        board.view_of(&any);
+        board.bound_views();
+        assert_eq!(board.views.len(), VIEWS, "so many are kept");
+        board.view_of(&constraint(0));
+        board.bound_views();
+        assert!(board.views.is_empty());
+        for _ in 0..2 {
+            let view = board.view_of(&any);
+            assert_eq!((board.view(view).candidates.as_slice(), board.views.len()), (&[0][..], 1));
+        }
+    }
+}

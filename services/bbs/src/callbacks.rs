@@ -166,6 +166,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_is_owed_no_more() {
+        let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
+        let [one, other] = ["one", "other"].map(|task| TaskGuid::new(task).unwrap());
+        let mut callbacks = Callbacks::default();
+        callbacks.owe(&one, epoch, now);
+        callbacks.owe(&other, epoch, now);
+        callbacks.forget(&one);
+        assert_eq!(callbacks.due(now), [(other, epoch)]);
+        callbacks.came_back(&one, now);
+        callbacks.clear();
+        assert_eq!((callbacks.next_due(), callbacks.due(now + LONGEST_WAIT)), (None, vec![]));
+    }
+
+    #[test]
+    fn the_wait_before_a_call_doubles_up_to_the_longest() {
+        let epoch = Epoch(Timestamp(1));
+        let task = TaskGuid::new("t").unwrap();
+        let mut now = Timestamp::from_millis(1_000);
+        let mut callbacks = Callbacks::default();
+        callbacks.owe(&task, epoch, now);
+        for seconds in [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30] {
+            let due = now + Duration::from_secs(seconds);
+            callbacks.due(now);
+            callbacks.came_back(&task, now);
+            assert_eq!(callbacks.next_due(), Some(due));
+            now = due;
+        }
+    }
+
+    #[test]
     fn no_more_calls_are_out_than_may_be() {
         let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
         let task = |number: usize| TaskGuid::new(&format!("t{number:05}")).unwrap();

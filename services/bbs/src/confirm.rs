@@ -181,3 +181,80 @@ impl Confirmations {
         self.held.remove(subject).map(|held| held.answers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_000 + millis)
+    }
+
+    /// Answers that were judged on entry 5 and are being read for.
+    fn held() -> Confirmations {
+        let mut confirmations = Confirmations::default();
+        confirmations.hold(&Subject::Cluster, vec![], Position(5), at(0));
+        assert_eq!(confirmations.reads(), [Subject::Cluster]);
+        confirmations
+    }
+
+    #[test]
+    fn what_stands_last_says_whether_an_answer_is_true() {
+        for (last, delivered, said) in [
+            (Some(5), 5, "true"),
+            (Some(5), 9, "true"),
+            (Some(6), 5, "behind"),
+            (Some(9), 8, "behind"),
+            (Some(9), 9, "outdated"),
+            (Some(6), 9, "outdated"),
+            (Some(4), 9, "nothing"),
+            (None, 9, "nothing"),
+        ] {
+            let mut confirmations = held();
+            let last = last.map(Position);
+            let read = confirmations.read(&Subject::Cluster, last, Position(delivered), at(0));
+            let word = match read {
+                Confirmed::True(_) => "true",
+                Confirmed::Behind => "behind",
+                Confirmed::Outdated(_) => "outdated",
+                Confirmed::Nothing => "nothing",
+            };
+            assert_eq!(word, said, "{last:?} {delivered}");
+            assert_eq!(confirmations.holds(&Subject::Cluster), ["behind", "nothing"].contains(&said));
+        }
+    }
+
+    #[test]
+    fn who_is_behind_waits_for_the_follower_and_no_longer_than_a_client_does() {
+        let mut confirmations = held();
+        confirmations.read(&Subject::Cluster, Some(Position(8)), Position(5), at(0));
+        assert!(confirmations.delivered(&Subject::Cluster, Position(7)).is_none());
+        assert_eq!(confirmations.next_due(), Some(at(0) + PATIENCE));
+        assert!(confirmations.delivered(&Subject::Cluster, Position(8)).is_some());
+        assert_eq!((confirmations.len(), confirmations.next_due()), (0, None));
+        let mut confirmations = held();
+        assert!(confirmations.tick(at(1_499)).is_empty());
+        assert_eq!(confirmations.tick(at(1_500)).len(), 1);
+    }
+
+    #[test]
+    fn a_read_that_failed_is_repeated_soon_and_few_are_under_way() {
+        let mut confirmations = held();
+        confirmations.read(&Subject::Cluster, None, Position(5), at(0));
+        assert_eq!(confirmations.next_due(), Some(at(0) + AGAIN));
+        confirmations.tick(at(199));
+        assert_eq!(confirmations.reads(), []);
+        confirmations.tick(at(200));
+        assert_eq!(confirmations.reads(), [Subject::Cluster]);
+        let mut many = Confirmations::default();
+        let subject = |number: usize| {
+            Subject::Cell(schemas::names::CellId::new(&format!("c{number:03}")).expect("a name"))
+        };
+        for number in 0..READS + 2 {
+            many.hold(&subject(number), vec![], Position(5), at(0));
+        }
+        assert_eq!(many.reads().len(), READS);
+        many.read(&subject(0), Some(Position(5)), Position(5), at(0));
+        assert_eq!(many.reads(), [subject(READS)]);
+    }
+}

@@ -359,6 +359,14 @@ mod tests {
         quiet_until(&mut presence, &cells, 10);
         assert_eq!(presence.look(cells.iter(), at(100)), Look::default());
         assert_eq!(presence.look(cells.iter(), at(102)), Look::default());
+        // Nor does a probe that was out then.
+        let mut presence = Presence::new(Settings::default());
+        quiet_until(&mut presence, &cells, 14);
+        assert_eq!(presence.look(cells.iter(), at(15)).probe, cells);
+        presence.look(cells.iter(), at(100));
+        presence.unanswered(&cells[0]);
+        assert!(!presence.is_silent(&cells[0]));
+        assert_eq!(presence.next_due(), Some(at(115)));
     }
 
     #[test]

@@ -400,6 +400,51 @@ fn who_hears_nobody_blames_nobody() {
 }
 
 #[test]
+fn a_cell_that_may_be_there_hinders_a_verdict_for_one_interval_of_heartbeats() {
+    type Before = fn(&mut Scene);
+    let beat = |scene: &mut Scene, cell: &str| drop(scene.beat(cell, mib(500), 0));
+    let doubts: [(&str, Before); 4] = [
+        ("nobody was heard for long, and then only one", |scene| {
+            scene.pass(SECOND * 60);
+            scene.beat("c1", mib(500), 0);
+        }),
+        ("a rep doesn't answer", |scene| {
+            scene.desire("q", 1, 600);
+            let (cell, perform) = only(performs(scene.turn()));
+            assert_eq!(cell.as_str(), "c2");
+            scene.answer(&cell, perform.id, None);
+        }),
+        ("a rep can't judge now", |scene| {
+            scene.desire("q", 1, 600);
+            let (cell, perform) = only(performs(scene.turn()));
+            let unavailable = Refusal::new(Code::Unavailable, "it is starting");
+            scene.answer(&cell, perform.id, Some(Err(unavailable)));
+        }),
+        ("a cell appears", |scene| scene.cell("c3", "z1", "linux")),
+    ];
+    for (what, before) in doubts {
+        let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+        // The term is old enough that it hinders nothing.
+        for _ in 0..5 {
+            scene.pass(SECOND * 3);
+            beat(&mut scene, "c1");
+            scene.beat("c2", mib(MIB_OF_A_CELL), 0);
+        }
+        before(&mut scene);
+        scene.desire_task("t", 1_500, Placement::Fail);
+        beat(&mut scene, "c1");
+        let mut effects = scene.turn();
+        for _ in 0..4 {
+            effects.extend(scene.pass(SECOND));
+            beat(&mut scene, "c1");
+        }
+        effects.extend(scene.pass(Duration::from_millis(900)));
+        assert_eq!(errors(effects), [].into(), "{what}");
+        assert!(errors(scene.pass(SECOND * 2)).values().sum::<usize>() > 0, "{what}");
+    }
+}
+
+#[test]
 fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     scene.beat("c1", mib(150), 0);
@@ -604,6 +649,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
         assert!(bytes.len() <= limits::MESSAGE_BYTES, "{}", bytes.len());
     }
     let mut unplaced = 0;
+    let messages = told.len();
     for (id, outcomes) in told {
         let bytes = schemas::codec::encode(schemas::codec::Form::Json, &outcomes);
         assert!(bytes.len() <= limits::MESSAGE_BYTES, "{}", bytes.len());
@@ -617,7 +663,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
             .sum::<usize>();
         scene.record_outcomes(id, outcomes);
     }
-    assert_eq!(unplaced, 9_000);
+    assert_eq!((unplaced, messages), (9_000, 7), "as few as hold them");
     assert_eq!((scene.counts().handed_out, scene.counts().blocked), (1_000, 9_000));
     for (cell, perform) in handed {
         scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
@@ -631,6 +677,24 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
     }
     scene.turn();
     assert_eq!(scene.counts(), Counts::default());
+}
+
+#[test]
+fn much_work_for_one_cell_goes_out_in_several_messages() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    let room = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 1_000, ports: 100 };
+    let presence = presence(scene.incarnations[&cell_id("c1")], "z1", "linux");
+    scene.cell_event("c1", cell::Event::Appeared(cell::Presence { total: room, ..presence }));
+    scene.beat("c1", room, 0);
+    let instances = 2 * limits::BATCH + 1;
+    scene.desire("p", u32::try_from(instances).unwrap(), 0);
+    let handed = performs(scene.turn());
+    let numbers: Vec<(u64, usize)> =
+        handed.iter().map(|(_, perform)| (perform.id.number, perform.work.len())).collect();
+    assert_eq!(numbers, [(1, limits::BATCH), (2, limits::BATCH)], "the cell has no room for more");
+    let all: BTreeSet<_> =
+        handed.iter().flat_map(|(_, perform)| &perform.work).map(|work| &work.key).collect();
+    assert_eq!(all.len(), 2 * limits::BATCH);
 }
 
 #[test]

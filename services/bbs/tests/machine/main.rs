@@ -7,6 +7,7 @@ mod cells;
 mod clock;
 mod confirm;
 mod journal;
+mod limits;
 mod requests;
 mod scene;
 mod tasks;

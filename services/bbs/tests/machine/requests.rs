@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bbs::{Ask, Reply};
-use schemas::message::{Done, Envelope};
+use schemas::message::{Done, Envelope, Reports};
 use schemas::names::{ClientName, RequestId};
 use schemas::spec::ClientCommand;
-use schemas::{Code, Refusal};
+use schemas::{Code, Refusal, actual};
 
-use crate::scene::Scene;
+use crate::scene::{Fate, Scene};
 use crate::words;
 
 fn scale(instances: u32) -> ClientCommand {
@@ -87,6 +87,75 @@ fn a_domain_remembers_its_requests() {
         ask(&mut scene, "ci", &format!("n{number}"), fresh(60)).unwrap();
     }
     ask(&mut scene, "ci", "r1", fresh(61)).unwrap();
+}
+
+#[test]
+fn a_command_that_expects_another_version_is_refused_with_both() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let expecting = |version| Envelope { expect_version: Some(version), ..Envelope::default() };
+    let first = ask_with(&mut scene, "ci", expecting(0), words::lrp("web", 1)).unwrap();
+    for wrong in [first.version - 1, first.version + 1] {
+        let refusal = ask_with(&mut scene, "ci", expecting(wrong), scale(2)).unwrap_err();
+        assert_eq!(refusal.code, Code::ResourceConflict);
+        assert_eq!(refusal.message, format!("version {wrong} was expected and it is {}", first.version));
+    }
+    let second = ask_with(&mut scene, "ci", expecting(first.version), scale(2)).unwrap();
+    assert_eq!(second.version, first.version + 1);
+}
+
+#[test]
+fn requests_of_one_domain_that_are_decided_together_have_a_version_each() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.fate.insert("muster", Fate::Held);
+    let asked: Vec<u64> = (60..64).map(|seconds| scene.client(0, fresh(seconds))).collect();
+    scene.fate.clear();
+    scene.release(|bytes| bytes);
+    let version = |requester| match scene.answers.remove(&requester) {
+        Some(Reply::Done(done)) => done.unwrap().version,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(asked.into_iter().map(version).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(scene.journal.iter().filter(|stored| stored.subject.contains("domain")).count(), 2);
+}
+
+#[test]
+fn every_report_of_a_message_is_answered_in_its_place() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::lrp("web", 2));
+    let epoch = scene.epoch(0, "web");
+    let report =
+        |index, step| words::of_lrp("web", index, epoch, words::container(1 + u64::from(index), "c1"), step);
+    let claim = || actual::Command::Claim { placement: None };
+    let reports = vec![report(0, words::start()), report(7, claim()), report(1, claim())];
+    let reports = Reports { folder: words::folder(1), reports };
+    let requester = scene.ask(0, Ask::Cell { cell: words::cell_id("c1"), reports });
+    let Some(Reply::Reported(Ok(reported))) = scene.answers.remove(&requester) else { panic!("no answer") };
+    let codes: Vec<Option<Code>> =
+        reported.results.iter().map(|result| result.refused.as_ref().map(|refusal| refusal.code)).collect();
+    assert_eq!(codes, [None, Some(Code::ActualLrpCannotBeClaimed), None]);
+    assert_eq!((scene.state(0, "web", 0), scene.state(0, "web", 1)), ("RUNNING", "CLAIMED"));
+}
+
+#[test]
+fn what_waits_behind_an_entry_that_the_journal_refuses_is_decided() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.fate.insert("muster", Fate::Held);
+    let ask = |scene: &mut Scene, client: &str, command| {
+        let (client, envelope) = (ClientName::new(client).unwrap(), Envelope::default());
+        scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command })
+    };
+    let first = ask(&mut scene, "one", words::lrp("web", 1));
+    let second = ask(&mut scene, "other", words::lrp("web", 2));
+    scene.fate.clear();
+    scene.refuse_held();
+    let Some(Reply::Done(Err(refusal))) = scene.answers.remove(&first) else { panic!("no refusal") };
+    assert_eq!(
+        (refusal.code, refusal.message.as_str()),
+        (Code::Unavailable, "the journal refuses the entry: no")
+    );
+    assert!(matches!(scene.answers.remove(&second), Some(Reply::Done(Ok(_)))), "at once");
+    assert_eq!(scene.state(0, "web", 1), "UNCLAIMED");
+    assert!(scene.bbs(0).books().values().all(|left| *left == 0), "{:?}", scene.bbs(0).books());
 }
 
 #[test]

@@ -280,6 +280,14 @@ impl Scene {
         }
     }
 
+    /// The journal refuses what was held.
+    pub(crate) fn refuse_held(&mut self) {
+        for (subject, _, entry, _) in std::mem::take(&mut self.held) {
+            let why = NotAppended::Refused("no".into());
+            self.input(0, Input::NotAppended { subject, entry, why });
+        }
+    }
+
     /// Lets time pass, from alarm to alarm and from heartbeat to heartbeat.
     pub(crate) fn pass(&mut self, length: Duration) {
         let end = self.now + length;

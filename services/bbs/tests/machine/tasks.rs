@@ -64,6 +64,7 @@ fn who_owns_a_completed_task_is_called_until_it_answers() {
     scene.pass(SECOND / 100);
     assert_eq!(scene.task_state(0, "count"), "RESOLVING");
     assert_eq!(scene.calls.len(), 1, "at once");
+    assert_eq!(scene.bbs(0).books()["callbacks that are out"], 1);
     let called = |called| Input::Called { task: words::task_guid("count"), epoch: Epoch::default(), called };
     scene.input(0, called(Called::Answered(200)));
     assert_eq!(scene.task_state(0, "count"), "RESOLVING", "an answer for another life says nothing");
@@ -84,6 +85,7 @@ fn who_owns_a_completed_task_is_called_until_it_answers() {
     assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (3, "COMPLETED"), "it is left alone");
     scene.pass(2 * MINUTE);
     assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (3, "-"));
+    assert!(scene.bbs(0).books().values().all(|left| *left == 0), "{:?}", scene.bbs(0).books());
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(crate) struct Cell {
     pub(crate) stopping: BTreeSet<InstanceGuid>,
     /// How many of the next messages to the BBS are lost, and how many of its answers.
     pub(crate) lose_messages: usize,
+    /// How many of the next reports are lost, and nothing else.
+    pub(crate) lose_reports: usize,
     pub(crate) lose_answers: usize,
     /// How many of the next messages are given up by who waits for their answer, and arrive all the same, later.
     pub(crate) late_messages: usize,
@@ -63,6 +65,7 @@ impl Cell {
             slow_deletion: false,
             stopping: BTreeSet::new(),
             lose_messages: 0,
+            lose_reports: 0,
             lose_answers: 0,
             late_messages: 0,
             late: vec![],
@@ -119,8 +122,8 @@ impl Cell {
                     self.late.push(reports);
                     return Some(Input::Reported { id, answer: None });
                 }
-                let answer =
-                    (!take(&mut self.lose_messages)).then(|| Ok(self.bbs.report(&reports, self.now)));
+                let lost = take(&mut self.lose_reports) || take(&mut self.lose_messages);
+                let answer = (!lost).then(|| Ok(self.bbs.report(&reports, self.now)));
                 let answer = answer.filter(|_| !take(&mut self.lose_answers));
                 return self.hold(Input::Reported { id, answer });
             }

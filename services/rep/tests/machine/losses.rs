@@ -41,12 +41,15 @@ fn a_lost_claim_is_said_again_after_a_second() {
     cell.lose_messages = 2;
     cell.auction(1);
     assert_eq!(cell.told(), "claim");
+    let books = [("records that are asked for", 0), ("reports on their way", 1), ("reservations", 1)];
+    assert_eq!(cell.rep.books(), books.into());
     cell.pass(SECOND);
     assert_eq!(cell.told(), "claim");
     cell.pass(SECOND);
     assert_eq!(cell.told(), "");
     cell.pass(SECOND);
     assert_eq!(cell.told(), "claim, run");
+    assert!(cell.rep.books().values().all(|left| *left == 0), "{:?}", cell.rep.books());
 }
 
 #[test]
@@ -230,6 +233,27 @@ fn a_container_that_vanished_is_struck_from_its_record() {
 }
 
 #[test]
+fn that_a_container_vanished_is_said_again_a_few_times_and_then_looked_for_anew() {
+    let vanished = |lost: usize| {
+        let mut cell = Cell::open();
+        let guid = cell.running("web");
+        cell.containers.remove(&guid);
+        cell.lose_reports = lost;
+        cell.pass(Duration::from_secs(30));
+        cell
+    };
+    let mut cell = vanished(1);
+    assert_eq!((cell.told().as_str(), cell.bbs.state("web", 0)), ("remove, read", "RUNNING"));
+    cell.pass(SECOND);
+    assert_eq!((cell.told().as_str(), cell.bbs.state("web", 0)), ("remove", "UNCLAIMED"));
+    let mut cell = vanished(usize::MAX);
+    cell.pass(Duration::from_secs(120));
+    let story = cell.told();
+    let said = story.split("read").map(|round| round.matches("remove").count()).max();
+    assert_eq!(said, Some(5), "{story}");
+}
+
+#[test]
 fn a_list_that_was_asked_for_before_a_container_ran_does_not_end_it() {
     let mut cell = Cell::open();
     cell.now = cell.now + Duration::from_secs(30);
@@ -319,6 +343,8 @@ fn a_container_of_an_earlier_life_goes_even_where_no_record_says_so() {
     cell.becomes(guid, ContainerState::Running(words::net(1)));
     assert_eq!(cell.told(), "start+remove /e, read, delete");
     assert_eq!(cell.bbs.state("web", 0), "-");
+    let refused = format!("the report about web/0 as {guid} was refused: StaleEpoch");
+    assert!(cell.said.iter().any(|line| line.starts_with(&refused)), "{:?}", cell.said);
 }
 
 #[test]

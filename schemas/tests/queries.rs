@@ -1,0 +1,65 @@
+//! What can be asked for, and what of an update differs from what is there.
+
+use fixtures::{cell_id, domain, process_guid, task_guid};
+use schemas::container::Epoch;
+use schemas::definition::DesiredLrpUpdate;
+use schemas::entry::Aggregate;
+use schemas::query::{is_about, subject_about};
+use schemas::{Subject, desired};
+
+use crate::given::lrp;
+
+#[test]
+fn what_is_asked_about_is_on_its_subject_and_nothing_else_is_about_it() {
+    let epoch = Epoch::default();
+    let things = [
+        ("lrp:a", Aggregate::Process { guid: process_guid("a"), domain: domain("d"), epoch }),
+        ("task:a", Aggregate::Task { guid: task_guid("a"), domain: domain("d"), epoch }),
+        ("cell:a", Aggregate::Cell(cell_id("a"))),
+        ("domain:a", Aggregate::Domain(domain("a"))),
+        ("cluster", Aggregate::Cluster),
+    ];
+    for (about, aggregate) in &things {
+        assert_eq!(subject_about(about, 8), Ok(aggregate.subject(8)), "{about}");
+        let told = things.iter().filter(|(about, _)| is_about(aggregate, about)).map(|(about, _)| *about);
+        assert_eq!(told.collect::<Vec<_>>(), [*about]);
+        let other = about.replace(":a", ":b");
+        assert_eq!(is_about(aggregate, &other), other == "cluster");
+    }
+    assert_eq!(subject_about("cell:a", 8), Ok(Subject::Cell(cell_id("a"))));
+    let refused = |about: &str| subject_about(about, 8).unwrap_err().message;
+    for none in ["", "lrp", "process:a", "cluster:a", "clusters"] {
+        let expected =
+            format!("about: {none:?} is not valid: use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster");
+        assert_eq!(refused(none), expected);
+    }
+    assert_eq!(refused("cell:a b"), "about: \"a b\" is not a valid cell id: use 1 to 128 of A-Z a-z 0-9 _ -");
+}
+
+#[test]
+fn of_an_update_only_what_differs_counts() {
+    let lrp = lrp("d", 3);
+    let known = desired::evolve(None, &desired::Event::Desired(Box::new(lrp.clone()))).unwrap();
+    let same = DesiredLrpUpdate {
+        instances: Some(lrp.instances),
+        routes: Some(lrp.routes.clone()),
+        annotation: Some(lrp.annotation.clone()),
+    };
+    assert_eq!(known.difference(&same), None);
+    assert_eq!(known.difference(&DesiredLrpUpdate::default()), None);
+    let none = DesiredLrpUpdate::default;
+    let routes = [("other".to_owned(), "1".to_owned())].into();
+    for change in [
+        DesiredLrpUpdate { instances: Some(4), ..none() },
+        DesiredLrpUpdate { routes: Some(routes), ..none() },
+        DesiredLrpUpdate { annotation: Some("other".into()), ..none() },
+    ] {
+        assert_eq!(known.difference(&change), Some(change.clone()));
+        let with_the_same = DesiredLrpUpdate {
+            instances: change.instances.or(same.instances),
+            routes: change.routes.clone().or_else(|| same.routes.clone()),
+            annotation: change.annotation.clone().or_else(|| same.annotation.clone()),
+        };
+        assert_eq!(known.difference(&with_the_same), Some(change));
+    }
+}
