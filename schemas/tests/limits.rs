@@ -2,6 +2,7 @@
 
 use schemas::action::{Action, Secret, Variable, variable_faults};
 use schemas::codec::{self, Form};
+use schemas::entry::Entry;
 use schemas::limits;
 use schemas::refusal::Refusal;
 use schemas::spec::{self, client_command};
@@ -265,6 +266,13 @@ fn a_message_and_its_envelope_have_their_limits() {
     };
     assert_eq!(padded(limits::MESSAGE_BYTES), [""; 0]);
     assert_eq!(padded(limits::MESSAGE_BYTES + 1), ["message: 1048577 bytes are more than 1048576"]);
+}
+
+#[test]
+fn what_is_twice_as_large_as_an_entry_may_be_is_not_looked_at() {
+    let told = |bytes: usize| Entry::decode(&vec![b'x'; bytes]).unwrap_err().to_string();
+    assert!(!told(2 * limits::ENTRY_BYTES).contains("too many"));
+    assert!(told(2 * limits::ENTRY_BYTES + 1).contains("1048577 bytes are too many"));
 }
 
 #[test]

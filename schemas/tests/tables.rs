@@ -476,6 +476,49 @@ fn what_nobody_wants_ends_as_soon_as_it_is_reported_however_stale_its_domain() {
 }
 
 #[test]
+fn what_happens_to_several_indices_for_one_cause_is_one_event() {
+    let c1 = instance(1, "c1");
+    let mut story = Story::desired(4);
+    story.tell(&c1, start());
+    story.report(2, &instance(3, "c1"), ReportStep::Actual(start())).unwrap();
+    let all = |indices: &[u32]| indices.iter().copied().collect();
+    let cause = actual::Ended::Removed;
+    let expected = [
+        Event::Desired(desired::Event::Removed {}),
+        Event::Actual(actual::Event::StopRequested { indices: all(&[0, 2]), cause }),
+        Event::Actual(actual::Event::Removed { indices: all(&[1, 3]), cause }),
+    ];
+    let mut events = story.ask(&Command::Remove).unwrap();
+    events.retain(|event| !matches!(event, Event::Evaluation(_)));
+    assert_eq!(events, expected);
+    let unclaimed = Story::desired(3).ask(&Command::Remove).unwrap();
+    let removed = Event::Actual(actual::Event::Removed { indices: all(&[0, 1, 2]), cause });
+    assert!(unclaimed.contains(&removed), "{unclaimed:?}");
+    let mut lost = Story::desired(2);
+    lost.tell(&c1, start());
+    lost.report(1, &instance(2, "c1"), ReportStep::Actual(start())).unwrap();
+    lost.present = false;
+    let cause = actual::Unclaimed::CellLost;
+    let expected = Event::Actual(actual::Event::Unclaimed { indices: all(&[0, 1]), cause });
+    let events = lost.ask(&Command::Converge).unwrap();
+    assert!(events.contains(&expected), "{events:?}");
+}
+
+#[test]
+fn a_process_of_which_nothing_can_be_placed_is_blocked_with_the_reason() {
+    let mut story = Story::desired(2);
+    let attempt = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    let fail = |index, error: &str| {
+        let error = error.to_owned();
+        Command::Fail(vec![process::Unplaced { index, attempt, error }], None)
+    };
+    story.ask(&fail(0, "insufficient resources: disk")).unwrap();
+    assert_eq!(story.evaluation(), Some(Status::Pending), "the other one may be placed");
+    story.ask(&fail(1, "insufficient resources: memory")).unwrap();
+    assert_eq!(story.evaluation(), Some(Status::Blocked { reason: "insufficient resources: memory".into() }));
+}
+
+#[test]
 fn whatever_is_left_of_a_process_can_be_removed() {
     let ended = |indices: &[u32], cause| {
         let indices = indices.iter().copied().collect();

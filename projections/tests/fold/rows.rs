@@ -71,6 +71,9 @@ fn everything() -> World {
         desire(2, 0, 2),
         report(2, 0, 1, RUN),
         Ask::Process(2, OfProcess::Remove),
+        // No cell takes any of this one.
+        desire(3, 1, 1),
+        unplaced(3, 0),
         desire_task(0, 3),
         task(0, OfTask::Unplaced),
         desire_task(1, 5),
@@ -133,6 +136,7 @@ fn observed(world: &World, services: Services) -> Observed {
 fn queries() -> Vec<(&'static str, Query)> {
     let all = Filter::default;
     let of_domain = || Filter { domain: Some(domain(1)), ..all() };
+    let on_other = || Filter { cell_id: Some(cell_id(0)), ..all() };
     let on_cell = || Filter { cell_id: Some(cell_id(1)), ..all() };
     let of_process = || Filter { process_guid: Some(guid(1)), ..all() };
     let both = || Filter { all: true, ..all() };
@@ -141,7 +145,7 @@ fn queries() -> Vec<(&'static str, Query)> {
     vec![
         ("lrps", Query::Lrps(all())),
         ("lrps of a domain, with definitions", Query::Lrps(whole())),
-        ("lrps on a cell", Query::Lrps(on_cell())),
+        ("lrps on a cell", Query::Lrps(on_other())),
         ("lrps of a process", Query::Lrps(of_process())),
         ("lrp", Query::Lrp(show("process-0"))),
         ("instances", Query::Instances(all())),

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use auctioneer::machine::Counts;
 use auctioneer::{Effect, Input};
+use schemas::action::{Action, Run};
 use schemas::actual::Command as Lrp;
 use schemas::cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
-use schemas::definition::Placement;
+use schemas::definition::{Definition, Placement};
 use schemas::message::{Beat, Perform, PerformId, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, InstanceGuid, TaskGuid};
 use schemas::process::{self, Report, ReportStep};
@@ -405,7 +406,8 @@ fn a_cell_that_may_be_there_hinders_a_verdict_for_one_interval_of_heartbeats() {
     let beat = |scene: &mut Scene, cell: &str| drop(scene.beat(cell, mib(500), 0));
     let doubts: [(&str, Before); 4] = [
         ("nobody was heard for long, and then only one", |scene| {
-            scene.pass(SECOND * 60);
+            // Exactly so long as makes it silence.
+            scene.pass(SECOND * 15);
             scene.beat("c1", mib(500), 0);
         }),
         ("a rep doesn't answer", |scene| {
@@ -484,6 +486,86 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     scene.beat("c2", mib(MIB_OF_A_CELL), 0);
     let (cell, _) = only(performs(scene.turn()));
     assert_eq!(cell.as_str(), "c2");
+}
+
+#[test]
+fn a_cell_that_evacuates_or_is_unhealthy_gets_nothing_whoever_says_so() {
+    type Says = fn(&mut Scene);
+    let says: [Says; 5] = [
+        |scene| scene.cell_event("c1", cell::Event::EvacuationRequested {}),
+        |scene| scene.cell_event("c1", cell::Event::Evacuating {}),
+        |scene| scene.cell_event("c1", cell::Event::Unhealthy { reason: "disk".into() }),
+        |scene| drop(scene.beat_that("c1", |beat| beat.evacuating = true)),
+        |scene| drop(scene.beat_that("c1", |beat| beat.unhealthy = Some("disk".into()))),
+    ];
+    for (at, says) in says.into_iter().enumerate() {
+        let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+        scene.beat("c2", mib(100), 0);
+        says(&mut scene);
+        scene.desire("p", 1, 50);
+        let (cell, _) = only(performs(scene.turn()));
+        assert_eq!(cell.as_str(), "c2", "{at}");
+    }
+}
+
+#[test]
+fn a_sibling_in_the_zone_weighs_more_than_load_however_it_got_there() {
+    for claimed in [false, true] {
+        let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z2")]);
+        scene.beat("c2", mib(300), 0);
+        scene.desire("p", 1, 10);
+        let (cell, perform) = only(performs(scene.turn()));
+        assert_eq!(cell.as_str(), "c1", "the emptier one");
+        scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+        if claimed {
+            scene.claim("c1", &perform.work[0]);
+            scene.beat("c1", mib(MIB_OF_A_CELL - 10), 1);
+        }
+        let update = schemas::definition::DesiredLrpUpdate { instances: Some(2), ..Default::default() };
+        scene.decide("p", &process::Command::Update(update));
+        assert_eq!(only(performs(scene.turn())).0.as_str(), "c2", "{claimed}");
+    }
+}
+
+#[test]
+fn who_leads_again_has_handed_out_nothing() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 900);
+    assert_eq!(performs(scene.turn()).len(), 1);
+    scene.elect("other", 2);
+    scene.elect("a", 3);
+    let (_, perform) = only(performs(scene.turn()));
+    assert_eq!((perform.id, perform.work.len()), (PerformId { term: 3, number: 1 }, 1));
+}
+
+#[test]
+fn room_that_a_refusal_leaves_is_there_for_what_comes_next() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.beat("c2", mib(950), 0);
+    scene.desire("p", 1, 900);
+    let (cell, perform) = only(performs(scene.turn()));
+    assert_eq!(cell.as_str(), "c1");
+    scene.refuse(&cell, &perform, "its disk is slow");
+    assert_eq!(only(performs(scene.turn())).0.as_str(), "c2");
+    scene.desire("q", 1, 500);
+    assert_eq!(only(performs(scene.turn())).0.as_str(), "c1");
+}
+
+#[test]
+fn large_work_goes_out_in_messages_that_the_bus_takes() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    for number in 0..30 {
+        let run = Run { path: "a".into(), args: vec!["x".repeat(100_000)], ..Run::default() };
+        let definition = Definition { action: Action::Run(run), ..definition(1) };
+        let lrp = fixtures::lrp_of(&format!("p{number}"), "d", 1, definition);
+        scene.decide(&format!("p{number}"), &process::Command::Desire(Box::new(lrp)));
+    }
+    let handed = performs(scene.turn());
+    assert_eq!(handed.iter().map(|(_, perform)| perform.work.len()).sum::<usize>(), 30);
+    let sizes =
+        handed.iter().map(|(_, perform)| schemas::codec::encode(schemas::codec::Form::Json, perform).len());
+    assert!(sizes.max() <= Some(limits::MESSAGE_BYTES));
+    assert_eq!(handed.len(), 4, "as few as hold it");
 }
 
 #[test]

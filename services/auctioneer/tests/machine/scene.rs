@@ -148,7 +148,20 @@ impl Scene {
     /// A rep of the incarnation that the log knows says what is free, after this `Perform` of term 1.
     pub(crate) fn beat(&mut self, id: &str, free: Resources, performed: u64) -> Vec<Effect> {
         self.sequence += 1;
-        let heartbeat = Heartbeat {
+        let heartbeat = self.heartbeat(id, free, performed);
+        self.step(Input::Heartbeat(heartbeat))
+    }
+
+    /// As [`Scene::beat`], of a cell that has everything free and says something more.
+    pub(crate) fn beat_that(&mut self, id: &str, change: impl FnOnce(&mut Heartbeat)) -> Vec<Effect> {
+        self.sequence += 1;
+        let mut heartbeat = self.heartbeat(id, mib(MIB_OF_A_CELL), 0);
+        change(&mut heartbeat);
+        self.step(Input::Heartbeat(heartbeat))
+    }
+
+    fn heartbeat(&self, id: &str, free: Resources, performed: u64) -> Heartbeat {
+        Heartbeat {
             cell_id: cell_id(id),
             presence: presence(self.incarnations[&cell_id(id)], "-", "linux"),
             free,
@@ -159,8 +172,7 @@ impl Scene {
             sequence: self.sequence,
             fingerprint: 0,
             format: 1,
-        };
-        self.step(Input::Heartbeat(heartbeat))
+        }
     }
 
     pub(crate) fn decide(&mut self, process: &str, command: &process::Command) {

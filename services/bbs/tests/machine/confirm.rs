@@ -25,6 +25,7 @@ fn two_leaders() -> Scene {
     scene.pass(Duration::from_secs(5));
     scene.bbs[0] = paused;
     assert!(scene.bbs(0).leads() && scene.bbs(1).leads());
+    assert_eq!(scene.leading, [(0, true), (1, true)]);
     scene.lagging = [0, 1].into();
     scene
 }
@@ -55,6 +56,7 @@ fn a_leader_that_was_deposed_and_does_not_know_it_refuses_nothing_by_what_it_kne
     assert!(!scene.answers.contains_key(&scaled), "{:?}", scene.answers[&scaled]);
     scene.catch_up(0);
     assert_eq!(refusal(&scene, scaled).code, Code::Unavailable, "it doesn't lead");
+    assert_eq!(scene.leading.last(), Some(&(0, false)));
 }
 
 #[test]

@@ -49,6 +49,10 @@ pub(crate) struct Scene {
     pub(crate) journal: Vec<Stored>,
     /// What becomes of appends to subjects that begin so.
     pub(crate) fate: BTreeMap<&'static str, Fate>,
+    /// The journal never takes an entry with this event.
+    pub(crate) refused: Option<&'static str>,
+    /// Who began to lead or ended it, in order.
+    pub(crate) leading: Vec<(usize, bool)>,
     /// Stored, and not told yet.
     held: Vec<Append>,
     /// BBSs whose followers deliver nothing for now.
@@ -200,7 +204,7 @@ impl Scene {
             Effect::Evacuate(cell, _) => self.orders.push(("evacuate", cell)),
             Effect::Uncordon(cell, _) => self.orders.push(("uncordon", cell)),
             Effect::Dismiss(cell, _) => self.orders.push(("dismiss", cell)),
-            Effect::Leading(_) => {}
+            Effect::Leading(leads) => self.leading.push((node, leads)),
         }
         vec![]
     }
@@ -210,6 +214,8 @@ impl Scene {
         let text = subject.to_string();
         let fate = self.fate.iter().find(|(start, _)| text.starts_with(**start)).map(|(_, fate)| *fate);
         let not = |why| vec![(node, Input::NotAppended { subject: subject.clone(), entry: *entry, why })];
+        let has = |event: &str| String::from_utf8_lossy(&append.3).contains(event);
+        let fate = self.refused.is_some_and(has).then_some(Fate::Refused).or(fate);
         match fate.unwrap_or_default() {
             Fate::Stored => self.store(node, append),
             Fate::Held => {

@@ -103,6 +103,18 @@ fn a_call_that_nobody_hears_of_again_is_made_again_until_the_task_is_deleted() {
 }
 
 #[test]
+fn a_call_that_the_journal_does_not_let_begin_is_made_later() {
+    let mut scene = running(Some("http://owner"));
+    scene.refused = Some("resolving.v1");
+    complete(&mut scene);
+    scene.pass(SECOND / 2);
+    assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (0, "COMPLETED"));
+    scene.refused = None;
+    scene.pass(2 * SECOND);
+    assert_eq!((scene.calls.len(), scene.task_state(0, "count")), (1, "RESOLVING"));
+}
+
+#[test]
 fn the_next_leader_calls_who_was_not_called() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.client(0, words::task("count", Some("http://owner")));

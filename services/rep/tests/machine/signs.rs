@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use schemas::cluster::Terms;
+use schemas::container::ContainerState;
 use schemas::message::{Perform, PerformId, Stop};
 use schemas::refusal::Code;
 
@@ -153,4 +154,15 @@ fn a_probe_is_answered_with_how_the_cell_is() {
     assert_eq!(heartbeat.free.memory_mb, 900);
     assert_eq!(heartbeat.cell_id, words::cell_id("c1"));
     assert_eq!(heartbeat.presence.incarnation, words::incarnation());
+}
+
+#[test]
+fn what_runs_does_not_start_any_more() {
+    let mut cell = Cell::open();
+    cell.bbs.desire("web", 3, cell.now);
+    cell.auction(1);
+    let guid = *cell.containers.keys().next().unwrap();
+    cell.becomes(guid, ContainerState::Running(words::net(1)));
+    cell.pass(Duration::from_secs(6));
+    assert_eq!(cell.heartbeats.last().unwrap().starting, 2);
 }
