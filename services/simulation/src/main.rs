@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "this is a command")]
 
 use std::io::IsTerminal as _;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rep::reconcile::Row;
 use simulation::batch::{Batch, run_all};
 use simulation::coverage::Situation;
+use simulation::mutations::Choice;
 use simulation::promises::{Broken, Promise};
 use simulation::story::{Story, texts};
 use simulation::{Outcome, Plan, mutations, run_plan, shrink};
@@ -48,6 +50,9 @@ struct Args {
     /// Break rules on purpose, or those whose names hold NAME, one after the other, and see that each is found out
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     mutations: Option<String>,
+    /// With --mutations: only every so manieth of the list
+    #[arg(long, value_name = "NUMBER", requires = "mutations", default_value = "1")]
+    every: NonZeroUsize,
 }
 
 fn promise(name: &str) -> Result<Promise, String> {
@@ -69,7 +74,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(only) = &args.mutations {
-        return run_mutations(args.seeds, only);
+        return run_mutations(args.seeds, Choice { name: only, every: args.every.get() });
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(cores);
@@ -163,11 +168,11 @@ fn first_story(folder: &Path, promises: &[Promise]) -> Result<Option<(String, Br
 }
 
 /// Runs the mutations, built beside this program.
-fn run_mutations(seeds: Range<u64>, only: &str) -> ExitCode {
+fn run_mutations(seeds: Range<u64>, choice: Choice<'_>) -> ExitCode {
     let target = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned()));
     let report = target
         .ok_or_else(|| "nobody knows where this program stands".to_owned())
-        .and_then(|target| mutations::run(&target, seeds, only));
+        .and_then(|target| mutations::run(&target, seeds, choice));
     match report {
         Ok(report) => {
             print!("{report}");

@@ -34,12 +34,31 @@ const UNMUTATED: u64 = 70;
 /// A mutation with its number: its place in the list, from 1 on.
 type Numbered = (usize, Mutation);
 
-/// Builds the mutated copy in a target folder of Cargo's, and runs it with these seeds: unmutated, and with each mutation whose name
-/// holds `only`.
+/// Which mutations of the list are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    /// Those whose names hold this.
+    pub name: &'a str,
+    /// Of the list only every so manieth.
+    pub every: usize,
+}
+
+impl Choice<'_> {
+    fn takes(self, (number, mutation): &Numbered) -> bool {
+        mutation.name.contains(self.name) && number.is_multiple_of(self.every)
+    }
+
+    const fn is_all(self) -> bool {
+        self.name.is_empty() && self.every == 1
+    }
+}
+
+/// Builds the mutated copy, with every mutation of the list, in a target folder of Cargo's, and runs it with these seeds:
+/// unmutated, and with each mutation that is chosen.
 ///
 /// # Errors
 /// What is wrong with the list, with the build, or with a run.
-pub fn run(target: &Path, seeds: Range<u64>, only: &str) -> Result<Report, String> {
+pub fn run(target: &Path, seeds: Range<u64>, choice: Choice<'_>) -> Result<Report, String> {
     let list = list_file();
     let text = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
     let mutations = list::read(&text)?;
@@ -54,11 +73,11 @@ pub fn run(target: &Path, seeds: Range<u64>, only: &str) -> Result<Report, Strin
         runs::run(&program, (number, mutation), (&(seeds.start..end), &stories()), &said)
     };
     let none = (0, Mutation { name: "none".into(), ..Mutation::default() });
-    let chosen = (1..).zip(mutations).filter(|(_, mutation)| mutation.name.contains(only));
+    let chosen = (1..).zip(mutations).filter(|numbered| choice.takes(numbered));
     let wanted: Vec<Numbered> = [none].into_iter().chain(chosen).collect();
     let mut rows = run_all(&wanted, one)?;
     let none = rows.remove(0).ran;
-    Ok(Report { seeds, none, rows, whole: only.is_empty() })
+    Ok(Report { seeds, none, rows, whole: choice.is_all() })
 }
 
 /// The workspace whose simulation this is.
