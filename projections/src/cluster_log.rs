@@ -236,9 +236,9 @@ mod tests {
         assert_eq!((log.version, log.last), (3, Position(10)));
         // As old as the last one is old, too.
         let aside = |position| cluster::Event::PositionSetAside { position, reason: "why".into() };
-        log.read(Position(11), &entry(6, 4, aside(Position(7))).encode());
+        log.read(Position(11), &self::entry(6, 4, aside(Position(7))).encode());
         assert_eq!((log.positions(), log.version), (known.positions(), 3));
-        log.read(Position(12), &entry(7, 4, aside(Position(8))).encode());
+        log.read(Position(12), &self::entry(7, 4, aside(Position(8))).encode());
         assert_eq!((log.positions().len(), log.version), (2, 4));
     }
 
