@@ -43,7 +43,7 @@ fn of_an_update_only_what_differs_counts() {
     let same = DesiredLrpUpdate {
         instances: Some(lrp.instances),
         routes: Some(lrp.routes.clone()),
-        annotation: Some(lrp.annotation.clone()),
+        annotation: Some(lrp.annotation),
     };
     assert_eq!(known.difference(&same), None);
     assert_eq!(known.difference(&DesiredLrpUpdate::default()), None);
