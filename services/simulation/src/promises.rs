@@ -124,7 +124,7 @@ promises! {
     CellHolds "Diego Dev Notes, Communicating Fullness" "a cell never holds more than it has",
     PlacementObeys "Diego Dev Notes, Distributing ActualLRPs: Auctioneer" "a placement obeys stack and tags",
     SeesBeforePlacing "Diego Dev Notes, Distributing ActualLRPs: Auctioneer" "a new auctioneer places nothing before every present cell has told its state, or a heartbeat's interval has passed",
-    BestPlace "Diego Dev Notes, Distributing ActualLRPs" "work goes to the best cell that its auctioneer knows of, and only where it has room",
+    BestPlace "Diego Dev Notes, Distributing ActualLRPs: Auctioneer" "work goes to the best cell that its auctioneer knows of, and only where it has room",
     ExplanationTrue "docs/architecture.md, Entries" "a placement says how many cells there were, and how good the best was",
     NoRoomSaid "Diego Dev Notes, Communicating Fullness" "work fails only if no cell has room, and the error names exactly what is lacking",
     FullnessTrue "Diego Dev Notes, Communicating Fullness" "what a cell says is free is what its containers and reservations leave, and an auctioneer knows it when all is quiet",
