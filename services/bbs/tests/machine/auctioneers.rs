@@ -1,10 +1,11 @@
 //! What auctioneers say, and how long it counts.
 
-use bbs::{Ask, Reply};
-use schemas::Code;
-use schemas::message::{Lead, Outcomes, PlacementOutcome};
+use bbs::{Ask, Input, Reply};
+use schemas::cluster::Role;
+use schemas::message::{Alive, Lead, Outcomes, PlacementOutcome, Program, Standing};
 use schemas::names::ServiceId;
 use schemas::process::Unplaced;
+use schemas::{Code, Position};
 
 use crate::scene::{Fate, Scene};
 use crate::words;
@@ -52,4 +53,20 @@ fn an_outcome_that_waits_to_be_decided_counts_only_while_its_auctioneer_leads() 
         let stale = answer.as_ref().err().map(|refusal| refusal.code);
         assert_eq!(stale, next.map(|_| Code::StaleTerm), "then {next:?} leads");
     }
+}
+
+#[test]
+fn an_auctioneer_that_beats_is_shown_with_where_it_stands() {
+    let mut scene = Scene::with(1, &["c1"]);
+    assert_eq!(scene.cluster(0).services.rows.len(), 1, "the BBS itself");
+    let id = auctioneer("a");
+    let standing = Standing { position: Position(1), term: 0, leads: false };
+    let program = Program { version: "1".into(), ..Program::default() };
+    scene.input(
+        0,
+        Input::Alive(Alive { id: id.clone(), role: Role::Auctioneer, program: program.clone(), standing }),
+    );
+    let row = scene.cluster(0).services.rows.pop().unwrap();
+    assert_eq!((row.id, row.role, row.leads, row.program), (id, Role::Auctioneer, false, program));
+    assert_eq!(row.position, Position(1));
 }

@@ -153,6 +153,7 @@ fn what_waits_behind_an_entry_that_the_journal_refuses_is_decided() {
         (refusal.code, refusal.message.as_str()),
         (Code::Unavailable, "the journal refuses the entry: no")
     );
+    assert_eq!(scene.warned, [refusal.message], "and whoever runs the BBS is told");
     assert!(matches!(scene.answers.remove(&second), Some(Reply::Done(Ok(_)))), "at once");
     assert_eq!(scene.state(0, "web", 1), "UNCLAIMED");
     assert!(scene.bbs(0).books().values().all(|left| *left == 0), "{:?}", scene.bbs(0).books());
