@@ -110,7 +110,7 @@ async fn a_container_without_a_group_of_its_own_runs_all_the_same() {
     let mut cell = cell(&nowhere).await;
     let guid = cell.run(Recipe { cpu_weight: 512, ..lrp(sh("echo ready; exec sleep 60")) });
     cell.says(guid, "ready").await;
-    assert!(matches!(cell.get(guid).unwrap().state, ContainerState::Running(_)));
+    eventually(async || matches!(cell.get(guid).unwrap().state, ContainerState::Running(_))).await;
     assert_eq!(nice(&shim_of(guid).to_string()), (nice("self") + 3).min(19));
     tokio::time::sleep(Duration::from_millis(1)).await;
     cell.end().await;
