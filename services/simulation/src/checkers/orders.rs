@@ -22,8 +22,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 pub(super) struct Orders {
     /// Containers that the log asks to stop: since where.
     asked: BTreeMap<InstanceGuid, Position>,
-    /// When each was last told to stop, and by whom.
-    said: BTreeMap<InstanceGuid, (Life, Timestamp)>,
+    /// When each was last told to stop, by whom.
+    said: BTreeMap<InstanceGuid, BTreeMap<Life, Timestamp>>,
     /// Who leads now.
     leading: BTreeSet<Life>,
     /// Cancelled tasks' containers, and when that was stored.
@@ -66,17 +66,18 @@ impl Orders {
             notes.must(P::StopSaid, asked, || {
                 format!("{cell} is told to stop {guid} of {work}, which goes on")
             });
-            self.said.insert(*guid, (life, now));
+            self.said.entry(*guid).or_default().insert(life, now);
         }
     }
 
     /// What a container that shall stop is owed: an order, or the next one.
     pub(super) fn owed(&self, what: &str, by: &Instance) -> Thing {
-        let last = self.said.get(&by.instance_guid).filter(|(life, _)| self.leading.contains(life));
+        let said = self.said.get(&by.instance_guid).into_iter().flatten();
+        let last = said.filter(|(life, _)| self.leading.contains(life)).map(|(_, at)| at).max();
         let promise = P::StopSaid;
         match last {
             None => Thing::new(promise, format!("{what} shall stop, and {} is not told", by.cell_id)),
-            Some((_, last)) => {
+            Some(last) => {
                 let what = format!("{what} shall stop, {} was told at {last} and not again", by.cell_id);
                 Thing { promise, what, slow: AGAIN }
             }
