@@ -41,6 +41,8 @@ const fn absence(act: &Act) -> Option<Duration> {
         | Act::Pause { .. }
         | Act::Ask { .. }
         | Act::Evacuate(_)
+        | Act::Uncordon(_)
+        | Act::Forget(_)
         | Act::Lose { .. }
         | Act::Part { .. }
         | Act::Lag { .. }
@@ -58,7 +60,7 @@ const fn absence(act: &Act) -> Option<Duration> {
 /// removed: then what it still has runs until somebody says that everything of the domain is said, or removes it again.
 pub(super) fn drawn(rng: &mut Rng, shape: Shape) -> (Vec<(Duration, Act)>, Duration) {
     let seconds = Duration::from_secs;
-    let long = rng.chance(150);
+    let long = rng.chance(300);
     let cell = rng.place(shape.cells).unwrap_or(0);
     let left = seconds(6);
     let away = if long { REMEMBERED + seconds(60) } else { rng.millis(20_000, 45_000) };

@@ -154,10 +154,10 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
             let client = ClientName::new("tester").ok()?;
             ask(Ask::Client { domain, client, envelope, command })
         }
-        Kind::Operator(cell) => {
+        Kind::Operator(cell, command) => {
             let (client, envelope) =
                 (ClientName::new("operator").ok()?, schemas::message::Envelope::default());
-            ask(Ask::Operator { client, envelope, cell, command: schemas::cell::Command::Evacuate })
+            ask(Ask::Operator { client, envelope, cell, command })
         }
         Kind::Attach(cell) => ask(Ask::Attach { cell, attach: must(bytes) }),
         Kind::Leave(cell) => ask(Ask::Leave { cell, leave: must(bytes) }),

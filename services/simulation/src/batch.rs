@@ -1,6 +1,6 @@
 //! Many seeds, on every core.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rep::reconcile::Row;
 
 use super::cluster::{Outcome, run};
-use super::coverage::Coverage;
+use super::coverage::{Coverage, Situation};
 
 /// What all seeds of a batch showed together.
 #[derive(Clone, Debug, Default)]
@@ -38,22 +38,12 @@ pub struct Batch {
     pub idle: Vec<u64>,
 }
 
-/// The rows of the reconciliation tables that a batch of 1,000 seeds may miss.
-pub fn rare_rows() -> impl Iterator<Item = &'static str> {
-    include_str!("../rare.txt").lines().filter(|line| !line.starts_with('#'))
-}
-
 impl Batch {
-    /// What should have been met and was not, in words: the interesting things, and every row of the reconciliation
-    /// tables to which a road leads that is not too rare for 1,000 seeds.
+    /// What should have been met and was not, in words. Rows of the reconciliation tables are met by plans of their own
+    /// ([`crate::directed`]), whether seeds meet them or not.
     #[must_use]
-    pub fn never_seen(&self) -> Vec<String> {
-        let coverage = self.coverage.missing().map(|situation| situation.words().to_owned());
-        let rare: BTreeSet<&str> = rare_rows().collect();
-        let usual = |row: &Row| row.out_of_reach().is_none() && !rare.contains(row.to_string().as_str());
-        let unmet = |row: &Row| usual(row) && !self.rows.contains_key(row);
-        let rows = Row::all().filter(unmet).map(|row| format!("the row {row}"));
-        coverage.chain(rows).collect()
+    pub fn never_seen(&self) -> Vec<&'static str> {
+        self.coverage.missing().map(Situation::words).collect()
     }
 
     fn add(&mut self, seed: u64, outcome: Outcome) {

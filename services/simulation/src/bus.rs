@@ -6,10 +6,10 @@ use bytes::Bytes;
 use schemas::cluster::Terms;
 use schemas::codec::{self, Form};
 use schemas::message::{Answer, PerformId, Reported};
-use schemas::names::CellId;
+use schemas::names::{CellId, RequestId};
 use schemas::query::RecordsAnswer;
 use schemas::subject::Position;
-use schemas::{Refusal, Timestamp};
+use schemas::{Refusal, Timestamp, cell};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -35,8 +35,8 @@ pub(super) struct Message {
 pub(super) enum Kind {
     /// A client's command: its domain, noun and verb.
     Client(schemas::names::Domain, &'static str, &'static str),
-    /// An operator's: evacuate this cell.
-    Operator(CellId),
+    /// An operator's: what becomes of a cell.
+    Operator(CellId, cell::Command),
     /// The rep of this cell asks whether it may speak for it.
     Attach(CellId),
     /// The rep of this cell leaves.
@@ -78,6 +78,8 @@ pub(super) enum About {
     Attach(usize),
     /// A report under the name of a cell that didn't make it.
     Forged(CellId),
+    /// Something else under the id of a request that was carried out.
+    Reused(RequestId),
     /// A client reads what it wrote: the position and the version that it must see.
     Show {
         at_least: Position,
@@ -154,7 +156,7 @@ impl Cluster {
             Kind::Heartbeat => self.now < self.no_heartbeats_until || from.is_some_and(unheard),
             Kind::Probe => unheard(to),
             Kind::Client(..)
-            | Kind::Operator(_)
+            | Kind::Operator(..)
             | Kind::Attach(_)
             | Kind::Leave(_)
             | Kind::Show
@@ -293,6 +295,7 @@ fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
         | About::Operator
         | About::Attach(_)
         | About::Forged(_)
+        | About::Reused(_)
         | About::Show { .. }
         | About::Look
         | About::Outcomes(_)

@@ -6,13 +6,14 @@ use bbs::callbacks::Called;
 use bytes::Bytes;
 use schemas::codec::{self, Form};
 use schemas::container::Epoch;
+use schemas::definition::DesiredLrpUpdate;
 use schemas::message::{Done, Reported, Request};
-use schemas::names::{CellId, Domain, TaskGuid};
+use schemas::names::{CellId, Domain, RequestId, TaskGuid};
 use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
-use schemas::{Refusal, Timestamp};
+use schemas::{Refusal, Timestamp, cell};
 
 use super::arrived::Arrived;
 use super::asked::{ClientRequest, Response};
@@ -27,6 +28,8 @@ use super::workload::{Ask, domain, other_domain};
 /// repeated are there. In its fourth mood it says nothing.
 const MOODS: [&[u16]; 3] = [&[200, 204], &[404, 302, 400, 499], &[503, 408, 429, 500, 599]];
 
+/// For so long no client asks a domain to be fresh.
+const NEVER_ASKED_MS: u64 = 1_234_567;
 /// How often a client asks before it gives up.
 const TRIES: u32 = 40;
 
@@ -50,10 +53,10 @@ impl Cluster {
         Some(version.saturating_sub(behind))
     }
 
-    pub(super) fn operator_evacuates(&mut self, cell: usize) {
+    pub(super) fn operator_asks(&mut self, cell: usize, command: cell::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
-        self.ask(to, question, Kind::Operator(cell_id(cell)), Bytes::new());
+        self.ask(to, question, Kind::Operator(cell_id(cell), command), Bytes::new());
     }
 
     /// The rep of a cell says that it leaves: once, and the message may be lost.
@@ -105,6 +108,7 @@ impl Cluster {
             About::Operator => {}
             About::Attach(cell) => self.attached(cell, bytes.map(decoded)),
             About::Forged(cell) => self.forged_answered(&cell, bytes),
+            About::Reused(request) => self.reuse_answered(&request, bytes),
             About::Lead
             | About::Report(_)
             | About::Records(_)
@@ -149,6 +153,7 @@ impl Cluster {
             Some(Ok(done)) => {
                 self.wanted.told(&request, Response::Done(done));
                 self.read_own_write(&request, done);
+                self.reuse_id(&request);
             }
             Some(Err(Refusal { code: Code::Unavailable | Code::Overloaded, .. })) | None
                 if request.tries < TRIES =>
@@ -169,6 +174,37 @@ impl Cluster {
                 self.wanted.told(&request, Response::Refused(refusal.code));
             }
             None => {}
+        }
+    }
+
+    /// At times a client asks for something else of the same thing, with the request id of what was carried out.
+    fn reuse_id(&mut self, request: &ClientRequest) {
+        if self.faults.reused == 0 || !self.users.chance(self.faults.reused) {
+            return;
+        }
+        self.inject("request ids used for something else");
+        let command = something_else(&request.command);
+        let (noun, verb) = command.noun_and_verb();
+        let message = Request { envelope: request.envelope.clone(), body: command.body() };
+        let to = self.leader();
+        let question = Question { from: None, about: About::Reused(request.id()) };
+        let kind = Kind::Client(request.domain.clone(), noun, verb);
+        self.ask(to, question, kind, codec::encode(Form::Json, &message).into());
+    }
+
+    /// A request id that was used for something else is answered: that must not have been carried out.
+    fn reuse_answered(&mut self, request: &RequestId, bytes: Option<&Bytes>) {
+        let answer: Option<Result<Done, Refusal>> = bytes.map(decoded);
+        match answer {
+            Some(Ok(done)) => {
+                let how = format!(
+                    "request {request} is used for something else, and answered as done at {}",
+                    done.position
+                );
+                self.broken(Promise::RequestOnce, how);
+            }
+            Some(Err(refusal)) if refusal.code == Code::RequestIdReused => self.saw(Situation::IdReused),
+            Some(Err(_)) | None => {}
         }
     }
 
@@ -266,6 +302,34 @@ impl Cluster {
             self.checkers.call_came_back(life, (&task, epoch), &called, self.now);
         }
         self.input(node, Arrived::Called { task, epoch, called });
+    }
+}
+
+/// What no client asks of the thing that a command is about.
+fn something_else(command: &ClientCommand) -> ClientCommand {
+    let update =
+        || DesiredLrpUpdate { annotation: Some("never asked for".into()), ..DesiredLrpUpdate::default() };
+    match command {
+        ClientCommand::LrpDesire(lrp) => {
+            ClientCommand::LrpUpdate { process_guid: lrp.process_guid.clone(), update: update() }
+        }
+        ClientCommand::LrpUpdate { process_guid, .. }
+        | ClientCommand::LrpRemove { process_guid }
+        | ClientCommand::LrpRetire { process_guid, .. } => {
+            ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update: update() }
+        }
+        ClientCommand::TaskDesire(desired) => {
+            ClientCommand::TaskCancel { task_guid: desired.task_guid.clone() }
+        }
+        ClientCommand::TaskCancel { task_guid } => {
+            ClientCommand::TaskResolve { task_guid: task_guid.clone() }
+        }
+        ClientCommand::TaskResolve { task_guid } => {
+            ClientCommand::TaskCancel { task_guid: task_guid.clone() }
+        }
+        ClientCommand::DomainUpsert { domain, .. } => {
+            ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: Some(NEVER_ASKED_MS) }
+        }
     }
 }
 

@@ -136,6 +136,8 @@ pub struct Cluster {
     pub(super) sick_until: BTreeMap<usize, Timestamp>,
     /// Until then somebody disturbed the BBSs, the journal, or the way between them.
     pub(super) troubled_until: Timestamp,
+    /// When a BBS was last seen to lead.
+    pub(super) led_at: Timestamp,
     /// Cells that never come back.
     pub(super) gone: BTreeSet<usize>,
     /// The rows of the reconciliation tables that reps met whose life is over.
@@ -184,6 +186,8 @@ fn clock_slack(plan: &Plan) -> Duration {
         Act::Clock { millis, .. } => millis.unsigned_abs(),
         Act::Ask { .. }
         | Act::Evacuate(_)
+        | Act::Uncordon(_)
+        | Act::Forget(_)
         | Act::Kill { .. }
         | Act::Lose { .. }
         | Act::CutOff { .. }
@@ -256,6 +260,7 @@ impl Cluster {
             news: BTreeMap::new(),
             sick_until: BTreeMap::new(),
             troubled_until: START,
+            led_at: START,
             gone: BTreeSet::new(),
             rows: BTreeMap::new(),
             injected: BTreeMap::new(),
@@ -324,7 +329,10 @@ impl Cluster {
             ClusterEvent::Act(act) => self.act(*act),
             ClusterEvent::LookAtLoss(cell, since) => self.look_at_loss(&cell, since),
             ClusterEvent::LookAgain => self.look_again(),
-            ClusterEvent::LookAtClock => self.look_at_clock(),
+            ClusterEvent::LookAtClock => {
+                self.look_at_clock();
+                self.forge_beats();
+            }
         }
     }
 

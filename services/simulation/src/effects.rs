@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bbs::Reply;
 use bytes::Bytes;
+use schemas::cluster::Leader;
 use schemas::container::Recipe;
-use schemas::message::{Answer, Heartbeat, Outcomes, Performed, PlacementOutcome, Report, Stop};
-use schemas::names::CellId;
+use schemas::message::{Answer, Beat, Heartbeat, Outcomes, Performed, PlacementOutcome, Report, Stop};
+use schemas::names::{CellId, ServiceId};
 use schemas::{Code, Refusal};
 use serde::Serialize;
 
@@ -94,7 +95,25 @@ impl Cluster {
         self.tell(|| format!("{node} warns: {text}"));
     }
 
-    fn beat(&mut self, node: Node, beat: &schemas::message::Beat) {
+    /// At times somebody beats in a term in which nobody was elected, often in the next one.
+    pub(super) fn forge_beats(&mut self) {
+        if self.faults.forged == 0 || !self.chaos.chance(self.faults.forged) {
+            return;
+        }
+        let Some(cluster) = self.checkers.world().cluster() else { return };
+        let term = |leader: &Option<Leader>| leader.as_ref().map_or(0, |leader| leader.term);
+        let highest = term(&cluster.bbs).max(term(&cluster.auctioneer));
+        let ahead = if self.chaos.chance(500) { 1 } else { self.chaos.below(1_000) };
+        let beat = Beat { id: forger(), term: highest + ahead, position: self.journal.end() };
+        self.inject("beats in terms in which nobody was elected");
+        for to in
+            self.all_nodes().into_iter().filter(|node| !matches!(node, Node::Rep(_))).collect::<Vec<_>>()
+        {
+            self.send(None, to, Message { kind: Kind::Beat, token: None, bytes: bytes_of(&beat) });
+        }
+    }
+
+    fn beat(&mut self, node: Node, beat: &Beat) {
         let peers = self.all_nodes().into_iter().filter(|other| match (node, other) {
             (Node::Bbs(me), Node::Bbs(other)) | (Node::Auctioneer(me), Node::Auctioneer(other)) => {
                 me != *other
@@ -311,6 +330,11 @@ impl Cluster {
             }
         }
     }
+}
+
+/// Somebody who was never elected.
+fn forger() -> ServiceId {
+    ServiceId::new("forger").expect("a name")
 }
 
 fn encode(reply: &Reply) -> Bytes {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use schemas::Timestamp;
 use schemas::names::CellId;
 use schemas::subject::Position;
+use schemas::{Timestamp, cell};
 
 use super::cluster::{Cluster, NodeEvent};
 use super::coverage::Situation;
@@ -62,8 +62,10 @@ faults! {
     sick: 0,
     /// A client names the version that it expects.
     versioned: 0,
-    /// A rep's report comes a second time, under another cell's name.
+    /// A rep's report comes a second time, under another cell's name; a beat, in a term in which nobody was elected.
     forged: 0,
+    /// A client asks for something else with a request id that it used before.
+    reused: 0,
     /// The executor doesn't get an order to run, to stop or to delete a container.
     order_lost: 0,
     /// The executor can't make a container.
@@ -93,6 +95,7 @@ impl Faults {
             skew_ms: at_times(rng, 1_000),
             versioned: at_times(rng, 300),
             forged: at_times(rng, 100),
+            reused: at_times(rng, 300),
             order_lost: at_times(rng, 50),
             create_failed: at_times(rng, 50),
         }
@@ -122,6 +125,8 @@ pub struct Rates {
     malformed: u64,
     power: u64,
     evacuated: u64,
+    uncordoned: u64,
+    forgotten: u64,
 }
 
 impl Rates {
@@ -141,6 +146,8 @@ impl Rates {
         malformed: 0,
         power: 0,
         evacuated: 0,
+        uncordoned: 0,
+        forgotten: 0,
     };
 
     /// Rates drawn from the seed.
@@ -161,13 +168,15 @@ impl Rates {
             malformed: at_times(rng, 30),
             power: at_times(rng, 20),
             evacuated: at_times(rng, 80),
+            uncordoned: at_times(rng, 80),
+            forgotten: at_times(rng, 80),
         }
     }
 
     /// The same, and cells are evacuated again and again, several at a time, and taken for lost.
     #[must_use]
     pub const fn with_evacuations(self) -> Self {
-        Self { evacuated: 400, no_heartbeats: 150, ..self }
+        Self { evacuated: 400, uncordoned: 100, no_heartbeats: 150, ..self }
     }
 
     /// What happens in a fifth of a second.
@@ -240,6 +249,12 @@ impl Rates {
         if rng.chance(self.evacuated / 5) {
             acts.extend(rng.place(shape.cells).map(Act::Evacuate));
         }
+        if rng.chance(self.uncordoned / 5) {
+            acts.extend(rng.place(shape.cells).map(Act::Uncordon));
+        }
+        if rng.chance(self.forgotten / 5) {
+            acts.extend(rng.place(shape.cells).map(Act::Forget));
+        }
     }
 }
 
@@ -264,7 +279,9 @@ impl Cluster {
         self.acted(&act);
         match act {
             Act::Ask { domain, ask, patience, answer: _ } => self.client_wants(domain, &ask, patience),
-            Act::Evacuate(cell) => self.operator_evacuates(cell),
+            Act::Evacuate(cell) => self.operator_asks(cell, cell::Command::Evacuate),
+            Act::Uncordon(cell) => self.operator_asks(cell, cell::Command::Uncordon),
+            Act::Forget(cell) => self.operator_asks(cell, cell::Command::Forget),
             Act::Kill { node, away } => self.kill(node, away),
             Act::Lose { cell, away } => self.let_die(cell, away),
             Act::CutOff { node, time, journal_too, notices } => {
@@ -398,6 +415,8 @@ impl Cluster {
             Act::Malformed | Act::PowerCut { .. } => Duration::from_secs(3),
             Act::Ask { .. }
             | Act::Evacuate(_)
+            | Act::Uncordon(_)
+            | Act::Forget(_)
             | Act::Kill { .. }
             | Act::Lose { .. }
             | Act::CutOff { .. }

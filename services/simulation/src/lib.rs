@@ -11,6 +11,7 @@
 //! | [`nodes`] | the machines with their clocks; life and death |
 //! | [`faults`], `bursts` | what goes wrong, and how often; what goes wrong together |
 //! | [`journal`] | a log with compare-and-set |
+//! | [`directed`] | plans that lead to one row of the tables |
 //! | `records` | the way to the log and back: lost, late, unacknowledged; followers that lag |
 //! | `bus` | messages that are lost, late, doubled or old; questions and answers |
 //! | `arrived`, `effects` | what machines take, and what they want done |
@@ -30,6 +31,7 @@ pub mod checkers;
 mod clients;
 pub mod cluster;
 pub mod coverage;
+pub mod directed;
 mod effects;
 pub mod faults;
 pub mod journal;

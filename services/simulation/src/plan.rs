@@ -55,6 +55,10 @@ pub enum Act {
     },
     /// An operator evacuates a cell.
     Evacuate(usize),
+    /// An operator takes that back.
+    Uncordon(usize),
+    /// An operator wants a cell that is lost to be forgotten.
+    Forget(usize),
     /// A service is killed and starts again later; a cell's containers live on.
     Kill {
         /// Which.
@@ -153,6 +157,8 @@ impl Act {
         match self {
             Self::Ask { .. } => "requests of clients",
             Self::Evacuate(_) => "evacuations",
+            Self::Uncordon(_) => "evacuations taken back",
+            Self::Forget(_) => "cells to be forgotten",
             Self::Kill { .. } => "kills",
             Self::Lose { away: Some(_), .. } => "machines lost for a while",
             Self::Lose { away: None, .. } => "machines lost for ever",

@@ -63,6 +63,7 @@ promises! {
     DomainsApart "docs/architecture.md, The bus" "a client changes nothing of another domain",
     SaysWhoAndWhy "docs/architecture.md, Entries" "a decision says who asked for it, and the reason that a client gave",
     VersionExpected "docs/clients.md, Envelope" "a command that expects a version changes that one alone",
+    LedAgain "docs/model.md, Leadership" "where nothing hinders it, another BBS leads soon, whoever else claims to",
     OnlyLeadersDecide "docs/model.md, Leadership" "a service decides only while the log says that it leads",
     ClientsInOrder "docs/model.md, Order and rest" "what a client asks of one thing in a row is carried out in that order",
     OneLife "docs/architecture.md, Entries" "nothing of an earlier life of a guid runs or reports in a later one",

@@ -90,6 +90,18 @@ impl From<Instance> for Lrp {
     }
 }
 
+impl From<Lrp> for Instance {
+    fn from(record: Lrp) -> Self {
+        match record {
+            Lrp::Absent => Self::Absent,
+            Lrp::Unclaimed => Self::Unclaimed,
+            Lrp::Claimed(holder) => Self::Claimed(holder),
+            Lrp::Running(holder) => Self::Running(holder),
+            Lrp::Crashed => Self::Crashed,
+        }
+    }
+}
+
 /// What resolves a container of an evacuating cell.
 #[must_use]
 pub fn reconcile(container: Container, instance: Instance, twin: Twin) -> Verdict {

@@ -77,6 +77,16 @@ impl Row {
             | Self::Evacuation(C::Reserved | C::Initializing | C::Created, .., Twin::Alpha) => {
                 Some("a record calls a container RUNNING only after it ran, and a container never goes back")
             }
+            Self::Evacuation(
+                C::Running | C::Crashed | C::Shutdown,
+                Instance::Claimed(Holder::Alpha),
+                Twin::Alpha,
+            ) => Some(
+                "an evacuating record names a container only after it ran, and then it claims nothing more",
+            ),
+            Self::Task(T::Initializing | T::Created | T::Running | T::Completed, Task::Pending) => Some(
+                "a container is made only after its task named it, and a task never waits again in that life",
+            ),
             Self::Task(
                 T::Initializing | T::Created | T::Running | T::Completed,
                 Task::Running(Holder::Omega)

@@ -23,6 +23,8 @@ const CONVERGENCE: Duration = Duration::from_secs(30);
 
 /// A silent cell is asked, for as long as whoever asks is patient, and looked at again.
 const LOSING: Duration = Duration::from_secs(6);
+/// So long after the last trouble a BBS leads again.
+const TAKEOVER: Duration = Duration::from_secs(15);
 
 /// Something that is due, in words that name it for good, and the promise that it keeps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +112,12 @@ impl Cluster {
     pub(crate) fn look_at_clock(&mut self) {
         let leads = self.leading_bbss();
         let undisturbed = self.troubled_until <= self.now;
+        let since = self.led_at.max(self.troubled_until);
+        if !leads.is_empty() {
+            self.led_at = self.now;
+        } else if since + TAKEOVER <= self.now {
+            self.broken(P::LedAgain, format!("no BBS has led since {since}, and none was hindered"));
+        }
         let leader = leads.first().filter(|_| leads.len() == 1 && undisturbed);
         let clock = leader.and_then(|node| self.life(*node).zip(self.place(*node).running_clock(self.now)));
         let ways = Duration::from_millis(500 + 4 * self.faults.delay_ms);

@@ -358,10 +358,14 @@ impl Log {
             (cell::Event::EvacuationRequested {}, Some(last)) if last.present => Some(last),
             (cell::Event::EvacuationWithdrawn {}, Some(last)) => Some(last),
             (cell::Event::Resumed {}, Some(last)) if last.present && last.evacuating => {
+                notes.saw(Situation::Uncordoned);
                 Some(CellNow { evacuating: false, ..last })
             }
             (cell::Event::Left {}, Some(last)) if last.present => Some(CellNow { present: false, ..last }),
-            (cell::Event::Forgotten {}, Some(last)) if !last.present => Some(last),
+            (cell::Event::Forgotten {}, Some(last)) if !last.present => {
+                notes.saw(Situation::CellForgotten);
+                Some(last)
+            }
             (cell::Event::Evacuating {}, Some(last)) if last.present && !last.evacuating => {
                 Some(CellNow { evacuating: true, ..last })
             }

@@ -9,7 +9,7 @@ use crate::plan::Act;
 
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, remove, retire, run task, cancel, resolve, domain, evacuate, \
-                     kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
+                     uncordon, forget, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
                      sick, malformed entry, power cut or expect";
 
 impl fmt::Display for Act {
@@ -19,6 +19,8 @@ impl fmt::Display for Act {
                 asks::write(f, (ask, domain, *patience), answer.as_ref())
             }
             Self::Evacuate(cell) => write!(f, "evacuate {}", cell_id(*cell)),
+            Self::Uncordon(cell) => write!(f, "uncordon {}", cell_id(*cell)),
+            Self::Forget(cell) => write!(f, "forget {}", cell_id(*cell)),
             Self::Kill { node, away } => write!(f, "kill {node} for {}", Time(*away)),
             Self::Lose { cell, away: None } => write!(f, "lose cell {}", cell_id(*cell)),
             Self::Lose { cell, away: Some(away) } => {
@@ -69,6 +71,10 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
     }
     let act = if words.take("evacuate") {
         Act::Evacuate(words.cell(shape)?)
+    } else if words.take("uncordon") {
+        Act::Uncordon(words.cell(shape)?)
+    } else if words.take("forget") {
+        Act::Forget(words.cell(shape)?)
     } else if words.take("kill") {
         Act::Kill { node: words.node(shape)?, away: words.for_time()? }
     } else if words.take("lose cell") {

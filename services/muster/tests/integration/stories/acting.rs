@@ -33,6 +33,13 @@ impl Stage {
                 self.cluster.muster().ok(&format!("cell evacuate {}", cell_id(*cell)));
                 self.evacuating.insert(*cell);
             }
+            Act::Uncordon(cell) => {
+                self.cluster.muster().ok(&format!("cell uncordon {}", cell_id(*cell)));
+                self.evacuating.remove(cell);
+            }
+            Act::Forget(cell) => {
+                self.cluster.muster().ok(&format!("cell forget {}", cell_id(*cell)));
+            }
             Act::Kill { node, away } => {
                 self.kill(*node);
                 self.later.push((at + *away, Then::Start(*node)));
