@@ -1,7 +1,7 @@
 //! Plans that lead to one row of the reconciliation tables each: of many rows seeds meet one in thousands of runs, if any.
 //!
-//! Each is a small cast. [`ALPHA`] is the cell whose rep is to meet the row, [`BETA`] the one that holds the evacuating
-//! record, [`OMEGA`] the one that holds the instance. Cells appear one after the other, so that it is known where work
+//! Each is a small cast. `ALPHA` is the cell whose rep is to meet the row, `BETA` the one that holds the evacuating
+//! record, `OMEGA` the one that holds the instance. Cells appear one after the other, so that it is known where work
 //! goes; who must not hear what becomes of its work is cut off; and when all is set up, the rep of `ALPHA` looks.
 //!
 //! Times are in milliseconds from the start. They follow from a few of the product's: a heartbeat every 5 s, a cell lost
