@@ -119,6 +119,25 @@ fn requests_of_one_domain_that_are_decided_together_have_a_version_each() {
 }
 
 #[test]
+fn what_was_decided_together_and_not_stored_is_decided_again_in_its_order() {
+    let mut scene = Scene::with(1, &["c1"]);
+    scene.client(0, words::lrp("web", 1));
+    scene.fate.insert("muster.event.lrp", Fate::Held);
+    let asked: Vec<u64> = (2..6).map(|instances| scene.client(0, words::scale("web", instances))).collect();
+    scene.release(|bytes| bytes);
+    // The first is stored; the others are one entry, which somebody damages on its way.
+    scene.fate.clear();
+    scene.release(|bytes| bytes.slice(..bytes.len() - 1));
+    let version = |requester: &u64| {
+        let Reply::Done(Ok(done)) = &scene.answers[requester] else { panic!("not done") };
+        done.version
+    };
+    let versions: Vec<u64> = asked.iter().map(version).collect();
+    assert!(versions.is_sorted_by(|one, two| one < two), "{versions:?}");
+    assert_eq!(scene.state(0, "web", 4), "UNCLAIMED", "the last has the last word");
+}
+
+#[test]
 fn every_report_of_a_message_is_answered_in_its_place() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 2));
