@@ -7,8 +7,8 @@ use bytes::Bytes;
 use schemas::codec::{self, Form};
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
-use schemas::message::{Done, Reported, Request};
-use schemas::names::{CellId, Domain, RequestId, TaskGuid};
+use schemas::message::{Done, Envelope, Reported, Request};
+use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
 use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
 use schemas::spec::ClientCommand;
@@ -78,13 +78,18 @@ impl Cluster {
 
     /// A client asks, or asks again, whoever leads.
     pub(super) fn send_request(&mut self, request: ClientRequest) {
-        let to = self.leader();
         self.checkers.asks(request.id(), &request.command);
-        let (noun, verb) = request.command.noun_and_verb();
-        let message = Request { envelope: request.envelope.clone(), body: request.command.body() };
-        let bytes = codec::encode(Form::Json, &message).into();
-        let kind = Kind::Client(request.domain.clone(), noun, verb);
-        self.ask(to, Question { from: None, about: About::Request(Box::new(request)) }, kind, bytes);
+        let (domain, envelope, command) =
+            (request.domain.clone(), request.envelope.clone(), request.command.clone());
+        self.send_command(About::Request(Box::new(request)), domain, envelope, &command);
+    }
+
+    /// Asks whoever leads for what a command says.
+    fn send_command(&mut self, about: About, domain: Domain, envelope: Envelope, command: &ClientCommand) {
+        let to = self.leader();
+        let (noun, verb) = command.noun_and_verb();
+        let bytes = codec::encode(Form::Json, &Request { envelope, body: command.body() }).into();
+        self.ask(to, Question { from: None, about }, Kind::Client(domain, noun, verb), bytes);
     }
 
     /// An answer, or silence, comes to a client.
@@ -183,13 +188,8 @@ impl Cluster {
             return;
         }
         self.inject("request ids used for something else");
-        let command = something_else(&request.command);
-        let (noun, verb) = command.noun_and_verb();
-        let message = Request { envelope: request.envelope.clone(), body: command.body() };
-        let to = self.leader();
-        let question = Question { from: None, about: About::Reused(request.id()) };
-        let kind = Kind::Client(request.domain.clone(), noun, verb);
-        self.ask(to, question, kind, codec::encode(Form::Json, &message).into());
+        let (domain, envelope) = (request.domain.clone(), request.envelope.clone());
+        self.send_command(About::Reused(request.id()), domain, envelope, &something_else(&request.command));
     }
 
     /// A request id that was used for something else is answered: that must not have been carried out.
@@ -307,17 +307,18 @@ impl Cluster {
 
 /// What no client asks of the thing that a command is about.
 fn something_else(command: &ClientCommand) -> ClientCommand {
-    let update =
-        || DesiredLrpUpdate { annotation: Some("never asked for".into()), ..DesiredLrpUpdate::default() };
+    let described = |guid: &ProcessGuid| ClientCommand::LrpUpdate {
+        process_guid: guid.clone(),
+        update: DesiredLrpUpdate {
+            annotation: Some("never asked for".into()),
+            ..DesiredLrpUpdate::default()
+        },
+    };
     match command {
-        ClientCommand::LrpDesire(lrp) => {
-            ClientCommand::LrpUpdate { process_guid: lrp.process_guid.clone(), update: update() }
-        }
+        ClientCommand::LrpDesire(lrp) => described(&lrp.process_guid),
         ClientCommand::LrpUpdate { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
-        | ClientCommand::LrpRetire { process_guid, .. } => {
-            ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update: update() }
-        }
+        | ClientCommand::LrpRetire { process_guid, .. } => described(process_guid),
         ClientCommand::TaskDesire(desired) => {
             ClientCommand::TaskCancel { task_guid: desired.task_guid.clone() }
         }

@@ -106,10 +106,17 @@ impl Cluster {
         let ahead = if self.chaos.chance(500) { 1 } else { self.chaos.below(1_000) };
         let beat = Beat { id: forger(), term: highest + ahead, position: self.journal.end() };
         self.inject("beats in terms in which nobody was elected");
-        for to in
-            self.all_nodes().into_iter().filter(|node| !matches!(node, Node::Rep(_))).collect::<Vec<_>>()
-        {
-            self.send(None, to, Message { kind: Kind::Beat, token: None, bytes: bytes_of(&beat) });
+        self.tell_services(None, &Kind::Beat, &bytes_of(&beat));
+    }
+
+    /// Tells every BBS and every auctioneer.
+    fn tell_services(&mut self, from: Option<Node>, kind: &Kind, bytes: &Bytes) {
+        let hears = |to: &Node| match to {
+            Node::Bbs(_) | Node::Auctioneer(_) => true,
+            Node::Rep(_) => false,
+        };
+        for to in self.all_nodes().into_iter().filter(hears).collect::<Vec<_>>() {
+            self.send(from, to, Message { kind: kind.clone(), token: None, bytes: bytes.clone() });
         }
     }
 
@@ -299,14 +306,7 @@ impl Cluster {
     }
 
     fn heartbeat(&mut self, node: Node, beat: &Heartbeat) {
-        let hears = |to: &Node| match to {
-            Node::Bbs(_) | Node::Auctioneer(_) => true,
-            Node::Rep(_) => false,
-        };
-        for to in self.all_nodes().into_iter().filter(hears).collect::<Vec<_>>() {
-            let message = Message { kind: Kind::Heartbeat, token: None, bytes: bytes_of(beat) };
-            self.send(Some(node), to, message);
-        }
+        self.tell_services(Some(node), &Kind::Heartbeat, &bytes_of(beat));
     }
 
     /// What an answer says that is worth counting.
