@@ -461,7 +461,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 28] = [
+    let limits: [(&str, usize); 33] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -474,7 +474,12 @@ fn limit_table() -> String {
         ("bytes of an environment", limits::ENVIRONMENT_BYTES),
         ("ports", limits::PORTS),
         ("placement tags", limits::PLACEMENT_TAGS),
+        ("MiB of memory, and of disk", usize::try_from(limits::RESOURCE_MB).unwrap()),
+        ("CPU weight", limits::CPU_WEIGHT as usize),
         ("milliseconds of a grace period", usize::try_from(limits::GRACE_MS).unwrap()),
+        ("milliseconds of any other time", usize::try_from(limits::DURATION_MS).unwrap()),
+        ("bytes of a path of a file", limits::PATH_BYTES),
+        ("levels of arrays and objects in a message", schemas::codec::JSON_DEPTH),
         ("bytes of a URL", limits::URL_BYTES),
         ("bytes of a reason", limits::REASON_BYTES),
         ("bytes of a `traceparent`", limits::TRACE_BYTES),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use schemas::cluster::Terms;
 use schemas::codec::{self, Form};
-use schemas::message::{Answer, PerformId, Reported};
+use schemas::message::{Answer, Done, PerformId, Reported};
 use schemas::names::{CellId, RequestId};
 use schemas::query::RecordsAnswer;
 use schemas::subject::Position;
@@ -18,6 +18,8 @@ use super::asked::ClientRequest;
 use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node};
+use super::promises::Promise;
+use super::spoiled::Spoiled;
 
 /// How long somebody waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -80,6 +82,8 @@ pub(super) enum About {
     Forged(CellId),
     /// Something else under the id of a request that was carried out.
     Reused(RequestId),
+    /// A client's command with one thing wrong.
+    Spoiled(Box<Spoiled>),
     /// A client reads what it wrote: the position and the version that it must see.
     Show {
         at_least: Position,
@@ -201,9 +205,12 @@ impl Cluster {
         });
         let Message { kind, bytes, .. } = message;
         if let (Kind::Client(domain, noun, verb), Some(bbs)) = (&kind, self.life(node)) {
-            let read = schemas::spec::client_command(noun, verb, domain, &bytes);
-            let (envelope, _) = read.expect("what a client sent can be read");
-            envelope.request_id.iter().for_each(|request| self.checkers.arrives(bbs, request));
+            match schemas::spec::client_command(noun, verb, domain, &bytes) {
+                Ok((envelope, _)) => {
+                    envelope.request_id.iter().for_each(|request| self.checkers.arrives(bbs, request));
+                }
+                Err(refusal) => return self.unreadable(node, requester, refusal),
+            }
         }
         if let (Kind::Perform, Some(requester)) = (&kind, requester) {
             self.checkers.given(requester, must(&bytes));
@@ -218,6 +225,19 @@ impl Cluster {
             self.checkers.heard(bbs, &must(&bytes), self.now);
         }
         self.input(node, Arrived::Message { requester: requester.unwrap_or_default(), kind, bytes });
+    }
+
+    /// What can't be read is refused at once, and does not reach the machine.
+    fn unreadable(&mut self, node: Node, requester: Option<u64>, refusal: Refusal) {
+        let Some(requester) = requester else { return };
+        let token = self.requesters.get(&requester);
+        if let Some(Question { about: About::Request(request), .. }) =
+            token.and_then(|token| self.questions.get(token))
+        {
+            let how = format!("{} is not read: {refusal}", request.id());
+            self.broken(Promise::GoodSpecsTaken, how);
+        }
+        self.answer(node, requester, bytes_of(&Answer::<Done>::from(Err(refusal))));
     }
 
     /// Asks: the answer comes back, or silence when the patience is over.
@@ -296,6 +316,7 @@ fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
         | About::Attach(_)
         | About::Forged(_)
         | About::Reused(_)
+        | About::Spoiled(_)
         | About::Show { .. }
         | About::Look
         | About::Outcomes(_)

@@ -22,6 +22,7 @@ use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node, cell_id};
 use super::promises::Promise;
+use super::spoiled::{self, Spoiled, spoiled, utmost, utmost_envelope};
 use super::workload::{Ask, domain, other_domain};
 
 /// What a moody owner answers when it is well, when it refuses, and when it asks to be called again: all sides of what is
@@ -38,9 +39,57 @@ impl Cluster {
     pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
         let command = ask.command(&domain);
         let expected = self.expected_version(&command);
+        let spoiled = domain.clone();
         let request = self.wanted.around(domain, command, self.now, patience, expected);
         self.checkers.asked(&request);
         self.send_request(request);
+        self.spoil(&spoiled);
+    }
+
+    /// At times a client sends a command with one thing wrong as well, or one in which all is as large as it may be.
+    fn spoil(&mut self, domain: &Domain) {
+        if self.faults.spoiled == 0 || !self.spoiling.chance(self.faults.spoiled) {
+            return;
+        }
+        if self.spoiling.chance(60) {
+            return self.ask_the_utmost();
+        }
+        self.counter += 1;
+        let wrong = spoiled(&mut self.spoiling, domain, self.counter);
+        self.inject("commands with one thing wrong");
+        let (noun, verb) = wrong.command;
+        let (to, bytes) = (self.leader(), Bytes::from(wrong.text.clone()));
+        let question = Question { from: None, about: About::Spoiled(Box::new(wrong)) };
+        self.ask(to, question, Kind::Client(domain.clone(), noun, verb), bytes);
+    }
+
+    fn ask_the_utmost(&mut self) {
+        self.inject("commands as large as may be");
+        let command = utmost(&mut self.spoiling);
+        let patience = self.spoiling.millis(10_000, 60_000);
+        let mut request = self.wanted.around(spoiled::domain(), command, self.now, patience, None);
+        let (reason, traceparent) = utmost_envelope(request.envelope.reason.as_deref().unwrap_or_default());
+        request.envelope.reason = Some(reason);
+        request.envelope.traceparent = Some(traceparent);
+        self.checkers.asked(&request);
+        self.send_request(request);
+    }
+
+    /// A command with one thing wrong is answered.
+    fn spoiled_answered(&mut self, wrong: &Spoiled, answer: Option<Result<Done, Refusal>>) {
+        let (noun, verb) = wrong.command;
+        let how = match answer {
+            None => return,
+            Some(Ok(done)) => Some(format!("{:?} is answered as done at {}", wrong.verdict, done.position)),
+            Some(Err(refusal)) => wrong.verdict.judge(&refusal),
+        };
+        match how {
+            None => self.saw(Situation::BadSpecRefused),
+            Some(how) => {
+                let text: String = wrong.text.chars().take(400).collect();
+                self.broken(Promise::BadSpecsRefused, format!("{noun}.{verb} {text}: {how}"));
+            }
+        }
     }
 
     /// At times a client names the version that it knows, or one that is long gone.
@@ -114,6 +163,7 @@ impl Cluster {
             About::Attach(cell) => self.attached(cell, bytes.map(decoded)),
             About::Forged(cell) => self.forged_answered(&cell, bytes),
             About::Reused(request) => self.reuse_answered(&request, bytes),
+            About::Spoiled(wrong) => self.spoiled_answered(&wrong, bytes.map(decoded)),
             About::Lead
             | About::Report(_)
             | About::Records(_)
@@ -167,6 +217,10 @@ impl Cluster {
                 self.schedule(self.now + Duration::from_millis(500), ClusterEvent::Request(Box::new(again)));
             }
             Some(Err(refusal)) => {
+                if refusal.code == Code::InvalidRequest {
+                    let how = format!("{} is refused: {refusal}", request.id());
+                    self.broken(Promise::GoodSpecsTaken, how);
+                }
                 if refusal.code == Code::DeadlinePassed {
                     self.saw(Situation::RequestTooLate);
                 }

@@ -111,6 +111,8 @@ pub struct Cluster {
     pub(super) chaos: Rng,
     /// What owners of tasks answer, and when clients look.
     pub(super) users: Rng,
+    /// What is spoiled of what clients send.
+    pub(super) spoiling: Rng,
     pub(super) seeds: u64,
     pub(super) journal: SimJournal,
     pub(super) places: BTreeMap<Node, Place>,
@@ -244,6 +246,7 @@ impl Cluster {
             network: Rng::new(seed, 1),
             chaos: Rng::new(seed, 8),
             users: Rng::new(seed, 9),
+            spoiling: Rng::new(seed, 14),
             seeds: seed.wrapping_mul(1_000_003),
             journal: SimJournal::new(shape.replicas),
             places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),

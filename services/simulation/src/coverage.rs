@@ -120,6 +120,8 @@ situations! {
     ForgedRefused "a report under another cell's name is refused",
     OrderLost "the executor doesn't get an order",
     Described "a process gets other routes or another annotation",
+    BadSpecRefused "a command with one thing wrong is refused",
+    UtmostDesired "what is as large as may be is desired",
     NeverHealthy "an instance is given up that its monitor never called healthy",
 }
 

@@ -72,6 +72,8 @@ faults! {
     create_failed: 0,
     /// The greatest difference between a node's clock and the true time, in milliseconds.
     skew_ms: 0,
+    /// A client that wants something sends a command with one thing wrong as well, or one as large as may be.
+    spoiled: 0,
 }
 
 impl Faults {
@@ -98,6 +100,7 @@ impl Faults {
             reused: at_times(rng, 300),
             order_lost: at_times(rng, 50),
             create_failed: at_times(rng, 50),
+            spoiled: at_times(rng, 400),
         }
     }
 }

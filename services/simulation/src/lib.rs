@@ -16,6 +16,7 @@
 //! | `bus` | messages that are lost, late, doubled or old; questions and answers |
 //! | `arrived`, `effects` | what machines take, and what they want done |
 //! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
+//! | [`spoiled`] | commands with one thing wrong, and commands as large as may be |
 //! | [`checkers`] | what has to be true, at every append and at the end |
 //! | [`story`] | plans as text, and what is expected of them |
 //! | [`coverage`] | the interesting things, counted |
@@ -42,6 +43,7 @@ pub mod promises;
 mod records;
 pub mod rng;
 pub mod shrink;
+pub mod spoiled;
 pub mod story;
 pub mod workload;
 

@@ -136,6 +136,8 @@ promises! {
     NoCrowd "Diego Dev Notes, ActualLRPs" "more than two containers of one index run only for as long as nobody can know better",
 
     // What clients are told.
+    BadSpecsRefused "docs/clients.md, Subjects and answers" "a command with a bad field is refused by the path of that field and of no other, and nothing of it is carried out",
+    GoodSpecsTaken "docs/clients.md, Limits" "a command within the limits is never refused as invalid, and what it desires is in the log as it was written",
     ToldTrue "docs/architecture.md, Writing" "every acknowledged command is in the log, once, and no refused one",
     JudgedAfterTold "docs/model.md, Requests" "a command is judged on at least what was acknowledged of its object when it was sent",
     ReadsOwnWrites "docs/architecture.md, The bus" "who wrote something reads it",

@@ -21,6 +21,7 @@
 //! | `signs` | who was heard of by whom before it was taken for lost |
 //! | `orders` | orders to stop |
 //! | `rates` | how often the same is said |
+//! | `specs` | what is desired, word for word |
 //! | `peace` | what is left when everything is quiet |
 
 mod auction;
@@ -37,6 +38,7 @@ mod peace;
 mod placing;
 mod rates;
 pub(crate) mod signs;
+mod specs;
 mod task;
 mod truth;
 
@@ -69,6 +71,7 @@ use self::orders::Orders;
 use self::placing::{Placing, Unplaced};
 use self::rates::Rates;
 use self::signs::Signs;
+use self::specs::Specs;
 use self::truth::Truth;
 use super::asked::{ClientRequest, Wanted};
 use super::coverage::{Coverage, Situation};
@@ -101,6 +104,7 @@ pub struct Checkers {
     fullness: Fullness,
     rates: Rates,
     signs: Signs,
+    specs: Specs,
     world: World,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
     decided: BTreeMap<EntryId, (Position, Position, Life)>,
@@ -177,6 +181,7 @@ impl Checkers {
             fullness: Fullness::default(),
             rates: Rates::default(),
             signs: Signs::default(),
+            specs: Specs::default(),
             world: World::new(),
             decided: BTreeMap::new(),
             clock_slack,
@@ -234,6 +239,7 @@ impl Checkers {
     /// A client asks something, until a deadline.
     pub(super) fn asked(&mut self, request: &ClientRequest) {
         self.log.asked(request);
+        self.specs.asked(request);
     }
 
     /// A BBS gets a client's command.
@@ -313,6 +319,7 @@ impl Checkers {
             }
             self.causes.judge(decision, position, basis, &mut notes);
             self.heard.decision(decision, position);
+            self.specs.decided(decision, &mut notes);
         }
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
