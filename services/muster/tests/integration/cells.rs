@@ -1,5 +1,6 @@
 //! Cells: what they have, who speaks for them, and how they are emptied.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use crate::dev::sleeper;
@@ -12,10 +13,21 @@ fn listener(name: &str, instances: usize) -> String {
     format!("{}ports = [8080]\n", sleeper(name, instances))
 }
 
+/// Two ports next to each other on which nobody listens, where neither the other cells of these tests look for some (from
+/// 20000 to 29999) nor the system does (from 32768 on).
+fn two_ports() -> String {
+    let pairs: Vec<u16> = (30_000..32_766).step_by(2).collect();
+    let begin = usize::try_from(std::process::id()).unwrap() % pairs.len();
+    let free = |port: u16| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
+    let mut from = pairs[begin..].iter().chain(&pairs[..begin]);
+    let first = from.find(|port| free(**port) && free(**port + 1)).expect("two free ports");
+    format!("{first}-{}", first + 1)
+}
+
 #[test]
 fn host_ports_are_a_resource_of_the_cell() {
     let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1"]);
-    cluster.add_with("rep-c1", &["--ports", "28640-28641"]);
+    cluster.add_with("rep-c1", &["--ports", &two_ports()]);
     cluster.ready(1);
     let (first, second) = (
         cluster.place.file("first.toml", listener("first", 2)),
