@@ -8,7 +8,7 @@ use schemas::Refusal;
 use schemas::container::{Container, Epoch};
 use schemas::message::{Heartbeat, Performed, Reported};
 use schemas::names::{ClientName, EntryId, TaskGuid};
-use schemas::query::{Filter, Records, RecordsAnswer, Show};
+use schemas::query::{Records, RecordsAnswer};
 use schemas::subject::{Position, Subject};
 
 use super::bus::{About, Kind, decoded, must};
@@ -161,19 +161,10 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
         }
         Kind::Attach(cell) => ask(Ask::Attach { cell, attach: must(bytes) }),
         Kind::Leave(cell) => ask(Ask::Leave { cell, leave: must(bytes) }),
-        Kind::Show => {
-            let show: Show = must(bytes);
-            let at_least = show.at_least;
-            Some(bbs::Input::Queried {
-                requester,
-                at_least,
-                query: Query::Rows(projections::Query::Lrp(show)),
-            })
-        }
-        Kind::Look => {
-            let filter: Filter = must(bytes);
-            let query = Query::Rows(projections::Query::Instances(filter));
-            Some(bbs::Input::Queried { requester, at_least: None, query })
+        Kind::Query(table) => {
+            let query = table.query(bytes);
+            let at_least = query.at_least();
+            Some(bbs::Input::Queried { requester, at_least, query: Query::Rows(query) })
         }
         Kind::Report(cell) => ask(Ask::Cell { cell, reports: must(bytes) }),
         Kind::Records => {

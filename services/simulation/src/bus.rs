@@ -19,6 +19,7 @@ use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node};
 use super::promises::Promise;
+use super::reads::{Read, Table};
 use super::spoiled::Spoiled;
 
 /// How long somebody waits for an answer.
@@ -43,10 +44,8 @@ pub(super) enum Kind {
     Attach(CellId),
     /// The rep of this cell leaves.
     Leave(CellId),
-    /// A client wants to see a process.
-    Show,
-    /// A client wants to see the instances.
-    Look,
+    /// A client reads.
+    Query(Table),
     /// A rep's, under the name of a cell.
     Report(CellId),
     Records,
@@ -91,6 +90,8 @@ pub(super) enum About {
     },
     /// A client looks what runs.
     Look,
+    /// Somebody reads, and what comes is judged row by row.
+    Read(Box<Read>),
     Report(u64),
     Records(u64),
     Outcomes(u64),
@@ -163,8 +164,7 @@ impl Cluster {
             | Kind::Operator(..)
             | Kind::Attach(_)
             | Kind::Leave(_)
-            | Kind::Show
-            | Kind::Look
+            | Kind::Query(_)
             | Kind::Report(_)
             | Kind::Records
             | Kind::Outcomes
@@ -263,6 +263,10 @@ impl Cluster {
     pub(super) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
         let Some(token) = self.requesters.remove(&requester) else { return };
         let Some(question) = self.questions.get(&token) else { return };
+        if let About::Read(_) = &question.about {
+            let at = self.now + self.readers.millis(0, 20);
+            return self.bring(at, None, token, Some(bytes));
+        }
         let to = question.from;
         let parted = to.is_some_and(|(to, _)| self.is_parted(from, to));
         if parted || self.is_cut(from) || self.is_dropped() {
@@ -319,6 +323,7 @@ fn terms_of(about: &About, bytes: &Bytes) -> Option<Terms> {
         | About::Spoiled(_)
         | About::Show { .. }
         | About::Look
+        | About::Read(_)
         | About::Outcomes(_)
         | About::Lead
         | About::Perform(..)

@@ -22,6 +22,7 @@ use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node, cell_id};
 use super::promises::Promise;
+use super::reads::Table;
 use super::spoiled::{self, Spoiled, spoiled, utmost, utmost_envelope};
 use super::workload::{Ask, domain, other_domain};
 
@@ -158,6 +159,7 @@ impl Cluster {
                     self.looked(&rows);
                 }
             }
+            About::Read(read) => self.read_answered(&read, bytes),
             // An operator looks at the cell to see what became of the order.
             About::Operator => {}
             About::Attach(cell) => self.attached(cell, bytes.map(decoded)),
@@ -278,7 +280,7 @@ impl Cluster {
             let show = Show { id: guid.to_string(), at_least: Some(done.position) };
             let to = self.any_bbs();
             let about = About::Show { at_least: done.position, version: done.version };
-            self.ask(to, Question { from: None, about }, Kind::Show, bytes_of(&show));
+            self.ask(to, Question { from: None, about }, Kind::Query(Table::Lrp), bytes_of(&show));
         }
     }
 
@@ -286,7 +288,7 @@ impl Cluster {
     pub(super) fn look_again(&mut self) {
         let to = self.any_bbs();
         let question = Question { from: None, about: About::Look };
-        self.ask(to, question, Kind::Look, bytes_of(&Filter::default()));
+        self.ask(to, question, Kind::Query(Table::Instances), bytes_of(&Filter::default()));
     }
 
     fn looked(&mut self, rows: &str) {

@@ -113,6 +113,8 @@ pub struct Cluster {
     pub(super) users: Rng,
     /// What is spoiled of what clients send.
     pub(super) spoiling: Rng,
+    /// What readers ask, and how long that takes.
+    pub(super) readers: Rng,
     pub(super) seeds: u64,
     pub(super) journal: SimJournal,
     pub(super) places: BTreeMap<Node, Place>,
@@ -247,6 +249,7 @@ impl Cluster {
             chaos: Rng::new(seed, 8),
             users: Rng::new(seed, 9),
             spoiling: Rng::new(seed, 14),
+            readers: Rng::new(seed, 13),
             seeds: seed.wrapping_mul(1_000_003),
             journal: SimJournal::new(shape.replicas),
             places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),
@@ -334,6 +337,7 @@ impl Cluster {
             ClusterEvent::LookAgain => self.look_again(),
             ClusterEvent::LookAtClock => {
                 self.look_at_clock();
+                self.read_at_times();
                 self.forge_beats();
             }
         }

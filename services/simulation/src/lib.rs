@@ -17,6 +17,7 @@
 //! | `arrived`, `effects` | what machines take, and what they want done |
 //! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
 //! | [`spoiled`] | commands with one thing wrong, and commands as large as may be |
+//! | `reads` | what readers ask of the tables |
 //! | [`checkers`] | what has to be true, at every append and at the end |
 //! | [`story`] | plans as text, and what is expected of them |
 //! | [`coverage`] | the interesting things, counted |
@@ -40,6 +41,7 @@ pub mod mutations;
 pub mod nodes;
 pub mod plan;
 pub mod promises;
+mod reads;
 mod records;
 pub mod rng;
 pub mod shrink;

@@ -141,6 +141,7 @@ promises! {
     ToldTrue "docs/architecture.md, Writing" "every acknowledged command is in the log, once, and no refused one",
     JudgedAfterTold "docs/model.md, Requests" "a command is judged on at least what was acknowledged of its object when it was sent",
     ReadsOwnWrites "docs/architecture.md, The bus" "who wrote something reads it",
+    RowsTrue "docs/clients.md, Queries" "what a query answers is what the log says at the position that the answer names",
     NobodyHalts "docs/architecture.md, Entries" "no service stops for what the log may hold",
 
     // When all is quiet.

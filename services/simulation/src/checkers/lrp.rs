@@ -105,10 +105,15 @@ impl Lrp {
 
     /// When a CRASHED instance may run again, as the crash policy has it (docs/model.md, "Crashes").
     fn restart_at(&self) -> Option<Timestamp> {
-        let doublings = self.crashes.saturating_sub(3).min(10);
-        let wait = (30 * 2_u64.pow(doublings)).min(16 * 60);
-        (self.crashes <= 200).then(|| self.since + Duration::from_secs(wait))
+        restart_at(self.crashes, self.since)
     }
+}
+
+/// When an instance may run again that is CRASHED since then, and crashed so often.
+pub(super) fn restart_at(crashes: u32, since: Timestamp) -> Option<Timestamp> {
+    let doublings = crashes.saturating_sub(3).min(10);
+    let wait = (30 * 2_u64.pow(doublings)).min(16 * 60);
+    (crashes <= 200).then(|| since + Duration::from_secs(wait))
 }
 
 impl Process {

@@ -22,6 +22,7 @@
 //! | `orders` | orders to stop |
 //! | `rates` | how often the same is said |
 //! | `specs` | what is desired, word for word |
+//! | `rows` | what queries answer |
 //! | `peace` | what is left when everything is quiet |
 
 mod auction;
@@ -37,6 +38,7 @@ mod orders;
 mod peace;
 mod placing;
 mod rates;
+pub(crate) mod rows;
 pub(crate) mod signs;
 mod specs;
 mod task;
@@ -70,6 +72,7 @@ use self::log::Log;
 use self::orders::Orders;
 use self::placing::{Placing, Unplaced};
 use self::rates::Rates;
+use self::rows::{Next, Rows, When};
 use self::signs::Signs;
 use self::specs::Specs;
 use self::truth::Truth;
@@ -78,6 +81,7 @@ use super::coverage::{Coverage, Situation};
 use super::journal::SimJournal;
 use super::nodes::{Life, Node, Shape, cell_id};
 use super::promises::{Broken, Promise};
+use super::reads::Read;
 use super::records::Append;
 
 /// What was seen so far, and what was broken.
@@ -103,6 +107,7 @@ pub struct Checkers {
     auctions: Auctions,
     fullness: Fullness,
     rates: Rates,
+    rows: Rows,
     signs: Signs,
     specs: Specs,
     world: World,
@@ -180,6 +185,7 @@ impl Checkers {
             auctions: Auctions::default(),
             fullness: Fullness::default(),
             rates: Rates::default(),
+            rows: Rows::default(),
             signs: Signs::default(),
             specs: Specs::default(),
             world: World::new(),
@@ -330,7 +336,9 @@ impl Checkers {
         for broken in &mut notes.broken {
             broken.how = format!("position {position}: {}", broken.how);
         }
-        (words(&entry), notes.broken)
+        let words = words(&entry);
+        self.rows.entry(position, entry);
+        (words, notes.broken)
     }
 
     fn note_evacuations(&mut self, decision: &Decision, position: Position, notes: &mut Notes) {
@@ -461,6 +469,19 @@ impl Checkers {
             ),
         });
         seen.collect()
+    }
+
+    /// A reader is answered. Says where its list goes on, or what is wrong.
+    pub(super) fn read(
+        &mut self,
+        read: &Read,
+        answer: &Result<String, Refusal>,
+        now: Timestamp,
+    ) -> Result<Option<Next>, Broken> {
+        let when = When { asked: read.asked(), now, slack: self.clock_slack };
+        self.rows
+            .judge(read, answer, when)
+            .map_err(|wrong| Broken { promise: Promise::RowsTrue, how: format!("{:?} {wrong}", read.query) })
     }
 
     /// Whether nobody remembers that a process was ever desired.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use projections::{WorkRef, World};
 use schemas::container::WorkKey;
-use schemas::message::{Heartbeat, Performed, Work};
+use schemas::message::{Heartbeat, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, ProcessGuid};
 use schemas::resources::Resources;
 use schemas::{Refusal, Timestamp, cell};
@@ -203,6 +203,23 @@ impl Known {
     ) -> impl Iterator<Item = (&'a CellId, Option<Timestamp>)> {
         let same = |one: &&Given| one.key == work.key && one.attempt == work.attempt;
         self.given.iter().filter(same).map(|one| (&one.cell, one.refused))
+    }
+
+    /// What has no place is told: with the next room that appears it is tried anew, wherever it was refused before.
+    pub(super) fn told(&mut self, outcome: &PlacementOutcome) {
+        let mut anew = |work: &WorkRef, attempt: Timestamp| {
+            let same = |one: &&mut Given| name_of(&one.key) == *work && one.attempt == attempt;
+            self.given.iter_mut().filter(same).for_each(|one| one.refused = None);
+        };
+        match outcome {
+            PlacementOutcome::Lrp { process_guid, unplaced, .. } => {
+                let each = unplaced.iter();
+                each.for_each(|one| anew(&WorkRef::Lrp(process_guid.clone(), one.index), one.attempt));
+            }
+            PlacementOutcome::Task { task_guid, epoch, .. } => {
+                anew(&WorkRef::Task(task_guid.clone()), epoch.0);
+            }
+        }
     }
 
     /// Whether a rep may have refused this attempt: then it may have failed for that reason.

@@ -119,6 +119,7 @@ impl Auctions {
         choices.iter().for_each(|choice| auction.judge(choice));
         let broken = auction.broken;
         give(known, world, placed, now, |work| !again(work));
+        unplaced.iter().flat_map(|one| &one.outcomes).for_each(|outcome| known.told(outcome));
         let settled = self.behind.get(&life).is_none_or(|at| now.0.since(*at) > SILENT);
         if settled { broken } else { vec![] }
     }
@@ -246,7 +247,7 @@ impl<'a> Auction<'a> {
                 && !tried.contains_key(other.id)
                 && (just_refused || merit_of_other().is_better_than(&merit, other.id < cell))
         };
-        let better = self.cells.iter().find(better).map(|other| other.id.clone());
+        let better = self.cells.iter().find(better).map(|other| (other.id, other.free));
         let told = why.best.first().is_some_and(|best| best.cell_id == *cell)
             && why.best.iter().all(|one| self.is_told(one, key, size))
             && self.are_all_told(why, constraint, size)
@@ -255,7 +256,8 @@ impl<'a> Auction<'a> {
             format!("{key} of {size:?} is given to {cell}, which takes work: {open}, and has {free:?} free")
         });
         self.must(Promise::BestPlace, better.is_none(), || {
-            format!("{key} is given to {cell}, and {better:?} was better")
+            let refused = if just_refused { " and had just refused it" } else { "" };
+            format!("{key} of {size:?} is given to {cell}, which has {free:?} free{refused}, and {better:?} was better")
         });
         self.must(Promise::ExplanationTrue, told, || format!("{key} is given to {cell} because of {why:?}"));
     }

@@ -1,0 +1,448 @@
+//! What the log says, folded anew for whoever judges rows: from what each event means (docs/model.md), and not from the
+//! services' fold.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::cell::Presence;
+use schemas::cluster::{self, Leader, Role};
+use schemas::container::{Epoch, Instance, NetInfo};
+use schemas::definition::{DesiredLrp, TaskDefinition};
+use schemas::entry::{Aggregate, Event};
+use schemas::evaluation::{self, Evaluation, Status};
+use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use schemas::query::{InstanceState, TaskState};
+use schemas::resources::Resources;
+use schemas::subject::{Position, Subject};
+use schemas::task::{Callback, Outcome};
+use schemas::{Decision, Entry, Timestamp, actual, cell, desired, domain, evacuating, task};
+
+/// So long what is gone is remembered, in time of its subject.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// So many evaluations of a thing are kept.
+const EVALUATIONS: usize = 4;
+
+/// What is true after a position.
+#[derive(Clone, Default)]
+pub(super) struct Facts {
+    pub(super) position: Position,
+    pub(super) cluster: Option<(ClusterId, u16, u32)>,
+    pub(super) leaders: BTreeMap<Role, Leader>,
+    pub(super) processes: BTreeMap<ProcessGuid, Process>,
+    pub(super) tasks: BTreeMap<TaskGuid, Task>,
+    /// When each domain was refreshed, and until when that holds.
+    pub(super) domains: BTreeMap<Domain, (Timestamp, Option<Timestamp>)>,
+    pub(super) cells: BTreeMap<CellId, Cell>,
+}
+
+/// A process.
+#[derive(Clone)]
+pub(super) struct Process {
+    pub(super) domain: Domain,
+    pub(super) epoch: Epoch,
+    pub(super) version: u64,
+    pub(super) changed_at: Timestamp,
+    pub(super) desired: Option<DesiredLrp>,
+    pub(super) lrps: BTreeMap<u32, Lrp>,
+    pub(super) twins: BTreeMap<u32, Twin>,
+    pub(super) evaluations: Vec<Evaluation>,
+}
+
+/// An instance.
+#[derive(Clone)]
+pub(super) struct Lrp {
+    pub(super) state: InstanceState,
+    pub(super) since: Timestamp,
+    pub(super) by: Option<Held>,
+    pub(super) net: Option<NetInfo>,
+    pub(super) stopping: bool,
+    pub(super) error: Option<String>,
+    pub(super) crashes: u32,
+    pub(super) reason: Option<String>,
+    pub(super) crashed_in: Option<Instance>,
+    pub(super) definition_id: DefinitionId,
+}
+
+/// An evacuating twin.
+#[derive(Clone)]
+pub(super) struct Twin {
+    pub(super) by: Held,
+    pub(super) net: NetInfo,
+    pub(super) since: Timestamp,
+}
+
+/// A container and what it takes; none: nobody desired its process when it was told of, so nobody can say.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) by: Instance,
+    pub(super) takes: Option<Resources>,
+}
+
+/// A task.
+#[derive(Clone)]
+pub(super) struct Task {
+    pub(super) domain: Domain,
+    pub(super) epoch: Epoch,
+    pub(super) version: u64,
+    pub(super) since: Timestamp,
+    pub(super) definition: TaskDefinition,
+    /// None: it is deleted.
+    pub(super) state: Option<TaskState>,
+    pub(super) by: Option<Instance>,
+    pub(super) error: Option<String>,
+    pub(super) ended: Option<(Timestamp, Outcome)>,
+    pub(super) callback: Option<Callback>,
+    pub(super) evaluations: Vec<Evaluation>,
+}
+
+/// A cell.
+#[derive(Clone)]
+pub(super) struct Cell {
+    pub(super) presence: Presence,
+    pub(super) present: bool,
+    pub(super) evacuating: bool,
+    pub(super) healthy: bool,
+    pub(super) wanted_empty: bool,
+    pub(super) gone: Option<String>,
+    pub(super) since: Timestamp,
+}
+
+impl Process {
+    /// Whether nobody desires it and nothing of it is left.
+    pub(super) fn is_gone(&self) -> bool {
+        self.desired.is_none() && self.lrps.is_empty() && self.twins.is_empty()
+    }
+
+    /// How many of its instances wait for a place.
+    pub(super) fn waiting(&self) -> u32 {
+        let waiting = self.lrps.values().filter(|lrp| lrp.state == InstanceState::Unclaimed).count();
+        u32::try_from(waiting).unwrap_or(u32::MAX)
+    }
+
+    /// The containers of an index: the instance's, and the twin's if that is another.
+    pub(super) fn containers(&self, index: u32) -> impl Iterator<Item = &Held> {
+        let own = self.lrps.get(&index).and_then(|lrp| lrp.by.as_ref());
+        let twin = self.twins.get(&index).map(|twin| &twin.by);
+        let other = twin.filter(move |twin| own.is_none_or(|own| own.by != twin.by));
+        own.into_iter().chain(other)
+    }
+
+    /// Every index that has a record.
+    pub(super) fn indices(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = self.lrps.keys().chain(self.twins.keys()).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// A container of an index with what it takes: what is noted of it, or what its definition says.
+    fn held(&self, index: u32, by: &Instance) -> Held {
+        let noted = self.containers(index).find(|held| held.by == *by).map(|held| held.takes);
+        let said = || self.desired.as_ref().map(|desired| desired.definition.resources());
+        Held { by: by.clone(), takes: noted.unwrap_or_else(said) }
+    }
+
+    fn desired(&mut self, event: &desired::Event, at: Timestamp) {
+        match event {
+            desired::Event::Desired(lrp) => {
+                (self.domain, self.epoch) = (lrp.domain.clone(), Epoch(at));
+                self.desired = Some((**lrp).clone());
+            }
+            desired::Event::Updated(update) => {
+                let Some(desired) = &mut self.desired else { return };
+                desired.instances = update.instances.unwrap_or(desired.instances);
+                if let Some(routes) = &update.routes {
+                    desired.routes.clone_from(routes);
+                }
+                if let Some(annotation) = &update.annotation {
+                    desired.annotation.clone_from(annotation);
+                }
+            }
+            desired::Event::Removed {} => self.desired = None,
+        }
+    }
+
+    fn actual(&mut self, event: &actual::Event, at: Timestamp) {
+        for index in event.indices().iter() {
+            let lrp = self.next(index, event, at);
+            match lrp {
+                Some(lrp) => self.lrps.insert(index, lrp),
+                None => self.lrps.remove(&index),
+            };
+        }
+    }
+
+    /// What an event makes of an instance.
+    fn next(&self, index: u32, event: &actual::Event, at: Timestamp) -> Option<Lrp> {
+        let old = self.lrps.get(&index).cloned();
+        let new = |definition_id: &DefinitionId| Lrp {
+            state: InstanceState::Unclaimed,
+            since: at,
+            by: None,
+            net: None,
+            stopping: false,
+            error: None,
+            crashes: 0,
+            reason: None,
+            crashed_in: None,
+            definition_id: definition_id.clone(),
+        };
+        match event {
+            actual::Event::Created { definition_id, .. } => Some(new(definition_id)),
+            actual::Event::Claimed { by, .. } => old.map(|old| {
+                let by = Some(self.held(index, by));
+                Lrp { state: InstanceState::Claimed, since: at, by, net: None, error: None, ..old }
+            }),
+            actual::Event::Started { by, net, definition_id, .. } => {
+                let (by, net) = (Some(self.held(index, by)), Some(net.clone()));
+                let old = old.unwrap_or_else(|| new(definition_id));
+                let definition_id = definition_id.clone();
+                let state = InstanceState::Running;
+                Some(Lrp { state, since: at, by, net, error: None, definition_id, ..old })
+            }
+            actual::Event::Crashed { by, reason, crash_count, definition_id, .. } => Some(Lrp {
+                state: InstanceState::Crashed,
+                crashes: *crash_count,
+                reason: Some(reason.clone()).filter(|reason| !reason.is_empty()),
+                crashed_in: Some(by.clone()),
+                ..new(definition_id)
+            }),
+            actual::Event::PlacementFailed { error, .. } => {
+                old.map(|old| Lrp { error: Some(error.clone()), ..old })
+            }
+            actual::Event::Unclaimed { .. } => old.map(|old| Lrp {
+                crashes: old.crashes,
+                reason: old.reason,
+                crashed_in: old.crashed_in,
+                ..new(&old.definition_id)
+            }),
+            actual::Event::StopRequested { .. } => old.map(|old| Lrp { stopping: true, ..old }),
+            actual::Event::Removed { .. } => None,
+        }
+    }
+
+    fn evacuating(&mut self, event: &evacuating::Event, at: Timestamp) {
+        match event {
+            evacuating::Event::Set { index, by, net, .. } => {
+                let by = self.held(*index, by);
+                self.twins.insert(*index, Twin { by, net: net.clone(), since: at });
+            }
+            evacuating::Event::Removed { index, .. } => {
+                self.twins.remove(index);
+            }
+        }
+    }
+}
+
+impl Task {
+    fn event(&mut self, event: &task::Event, at: Timestamp) {
+        match event {
+            task::Event::Desired(_) => return,
+            task::Event::PlacementFailed { error, .. } => {
+                self.error = Some(error.clone());
+                return;
+            }
+            task::Event::CallbackTried { attempt, called } => {
+                self.callback = Some(Callback { attempts: *attempt, last: called.clone(), at });
+                return;
+            }
+            task::Event::Started { by, .. } => {
+                (self.state, self.by, self.error) = (Some(TaskState::Running), Some(by.clone()), None);
+            }
+            task::Event::Completed { by, outcome, .. } => {
+                (self.state, self.by, self.error) = (Some(TaskState::Completed), by.clone(), None);
+                self.ended = Some((at, outcome.clone()));
+            }
+            task::Event::Resolving {} => self.state = Some(TaskState::Resolving),
+            task::Event::Demoted {} => self.state = Some(TaskState::Completed),
+            task::Event::Deleted {} => self.state = None,
+        }
+        self.since = at;
+    }
+}
+
+impl Facts {
+    /// Takes in the next entry.
+    pub(super) fn fold(&mut self, position: Position, entry: &Entry) {
+        self.position = position;
+        for decision in &entry.decisions {
+            match &decision.aggregate {
+                Aggregate::Process { guid, domain, epoch } => {
+                    self.process(guid, (domain, *epoch), decision);
+                }
+                Aggregate::Task { guid, .. } => self.task(guid, decision),
+                Aggregate::Domain(domain) => self.domain(domain, decision),
+                Aggregate::Cell(cell) => self.cell(cell, decision),
+                Aggregate::Cluster => self.cluster(decision),
+            }
+        }
+        if let Some(last) = entry.decisions.last() {
+            let shards = self.cluster.map_or(schemas::subject::DEFAULT_SHARDS, |(_, shards, _)| shards);
+            self.forget(&last.aggregate.subject(shards), shards, last.at);
+        }
+    }
+
+    /// What has been gone for long is forgotten with the first entry of its own subject after that.
+    fn forget(&mut self, subject: &Subject, shards: u16, now: Timestamp) {
+        self.processes.retain(|guid, process| {
+            let over = process.is_gone() && process.changed_at + REMEMBERED <= now;
+            !(over && Subject::of_process(guid, shards) == *subject)
+        });
+        self.tasks.retain(|guid, task| {
+            let over = task.state.is_none() && task.since + REMEMBERED <= now;
+            !(over && Subject::of_task(guid, shards) == *subject)
+        });
+    }
+
+    fn process(&mut self, guid: &ProcessGuid, (domain, epoch): (&Domain, Epoch), decision: &Decision) {
+        let at = decision.at;
+        let process = self.processes.entry(guid.clone()).or_insert_with(|| Process {
+            domain: domain.clone(),
+            epoch,
+            version: 0,
+            changed_at: at,
+            desired: None,
+            lrps: BTreeMap::new(),
+            twins: BTreeMap::new(),
+            evaluations: vec![],
+        });
+        (process.version, process.changed_at) = (decision.version, at);
+        for event in &decision.events {
+            match event {
+                Event::Desired(event) => process.desired(event, at),
+                Event::Actual(event) => process.actual(event, at),
+                Event::Evacuating(event) => process.evacuating(event, at),
+                Event::Evaluation(event) => evaluated(&mut process.evaluations, event, decision),
+                Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+            }
+        }
+    }
+
+    fn task(&mut self, guid: &TaskGuid, decision: &Decision) {
+        let at = decision.at;
+        for event in &decision.events {
+            if let Event::Task(task::Event::Desired(desired)) = event {
+                let evaluations = self.tasks.remove(guid).map(|old| old.evaluations);
+                let task = Task {
+                    domain: desired.domain.clone(),
+                    epoch: Epoch(at),
+                    version: 0,
+                    since: at,
+                    definition: (*desired.definition).clone(),
+                    state: Some(TaskState::Pending),
+                    by: None,
+                    error: None,
+                    ended: None,
+                    callback: None,
+                    evaluations: evaluations.unwrap_or_default(),
+                };
+                self.tasks.insert(guid.clone(), task);
+            }
+            let Some(task) = self.tasks.get_mut(guid) else { continue };
+            match event {
+                Event::Task(event) => task.event(event, at),
+                Event::Evaluation(event) => evaluated(&mut task.evaluations, event, decision),
+                Event::Desired(_)
+                | Event::Actual(_)
+                | Event::Evacuating(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
+            }
+        }
+        if let Some(task) = self.tasks.get_mut(guid) {
+            task.version = decision.version;
+        }
+    }
+
+    fn domain(&mut self, domain: &Domain, decision: &Decision) {
+        for event in decision.events.iter().filter_map(Event::as_domain) {
+            let domain::Event::Refreshed { expires_at } = event;
+            self.domains.insert(domain.clone(), (decision.at, *expires_at));
+        }
+    }
+
+    fn cell(&mut self, id: &CellId, decision: &Decision) {
+        for event in decision.events.iter().filter_map(Event::as_cell) {
+            let next = next_cell(self.cells.remove(id), event, decision.at);
+            next.into_iter().for_each(|cell| drop(self.cells.insert(id.clone(), cell)));
+        }
+    }
+
+    fn cluster(&mut self, decision: &Decision) {
+        for event in decision.events.iter().filter_map(Event::as_cluster) {
+            match event {
+                cluster::Event::Founded { id, shards, format } => {
+                    self.cluster = Some((*id, *shards, *format));
+                }
+                cluster::Event::Elected { role, id, term } => {
+                    let leader = Leader { id: id.clone(), term: *term, since: decision.at };
+                    self.leaders.insert(*role, leader);
+                }
+                cluster::Event::FormatRaised { format } => {
+                    self.cluster = self.cluster.map(|(id, shards, _)| (id, shards, *format));
+                }
+                cluster::Event::PositionSetAside { .. } => {}
+            }
+        }
+    }
+}
+
+/// What an event makes of a cell.
+fn next_cell(old: Option<Cell>, event: &cell::Event, at: Timestamp) -> Option<Cell> {
+    let away = |cell: Cell, why: &str| Cell { present: false, gone: Some(why.into()), since: at, ..cell };
+    match event {
+        cell::Event::Appeared(presence) => {
+            // What evacuated was lost with all that was on it, and this is another run of its rep.
+            let emptied = |old: &Cell| {
+                !old.present && old.evacuating && old.presence.incarnation != presence.incarnation
+            };
+            let wanted_empty = old.is_some_and(|old| old.wanted_empty && !emptied(&old));
+            let presence = presence.clone();
+            let (present, healthy, evacuating) = (true, true, false);
+            Some(Cell { presence, present, evacuating, healthy, wanted_empty, gone: None, since: at })
+        }
+        cell::Event::EvacuationRequested {} => old.map(|old| Cell { wanted_empty: true, ..old }),
+        cell::Event::EvacuationWithdrawn {} => old.map(|old| Cell { wanted_empty: false, ..old }),
+        cell::Event::Evacuating {} => old.map(|old| Cell { evacuating: true, since: at, ..old }),
+        cell::Event::Resumed {} => old.map(|old| Cell { evacuating: false, since: at, ..old }),
+        cell::Event::Healthy {} => old.map(|old| Cell { healthy: true, since: at, ..old }),
+        cell::Event::Unhealthy { .. } => old.map(|old| Cell { healthy: false, since: at, ..old }),
+        cell::Event::Left {} => {
+            old.map(|old| away(Cell { wanted_empty: false, evacuating: false, ..old }, "evacuated"))
+        }
+        cell::Event::Disappeared { reason } => old.map(|old| away(old, reason)),
+        cell::Event::Forgotten {} => None,
+    }
+}
+
+/// What an event makes of the evaluations of a thing: a new one takes the place of one that is open, and the last four
+/// are kept.
+fn evaluated(all: &mut Vec<Evaluation>, event: &evaluation::Event, decision: &Decision) {
+    let at = decision.at;
+    let status = match event {
+        evaluation::Event::Created { .. } | evaluation::Event::Canceled {} => Status::Canceled,
+        evaluation::Event::Blocked { reason } => Status::Blocked { reason: reason.clone() },
+        evaluation::Event::Completed {} => Status::Complete,
+        evaluation::Event::Failed { reason } => Status::Failed { reason: reason.clone() },
+    };
+    let is_open = |one: &Evaluation| matches!(one.status, Status::Pending | Status::Blocked { .. });
+    let open = all.last_mut().filter(|last| is_open(last));
+    let previous = open.map(|open| {
+        (open.status, open.since) = (status, at);
+        open.id
+    });
+    if let evaluation::Event::Created { trigger } = event {
+        all.push(Evaluation {
+            id: decision.id,
+            correlation: decision.correlation,
+            trigger: *trigger,
+            status: Status::Pending,
+            created_at: at,
+            since: at,
+            previous,
+        });
+        let extra = all.len().saturating_sub(EVALUATIONS);
+        all.drain(..extra);
+    }
+}

@@ -1,0 +1,299 @@
+//! Readers: what they ask of the tables, page by page. They have a stream of chance of their own and ways of their own,
+//! on which nothing gets lost: what is judged is what they read.
+
+use bytes::Bytes;
+use projections::{Query, World};
+use schemas::codec::{self, Form};
+use schemas::names::{ProcessGuid, TaskGuid};
+use schemas::query::{Filter, Show};
+use schemas::subject::Position;
+use schemas::{Refusal, Timestamp};
+
+use super::bus::{About, Kind, Message, PATIENCE, Question, decoded, must};
+use super::checkers::rows::Next;
+use super::cluster::{Cluster, ClusterEvent, NodeEvent};
+use super::coverage::Situation;
+use super::nodes::{Machine, Node, cell_id};
+use super::rng::Rng;
+use super::workload::{domain, other_domain};
+
+/// A table, and whether one asks for a list or for one thing: as the subject of a query says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Lrps,
+    Lrp,
+    Instances,
+    Instance,
+    Tasks,
+    Task,
+    Domains,
+    Cells,
+    Cell,
+    Evaluations,
+    Evaluation,
+    Cluster,
+    Status,
+}
+
+impl Table {
+    const ALL: [Self; 13] = [
+        Self::Lrps,
+        Self::Lrp,
+        Self::Instances,
+        Self::Instance,
+        Self::Tasks,
+        Self::Task,
+        Self::Domains,
+        Self::Cells,
+        Self::Cell,
+        Self::Evaluations,
+        Self::Evaluation,
+        Self::Cluster,
+        Self::Status,
+    ];
+
+    /// The query that a message asks.
+    pub(super) fn query(self, bytes: &Bytes) -> Query {
+        match self {
+            Self::Lrps => Query::Lrps(must(bytes)),
+            Self::Lrp => Query::Lrp(must(bytes)),
+            Self::Instances => Query::Instances(must(bytes)),
+            Self::Instance => Query::Instance(must(bytes)),
+            Self::Tasks => Query::Tasks(must(bytes)),
+            Self::Task => Query::Task(must(bytes)),
+            Self::Domains => Query::Domains(must(bytes)),
+            Self::Cells => Query::Cells(must(bytes)),
+            Self::Cell => Query::Cell(must(bytes)),
+            Self::Evaluations => Query::Evaluations(must(bytes)),
+            Self::Evaluation => Query::Evaluation(must(bytes)),
+            Self::Cluster => Query::Cluster(must(bytes)),
+            Self::Status => Query::Status(must(bytes)),
+        }
+    }
+
+    /// The fields that its list can be narrowed by (docs/clients.md, "Queries").
+    const fn narrowed_by(self) -> &'static [&'static str] {
+        match self {
+            Self::Lrps => &["domain", "process_guid", "cell_id", "definitions"],
+            Self::Instances => &["domain", "process_guid", "cell_id", "all"],
+            Self::Tasks => &["domain", "cell_id", "definitions"],
+            Self::Domains => &["domain"],
+            Self::Cells => &["cell_id"],
+            Self::Evaluations => &["domain", "process_guid"],
+            Self::Lrp
+            | Self::Instance
+            | Self::Task
+            | Self::Cell
+            | Self::Evaluation
+            | Self::Cluster
+            | Self::Status => &[],
+        }
+    }
+}
+
+/// What a reader asks, and how much of its list it has already.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    table: Table,
+    pub(super) query: Query,
+    asked: Timestamp,
+    /// Whom: the pages of a list come from whoever made the first.
+    of: Node,
+    /// The field that can't be asked for so.
+    bad: Option<&'static str>,
+    /// The pages before.
+    before: Option<(Position, usize)>,
+}
+
+impl Read {
+    /// When it was asked.
+    pub(super) const fn asked(&self) -> Timestamp {
+        self.asked
+    }
+
+    /// The field for which it has to be refused.
+    pub(super) const fn bad_field(&self) -> Option<&'static str> {
+        self.bad
+    }
+
+    /// The rows that the pages before held.
+    pub(super) fn seen(&self) -> usize {
+        self.before.map_or(0, |(_, seen)| seen)
+    }
+
+    /// Whether it goes on where a page ended.
+    pub(super) const fn is_later_page(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// An answer stands where it has to: where the pages before stood, and not before what was asked for.
+    pub(super) fn stands(&self, position: Position) -> Result<(), String> {
+        let before = self.before.map_or(position, |(before, _)| before);
+        let least = self.query.at_least().unwrap_or_default();
+        if position == before && position >= least {
+            return Ok(());
+        }
+        Err(format!("stands at {position}, the page before at {before}, and {least} was asked for"))
+    }
+}
+
+impl Cluster {
+    /// At times somebody reads.
+    pub(super) fn read_at_times(&mut self) {
+        if self.faults.read == 0 || !self.readers.chance(self.faults.read) {
+            return;
+        }
+        let able = |node: &Node| matches!(self.place(*node).machine, Some(Machine::Bbs(_)));
+        let able: Vec<Node> = self.all_nodes().into_iter().filter(able).collect();
+        let Some(of) = self.readers.place(able.len()).map(|at| able[at]) else { return };
+        let end = self.journal.end();
+        let (table, query, bad) = drawn(&mut self.readers, self.checkers.world(), end);
+        self.read(Read { table, query, asked: self.now, of, bad, before: None });
+    }
+
+    fn read(&mut self, read: Read) {
+        let Some(life) = self.life(read.of).filter(|_| !self.is_cut(read.of)) else { return };
+        self.counter += 1;
+        let (token, kind, bytes) = (self.counter, Kind::Query(read.table), body(&read.query));
+        self.questions.insert(token, Question { from: None, about: About::Read(Box::new(read)) });
+        let at = self.now + self.readers.millis(0, 20);
+        self.schedule_for(at, life, NodeEvent::Message(Message { kind, token: Some(token), bytes }));
+        self.schedule(self.now + PATIENCE, ClusterEvent::ClientAnswer { token, bytes: None });
+    }
+
+    /// A reader is answered, or hears nothing. Who reads a list reads its pages on, mostly.
+    pub(super) fn read_answered(&mut self, read: &Read, bytes: Option<&Bytes>) {
+        let Some(bytes) = bytes else { return };
+        let answer: Result<String, Refusal> = decoded(bytes);
+        self.saw(match (&answer, read.bad) {
+            (Ok(_), _) if read.is_later_page() => Situation::PageRead,
+            (Ok(_), _) => Situation::RowsRead,
+            (Err(_), Some(_)) => Situation::BadQueryRefused,
+            (Err(_), None) => Situation::QueryRefused,
+        });
+        match self.checkers.read(read, &answer, self.now) {
+            Err(broken) => self.breaks(broken),
+            Ok(None) => {}
+            Ok(Some(Next { cursor, position, seen })) => {
+                let query = turned(&read.query, cursor);
+                let asked = self.now;
+                self.read(Read { query, asked, before: Some((position, seen)), ..read.clone() });
+            }
+        }
+    }
+}
+
+/// The same list from a cursor on. What was asked of the first page holds for all.
+fn turned(query: &Query, cursor: String) -> Query {
+    let on = |filter: &Filter| Filter { cursor: Some(cursor), ..filter.clone() };
+    match query {
+        Query::Lrps(filter) => Query::Lrps(on(filter)),
+        Query::Instances(filter) => Query::Instances(on(filter)),
+        Query::Tasks(filter) => Query::Tasks(on(filter)),
+        Query::Domains(filter) => Query::Domains(on(filter)),
+        Query::Cells(filter) => Query::Cells(on(filter)),
+        Query::Evaluations(filter) => Query::Evaluations(on(filter)),
+        Query::Cluster(_)
+        | Query::Status(_)
+        | Query::Lrp(_)
+        | Query::Instance(_)
+        | Query::Task(_)
+        | Query::Cell(_)
+        | Query::Evaluation(_) => query.clone(),
+    }
+}
+
+fn body(query: &Query) -> Bytes {
+    match query {
+        Query::Lrps(filter)
+        | Query::Instances(filter)
+        | Query::Tasks(filter)
+        | Query::Domains(filter)
+        | Query::Cells(filter)
+        | Query::Evaluations(filter)
+        | Query::Cluster(filter)
+        | Query::Status(filter) => codec::encode(Form::Json, filter).into(),
+        Query::Lrp(show)
+        | Query::Instance(show)
+        | Query::Task(show)
+        | Query::Cell(show)
+        | Query::Evaluation(show) => codec::encode(Form::Json, show).into(),
+    }
+}
+
+/// A query, and the field of it that can't be.
+fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Query, Option<&'static str>) {
+    let table = rng.place(Table::ALL.len()).map_or(Table::Status, |at| Table::ALL[at]);
+    let at_least = rng.chance(300).then_some(end);
+    let (filter, bad) = drawn_filter(rng, table, at_least);
+    let shows = |id: String| Show { id, at_least };
+    let process = ProcessGuid::new(&format!("web{}", rng.below(6))).expect("a name");
+    let task = TaskGuid::new(&format!("job{}", rng.below(12))).expect("a name");
+    let query = match table {
+        Table::Lrps => Query::Lrps(filter),
+        Table::Instances => Query::Instances(filter),
+        Table::Tasks => Query::Tasks(filter),
+        Table::Domains => Query::Domains(filter),
+        Table::Cells => Query::Cells(filter),
+        Table::Evaluations => Query::Evaluations(filter),
+        Table::Cluster => Query::Cluster(filter),
+        Table::Status => Query::Status(filter),
+        Table::Lrp => Query::Lrp(shows(process.to_string())),
+        Table::Instance => Query::Instance(shows(some_instance(rng, world, &process))),
+        Table::Task => Query::Task(shows(task.to_string())),
+        Table::Cell => Query::Cell(shows(format!("c{}", 1 + rng.below(5)))),
+        Table::Evaluation => Query::Evaluation(shows(some_evaluation(rng, world, (&process, &task)))),
+    };
+    let shows_one = query.filter().is_none();
+    (table, query, bad.filter(|_| !shows_one))
+}
+
+/// `PROCESS/INDEX`, or the container that is there as far as the log says.
+fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String {
+    let index = rng.below(4);
+    let slots = world.process(process).map(|process| process.slots.as_slice()).unwrap_or_default();
+    let holder = rng.place(slots.len()).and_then(|at| slots[at].actual.as_ref()?.holder());
+    let by_guid = rng.chance(400);
+    holder.filter(|_| by_guid).map_or_else(|| format!("{process}/{index}"), |by| by.instance_guid.to_string())
+}
+
+/// One that is kept as far as the log says, or none.
+fn some_evaluation(rng: &mut Rng, world: &World, (process, task): (&ProcessGuid, &TaskGuid)) -> String {
+    let of_process = world.process(process).map(|process| process.evaluations.as_slice());
+    let of_task = world.task(task).map(|task| task.evaluations.as_slice());
+    let all = of_process.or(of_task).unwrap_or_default();
+    rng.place(all.len()).map_or_else(|| "none".to_owned(), |at| all[at].id.to_string())
+}
+
+/// A filter with what its list can be narrowed by, at times with one field that it can't be, or a limit that is none.
+fn drawn_filter(rng: &mut Rng, table: Table, at_least: Option<Position>) -> (Filter, Option<&'static str>) {
+    const FIELDS: [&str; 5] = ["domain", "process_guid", "cell_id", "all", "definitions"];
+    let mut filter = Filter { at_least, ..Filter::default() };
+    let mut bad = None;
+    let can = table.narrowed_by();
+    for field in FIELDS {
+        // One bad field at most, so that it is known what has to be named.
+        let odds = if can.contains(&field) { 250 } else { 15 };
+        if !rng.chance(odds) || !can.contains(&field) && bad.is_some() {
+            continue;
+        }
+        match field {
+            "domain" => filter.domain = Some(if rng.chance(300) { other_domain() } else { domain() }),
+            "process_guid" => {
+                filter.process_guid = ProcessGuid::new(&format!("web{}", rng.below(6))).ok();
+            }
+            "cell_id" => filter.cell_id = usize::try_from(rng.below(4)).ok().map(cell_id),
+            "all" => filter.all = true,
+            _ => filter.definitions = true,
+        }
+        bad = bad.or_else(|| (!can.contains(&field)).then_some(field));
+    }
+    if rng.chance(500) {
+        filter.limit = usize::try_from(1 + rng.below(3)).ok();
+    }
+    if bad.is_none() && rng.chance(20) {
+        filter.limit = Some(if rng.chance(500) { 0 } else { 1_001 });
+        bad = Some("limit");
+    }
+    (filter, bad)
+}
