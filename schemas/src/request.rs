@@ -58,6 +58,18 @@ impl Requests {
         }
     }
 
+    /// How many are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Remembers a request; the oldest of more than 32 is forgotten.
     pub fn remember(&mut self, request: Identity, version: u64) {
         if self.0.len() >= REMEMBERED_REQUESTS {

@@ -549,11 +549,23 @@ fn judge_report(
     }
 }
 
+/// What of a decision a result may take.
+const RESULT_JSON_BYTES: usize = limits::DECISION_BYTES - limits::DECISION_HEAD_BYTES;
+
+fn bytes_of_json(text: &str) -> usize {
+    serde_json::to_string(text).map_or(usize::MAX, |json| json.len())
+}
+
 fn bounded(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Succeeded { result } if result.len() > limits::TASK_RESULT_BYTES => {
             failed(&format!("result is larger than {} bytes", limits::TASK_RESULT_BYTES))
         }
+        // A control character takes six bytes of JSON: what no decision holds could never be stored.
+        Outcome::Succeeded { result } if bytes_of_json(result) > RESULT_JSON_BYTES => failed(&format!(
+            "result takes {} bytes as JSON, more than {RESULT_JSON_BYTES}",
+            bytes_of_json(result)
+        )),
         Outcome::Succeeded { result } => Outcome::Succeeded { result: result.clone() },
         Outcome::Failed { reason } => failed(reason),
     }

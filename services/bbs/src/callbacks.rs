@@ -114,6 +114,12 @@ impl Callbacks {
         }
     }
 
+    /// How many calls are owed, due or not.
+    #[must_use]
+    pub fn owed(&self) -> usize {
+        self.owed.len()
+    }
+
     /// How many calls, or attempts to begin one, are out.
     #[must_use]
     pub fn out(&self) -> usize {

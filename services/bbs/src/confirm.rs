@@ -177,6 +177,11 @@ impl Confirmations {
         self.held.len()
     }
 
+    /// How many subjects are to be read, or are being read.
+    pub(crate) fn reads_left(&self) -> usize {
+        self.wanted.len() + self.is_wanted.len() + self.reading.len()
+    }
+
     fn take(&mut self, subject: &Subject) -> Option<Answers> {
         self.held.remove(subject).map(|held| held.answers)
     }

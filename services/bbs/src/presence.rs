@@ -102,6 +102,12 @@ impl Presence {
         }
     }
 
+    /// How many cells are watched or remembered.
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        self.watches.len()
+    }
+
     /// Begins to watch: nothing that was heard before counts.
     pub fn begin(&mut self, now: Timestamp) {
         self.watches.clear();

@@ -124,6 +124,11 @@ impl Requesters {
         self.messages.len()
     }
 
+    /// How many clients have commands that wait.
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
     /// How many commands of clients wait.
     pub(crate) fn commands(&self) -> usize {
         self.clients.values().map(BTreeSet::len).sum()

@@ -233,6 +233,16 @@ impl Shards {
         self.flights.len()
     }
 
+    /// How many flights are thought to have commands of clients aboard, and how many subjects to be ready.
+    pub(crate) fn marked(&self) -> usize {
+        self.aboard.len() + self.ready.len()
+    }
+
+    /// Of how many subjects it is known where they end.
+    pub(crate) fn ends(&self) -> usize {
+        self.ends.len()
+    }
+
     /// How many subjects are to be read again.
     pub(crate) fn reads(&self) -> usize {
         self.reads.len()

@@ -10,6 +10,7 @@
 //! | [`cluster`] | everything together, and the one loop through what is due |
 //! | [`nodes`] | the machines with their clocks; life and death |
 //! | [`faults`], `bursts` | what goes wrong, and how often; what goes wrong together |
+//! | `large` | plans in which much is large, and much happens at once |
 //! | [`journal`] | a log with compare-and-set |
 //! | [`directed`] | plans that lead to one row of the tables |
 //! | `records` | the way to the log and back: lost, late, unacknowledged; followers that lag |
@@ -37,6 +38,7 @@ pub mod directed;
 mod effects;
 pub mod faults;
 pub mod journal;
+mod large;
 pub mod mutations;
 pub mod nodes;
 pub mod plan;

@@ -142,6 +142,11 @@ impl Place {
         }
     }
 
+    /// Whether it leads, in whichever role.
+    pub(super) fn leads(&self) -> bool {
+        self.is_leading_bbs() || self.is_leading_auctioneer()
+    }
+
     /// What it has under way, by name.
     pub(super) fn books(&self) -> BTreeMap<&'static str, usize> {
         match &self.machine {
@@ -156,6 +161,16 @@ impl Place {
                 ])
             }
             Some(Machine::Rep(rep)) => rep.books(),
+            None => BTreeMap::new(),
+        }
+    }
+
+    /// How much it remembers, by name.
+    pub(super) fn remembered(&self) -> BTreeMap<&'static str, usize> {
+        match &self.machine {
+            Some(Machine::Bbs(bbs)) => bbs.remembered(),
+            Some(Machine::Auctioneer(auctioneer, _)) => auctioneer.remembered(),
+            Some(Machine::Rep(rep)) => rep.remembered(),
             None => BTreeMap::new(),
         }
     }
@@ -224,6 +239,8 @@ pub struct Shape {
     pub tagged: bool,
     /// Whether cells are of different sizes.
     pub mixed: bool,
+    /// Whether the last cell has room for a thousand instances.
+    pub roomy: bool,
     /// How long an evacuation may take.
     pub evacuation: Duration,
     /// How often a rep tests itself.
@@ -252,6 +269,7 @@ impl Shape {
         cells: 3,
         tagged: false,
         mixed: false,
+        roomy: false,
         evacuation: Duration::from_secs(30),
         self_test: Duration::from_secs(15),
         replicas: Replicas::One,
@@ -273,7 +291,18 @@ impl Shape {
         };
         let replicas = if rng.chance(500) { Replicas::One } else { Replicas::Three };
         let mixed = rng.chance(400);
-        Self { bbss, auctioneers, cells, tagged, mixed, evacuation, self_test, replicas, synced: true }
+        Self {
+            bbss,
+            auctioneers,
+            cells,
+            tagged,
+            mixed,
+            roomy: false,
+            evacuation,
+            self_test,
+            replicas,
+            synced: true,
+        }
     }
 
     /// The same, with time for evacuations and room for several at once.
@@ -293,7 +322,11 @@ impl Shape {
     #[must_use]
     pub fn cell(self, at: usize) -> rep::Settings {
         let zone = Zone::new(if at.is_multiple_of(2) { "z1" } else { "z2" }).expect("a name");
-        let total = match (self.mixed, at % 4) {
+        let roomy = self.roomy && at + 1 == self.cells;
+        let total = match (self.mixed && !roomy, at % 4) {
+            (false, _) if roomy => {
+                Resources { memory_mb: 1_048_576, disk_mb: 1_048_576, containers: 1_000, ports: 1_000 }
+            }
             (false, _) | (true, 0) => {
                 Resources { memory_mb: 2_048, disk_mb: 4_096, containers: 12, ports: 10 }
             }
@@ -526,6 +559,8 @@ impl Cluster {
         for effect in effects {
             if let Some(life) = self.life(node) {
                 let broken = self.checkers.does(life, &effect, now);
+                broken.into_iter().for_each(|broken| self.breaks(broken));
+                let broken = self.checkers.says_many(&effect);
                 broken.into_iter().for_each(|broken| self.breaks(broken));
             }
             if self.chaos.chance(self.faults.killed_between) {

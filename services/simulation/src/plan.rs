@@ -8,6 +8,7 @@ use schemas::refusal::Code;
 use super::absences;
 use super::bursts;
 use super::faults::{Faults, Rates};
+use super::large;
 use super::nodes::{Node, Shape};
 use super::rng::Rng;
 use super::story::Expect;
@@ -188,6 +189,11 @@ impl Plan {
         let faults = Faults::drawn(&mut Rng::new(seed, 0));
         let rates = Rates::drawn(&mut Rng::new(seed, 2));
         let peace_at = Rng::new(seed, 6).millis(20_000, 80_000);
+        if Rng::new(seed, 21).chance(large::PERMILLE) {
+            let (acts, peace_at) = large::drawn(&mut Rng::new(seed, 22));
+            let shape = Shape { tagged: true, roomy: true, ..shape };
+            return Self { seed, shape, faults, acts, expects: vec![], peace_at };
+        }
         // In some runs few things happen, and those again and again or all at once: what is rare elsewhere is usual there.
         match Rng::new(seed, 10).below(10) {
             0..=2 => {

@@ -72,6 +72,7 @@ promises! {
     OnePicture "docs/architecture.md, Invariants" "folding the log from its start, or from a snapshot, equals every service's own picture",
 
     CausesTrue "docs/model.md, Causes" "each decision names the one that brought it about, and the first of exactly that chain",
+    SizesHold "docs/architecture.md, Invariants" "every entry, decision and message is at most as large as it may be, and holds at most as many things",
 
     // Processes.
     DesiredSound "Diego Dev Notes, DesiredLRPs" "a process is desired once in a life, and every index that is wanted has a record",
@@ -146,6 +147,7 @@ promises! {
 
     // When all is quiet.
     NothingInFlight "docs/architecture.md, Invariants" "every budget, count and queue is back at zero",
+    NothingKept "docs/architecture.md, Invariants" "what is remembered is bounded by what is there: of what is gone nothing is kept for ever",
     NoHotLoop "docs/model.md, Timers" "nothing is sent, asked or ordered again sooner than its period or its backoff allows",
     Quiet "docs/model.md, Order and rest" "the cluster comes to rest",
     OneLeads "docs/model.md, Leadership" "one BBS and one auctioneer lead",

@@ -195,6 +195,16 @@ impl Cells {
         self.rooms.values().map(|room| room.handed.len()).sum()
     }
 
+    /// Of how many cells something is known, and of how many that the log doesn't name.
+    pub(crate) fn known(&self) -> (usize, usize) {
+        (self.rooms.len(), self.early.len())
+    }
+
+    /// How many hand-outs will expire.
+    pub(crate) fn expiries(&self) -> usize {
+        self.expiries.len()
+    }
+
     /// What is free of a cell on the board.
     pub(crate) fn free_on(&self, id: &CellId) -> Option<Resources> {
         self.board.number(id).map(|number| self.board.free(number))

@@ -13,6 +13,7 @@ mod open;
 mod outgoing;
 mod size;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,6 +237,20 @@ impl Auctioneer {
             performs: self.cells.performs(),
             outgoing: self.outgoing.len(),
         }
+    }
+
+    /// How much it remembers, by name: at rest each is bounded by what the log holds.
+    #[must_use]
+    pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
+        let ((rooms, early), (timers, withheld)) = (self.cells.known(), self.open.noted());
+        BTreeMap::from([
+            ("cells of which it knows something", rooms),
+            ("cells that the log doesn't name yet", early),
+            ("pieces of work", self.open.counts().0),
+            ("timers of work", timers),
+            ("pieces of work that are withheld", withheld),
+            ("hand-outs that expire", self.cells.expiries()),
+        ])
     }
 
     /// What it believes to be free of a cell that is present: what its rep said, less what it was given since.

@@ -129,6 +129,11 @@ impl Open {
         (self.pieces.len(), self.ready.len(), self.blocked.values().map(BTreeSet::len).sum())
     }
 
+    /// How many timers there are, and how much is withheld.
+    pub(crate) fn noted(&self) -> (usize, usize) {
+        (self.timers.len(), self.withheld.len())
+    }
+
     /// Whether something waits for the next auction.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()

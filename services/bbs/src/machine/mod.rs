@@ -220,10 +220,23 @@ impl Bbs {
             ("subjects whose answers wait for the journal's leader", self.confirmations.len()),
             ("messages that are being decided", self.requesters.messages()),
             ("commands that clients wait for", self.requesters.commands()),
+            ("clients with commands that wait", self.requesters.clients()),
+            ("subjects that are marked as ready or in flight", self.shards.marked()),
+            ("subjects whose last entry is to be read", self.confirmations.reads_left()),
             ("queries that wait", self.queries.len()),
             ("things to be converged", self.convergence.queued()),
             ("convergence on its way to the log", self.convergence.in_flight()),
             ("callbacks that are out", self.callbacks.out()),
+        ])
+    }
+
+    /// How much it remembers, by name: at rest each is bounded by what the log holds.
+    #[must_use]
+    pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
+        BTreeMap::from([
+            ("subjects whose end it knows", self.shards.ends()),
+            ("cells that it watches", self.presence.watched()),
+            ("calls that it owes", self.callbacks.owed()),
         ])
     }
 

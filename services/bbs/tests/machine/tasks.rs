@@ -36,6 +36,28 @@ fn complete(scene: &mut Scene) {
     scene.report(0, "c1", report);
 }
 
+/// A control character takes six bytes of JSON: what no decision holds must not be refused for ever.
+#[test]
+fn a_task_with_a_result_that_no_decision_holds_completes_as_failed() {
+    let limit = schemas::limits::TASK_RESULT_BYTES;
+    for (result, right) in [("\u{1}".repeat(limit), false), ("x".repeat(limit), true)] {
+        let mut scene = running(None);
+        let outcome = Outcome::Succeeded { result };
+        let step = ReportStep::Complete { outcome };
+        let report = words::of_task("count", epoch(&scene), container(1, "c1"), step);
+        scene.report(0, "c1", report);
+        assert_eq!(scene.task_state(0, "count"), "COMPLETED");
+        let task = scene.bbs(0).world().task(&words::task_guid("count")).unwrap();
+        match &task.completed().unwrap().outcome {
+            Outcome::Succeeded { .. } => assert!(right),
+            Outcome::Failed { reason } => {
+                assert!(!right);
+                assert!(reason.starts_with("result takes 307202 bytes as JSON"), "{reason}");
+            }
+        }
+    }
+}
+
 /// How many owners are called again, by the cluster's status.
 fn repeated(scene: &mut Scene) -> u64 {
     let answer = scene.query(0, Query::Rows(projections::Query::Status(Filter::default())));

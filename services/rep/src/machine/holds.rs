@@ -211,6 +211,11 @@ impl Holds {
         taken.fold(Resources::default(), |sum, hold| sum.plus(hold.container.resources))
     }
 
+    /// How many there are, and for how many pieces of work.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.of.len(), self.by_key.len())
+    }
+
     pub(super) fn reservations(&self) -> usize {
         self.of.values().filter(|hold| hold.reservation.is_some()).count()
     }

@@ -377,9 +377,17 @@ impl Rep {
     pub fn books(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
             ("reports on their way", self.flights.len()),
+            ("reports that wait for a message", self.flights.waiting()),
             ("records that are asked for", self.reads.len()),
             ("reservations", self.holds.reservations()),
         ])
+    }
+
+    /// How much it remembers, by name: at rest each is bounded by what its cell has.
+    #[must_use]
+    pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
+        let (holds, keys) = self.holds.counts();
+        BTreeMap::from([("containers", holds), ("pieces of work on the cell", keys)])
     }
 
     /// Does what is due. Every step ends with it, so a late [`Input::Tick`] delays nothing that happens anyway.

@@ -63,6 +63,11 @@ impl Flights {
         self.of.len() + self.sent.len()
     }
 
+    /// How many wait for a place in a message.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(super) fn add(&mut self, guid: InstanceGuid, report: Report, then: Then) {
         self.put(guid, Flight { report, then, gap: false, failures: 0, stage: Stage::Waiting });
     }

@@ -96,6 +96,11 @@ impl Log {
         });
     }
 
+    /// How many subjects have entries.
+    pub(super) fn subjects(&self) -> usize {
+        self.ends.len()
+    }
+
     /// A client asks something, until a deadline.
     pub(super) fn asked(&mut self, request: &ClientRequest) {
         let retires = match &request.command {

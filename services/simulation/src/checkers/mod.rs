@@ -21,8 +21,10 @@
 //! | `signs` | who was heard of by whom before it was taken for lost |
 //! | `orders` | orders to stop |
 //! | `rates` | how often the same is said |
+//! | `sizes` | how large what is written and said becomes |
 //! | `specs` | what is desired, word for word |
 //! | `rows` | what queries answer |
+//! | `memory` | what is remembered, and of what |
 //! | `peace` | what is left when everything is quiet |
 
 mod auction;
@@ -34,12 +36,14 @@ mod fullness;
 mod heard;
 mod log;
 mod lrp;
+mod memory;
 mod orders;
 mod peace;
 mod placing;
 mod rates;
 pub(crate) mod rows;
 pub(crate) mod signs;
+pub(crate) mod sizes;
 mod specs;
 mod task;
 mod truth;
@@ -316,6 +320,7 @@ impl Checkers {
         };
         self.log.stands(&stored.subject, position, Some(expected), &mut notes);
         self.log.entry(&entry, stored, position, self.clock_slack, &mut notes);
+        sizes::of_entry(&entry, stored.bytes.len(), &mut notes);
         for decision in &entry.decisions {
             self.judge(decision, basis, &mut notes);
             self.note_evacuations(decision, position, &mut notes);
@@ -331,6 +336,7 @@ impl Checkers {
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
         for decision in &entry.decisions {
             self.compare(&decision.aggregate, &mut notes);
+            self.remembers(&decision.aggregate, &mut notes);
         }
         notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));
         for broken in &mut notes.broken {

@@ -48,6 +48,7 @@ impl Cluster {
     /// it is.
     pub(crate) fn look_for_leaks(&mut self) {
         let mut least: BTreeMap<(Node, &'static str), usize> = BTreeMap::new();
+        let mut kept = self.kept_for_nothing();
         let mut wrong = self.checkers.wrongly_used(&self.cells);
         for look in 0..LOOKS {
             for node in self.all_nodes() {
@@ -59,10 +60,13 @@ impl Cluster {
             self.until(self.now + LOOK);
             let still = self.checkers.wrongly_used(&self.cells);
             wrong.retain(|cell, _| still.contains_key(cell));
+            let still = self.kept_for_nothing();
+            kept.retain(|what, _| still.contains_key(what));
         }
         for ((node, name), count) in least.into_iter().filter(|(_, count)| *count > 0) {
             self.broken(P::NothingInFlight, format!("{node} has {count} {name} after minutes of peace"));
         }
+        kept.into_values().for_each(|how| self.broken(P::NothingKept, how));
         wrong.into_values().for_each(|how| self.broken(P::NothingLeaks, how));
         self.look_at_fullness();
     }

@@ -30,7 +30,7 @@ impl Default for Head {
 /// What is unusual of a plan's head.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let usual = Shape::USUAL;
-    let Shape { bbss, auctioneers, cells, tagged, mixed, evacuation, self_test, replicas, synced } =
+    let Shape { bbss, auctioneers, cells, tagged, mixed, roomy, evacuation, self_test, replicas, synced } =
         plan.shape;
     if plan.seed != 0 {
         writeln!(f, "seed {}", plan.seed)?;
@@ -43,7 +43,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     for (name, count, _) in counts.iter().filter(|(_, count, usual)| count != usual) {
         writeln!(f, "{name} {count}")?;
     }
-    for (is_so, word) in [(tagged, "tagged"), (mixed, "mixed")] {
+    for (is_so, word) in [(tagged, "tagged"), (mixed, "mixed"), (roomy, "roomy")] {
         if is_so {
             writeln!(f, "{word}")?;
         }
@@ -81,6 +81,8 @@ impl Head {
             shape.tagged = true;
         } else if words.take("mixed") {
             shape.mixed = true;
+        } else if words.take("roomy") {
+            shape.roomy = true;
         } else if words.take("evacuation") {
             shape.evacuation = words.duration()?;
         } else if words.take("self-test") {
@@ -93,7 +95,7 @@ impl Head {
             self.faults(words)?;
         } else {
             return Err(words.wrong(
-                "`at` and a time, or a word of the head: seed, cells, bbss, auctioneers, tagged, mixed, evacuation, \
+                "`at` and a time, or a word of the head: seed, cells, bbss, auctioneers, tagged, mixed, roomy, evacuation, \
                  self-test, journal of three, journal without sync, faults, only simulated: or peace at",
             ));
         }

@@ -1,0 +1,72 @@
+//! What is remembered: of each thing no more than is said, and nothing of what is gone.
+
+use std::collections::BTreeMap;
+
+use schemas::entry::Aggregate;
+
+use super::{Checkers, Notes};
+use crate::cluster::Cluster;
+use crate::nodes::Node;
+use crate::promises::Promise as P;
+
+/// docs/clients.md, Limits: requests that a process, task or domain remembers; evaluations that a process or task keeps.
+const REQUESTS: usize = 32;
+const EVALUATIONS: usize = 4;
+
+impl Checkers {
+    /// What just changed remembers no more than it may.
+    pub(super) fn remembers(&self, aggregate: &Aggregate, notes: &mut Notes) {
+        let kept = match aggregate {
+            Aggregate::Process { guid, .. } => {
+                self.world.process(guid).map(|known| (known.requests.len(), known.evaluations.len()))
+            }
+            Aggregate::Task { guid, .. } => {
+                self.world.task(guid).map(|known| (known.requests.len(), known.evaluations.len()))
+            }
+            Aggregate::Domain(domain) => self.world.domain(domain).map(|known| (known.requests.len(), 0)),
+            Aggregate::Cell(_) | Aggregate::Cluster => None,
+        };
+        let (requests, evaluations) = kept.unwrap_or_default();
+        notes.must(P::NothingKept, requests <= REQUESTS && evaluations <= EVALUATIONS, || {
+            format!("{aggregate:?} remembers {requests} requests and {evaluations} evaluations")
+        });
+    }
+
+    /// How much a node may remember under a name, as the log and the cells are now.
+    fn may_remember(&self, what: &str, leads: bool, containers: usize) -> usize {
+        match what {
+            "subjects whose end it knows" => self.log.subjects(),
+            // A heartbeat of any cell may come again, whatever became of it.
+            "cells that it watches"
+            | "cells of which it knows something"
+            | "cells that the log doesn't name yet" => self.shape.cells,
+            "calls that it owes" if leads => self.world.callbacks().count(),
+            "pieces of work" | "timers of work" if leads => self.world.work().count(),
+            "containers" | "pieces of work on the cell" => containers,
+            // What it withholds and what expires is under way.
+            _ => 0,
+        }
+    }
+}
+
+impl Cluster {
+    /// What nodes remember more of than there is.
+    pub(super) fn kept_for_nothing(&self) -> BTreeMap<(Node, &'static str), String> {
+        let mut kept = BTreeMap::new();
+        for node in self.all_nodes() {
+            let place = self.place(node);
+            let containers = match node {
+                Node::Rep(cell) => self.cells[cell].list().len(),
+                Node::Bbs(_) | Node::Auctioneer(_) => 0,
+            };
+            for (what, count) in place.remembered() {
+                let most = self.checkers.may_remember(what, place.leads(), containers);
+                if count > most {
+                    let how = format!("{node} remembers {count} {what}, and there are {most}");
+                    kept.insert((node, what), how);
+                }
+            }
+        }
+        kept
+    }
+}

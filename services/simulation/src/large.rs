@@ -1,0 +1,64 @@
+//! Plans in which much is large and happens at once: hundreds of instances on one cell, large definitions, large results.
+
+use std::time::Duration;
+
+use schemas::names::{ProcessGuid, TaskGuid};
+
+use super::plan::Act;
+use super::rng::Rng;
+use super::workload::{Ask, Owner, Work, domain};
+
+/// How many of a thousand plans are such.
+pub(super) const PERMILLE: u64 = 12;
+
+/// So many tasks with large results complete at once: their reports are more than a message holds.
+const TASKS: u64 = 40;
+
+/// What clients ask, and when peace begins.
+pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
+    let seconds = Duration::from_secs;
+    let mut acts = vec![];
+    match rng.below(3) {
+        // More than one message holds to give, to report and to stop.
+        0 => {
+            let instances = 501 + u32::try_from(rng.below(20)).unwrap_or(0);
+            let process = || ProcessGuid::new("crowd").expect("a name");
+            let work = Work { memory_mb: 1, ..on_the_last() };
+            acts.push((seconds(4), Ask::Desire { process: process(), instances, work }));
+            acts.push((seconds(20), Ask::Scale { process: process(), instances: 2 }));
+            acts.push((seconds(30), Ask::Remove(process())));
+        }
+        // Definitions of which few fit into one message.
+        1 => {
+            let process = || ProcessGuid::new("wide").expect("a name");
+            let work = Work { result: text(rng, 100_000), memory_mb: 1, ..on_the_last() };
+            acts.push((seconds(4), Ask::Desire { process: process(), instances: 24, work }));
+            acts.push((seconds(20), Ask::Remove(process())));
+        }
+        // Results of which few fit into one message, and of which quotes take twice their room.
+        _ => {
+            let result = text(rng, 40_000);
+            for number in 0..TASKS {
+                let task = TaskGuid::new(&format!("large{number}")).expect("a name");
+                let work =
+                    Work { run: Some(seconds(4)), result: result.clone(), memory_mb: 1, ..on_the_last() };
+                let owner = if number % 4 == 0 { Owner::Well } else { Owner::None };
+                acts.push((seconds(4), Ask::Run { task, work, owner, queue: Some(seconds(60)) }));
+            }
+        }
+    }
+    let ask = |ask| Act::Ask { domain: domain(), ask, patience: seconds(20), answer: None };
+    (acts.into_iter().map(|(at, one)| (at, ask(one))).collect(), seconds(40))
+}
+
+/// Something small on the cell that has room.
+fn on_the_last() -> Work {
+    Work { tag: true, ..Work::usual() }
+}
+
+/// Much text, with quotes in it.
+fn text(rng: &mut Rng, bytes: usize) -> String {
+    let quote = if rng.chance(500) { "\"" } else { "x" };
+    let line = format!("{}{quote}", "large ".repeat(3));
+    line.repeat(bytes / line.len())
+}
