@@ -130,8 +130,9 @@ impl Cluster {
     /// Sends a message: it may be lost, late, doubled, or come again much later.
     pub(super) fn send(&mut self, from: Option<Node>, to: Node, message: Message) {
         let faults = self.faults;
-        if from.is_some() {
-            sizes::of_message(message.bytes.len()).into_iter().for_each(|broken| self.breaks(broken));
+        // No bus takes what is too large; what clients send is judged by who gets it.
+        if let Some(broken) = sizes::of_message(message.bytes.len()).filter(|_| from.is_some()) {
+            return self.breaks(broken);
         }
         if self.network.chance(faults.repeated) {
             let at = self.now + self.network.millis(1_000, 180_000);
@@ -266,7 +267,9 @@ impl Cluster {
     /// A node answers; whoever asked may have given up.
     pub(super) fn answer(&mut self, from: Node, requester: u64, bytes: Bytes) {
         let Some(token) = self.requesters.remove(&requester) else { return };
-        sizes::of_message(bytes.len()).into_iter().for_each(|broken| self.breaks(broken));
+        if let Some(broken) = sizes::of_message(bytes.len()) {
+            return self.breaks(broken);
+        }
         let Some(question) = self.questions.get(&token) else { return };
         if let About::Read(_) = &question.about {
             let at = self.now + self.readers.millis(0, 20);
