@@ -12,7 +12,7 @@ use super::workload::{Ask, Owner, Work, domain};
 pub(super) const PERMILLE: u64 = 12;
 
 /// So many tasks with large results complete at once: their reports are more than a message holds.
-const TASKS: u64 = 40;
+const TASKS: u64 = 60;
 
 /// What clients ask, and when peace begins.
 pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
@@ -23,7 +23,7 @@ pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
         0 => {
             let instances = 501 + u32::try_from(rng.below(20)).unwrap_or(0);
             let process = || ProcessGuid::new("crowd").expect("a name");
-            let work = Work { memory_mb: 1, ..on_the_last() };
+            let work = Work { start: seconds(4), memory_mb: 1, ..on_the_last() };
             acts.push((seconds(4), Ask::Desire { process: process(), instances, work }));
             acts.push((seconds(20), Ask::Scale { process: process(), instances: 2 }));
             acts.push((seconds(30), Ask::Remove(process())));
@@ -48,7 +48,11 @@ pub(super) fn drawn(rng: &mut Rng) -> (Vec<(Duration, Act)>, Duration) {
         }
     }
     let ask = |ask| Act::Ask { domain: domain(), ask, patience: seconds(20), answer: None };
-    (acts.into_iter().map(|(at, one)| (at, ask(one))).collect(), seconds(40))
+    let mut acts: Vec<_> = acts.into_iter().map(|(at, one)| (at, ask(one))).collect();
+    // What is reported meanwhile is reported together afterwards.
+    acts.push((seconds(7), Act::Dark(seconds(6))));
+    acts.sort_by_key(|(at, _)| *at);
+    (acts, seconds(40))
 }
 
 /// Something small on the cell that has room.
