@@ -200,11 +200,6 @@ impl Cells {
         (self.rooms.len(), self.early.len())
     }
 
-    /// How many hand-outs will expire.
-    pub(crate) fn expiries(&self) -> usize {
-        self.expiries.len()
-    }
-
     /// What is free of a cell on the board.
     pub(crate) fn free_on(&self, id: &CellId) -> Option<Resources> {
         self.board.number(id).map(|number| self.board.free(number))

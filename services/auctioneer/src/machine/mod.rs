@@ -249,7 +249,6 @@ impl Auctioneer {
             ("pieces of work", self.open.counts().0),
             ("timers of work", timers),
             ("pieces of work that are withheld", withheld),
-            ("hand-outs that expire", self.cells.expiries()),
         ])
     }
 

@@ -43,7 +43,7 @@ impl Checkers {
             "calls that it owes" if leads => self.world.callbacks().count(),
             "pieces of work" | "timers of work" if leads => self.world.work().count(),
             "containers" | "pieces of work on the cell" => containers,
-            // What it withholds and what expires is under way.
+            // What it withholds is under way.
             _ => 0,
         }
     }
