@@ -24,6 +24,8 @@ pub use program::PINNED;
 const START: Duration = Duration::from_secs(30);
 /// How long a server may take to stop by itself.
 const STOP: Duration = Duration::from_secs(20);
+/// How often a cluster is started at most, each time on other ports.
+const CLUSTER_TRIES: usize = 5;
 /// How often a starting server is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -77,7 +79,7 @@ impl NatsServer {
     /// As [`NatsServer::start`].
     pub async fn start_with(folder: &Path, lines: &str) -> Result<Self, NoServer> {
         let program = program::find().await?;
-        let server = Self::spawn(program, folder, "muster-1", lines).await?;
+        let mut server = Self::spawn(program, folder, "muster-1", lines).await?;
         server.ready("/healthz").await?;
         Ok(server)
     }
@@ -88,6 +90,18 @@ impl NatsServer {
     /// As [`NatsServer::start`].
     pub async fn start_cluster(folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
         let program = program::find().await?;
+        let mut last = Self::cluster(&program, folder, count).await;
+        for again in 1..CLUSTER_TRIES {
+            if last.is_ok() {
+                break;
+            }
+            last = Self::cluster(&program, &folder.join(format!("again-{again}")), count).await;
+        }
+        last
+    }
+
+    /// Starts a cluster, or fails if somebody else has taken one of its ports since they were free.
+    async fn cluster(program: &Path, folder: &Path, count: usize) -> Result<Vec<Self>, NoServer> {
         let ports: Vec<u16> = free_ports(count)?;
         let routes: Vec<String> = ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let mut servers = Vec::new();
@@ -97,9 +111,9 @@ impl NatsServer {
                 routes.join(", ")
             );
             let name = format!("muster-{}", n + 1);
-            servers.push(Self::spawn(program.clone(), &folder.join(&name), &name, &lines).await?);
+            servers.push(Self::spawn(program.to_owned(), &folder.join(&name), &name, &lines).await?);
         }
-        for server in &servers {
+        for server in &mut servers {
             server.ready("/healthz").await?;
         }
         Ok(servers)
@@ -140,8 +154,15 @@ impl NatsServer {
     /// # Errors
     /// It doesn't start.
     pub async fn restart(&mut self) -> Result<(), NoServer> {
-        self.child = Some(run(&self.program, &self.folder)?);
-        self.ready("/healthz").await
+        let started = Instant::now();
+        loop {
+            self.child = Some(run(&self.program, &self.folder)?);
+            match self.ready("/healthz").await {
+                // Somebody may have one of its ports for a moment.
+                Err(_) if started.elapsed() < START => sleep(LOOK).await,
+                ended => return ended,
+            }
+        }
     }
 
     /// Writes the configuration, starts the program, and pins the ports that it chose.
@@ -179,8 +200,8 @@ impl NatsServer {
         Err(NoServer::new(format!("it told no ports within {START:?}\n{}", self.log())))
     }
 
-    /// Waits until the server says that it is well.
-    async fn ready(&self, path: &str) -> Result<(), NoServer> {
+    /// Waits until the server says that it is well, or has ended.
+    async fn ready(&mut self, path: &str) -> Result<(), NoServer> {
         let started = Instant::now();
         let mut last = String::new();
         while started.elapsed() < START {
@@ -188,6 +209,7 @@ impl NatsServer {
                 Ok(_) => return Ok(()),
                 Err(error) => last = error.to_string(),
             }
+            self.check_alive()?;
             sleep(LOOK).await;
         }
         Err(NoServer::new(format!("it isn't well after {START:?}: {last}\n{}", self.log())))
