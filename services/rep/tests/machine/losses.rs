@@ -41,7 +41,12 @@ fn a_lost_claim_is_said_again_after_a_second() {
     cell.lose_messages = 2;
     cell.auction(1);
     assert_eq!(cell.told(), "claim");
-    let books = [("records that are asked for", 0), ("reports on their way", 1), ("reservations", 1)];
+    let books = [
+        ("records that are asked for", 0),
+        ("reports on their way", 1),
+        ("reports that wait for a message", 0),
+        ("reservations", 1),
+    ];
     assert_eq!(cell.rep.books(), books.into());
     cell.pass(SECOND);
     assert_eq!(cell.told(), "claim");
