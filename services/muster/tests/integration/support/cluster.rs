@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use schemas::Timestamp;
 use serde_json::Value;
 use support::server::NatsServer;
 use tokio::runtime::Runtime;
@@ -67,6 +68,8 @@ pub(crate) struct Cluster {
     pub(crate) services: BTreeMap<String, Service>,
     pub(crate) server: Server,
     pub(crate) place: Place,
+    /// When each service was killed.
+    pub(crate) kills: BTreeMap<String, Vec<Timestamp>>,
 }
 
 impl Cluster {
@@ -74,7 +77,7 @@ impl Cluster {
     pub(crate) fn empty() -> Self {
         let place = Place::new();
         let server = Server::start(&place);
-        Self { services: BTreeMap::new(), server, place }
+        Self { services: BTreeMap::new(), server, place, kills: BTreeMap::new() }
     }
 
     /// A server with these services, started in this order, as soon as it takes commands.
@@ -145,6 +148,7 @@ impl Cluster {
 
     /// Kills a service at once.
     pub(crate) fn kill9(&mut self, name: &str) {
+        self.kills.entry(name.to_owned()).or_default().push(clock::now());
         let service = self.services.remove(name).unwrap();
         self.place.tell(&format!("kill -9 {name} (pid {})", service.pid()));
         service.kill9();
