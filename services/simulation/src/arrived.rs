@@ -6,9 +6,10 @@ use projections::Reader;
 use projections::reader::{self, Read};
 use schemas::Refusal;
 use schemas::container::{Container, Epoch};
-use schemas::message::{Heartbeat, Performed, Reported};
-use schemas::names::{ClientName, EntryId, TaskGuid};
+use schemas::message::{Envelope, Heartbeat, Performed, Reported};
+use schemas::names::{ClientName, Domain, EntryId, TaskGuid};
 use schemas::query::{Records, RecordsAnswer};
+use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 
 use super::bus::{About, Kind, decoded, must};
@@ -19,14 +20,39 @@ use super::journal::Stored;
 pub(super) enum Arrived {
     Recorded(Position, Stored),
     CaughtUp,
-    NotAppended { subject: Subject, entry: EntryId, why: NotAppended },
-    Last { subject: Subject, last: Last },
-    Message { requester: u64, kind: Kind, bytes: Bytes },
-    Answer { about: About, bytes: Option<Bytes> },
+    NotAppended {
+        subject: Subject,
+        entry: EntryId,
+        why: NotAppended,
+    },
+    Last {
+        subject: Subject,
+        last: Last,
+    },
+    Message {
+        requester: u64,
+        kind: Kind,
+        bytes: Bytes,
+    },
+    /// A client's command that could be read.
+    Command {
+        requester: u64,
+        domain: Domain,
+        envelope: Envelope,
+        command: ClientCommand,
+    },
+    Answer {
+        about: About,
+        bytes: Option<Bytes>,
+    },
     Container(Container),
     Containers(Vec<Container>),
     SelfTested(Result<(), String>),
-    Called { task: TaskGuid, epoch: Epoch, called: bbs::callbacks::Called },
+    Called {
+        task: TaskGuid,
+        epoch: Epoch,
+        called: bbs::callbacks::Called,
+    },
     Disconnected,
     Reconnected,
     Turn,
@@ -47,6 +73,10 @@ impl Arrived {
             Self::NotAppended { subject, entry, why } => I::NotAppended { subject, entry, why },
             Self::Last { subject, last } => I::Last { subject, last },
             Self::Message { requester, kind, bytes } => return message_for_bbs(requester, kind, &bytes),
+            Self::Command { requester, domain, envelope, command } => {
+                let client = ClientName::new("tester").ok()?;
+                I::Asked { requester, ask: Ask::Client { domain, client, envelope, command } }
+            }
             Self::Answer { about: About::Probe(cell), bytes } => {
                 let answer: Option<Result<Heartbeat, Refusal>> = bytes.map(|bytes| decoded(&bytes));
                 I::Probed { cell, answer: answer.and_then(Result::ok) }
@@ -91,6 +121,7 @@ impl Arrived {
             Self::NotAppended { .. }
             | Self::Last { .. }
             | Self::Message { .. }
+            | Self::Command { .. }
             | Self::Answer { .. }
             | Self::Container(_)
             | Self::Containers(_)
@@ -136,6 +167,7 @@ impl Arrived {
             | Self::NotAppended { .. }
             | Self::Last { .. }
             | Self::Message { .. }
+            | Self::Command { .. }
             | Self::Answer { .. }
             | Self::Called { .. }
             | Self::Disconnected
@@ -148,15 +180,8 @@ impl Arrived {
 fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Input> {
     let ask = |ask| Some(bbs::Input::Asked { requester, ask });
     match kind {
-        Kind::Client(domain, noun, verb) => {
-            // What can't be read has been refused before it came here.
-            let (envelope, command) = schemas::spec::client_command(noun, verb, &domain, bytes).ok()?;
-            let client = ClientName::new("tester").ok()?;
-            ask(Ask::Client { domain, client, envelope, command })
-        }
         Kind::Operator(cell, command) => {
-            let (client, envelope) =
-                (ClientName::new("operator").ok()?, schemas::message::Envelope::default());
+            let (client, envelope) = (ClientName::new("operator").ok()?, Envelope::default());
             ask(Ask::Operator { client, envelope, cell, command })
         }
         Kind::Attach(cell) => ask(Ask::Attach { cell, attach: must(bytes) }),
@@ -176,6 +201,13 @@ fn message_for_bbs(requester: u64, kind: Kind, bytes: &Bytes) -> Option<bbs::Inp
         Kind::Lead => ask(Ask::Lead(must(bytes))),
         Kind::Heartbeat => Some(bbs::Input::Heartbeat(must(bytes))),
         Kind::Beat => Some(bbs::Input::Beat(must(bytes))),
-        Kind::Perform | Kind::Probe | Kind::Evacuate | Kind::Uncordon | Kind::Stop | Kind::Cancel => None,
+        // A command comes as what was read of it.
+        Kind::Client(..)
+        | Kind::Perform
+        | Kind::Probe
+        | Kind::Evacuate
+        | Kind::Uncordon
+        | Kind::Stop
+        | Kind::Cancel => None,
     }
 }

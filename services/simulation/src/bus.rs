@@ -6,7 +6,7 @@ use bytes::Bytes;
 use schemas::cluster::Terms;
 use schemas::codec::{self, Form};
 use schemas::message::{Answer, Done, PerformId, Reported};
-use schemas::names::{CellId, RequestId};
+use schemas::names::{CellId, Domain, RequestId};
 use schemas::query::RecordsAnswer;
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp, cell};
@@ -38,7 +38,7 @@ pub(super) struct Message {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A client's command: its domain, noun and verb.
-    Client(schemas::names::Domain, &'static str, &'static str),
+    Client(Domain, &'static str, &'static str),
     /// An operator's: what becomes of a cell.
     Operator(CellId, cell::Command),
     /// The rep of this cell asks whether it may speak for it.
@@ -209,13 +209,8 @@ impl Cluster {
             self.counter
         });
         let Message { kind, bytes, .. } = message;
-        if let (Kind::Client(domain, noun, verb), Some(bbs)) = (&kind, self.life(node)) {
-            match schemas::spec::client_command(noun, verb, domain, &bytes) {
-                Ok((envelope, _)) => {
-                    envelope.request_id.iter().for_each(|request| self.checkers.arrives(bbs, request));
-                }
-                Err(refusal) => return self.unreadable(node, requester, refusal),
-            }
+        if let Kind::Client(domain, noun, verb) = &kind {
+            return self.command(node, requester, (domain, noun, verb), &bytes);
         }
         if let (Kind::Perform, Some(requester)) = (&kind, requester) {
             self.checkers.given(requester, must(&bytes));
@@ -230,6 +225,25 @@ impl Cluster {
             self.checkers.heard(bbs, &must(&bytes), self.now);
         }
         self.input(node, Arrived::Message { requester: requester.unwrap_or_default(), kind, bytes });
+    }
+
+    /// A client's command arrives.
+    fn command(
+        &mut self,
+        node: Node,
+        requester: Option<u64>,
+        (domain, noun, verb): (&Domain, &str, &str),
+        bytes: &Bytes,
+    ) {
+        let (envelope, command) = match schemas::spec::client_command(noun, verb, domain, bytes) {
+            Ok(read) => read,
+            Err(refusal) => return self.unreadable(node, requester, refusal),
+        };
+        if let Some((bbs, request)) = self.life(node).zip(envelope.request_id.as_ref()) {
+            self.checkers.arrives(bbs, request);
+        }
+        let (requester, domain) = (requester.unwrap_or_default(), domain.clone());
+        self.input(node, Arrived::Command { requester, domain, envelope, command });
     }
 
     /// What can't be read is refused at once, and does not reach the machine.

@@ -560,8 +560,6 @@ impl Cluster {
             if let Some(life) = self.life(node) {
                 let broken = self.checkers.does(life, &effect, now);
                 broken.into_iter().for_each(|broken| self.breaks(broken));
-                let broken = self.checkers.says_many(&effect);
-                broken.into_iter().for_each(|broken| self.breaks(broken));
             }
             if self.chaos.chance(self.faults.killed_between) {
                 self.inject("services killed between two effects");
@@ -599,6 +597,7 @@ impl Cluster {
                 }
             }
             Arrived::Message { .. }
+            | Arrived::Command { .. }
             | Arrived::Answer { .. }
             | Arrived::CaughtUp
             | Arrived::NotAppended { .. }

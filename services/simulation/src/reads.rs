@@ -8,6 +8,7 @@ use schemas::names::{ProcessGuid, TaskGuid};
 use schemas::query::{Filter, Show};
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp};
+use serde::Serialize;
 
 use super::bus::{About, Kind, Message, PATIENCE, Question, decoded, must};
 use super::checkers::rows::Next;
@@ -95,6 +96,9 @@ impl Table {
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     table: Table,
+    /// The message.
+    bytes: Bytes,
+    /// The same, read.
     pub(super) query: Query,
     asked: Timestamp,
     /// Whom: the pages of a list come from whoever made the first.
@@ -147,14 +151,15 @@ impl Cluster {
         let able: Vec<Node> = self.all_nodes().into_iter().filter(able).collect();
         let Some(of) = self.readers.place(able.len()).map(|at| able[at]) else { return };
         let end = self.journal.end();
-        let (table, query, bad) = drawn(&mut self.readers, self.checkers.world(), end);
-        self.read(Read { table, query, asked: self.now, of, bad, before: None });
+        let (table, bytes, bad) = drawn(&mut self.readers, self.checkers.world(), end);
+        let query = table.query(&bytes);
+        self.read(Read { table, bytes, query, asked: self.now, of, bad, before: None });
     }
 
     fn read(&mut self, read: Read) {
         let Some(life) = self.life(read.of).filter(|_| !self.is_cut(read.of)) else { return };
         self.counter += 1;
-        let (token, kind, bytes) = (self.counter, Kind::Query(read.table), body(&read.query));
+        let (token, kind, bytes) = (self.counter, Kind::Query(read.table), read.bytes.clone());
         self.questions.insert(token, Question { from: None, about: About::Read(Box::new(read)) });
         let at = self.now + self.readers.millis(0, 20);
         self.schedule_for(at, life, NodeEvent::Message(Message { kind, token: Some(token), bytes }));
@@ -175,77 +180,43 @@ impl Cluster {
             Err(broken) => self.breaks(broken),
             Ok(None) => {}
             Ok(Some(Next { cursor, position, seen })) => {
-                let query = turned(&read.query, cursor);
-                let asked = self.now;
-                self.read(Read { query, asked, before: Some((position, seen)), ..read.clone() });
+                // What was asked of the first page holds for all.
+                let filter = read.query.filter().cloned().unwrap_or_default();
+                let bytes = json(&Filter { cursor: Some(cursor), ..filter });
+                let (query, asked, before) = (read.table.query(&bytes), self.now, Some((position, seen)));
+                self.read(Read { bytes, query, asked, before, ..read.clone() });
             }
         }
     }
 }
 
-/// The same list from a cursor on. What was asked of the first page holds for all.
-fn turned(query: &Query, cursor: String) -> Query {
-    let on = |filter: &Filter| Filter { cursor: Some(cursor), ..filter.clone() };
-    match query {
-        Query::Lrps(filter) => Query::Lrps(on(filter)),
-        Query::Instances(filter) => Query::Instances(on(filter)),
-        Query::Tasks(filter) => Query::Tasks(on(filter)),
-        Query::Domains(filter) => Query::Domains(on(filter)),
-        Query::Cells(filter) => Query::Cells(on(filter)),
-        Query::Evaluations(filter) => Query::Evaluations(on(filter)),
-        Query::Cluster(_)
-        | Query::Status(_)
-        | Query::Lrp(_)
-        | Query::Instance(_)
-        | Query::Task(_)
-        | Query::Cell(_)
-        | Query::Evaluation(_) => query.clone(),
-    }
+fn json<T: Serialize>(asked: &T) -> Bytes {
+    codec::encode(Form::Json, asked).into()
 }
 
-fn body(query: &Query) -> Bytes {
-    match query {
-        Query::Lrps(filter)
-        | Query::Instances(filter)
-        | Query::Tasks(filter)
-        | Query::Domains(filter)
-        | Query::Cells(filter)
-        | Query::Evaluations(filter)
-        | Query::Cluster(filter)
-        | Query::Status(filter) => codec::encode(Form::Json, filter).into(),
-        Query::Lrp(show)
-        | Query::Instance(show)
-        | Query::Task(show)
-        | Query::Cell(show)
-        | Query::Evaluation(show) => codec::encode(Form::Json, show).into(),
-    }
-}
-
-/// A query, and the field of it that can't be.
-fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Query, Option<&'static str>) {
+/// A query as a message, and the field of it that can't be.
+fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&'static str>) {
     let table = rng.place(Table::ALL.len()).map_or(Table::Status, |at| Table::ALL[at]);
     let at_least = rng.chance(300).then_some(end);
     let (filter, bad) = drawn_filter(rng, table, at_least);
-    let shows = |id: String| Show { id, at_least };
     let process = ProcessGuid::new(&format!("web{}", rng.below(6))).expect("a name");
     let task = TaskGuid::new(&format!("job{}", rng.below(12))).expect("a name");
-    let query = match table {
-        Table::Lrps => Query::Lrps(filter),
-        Table::Instances => Query::Instances(filter),
-        Table::Tasks => Query::Tasks(filter),
-        Table::Domains => Query::Domains(filter),
-        Table::Cells => Query::Cells(filter),
-        Table::Evaluations => Query::Evaluations(filter),
-        Table::Cluster => Query::Cluster(filter),
-        Table::Status => Query::Status(filter),
-        Table::Lrp => Query::Lrp(shows(process.to_string())),
-        Table::Instance => Query::Instance(shows(some_instance(rng, world, &process))),
-        Table::Task => Query::Task(shows(task.to_string())),
-        Table::Cell => Query::Cell(shows(format!("c{}", 1 + rng.below(5)))),
-        Table::Evaluation => Query::Evaluation(shows(some_evaluation(rng, world, (&process, &task)))),
+    let id = match table {
+        Table::Lrp => process.to_string(),
+        Table::Instance => some_instance(rng, world, &process),
+        Table::Task => task.to_string(),
+        Table::Cell => format!("c{}", 1 + rng.below(5)),
+        Table::Evaluation => some_evaluation(rng, world, (&process, &task)),
+        Table::Lrps
+        | Table::Instances
+        | Table::Tasks
+        | Table::Domains
+        | Table::Cells
+        | Table::Evaluations
+        | Table::Cluster
+        | Table::Status => return (table, json(&filter), bad),
     };
-    let shows_one = query.filter().is_none();
-    (table, query, bad.filter(|_| !shows_one))
+    (table, json(&Show { id, at_least }), None)
 }
 
 /// `PROCESS/INDEX`, or the container that is there as far as the log says.

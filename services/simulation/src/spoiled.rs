@@ -14,6 +14,7 @@ use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal};
 use serde_json::{Map, Value, json};
 
+use super::checkers::sizes::MESSAGE_BYTES;
 use super::rng::Rng;
 
 /// Every command of a client, by noun and verb.
@@ -30,7 +31,6 @@ const COMMANDS: [(&str, &str); 8] = [
 
 /// docs/clients.md, Limits.
 const NAME_BYTES: usize = 128;
-const MESSAGE_BYTES: usize = 1_048_576;
 const SPEC_BYTES: usize = 131_072;
 const ROUTES_BYTES: usize = 131_072;
 const ANNOTATION_BYTES: usize = 10_240;

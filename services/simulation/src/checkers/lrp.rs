@@ -25,6 +25,9 @@ use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
 use crate::promises::Promise as P;
 
+/// So long what is gone is remembered, in time of its subject.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
+
 /// A process as the checker has it.
 pub(super) struct Process {
     domain: Domain,
@@ -187,7 +190,7 @@ impl Process {
     /// remembers that.
     pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
         let gone = self.wanted.is_none() && self.lrps.is_empty() && self.twins.is_empty();
-        gone && self.changed_at + Duration::from_secs(600) <= now
+        gone && self.changed_at + REMEMBERED <= now
     }
 
     /// What is due: restarts, the ends of evacuating records, and what nobody desires.

@@ -11,7 +11,7 @@ use crate::promises::Promise as P;
 
 /// docs/clients.md, Limits: requests that a process, task or domain remembers; evaluations that a process or task keeps.
 const REQUESTS: usize = 32;
-const EVALUATIONS: usize = 4;
+pub(super) const EVALUATIONS: usize = 4;
 
 impl Checkers {
     /// What just changed remembers no more than it may.

@@ -98,7 +98,9 @@ impl Checkers {
             NodeEffect::Auctioneer(effect) => of_auctioneer(effect),
             NodeEffect::Rep(effect) => of_rep(effect),
         };
-        said.into_iter().filter_map(|(kind, what)| self.rates.says((life, kind, what), now)).collect()
+        let often = said.into_iter().filter_map(|(kind, what)| self.rates.says((life, kind, what), now));
+        let broken: Vec<Broken> = often.collect();
+        broken.into_iter().chain(self.says_many(effect)).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::promises::{Broken, Promise as P};
 /// Bytes of an entry, of a decision, and of a message on the bus: 512 KiB, 256 KiB, 1 MiB.
 const ENTRY_BYTES: usize = 524_288;
 const DECISION_BYTES: usize = 262_144;
-const MESSAGE_BYTES: usize = 1_048_576;
+pub(crate) const MESSAGE_BYTES: usize = 1_048_576;
 /// Things in one message between services.
 const BATCH: usize = 500;
 /// What holds fewer things is measured only as it is sent.
@@ -44,7 +44,7 @@ pub(crate) fn of_message(bytes: usize) -> Option<Broken> {
 
 impl Checkers {
     /// Somebody says many things in one message, which has to be small enough in its larger form.
-    pub(crate) fn says_many(&mut self, effect: &NodeEffect) -> Option<Broken> {
+    pub(super) fn says_many(&mut self, effect: &NodeEffect) -> Option<Broken> {
         use {auctioneer::Effect as A, bbs::Effect as B, rep::Effect as R};
         let (count, bytes) = match effect {
             NodeEffect::Bbs(B::Stop(_, stop) | B::Cancel(_, stop)) => of(stop.containers.len(), stop),

@@ -2,7 +2,6 @@
 //! services' fold.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use schemas::cell::Presence;
 use schemas::cluster::{self, Leader, Role};
@@ -17,10 +16,8 @@ use schemas::subject::{Position, Subject};
 use schemas::task::{Callback, Outcome};
 use schemas::{Decision, Entry, Timestamp, actual, cell, desired, domain, evacuating, task};
 
-/// So long what is gone is remembered, in time of its subject.
-const REMEMBERED: Duration = Duration::from_secs(600);
-/// So many evaluations of a thing are kept.
-const EVALUATIONS: usize = 4;
+use crate::checkers::lrp::REMEMBERED;
+use crate::checkers::memory::EVALUATIONS;
 
 /// What is true after a position.
 #[derive(Clone, Default)]
