@@ -22,7 +22,8 @@ use schemas::names::{
 use schemas::process::{self, Command, Context, Report, ReportStep};
 use schemas::resources::{Constraint, Resources};
 use schemas::{
-    Decision, Entry, Indices, Position, Subject, Timestamp, actual, cell, cluster, limits, subject,
+    Decision, Entry, Indices, Place, Places, Position, Subject, Timestamp, actual, cell, cluster, limits,
+    subject,
 };
 
 const CELLS: u64 = 2_000;
@@ -151,8 +152,9 @@ fn one_process() {
         let seconds = (journal.folding - before).as_secs_f64();
         println!("{step:?} of 10,000 instances, one by one: {seconds:.3} s");
     }
-    let lost: Indices = (0..limits::INSTANCES).collect();
-    let event = actual::Event::Removed { indices: lost, cause: actual::Ended::CellLost };
+    let indices: Indices = (0..limits::INSTANCES).collect();
+    let places = Places { indices, definition_id: definition_id(&guid) };
+    let event = actual::Event::Removed { places, cause: actual::Ended::CellLost };
     let mut decision = journal.judge(&guid, &Command::Remove);
     decision.events.push(Event::Actual(event));
     journal.timed("removing all of them", vec![decision]);
@@ -298,15 +300,16 @@ impl Journal {
             Step::Start => actual::Command::Start { net: NetInfo { address, ports } },
         };
         let known = self.world.process(guid).expect("it was desired");
-        let holder = known.actual(index).and_then(|lrp| lrp.holder()).cloned();
-        let (definition_id, epoch) = (definition_id(guid), known.epoch);
+        let place = Place::new(index, definition_id(guid));
+        let holder = known.actual(&place).and_then(|lrp| lrp.holder()).cloned();
+        let epoch = known.epoch;
         let by = holder.unwrap_or_else(|| Instance {
             instance_guid: InstanceGuid(self.ids.next(self.now)),
             cell_id: cell_id(number % CELLS),
         });
         let steps = vec![ReportStep::Actual(said)];
         let judged = self.now;
-        Command::Report(Report { domain: domain(), index, epoch, definition_id, by, judged, steps })
+        Command::Report(Report { domain: domain(), place, epoch, by, judged, steps })
     }
 }
 

@@ -14,15 +14,15 @@ use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::task::{self, Task};
-use schemas::{Subject, Timestamp};
+use schemas::{ActualLrpKey, Subject, Timestamp};
 
 use crate::world::REMEMBERED;
 
-/// One piece of work: an index of a process, or a task.
+/// One piece of work: an instance of a process, or a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkRef {
-    /// An index of a process.
-    Lrp(ProcessGuid, u32),
+    /// An instance of a process.
+    Lrp(ActualLrpKey),
     /// A task.
     Task(TaskGuid),
 }
@@ -103,7 +103,7 @@ impl TaskCounts {
 
 /// The containers of a process whose definition is no longer there to say what they take: those of an earlier life,
 /// and those that still stop. What they take was noted when their definition went.
-pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<(u32, InstanceGuid), Resources>>;
+pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<InstanceGuid, Resources>>;
 
 /// What is on a cell, as the log has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -172,10 +172,9 @@ impl Facts {
         let Some(slot) = slot else { return Self::default() };
         let actual = slot.actual.as_ref();
         let twin = slot.evacuating.as_deref();
-        let definition = actual.map(|lrp| &lrp.definition_id);
-        let held = |by: &Instance, definition| Held {
+        let held = |by: &Instance| Held {
             by: by.clone(),
-            takes: takes(process, (slot.index, by.instance_guid), definition, former),
+            takes: takes(process, by.instance_guid, &slot.place.definition_id, former),
         };
         let holder = actual.and_then(Actual::holder);
         let other = twin.filter(|twin| Some(&twin.by) != holder);
@@ -185,7 +184,7 @@ impl Facts {
             stopping: actual.is_some_and(Actual::is_stopping),
             callback: false,
             due: process.due_of(slot),
-            held: [holder.map(|by| held(by, definition)), other.map(|twin| held(&twin.by, None))],
+            held: [holder.map(held), other.map(|twin| held(&twin.by))],
         }
     }
 
@@ -242,16 +241,13 @@ impl Facts {
 /// unknown definition takes its place on the cell and nothing else that is known.
 fn takes(
     process: &Process,
-    container: (u32, InstanceGuid),
-    definition: Option<&DefinitionId>,
+    container: InstanceGuid,
+    definition: &DefinitionId,
     former: &Former,
 ) -> Resources {
     let noted = || former.get(&process.guid)?.get(&container).copied();
-    let recorded = || {
-        let desired = process.desired.as_ref()?;
-        let id = definition.unwrap_or(&desired.active_definition_id);
-        desired.definition(id).map(|definition| definition.resources())
-    };
+    let recorded =
+        || process.desired.as_ref()?.definition(definition).map(|definition| definition.resources());
     noted().or_else(recorded).unwrap_or(Resources::of_container(0, 0, 0))
 }
 
@@ -422,7 +418,7 @@ impl Index {
 impl From<&WorkRef> for Due {
     fn from(work: &WorkRef) -> Self {
         match work {
-            WorkRef::Lrp(guid, _) => Self::Process(guid.clone()),
+            WorkRef::Lrp(key) => Self::Process(key.process_guid.clone()),
             WorkRef::Task(guid) => Self::Task(guid.clone()),
         }
     }

@@ -1,13 +1,13 @@
 //! Records as reps need them.
 
-use schemas::actual::State;
+use schemas::actual::{Actual, State};
 use schemas::cluster::{Cluster, Terms};
 use schemas::container::WorkKey;
 use schemas::message::{LrpRecord, LrpState, Record, TaskRecord, TaskState};
-use schemas::names::{DefinitionId, TaskGuid};
+use schemas::names::TaskGuid;
 use schemas::process::Process;
 use schemas::query::{Records, RecordsAnswer};
-use schemas::{cell, task};
+use schemas::{ActualLrpKey, Place, cell, task};
 
 use crate::index::WorkRef;
 use crate::world::World;
@@ -16,7 +16,7 @@ use crate::world::World;
 #[must_use]
 pub fn record(world: &World, work: &WorkRef) -> Record {
     let found = match work {
-        WorkRef::Lrp(guid, index) => world.process(guid).map(|process| lrp(process, *index)),
+        WorkRef::Lrp(key) => world.process(&key.process_guid).map(|process| lrp(process, &key.place)),
         WorkRef::Task(guid) => task_record(world, guid),
     };
     found.unwrap_or(Record::Absent)
@@ -32,7 +32,7 @@ pub fn terms(world: &World) -> Terms {
 #[must_use]
 pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     let key = |work: &WorkKey| match work {
-        WorkKey::Lrp { process_guid, index, .. } => WorkRef::Lrp(process_guid.clone(), *index),
+        WorkKey::Lrp { key, .. } => WorkRef::Lrp(key.clone()),
         WorkKey::Task { task_guid, .. } => WorkRef::Task(task_guid.clone()),
     };
     let mut work: Vec<WorkRef> = world.on_cell(&asked.cell_id).cloned().collect();
@@ -48,11 +48,14 @@ pub fn of_cell(world: &World, asked: &Records) -> RecordsAnswer {
     }
 }
 
-/// A process without an instance at this index has a record too, and one that is gone and remembered: its epoch tells
+/// A process without an instance at this place has a record too, and one that is gone and remembered: its epoch tells
 /// what belongs to it, and when it last changed what came after.
-fn lrp(process: &Process, index: u32) -> Record {
-    let slot = process.slot(index);
-    let actual = slot.and_then(|slot| slot.actual.as_ref());
+fn lrp(process: &Process, place: &Place) -> Record {
+    let slot = process.slot(place);
+    let twin = slot.and_then(|slot| slot.evacuating.as_deref());
+    let own = slot.and_then(|slot| slot.actual.as_ref());
+    // What evacuates waits for whoever takes its place, also if that runs another definition.
+    let actual = own.or_else(|| twin.and_then(|_| successor(process, place)));
     let state = actual.map(|lrp| match &lrp.state {
         State::Unclaimed { placement_error } => {
             LrpState::Unclaimed { placement_error: placement_error.is_some() }
@@ -61,23 +64,22 @@ fn lrp(process: &Process, index: u32) -> Record {
         State::Running { by, stopping, .. } => LrpState::Running { by: by.clone(), stopping: *stopping },
         State::Crashed => LrpState::Crashed,
     });
-    let definition_id = actual.map_or_else(|| active(process), |lrp| lrp.definition_id.clone());
     Record::Lrp(LrpRecord {
-        process_guid: process.guid.clone(),
-        index,
+        key: ActualLrpKey::new(process.guid.clone(), place.clone()),
         epoch: process.epoch,
         domain: process.domain.clone(),
-        definition_id,
         state,
-        evacuating: slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| twin.by.clone()),
+        evacuating: twin.map(|twin| twin.by.clone()),
         since: actual.map_or(process.changed_at, |lrp| lrp.since),
-        changed_at: process.changed_at(index),
+        changed_at: process.changed_at(place),
     })
 }
 
-fn active(process: &Process) -> DefinitionId {
-    let active = process.desired.as_ref().map(|desired| desired.active_definition_id.clone());
-    active.unwrap_or_else(|| DefinitionId::from(&process.guid))
+/// The instance that takes the place of one that only evacuates: the one that runs and goes on, if one does, or else
+/// the one that is desired.
+fn successor<'a>(process: &'a Process, place: &Place) -> Option<&'a Actual> {
+    let rank = |place: &Place, lrp: &Actual| (lrp.is_running() && !lrp.is_stopping(), process.wants(place));
+    process.actuals_at(place.index).max_by_key(|(place, lrp)| rank(place, lrp)).map(|(_, lrp)| lrp)
 }
 
 fn task_record(world: &World, guid: &TaskGuid) -> Option<Record> {

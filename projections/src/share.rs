@@ -7,6 +7,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use schemas::actual::State;
 use schemas::definition::{Definition, TaskDefinition};
+use schemas::desired::Desired;
 use schemas::names::{CellId, DefinitionId, Domain};
 use schemas::process::{Process, Slot};
 use schemas::task::{self, Task};
@@ -77,11 +78,13 @@ pub(crate) fn share_healthy(process: &mut Process) {
 }
 
 /// Makes a slot share the names of its cells and of its definition.
-pub(crate) fn share_slot(slot: &mut Slot, active: Option<&DefinitionId>, cells: &OrdMap<CellId, OnCell>) {
+pub(crate) fn share_slot(slot: &mut Slot, desired: Option<&Desired>, cells: &OrdMap<CellId, OnCell>) {
+    let id = &mut slot.place.definition_id;
+    let mut known = desired.into_iter().flat_map(|desired| &desired.definitions);
+    if let Some((known, _)) = known.find(|(known, _)| known == id) {
+        *id = known.clone();
+    }
     if let Some(lrp) = &mut slot.actual {
-        if let Some(active) = active.filter(|active| **active == lrp.definition_id) {
-            lrp.definition_id = active.clone();
-        }
         match &mut lrp.state {
             State::Claimed { by, .. } | State::Running { by, .. } => share_cell(&mut by.cell_id, cells),
             State::Unclaimed { .. } | State::Crashed => {}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
-use imbl::ordmap::Entry as Place;
+use imbl::ordmap::Entry as Room;
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
@@ -18,7 +18,7 @@ use schemas::process::{self, Process};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
 use schemas::task::{self, Task};
-use schemas::{Decision, Entry, Indices, Position, Subject, Timestamp};
+use schemas::{ActualLrpKey, Decision, Entry, Place, Places, Position, Subject, Timestamp};
 use schemas::{actual, desired, evacuating};
 
 use crate::index::{Counts, Due, Facts, Former, Index, Whole, WorkRef};
@@ -298,12 +298,12 @@ impl World {
     fn fold_process(&mut self, guid: &ProcessGuid, domain: &Domain, epoch: Epoch, decision: &Decision) {
         let shards = self.shards();
         let (process, whole) = match self.processes.entry(guid.clone()) {
-            Place::Occupied(place) => {
+            Room::Occupied(place) => {
                 let process = Arc::make_mut(place.into_mut());
                 let whole = Whole::of_process(process);
                 (process, whole)
             }
-            Place::Vacant(place) => {
+            Room::Vacant(place) => {
                 let mut process = Process::new(guid.clone(), domain.clone(), epoch);
                 self.shared.enter(&mut process.domain);
                 (Arc::make_mut(place.insert(Arc::new(process))), Whole::default())
@@ -311,12 +311,12 @@ impl World {
         };
         let touched = touched(process, &decision.events);
         let facts = |process: &Process, former: &Former| -> Vec<Facts> {
-            touched.iter().map(|index| Facts::of_slot(process, process.slot(*index), former)).collect()
+            touched.iter().map(|place| Facts::of_slot(process, process.slot(place), former)).collect()
         };
         let before = facts(process, &self.former);
         let life_ends = decision.events.iter().any(ends_life);
         if life_ends {
-            note_former(&mut self.former, guid, touched.iter().zip(&before));
+            note_former(&mut self.former, guid, &before);
         }
         let left = process.domain.clone();
         // The log says which version this is, even if the process was forgotten in between.
@@ -329,9 +329,9 @@ impl World {
         }
         share_touched(process, &touched, &self.index);
         let after = facts(process, &self.former);
-        for ((index, before), after) in touched.iter().zip(&before).zip(&after) {
-            self.index.change(&WorkRef::Lrp(guid.clone(), *index), before, after);
-            drop_former(&mut self.former, guid, *index, before, after);
+        for ((place, before), after) in touched.into_iter().zip(&before).zip(&after) {
+            self.index.change(&WorkRef::Lrp(ActualLrpKey::new(guid.clone(), place)), before, after);
+            drop_former(&mut self.former, guid, before, after);
         }
         let subject = || Subject::of_process(guid, shards);
         self.index.change_whole(subject, || Due::Process(guid.clone()), whole, Whole::of_process(process));
@@ -410,11 +410,12 @@ impl World {
         let (guid, shards) = (process.guid.clone(), self.shards());
         self.shared.enter(&mut process.domain);
         self.shared.definitions(&mut process);
-        let all: Vec<u32> = process.slots.iter().map(|slot| slot.index).collect();
+        let all: Vec<Place> = process.slots.iter().map(|slot| slot.place.clone()).collect();
         share_touched(&mut process, &all, &self.index);
         for slot in &process.slots {
             let facts = Facts::of_slot(&process, Some(slot), &self.former);
-            self.index.change(&WorkRef::Lrp(guid.clone(), slot.index), &Facts::default(), &facts);
+            let work = WorkRef::Lrp(ActualLrpKey::new(guid.clone(), slot.place.clone()));
+            self.index.change(&work, &Facts::default(), &facts);
         }
         let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_process(&process));
@@ -442,15 +443,16 @@ fn only_convergence_found(decision: &Decision) -> bool {
         Actor::Bbs(_) => true,
         Actor::Client { .. } | Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) => false,
     };
-    let mut removed: Vec<&Indices> = vec![];
+    let mut removed: Vec<&Places> = vec![];
     decision.events.iter().any(|event| match event {
         Event::Evaluation(evaluation::Event::Created { trigger }) => *trigger == Trigger::Convergence,
-        Event::Actual(actual::Event::Removed { indices, .. }) => {
-            removed.push(indices);
+        Event::Actual(actual::Event::Removed { places, .. }) => {
+            removed.push(places);
             false
         }
-        Event::Actual(actual::Event::Created { indices, .. }) if by_bbs => {
-            indices.iter().any(|index| !removed.iter().any(|removed| removed.contains(index)))
+        Event::Actual(actual::Event::Created { places }) if by_bbs => {
+            let gone = |index| removed.iter().any(|removed| removed.indices.contains(index));
+            places.indices.iter().any(|index| !gone(index))
         }
         Event::Actual(_)
         | Event::Evaluation(_)
@@ -463,16 +465,16 @@ fn only_convergence_found(decision: &Decision) -> bool {
     })
 }
 
-/// The indices whose facts a decision may change: those that its events name, and all if it changes what is desired.
-fn touched(process: &Process, events: &[Event]) -> Vec<u32> {
+/// The places whose facts a decision may change: those that its events name, and all if it changes what is desired.
+fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
     let mut touched = vec![];
     for event in events {
         match event {
-            Event::Desired(_) => touched.extend(process.slots.iter().map(|slot| slot.index)),
-            Event::Actual(event) => touched.extend(event.indices().iter()),
+            Event::Desired(_) => touched.extend(process.slots.iter().map(|slot| slot.place.clone())),
+            Event::Actual(event) => touched.extend(event.places().iter()),
             Event::Evacuating(
-                evacuating::Event::Set { index, .. } | evacuating::Event::Removed { index, .. },
-            ) => touched.push(*index),
+                evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
+            ) => touched.push(place.clone()),
             Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
             }
         }
@@ -498,25 +500,18 @@ fn ends_life(event: &Event) -> bool {
 }
 
 /// Notes what the containers of a process take, before its definitions go.
-fn note_former<'a>(
-    former: &mut Former,
-    guid: &ProcessGuid,
-    facts: impl Iterator<Item = (&'a u32, &'a Facts)>,
-) {
-    for (index, facts) in facts {
-        for (by, takes) in facts.containers() {
-            let of_process = former.entry(guid.clone()).or_default();
-            of_process.entry((*index, by.instance_guid)).or_insert(takes);
-        }
+fn note_former(former: &mut Former, guid: &ProcessGuid, facts: &[Facts]) {
+    for (by, takes) in facts.iter().flat_map(Facts::containers) {
+        former.entry(guid.clone()).or_default().entry(by.instance_guid).or_insert(takes);
     }
 }
 
-/// Drops the note of a container that the record of its index no longer names.
-fn drop_former(former: &mut Former, guid: &ProcessGuid, index: u32, before: &Facts, after: &Facts) {
+/// Drops the note of a container that the record of its place no longer names.
+fn drop_former(former: &mut Former, guid: &ProcessGuid, before: &Facts, after: &Facts) {
     let Some(of_process) = former.get_mut(guid) else { return };
     for (by, _) in before.containers() {
         if !after.containers().any(|(still, _)| still.instance_guid == by.instance_guid) {
-            of_process.remove(&(index, by.instance_guid));
+            of_process.remove(&by.instance_guid);
         }
     }
     if of_process.is_empty() {
@@ -524,13 +519,12 @@ fn drop_former(former: &mut Former, guid: &ProcessGuid, index: u32, before: &Fac
     }
 }
 
-fn share_touched(process: &mut Process, touched: &[u32], index: &Index) {
+fn share_touched(process: &mut Process, touched: &[Place], index: &Index) {
     share::share_healthy(process);
     let Process { slots, desired, .. } = process;
-    let active = desired.as_ref().map(|desired| &desired.active_definition_id);
     for touched in touched {
-        if let Ok(at) = slots.binary_search_by_key(touched, |slot| slot.index) {
-            share::share_slot(&mut slots[at], active, &index.on_cell);
+        if let Ok(at) = slots.binary_search_by(|slot| slot.place.cmp(touched)) {
+            share::share_slot(&mut slots[at], desired.as_deref(), &index.on_cell);
         }
     }
 }

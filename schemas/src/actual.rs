@@ -1,4 +1,4 @@
-//! The ActualLRP: one index of a process (Diego Dev Notes, "ActualLRPs").
+//! The ActualLRP: one place of a process (Diego Dev Notes, "ActualLRPs").
 //!
 //! ```text
 //!                ┌────────── unclaim (cell lost, evacuation) ──────────┐
@@ -14,13 +14,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::container::{Instance, NetInfo};
-use crate::indices::Indices;
-use crate::names::DefinitionId;
+use crate::key::{Place, Places};
 use crate::placement::Explanation;
 use crate::refusal::{Code, Refusal};
 use crate::{Timestamp, crash, limits};
 
-/// What is true of one index.
+/// What is true of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actual {
     /// Its state, with what that state has.
@@ -33,8 +32,6 @@ pub struct Actual {
     pub crash_reason: Box<str>,
     /// The container that crashed last: its log is there for a while.
     pub crashed_in: Option<Box<Instance>>,
-    /// The definition that it runs.
-    pub definition_id: DefinitionId,
 }
 
 /// The state of an ActualLRP. What a state has, it alone has: a placement error can't outlive an auction.
@@ -125,6 +122,8 @@ pub enum Ended {
     CellLost,
     /// Its cell evacuated it while it was being stopped.
     Evacuated,
+    /// Another definition takes its place.
+    Replaced,
 }
 
 /// What happens to ActualLRPs.
@@ -133,14 +132,12 @@ pub enum Event {
     /// UNCLAIMED records were created.
     Created {
         /// Which.
-        indices: Indices,
-        /// The definition that they shall run.
-        definition_id: DefinitionId,
+        places: Places,
     },
     /// A cell took one.
     Claimed {
         /// Which.
-        index: u32,
+        place: Place,
         /// The container.
         by: Instance,
         /// Why there.
@@ -149,31 +146,27 @@ pub enum Event {
     /// One runs.
     Started {
         /// Which.
-        index: u32,
+        place: Place,
         /// The container.
         by: Instance,
         /// Where it is reached.
         net: NetInfo,
-        /// The definition that it runs.
-        definition_id: DefinitionId,
     },
     /// One crashed.
     Crashed {
         /// Which.
-        index: u32,
+        place: Place,
         /// The container.
         by: Instance,
         /// Why.
         reason: String,
         /// Crashes counted, with this one.
         crash_count: u32,
-        /// The definition that it ran.
-        definition_id: DefinitionId,
     },
     /// An auction could not place some.
     PlacementFailed {
         /// Which.
-        indices: Indices,
+        places: Places,
         /// Why, as users read it.
         error: String,
         /// Why, cell by cell.
@@ -182,21 +175,21 @@ pub enum Event {
     /// Some have to be placed anew.
     Unclaimed {
         /// Which.
-        indices: Indices,
+        places: Places,
         /// Why.
         cause: Unclaimed,
     },
     /// Some were asked to stop: their reps are ordered again until they are gone.
     StopRequested {
         /// Which.
-        indices: Indices,
+        places: Places,
         /// Why.
         cause: Ended,
     },
     /// Some records are gone.
     Removed {
         /// Which.
-        indices: Indices,
+        places: Places,
         /// Why.
         cause: Ended,
     },
@@ -339,11 +332,11 @@ fn refuse(code: Code, why: &str) -> Result<Step, Refusal> {
     Err(Refusal::new(code, why))
 }
 
-/// Folds what happened to one index. Total: the log is never argued with.
+/// Folds what happened to one place. Total: the log is never argued with.
 #[must_use]
 pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Actual> {
     let stopping = actual.as_ref().is_some_and(Actual::is_stopping);
-    let enter = |state, definition_id: &DefinitionId| {
+    let enter = |state| {
         let old = actual.as_ref();
         Some(Actual {
             state,
@@ -351,32 +344,29 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             crash_count: old.map_or(0, |old| old.crash_count),
             crash_reason: old.map_or_else(|| "".into(), |old| old.crash_reason.clone()),
             crashed_in: old.and_then(|old| old.crashed_in.clone()),
-            definition_id: definition_id.clone(),
         })
     };
     match event {
-        Event::Created { definition_id, .. } => Some(Actual {
+        Event::Created { .. } => Some(Actual {
             state: State::Unclaimed { placement_error: None },
             since: at,
             crash_count: 0,
             crash_reason: "".into(),
             crashed_in: None,
-            definition_id: definition_id.clone(),
         }),
         Event::Claimed { by, .. } => {
-            let old = actual.as_ref()?;
-            enter(State::Claimed { by: by.clone(), stopping }, &old.definition_id)
+            actual.as_ref()?;
+            enter(State::Claimed { by: by.clone(), stopping })
         }
-        Event::Started { by, net, definition_id, .. } => {
-            enter(State::Running { by: by.clone(), net: net.clone().into(), stopping }, definition_id)
+        Event::Started { by, net, .. } => {
+            enter(State::Running { by: by.clone(), net: net.clone().into(), stopping })
         }
-        Event::Crashed { by, reason, crash_count, definition_id, .. } => Some(Actual {
+        Event::Crashed { by, reason, crash_count, .. } => Some(Actual {
             state: State::Crashed,
             since: at,
             crash_count: *crash_count,
             crash_reason: limits::cut(reason, limits::REASON_BYTES).into(),
             crashed_in: Some(Box::new(by.clone())),
-            definition_id: definition_id.clone(),
         }),
         Event::PlacementFailed { error, .. } => {
             let old = actual?;
@@ -387,8 +377,8 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             Some(Actual { state, ..old })
         }
         Event::Unclaimed { .. } => {
-            let old = actual.as_ref()?;
-            enter(State::Unclaimed { placement_error: None }, &old.definition_id)
+            actual.as_ref()?;
+            enter(State::Unclaimed { placement_error: None })
         }
         Event::StopRequested { .. } => {
             let mut old = actual?;
@@ -416,17 +406,17 @@ impl Event {
         }
     }
 
-    /// The indices that it speaks of.
+    /// The places that it speaks of.
     #[must_use]
-    pub fn indices(&self) -> Indices {
+    pub fn places(&self) -> Places {
         match self {
-            Self::Created { indices, .. }
-            | Self::PlacementFailed { indices, .. }
-            | Self::Unclaimed { indices, .. }
-            | Self::StopRequested { indices, .. }
-            | Self::Removed { indices, .. } => indices.clone(),
-            Self::Claimed { index, .. } | Self::Started { index, .. } | Self::Crashed { index, .. } => {
-                Indices::from(*index)
+            Self::Created { places, .. }
+            | Self::PlacementFailed { places, .. }
+            | Self::Unclaimed { places, .. }
+            | Self::StopRequested { places, .. }
+            | Self::Removed { places, .. } => places.clone(),
+            Self::Claimed { place, .. } | Self::Started { place, .. } | Self::Crashed { place, .. } => {
+                place.clone().into()
             }
         }
     }

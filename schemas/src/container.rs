@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 use crate::action::{Action, Variable};
-use crate::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use crate::key::ActualLrpKey;
+use crate::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use crate::resources::Resources;
 use crate::subject::Position;
 
@@ -48,14 +49,10 @@ pub struct NetInfo {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkKey {
-    /// One index of a process.
+    /// An instance of a process.
     Lrp {
-        /// The process.
-        process_guid: ProcessGuid,
-        /// The index.
-        index: u32,
-        /// Which definition.
-        definition_id: DefinitionId,
+        /// Which.
+        key: ActualLrpKey,
         /// Which life.
         epoch: Epoch,
     },
@@ -81,7 +78,7 @@ impl WorkKey {
 impl std::fmt::Display for WorkKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Lrp { process_guid, index, .. } => write!(f, "{process_guid}/{index}"),
+            Self::Lrp { key, .. } => key.fmt(f),
             Self::Task { task_guid, .. } => write!(f, "task {task_guid}"),
         }
     }

@@ -53,6 +53,13 @@ impl Desired {
         self.definitions.iter().find(|(known, _)| known == id).map(|(_, definition)| definition)
     }
 
+    /// The definition that instances start with outside a rollout: the one that is known to work (Updatable LRPs,
+    /// "`UpdateLRPDeployment`"), or the active one while none is.
+    #[must_use]
+    pub fn restart_definition_id(&self) -> &DefinitionId {
+        self.healthy_definition_id.as_ref().unwrap_or(&self.active_definition_id)
+    }
+
     /// The part of an update that would change something; none: it is so already.
     #[must_use]
     pub fn difference(&self, update: &DesiredLrpUpdate) -> Option<DesiredLrpUpdate> {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::actual::Actual;
 use crate::container::{Instance, NetInfo};
+use crate::key::Place;
 use crate::refusal::{Code, Refusal};
 
 /// How long an evacuating record may live, unless the rep says otherwise: Diego's evacuation time-out.
@@ -60,8 +61,8 @@ pub enum Gone {
 pub enum Event {
     /// One was created or taken over.
     Set {
-        /// The index.
-        index: u32,
+        /// Which.
+        place: Place,
         /// The container.
         by: Instance,
         /// Where it is reached.
@@ -71,14 +72,14 @@ pub enum Event {
     },
     /// One is gone.
     Removed {
-        /// The index.
-        index: u32,
+        /// Which.
+        place: Place,
         /// Why.
         cause: Gone,
     },
 }
 
-/// Judges what the rep of container `by` asks, against both records of the index. `None`: it is so already.
+/// Judges what the rep of container `by` asks, against both records of the place. `None`: it is so already.
 ///
 /// # Errors
 /// `ActualLRPCannotBeEvacuated` if the record belongs to another container that has not given it up.
@@ -87,38 +88,38 @@ pub fn decide(
     evacuating: Option<&Evacuating>,
     command: &Command,
     by: &Instance,
-    index: u32,
+    place: &Place,
 ) -> Result<Option<Event>, Refusal> {
     let instance_is_mine = actual.and_then(Actual::holder) == Some(by);
     match (command, evacuating) {
-        (Command::Set { net, expires_at }, None) => Ok(Some(set(index, by, net, *expires_at))),
+        (Command::Set { net, expires_at }, None) => Ok(Some(set(place, by, net, *expires_at))),
         (Command::Set { net, expires_at }, Some(old)) if old.by == *by => {
             let same = old.net == *net && old.expires_at == *expires_at;
-            Ok((!same).then(|| set(index, by, net, *expires_at)))
+            Ok((!same).then(|| set(place, by, net, *expires_at)))
         }
         (Command::Set { net, expires_at }, Some(_)) if instance_is_mine => {
-            Ok(Some(set(index, by, net, *expires_at)))
+            Ok(Some(set(place, by, net, *expires_at)))
         }
         (Command::Set { .. }, Some(_)) => {
             let why = "another container is the evacuating instance of this index";
             Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
         }
         (Command::Remove, Some(old)) if old.by == *by => {
-            Ok(Some(Event::Removed { index, cause: Gone::Removed }))
+            Ok(Some(Event::Removed { place: place.clone(), cause: Gone::Removed }))
         }
         // Another container's goes only for one that runs in its place.
         (Command::Remove, Some(_)) if instance_is_mine && actual.is_some_and(Actual::is_running) => {
-            Ok(Some(Event::Removed { index, cause: Gone::Replaced }))
+            Ok(Some(Event::Removed { place: place.clone(), cause: Gone::Replaced }))
         }
         (Command::Remove, Some(_) | None) => Ok(None),
     }
 }
 
-fn set(index: u32, by: &Instance, net: &NetInfo, expires_at: Timestamp) -> Event {
-    Event::Set { index, by: by.clone(), net: net.clone(), expires_at }
+fn set(place: &Place, by: &Instance, net: &NetInfo, expires_at: Timestamp) -> Event {
+    Event::Set { place: place.clone(), by: by.clone(), net: net.clone(), expires_at }
 }
 
-/// Folds what happened to one index.
+/// Folds what happened to one place.
 #[must_use]
 pub fn evolve(event: &Event, at: Timestamp) -> Option<Evacuating> {
     match event {

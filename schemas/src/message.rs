@@ -29,9 +29,9 @@ use crate::cell::Presence;
 use crate::cluster::{Role, Terms};
 use crate::container::{Epoch, Instance, WorkKey};
 use crate::definition::{Definition, TaskDefinition};
+use crate::key::ActualLrpKey;
 use crate::names::{
-    CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId, ServiceId,
-    TaskGuid,
+    CellId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId, ServiceId, TaskGuid,
 };
 use crate::placement::Explanation;
 use crate::process::{self, Unplaced};
@@ -195,32 +195,29 @@ pub struct ReportResult {
 pub enum Record {
     /// There is none.
     Absent,
-    /// An index of a process.
+    /// A place of a process.
     Lrp(LrpRecord),
     /// A task.
     Task(TaskRecord),
 }
 
-/// The records of one index of a process.
+/// The records of one place of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LrpRecord {
-    /// The process.
-    pub process_guid: ProcessGuid,
-    /// The index.
-    pub index: u32,
+    /// Which.
+    pub key: ActualLrpKey,
     /// The current life of the guid.
     pub epoch: Epoch,
     /// The process's domain.
     pub domain: Domain,
-    /// The definition that the instance runs; the process guid where there is no instance.
-    pub definition_id: DefinitionId,
-    /// The instance, if there is one.
+    /// The instance, if there is one. Where only somebody evacuates it, the one that runs another definition in its
+    /// place.
     pub state: Option<LrpState>,
     /// Who evacuates it, if somebody does.
     pub evacuating: Option<Instance>,
     /// Since when the instance's state holds; an UNCLAIMED record's attempt.
     pub since: Timestamp,
-    /// When one of the records of the index last changed: what a rep reports of them names it.
+    /// When one of the records last changed: what a rep reports of them names it.
     pub changed_at: Timestamp,
 }
 
@@ -403,13 +400,13 @@ pub struct Outcomes {
 /// What became of the work of one process, or of one task. Only what could not be placed is reported: claims say the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlacementOutcome {
-    /// Indices of a process.
+    /// Instances of a process.
     Lrp {
         /// The process.
         process_guid: ProcessGuid,
         /// Which life.
         epoch: Epoch,
-        /// The indices, each with the attempt that was judged and why it failed.
+        /// The places, each with the attempt that was judged and why it failed.
         unplaced: Vec<Unplaced>,
         /// Why, cell by cell, of the last one.
         explanation: Option<Box<Explanation>>,

@@ -138,6 +138,14 @@ name!(
     /// A label that a cell must carry to take a definition that asks for it.
     PlacementTag, "placement tag");
 
+impl DefinitionId {
+    /// No id is before this one in their order: it is the shortest, of the first character that names may have.
+    #[must_use]
+    pub fn least() -> Self {
+        Self("-".into())
+    }
+}
+
 impl From<&ProcessGuid> for DefinitionId {
     /// The first definition of a process has its name, and shares its text.
     fn from(guid: &ProcessGuid) -> Self {

@@ -19,8 +19,8 @@ use schemas::message::{
     Reports, Standing, Stop, TaskRecord, TaskState, Work,
 };
 use schemas::names::{
-    BadName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, ProcessGuid,
-    ServiceId, Stack, TaskGuid, Zone,
+    BadName, ClusterId, Domain, EntryId, Ids, Incarnation, InstanceGuid, ProcessGuid, ServiceId, Stack,
+    TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
 use schemas::process::{ReportStep, Unplaced};
@@ -31,7 +31,9 @@ use schemas::{Indices, Position, Subject, Timestamp, actual, evacuating, limits,
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::given::{any_action, any_name, cell_id, definition, domain, id, instance, net, run};
+use crate::given::{
+    any_action, any_name, cell_id, definition, domain, id, instance, lrp_key, net, place, run,
+};
 use crate::machines::cases;
 
 /// Length of what stands before a postcard body.
@@ -64,9 +66,8 @@ fn epoch() -> Epoch {
 }
 
 fn keys() -> [WorkKey; 2] {
-    let definition_id = DefinitionId::new("web").unwrap();
     [
-        WorkKey::Lrp { process_guid: web(), index: 7, definition_id, epoch: epoch() },
+        WorkKey::Lrp { key: lrp_key("web", 7), epoch: epoch() },
         WorkKey::Task { task_guid: job(), epoch: epoch() },
     ]
 }
@@ -87,9 +88,8 @@ fn reports() -> Reports {
         actual.into_iter().map(ReportStep::Actual).chain(twin.into_iter().map(ReportStep::Evacuating));
     let lrp = process::Report {
         domain: domain("apps"),
-        index: 1,
+        place: place(1, "web"),
         epoch: epoch(),
-        definition_id: DefinitionId::new("web").unwrap(),
         by: instance(1, "c1"),
         judged: Timestamp(8),
         steps: steps.collect(),
@@ -121,11 +121,9 @@ fn records() -> Vec<Record> {
     ];
     let lrps = states.into_iter().map(|state| {
         Record::Lrp(LrpRecord {
-            process_guid: web(),
-            index: 3,
+            key: lrp_key("web", 3),
             epoch: epoch(),
             domain: domain("apps"),
-            definition_id: DefinitionId::new("web").unwrap(),
             state,
             evacuating: Some(instance(2, "c2")),
             since: Timestamp(8),
@@ -204,7 +202,7 @@ fn perform() -> Perform {
 
 fn outcomes() -> Outcomes {
     let error = "insufficient resources: memory".to_owned();
-    let unplaced = vec![Unplaced { index: 1, attempt: Timestamp(2), error: error.clone() }];
+    let unplaced = vec![Unplaced { place: place(1, "web"), attempt: Timestamp(2), error: error.clone() }];
     let (explanation, epoch) = (explanation(), epoch());
     let lrp = PlacementOutcome::Lrp { process_guid: web(), epoch, unplaced, explanation };
     let task = PlacementOutcome::Task { task_guid: job(), epoch, error, explanation: None };

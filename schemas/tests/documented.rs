@@ -211,7 +211,8 @@ fn every_command() -> Vec<ClientCommand> {
             }
             ClientVerb::LrpRemove => ClientCommand::LrpRemove { process_guid: process_guid.clone() },
             ClientVerb::LrpRetire => {
-                ClientCommand::LrpRetire { process_guid: process_guid.clone(), index: 1 }
+                let definition_id = Some(lrp.definition_id.clone());
+                ClientCommand::LrpRetire { process_guid: process_guid.clone(), index: 1, definition_id }
             }
             ClientVerb::TaskDesire => ClientCommand::TaskDesire(Box::new(job.clone())),
             ClientVerb::TaskCancel => ClientCommand::TaskCancel { task_guid: task_guid.clone() },

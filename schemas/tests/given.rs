@@ -13,7 +13,7 @@ use schemas::limits;
 use schemas::names::{DefinitionId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::resources::Constraint;
 
-pub(crate) use fixtures::{cell_id, definition, domain, net, run};
+pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net, place, run};
 
 /// An id that says its number.
 pub(crate) fn id(number: u128) -> uuid::Uuid {

@@ -24,12 +24,14 @@ use schemas::names::{
 use schemas::placement::{Candidate, Explanation};
 use schemas::resources::{Constraint, Resources};
 use schemas::{
-    Decision, Indices, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
+    Decision, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
     task,
 };
 use serde_json::Value;
 
-use crate::given::{id, instance, net};
+use fixtures::definition_id;
+
+use crate::given::{id, instance, net, place};
 
 /// The files beside the golden ones that are JSON Schemas.
 pub(crate) const SCHEMAS: [&str; 3] = ["schema.json", "commands.json", "queries.json"];
@@ -147,13 +149,13 @@ pub(crate) fn job() -> DesiredTask {
     }
 }
 
-fn some() -> Indices {
-    [0, 1, 2, 5].into_iter().collect()
+fn some(definition: &str) -> Places {
+    Places { indices: [0, 1, 2, 5].into_iter().collect(), definition_id: definition_id(definition) }
 }
 
 fn process_events() -> Vec<Event> {
     let by = instance(0xa1, "c1");
-    let definition_id = DefinitionId::new("web-v1").unwrap();
+    let (place, places) = (|| place(1, "web-v1"), || some("web-v1"));
     let update =
         DesiredLrpUpdate { instances: Some(5), routes: Some(routes()), annotation: Some("second".into()) };
     let desired = [
@@ -162,38 +164,32 @@ fn process_events() -> Vec<Event> {
         desired::Event::Removed {},
     ];
     let actual = [
-        actual::Event::Created { indices: some(), definition_id: definition_id.clone() },
-        actual::Event::Claimed { index: 1, by: by.clone(), placement: explanation() },
-        actual::Event::Started {
-            index: 1,
-            by: by.clone(),
-            net: net(61_001),
-            definition_id: definition_id.clone(),
-        },
+        actual::Event::Created { places: places() },
+        actual::Event::Claimed { place: place(), by: by.clone(), placement: explanation() },
+        actual::Event::Started { place: place(), by: by.clone(), net: net(61_001) },
         actual::Event::Crashed {
-            index: 1,
+            place: place(),
             by: by.clone(),
             reason: "exited with status 1".into(),
             crash_count: 4,
-            definition_id,
         },
         actual::Event::PlacementFailed {
-            indices: some(),
+            places: places(),
             error: "insufficient resources: memory".into(),
             explanation: explanation(),
         },
-        actual::Event::Unclaimed { indices: some(), cause: actual::Unclaimed::CellLost },
-        actual::Event::StopRequested { indices: some(), cause: actual::Ended::Scale },
-        actual::Event::Removed { indices: some(), cause: actual::Ended::Stopped },
+        actual::Event::Unclaimed { places: places(), cause: actual::Unclaimed::CellLost },
+        actual::Event::StopRequested { places: places(), cause: actual::Ended::Scale },
+        actual::Event::Removed { places: places(), cause: actual::Ended::Stopped },
     ];
     let evacuating = [
         evacuating::Event::Set {
-            index: 1,
+            place: place(),
             by,
             net: NetInfo { address: "fd00::1".into(), ports: vec![] },
             expires_at: Timestamp(1_760_000_600_000_000_000),
         },
-        evacuating::Event::Removed { index: 1, cause: evacuating::Gone::Replaced },
+        evacuating::Event::Removed { place: place(), cause: evacuating::Gone::Replaced },
     ];
     let desired = desired.into_iter().map(Event::Desired);
     let actual = actual.into_iter().map(Event::Actual);

@@ -8,25 +8,25 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use schemas::actual::{self, Actual, State};
 use schemas::container::{Epoch, Instance};
-use schemas::definition::{DesiredLrpUpdate, Placement};
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Actor, Aggregate, Entry, Event, Stamp};
 use schemas::evaluation::{Status, Trigger};
 use schemas::names::{CellId, DecisionId, DefinitionId, EntryId, ServiceId};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Unplaced};
 use schemas::task::{self, Outcome, Task};
-use schemas::{Decision, Origin, Refusal, Timestamp, cluster, crash, evacuating, evaluation, limits};
+use schemas::{Decision, Origin, Place, Refusal, Timestamp, cluster, crash, evacuating, evaluation, limits};
 
 use crate::given::{cell_id, domain, id, instance, lrp, net, task as desired_task};
 
 /// What may happen next.
 #[derive(Clone, Debug)]
 enum Move {
-    Desire { instances: u32, elsewhere: bool },
+    Desire { instances: u32, elsewhere: bool, other: bool },
     Update { instances: u32 },
     Remove,
-    Retire { index: u32 },
-    Report { index: u32, who: Who, of_earlier_life: bool, steps: Vec<Step> },
-    Fail { count: u32, error: usize, of_earlier_attempt: bool },
+    Retire { index: u32, other: Option<bool> },
+    Report { index: u32, other: bool, who: Who, of_earlier_life: bool, steps: Vec<Step> },
+    Fail { count: u32, other: bool, error: usize, of_earlier_attempt: bool },
     Converge,
     Pass { seconds: u64 },
     Lose { cell: usize },
@@ -54,6 +54,8 @@ enum Step {
 }
 
 const CELLS: [&str; 3] = ["c0", "c1", "c2"];
+/// The definitions of which there are containers; mostly the first one is desired.
+const DEFINITIONS: [&str; 2] = ["web", "other"];
 const ERRORS: [&str; 2] = ["insufficient resources: memory", "found no compatible cells: stack"];
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -74,18 +76,21 @@ fn any_move() -> impl Strategy<Value = Move> {
         1 => Just(Who::Twin),
         4 => (1..5_u128, 0..3_usize).prop_map(|(number, cell)| Who::Some { number, cell }),
     ];
-    let report = (0..5_u32, who, prop::bool::weighted(0.05), vec(any_step(), 1..3));
+    let other = prop::bool::weighted(0.2);
+    let report = (0..5_u32, other, who, prop::bool::weighted(0.05), vec(any_step(), 1..3));
     prop_oneof![
-        3 => (0..4_u32, prop::bool::weighted(0.1))
-            .prop_map(|(instances, elsewhere)| Move::Desire { instances, elsewhere }),
+        3 => (0..4_u32, prop::bool::weighted(0.1), other)
+            .prop_map(|(instances, elsewhere, other)| Move::Desire { instances, elsewhere, other }),
         3 => (0..5_u32).prop_map(|instances| Move::Update { instances }),
         1 => Just(Move::Remove),
-        2 => (0..5_u32).prop_map(|index| Move::Retire { index }),
-        16 => report.prop_map(|(index, who, of_earlier_life, steps)| {
-            Move::Report { index, who, of_earlier_life, steps }
+        2 => (0..5_u32, proptest::option::of(other)).prop_map(|(index, other)| Move::Retire { index, other }),
+        16 => report.prop_map(|(index, other, who, of_earlier_life, steps)| {
+            Move::Report { index, other, who, of_earlier_life, steps }
         }),
-        3 => (1..4_u32, 0..2_usize, prop::bool::weighted(0.1)).prop_map(
-            |(count, error, of_earlier_attempt)| Move::Fail { count, error, of_earlier_attempt }
+        3 => (1..4_u32, other, 0..2_usize, prop::bool::weighted(0.1)).prop_map(
+            |(count, other, error, of_earlier_attempt)| {
+                Move::Fail { count, other, error, of_earlier_attempt }
+            }
         ),
         4 => Just(Move::Converge),
         3 => (1..1200_u64).prop_map(|seconds| Move::Pass { seconds }),
@@ -110,28 +115,33 @@ impl World {
         Self { process: None, now, fresh: false, absent: BTreeSet::new(), decisions: 0 }
     }
 
-    fn actual(&self, index: u32) -> Option<&Actual> {
-        self.process.as_ref()?.actual(index)
+    fn actual(&self, place: &Place) -> Option<&Actual> {
+        self.process.as_ref()?.actual(place)
     }
 
     /// What a move asks; none: it changed what decisions depend on.
     fn command(&mut self, what: &Move) -> Option<Command> {
         match what {
-            Move::Desire { instances, elsewhere } => {
+            Move::Desire { instances, elsewhere, other } => {
                 let name = if *elsewhere { "elsewhere" } else { "apps" };
-                return Some(Command::Desire(Box::new(lrp(name, *instances))));
+                let desired = DesiredLrp { definition_id: definition(*other), ..lrp(name, *instances) };
+                return Some(Command::Desire(Box::new(desired)));
             }
             Move::Update { instances } => {
                 let instances = Some(*instances);
                 return Some(Command::Update(DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() }));
             }
             Move::Remove => return Some(Command::Remove),
-            Move::Retire { index } => return Some(Command::Retire { index: *index }),
-            Move::Report { index, who, of_earlier_life, steps } => {
-                return Some(Command::Report(self.report(*index, *who, *of_earlier_life, steps)));
+            Move::Retire { index, other } => {
+                return Some(Command::Retire { index: *index, definition_id: other.map(definition) });
             }
-            Move::Fail { count, error, of_earlier_attempt } => {
-                return Some(self.fail(*count, ERRORS[*error], *of_earlier_attempt));
+            Move::Report { index, other, who, of_earlier_life, steps } => {
+                let place = Place::new(*index, definition(*other));
+                return Some(Command::Report(self.report(place, *who, *of_earlier_life, steps)));
+            }
+            Move::Fail { count, other, error, of_earlier_attempt } => {
+                let id = definition(*other);
+                return Some(self.fail(*count, &id, ERRORS[*error], *of_earlier_attempt));
             }
             Move::Converge => return Some(Command::Converge),
             Move::Pass { seconds } => self.now = self.now + Duration::from_secs(*seconds),
@@ -142,12 +152,12 @@ impl World {
         None
     }
 
-    fn report(&self, index: u32, who: Who, of_earlier_life: bool, steps: &[Step]) -> Report {
+    fn report(&self, place: Place, who: Who, of_earlier_life: bool, steps: &[Step]) -> Report {
         let process = self.process.as_ref();
-        let twin = || Some(process?.slot(index)?.evacuating.as_ref()?.by.clone());
+        let slot = process.and_then(|process| process.slot(&place));
         let known = match who {
-            Who::Holder => self.actual(index).and_then(|lrp| lrp.holder().cloned()),
-            Who::Twin => twin(),
+            Who::Holder => self.actual(&place).and_then(|lrp| lrp.holder().cloned()),
+            Who::Twin => slot.and_then(|slot| Some(slot.evacuating.as_ref()?.by.clone())),
             Who::Some { number, cell } => Some(instance(number, CELLS[cell])),
         };
         let epoch = process.map_or(Epoch(Timestamp(1)), |process| process.epoch);
@@ -165,21 +175,20 @@ impl World {
         };
         Report {
             domain: process.map_or(domain("apps"), |process| process.domain.clone()),
-            index,
+            place,
             epoch: if of_earlier_life { Epoch(Timestamp(0)) } else { epoch },
-            definition_id: DefinitionId::new("web").unwrap(),
             by: known.unwrap_or_else(|| instance(1, CELLS[0])),
             judged: self.now,
             steps: steps.iter().map(step).collect(),
         }
     }
 
-    fn fail(&self, count: u32, error: &str, of_earlier_attempt: bool) -> Command {
-        let attempt = |index| self.actual(index).map_or(self.now, |lrp| lrp.since);
-        let unplaced = (0..count).map(|index| Unplaced {
-            index,
-            attempt: if of_earlier_attempt { Timestamp(7) } else { attempt(index) },
-            error: if index % 2 == 0 { error } else { "cell compatibility" }.to_owned(),
+    fn fail(&self, count: u32, id: &DefinitionId, error: &str, of_earlier_attempt: bool) -> Command {
+        let attempt = |place: &Place| self.actual(place).map_or(self.now, |lrp| lrp.since);
+        let unplaced = (0..count).map(|index| Place::new(index, id.clone())).map(|place| Unplaced {
+            attempt: if of_earlier_attempt { Timestamp(7) } else { attempt(&place) },
+            error: if place.index % 2 == 0 { error } else { "cell compatibility" }.to_owned(),
+            place,
         });
         Command::Fail(unplaced.collect(), None)
     }
@@ -224,6 +233,10 @@ impl World {
     }
 }
 
+fn definition(other: bool) -> DefinitionId {
+    DefinitionId::new(DEFINITIONS[usize::from(other)]).unwrap()
+}
+
 fn stamp(at: Timestamp, decision: u128) -> Stamp {
     let decision = DecisionId(id(decision));
     Stamp { decision, correlation: decision, at, request: None }
@@ -259,20 +272,38 @@ fn the_counters_equal_a_recount(process: &Process) {
     assert_eq!(records().filter(|lrp| lrp.is_unplaced()).count(), process.unplaced as usize);
 }
 
-fn every_index_has_one_slot(process: &Process) {
-    assert!(process.slots.is_sorted_by(|one, next| one.index < next.index), "{:?}", process.slots);
+fn every_place_has_one_slot(process: &Process) {
+    assert!(process.slots.is_sorted_by(|one, next| one.place < next.place), "{:?}", process.slots);
     assert!(process.slots.iter().all(|slot| slot.actual.is_some() || slot.evacuating.is_some()));
 }
 
 fn what_is_desired_has_a_record_and_only_that_is_work(process: &Process) {
     let wanted = process.desired.as_ref().map_or(0, |desired| desired.instances);
     for index in 0..wanted {
-        assert!(process.actual(index).is_some(), "index {index} is desired and has no record: {process:#?}");
+        let there = process.actuals_at(index).collect::<Vec<_>>();
+        assert!(!there.is_empty(), "index {index} is desired and has no record: {process:#?}");
+        // What shall run has its record, or waits for what is being stopped there.
+        let has = there.iter().any(|(place, _)| process.wants(place));
+        let waits = there.iter().all(|(_, lrp)| lrp.is_stopping());
+        assert!(has || waits, "nothing that is desired is at index {index}: {process:#?}");
     }
     let unclaimed =
         process.slots.iter().filter(|slot| slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
     for slot in unclaimed {
-        assert!(slot.index < wanted, "index {} is work that nobody desires: {process:#?}", slot.index);
+        assert!(process.wants(&slot.place), "{:?} is work that nobody desires: {process:#?}", slot.place);
+    }
+}
+
+/// Of an index one place is desired, and if it is known what is, nothing else goes on there.
+fn an_index_has_one_instance(process: &Process) {
+    for slot in &process.slots {
+        let at = process.slots_at(slot.place.index);
+        let wanted = at.iter().filter(|slot| process.wants(&slot.place)).count();
+        assert!(wanted <= 1, "{wanted} places of index {} are desired: {process:#?}", slot.place.index);
+        let goes_on = |(_, lrp): &(&Place, &Actual)| !lrp.is_stopping();
+        let going_on = process.actuals_at(slot.place.index).filter(goes_on).count();
+        let known = process.desired.is_some() || process.asked.is_some();
+        assert!(!known || going_on <= 1, "{going_on} go on at index {}: {process:#?}", slot.place.index);
     }
 }
 
@@ -289,14 +320,15 @@ fn work_has_one_open_evaluation(process: &Process) {
 
 /// What somebody removed or scaled away doesn't stay, whoever told of it since.
 fn what_is_known_to_be_unwanted_ends(process: &Process) {
-    for slot in process.slots.iter().filter(|slot| process.is_unwanted(slot.index)) {
+    for slot in process.slots.iter().filter(|slot| process.is_unwanted(&slot.place)) {
         let ends = slot.actual.as_ref().is_none_or(Actual::is_stopping);
-        assert!(ends, "index {} is unwanted and goes on: {process:#?}", slot.index);
+        assert!(ends, "{:?} is unwanted and goes on: {process:#?}", slot.place);
     }
 }
 
-/// Of a client's command nothing is the cause; whatever else is decided of an index that has records comes from the
-/// last decision that made work for it or asked it to stop, or from a cell.
+/// Of a client's command nothing is the cause; whatever else is decided of a place that has records comes from the
+/// last decision that made work for it or asked it to stop, or from a cell. For a place that has none, another at its
+/// index has that.
 fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &Command, events: &[Event]) {
     let origin = process::origin(before, command, events);
     match command {
@@ -304,9 +336,12 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
             assert_eq!(origin, Origin::Beginning);
         }
         Command::Report(report) if !events.is_empty() => {
-            let slot = before.and_then(|process| process.slot(report.index));
+            let slot = before.and_then(|process| {
+                let others = process.slots_at(report.place.index);
+                process.slot(&report.place).or_else(|| others.first())
+            });
             let asked =
-                before.filter(|process| !process.wants(report.index)).and_then(|process| process.asked);
+                before.filter(|process| !process.wants(&report.place)).and_then(|process| process.asked);
             let known = slot.map(|slot| slot.cause).or(asked);
             let of_cell = Origin::Cell(report.by.cell_id.clone(), known);
             assert!(origin == of_cell || origin == Origin::from(known), "{origin:?} of {events:?}");
@@ -314,7 +349,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         Command::Report(_) => {}
         Command::Fail(..) => {
             let told = |event: &Event| match event {
-                Event::Actual(event) => event.indices().iter().min(),
+                Event::Actual(event) => event.places().iter().min(),
                 Event::Desired(_)
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
@@ -325,7 +360,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
             };
             let first = events.iter().filter_map(told).min();
             let cause =
-                before.zip(first).and_then(|(process, index)| process.slot(index)).map(|slot| slot.cause);
+                before.zip(first).and_then(|(process, place)| process.slot(&place)).map(|slot| slot.cause);
             assert_eq!(origin, Origin::from(cause), "{events:?}");
         }
         Command::Converge => {
@@ -340,8 +375,12 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
     }
 }
 
-fn nothing_is_due_after_converging(process: &Process, now: Timestamp) {
-    assert!(process.next_due().is_none_or(|due| due > now), "{process:#?}");
+fn nothing_is_due_after_converging(process: &Process, world: &World) {
+    assert!(process.next_due().is_none_or(|due| due > world.now), "{process:#?}");
+    let ends = |slot: &Slot| slot.actual.as_ref().is_none_or(Actual::is_stopping);
+    let unwanted = |slot: &&Slot| !process.wants(&slot.place);
+    let all_end = process.slots.iter().filter(unwanted).all(ends);
+    assert!(all_end || !world.fresh, "an orphan goes on: {process:#?}");
 }
 
 /// A crash count moves by a crash, as the policy says, and starts at 0 with a new record.
@@ -353,10 +392,10 @@ fn crashes_are_counted_by_the_policy(
 ) {
     for slot in &after.slots {
         let Some(new) = &slot.actual else { continue };
-        let mut expected = before.and_then(|process| process.actual(slot.index)).cloned();
+        let mut expected = before.and_then(|process| process.actual(&slot.place)).cloned();
         for event in events {
             let Event::Actual(event) = event else { continue };
-            if !event.indices().contains(slot.index) {
+            if !event.places().contains(&slot.place) {
                 continue;
             }
             if let actual::Event::Crashed { crash_count, .. } = event {
@@ -380,7 +419,11 @@ fn asks_once(world: &World, command: &Command) -> bool {
         Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Fail(..) | Command::Converge => {
             true
         }
-        Command::Retire { index } => world.actual(*index).is_some_and(|lrp| lrp.holder().is_some()),
+        Command::Retire { index, definition_id } => {
+            let slot =
+                world.process.as_ref().and_then(|process| process.find(*index, definition_id.as_ref()));
+            slot.and_then(|slot| slot.actual.as_ref()).is_some_and(|lrp| lrp.holder().is_some())
+        }
         Command::Report(report) => report.steps.len() == 1,
     }
 }
@@ -432,10 +475,11 @@ fn step(world: &mut World, what: &Move) {
     assert!(!events.contains(&found_late), "only convergence found the work of {command:?}: {before:#?}");
     let Some(process) = &world.process else { return };
     the_counters_equal_a_recount(process);
-    every_index_has_one_slot(process);
+    every_place_has_one_slot(process);
     what_is_desired_has_a_record_and_only_that_is_work(process);
     work_has_one_open_evaluation(process);
     crashes_are_counted_by_the_policy(before.as_ref(), process, &events, world.now);
+    an_index_has_one_instance(process);
     what_is_known_to_be_unwanted_ends(process);
     what_is_decided_comes_from_where_it_says(before.as_ref(), &command, &events);
     if matches!(command, Command::Converge) {
@@ -443,7 +487,7 @@ fn step(world: &mut World, what: &Move) {
         if !events.is_empty() {
             return step(world, what);
         }
-        nothing_is_due_after_converging(process, world.now);
+        nothing_is_due_after_converging(process, world);
     }
     if once {
         let again = world.decide(&command).unwrap_or_default();

@@ -95,6 +95,8 @@ pub(crate) struct LrpRetire {
     process_guid: ProcessGuid,
     /// Which of its instances.
     index: u32,
+    /// Of which definition; left out: of the active one, if there are several at the index.
+    definition_id: Option<DefinitionId>,
 }
 
 /// A task that shall run once.

@@ -302,6 +302,7 @@ fn each_command_has_its_body() {
     let good = [
         ("lrp", "remove", r#"{"body": {"process_guid": "a"}}"#),
         ("lrp", "retire", r#"{"envelope": null, "body": {"process_guid": "a", "index": 2}}"#),
+        ("lrp", "retire", r#"{"body": {"process_guid": "a", "index": 2, "definition_id": "v2"}}"#),
         ("task", "cancel", r#"{"envelope": {}, "body": {"task_guid": "a"}}"#),
         ("task", "resolve", r#"{"body": {"task_guid": "a"}}"#),
         ("domain", "upsert", r#"{"body": {"domain": "apps"}}"#),
@@ -426,7 +427,8 @@ proptest! {
         let task_guid = task.task_guid.clone();
         let commands = [
             ClientCommand::LrpRemove { process_guid: process_guid.clone() },
-            ClientCommand::LrpRetire { process_guid: process_guid.clone(), index },
+            ClientCommand::LrpRetire { process_guid: process_guid.clone(), index, definition_id: Some(lrp.definition_id.clone()) },
+            ClientCommand::LrpRetire { process_guid: process_guid.clone(), index, definition_id: None },
             ClientCommand::LrpUpdate { process_guid, update },
             ClientCommand::LrpDesire(Box::new(lrp)),
             ClientCommand::TaskCancel { task_guid: task_guid.clone() },

@@ -5,15 +5,15 @@ use std::time::Duration;
 use schemas::action::Secret;
 use schemas::actual;
 use schemas::container::{Epoch, Instance};
-use schemas::definition::{DesiredLrpUpdate, Placement};
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Event, Stamp};
 use schemas::evaluation::Status;
-use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid};
+use schemas::names::{CellId, DecisionId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::task::{self, Outcome, Task};
-use schemas::{Code, Refusal, Timestamp, crash, desired, evacuating, limits};
+use schemas::{Code, Place, Places, Refusal, Timestamp, crash, desired, evacuating, limits};
 
-use crate::given::{domain, id, instance, lrp, net, task as desired_task};
+use crate::given::{domain, id, instance, lrp, net, place, task as desired_task};
 
 /// The columns are what the container of the row's second word asks; a word in capitals is the record afterwards.
 /// `=`: it is so already. `gone`: the record is removed. `!`: refused.
@@ -40,6 +40,15 @@ fn rows(table: &str) -> (Vec<String>, Vec<Vec<String>>) {
     let mut lines = table.lines().filter(|line| !line.trim().is_empty()).map(cells);
     let head = lines.next().unwrap();
     (head, lines.collect())
+}
+
+/// The place of the definition that is desired, at an index.
+fn web(index: u32) -> Place {
+    place(index, "web")
+}
+
+fn webs(indices: &[u32]) -> Places {
+    Places { indices: indices.iter().copied().collect(), definition_id: web(0).definition_id }
 }
 
 /// A process at some moment, and what is asked of it.
@@ -82,9 +91,8 @@ impl Story {
         let epoch = self.process.as_ref().map_or(Epoch(Timestamp(1)), |process| process.epoch);
         self.ask(&Command::Report(Report {
             domain: domain("apps"),
-            index,
+            place: web(index),
             epoch,
-            definition_id: DefinitionId::new("web").unwrap(),
             by: by.clone(),
             judged: self.now,
             steps: vec![step],
@@ -100,7 +108,7 @@ impl Story {
     }
 
     fn state_of(&self, index: u32) -> String {
-        let record = self.process.as_ref().and_then(|process| process.actual(index));
+        let record = self.process.as_ref().and_then(|process| process.actual(&web(index)));
         let stopping = |lrp: &actual::Actual| if lrp.is_stopping() { " stopping" } else { "" };
         record.map_or("none".into(), |lrp| format!("{}{}", lrp.state_name(), stopping(lrp)))
     }
@@ -124,7 +132,7 @@ impl Story {
             other => panic!("no state {other}"),
         }
         if stopping {
-            story.ask(&Command::Retire { index: 0 }).unwrap();
+            story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
         }
         assert_eq!(story.state(), state);
         story
@@ -236,7 +244,7 @@ fn crashes_are_answered_as_the_table_says() {
             story.now = story.now + running - Duration::from_nanos(1);
         }
         story.tell(&own, crash());
-        let lrp = story.process.as_ref().unwrap().actual(0).unwrap();
+        let lrp = story.process.as_ref().unwrap().actual(&web(0)).unwrap();
         let wait = match lrp.restart_at() {
             Some(due) => due.since(story.now).as_secs().to_string(),
             None if lrp.is_unclaimed() => "-".into(),
@@ -277,7 +285,7 @@ fn orphan(state: &str, own: &Instance) -> Option<Story> {
         "RUNNING" => story.tell(own, start()),
         "RUNNING stopping" => {
             story.tell(own, start());
-            story.ask(&Command::Retire { index: 0 }).unwrap();
+            story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
         }
         "CRASHED" => story.tell(own, crash()),
         _ => return None,
@@ -344,7 +352,8 @@ fn the_evacuating_record_changes_as_the_table_says() {
                 story.tell(&by, start());
             }
             let answer = story.report(0, &own, command.clone());
-            let twin = || story.process.as_ref()?.slot(0)?.evacuating.as_ref().map(|twin| twin.by == own);
+            let twin =
+                || story.process.as_ref()?.slot(&web(0))?.evacuating.as_ref().map(|twin| twin.by == own);
             let outcome = match (answer, twin()) {
                 (Err(_), _) => "!",
                 (Ok(events), _) if events.is_empty() => "=",
@@ -368,7 +377,7 @@ fn only_a_container_that_runs_replaces_anothers_evacuating_record() {
     let remove = ReportStep::Evacuating(evacuating::Command::Remove);
     assert_eq!(story.report(0, &own, remove.clone()), Ok(vec![]));
     story.tell(&own, start());
-    let removed = evacuating::Event::Removed { index: 0, cause: evacuating::Gone::Replaced };
+    let removed = evacuating::Event::Removed { place: web(0), cause: evacuating::Gone::Replaced };
     assert_eq!(story.report(0, &own, remove), Ok(vec![Event::Evacuating(removed)]));
 }
 
@@ -382,7 +391,7 @@ fn an_evacuating_record_ends_with_its_time_or_its_cell() {
     assert_eq!(story.process.as_ref().unwrap().next_due(), Some(expires_at));
     assert_eq!(story.ask(&Command::Converge), Ok(vec![]));
     let mut lost = Story { process: story.process.clone(), present: false, ..Story::new() };
-    let gone = |cause| Ok(vec![Event::Evacuating(evacuating::Event::Removed { index: 0, cause })]);
+    let gone = |cause| Ok(vec![Event::Evacuating(evacuating::Event::Removed { place: web(0), cause })]);
     assert_eq!(lost.ask(&Command::Converge), gone(evacuating::Gone::CellLost));
     story.now = expires_at;
     assert_eq!(story.ask(&Command::Converge), gone(evacuating::Gone::Expired));
@@ -392,9 +401,9 @@ fn an_evacuating_record_ends_with_its_time_or_its_cell() {
 fn an_evaluation_says_how_its_work_ended() {
     let own = instance(1, "c1");
     let fail = |story: &Story, index: u32| {
-        let attempt = story.process.as_ref().unwrap().actual(index).unwrap().since;
+        let attempt = story.process.as_ref().unwrap().actual(&web(index)).unwrap().since;
         let error = "insufficient resources: memory".to_owned();
-        Command::Fail(vec![process::Unplaced { index, attempt, error }], None)
+        Command::Fail(vec![process::Unplaced { place: web(index), attempt, error }], None)
     };
     let blocked = Some(Status::Blocked { reason: "insufficient resources: memory".into() });
     let claim = |story: &mut Story, index| story.report(index, &own, ReportStep::Actual(claim())).unwrap();
@@ -429,12 +438,14 @@ fn an_evaluation_says_how_its_work_ended() {
 }
 
 /// What a cell that was away reports of index 1, of which it still has a container, and what becomes of it. Who was
-/// asked is the process while the cell was away; `forgotten`: nothing is remembered of it.
+/// asked is the process while the cell was away; `forgotten`: nothing is remembered of it; `replaced`: another definition
+/// is desired there.
 const UNWANTED: &str = "
     meanwhile | claim | start            | crash   | evacuate
     removed   | !     | RUNNING stopping | =       | !
     scaled    | !     | RUNNING stopping | =       | !
     forgotten | !     | RUNNING          | CRASHED | none
+    replaced  | !     | RUNNING stopping | =       | !
 ";
 
 #[test]
@@ -454,8 +465,16 @@ fn what_nobody_wants_ends_as_soon_as_it_is_reported_however_stale_its_domain() {
                     let update = DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() };
                     story.ask(&Command::Update(update)).unwrap();
                 }
-                _ => story.process = None,
+                "forgotten" => story.process = None,
+                _ => {
+                    story.ask(&Command::Remove).unwrap();
+                    let other = place(1, "other").definition_id;
+                    let desired = DesiredLrp { definition_id: other, ..lrp("apps", 2) };
+                    story.ask(&Command::Desire(Box::new(desired))).unwrap();
+                }
             }
+            let others = |story: &Story| story.process.as_ref()?.actual(&place(1, "other")).cloned();
+            let other = others(&story);
             story.present = true;
             let expires_at = story.now + Duration::from_secs(60);
             let step = match column.as_str() {
@@ -470,7 +489,86 @@ fn what_nobody_wants_ends_as_soon_as_it_is_reported_however_stale_its_domain() {
                 Ok(_) => story.state_of(1),
             };
             assert_eq!(&outcome, expected, "{column} at {row:?}");
+            assert_eq!(others(&story), other, "{column} at {row:?}: what is desired there is left alone");
             assert_eq!(story.ask(&Command::Converge), Ok(vec![]), "its domain is stale");
+        }
+    }
+}
+
+/// The records of index 0, of a definition `web` and of `other`: an instance (I), an evacuating twin (E) or both. One of
+/// the definitions is desired. Which records a request means that names an index alone, and one that names a definition.
+const FIND: &str = "
+    web | other | desired | alone | web  | other
+    -   | -     | web     | none  | none | none
+    I   | -     | web     | web   | web  | none
+    I   | -     | other   | web   | web  | none
+    -   | I     | web     | other | none | other
+    E   | -     | other   | web   | web  | none
+    I   | I     | web     | web   | web  | other
+    I   | I     | other   | other | web  | other
+    IE  | IE    | web     | web   | web  | other
+    IE  | IE    | other   | other | web  | other
+    E   | I     | web     | other | web  | other
+    I   | E     | other   | web   | web  | other
+    E   | IE    | web     | other | web  | other
+    E   | E     | web     | web   | web  | other
+    E   | E     | other   | other | web  | other
+";
+
+/// A process of which index 0 has these records; index 1 has some that are not meant.
+fn with_records(records: [(&str, &str); 2], desired: &str) -> Story {
+    let mut story = Story::new();
+    let lrp = DesiredLrp { definition_id: place(0, desired).definition_id, ..lrp("apps", 2) };
+    let mut events = vec![Event::Desired(desired::Event::Desired(Box::new(lrp)))];
+    let known = records.into_iter().flat_map(|(id, records)| [(place(0, id), records), (place(1, id), "IE")]);
+    for ((place, records), number) in known.zip(1..) {
+        let (by, net, expires_at) = (instance(number, "c1"), net(1), Timestamp(u64::MAX));
+        if records.contains('I') {
+            let (place, by, net) = (place.clone(), by.clone(), net.clone());
+            events.push(Event::Actual(actual::Event::Started { place, by, net }));
+        }
+        if records.contains('E') {
+            events.push(Event::Evacuating(evacuating::Event::Set { place, by, net, expires_at }));
+        }
+    }
+    let mut process = Process::new(ProcessGuid::new("web").unwrap(), domain("apps"), Epoch(Timestamp(1)));
+    let decision = DecisionId(id(1));
+    process::evolve(
+        &mut process,
+        &events,
+        &Stamp { decision, correlation: decision, at: story.now, request: None },
+    );
+    story.process = Some(process);
+    story
+}
+
+#[test]
+fn an_index_and_perhaps_a_definition_name_the_records_that_the_table_says() {
+    let (head, rows) = rows(FIND);
+    for row in rows {
+        for (column, expected) in head.iter().zip(&row).skip(3) {
+            let mut story = with_records([("web", &row[0]), ("other", &row[1])], &row[2]);
+            let id = (column != "alone").then(|| place(0, column).definition_id);
+            let found = story.process.as_ref().unwrap().find(0, id.as_ref());
+            let name = found.map_or("none", |slot| slot.place.definition_id.as_str());
+            assert_eq!(name, expected, "{column} of {row:?}");
+            assert!(found.is_none_or(|slot| slot.place.index == 0));
+            // What only evacuates is no instance to be stopped.
+            let instance = found.filter(|slot| slot.actual.is_some()).map(|slot| slot.place.clone());
+            let answer = story.ask(&Command::Retire { index: 0, definition_id: id });
+            let stop = |place: Place| actual::Event::StopRequested {
+                places: place.into(),
+                cause: actual::Ended::Retired,
+            };
+            match (instance, answer) {
+                (Some(place), Ok(events)) => {
+                    assert_eq!(events[0], Event::Actual(stop(place)), "{column} of {row:?}");
+                }
+                (instance, answer) => {
+                    assert_eq!(instance, None, "{column} of {row:?}");
+                    assert_eq!(answer.unwrap_err().code, Code::ResourceNotFound);
+                }
+            }
         }
     }
 }
@@ -481,25 +579,25 @@ fn what_happens_to_several_indices_for_one_cause_is_one_event() {
     let mut story = Story::desired(4);
     story.tell(&c1, start());
     story.report(2, &instance(3, "c1"), ReportStep::Actual(start())).unwrap();
-    let all = |indices: &[u32]| indices.iter().copied().collect();
+    let all = |indices: &[u32]| webs(indices);
     let cause = actual::Ended::Removed;
     let expected = [
         Event::Desired(desired::Event::Removed {}),
-        Event::Actual(actual::Event::StopRequested { indices: all(&[0, 2]), cause }),
-        Event::Actual(actual::Event::Removed { indices: all(&[1, 3]), cause }),
+        Event::Actual(actual::Event::StopRequested { places: all(&[0, 2]), cause }),
+        Event::Actual(actual::Event::Removed { places: all(&[1, 3]), cause }),
     ];
     let mut events = story.ask(&Command::Remove).unwrap();
     events.retain(|event| !matches!(event, Event::Evaluation(_)));
     assert_eq!(events, expected);
     let unclaimed = Story::desired(3).ask(&Command::Remove).unwrap();
-    let removed = Event::Actual(actual::Event::Removed { indices: all(&[0, 1, 2]), cause });
+    let removed = Event::Actual(actual::Event::Removed { places: all(&[0, 1, 2]), cause });
     assert!(unclaimed.contains(&removed), "{unclaimed:?}");
     let mut lost = Story::desired(2);
     lost.tell(&c1, start());
     lost.report(1, &instance(2, "c1"), ReportStep::Actual(start())).unwrap();
     lost.present = false;
     let cause = actual::Unclaimed::CellLost;
-    let expected = Event::Actual(actual::Event::Unclaimed { indices: all(&[0, 1]), cause });
+    let expected = Event::Actual(actual::Event::Unclaimed { places: all(&[0, 1]), cause });
     let events = lost.ask(&Command::Converge).unwrap();
     assert!(events.contains(&expected), "{events:?}");
 }
@@ -507,10 +605,10 @@ fn what_happens_to_several_indices_for_one_cause_is_one_event() {
 #[test]
 fn a_process_of_which_nothing_can_be_placed_is_blocked_with_the_reason() {
     let mut story = Story::desired(2);
-    let attempt = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let fail = |index, error: &str| {
         let error = error.to_owned();
-        Command::Fail(vec![process::Unplaced { index, attempt, error }], None)
+        Command::Fail(vec![process::Unplaced { place: web(index), attempt, error }], None)
     };
     story.ask(&fail(0, "insufficient resources: disk")).unwrap();
     assert_eq!(story.evaluation(), Some(Status::Pending), "the other one may be placed");
@@ -520,10 +618,8 @@ fn a_process_of_which_nothing_can_be_placed_is_blocked_with_the_reason() {
 
 #[test]
 fn whatever_is_left_of_a_process_can_be_removed() {
-    let ended = |indices: &[u32], cause| {
-        let indices = indices.iter().copied().collect();
-        Event::Actual(actual::Event::StopRequested { indices, cause })
-    };
+    let ended =
+        |indices: &[u32], cause| Event::Actual(actual::Event::StopRequested { places: webs(indices), cause });
     let removed = Event::Desired(desired::Event::Removed {});
     // Two orphans, of which nobody knows who wanted them.
     let mut story = Story { fresh: false, ..Story::new() };
@@ -756,9 +852,9 @@ fn reasons_of_tasks_are_the_seeds_own() {
 fn an_outcome_settles_only_what_it_judged() {
     let own = instance(1, "c1");
     let mut story = Story::desired(1);
-    let judged = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    let judged = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let fail = |attempt| {
-        let unplaced = process::Unplaced { index: 0, attempt, error: "insufficient resources".into() };
+        let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
         Command::Fail(vec![unplaced], None)
     };
     story.tell(&own, start());
@@ -766,7 +862,7 @@ fn an_outcome_settles_only_what_it_judged() {
     story.tell(&own, crash());
     assert_eq!(story.state(), "UNCLAIMED");
     assert_eq!(story.ask(&fail(judged)), Ok(vec![]));
-    let current = story.process.as_ref().unwrap().actual(0).unwrap().since;
+    let current = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     assert_eq!(story.ask(&fail(current)).unwrap().len(), 2);
 }
 
@@ -776,9 +872,9 @@ fn a_lost_cell_takes_a_stopping_instance_with_it() {
     let mut story = Story::desired(1);
     story.crash(&own, 2);
     story.tell(&own, start());
-    let count = |story: &Story| story.process.as_ref().unwrap().actual(0).unwrap().crash_count;
+    let count = |story: &Story| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crash_count;
     let mut stopping = Story { process: story.process.clone(), now: story.now, ..Story::new() };
-    stopping.ask(&Command::Retire { index: 0 }).unwrap();
+    stopping.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
     for lost in [&mut story, &mut stopping] {
         lost.present = false;
         lost.ask(&Command::Converge).unwrap();
@@ -791,7 +887,8 @@ fn a_lost_cell_takes_a_stopping_instance_with_it() {
 #[test]
 fn the_container_that_crashed_last_is_known_until_the_index_begins_anew() {
     let (own, next) = (instance(1, "c1"), instance(2, "c2"));
-    let crashed_in = |story: &Story| story.process.as_ref().unwrap().actual(0).unwrap().crashed_in.clone();
+    let crashed_in =
+        |story: &Story| story.process.as_ref().unwrap().actual(&web(0)).unwrap().crashed_in.clone();
     let mut story = Story::desired(1);
     story.tell(&own, start());
     assert_eq!(crashed_in(&story), None);
@@ -803,7 +900,7 @@ fn the_container_that_crashed_last_is_known_until_the_index_begins_anew() {
     story.tell(&next, crash());
     assert_eq!(crashed_in(&story).as_deref(), Some(&next));
     story.tell(&own, start());
-    story.ask(&Command::Retire { index: 0 }).unwrap();
+    story.ask(&Command::Retire { index: 0, definition_id: None }).unwrap();
     story.tell(&own, actual::Command::Remove);
     assert_eq!((story.state().as_str(), crashed_in(&story)), ("UNCLAIMED", None));
 }
@@ -813,11 +910,10 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
     let (own, other) = (instance(1, "c1"), instance(2, "c2"));
     let report = |story: &Story, step| Report {
         domain: domain("apps"),
-        index: 0,
+        place: web(0),
         epoch: story.process.as_ref().unwrap().epoch,
-        definition_id: DefinitionId::new("web").unwrap(),
         by: own.clone(),
-        judged: story.process.as_ref().unwrap().changed_at(0),
+        judged: story.process.as_ref().unwrap().changed_at(&web(0)),
         steps: vec![step],
     };
     let mut story = Story::with("CLAIMED", &own);
@@ -833,8 +929,8 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
 
     // That an instance could not be placed is not a change; that another holds it is one.
     let claim = report(&story, ReportStep::Actual(claim()));
-    let attempt = story.process.as_ref().unwrap().actual(0).unwrap().since;
-    let unplaced = process::Unplaced { index: 0, attempt, error: "insufficient resources".into() };
+    let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
+    let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
     story.ask(&Command::Fail(vec![unplaced], None)).unwrap();
     assert_eq!(report(&story, ReportStep::Actual(start())).judged, claim.judged);
     let again = report(&story, ReportStep::Actual(start()));
@@ -856,9 +952,8 @@ fn a_report_of_another_life_domain_or_cell_is_refused() {
     let mut story = Story::with("CLAIMED", &own);
     let report = |story: &Story| Report {
         domain: domain("apps"),
-        index: 0,
+        place: web(0),
         epoch: story.process.as_ref().unwrap().epoch,
-        definition_id: DefinitionId::new("web").unwrap(),
         by: own.clone(),
         judged: story.now,
         steps: vec![ReportStep::Actual(start())],
@@ -906,15 +1001,15 @@ fn reasons_are_bounded_and_a_long_one_is_known_again() {
     let own = instance(1, "c1");
     let long = "x".repeat(5000);
     let mut story = Story::desired(1);
-    let attempt = story.process.as_ref().unwrap().actual(0).unwrap().since;
-    let unplaced = process::Unplaced { index: 0, attempt, error: long.clone() };
+    let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
+    let unplaced = process::Unplaced { place: web(0), attempt, error: long.clone() };
     let fail = Command::Fail(vec![unplaced], None);
     let text = format!("{:?}", story.ask(&fail).unwrap());
     assert!(text.len() < 2 * limits::REASON_BYTES + 500, "{text}");
     assert_eq!(story.ask(&fail), Ok(vec![]));
     story.tell(&own, start());
     story.tell(&own, actual::Command::Crash { reason: long.clone() });
-    let reason = &story.process.as_ref().unwrap().actual(0).unwrap().crash_reason;
+    let reason = &story.process.as_ref().unwrap().actual(&web(0)).unwrap().crash_reason;
     assert!(reason.len() <= limits::REASON_BYTES && reason.ends_with("(truncated)"));
 
     let wait = Placement::Queue { deadline_ms: 600_000 };

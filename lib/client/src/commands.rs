@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
 use schemas::message::{Done, OfCell, Request, SetAside};
-use schemas::names::{CellId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::spec::ClientCommand;
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
@@ -64,12 +64,18 @@ impl Client {
         self.send(&ClientCommand::LrpRemove { process_guid: guid }).await
     }
 
-    /// Stops one instance. If it is still desired it is started again.
+    /// Stops one instance: that of a definition or, if there are several at the index and none is named, that of the
+    /// active one. If it is still desired it is started again.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn retire_lrp(&self, guid: ProcessGuid, index: u32) -> Result<Done, Error> {
-        self.send(&ClientCommand::LrpRetire { process_guid: guid, index }).await
+    pub async fn retire_lrp(
+        &self,
+        guid: ProcessGuid,
+        index: u32,
+        definition_id: Option<DefinitionId>,
+    ) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpRetire { process_guid: guid, index, definition_id }).await
     }
 
     /// Desires a task: it shall run once.

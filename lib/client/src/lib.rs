@@ -41,6 +41,6 @@ pub use commands::bad_name;
 pub use error::Error;
 pub use events::Events;
 pub use logs::{LogReader, Piece, Whose};
-pub use queries::{Listed, Only, instance_name, reached_at};
+pub use queries::{Listed, Only, key_of, reached_at};
 pub use target::{Login, Target, Tls, default_folder, default_socket};
 pub use watch::{LOOKED_AT, LrpWatch, Progress, Snapshot, TaskEnd};

@@ -12,9 +12,10 @@ use crate::subjects::Query;
 /// Whose log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// An instance's: `PROCESS/INDEX`, or an instance guid.
+    /// An instance's: `PROCESS/INDEX`, `PROCESS/INDEX@DEFINITION`, or an instance guid.
     Instance(String),
-    /// That of the container that crashed last at `PROCESS/INDEX`, even while another runs.
+    /// That of the container that crashed last at `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION`, even while another
+    /// runs.
     Previous(String),
     /// A task's.
     Task(String),

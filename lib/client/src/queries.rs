@@ -7,7 +7,7 @@ use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, LrpRow, One, Page,
     ReadEvents, Show, StatusRow, TaskRow,
 };
-use schemas::{Code, Position};
+use schemas::{ActualLrpKey, Code, Place, Position};
 use serde::de::DeserializeOwned;
 
 use crate::client::Client;
@@ -64,10 +64,11 @@ fn filter(only: &Only) -> Filter {
     }
 }
 
-/// How an instance is named in a query: `PROCESS/INDEX`.
+/// The key of the instance that a row shows: as text it is `PROCESS/INDEX`, in full `PROCESS/INDEX@DEFINITION`. Queries
+/// take both.
 #[must_use]
-pub fn instance_name(guid: &ProcessGuid, index: u32) -> String {
-    format!("{guid}/{index}")
+pub fn key_of(row: &InstanceRow) -> ActualLrpKey {
+    ActualLrpKey::new(row.process_guid.clone(), Place::new(row.index, row.definition_id.clone()))
 }
 
 /// Where an instance is reached by one of its ports: `address:host_port`.
@@ -101,7 +102,7 @@ impl Client {
         self.list(Query::InstanceList, only).await
     }
 
-    /// All instances, one record of each index: of one that is being evacuated the record that counts.
+    /// All instances, one record of each: of one that is being evacuated the record that counts.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -117,8 +118,9 @@ impl Client {
         self.list_filtered(Query::LrpList, Filter { definitions: true, ..filter(only) }).await
     }
 
-    /// One instance: `PROCESS/INDEX`, or an instance guid. Of an index that is being evacuated also its twin, so there
-    /// may be two rows, and there is always one.
+    /// One instance: `PROCESS/INDEX@DEFINITION`, `PROCESS/INDEX` (of the active definition, if there are several at the
+    /// index), or an instance guid. Of one that is being evacuated also its twin, so there may be two rows, and there is
+    /// always one.
     ///
     /// # Errors
     /// See [`Client::lrps`].
@@ -235,7 +237,7 @@ impl Client {
     }
 
     async fn list<T: DeserializeOwned>(&self, query: Query, only: &Only) -> Result<Listed<T>, Error> {
-        // Both records of an index: who looks at the rows decides.
+        // Both records of an instance: who looks at the rows decides.
         self.list_filtered(query, Filter { all: query == Query::InstanceList, ..filter(only) }).await
     }
 

@@ -1,5 +1,6 @@
 //! Watching what is carried out: told by an event that something changed, and by a query how it is.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use schemas::container::Instance;
@@ -80,7 +81,10 @@ impl Snapshot {
             };
         }
         let ordinary = || self.instances.iter().filter(|row| row.presence == InstancePresence::Ordinary);
-        let extra = ordinary().any(|row| row.index >= wanted || row.stopping);
+        // Two definitions at one index: one of them is about to go.
+        let indices: BTreeSet<u32> = ordinary().map(|row| row.index).collect();
+        let extra =
+            indices.len() < ordinary().count() || ordinary().any(|row| row.index >= wanted || row.stopping);
         if lrp.running == wanted && known == wanted && !extra {
             return Progress::Running;
         }
@@ -216,9 +220,13 @@ fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
 #[cfg(test)]
 mod tests {
     use schemas::container::Epoch;
-    use schemas::names::{Domain, InstanceGuid};
+    use schemas::names::{DefinitionId, Domain, InstanceGuid};
 
     use super::*;
+
+    fn definition(name: &str) -> DefinitionId {
+        DefinitionId::new(name).unwrap()
+    }
 
     fn instance(index: u32, state: InstanceState) -> InstanceRow {
         InstanceRow {
@@ -238,7 +246,7 @@ mod tests {
             crash_reason: None,
             crashed_in: None,
             restart_at: None,
-            definition_id: None,
+            definition_id: definition("web"),
             since: Timestamp(0),
         }
     }
@@ -285,6 +293,7 @@ mod tests {
             snapshot(2, vec![running(0), running(2)]),
             snapshot(1, vec![running(0), running(1)]),
             snapshot(1, vec![InstanceRow { stopping: true, ..running(0) }]),
+            snapshot(2, vec![running(0), InstanceRow { definition_id: definition("v2"), ..running(0) }]),
             snapshot(0, vec![running(0)]),
         ] {
             assert_eq!(under.progress(), Progress::Under, "{under:?}");

@@ -49,10 +49,11 @@ pub(crate) fn of(
     set("MUSTER_CELL_ID", spec.cell_id.to_string());
     set("MUSTER_DOMAIN", spec.recipe.domain.to_string());
     match &spec.recipe.work {
-        WorkKey::Lrp { process_guid, index, .. } => {
-            set("MUSTER_PROCESS_GUID", process_guid.to_string());
+        WorkKey::Lrp { key, .. } => {
+            set("MUSTER_PROCESS_GUID", key.process_guid.to_string());
+            set("MUSTER_DEFINITION_ID", key.place.definition_id.to_string());
             for name in ["MUSTER_INDEX", "INSTANCE_INDEX", "CF_INSTANCE_INDEX"] {
-                set(name, index.to_string());
+                set(name, key.place.index.to_string());
             }
         }
         WorkKey::Task { task_guid, .. } => set("MUSTER_TASK_GUID", task_guid.to_string()),

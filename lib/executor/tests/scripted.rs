@@ -11,7 +11,7 @@ use schemas::container::{
 };
 use schemas::names::{DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::resources::Resources;
-use schemas::{Position, Timestamp};
+use schemas::{ActualLrpKey, Place, Position, Timestamp};
 
 const T: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -44,13 +44,9 @@ fn recipe(number: u64, work: WorkKey, action: Action) -> Recipe {
 }
 
 fn lrp(number: u64, args: &[&str]) -> Recipe {
-    let work = WorkKey::Lrp {
-        process_guid: ProcessGuid::new("web").unwrap(),
-        index: 0,
-        definition_id: DefinitionId::new("web").unwrap(),
-        epoch: Epoch(T),
-    };
-    recipe(number, work, scripted(args))
+    let place = Place::new(0, DefinitionId::new("web").unwrap());
+    let key = ActualLrpKey::new(ProcessGuid::new("web").unwrap(), place);
+    recipe(number, WorkKey::Lrp { key, epoch: Epoch(T) }, scripted(args))
 }
 
 fn task(number: u64, args: &[&str]) -> Recipe {

@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::limits::{PAGE_BYTES, PAGE_ROWS};
-use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, ServiceId, TaskGuid};
-use schemas::process::Process;
+use schemas::names::{
+    CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, ServiceId, TaskGuid,
+};
+use schemas::process::{Process, Slot};
 use schemas::query::{
     CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
     InstanceRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow, TaskRow,
 };
 use schemas::task::Task;
-use schemas::{BadField, Code, Position, Refusal, Timestamp};
+use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
 use self::rows::{
     Which, cell_row, cluster_row, evaluations_from, instance_rows, lrp_row, slot_rows, task_row,
@@ -176,7 +178,7 @@ pub fn lrp(world: &World, show: &Show) -> Result<One<LrpRow>, Refusal> {
     one(world, row, format!("process {}", show.id))
 }
 
-/// The ActualLRPs that pass the filter, in order of process and index. Of an index that is being evacuated the record
+/// The ActualLRPs that pass the filter, in order of process, index and definition. Of one that is being evacuated the record
 /// that counts, or both: then the evacuating twin follows its instance.
 ///
 /// # Errors
@@ -192,7 +194,7 @@ pub fn instances(world: &World, filter: &Filter, observed: &Observed) -> Result<
         }
         (None, Some(cell)) => Box::new(on_cell(world, cell, which)),
         (None, None) => {
-            let start = after.as_ref().map(|(guid, _, _)| guid);
+            let start = after.as_ref().map(|(key, _)| &key.process_guid);
             let first = start.and_then(|guid| world.process(guid));
             let processes = first.into_iter().chain(world.processes_from(start));
             Box::new(processes.flat_map(move |process| instance_rows(process, which)))
@@ -200,43 +202,46 @@ pub fn instances(world: &World, filter: &Filter, observed: &Observed) -> Result<
     };
     let rows = rows.filter(|row| in_domain(&row.domain, filter)).filter(|row| {
         let on = filter.cell_id.as_ref().is_none_or(|cell| row.cell_id.as_ref() == Some(cell));
-        let key = (row.process_guid.clone(), row.index, row.presence);
+        let place = Place::new(row.index, row.definition_id.clone());
+        let key = (ActualLrpKey::new(row.process_guid.clone(), place), row.presence);
         on && after.as_ref().is_none_or(|after| key > *after)
     });
     Ok(page(world, rows, filter, observed, |row| {
-        format!("{}/{}/{}", row.process_guid, row.index, row.presence)
+        format!("{}/{}/{}/{}", row.process_guid, row.index, row.definition_id, row.presence)
     }))
 }
 
-fn instance_key(key: &str) -> Option<(ProcessGuid, u32, InstancePresence)> {
+fn instance_key(key: &str) -> Option<(ActualLrpKey, InstancePresence)> {
     let mut parts = key.split('/');
     let guid = ProcessGuid::new(parts.next()?).ok()?;
     let index = parts.next()?.parse().ok()?;
+    let place = Place::new(index, DefinitionId::new(parts.next()?).ok()?);
     let presence = parts.next()?;
     let presence = InstancePresence::ALL.into_iter().find(|one| one.as_str() == presence)?;
-    parts.next().is_none().then_some((guid, index, presence))
+    parts.next().is_none().then_some((ActualLrpKey::new(guid, place), presence))
 }
 
 fn on_cell<'a>(world: &'a World, cell: &'a CellId, which: Which) -> impl Iterator<Item = InstanceRow> + 'a {
     let slots = world.on_cell(cell).filter_map(|work| match work {
-        WorkRef::Lrp(guid, index) => world.process(guid).zip(Some(*index)),
+        WorkRef::Lrp(key) => world.process(&key.process_guid).zip(Some(&key.place)),
         WorkRef::Task(_) => None,
     });
-    slots.flat_map(move |(process, index)| {
-        let rows = process.slot(index).map(|slot| slot_rows(process, slot, which));
+    slots.flat_map(move |(process, place)| {
+        let rows = process.slot(place).map(|slot| slot_rows(process, slot, which));
         rows.into_iter().flatten()
     })
 }
 
-/// The ActualLRPs of an index, `PROCESS/INDEX`, or of a container, by its guid.
+/// The ActualLRPs of a place, `PROCESS/INDEX@DEFINITION` (of the active one, if that is left open), or of a container,
+/// by its guid.
 ///
 /// # Errors
 /// `ResourceNotFound`.
 pub fn instance(world: &World, show: &Show) -> Result<One<Vec<InstanceRow>>, Refusal> {
     let rows: Vec<InstanceRow> = match (show.id.split_once('/'), show.id.parse::<InstanceGuid>()) {
-        (Some((guid, index)), _) => {
+        (Some((guid, place)), _) => {
             let process = ProcessGuid::new(guid).ok().and_then(|guid| world.process(&guid));
-            let slot = process.zip(index.parse().ok()).and_then(|(process, index)| process.slot(index));
+            let slot = process.and_then(|process| find(process, place));
             let rows = process.zip(slot).map(|(process, slot)| slot_rows(process, slot, Which::Both));
             rows.into_iter().flatten().collect()
         }
@@ -247,6 +252,15 @@ pub fn instance(world: &World, show: &Show) -> Result<One<Vec<InstanceRow>>, Ref
         (None, Err(_)) => vec![],
     };
     one(world, Some(rows).filter(|rows| !rows.is_empty()), format!("instance {}", show.id))
+}
+
+fn find<'a>(process: &'a Process, place: &str) -> Option<&'a Slot> {
+    let (index, id) = place.split_once('@').map_or((place, None), |(index, id)| (index, Some(id)));
+    let id = match id {
+        Some(id) => Some(DefinitionId::new(id).ok()?),
+        None => None,
+    };
+    process.find(index.parse().ok()?, id.as_ref())
 }
 
 /// The tasks that pass the filter, in order of their guids.

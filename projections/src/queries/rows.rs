@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemas::Place;
 use schemas::actual::{Actual, State};
 use schemas::cell::Cell;
 use schemas::evacuating::Evacuating;
@@ -70,16 +71,16 @@ pub(super) fn slot_rows(
     };
     let both = which == Which::Both;
     let ordinary = slot.actual.as_ref().filter(|_| both || !evacuating_counts || slot.evacuating.is_none());
-    let ordinary = ordinary.map(|lrp| instance_row(process, slot.index, lrp));
+    let ordinary = ordinary.map(|lrp| instance_row(process, &slot.place, lrp));
     let twin = slot.evacuating.as_ref().filter(|_| both || evacuating_counts);
-    let twin = twin.map(|twin| twin_row(process, slot.index, twin));
+    let twin = twin.map(|twin| twin_row(process, &slot.place, twin));
     ordinary.into_iter().chain(twin)
 }
 
-fn twin_row(process: &Process, index: u32, twin: &Evacuating) -> InstanceRow {
+fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow {
     InstanceRow {
         process_guid: process.guid.clone(),
-        index,
+        index: place.index,
         domain: process.domain.clone(),
         epoch: process.epoch,
         presence: InstancePresence::Evacuating,
@@ -94,12 +95,12 @@ fn twin_row(process: &Process, index: u32, twin: &Evacuating) -> InstanceRow {
         crash_reason: None,
         crashed_in: None,
         restart_at: None,
-        definition_id: None,
+        definition_id: place.definition_id.clone(),
         since: twin.since,
     }
 }
 
-fn instance_row(process: &Process, index: u32, lrp: &Actual) -> InstanceRow {
+fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
     let (address, ports) = match &lrp.state {
         State::Running { net, .. } => (Some(net.address.clone()), net.ports.clone()),
         State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed => (None, vec![]),
@@ -110,7 +111,7 @@ fn instance_row(process: &Process, index: u32, lrp: &Actual) -> InstanceRow {
     };
     InstanceRow {
         process_guid: process.guid.clone(),
-        index,
+        index: place.index,
         domain: process.domain.clone(),
         epoch: process.epoch,
         presence: InstancePresence::Ordinary,
@@ -125,7 +126,7 @@ fn instance_row(process: &Process, index: u32, lrp: &Actual) -> InstanceRow {
         crash_reason: Some(lrp.crash_reason.to_string()).filter(|reason| !reason.is_empty()),
         crashed_in: lrp.crashed_in.as_deref().cloned(),
         restart_at: lrp.restart_at(),
-        definition_id: Some(lrp.definition_id.clone()),
+        definition_id: place.definition_id.clone(),
         since: lrp.since,
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
     Some(row)
 }
 
-/// Counts an index, and keeps it if it is among the worst, or starts.
+/// Counts a place, and keeps it if it is among the worst, or starts.
 fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Vec<(Timestamp, String)>) {
     let Some(lrp) = &slot.actual else { return };
     let is_bad = match &lrp.state {
@@ -104,7 +104,7 @@ fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Ve
         State::Crashed => true,
         State::Claimed { .. } => {
             if !lrp.is_stopping() {
-                claimed.push((lrp.since, format!("{}/{}", process.guid, slot.index)));
+                claimed.push((lrp.since, format!("{}/{}", process.guid, slot.place.index)));
             }
             false
         }

@@ -9,7 +9,7 @@ use schemas::container::Instance;
 use schemas::names::CellId;
 use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
-use schemas::{Entry, Position, Subject, Timestamp, actual, task};
+use schemas::{ActualLrpKey, Entry, Position, Subject, Timestamp, actual, task};
 
 use crate::log::{Log, START_MILLIS, asks, groups, write};
 
@@ -37,7 +37,7 @@ fn look(world: &World, sizes: &mut Sizes) -> Answers {
         for slot in &process.slots {
             look_at_slot(&mut answers, process, slot);
             for by in holders(slot) {
-                let work = WorkRef::Lrp(process.guid.clone(), slot.index);
+                let work = WorkRef::Lrp(ActualLrpKey::new(process.guid.clone(), slot.place.clone()));
                 let told = process.desired.as_ref().map(|desired| desired.definitions[0].1.resources());
                 containers.insert((work, by.clone()), told.unwrap_or(Resources::of_container(0, 0, 0)));
             }
@@ -92,7 +92,7 @@ fn look_at_slot(answers: &mut Answers, process: &Process, slot: &Slot) {
         State::Running { .. } => counts.running += 1,
         State::Crashed => counts.crashed += 1,
     }
-    let work = WorkRef::Lrp(process.guid.clone(), slot.index);
+    let work = WorkRef::Lrp(ActualLrpKey::new(process.guid.clone(), slot.place.clone()));
     if lrp.is_unclaimed() {
         answers.work.insert(work.clone());
     }

@@ -8,7 +8,8 @@ use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
 use schemas::names::{ClusterId, DecisionId, EntryId, Ids, RequestId, ServiceId};
 use schemas::{
-    Decision, Entry, Indices, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, task,
+    Decision, Entry, Place, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating,
+    task,
 };
 
 use crate::log::{
@@ -20,8 +21,16 @@ fn index() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0..5_u32, 1 => Just(u32::MAX)]
 }
 
-fn indices() -> impl Strategy<Value = Indices> {
-    prop::collection::vec(index(), 0..5).prop_map(|indices| indices.into_iter().collect())
+fn place() -> impl Strategy<Value = Place> {
+    (index(), 0..4_u8).prop_map(|(index, id)| Place::new(index, definition_id(id)))
+}
+
+fn places() -> impl Strategy<Value = Places> {
+    let indices = prop::collection::vec(index(), 0..5);
+    (indices, 0..4_u8).prop_map(|(indices, id)| Places {
+        indices: indices.into_iter().collect(),
+        definition_id: definition_id(id),
+    })
 }
 
 fn time() -> impl Strategy<Value = Timestamp> {
@@ -34,41 +43,34 @@ fn time() -> impl Strategy<Value = Timestamp> {
 fn actual_event() -> impl Strategy<Value = actual::Event> {
     use actual::{Ended, Event, Unclaimed};
     let by = || (0..2_u8, 0..2_u8, 0..4_u8).prop_map(|(owner, index, nth)| instance(owner, index, nth));
-    let id = || (0..4_u8).prop_map(definition_id);
     prop_oneof![
-        (indices(), id()).prop_map(|(indices, definition_id)| Event::Created { indices, definition_id }),
-        (index(), by()).prop_map(|(index, by)| Event::Claimed { index, by, placement: None }),
-        (index(), by(), id()).prop_map(|(index, by, definition_id)| Event::Started {
-            index,
-            by,
-            net: NetInfo::default(),
-            definition_id
-        }),
-        (index(), by(), id(), any::<u32>()).prop_map(|(index, by, definition_id, count)| Event::Crashed {
-            index,
+        places().prop_map(|places| Event::Created { places }),
+        (place(), by()).prop_map(|(place, by)| Event::Claimed { place, by, placement: None }),
+        (place(), by()).prop_map(|(place, by)| Event::Started { place, by, net: NetInfo::default() }),
+        (place(), by(), any::<u32>()).prop_map(|(place, by, count)| Event::Crashed {
+            place,
             by,
             reason: "x".into(),
-            crash_count: count % 300,
-            definition_id
+            crash_count: count % 300
         }),
-        indices().prop_map(|indices| Event::PlacementFailed {
-            indices,
+        places().prop_map(|places| Event::PlacementFailed {
+            places,
             error: "full".into(),
             explanation: None
         }),
-        indices().prop_map(|indices| Event::Unclaimed { indices, cause: Unclaimed::CellLost }),
-        indices().prop_map(|indices| Event::StopRequested { indices, cause: Ended::Scale }),
-        indices().prop_map(|indices| Event::Removed { indices, cause: Ended::Stopped }),
+        places().prop_map(|places| Event::Unclaimed { places, cause: Unclaimed::CellLost }),
+        places().prop_map(|places| Event::StopRequested { places, cause: Ended::Scale }),
+        places().prop_map(|places| Event::Removed { places, cause: Ended::Stopped }),
     ]
 }
 
 fn process_event() -> impl Strategy<Value = Event> {
-    let set = (index(), (0..2_u8, 0..2_u8, 0..4_u8), time()).prop_map(|(index, (owner, nth, cell), at)| {
+    let set = (place(), (0..2_u8, 0..2_u8, 0..4_u8), time()).prop_map(|(place, (owner, nth, cell), at)| {
         let by = instance(owner, nth, cell);
-        evacuating::Event::Set { index, by, net: NetInfo::default(), expires_at: at }
+        evacuating::Event::Set { place, by, net: NetInfo::default(), expires_at: at }
     });
     let gone =
-        index().prop_map(|index| evacuating::Event::Removed { index, cause: evacuating::Gone::Expired });
+        place().prop_map(|place| evacuating::Event::Removed { place, cause: evacuating::Gone::Expired });
     prop_oneof![
         2 => (0..4_u8, 0..2_u8, 0..4_u8, any::<u8>())
             .prop_map(|(process, name, count, size)| desired::Event::Desired(lrp(process, name, count, size).into()))

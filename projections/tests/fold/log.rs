@@ -15,7 +15,7 @@ use schemas::names::{
 use schemas::process::{self, Unplaced};
 use schemas::resources::Resources;
 use schemas::{
-    Decision, Entry, Position, Subject, Timestamp, actual, cell, cluster, domain, evacuating, task,
+    Decision, Entry, Place, Position, Subject, Timestamp, actual, cell, cluster, domain, evacuating, task,
 };
 
 /// When logs begin.
@@ -176,6 +176,17 @@ impl Log {
         }
     }
 
+    /// Appends one decision on a process that no machine was asked for.
+    pub(crate) fn decide(&mut self, process: u8, events: Vec<Event>) {
+        let guid = guid(process);
+        self.now = Timestamp(self.now.0 + 1_000);
+        let epoch = self.world.process(&guid).map_or(Epoch(self.now), |known| known.epoch);
+        let aggregate = Aggregate::Process { guid, domain: domain(0), epoch };
+        let version = version(&self.world, &aggregate) + 1;
+        let decision = self.decision(aggregate, version, events);
+        self.append(vec![decision]);
+    }
+
     fn append(&mut self, decisions: Vec<Decision>) {
         let entry = Entry::decode(&self.entry(decisions).encode()).expect("it is legal");
         // Positions of a stream have gaps as far as one reader is concerned.
@@ -302,16 +313,16 @@ fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -
             Command::Update(DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() })
         }
         OfProcess::Remove => Command::Remove,
-        OfProcess::Retire { index } => Command::Retire { index: u32::from(*index) },
+        OfProcess::Retire { index } => Command::Retire { index: u32::from(*index), definition_id: None },
         OfProcess::Report { index, container, steps } => {
             report(world, number, *index, *container, steps, now)
         }
         OfProcess::Unplaced { index, error } => {
-            let index = u32::from(*index);
-            let record = world.process(&guid(number)).and_then(|process| process.actual(index));
+            let place = Place::new(u32::from(*index), definition_id(number));
+            let record = world.process(&guid(number)).and_then(|process| process.actual(&place));
             let attempt = record.map_or(now, |record| record.since);
             let error = format!("insufficient resources: {error}");
-            Command::Fail(vec![Unplaced { index, attempt, error }], None)
+            Command::Fail(vec![Unplaced { place, attempt, error }], None)
         }
     }
 }
@@ -326,7 +337,8 @@ fn report(
     now: Timestamp,
 ) -> process::Command {
     let known = world.process(&guid(process));
-    let slot = known.and_then(|known| known.slot(u32::from(index)));
+    let place = Place::new(u32::from(index), definition_id(process));
+    let slot = known.and_then(|known| known.slot(&place));
     let twin = slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| &twin.by);
     let holder = slot.and_then(|slot| slot.actual.as_ref()).and_then(|lrp| lrp.holder());
     let named = if container.is_multiple_of(3) { twin.or(holder) } else { holder.or(twin) };
@@ -353,9 +365,8 @@ fn report(
     };
     process::Command::Report(process::Report {
         domain: known.map_or_else(|| domain(0), |known| known.domain.clone()),
-        index: u32::from(index),
+        place,
         epoch: known.map_or(Epoch(now), |known| known.epoch),
-        definition_id: definition_id(process),
         by: by.unwrap_or_else(|| instance(process, index, container)),
         judged: now,
         steps: steps.iter().map(step).collect(),

@@ -59,7 +59,7 @@ fn pages<T: Debug + PartialEq>(
 fn work_of(record: &Record) -> Option<WorkRef> {
     match record {
         Record::Absent => None,
-        Record::Lrp(lrp) => Some(WorkRef::Lrp(lrp.process_guid.clone(), lrp.index)),
+        Record::Lrp(lrp) => Some(WorkRef::Lrp(lrp.key.clone())),
         Record::Task(task) => Some(WorkRef::Task(task.task_guid.clone())),
     }
 }
@@ -181,12 +181,14 @@ fn what_is_no_cursor_is_refused_with_its_value() {
         assert_eq!(refusal.fields[0].field, "cursor");
         assert!(refusal.fields[0].problem.contains(&format!("{text:?}")), "{refusal:?}");
     }
-    let cursor = "bbs-1/7/web/3/EVACUATING";
+    let cursor = "bbs-1/7/web/3/v1/EVACUATING";
     assert_eq!(Cursor::parse(cursor).unwrap().to_string(), cursor);
     let filter = |cursor: &str| Filter { cursor: Some(cursor.into()), ..Filter::default() };
     let late = |cursor| queries::instances(&world, &filter(cursor), &observed).unwrap_err().code;
     assert_eq!(late(cursor), Code::Expired);
-    assert_eq!(late("bbs-1/0/web/3/RUNNING"), Code::InvalidRequest);
+    for cursor in ["bbs-1/0/web/3/v1/RUNNING", "bbs-1/0/web/3/EVACUATING", "bbs-1/0/web/3/v 1/EVACUATING"] {
+        assert_eq!(late(cursor), Code::InvalidRequest, "{cursor}");
+    }
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! What the chance logs can't say as clearly: single stories with their answers.
 
-use projections::{Change, Due, REMEMBERED, WorkRef, World};
+use projections::{Change, Due, REMEMBERED, WorkRef, World, records};
+use schemas::container::{Instance, NetInfo};
+use schemas::entry::Event;
+use schemas::message::{LrpRecord, LrpState, Record};
 use schemas::resources::Resources;
-use schemas::{Position, Subject, Timestamp};
+use schemas::{ActualLrpKey, Place, Places, Position, Subject, Timestamp, actual, evacuating};
 
-use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, domain, fold, guid, instance, lrp, task_guid, write};
+use crate::log::{
+    Ask, Log, OfProcess, OfTask, cell_id, definition_id, domain, fold, guid, instance, lrp, task_guid, write,
+};
 
 fn story(asks: impl IntoIterator<Item = Ask>) -> Log {
     write(&asks.into_iter().map(|ask| vec![ask]).collect::<Vec<_>>())
@@ -20,7 +25,7 @@ fn report(process: u8, index: u8, steps: &[u8]) -> Ask {
 }
 
 fn index(process: u8, index: u32) -> WorkRef {
-    WorkRef::Lrp(guid(process), index)
+    WorkRef::Lrp(ActualLrpKey::new(guid(process), Place::new(index, definition_id(process))))
 }
 
 #[test]
@@ -181,6 +186,71 @@ fn a_domain_is_fresh_until_it_expires() {
     assert!(world.is_fresh(&domain(0), at));
     assert!(!world.is_fresh(&domain(0), Timestamp(at.0 + 60_000_000_000)));
     assert!(!world.is_fresh(&domain(1), at));
+}
+
+/// The record of a place of process 0.
+fn record_of(log: &Log, place: &Place) -> LrpRecord {
+    let work = WorkRef::Lrp(ActualLrpKey::new(guid(0), place.clone()));
+    match records::record(&log.world, &work) {
+        Record::Lrp(record) => record,
+        other @ (Record::Absent | Record::Task(_)) => panic!("{other:?}"),
+    }
+}
+
+/// The rep of what only evacuates judges by whoever takes its place, also if that runs another definition.
+#[test]
+fn a_place_that_only_evacuates_shows_who_takes_it() {
+    use actual::{Ended, Event as Lrp};
+    let [old, bad, new] = [1, 2, 0].map(|id| Place::new(0, definition_id(id)));
+    let [own, wrong, next] = [0, 1, 2].map(|container| instance(0, 0, container));
+    let started = |place: &Place, by: &Instance| {
+        Event::Actual(Lrp::Started { place: place.clone(), by: by.clone(), net: NetInfo::default() })
+    };
+    let mut log = story([desire(0, 1)]);
+    let removed = Lrp::Removed { places: new.clone().into(), cause: Ended::Replaced };
+    log.decide(0, vec![started(&old, &own), Event::Actual(removed)]);
+    let (expires_at, net) = (Timestamp(u64::MAX), NetInfo::default());
+    let set = evacuating::Event::Set { place: old.clone(), by: own.clone(), net, expires_at };
+    log.decide(0, vec![Event::Evacuating(set)]);
+    let state = |log: &Log| record_of(log, &old).state;
+    assert_eq!(state(&log), Some(LrpState::Running { by: own.clone(), stopping: false }), "its own");
+
+    log.decide(0, vec![Event::Actual(Lrp::Removed { places: old.clone().into(), cause: Ended::Replaced })]);
+    assert_eq!(state(&log), None, "nobody takes it yet");
+    // One that is being stopped takes nobody's place when there is another.
+    let places = || Places::from(bad.clone());
+    log.decide(0, vec![started(&bad, &wrong)]);
+    log.decide(0, vec![Event::Actual(Lrp::StopRequested { places: places(), cause: Ended::Replaced })]);
+    assert_eq!(state(&log), Some(LrpState::Running { by: wrong, stopping: true }));
+
+    let running = Some(LrpState::Running { by: next.clone(), stopping: false });
+    let (by, reason, crash_count) = (next.clone(), "boom".to_owned(), 4);
+    let steps = [
+        (Lrp::Created { places: new.clone().into() }, Some(LrpState::Unclaimed { placement_error: false })),
+        (
+            Lrp::Claimed { place: new.clone(), by: next.clone(), placement: None },
+            Some(LrpState::Claimed { by: next.clone(), stopping: false }),
+        ),
+        (Lrp::Started { place: new.clone(), by: next.clone(), net: NetInfo::default() }, running.clone()),
+        (Lrp::Crashed { place: new.clone(), by, reason, crash_count }, Some(LrpState::Crashed)),
+        (Lrp::Started { place: new.clone(), by: next, net: NetInfo::default() }, running),
+    ];
+    for (event, expected) in steps {
+        let told = format!("{event:?}");
+        log.decide(0, vec![Event::Actual(event)]);
+        let (record, other) = (record_of(&log, &old), record_of(&log, &new));
+        assert_eq!((&record.state, record.evacuating.as_ref()), (&expected, Some(&own)), "{told}");
+        assert_eq!(record.key.place, old);
+        // What is said of it is judged by the other's records, too: a change there makes it stale.
+        assert_eq!((record.since, record.changed_at), (other.since, other.changed_at), "{told}");
+        assert_eq!((other.state, other.evacuating), (expected, None), "{told}");
+    }
+
+    // Without anything that evacuates, a place that has no instance shows none.
+    let cause = evacuating::Gone::Removed;
+    log.decide(0, vec![Event::Evacuating(evacuating::Event::Removed { place: old.clone(), cause })]);
+    let record = record_of(&log, &old);
+    assert_eq!((record.state, record.evacuating), (None, None));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl From<&actual::State> for InstanceState {
     }
 }
 
-/// Which of the two records of an index a row is.
+/// Which of the two records of a place a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum InstancePresence {
@@ -264,7 +264,7 @@ pub struct InstanceRow {
     pub domain: Domain,
     /// Which life of the process.
     pub epoch: Epoch,
-    /// Which of the records of its index it is.
+    /// Which of the records of its place it is.
     pub presence: InstancePresence,
     /// Its state.
     pub state: InstanceState,
@@ -289,7 +289,7 @@ pub struct InstanceRow {
     /// When a CRASHED instance is restarted; none: it isn't CRASHED, or it is given up.
     pub restart_at: Option<Timestamp>,
     /// The definition that it runs.
-    pub definition_id: Option<DefinitionId>,
+    pub definition_id: DefinitionId,
     /// When its state was entered.
     pub since: Timestamp,
 }

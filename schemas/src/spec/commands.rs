@@ -11,7 +11,7 @@ use crate::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
-use crate::names::{BadName, Domain, ProcessGuid, TaskGuid};
+use crate::names::{BadName, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use crate::refusal::{BadField, Code, Refusal};
 
 /// What a client asks.
@@ -37,6 +37,8 @@ pub enum ClientCommand {
         process_guid: ProcessGuid,
         /// Which of its instances.
         index: u32,
+        /// Of which definition; none: of the active one, if there are several at the index.
+        definition_id: Option<DefinitionId>,
     },
     /// `task.desire`: a task shall run once.
     TaskDesire(Box<DesiredTask>),
@@ -170,8 +172,13 @@ fn take_lrp_retire(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
     let process_guid = fields.must("process_guid", Field::name);
     let index = fields.must("index", |field| field.number_32(0..=u32::MAX));
+    let definition_id = fields.may("definition_id", Field::name);
     fields.finish(&[]);
-    Some(ClientCommand::LrpRetire { process_guid: process_guid?, index: index? })
+    Some(ClientCommand::LrpRetire {
+        process_guid: process_guid?,
+        index: index?,
+        definition_id: definition_id?,
+    })
 }
 
 fn take_task_desire(body: Field<'_>) -> Option<ClientCommand> {
@@ -252,8 +259,10 @@ impl ClientCommand {
                 with(update_to_json(update), "process_guid", process_guid.as_str().into())
             }
             Self::LrpRemove { process_guid } => named("process_guid", process_guid.as_str()),
-            Self::LrpRetire { process_guid, index } => {
-                with(named("process_guid", process_guid.as_str()), "index", (*index).into())
+            Self::LrpRetire { process_guid, index, definition_id } => {
+                let body = with(named("process_guid", process_guid.as_str()), "index", (*index).into());
+                let id = definition_id.as_ref().map(|id| id.as_str().into());
+                id.map_or(body.clone(), |id| with(body, "definition_id", id))
             }
             Self::TaskDesire(task) => task_to_json(task),
             Self::TaskCancel { task_guid } | Self::TaskResolve { task_guid } => {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
 use crate::names::{DefinitionId, Domain, ProcessGuid};
-use crate::{Indices, Timestamp, actual, definition, desired, evacuating, evaluation};
+use crate::{Indices, Place, Places, Timestamp, actual, definition, desired, evacuating, evaluation};
 
 /// Events of the desired side.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -131,6 +131,8 @@ pub enum Actual {
     ClaimedV1 {
         /// Which.
         index: u32,
+        /// The definition.
+        definition_id: DefinitionId,
         /// The container.
         by: Instance,
         /// Why there.
@@ -141,12 +143,12 @@ pub enum Actual {
     StartedV1 {
         /// Which.
         index: u32,
+        /// The definition.
+        definition_id: DefinitionId,
         /// The container.
         by: Instance,
         /// Where it is reached.
         net: NetInfo,
-        /// The definition that it runs.
-        definition_id: DefinitionId,
     },
     /// One crashed, as an invented version had it: what proves that old versions are read.
     #[cfg(test)]
@@ -170,20 +172,22 @@ pub enum Actual {
     CrashedV1 {
         /// Which.
         index: u32,
+        /// The definition.
+        definition_id: DefinitionId,
         /// The container.
         by: Instance,
         /// Why.
         reason: String,
         /// Crashes counted, with this one.
         crash_count: u32,
-        /// The definition that it ran.
-        definition_id: DefinitionId,
     },
     /// An auction could not place some.
     #[serde(rename = "placement_failed.v1")]
     PlacementFailedV1 {
         /// Which.
         indices: Indices,
+        /// The definition.
+        definition_id: DefinitionId,
         /// Why, as users read it.
         error: String,
         /// Why, cell by cell.
@@ -194,6 +198,8 @@ pub enum Actual {
     UnclaimedV1 {
         /// Which.
         indices: Indices,
+        /// The definition.
+        definition_id: DefinitionId,
         /// Why.
         cause: Unclaimed,
     },
@@ -202,6 +208,8 @@ pub enum Actual {
     StopRequestedV1 {
         /// Which.
         indices: Indices,
+        /// The definition.
+        definition_id: DefinitionId,
         /// Why.
         cause: Ended,
     },
@@ -210,6 +218,8 @@ pub enum Actual {
     RemovedV1 {
         /// Which.
         indices: Indices,
+        /// The definition.
+        definition_id: DefinitionId,
         /// Why.
         cause: Ended,
     },
@@ -252,39 +262,52 @@ pub enum Ended {
     CellLost,
     /// Its cell evacuated it while it was being stopped.
     Evacuated,
+    /// Another definition takes its place.
+    Replaced,
 }
 mirror!(enum Ended = actual::Ended {
-    Removed, Scale, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated,
+    Removed, Scale, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated, Replaced,
 });
 
 impl Mirror<actual::Event> for Actual {
     fn mirror(self) -> actual::Event {
         use actual::Event;
         match self {
-            Self::CreatedV1 { indices, definition_id } => Event::Created { indices, definition_id },
-            Self::ClaimedV1 { index, by, placement } => {
-                Event::Claimed { index, by: by.mirror(), placement: placement.mirror() }
+            Self::CreatedV1 { indices, definition_id } => {
+                Event::Created { places: Places { indices, definition_id } }
             }
-            Self::StartedV1 { index, by, net, definition_id } => {
-                Event::Started { index, by: by.mirror(), net: net.mirror(), definition_id }
+            Self::ClaimedV1 { index, definition_id, by, placement } => Event::Claimed {
+                place: Place { index, definition_id },
+                by: by.mirror(),
+                placement: placement.mirror(),
+            },
+            Self::StartedV1 { index, definition_id, by, net } => {
+                let place = Place { index, definition_id };
+                Event::Started { place, by: by.mirror(), net: net.mirror() }
             }
             #[cfg(test)]
             Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
                 let by = Instance { instance_guid, cell_id };
                 let reason = format!("exited with status {status}");
-                Self::CrashedV1 { index, by, reason, crash_count, definition_id }.mirror()
+                Self::CrashedV1 { index, definition_id, by, reason, crash_count }.mirror()
             }
-            Self::CrashedV1 { index, by, reason, crash_count, definition_id } => {
-                Event::Crashed { index, by: by.mirror(), reason, crash_count, definition_id }
+            Self::CrashedV1 { index, definition_id, by, reason, crash_count } => {
+                let place = Place { index, definition_id };
+                Event::Crashed { place, by: by.mirror(), reason, crash_count }
             }
-            Self::PlacementFailedV1 { indices, error, explanation } => {
-                Event::PlacementFailed { indices, error, explanation: explanation.mirror() }
+            Self::PlacementFailedV1 { indices, definition_id, error, explanation } => {
+                let places = Places { indices, definition_id };
+                Event::PlacementFailed { places, error, explanation: explanation.mirror() }
             }
-            Self::UnclaimedV1 { indices, cause } => Event::Unclaimed { indices, cause: cause.mirror() },
-            Self::StopRequestedV1 { indices, cause } => {
-                Event::StopRequested { indices, cause: cause.mirror() }
+            Self::UnclaimedV1 { indices, definition_id, cause } => {
+                Event::Unclaimed { places: Places { indices, definition_id }, cause: cause.mirror() }
             }
-            Self::RemovedV1 { indices, cause } => Event::Removed { indices, cause: cause.mirror() },
+            Self::StopRequestedV1 { indices, definition_id, cause } => {
+                Event::StopRequested { places: Places { indices, definition_id }, cause: cause.mirror() }
+            }
+            Self::RemovedV1 { indices, definition_id, cause } => {
+                Event::Removed { places: Places { indices, definition_id }, cause: cause.mirror() }
+            }
         }
     }
 }
@@ -292,24 +315,32 @@ impl Mirror<actual::Event> for Actual {
 impl Mirror<Actual> for actual::Event {
     fn mirror(self) -> Actual {
         match self {
-            Self::Created { indices, definition_id } => Actual::CreatedV1 { indices, definition_id },
-            Self::Claimed { index, by, placement } => {
-                Actual::ClaimedV1 { index, by: by.mirror(), placement: placement.mirror() }
+            Self::Created { places: Places { indices, definition_id } } => {
+                Actual::CreatedV1 { indices, definition_id }
             }
-            Self::Started { index, by, net, definition_id } => {
-                Actual::StartedV1 { index, by: by.mirror(), net: net.mirror(), definition_id }
+            Self::Claimed { place: Place { index, definition_id }, by, placement } => {
+                let (by, placement) = (by.mirror(), placement.mirror());
+                Actual::ClaimedV1 { index, definition_id, by, placement }
             }
-            Self::Crashed { index, by, reason, crash_count, definition_id } => {
-                Actual::CrashedV1 { index, by: by.mirror(), reason, crash_count, definition_id }
+            Self::Started { place: Place { index, definition_id }, by, net } => {
+                Actual::StartedV1 { index, definition_id, by: by.mirror(), net: net.mirror() }
             }
-            Self::PlacementFailed { indices, error, explanation } => {
-                Actual::PlacementFailedV1 { indices, error, explanation: explanation.mirror() }
+            Self::Crashed { place: Place { index, definition_id }, by, reason, crash_count } => {
+                Actual::CrashedV1 { index, definition_id, by: by.mirror(), reason, crash_count }
             }
-            Self::Unclaimed { indices, cause } => Actual::UnclaimedV1 { indices, cause: cause.mirror() },
-            Self::StopRequested { indices, cause } => {
-                Actual::StopRequestedV1 { indices, cause: cause.mirror() }
+            Self::PlacementFailed { places: Places { indices, definition_id }, error, explanation } => {
+                let explanation = explanation.mirror();
+                Actual::PlacementFailedV1 { indices, definition_id, error, explanation }
             }
-            Self::Removed { indices, cause } => Actual::RemovedV1 { indices, cause: cause.mirror() },
+            Self::Unclaimed { places: Places { indices, definition_id }, cause } => {
+                Actual::UnclaimedV1 { indices, definition_id, cause: cause.mirror() }
+            }
+            Self::StopRequested { places: Places { indices, definition_id }, cause } => {
+                Actual::StopRequestedV1 { indices, definition_id, cause: cause.mirror() }
+            }
+            Self::Removed { places: Places { indices, definition_id }, cause } => {
+                Actual::RemovedV1 { indices, definition_id, cause: cause.mirror() }
+            }
         }
     }
 }
@@ -323,6 +354,8 @@ pub enum Evacuating {
     SetV1 {
         /// The index.
         index: u32,
+        /// The definition.
+        definition_id: DefinitionId,
         /// The container.
         by: Instance,
         /// Where it is reached.
@@ -335,6 +368,8 @@ pub enum Evacuating {
     RemovedV1 {
         /// The index.
         index: u32,
+        /// The definition.
+        definition_id: DefinitionId,
         /// Why.
         cause: Gone,
     },
@@ -358,10 +393,13 @@ mirror!(enum Gone = evacuating::Gone { Replaced, Removed, Expired, CellLost });
 impl Mirror<evacuating::Event> for Evacuating {
     fn mirror(self) -> evacuating::Event {
         match self {
-            Self::SetV1 { index, by, net, expires_at } => {
-                evacuating::Event::Set { index, by: by.mirror(), net: net.mirror(), expires_at }
+            Self::SetV1 { index, definition_id, by, net, expires_at } => {
+                let place = Place { index, definition_id };
+                evacuating::Event::Set { place, by: by.mirror(), net: net.mirror(), expires_at }
             }
-            Self::RemovedV1 { index, cause } => evacuating::Event::Removed { index, cause: cause.mirror() },
+            Self::RemovedV1 { index, definition_id, cause } => {
+                evacuating::Event::Removed { place: Place { index, definition_id }, cause: cause.mirror() }
+            }
         }
     }
 }
@@ -369,10 +407,12 @@ impl Mirror<evacuating::Event> for Evacuating {
 impl Mirror<Evacuating> for evacuating::Event {
     fn mirror(self) -> Evacuating {
         match self {
-            Self::Set { index, by, net, expires_at } => {
-                Evacuating::SetV1 { index, by: by.mirror(), net: net.mirror(), expires_at }
+            Self::Set { place: Place { index, definition_id }, by, net, expires_at } => {
+                Evacuating::SetV1 { index, definition_id, by: by.mirror(), net: net.mirror(), expires_at }
             }
-            Self::Removed { index, cause } => Evacuating::RemovedV1 { index, cause: cause.mirror() },
+            Self::Removed { place: Place { index, definition_id }, cause } => {
+                Evacuating::RemovedV1 { index, definition_id, cause: cause.mirror() }
+            }
         }
     }
 }

@@ -24,7 +24,9 @@ use schemas::names::{
     Stack, TaskGuid, Zone,
 };
 use schemas::resources::{Constraint, Resources};
-use schemas::{Decision, Entry, Indices, Position, Timestamp, actual, cell, cluster, desired};
+use schemas::{
+    ActualLrpKey, Decision, Entry, Indices, Places, Position, Timestamp, actual, cell, cluster, desired,
+};
 
 /// Work in one auction.
 const BATCH: u32 = 10_000;
@@ -163,7 +165,8 @@ impl Log {
                 definition_id: definition_id.clone(),
                 definition: definition(process),
             };
-            let created = actual::Event::Created { indices: Indices::below(instances), definition_id };
+            let places = Places { indices: Indices::below(instances), definition_id };
+            let created = actual::Event::Created { places };
             let events = vec![Event::Desired(desired::Event::Desired(Box::new(lrp))), Event::Actual(created)];
             (Aggregate::Process { guid, domain, epoch: Epoch(self.now) }, events)
         });
@@ -215,12 +218,9 @@ fn memory(number: u32) -> u64 {
 fn processes(instances: u32) -> impl Fn(u32) -> Item {
     move |number| {
         let (process, index) = (number / instances, number % instances);
-        let key = WorkKey::Lrp {
-            process_guid: ProcessGuid::new(&format!("process-{process:06}")).unwrap(),
-            index,
-            definition_id: DefinitionId::new("v1").unwrap(),
-            epoch: Epoch::default(),
-        };
+        let guid = ProcessGuid::new(&format!("process-{process:06}")).unwrap();
+        let key = ActualLrpKey::new(guid, fixtures::place(index, "v1"));
+        let key = WorkKey::Lrp { key, epoch: Epoch::default() };
         Item::new(DEFAULT_PRIORITY, Timestamp(u64::from(process)), key, Order::Lrp(definition(process)))
     }
 }

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::Timestamp;
 use schemas::container::WorkKey;
 use schemas::message::Order;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::resources::{Constraint, Resources};
+use schemas::{ActualLrpKey, Timestamp};
 
 use crate::board::{Board, at, count};
 use crate::explain;
@@ -82,7 +82,7 @@ fn sort(board: &Board, mut batch: Vec<Item>, siblings: &Siblings) -> (Vec<(Item,
     for item in batch {
         let family = match &item.rank.key {
             WorkKey::Task { .. } => 0,
-            WorkKey::Lrp { process_guid, .. } => {
+            WorkKey::Lrp { key: ActualLrpKey { process_guid, .. }, .. } => {
                 if last.as_ref() != Some(process_guid) {
                     families.push(family(board, siblings.get(process_guid)));
                     last = Some(process_guid.clone());

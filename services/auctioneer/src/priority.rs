@@ -36,26 +36,21 @@ impl Rank {
 #[must_use]
 pub fn turn(key: &WorkKey) -> u32 {
     match key {
-        WorkKey::Lrp { index: 0, .. } => 0,
+        WorkKey::Lrp { key, .. } if key.place.index == 0 => 0,
         WorkKey::Task { .. } => 1,
-        WorkKey::Lrp { index, .. } => index.saturating_add(1),
+        WorkKey::Lrp { key, .. } => key.place.index.saturating_add(1),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use schemas::container::Epoch;
-    use schemas::names::{DefinitionId, ProcessGuid, TaskGuid};
+    use schemas::names::TaskGuid;
 
     use super::*;
 
     fn lrp(guid: &str, index: u32) -> WorkKey {
-        WorkKey::Lrp {
-            process_guid: ProcessGuid::new(guid).unwrap(),
-            index,
-            definition_id: DefinitionId::new(guid).unwrap(),
-            epoch: Epoch::default(),
-        }
+        WorkKey::Lrp { key: fixtures::lrp_key(guid, index), epoch: Epoch::default() }
     }
 
     fn task(guid: &str) -> WorkKey {

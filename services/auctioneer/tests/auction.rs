@@ -9,14 +9,14 @@ use auctioneer::auction::{Item, Siblings, Verdict, auction};
 use auctioneer::board::{Board, BoardCell, Standing};
 use auctioneer::score::{Scale, Score, bounded};
 use proptest::prelude::*;
-use schemas::Timestamp;
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Definition, TaskDefinition};
 use schemas::limits::EXPLAINED_CANDIDATES;
 use schemas::message::Order;
-use schemas::names::{CellId, DefinitionId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
+use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
 use schemas::placement::{Candidate, Explanation};
 use schemas::resources::{Constraint, Lack, Mismatch, Resources};
+use schemas::{ActualLrpKey, Timestamp};
 
 // The reference: no index, no memory, nothing clever.
 
@@ -40,8 +40,9 @@ fn judge(cells: &mut [BoardCell], item: Item, siblings: &mut Siblings) -> Verdic
         Some(winner) => {
             let cell = &mut cells[winner.cell as usize];
             cell.free = cell.free.minus(size);
-            if let WorkKey::Lrp { process_guid, .. } = &item.rank.key {
-                *siblings.entry(process_guid.clone()).or_default().entry(cell.id.clone()).or_default() += 1;
+            if let WorkKey::Lrp { key, .. } = &item.rank.key {
+                *siblings.entry(key.process_guid.clone()).or_default().entry(cell.id.clone()).or_default() +=
+                    1;
             }
             Ok(cell.id.clone())
         }
@@ -61,8 +62,8 @@ fn score(cells: &[BoardCell], at: usize, item: &Item, siblings: &Siblings) -> Sc
     let cell = &cells[at];
     let on = |cell: &BoardCell| match &item.rank.key {
         WorkKey::Task { .. } => 0,
-        WorkKey::Lrp { process_guid, .. } => {
-            siblings.get(process_guid).and_then(|on_cells| on_cells.get(&cell.id)).copied().unwrap_or(0)
+        WorkKey::Lrp { key, .. } => {
+            siblings.get(&key.process_guid).and_then(|on_cells| on_cells.get(&cell.id)).copied().unwrap_or(0)
         }
     };
     let scale = Scale::new(cell.total);
@@ -237,9 +238,8 @@ fn item() -> impl Strategy<Value = Item> {
                 (WorkKey::Task { task_guid, epoch }, task(constraint, memory, disk))
             } else {
                 let process_guid = ProcessGuid::new(&format!("p{name}")).unwrap();
-                let definition_id = DefinitionId::new("d").unwrap();
-                let key = WorkKey::Lrp { process_guid, index, definition_id, epoch };
-                (key, lrp(constraint, memory, disk))
+                let key = ActualLrpKey::new(process_guid, fixtures::place(index, "d"));
+                (WorkKey::Lrp { key, epoch }, lrp(constraint, memory, disk))
             };
             Item { refused_by, ..Item::new(priority, Timestamp(since), key, order) }
         },

@@ -127,7 +127,7 @@ pub(crate) fn of_cell(world: &World, cell: &CellId) -> Vec<Due> {
 
 fn due_of(work: &WorkRef) -> Due {
     match work {
-        WorkRef::Lrp(guid, _) => Due::Process(guid.clone()),
+        WorkRef::Lrp(key) => Due::Process(key.process_guid.clone()),
         WorkRef::Task(guid) => Due::Task(guid.clone()),
     }
 }

@@ -9,7 +9,7 @@ use schemas::limits::{BATCH, COMMANDS_IN_FLIGHT};
 use schemas::message::{Done, Report, ReportResult, Reported};
 use schemas::names::{ClientName, Domain};
 use schemas::subject::Position;
-use schemas::{Code, Refusal};
+use schemas::{ActualLrpKey, Code, Refusal};
 
 use crate::command::{QueuedCommand, Requester, Verdict};
 use crate::effect::Reply;
@@ -162,7 +162,9 @@ impl Message {
 
 fn work_of(report: &Report) -> WorkRef {
     match report {
-        Report::Lrp { process_guid, report } => WorkRef::Lrp(process_guid.clone(), report.index),
+        Report::Lrp { process_guid, report } => {
+            WorkRef::Lrp(ActualLrpKey::new(process_guid.clone(), report.place.clone()))
+        }
         Report::Task { task_guid, .. } => WorkRef::Task(task_guid.clone()),
     }
 }

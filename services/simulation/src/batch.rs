@@ -32,7 +32,7 @@ pub struct Batch {
     pub rows: BTreeMap<Row, u64>,
     /// How much work only convergence found.
     pub found_by_convergence: u64,
-    /// The longest time in which more than two containers of one index ran at once.
+    /// The longest time in which more than two containers of one ActualLRP ran at once.
     pub crowded: Duration,
     /// Seeds in which next to nothing happened.
     pub idle: Vec<u64>,

@@ -396,7 +396,7 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::LrpDesire(lrp) => format!("{} x{}", lrp.process_guid, lrp.instances),
         ClientCommand::LrpUpdate { process_guid, update } => format!("{process_guid} {:?}", update.instances),
         ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
-        ClientCommand::LrpRetire { process_guid, index } => format!("{process_guid}/{index}"),
+        ClientCommand::LrpRetire { process_guid, index, .. } => format!("{process_guid}/{index}"),
         ClientCommand::TaskDesire(desired) => desired.task_guid.to_string(),
         ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
             task_guid.to_string()

@@ -170,7 +170,7 @@ pub struct Outcome {
     pub coverage: Coverage,
     /// How much work only convergence found.
     pub found_by_convergence: u64,
-    /// The longest time in which more than two containers of one index ran at once.
+    /// The longest time in which more than two containers of one ActualLRP ran at once.
     pub crowded: Duration,
     /// Time that was simulated.
     pub simulated: Duration,

@@ -66,7 +66,7 @@ situations! {
     RepeatedForgotten "a repeated append comes when the journal has forgotten the first",
     BatchDidNotFit "a batch has work for which there is no room",
     LossLookedAt "what a lost cell held is looked at a second later",
-    Crowd "two containers of one index run at once",
+    Crowd "two containers of one ActualLRP run at once",
     CellGone "a cell vanishes for ever",
     Unheard "a cell's heartbeats and probes are lost, and nothing else",
     OldCopy "an old copy of a message arrives again",

@@ -352,7 +352,7 @@ fn report_line(report: &Report) -> String {
             let steps: Vec<String> = report.steps.iter().map(|step| format!("{step:?}")).collect();
             let steps: Vec<&str> =
                 steps.iter().map(|step| step.split([' ', '{']).next().unwrap_or("")).collect();
-            format!("reports {process_guid}/{} {}: {steps:?}", report.index, report.by.instance_guid)
+            format!("reports {process_guid}/{} {}: {steps:?}", report.place.index, report.by.instance_guid)
         }
         Report::Task { task_guid, report } => {
             format!("reports task {task_guid} {}: {:?}", report.by.instance_guid, report.step)
@@ -363,7 +363,7 @@ fn report_line(report: &Report) -> String {
 fn outcomes_line(outcomes: &Outcomes) -> String {
     let words = outcomes.outcomes.iter().map(|outcome| match outcome {
         PlacementOutcome::Lrp { process_guid, unplaced, .. } => {
-            let indices: Vec<u32> = unplaced.iter().map(|one| one.index).collect();
+            let indices: Vec<u32> = unplaced.iter().map(|one| one.place.index).collect();
             format!("{process_guid}{indices:?}: {}", unplaced.first().map_or("", |one| one.error.as_str()))
         }
         PlacementOutcome::Task { task_guid, error, .. } => format!("{task_guid}: {error}"),

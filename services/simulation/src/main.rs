@@ -191,7 +191,7 @@ fn tell(batch: &Batch, seconds: f64, jobs: usize) {
     println!("{} seeds, {hours:.1} simulated hours, {} entries", batch.seeds, batch.entries);
     println!("{} steps in {seconds:.1} s, {speed:.0} a second and core", batch.steps);
     println!("{} times only convergence found work", batch.found_by_convergence);
-    println!("more than two containers of one index ran at once for {:?} at most", batch.crowded);
+    println!("more than two containers of one ActualLRP ran at once for {:?} at most", batch.crowded);
     println!("\nWhat went wrong on purpose, and what was asked:");
     for (kind, count) in &batch.injected {
         println!("{count:>10} {kind}");

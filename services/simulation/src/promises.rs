@@ -134,7 +134,7 @@ promises! {
     EvacuatingTakesNothing "Diego Dev Notes, Evacuation" "a cell that evacuates takes nothing new",
     StaleTermHarmless "docs/model.md, Leadership" "a rep does nothing for an auctioneer of an earlier term than it has seen",
     EvacuatedEmpty "Diego Dev Notes, Evacuation" "a rep that has evacuated leaves nothing behind",
-    NoCrowd "Diego Dev Notes, ActualLRPs" "more than two containers of one index run only for as long as nobody can know better",
+    NoCrowd "Diego Dev Notes, ActualLRPs" "more than two containers of one ActualLRP run only for as long as nobody can know better",
 
     // What clients are told.
     BadSpecsRefused "docs/clients.md, Subjects and answers" "a command with a bad field is refused by the path of that field and of no other, and nothing of it is carried out",

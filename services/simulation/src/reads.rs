@@ -219,13 +219,19 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
     (table, json(&Show { id, at_least }), None)
 }
 
-/// `PROCESS/INDEX`, or the container that is there as far as the log says.
+/// `PROCESS/INDEX`, at times with a definition, or the container that is there as far as the log says.
 fn some_instance(rng: &mut Rng, world: &World, process: &ProcessGuid) -> String {
     let index = rng.below(4);
     let slots = world.process(process).map(|process| process.slots.as_slice()).unwrap_or_default();
     let holder = rng.place(slots.len()).and_then(|at| slots[at].actual.as_ref()?.holder());
     let by_guid = rng.chance(400);
-    holder.filter(|_| by_guid).map_or_else(|| format!("{process}/{index}"), |by| by.instance_guid.to_string())
+    let there = slots.iter().rfind(|slot| u64::from(slot.place.index) == index);
+    let definition = there.map(|slot| slot.place.definition_id.as_str()).filter(|_| rng.chance(700));
+    let by_place = match definition.unwrap_or("none") {
+        definition if rng.chance(300) => format!("{process}/{index}@{definition}"),
+        _ => format!("{process}/{index}"),
+    };
+    holder.filter(|_| by_guid).map_or(by_place, |by| by.instance_guid.to_string())
 }
 
 /// One that is kept as far as the log says, or none.

@@ -250,6 +250,8 @@ fn faults_of(command: (&'static str, &'static str)) -> Vec<Fault> {
             faults.extend(of_names("body.process_guid"));
             faults.extend(of_numbers("body.index"));
             faults.push(named("body.index", Put::Nothing, "body.index", "missing"));
+            faults.push(value("body.definition_id", &json!("a b")));
+            faults.push(wrong("body.definition_id", Put::Long(NAME_BYTES + 1)));
         }
         ("task", "desire") => {
             faults.extend(of_names("body.task_guid"));

@@ -200,7 +200,8 @@ impl Ask {
             }
             Self::Remove(process) => ClientCommand::LrpRemove { process_guid: process.clone() },
             Self::Retire(process, index) => {
-                ClientCommand::LrpRetire { process_guid: process.clone(), index: *index }
+                let (process_guid, index) = (process.clone(), *index);
+                ClientCommand::LrpRetire { process_guid, index, definition_id: None }
             }
             Self::Run { task, work, owner, queue } => {
                 ClientCommand::TaskDesire(Box::new(desired_task(task, domain, work, *owner, *queue)))
@@ -244,9 +245,14 @@ fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) 
         instances,
         routes: routes("first"),
         annotation: format!("made of {process}"),
-        definition_id: DefinitionId::new(process.as_str()).expect("a name"),
+        definition_id: definition_id(process, work),
         definition: definition.into(),
     }
+}
+
+/// What is desired anew with other work has another definition.
+fn definition_id(process: &ProcessGuid, work: &Work) -> DefinitionId {
+    DefinitionId::new(&format!("{process}-{}", work.memory_mb)).expect("a name")
 }
 
 fn desired_task(

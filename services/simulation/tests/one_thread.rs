@@ -36,7 +36,7 @@ fn shown() -> &'static Batch {
         let seconds = began.elapsed().as_secs_f64();
         println!("{} steps, {:.0} a second", shown.steps, shown.steps as f64 / seconds);
         println!("{} times only convergence found work", shown.found_by_convergence);
-        println!("more than two containers of one index ran at once for {:?} at most", shown.crowded);
+        println!("more than two containers of one ActualLRP ran at once for {:?} at most", shown.crowded);
         for situation in Situation::ALL {
             println!("{:>8} {}", shown.coverage.count(*situation), situation.words());
         }

@@ -55,6 +55,7 @@ async fn the_environment_is_its_own() {
         format!("MUSTER_PORTS={first},{second}"),
         format!("MUSTER_INSTANCE_GUID={guid}"),
         "MUSTER_PROCESS_GUID=web".to_owned(),
+        "MUSTER_DEFINITION_ID=v2".to_owned(),
         "MUSTER_INDEX=3".to_owned(),
         "MUSTER_CELL_ID=cell-1".to_owned(),
         "MUSTER_DOMAIN=test".to_owned(),

@@ -10,7 +10,7 @@ use schemas::action::{Action, Group, Run, Secret, Variable};
 use schemas::container::{Container, ContainerState, Epoch, NetInfo, Recipe, RunResult, WorkKey};
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::resources::Resources;
-use schemas::{Position, Timestamp};
+use schemas::{ActualLrpKey, Place, Position, Timestamp};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -235,13 +235,9 @@ pub(crate) fn variable(name: &str, value: &str) -> Variable {
 
 /// A process that runs long.
 pub(crate) fn lrp(action: Action) -> Recipe {
-    let work = WorkKey::Lrp {
-        process_guid: ProcessGuid::new("web").unwrap(),
-        index: 3,
-        definition_id: DefinitionId::new("web").unwrap(),
-        epoch: Epoch(Timestamp(7)),
-    };
-    recipe(work, action)
+    let place = Place::new(3, DefinitionId::new("v2").unwrap());
+    let key = ActualLrpKey::new(ProcessGuid::new("web").unwrap(), place);
+    recipe(WorkKey::Lrp { key, epoch: Epoch(Timestamp(7)) }, action)
 }
 
 pub(crate) fn task(action: Action) -> Recipe {

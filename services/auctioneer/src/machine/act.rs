@@ -73,7 +73,7 @@ impl Auctioneer {
     /// Where the processes of a batch have instances: those in the log that stay, and those on their way to a cell.
     fn siblings(&self, items: &[Item]) -> Siblings {
         let guid = |item: &'_ Item| match &item.rank.key {
-            WorkKey::Lrp { process_guid, .. } => Some(process_guid.clone()),
+            WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()),
             WorkKey::Task { .. } => None,
         };
         let guids: BTreeSet<ProcessGuid> = items.iter().filter_map(guid).collect();

@@ -26,7 +26,7 @@ use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId
 use schemas::names::{CellId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::Resources;
-use schemas::{Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
+use schemas::{ActualLrpKey, Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
 
 pub use self::cells::EARLY_HEARTBEATS;
 pub use self::outgoing::OUTGOING;
@@ -376,8 +376,9 @@ impl Auctioneer {
         match event {
             Event::Desired(_) => self.open.refresh_process(&self.world, guid),
             Event::Actual(event) => {
-                for index in event.indices().iter() {
-                    self.open.refresh(&self.world, &WorkRef::Lrp(guid.clone(), index));
+                for place in event.places().iter() {
+                    let key = ActualLrpKey::new(guid.clone(), place);
+                    self.open.refresh(&self.world, &WorkRef::Lrp(key));
                 }
             }
             Event::Evacuating(_)

@@ -4,17 +4,16 @@
 //! with it. So it is bounded by the World, and there is no second queue to lose.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::time::Duration;
 
 use projections::{WorkRef, World};
-use schemas::Timestamp;
 use schemas::actual;
 use schemas::container::WorkKey;
 use schemas::message::{Order, PerformId};
 use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::resources::{Constraint, Resources};
 use schemas::task;
+use schemas::{ActualLrpKey, Timestamp};
 
 use crate::auction::Item;
 use crate::board::BoardCell;
@@ -70,7 +69,7 @@ pub(crate) struct Open {
 /// The name of work in the World.
 pub(crate) fn work_ref(key: &WorkKey) -> WorkRef {
     match key {
-        WorkKey::Lrp { process_guid, index, .. } => WorkRef::Lrp(process_guid.clone(), *index),
+        WorkKey::Lrp { key, .. } => WorkRef::Lrp(key.clone()),
         WorkKey::Task { task_guid, .. } => WorkRef::Task(task_guid.clone()),
     }
 }
@@ -78,16 +77,12 @@ pub(crate) fn work_ref(key: &WorkKey) -> WorkRef {
 /// The work at this place of the World, if there is some.
 fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain)> {
     match work {
-        WorkRef::Lrp(guid, index) => {
-            let process = world.process(guid)?;
-            let lrp = process.actual(*index).filter(|lrp| lrp.is_unclaimed() && process.wants(*index))?;
-            let definition = process.desired.as_ref()?.definition(&lrp.definition_id)?;
-            let key = WorkKey::Lrp {
-                process_guid: guid.clone(),
-                index: *index,
-                definition_id: lrp.definition_id.clone(),
-                epoch: process.epoch,
-            };
+        WorkRef::Lrp(key) => {
+            let process = world.process(&key.process_guid)?;
+            let lrp = process.actual(&key.place).filter(|lrp| lrp.is_unclaimed())?;
+            let desired = process.desired.as_ref().filter(|_| process.wants(&key.place))?;
+            let definition = desired.definition(&key.place.definition_id)?;
+            let key = WorkKey::Lrp { key: key.clone(), epoch: process.epoch };
             let item = Item::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
             Some((item, process.domain.clone()))
         }
@@ -103,7 +98,7 @@ fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain)> {
 /// The placement error that the log shows.
 pub(crate) fn known_error<'a>(world: &'a World, work: &WorkRef) -> Option<&'a str> {
     match work {
-        WorkRef::Lrp(guid, index) => match &world.process(guid)?.actual(*index)?.state {
+        WorkRef::Lrp(key) => match &world.process(&key.process_guid)?.actual(&key.place)?.state {
             actual::State::Unclaimed { placement_error } => placement_error.as_deref(),
             actual::State::Claimed { .. } | actual::State::Running { .. } | actual::State::Crashed => None,
         },
@@ -160,7 +155,7 @@ impl Open {
     }
 
     /// The cells that pieces of a process were given to, one for each piece.
-    pub(crate) fn handed_out_of(&self, guid: &ProcessGuid) -> impl Iterator<Item = &CellId> {
+    pub(crate) fn handed_out_of<'a>(&'a self, guid: &'a ProcessGuid) -> impl Iterator<Item = &'a CellId> {
         self.of_process(guid).filter_map(|(_, piece)| match &piece.stage {
             Stage::HandedOut { cell, .. } => Some(cell),
             Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => None,
@@ -191,10 +186,13 @@ impl Open {
     }
 
     /// The pieces of a process.
-    fn of_process(&self, guid: &ProcessGuid) -> impl Iterator<Item = (&WorkRef, &Piece)> {
-        let first = Bound::Included(WorkRef::Lrp(guid.clone(), 0));
-        let last = Bound::Included(WorkRef::Lrp(guid.clone(), u32::MAX));
-        self.pieces.range((first, last))
+    fn of_process<'a>(&'a self, guid: &'a ProcessGuid) -> impl Iterator<Item = (&'a WorkRef, &'a Piece)> {
+        let of_process = |work: &WorkRef| match work {
+            WorkRef::Lrp(key) => key.process_guid == *guid,
+            WorkRef::Task(_) => false,
+        };
+        let first = WorkRef::Lrp(ActualLrpKey::least_of(guid.clone()));
+        self.pieces.range(first..).take_while(move |(work, _)| of_process(work))
     }
 
     /// Takes what is ready for an auction, at most this much: what has its turn first.

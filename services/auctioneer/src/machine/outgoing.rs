@@ -88,8 +88,8 @@ fn messages(failed: Vec<Failed>) -> Vec<Message> {
     let mut messages = Messages::default();
     for one in failed {
         match &one.item.rank.key {
-            WorkKey::Lrp { process_guid, epoch, .. } => {
-                lrps.entry((process_guid.clone(), *epoch)).or_default().push(one);
+            WorkKey::Lrp { key, epoch } => {
+                lrps.entry((key.process_guid.clone(), *epoch)).or_default().push(one);
             }
             WorkKey::Task { task_guid, epoch } => {
                 let work = WorkRef::Task(task_guid.clone());
@@ -137,9 +137,10 @@ impl Messages {
             let mut bytes = limits::EXPLANATION_BYTES;
             while let Some(one) = rest.next_if(|one| bytes + size::outcome(&one.error) <= size::MESSAGE) {
                 bytes += size::outcome(&one.error);
-                if let WorkKey::Lrp { index, .. } = one.item.rank.key {
-                    works.push(WorkRef::Lrp(guid.clone(), index));
-                    unplaced.push(Unplaced { index, attempt: one.item.rank.since, error: one.error });
+                if let WorkKey::Lrp { key, .. } = one.item.rank.key {
+                    let place = key.place.clone();
+                    works.push(WorkRef::Lrp(key));
+                    unplaced.push(Unplaced { place, attempt: one.item.rank.since, error: one.error });
                     explanation = one.explanation.or(explanation);
                 }
             }

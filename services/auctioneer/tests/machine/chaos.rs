@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use auctioneer::machine::Counts;
 use auctioneer::{Effect, Input};
-use schemas::Timestamp;
 use schemas::actual::Command as Lrp;
 use schemas::cell;
 use schemas::container::WorkKey;
@@ -14,6 +13,7 @@ use schemas::message::{Outcomes, Perform, Performed, Work};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::Resources;
+use schemas::{ActualLrpKey, Timestamp};
 
 use super::scene::*;
 
@@ -156,10 +156,14 @@ impl Chaos {
     fn claim(&mut self, cell: &CellId) -> bool {
         let rep = self.reps.get_mut(cell).unwrap();
         let Some(((key, attempt), work)) = rep.reserved.pop_first() else { return false };
-        let WorkKey::Lrp { process_guid, index, epoch, .. } = &key else { panic!("{key:?}") };
-        let process =
-            self.scene.auctioneer.world().process(process_guid).filter(|process| process.epoch == *epoch);
-        let lrp = process.and_then(|process| process.actual(*index));
+        let WorkKey::Lrp { key: lrp, epoch } = &key else { panic!("{key:?}") };
+        let process = self
+            .scene
+            .auctioneer
+            .world()
+            .process(&lrp.process_guid)
+            .filter(|process| process.epoch == *epoch);
+        let lrp = process.and_then(|process| process.actual(&lrp.place));
         if lrp.is_some_and(|lrp| lrp.is_unclaimed() && lrp.since == attempt) {
             rep.running.push((key, work.order.resources()));
             self.scene.claim(cell.as_str(), &work);
@@ -173,8 +177,8 @@ impl Chaos {
         let mut stopped: Vec<(CellId, WorkKey)> = vec![];
         for (cell, rep) in &mut self.reps {
             rep.running.retain(|(key, _)| {
-                let WorkKey::Lrp { process_guid, epoch, .. } = key else { panic!("{key:?}") };
-                let process = world.process(process_guid).filter(|process| process.epoch == *epoch);
+                let WorkKey::Lrp { key: lrp, epoch } = key else { panic!("{key:?}") };
+                let process = world.process(&lrp.process_guid).filter(|process| process.epoch == *epoch);
                 let wanted = process.is_some_and(|process| process.desired.is_some());
                 if !wanted {
                     stopped.push((cell.clone(), key.clone()));
@@ -183,17 +187,19 @@ impl Chaos {
             });
         }
         for (_, key) in stopped {
-            let WorkKey::Lrp { process_guid, index, definition_id, epoch } = key else { panic!("{key:?}") };
+            let WorkKey::Lrp { key: ActualLrpKey { process_guid, place }, epoch } = key else {
+                panic!("{key:?}")
+            };
             let lrp = self
                 .scene
                 .auctioneer
                 .world()
                 .process(&process_guid)
-                .and_then(|process| process.actual(index));
+                .and_then(|process| process.actual(&place));
             if let Some(by) = lrp.and_then(|lrp| lrp.holder()).cloned() {
                 let steps = vec![ReportStep::Actual(Lrp::Remove)];
                 let judged = self.scene.now;
-                let report = Report { domain: domain(), index, epoch, definition_id, by, judged, steps };
+                let report = Report { domain: domain(), place, epoch, by, judged, steps };
                 self.scene.decide(process_guid.as_str(), &process::Command::Report(report));
             }
         }
@@ -268,9 +274,9 @@ fn whatever_is_lost_everything_is_placed_or_said_to_be_impossible() {
         assert_eq!(counts, settled, "seed {seed}");
         let world = chaos.scene.auctioneer.world();
         for work in world.work() {
-            let projections::WorkRef::Lrp(guid, index) = work else { panic!("{work:?}") };
-            let process = world.process(guid).unwrap();
-            assert!(process.actual(*index).unwrap().is_unplaced(), "seed {seed}: {work:?}");
+            let projections::WorkRef::Lrp(key) = work else { panic!("{work:?}") };
+            let process = world.process(&key.process_guid).unwrap();
+            assert!(process.actual(&key.place).unwrap().is_unplaced(), "seed {seed}: {work:?}");
             let size = process.desired.as_ref().unwrap().definitions[0].1.resources();
             for (cell, rep) in &chaos.reps {
                 assert!(!rep.free().fits(size), "seed {seed}: {work:?} fits on {cell}");

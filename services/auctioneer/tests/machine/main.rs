@@ -30,7 +30,7 @@ fn one_instance_is_placed_when_it_arrives() {
     let (cell, perform) = only(performs(scene.turn()));
     assert_eq!((cell.as_str(), perform.id), ("c1", PerformId { term: 1, number: 1 }));
     let work = only(perform.work);
-    let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(0).unwrap();
+    let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(&fixtures::place(0, "p")).unwrap();
     assert_eq!((work.attempt, work.domain.as_str()), (lrp.since, "d"));
     assert_eq!(work.placement.as_ref().unwrap().best[0].cell_id, cell_id("c1"));
     assert_eq!(performs(scene.turn()), []);
@@ -457,10 +457,10 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     let (id, told) = only(outcomes(effects));
     assert_eq!((told.id.as_str(), told.term), ("a", 1));
     let PlacementOutcome::Lrp { unplaced, explanation, .. } = &told.outcomes[0] else { panic!("{told:?}") };
-    assert_eq!(unplaced.iter().map(|one| one.index).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(unplaced.iter().map(|one| one.place.index).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(explanation.as_ref().unwrap().passed_over, [("memory".to_owned(), 1)].into());
     scene.record_outcomes(id, told);
-    let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(3).unwrap();
+    let lrp = scene.auctioneer.world().process(&guid("p")).unwrap().actual(&fixtures::place(3, "p")).unwrap();
     assert!(lrp.is_unplaced());
     assert_eq!(scene.counts().blocked, 3);
 
@@ -473,7 +473,7 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     scene.beat("c1", mib(250), 1);
     let indices = |perform: &Perform| -> Vec<u32> {
         let index = |work: &Work| match &work.key {
-            WorkKey::Lrp { index, .. } => *index,
+            WorkKey::Lrp { key, .. } => key.place.index,
             WorkKey::Task { .. } => panic!("{work:?}"),
         };
         perform.work.iter().map(index).collect()
@@ -691,12 +691,11 @@ fn a_crash_makes_another_attempt() {
     let (_, perform) = only(performs(scene.turn()));
     let by = Instance { instance_guid: InstanceGuid(scene.ids.next(scene.now)), cell_id: cell_id("c1") };
     let work = &perform.work[0];
-    let WorkKey::Lrp { index, definition_id, epoch, .. } = &work.key else { panic!("{work:?}") };
+    let WorkKey::Lrp { key, epoch } = &work.key else { panic!("{work:?}") };
     let report = |steps| Report {
         domain: domain(),
-        index: *index,
+        place: key.place.clone(),
         epoch: *epoch,
-        definition_id: definition_id.clone(),
         by: by.clone(),
         judged: schemas::Timestamp(u64::MAX),
         steps,

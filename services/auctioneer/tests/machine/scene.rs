@@ -190,19 +190,16 @@ impl Scene {
 
     /// A rep reports on work that it was given.
     pub(crate) fn report(&mut self, cell: &str, work: &Work, step: Lrp) {
-        let WorkKey::Lrp { process_guid, index, definition_id, epoch } = &work.key else {
-            panic!("{:?}", work.key)
-        };
+        let WorkKey::Lrp { key, epoch } = &work.key else { panic!("{:?}", work.key) };
         let report = Report {
             domain: domain(),
-            index: *index,
+            place: key.place.clone(),
             epoch: *epoch,
-            definition_id: definition_id.clone(),
             by: Instance { instance_guid: InstanceGuid(self.ids.next(self.now)), cell_id: cell_id(cell) },
             judged: Timestamp(u64::MAX),
             steps: vec![ReportStep::Actual(step)],
         };
-        self.decide(process_guid.as_str(), &process::Command::Report(report));
+        self.decide(key.process_guid.as_str(), &process::Command::Report(report));
     }
 
     pub(crate) fn claim(&mut self, cell: &str, work: &Work) {

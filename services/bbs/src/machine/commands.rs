@@ -166,8 +166,8 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
             process(process_guid, process::Command::Update(update))
         }
         ClientCommand::LrpRemove { process_guid } => process(process_guid, process::Command::Remove),
-        ClientCommand::LrpRetire { process_guid, index } => {
-            process(process_guid, process::Command::Retire { index })
+        ClientCommand::LrpRetire { process_guid, index, definition_id } => {
+            process(process_guid, process::Command::Retire { index, definition_id })
         }
         ClientCommand::TaskDesire(desired) => task(desired.task_guid.clone(), task::Command::Desire(desired)),
         ClientCommand::TaskCancel { task_guid } => task(task_guid, task::Command::Cancel),

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use projections::{Change, Due, WorkRef};
+use schemas::actual::{self, Actual};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::Stop;
-use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, InstanceGuid, TaskGuid};
 use schemas::task::CallbackVerdict;
-use schemas::{Decision, Entry, actual, cell, evacuating, task};
+use schemas::{ActualLrpKey, Decision, Entry, cell, evacuating, task};
 
 use super::{Bbs, not_leading};
 use crate::callbacks::Called;
@@ -40,10 +41,10 @@ impl Bbs {
 
     fn react_to(&mut self, decision: &Decision, event: &Event, stops: &mut Stops) {
         match event {
-            Event::Actual(actual::Event::StopRequested { indices, .. }) => {
+            Event::Actual(actual::Event::StopRequested { places, .. }) => {
                 if let Aggregate::Process { guid, .. } = &decision.aggregate {
-                    for index in indices.iter() {
-                        self.gather_stop(guid, index, stops);
+                    for place in places.iter() {
+                        self.gather_stop(&ActualLrpKey::new(guid.clone(), place), stops);
                     }
                 }
             }
@@ -135,24 +136,17 @@ impl Bbs {
     pub(super) fn stop_again(&mut self) {
         let mut stops = Stops::new();
         for work in self.world().stopping() {
-            if let WorkRef::Lrp(guid, index) = work {
-                self.gather_stop(guid, *index, &mut stops);
+            if let WorkRef::Lrp(key) = work {
+                self.gather_stop(key, &mut stops);
             }
         }
         self.send_stops(stops);
     }
 
-    fn gather_stop(&self, guid: &ProcessGuid, index: u32, stops: &mut Stops) {
-        let Some(process) = self.world().process(guid) else { return };
-        let Some((lrp, by)) = process.actual(index).and_then(|lrp| lrp.holder().map(|by| (lrp, by))) else {
-            return;
-        };
-        let key = WorkKey::Lrp {
-            process_guid: guid.clone(),
-            index,
-            definition_id: lrp.definition_id.clone(),
-            epoch: process.epoch,
-        };
+    fn gather_stop(&self, key: &ActualLrpKey, stops: &mut Stops) {
+        let Some(process) = self.world().process(&key.process_guid) else { return };
+        let Some(by) = process.actual(&key.place).and_then(Actual::holder) else { return };
+        let key = WorkKey::Lrp { key: key.clone(), epoch: process.epoch };
         stops.entry(by.cell_id.clone()).or_default().push((key, by.instance_guid));
     }
 

@@ -22,11 +22,12 @@ fn elect(scene: &mut Scene, name: &str, term: u64) {
 /// No cell takes the first instance of web, says an auctioneer.
 fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
     let process = scene.bbs(0).world().process(&words::process_guid("web")).unwrap();
-    let attempt = process.actual(0).unwrap().since;
+    let place = fixtures::place(0, "web");
+    let attempt = process.actual(&place).unwrap().since;
     let outcome = PlacementOutcome::Lrp {
         process_guid: process.guid.clone(),
         epoch: process.epoch,
-        unplaced: vec![Unplaced { index: 0, attempt, error: "insufficient resources".into() }],
+        unplaced: vec![Unplaced { place, attempt, error: "insufficient resources".into() }],
         explanation: None,
     };
     let outcomes = Outcomes { id: auctioneer(name), term, outcomes: vec![outcome] };

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const THREE: [&str; 3] = ["c1", "c2", "c3"];
 
 fn retire(index: u32) -> ClientCommand {
-    ClientCommand::LrpRetire { process_guid: words::process_guid("web"), index }
+    ClientCommand::LrpRetire { process_guid: words::process_guid("web"), index, definition_id: None }
 }
 
 fn report(scene: &mut Scene, index: u32, number: u64, cell: &str, step: actual::Command) {
@@ -142,7 +142,7 @@ fn what_was_scaled_away_while_its_cell_was_away_is_stopped_when_the_cell_returns
     assert!(scene.stops.is_empty());
     report(&mut scene, 1, 11, "c2", start());
     let started = last(&scene, "actual.started.v1");
-    let stop = actual::Event::StopRequested { indices: 1.into(), cause: Ended::Scale };
+    let stop = actual::Event::StopRequested { places: fixtures::place(1, "web").into(), cause: Ended::Scale };
     assert!(started.events.contains(&Event::Actual(stop)), "{:?}", started.events);
     assert_eq!(follows(&started), after(&scaled));
     let told: Vec<&str> = scene.stops.iter().map(|(cell, _)| cell.as_str()).collect();

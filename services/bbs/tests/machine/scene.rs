@@ -368,7 +368,9 @@ impl Scene {
 
     pub(crate) fn state(&self, node: usize, name: &str, index: u32) -> &'static str {
         let process = self.bbs(node).world().process(&words::process_guid(name));
-        process.and_then(|process| process.actual(index)).map_or("-", |lrp| lrp.state_name())
+        process
+            .and_then(|process| process.actual(&fixtures::place(index, name)))
+            .map_or("-", |lrp| lrp.state_name())
     }
 
     pub(crate) fn task_state(&self, node: usize, name: &str) -> &'static str {

@@ -37,9 +37,8 @@ pub(crate) fn task(name: &str, callback: Option<&str>) -> ClientCommand {
 pub(crate) fn of_lrp(name: &str, index: u32, epoch: Epoch, by: Instance, step: actual::Command) -> Report {
     let report = process::Report {
         domain: domain(),
-        index,
+        place: fixtures::place(index, name),
         epoch,
-        definition_id: fixtures::definition_id(name),
         by,
         // It knows the newest records, whatever they are.
         judged: Timestamp(u64::MAX),

@@ -8,13 +8,13 @@ use auctioneer::auction::{Item, Siblings, auction};
 use auctioneer::board::{Board, BoardCell, Standing};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use schemas::Timestamp;
 use schemas::action::{Action, Run};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{DEFAULT_GRACE_MS, Definition};
 use schemas::message::Order;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
 use schemas::resources::{Constraint, Resources};
+use schemas::{ActualLrpKey, Place, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::BenchArgs;
@@ -161,8 +161,9 @@ fn cell(number: u32) -> BoardCell {
 
 fn item(number: u32, definition: &Arc<Definition>) -> Item {
     let process_guid = ProcessGuid::new(&format!("process{number}")).expect("a name");
-    let definition_id = DefinitionId::new(process_guid.as_str()).expect("a name");
-    let key = WorkKey::Lrp { process_guid, index: 0, definition_id, epoch: Epoch(Timestamp(1)) };
+    let place = Place::new(0, DefinitionId::from(&process_guid));
+    let key = ActualLrpKey::new(process_guid, place);
+    let key = WorkKey::Lrp { key, epoch: Epoch(Timestamp(1)) };
     Item::new(0, Timestamp(u64::from(number)), key, Order::Lrp(Arc::clone(definition)))
 }
 

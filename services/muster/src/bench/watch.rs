@@ -164,11 +164,11 @@ impl Seen {
         for event in &decision.events {
             match (event, &decision.aggregate) {
                 (
-                    Event::Actual(actual::Event::Started { index, by, .. }),
+                    Event::Actual(actual::Event::Started { place, by, .. }),
                     Aggregate::Process { guid, .. },
                 ) => {
                     let holder = (by.cell_id.clone(), by.instance_guid, now);
-                    self.running.insert((guid.as_str().to_owned(), *index), holder);
+                    self.running.insert((guid.as_str().to_owned(), place.index), holder);
                     self.counts.started += 1;
                     self.started_last = Some(now);
                 }

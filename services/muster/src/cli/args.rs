@@ -174,7 +174,7 @@ pub(crate) enum Command {
     Watch,
     /// Explain why an instance is where it is: from its state back to the first command
     Why {
-        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
         instance: String,
     },
     /// Print completions for a shell
@@ -264,18 +264,18 @@ pub(crate) enum InstanceVerb {
         /// Only in this state: unclaimed, claimed, running, crashed
         #[arg(long, ignore_case = true, value_parser = ["unclaimed", "claimed", "running", "crashed"])]
         state: Option<String>,
-        /// Both records of an index that is being evacuated, not only the one that counts
+        /// Both records of an instance that is being evacuated, not only the one that counts
         #[arg(long)]
         all: bool,
     },
     /// Show an instance
     Show {
-        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
         id: String,
     },
     /// Show what an instance wrote
     Logs {
-        /// PROCESS/INDEX, or the beginning or end of an instance guid; with --all a process
+        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid; with --all a process
         id: String,
         /// Wait for more lines
         #[arg(short, long)]
@@ -289,7 +289,7 @@ pub(crate) enum InstanceVerb {
     },
     /// Stop an instance; if it is still desired it starts again
     Stop {
-        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
         id: String,
     },
 }
@@ -457,10 +457,10 @@ pub(crate) enum History {
         /// Guid of the process
         guid: ProcessGuid,
     },
-    /// History of an index of a process, or of one container, even if it is gone
+    /// History of an index of a process, or of one definition there, or of one container, even if it is gone
     #[command(alias = "actual-lrp")]
     Instance {
-        /// PROCESS/INDEX, or the beginning or end of an instance guid
+        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
         id: String,
     },
     /// History of a task

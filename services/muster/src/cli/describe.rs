@@ -11,7 +11,7 @@ use schemas::evacuating::{self, Gone};
 use schemas::evaluation::{self, Trigger};
 use schemas::names::DecisionId;
 use schemas::task::{self, Outcome};
-use schemas::{Decision, Indices};
+use schemas::{Decision, Places};
 
 use super::words::{count, mebibytes, one_line, short};
 
@@ -62,13 +62,16 @@ pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String
     }
 }
 
-/// `web/0`, or `web/0-2,5`.
-fn at(process: &str, indices: &Indices) -> String {
+/// `web/0`, or `web/0-2,5`; of a definition that isn't called like the process `web/0@v2`.
+fn at(process: &str, places: &Places) -> String {
     let range = |&(first, last): &(u32, u32)| match first == last {
         true => first.to_string(),
         false => format!("{first}-{last}"),
     };
-    format!("{process}/{}", indices.ranges().iter().map(range).collect::<Vec<_>>().join(","))
+    let indices = places.indices.ranges().iter().map(range).collect::<Vec<_>>().join(",");
+    let definition = places.definition_id.as_str();
+    let of = if definition == process { String::new() } else { format!("@{definition}") };
+    format!("{process}/{indices}{of}")
 }
 
 /// Where a container is, and how it is called.
@@ -99,7 +102,7 @@ fn of_desired(event: &desired::Event) -> String {
 }
 
 fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
-    let at = at(process, &event.indices());
+    let at = at(process, &event.places());
     match event {
         actual::Event::Created { .. } => format!("{at}: created, to be placed"),
         actual::Event::Claimed { by, .. } => format!("{at}: claimed by {}", on(by, full)),
@@ -138,22 +141,25 @@ const fn ended(cause: Ended) -> &'static str {
         Ended::Crashed => "it crashed while it was being stopped",
         Ended::CellLost => "its cell disappeared",
         Ended::Evacuated => "its cell was evacuated",
+        Ended::Replaced => "another definition takes its place",
     }
 }
 
 fn of_evacuating(process: &str, event: &evacuating::Event, full: bool) -> String {
+    let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
+    let at = at(process, &place.clone().into());
     match event {
-        evacuating::Event::Set { index, by, expires_at, .. } => {
-            format!("{process}/{index}: evacuating from {} until {expires_at}", on(by, full))
+        evacuating::Event::Set { by, expires_at, .. } => {
+            format!("{at}: evacuating from {} until {expires_at}", on(by, full))
         }
-        evacuating::Event::Removed { index, cause } => {
+        evacuating::Event::Removed { cause, .. } => {
             let why = match cause {
                 Gone::Replaced => "a replacement runs",
                 Gone::Removed => "its container is gone",
                 Gone::Expired => "its time is over",
                 Gone::CellLost => "its cell disappeared",
             };
-            format!("{process}/{index}: no longer evacuating: {why}")
+            format!("{at}: no longer evacuating: {why}")
         }
     }
 }
@@ -249,9 +255,9 @@ fn of_cluster(event: &cluster::Event) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use schemas::Timestamp;
     use schemas::container::{Epoch, PortMapping};
-    use schemas::names::{CellId, ClientName, Domain, InstanceGuid, ProcessGuid};
+    use schemas::names::{CellId, ClientName, DefinitionId, Domain, InstanceGuid, ProcessGuid};
+    use schemas::{Indices, Place, Timestamp};
     use uuid::Uuid;
 
     use super::*;
@@ -298,25 +304,29 @@ pub(crate) mod tests {
             address: "10.0.0.1".into(),
             ports: vec![PortMapping { container_port: 8080, host_port: 60001 }],
         };
-        let definition_id = schemas::names::DefinitionId::new("web").unwrap();
+        let of = |definition: &str, indices: Indices| {
+            let definition_id = DefinitionId::new(definition).unwrap();
+            Places { indices, definition_id }
+        };
+        let place = || Place::new(0, DefinitionId::new("web").unwrap());
         let events = vec![
-            Event::Actual(actual::Event::Created {
-                indices: [0, 1, 2, 5].into_iter().collect(),
-                definition_id: definition_id.clone(),
-            }),
-            Event::Actual(actual::Event::Claimed { index: 0, by: container(7, "c1"), placement: None }),
-            Event::Actual(actual::Event::Started {
-                index: 0,
-                by: container(7, "c1"),
-                net,
-                definition_id: definition_id.clone(),
-            }),
+            Event::Actual(actual::Event::Created { places: of("web", [0, 1, 2, 5].into_iter().collect()) }),
+            Event::Actual(actual::Event::Claimed { place: place(), by: container(7, "c1"), placement: None }),
+            Event::Actual(actual::Event::Started { place: place(), by: container(7, "c1"), net }),
             Event::Actual(actual::Event::Crashed {
-                index: 0,
+                place: place(),
                 by: container(7, "c1"),
                 reason: "exit status 3\n".into(),
                 crash_count: 2,
-                definition_id,
+            }),
+            Event::Actual(actual::Event::Removed {
+                places: of("v1", Indices::from(0)),
+                cause: Ended::Replaced,
+            }),
+            Event::Actual(actual::Event::Created { places: of("v2", Indices::below(3)) }),
+            Event::Evacuating(evacuating::Event::Removed {
+                place: Place::new(4, DefinitionId::new("v1").unwrap()),
+                cause: Gone::Replaced,
             }),
             Event::Evaluation(evaluation::Event::Created { trigger: Trigger::Crash }),
         ];
@@ -327,6 +337,9 @@ pub(crate) mod tests {
                 "web/0: claimed by c1 (container 00000007)",
                 "web/0: running on c1 (container 00000007) at 10.0.0.1:60001",
                 "web/0: crashed on c1 (container 00000007) (2): exit status 3",
+                "web/0@v1: gone: another definition takes its place",
+                "web/0-2@v2: created, to be placed",
+                "web/4@v1: no longer evacuating: a replacement runs",
                 "web: evaluation 00000009 begins: a crash that restarts at once",
             ]
         );

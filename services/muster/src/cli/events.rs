@@ -2,6 +2,7 @@
 
 use client::Client;
 use schemas::entry::Event;
+use schemas::names::DefinitionId;
 use schemas::query::{ReadEntry, ReadEvents, RecordedEntry};
 use schemas::{Decision, Position};
 use serde::Serialize;
@@ -10,6 +11,7 @@ use super::args::{EventsVerb, Format, Global, History};
 use super::connect::connect;
 use super::describe::{sentence, sentences, who};
 use super::failure::{Exit, Failure};
+use super::find::Which;
 use super::output::{Look, Output, note};
 use super::table::{Cell, Table};
 use super::words::one_line;
@@ -130,24 +132,24 @@ pub(crate) fn lines(entry: &RecordedEntry, look: Look) -> String {
 pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    let (what, about, index) = match verb {
+    let (what, about, which) = match verb {
         History::Lrp { guid } => (format!("process {guid}"), format!("lrp:{guid}"), None),
         History::Task { guid } => (format!("task {guid}"), format!("task:{guid}"), None),
         History::Cell { id } => (format!("cell {id}"), format!("cell:{id}"), None),
         History::Instance { id } => match find::split(&id)? {
-            Some((process, index)) => (format!("instance {id}"), format!("lrp:{process}"), Some(index)),
+            Some(which) => (format!("instance {id}"), format!("lrp:{}", which.process), Some(which)),
             None => return history_of_container(&client, &id, output).await,
         },
     };
     let decided = decided(client.history(Position(0), Some(&about)).await?.0);
-    let shown = match index {
-        Some(index) => of_index(decided, index),
+    let shown = match &which {
+        Some(which) => of_instance(decided, which),
         None => decided,
     };
     if shown.is_empty() {
         return Err(unknown(&what));
     }
-    output.rows(&shown, |decided, look| table(decided, index.map(Of::Index).unwrap_or(Of::All), look))
+    output.rows(&shown, |decided, look| table(decided, which.as_ref().map_or(Of::All, Of::Instance), look))
 }
 
 fn unknown(what: &str) -> Failure {
@@ -156,7 +158,7 @@ fn unknown(what: &str) -> Failure {
 
 /// All that was decided about one container, which may be long gone: found by reading the whole log.
 async fn history_of_container(client: &Client, part: &str, output: Output) -> Result<(), Failure> {
-    find::check_fragment("instance", part, "PROCESS/INDEX, or the beginning or end of an instance guid")?;
+    find::check_fragment("instance", part, find::INSTANCE)?;
     let all = decided(client.history(Position(0), None).await?.0);
     let mut guids: Vec<String> = vec![];
     for guid in all.iter().flat_map(|decided| &decided.decision.events).filter_map(container) {
@@ -222,20 +224,26 @@ pub(crate) fn decided(entries: Vec<RecordedEntry>) -> Vec<Decided> {
     entries.into_iter().flat_map(of).collect()
 }
 
-/// The decisions that touch an index.
-pub(crate) fn of_index(decided: Vec<Decided>, index: u32) -> Vec<Decided> {
-    let touches = |decided: &Decided| decided.decision.events.iter().any(|event| is_of_index(event, index));
+/// The decisions that touch an index, or one definition there.
+fn of_instance(decided: Vec<Decided>, which: &Which) -> Vec<Decided> {
+    let touches = |decided: &Decided| {
+        decided.decision.events.iter().any(|event| is_of(event, which.index, which.definition.as_ref()))
+    };
     decided.into_iter().filter(touches).collect()
 }
 
-/// Whether an event speaks of an index, or of what it runs.
-pub(crate) fn is_of_index(event: &Event, index: u32) -> bool {
+/// Whether an event speaks of an index, or of what it runs: of one definition, or of whichever.
+pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>) -> bool {
     use schemas::evacuating;
+    let meant = |id: &DefinitionId| definition.is_none_or(|definition| definition == id);
     match event {
-        Event::Actual(event) => event.indices().contains(index),
+        Event::Actual(event) => {
+            let places = event.places();
+            places.indices.contains(index) && meant(&places.definition_id)
+        }
         Event::Evacuating(
-            evacuating::Event::Set { index: of, .. } | evacuating::Event::Removed { index: of, .. },
-        ) => *of == index,
+            evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
+        ) => place.index == index && meant(&place.definition_id),
         Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)
@@ -249,7 +257,7 @@ pub(crate) fn is_of_index(event: &Event, index: u32) -> bool {
 #[derive(Clone, Copy, Debug)]
 enum Of<'a> {
     All,
-    Index(u32),
+    Instance(&'a Which),
     Container(&'a str),
 }
 
@@ -257,7 +265,7 @@ impl Of<'_> {
     fn includes(self, event: &Event) -> bool {
         match self {
             Self::All => true,
-            Self::Index(index) => is_of_index(event, index),
+            Self::Instance(which) => is_of(event, which.index, which.definition.as_ref()),
             Self::Container(guid) => container(event).as_deref() == Some(guid),
         }
     }
@@ -292,8 +300,8 @@ fn table(decided: &[Decided], of: Of<'_>, look: Look) -> Table {
 #[cfg(test)]
 mod tests {
     use schemas::actual::{self, Unclaimed};
-    use schemas::names::{DefinitionId, EntryId};
-    use schemas::{Entry, Indices, Timestamp};
+    use schemas::names::{EntryId, ProcessGuid};
+    use schemas::{Entry, Indices, Place, Places, Timestamp};
 
     use super::*;
     use crate::cli::describe::tests::{client, container as by, decision, id};
@@ -307,16 +315,26 @@ mod tests {
         }
     }
 
+    fn definition(name: &str) -> DefinitionId {
+        DefinitionId::new(name).unwrap()
+    }
+
+    fn created(indices: Indices, name: &str) -> Event {
+        Event::Actual(actual::Event::Created { places: Places { indices, definition_id: definition(name) } })
+    }
+
     fn story() -> Vec<RecordedEntry> {
-        let definition_id = DefinitionId::new("web").unwrap();
-        let created = actual::Event::Created { indices: Indices::below(2), definition_id };
-        let mut desired = decision(1, client(), vec![Event::Actual(created)]);
+        let mut desired = decision(1, client(), vec![created(Indices::below(2), "web")]);
         desired.reason = Some("launch".into());
-        let claim =
-            |index| actual::Event::Claimed { index, by: by(7 + u128::from(index), "c1"), placement: None };
+        let place = |index| Place::new(index, definition("web"));
+        let claim = |index| actual::Event::Claimed {
+            place: place(index),
+            by: by(7 + u128::from(index), "c1"),
+            placement: None,
+        };
         let mut claimed = decision(2, client(), vec![Event::Actual(claim(0)), Event::Actual(claim(1))]);
         claimed.cause = Some(desired.id);
-        let lost = actual::Event::Unclaimed { indices: Indices::from(1), cause: Unclaimed::CellLost };
+        let lost = actual::Event::Unclaimed { places: place(1).into(), cause: Unclaimed::CellLost };
         vec![
             recorded(4, vec![desired]),
             recorded(6, vec![claimed, decision(3, client(), vec![Event::Actual(lost)])]),
@@ -327,14 +345,31 @@ mod tests {
 
     #[test]
     fn a_history_says_when_where_what_who_and_why() {
-        let shown = of_index(decided(story()), 1);
+        let which = Which { process: ProcessGuid::new("web").unwrap(), index: 1, definition: None };
+        let shown = of_instance(decided(story()), &which);
         assert_eq!(
-            table(&shown, Of::Index(1), LOOK).render(false),
+            table(&shown, Of::Instance(&which), LOOK).render(false),
             "TIME                       POSITION   WHAT                                              WHO               WHY\n\
              1970-01-01T00:00:01.000Z          4   web/0-1: created, to be placed                    client shop/ada   \"launch\"\n\
              1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)         client shop/ada   after 4\n\
              1970-01-01T00:00:03.000Z          6   web/1: to be placed again: its cell disappeared   client shop/ada   -"
         );
+    }
+
+    #[test]
+    fn a_history_can_be_of_one_definition() {
+        let again = decision(4, client(), vec![created(Indices::from(1), "v2")]);
+        let all = decided([story(), vec![recorded(8, vec![again])]].concat());
+        let history = |name: Option<&str>| {
+            let definition = name.map(definition);
+            let which = Which { process: ProcessGuid::new("web").unwrap(), index: 1, definition };
+            let shown = of_instance(all.clone(), &which);
+            shown.iter().map(|decided| decided.decision.version).collect::<Vec<_>>()
+        };
+        assert_eq!(history(None), [1, 2, 3, 4]);
+        assert_eq!(history(Some("web")), [1, 2, 3]);
+        assert_eq!(history(Some("v2")), [4]);
+        assert!(history(Some("v3")).is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use schemas::query::InstanceRow;
 use schemas::{BadField, Class, Code, Refusal};
 use serde::Serialize;
 
+use super::names::Names;
 use super::words::Invalid;
 use crate::error::chain;
 
@@ -204,13 +205,13 @@ impl From<Error> for Failure {
 /// What is left of a process that is stuck: which instances could not be placed, which crashed.
 pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
     let unplaced = rows.iter().any(|row| row.placement_error.is_some());
-    let crashed = rows.iter().any(|row| row.placement_error.is_none());
     let (exit, code) = if unplaced { (Exit::NotPlaced, "NotPlaced") } else { (Exit::Failed, "Crashed") };
+    let names = Names::of_rows(rows);
     let lines: Vec<String> = rows
         .iter()
         .take(10)
         .map(|row| {
-            let name = format!("{}/{}", row.process_guid, row.index);
+            let name = names.of(row);
             match &row.placement_error {
                 Some(error) => format!("{name} is not placed: {}", super::words::one_line(error)),
                 None => {
@@ -233,11 +234,10 @@ pub(crate) fn stuck(process: &str, rows: &[InstanceRow]) -> Failure {
             "it is placed as soon as there is room; see muster cell list, and muster evaluation list",
         );
     }
-    if crashed {
-        let first = rows.iter().find(|row| row.placement_error.is_none()).map_or(0, |row| row.index);
-        failure = failure.advise(format!(
-            "see muster instance logs {process}/{first}, and muster history instance {process}/{first}"
-        ));
+    if let Some(first) = rows.iter().find(|row| row.placement_error.is_none()) {
+        let first = names.of(first);
+        let advice = format!("see muster instance logs {first}, and muster history instance {first}");
+        failure = failure.advise(advice);
     }
     failure
 }

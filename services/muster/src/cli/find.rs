@@ -2,18 +2,48 @@
 
 use std::fmt;
 
-use client::{Client, Only};
+use client::{Client, Only, key_of};
 use schemas::Code;
-use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{CellRow, EvaluationRow, InstanceRow, LrpRow, One, TaskRow};
 
 use super::args::{Global, whole_id};
 use super::failure::{Exit, Failure};
+use super::names::Names;
 use super::near::did_you_mean;
 use super::words::Invalid;
 
 /// The shortest part of an id that is looked for.
 const FRAGMENT: usize = 4;
+/// How an instance can be named.
+pub(crate) const INSTANCE: &str = "PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid";
+
+/// An instance that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What it is called: with its definition where the user named that, or where another is known at the same index.
+    pub(crate) name: String,
+    /// Its row, and that of its evacuating twin if it has one.
+    pub(crate) rows: Vec<InstanceRow>,
+}
+
+/// The instances of an index, or of one definition there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Which {
+    /// The process.
+    pub(crate) process: ProcessGuid,
+    /// The index.
+    pub(crate) index: u32,
+    /// The definition, if one was named.
+    pub(crate) definition: Option<DefinitionId>,
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.process, self.index)?;
+        self.definition.as_ref().map_or(Ok(()), |definition| write!(f, "@{definition}"))
+    }
+}
 
 /// A process.
 pub(crate) async fn lrp(client: &Client, guid: &ProcessGuid) -> Result<One<LrpRow>, Failure> {
@@ -57,29 +87,31 @@ pub(crate) async fn cell(client: &Client, id: &CellId) -> Result<One<CellRow>, F
     }
 }
 
-/// An instance, with its evacuating twin if it has one: `PROCESS/INDEX`, or a part of an instance guid.
-pub(crate) async fn instance(client: &Client, id: &str) -> Result<Vec<InstanceRow>, Failure> {
-    if let Some((process, index)) = split(id)? {
-        let name = client::instance_name(&process, index);
+/// An instance, with its evacuating twin if it has one: see [`INSTANCE`]. If no definition is named and there are
+/// several at the index, it is that of the active one.
+pub(crate) async fn instance(client: &Client, id: &str) -> Result<Found, Failure> {
+    if let Some(which) = split(id)? {
+        let name = which.to_string();
         return match client.instance(&name).await {
-            Ok(one) => Ok(one.row),
+            Ok(one) => Ok(Found { name, rows: one.row }),
             Err(error) if error.is_not_found() => {
-                lrp(client, &process)
+                lrp(client, &which.process)
                     .await
                     .map_err(|failure| failure.doing(format!("find instance {name}")))?;
-                let advice = format!("see muster instance list --lrp {process}");
+                let advice = format!("see muster instance list --lrp {}", which.process);
                 Err(Failure::not_found(format!("instance {name}")).advise(advice))
             }
             Err(error) => Err(error.into()),
         };
     }
     if id.parse::<InstanceGuid>().is_err() {
-        check_fragment("instance", id, "PROCESS/INDEX, or the beginning or end of an instance guid")?;
+        check_fragment("instance", id, INSTANCE)?;
     }
     let rows = client.instances(&Only::default()).await?.rows;
+    let names = Names::of_rows(&rows);
     let of = |row: &InstanceRow| row.instance_guid.map(|guid| guid.to_string());
     let found = pick("instance", id, rows, of)?;
-    Ok(vec![found])
+    Ok(Found { name: names.name(&key_of(&found)), rows: vec![found] })
 }
 
 /// An evaluation: its id, or a part of it.
@@ -98,13 +130,17 @@ pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRo
     }
 }
 
-/// `PROCESS/INDEX` in its parts, if it is that.
-pub(crate) fn split(id: &str) -> Result<Option<(ProcessGuid, u32)>, Failure> {
-    let Some((process, index)) = id.split_once('/') else { return Ok(None) };
+/// `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION` in its parts, if it is that.
+pub(crate) fn split(id: &str) -> Result<Option<Which>, Failure> {
+    let Some((process, place)) = id.split_once('/') else { return Ok(None) };
     let process = ProcessGuid::new(process).map_err(|bad| Failure::usage(bad.to_string()))?;
+    let (index, definition) = place.split_once('@').map_or((place, None), |(index, id)| (index, Some(id)));
     let wrong = |_| Invalid::new("index", index, format!("a number, as {process}/0"));
     let index = index.parse().map_err(wrong)?;
-    Ok(Some((process, index)))
+    let definition = definition.map(DefinitionId::new).transpose();
+    let definition =
+        definition.map_err(|bad| Failure::usage(format!("{bad}, as in {process}/{index}@v2")))?;
+    Ok(Some(Which { process, index, definition }))
 }
 
 /// Refuses what can't be a part of an id, or is too short to mean anything.
@@ -222,10 +258,25 @@ mod tests {
 
     #[test]
     fn instances_have_names() {
-        assert_eq!(split("web/3").unwrap().unwrap().1, 3);
-        assert_eq!(split("deadbeef"), Ok(None));
-        assert_eq!(split("web/x").unwrap_err().exit, Exit::Usage);
-        assert_eq!(split("a b/0").unwrap_err().exit, Exit::Usage);
+        let split_up =
+            |id| split(id).unwrap().map(|which| (which.index, which.definition.clone(), which.to_string()));
+        let v2 = DefinitionId::new("v2").unwrap();
+        assert_eq!(split_up("web/3"), Some((3, None, "web/3".into())));
+        assert_eq!(split_up("web/3@v2"), Some((3, Some(v2), "web/3@v2".into())));
+        assert_eq!(split_up("deadbeef"), None);
+        for (bad, why) in [
+            ("web/x", "expected a number, as web/0"),
+            ("web/x@v2", "expected a number, as web/0"),
+            ("web/@v2", "expected a number, as web/0"),
+            ("a b/0", "process guid"),
+            ("web/0@", "definition id"),
+            ("web/0@v 2", "as in web/0@v2"),
+            ("web/0@v2@v3", "as in web/0@v2"),
+        ] {
+            let failure = split(bad).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{bad}");
+            assert!(failure.message.contains(why), "{bad}: {}", failure.message);
+        }
         assert!(check_fragment("instance", "beef", "").is_ok());
         assert!(
             check_fragment("instance", "web", "").is_err() && check_fragment("instance", "abc", "").is_err()

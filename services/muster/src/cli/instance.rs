@@ -1,16 +1,18 @@
 //! `muster instance`, and the logs of instances and tasks.
 
-use client::{Client, LogReader, Only, Whose, instance_name};
+use client::{Client, LogReader, Only, Whose, key_of};
 use futures::Stream;
 use futures::stream::{SelectAll, StreamExt};
 use schemas::health::MonitorHealth;
-use schemas::names::{InstanceGuid, ProcessGuid};
+use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid};
 use schemas::query::InstanceRow;
 use serde::Serialize;
 
 use super::args::{Global, InstanceVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
+use super::find::Found;
+use super::names::Names;
 use super::output::{self, Look, Output, note};
 use super::words::{age, one_line};
 use super::{find, rows};
@@ -39,6 +41,7 @@ struct Shown {
 struct Stopped {
     process_guid: ProcessGuid,
     index: u32,
+    definition_id: DefinitionId,
     position: schemas::Position,
     version: u64,
 }
@@ -58,14 +61,14 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             output.rows(&rows, rows::instances)
         }
         InstanceVerb::Show { id } => {
-            let rows = find::instance(&client, &id).await?;
+            let Found { name, rows } = find::instance(&client, &id).await?;
             for row in rows {
                 find::whose(global, format!("instance {id}"), row.domain.clone())?;
                 let health = health_of(&client, &row).await;
                 output.next(&Shown { row, health }, |shown, look| {
                     format!(
                         "{}{}",
-                        rows::instance(&shown.row, look),
+                        rows::instance(&name, &shown.row, look),
                         monitor_text(shown.health.as_ref(), look)
                     )
                 })?;
@@ -83,14 +86,15 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
     }
 }
 
-/// Whose log is asked for. `PROCESS/INDEX` stays, so that a follower goes on with the next container.
+/// Whose log is asked for. `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION` stays, so that a follower goes on with the next
+/// container.
 async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -> Result<Whose, Failure> {
     let rows = match find::instance(client, id).await {
         // Its record is gone; whether its log is, its cell knows.
         Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
             return Ok(Whose::Instance(id.to_owned()));
         }
-        rows => rows?,
+        found => found?.rows,
     };
     if let Some(row) = rows.first() {
         find::whose(global, format!("instance {id}"), row.domain.clone())?;
@@ -98,7 +102,7 @@ async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -
     let crashed = rows.iter().find_map(|row| Some((row, row.crashed_in.as_ref()?)));
     if previous {
         let (row, _) = crashed.ok_or_else(|| never_crashed(id))?;
-        return Ok(Whose::Previous(instance_name(&row.process_guid, row.index)));
+        return Ok(Whose::Previous(key_of(row).in_full()));
     }
     let holder = rows.iter().find_map(|row| row.instance_guid);
     if find::split(id)?.is_none() {
@@ -151,22 +155,18 @@ fn no_container(id: &str) -> Failure {
 }
 
 async fn stop(client: &Client, global: &Global, id: &str, output: Output) -> Result<(), Failure> {
-    let rows = find::instance(client, id).await?;
-    let Some(InstanceRow { process_guid, index, domain, .. }) = rows.into_iter().next() else {
+    let Found { name, rows } = find::instance(client, id).await?;
+    let Some(InstanceRow { process_guid, index, definition_id, domain, .. }) = rows.into_iter().next() else {
         return Err(no_container(id));
     };
     let client = client.in_domain(find::whose(global, format!("process {process_guid}"), domain)?);
-    let stopped = client.retire_lrp(process_guid.clone(), index).await;
-    let done = stopped.map_err(|error| {
-        Failure::from(error).doing(format!("stop instance {}", instance_name(&process_guid, index)))
-    })?;
-    let stopped = Stopped { process_guid, index, position: done.position, version: done.version };
-    output.next(&stopped, |stopped, _| {
-        format!(
-            "instance {}/{} is being stopped; it starts again if it is desired",
-            stopped.process_guid, stopped.index
-        )
-    })
+    // The one that was found is stopped, and no other that took its place meanwhile.
+    let stopped = client.retire_lrp(process_guid.clone(), index, Some(definition_id.clone())).await;
+    let done = stopped.map_err(|error| Failure::from(error).doing(format!("stop instance {name}")))?;
+    let (position, version) = (done.position, done.version);
+    let stopped = Stopped { process_guid, index, definition_id, position, version };
+    output
+        .next(&stopped, |_, _| format!("instance {name} is being stopped; it starts again if it is desired"))
 }
 
 /// Shows one log as it is, or for programs line by line.
@@ -205,7 +205,8 @@ async fn all_logs(
     let known = find::lrp(client, &guid).await?;
     find::whose(global, format!("process {guid}"), known.row.domain)?;
     let instances = client.instances(&Only::process(guid.clone())).await?.rows;
-    let mut names: Vec<String> = instances.iter().map(|row| instance_name(&guid, row.index)).collect();
+    let called = Names::of_rows(&instances);
+    let mut names: Vec<String> = instances.iter().map(|row| called.of(row)).collect();
     names.dedup();
     let mut logs = SelectAll::new();
     for name in names {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use client::key_of;
 use schemas::query::{InstanceRow, InstanceState, ReadEntry, RecordedEntry, TaskRow, TaskState};
 
 use super::describe::sentences;
@@ -50,11 +51,8 @@ pub(crate) fn worst_first(instances: &mut [InstanceRow], tasks: &mut [TaskRow]) 
         InstanceState::Claimed | InstanceState::Running => 2,
     };
     instances.sort_by(|a, b| {
-        let name = |row: &InstanceRow| (bad(row), row.index, row.presence);
-        bad(a)
-            .cmp(&bad(b))
-            .then_with(|| a.process_guid.cmp(&b.process_guid))
-            .then_with(|| name(a).cmp(&name(b)))
+        let name = |row: &InstanceRow| (key_of(row), row.presence);
+        bad(a).cmp(&bad(b)).then_with(|| name(a).cmp(&name(b)))
     });
     let bad = |row: &TaskRow| match (row.failed, row.state) {
         (Some(true), _) => 0,

@@ -18,6 +18,7 @@ mod instance;
 mod journal;
 mod live;
 mod lrp;
+mod names;
 mod near;
 pub(crate) mod output;
 mod progress;

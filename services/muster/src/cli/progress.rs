@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use client::{Client, LrpWatch, Progress as Far, Snapshot, instance_name};
+use client::{Client, LrpWatch, Progress as Far, Snapshot, key_of};
 use indicatif::{ProgressBar, ProgressStyle};
-use schemas::Position;
 use schemas::names::ProcessGuid;
 use schemas::query::{ClusterRow, Finding, FindingCode, InstancePresence, InstanceRow, InstanceState};
+use schemas::{ActualLrpKey, Position};
 use tokio::time::timeout;
 
 use super::failure::{Exit, Failure, stuck};
+use super::names::Names;
 use super::output::{Output, note};
 use super::rows::{comes_back, reached};
 use super::words::one_line;
@@ -33,6 +34,9 @@ pub(crate) enum Watched {
     /// The user went away; it goes on.
     Detached,
 }
+
+/// What each instance last did.
+type Seen = BTreeMap<(ActualLrpKey, InstancePresence), String>;
 
 /// A line that moves, or none.
 #[derive(Debug)]
@@ -118,13 +122,13 @@ async fn follow(
     mut watch: LrpWatch,
     guid: &ProcessGuid,
     bar: &Bar,
-    seen: &mut BTreeMap<(u32, InstancePresence), String>,
+    seen: &mut Seen,
 ) -> Result<u32, Failure> {
     let (mut first, mut waits) = (true, Waits::default());
     loop {
         let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut waits)).await?;
         waits.watch(guid, &snapshot);
-        let lines = changes(guid, seen, &snapshot.instances);
+        let lines = changes(seen, &snapshot.instances);
         // What ran before the command is not news.
         let ran = |line: &String| line.contains(" runs on ");
         lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
@@ -161,7 +165,8 @@ impl Waits {
     fn watch(&mut self, guid: &ProcessGuid, snapshot: &Snapshot) {
         let rows = &snapshot.instances;
         let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
-        let names = starting.map(|row| instance_name(guid, row.index));
+        let called = Names::of_rows(rows);
+        let names = starting.map(|row| called.of(row));
         self.starting = names.take(MONITORS_ASKED).collect();
         self.told.retain(|name, _| name == CLUSTER || self.starting.contains(name));
         self.to_be_placed = snapshot.lrp.as_ref().is_some_and(|lrp| lrp.unclaimed > 0);
@@ -265,22 +270,19 @@ fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
 }
 
 /// What changed since it was last looked at, a line for each instance; `seen` is brought up to date.
-fn changes(
-    process: &ProcessGuid,
-    seen: &mut BTreeMap<(u32, InstancePresence), String>,
-    rows: &[InstanceRow],
-) -> Vec<String> {
+fn changes(seen: &mut Seen, rows: &[InstanceRow]) -> Vec<String> {
+    let names = Names::among(seen.keys().map(|(key, _)| key.clone()).chain(rows.iter().map(key_of)));
     let mut lines = vec![];
     let mut now = BTreeMap::new();
     for row in rows {
-        let (key, line) = ((row.index, row.presence), describe(row));
+        let (key, line) = ((key_of(row), row.presence), describe(row));
         if seen.get(&key) != Some(&line) {
-            lines.push(format!("{process}/{} {line}", row.index));
+            lines.push(format!("{} {line}", names.of(row)));
         }
         now.insert(key, line);
     }
     let gone = seen.keys().filter(|key| !now.contains_key(*key) && key.1 == InstancePresence::Ordinary);
-    lines.extend(gone.map(|(index, _)| format!("{process}/{index} is gone")));
+    lines.extend(gone.map(|(key, _)| format!("{} is gone", names.name(key))));
     *seen = now;
     lines
 }
@@ -311,11 +313,11 @@ fn describe(row: &InstanceRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::rows::tests::running;
+    use crate::cli::rows::tests::{of_definition, running};
 
     #[test]
     fn changes_are_told_once() {
-        let (web, mut seen) = (ProcessGuid::new("web").unwrap(), BTreeMap::new());
+        let mut seen = Seen::new();
         let waits = InstanceRow {
             state: InstanceState::Unclaimed,
             cell_id: None,
@@ -325,18 +327,29 @@ mod tests {
         };
         let first = [running(0), waits.clone()];
         assert_eq!(
-            changes(&web, &mut seen, &first),
+            changes(&mut seen, &first),
             ["web/0 runs on c1 at 10.0.0.1:60001", "web/1 waits for a cell"]
         );
-        assert!(changes(&web, &mut seen, &first).is_empty());
+        assert!(changes(&mut seen, &first).is_empty());
         let unplaced = InstanceRow { placement_error: Some("insufficient resources".into()), ..waits };
         assert_eq!(
-            changes(&web, &mut seen, &[running(0), unplaced]),
+            changes(&mut seen, &[running(0), unplaced]),
             ["web/1 is not placed: insufficient resources"]
         );
         let stops = InstanceRow { stopping: true, ..running(0) };
-        assert_eq!(changes(&web, &mut seen, &[stops]), ["web/0 stops on c1", "web/1 is gone"]);
-        assert_eq!(changes(&web, &mut seen, &[]), ["web/0 is gone"]);
+        assert_eq!(changes(&mut seen, &[stops]), ["web/0 stops on c1", "web/1 is gone"]);
+        assert_eq!(changes(&mut seen, &[]), ["web/0 is gone"]);
+    }
+
+    #[test]
+    fn of_two_definitions_at_an_index_it_is_told_which() {
+        let mut seen = Seen::new();
+        changes(&mut seen, &[running(0), running(1)]);
+        let both = [running(0), of_definition("v2", running(0)), running(1)];
+        assert_eq!(changes(&mut seen, &both), ["web/0@v2 runs on c1 at 10.0.0.1:60001"]);
+        let replaced = [of_definition("v2", running(0)), running(1)];
+        assert_eq!(changes(&mut seen, &replaced), ["web/0@web is gone"]);
+        assert_eq!(changes(&mut seen, &[running(1)]), ["web/0 is gone"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use schemas::cluster::Role;
 use schemas::definition::{DesiredLrp, DesiredTask};
 use schemas::evaluation::Status;
-use schemas::names::ServiceId;
+use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, Finding, InstancePresence, InstanceRow, InstanceState,
     LrpRow, MalformedEntries, MalformedEntry, RecordedEntry, Services, Severity, TaskRow,
@@ -18,6 +18,7 @@ use schemas::task::{Callback, CallbackVerdict};
 use serde_json::Value;
 
 use super::describe::trigger_name;
+use super::names::Names;
 use super::output::Look;
 use super::status::Complaint;
 use super::table::{Cell, Table, facts, painted};
@@ -105,7 +106,7 @@ fn indented(thing: &impl serde::Serialize) -> String {
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Instances.
+/// Instances. Their definitions are shown if one isn't called like its process.
 pub(crate) fn instances(rows: &[InstanceRow], look: Look) -> Table {
     instances_saying(rows, &[], look)
 }
@@ -117,12 +118,18 @@ pub(crate) fn instances_saying(rows: &[InstanceRow], complaints: &[Complaint], l
         let complaint = complaint.filter(|_| row.state == InstanceState::Claimed);
         complaint.map(|complaint| format!("not healthy yet: {}", complaint.says))
     };
-    let mut table = Table::new(&["INSTANCE", "ID", "STATE", "CELL", "ADDRESS", "CRASHES", "AGE", "NOTE"]);
+    let names = Names::of_rows(rows);
+    let definitions = rows.iter().any(|row| row.definition_id != DefinitionId::from(&row.process_guid));
+    let definition = definitions.then_some("DEFINITION");
+    let headers = ["ID", "STATE", "CELL", "ADDRESS", "CRASHES", "AGE", "NOTE"];
+    let headers: Vec<&str> = ["INSTANCE"].into_iter().chain(definition).chain(headers).collect();
+    let mut table = Table::new(&headers);
     for row in rows {
-        let name = format!("{}/{}", row.process_guid, row.index);
+        let name = names.of(row);
         let note = says(&name, row).or_else(|| note(row, look));
-        table.row(vec![
-            Cell::text(name),
+        let mut cells = vec![Cell::text(name)];
+        cells.extend(definitions.then(|| Cell::text(&row.definition_id)));
+        cells.extend([
             Cell::maybe(row.instance_guid.map(|guid| short(&guid, look.full_ids))),
             Cell::state(state(row)),
             Cell::maybe(row.cell_id.as_ref()),
@@ -131,6 +138,7 @@ pub(crate) fn instances_saying(rows: &[InstanceRow], complaints: &[Complaint], l
             Cell::text(age(look.now, row.since)),
             Cell::maybe(note),
         ]);
+        table.row(cells);
     }
     table
 }
@@ -175,10 +183,10 @@ pub(crate) fn comes_back(row: &InstanceRow) -> String {
 }
 
 /// One instance.
-pub(crate) fn instance(row: &InstanceRow, look: Look) -> String {
+pub(crate) fn instance(name: &str, row: &InstanceRow, look: Look) -> String {
     let text = |value: Option<String>| value.unwrap_or_default();
     facts(&[
-        ("instance", format!("{}/{}", row.process_guid, row.index)),
+        ("instance", name.to_owned()),
         ("id", text(row.instance_guid.map(|guid| guid.to_string()))),
         ("domain", row.domain.to_string()),
         ("state", format!("{} since {} ({})", state(row), row.since, age(look.now, row.since))),
@@ -189,7 +197,7 @@ pub(crate) fn instance(row: &InstanceRow, look: Look) -> String {
         ("crashes", row.crash_count.to_string()),
         ("last crash", text(row.crash_reason.clone())),
         ("restarts", text(row.restart_at.map(|at| format!("{at} ({})", until(look.now, at))))),
-        ("definition", text(row.definition_id.as_ref().map(ToString::to_string))),
+        ("definition", row.definition_id.to_string()),
     ])
 }
 

@@ -39,9 +39,14 @@ pub(crate) fn running(index: u32) -> InstanceRow {
         crash_reason: None,
         crashed_in: None,
         restart_at: None,
-        definition_id: Some(DefinitionId::new("web").unwrap()),
+        definition_id: DefinitionId::new("web").unwrap(),
         since: ago(90),
     }
+}
+
+/// The row, of another definition.
+pub(crate) fn of_definition(definition: &str, row: InstanceRow) -> InstanceRow {
+    InstanceRow { definition_id: DefinitionId::new(definition).unwrap(), ..row }
 }
 
 fn held_by_nobody(state: InstanceState) -> InstanceRow {
@@ -80,9 +85,21 @@ fn instances_are_a_table() {
 }
 
 #[test]
+fn definitions_are_shown_where_they_are_not_called_like_their_process() {
+    let rows = [running(0), of_definition("v2", running(0)), of_definition("v2", running(1))];
+    assert_eq!(
+        instances(&rows, LOOK).render(false),
+        "INSTANCE    DEFINITION   ID         STATE     CELL   ADDRESS          CRASHES   AGE   NOTE\n\
+         web/0@web   web          0000abc0   RUNNING   c1     10.0.0.1:60001         0   90s   -\n\
+         web/0@v2    v2           0000abc0   RUNNING   c1     10.0.0.1:60001         0   90s   -\n\
+         web/1       v2           0000abc1   RUNNING   c1     10.0.0.1:60001         0   90s   -"
+    );
+}
+
+#[test]
 fn an_instance_is_facts() {
     assert_eq!(
-        instance(&running(0), LOOK),
+        instance("web/0", &running(0), LOOK),
         "instance    web/0\n\
          id          00000000-0000-0000-0000-00000000abc0\n\
          domain      shop\n\

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use client::{Client, Events, Only, instance_name};
+use client::{Client, Events, Only};
 use runtime::telemetry::Diverted;
 use schemas::limits::STATUS_NAMED;
 use schemas::names::Domain;
@@ -17,6 +17,7 @@ use super::connect::connect;
 use super::events::end_of_log;
 use super::failure::{Exit, Failure};
 use super::live::{View, event_lines, worst_first};
+use super::names::Names;
 use super::output::Output;
 use super::screen::{Key, Screen};
 use super::status::{Complaint, complaints};
@@ -175,7 +176,8 @@ impl Monitors {
     /// Asks about those that start.
     fn ask_about(&self, rows: &[InstanceRow]) {
         let starting = rows.iter().filter(|row| row.state == InstanceState::Claimed && !row.stopping);
-        let names = starting.map(|row| instance_name(&row.process_guid, row.index));
+        let called = Names::of_rows(rows);
+        let names = starting.map(|row| called.of(row));
         let names: Vec<String> = names.take(STATUS_NAMED).collect();
         self.about.send_if_modified(|was| std::mem::replace(was, names.clone()) != names);
     }

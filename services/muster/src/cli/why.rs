@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::args::Global;
 use super::connect::connect;
 use super::describe::{sentence, sentences, who};
-use super::events::{Decided, decided, is_of_index};
+use super::events::{Decided, decided, is_of};
 use super::failure::Failure;
 use super::find;
 use super::output::{Look, Output};
@@ -27,6 +27,9 @@ const SHOWN: usize = 12;
 /// Why an instance is where it is.
 #[derive(Clone, Debug, Serialize)]
 struct Why {
+    /// What it is called.
+    #[serde(skip)]
+    name: String,
     instance: InstanceRow,
     /// From the newest decision back to the first command.
     chain: Vec<Decided>,
@@ -42,8 +45,10 @@ struct Chain<'a> {
 pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    let rows = find::instance(&client, id).await.map_err(|failure| failure.doing(format!("explain {id}")))?;
-    let instance = rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
+    let found =
+        find::instance(&client, id).await.map_err(|failure| failure.doing(format!("explain {id}")))?;
+    let instance =
+        found.rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
     find::whose(global, format!("instance {id}"), instance.domain.clone())?;
     let about = format!("lrp:{}", instance.process_guid);
     let mut all = decided(client.history(Position(0), Some(&about)).await?.0);
@@ -52,7 +57,7 @@ pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
         all = decided(client.history(Position(0), None).await?.0);
     }
     let chain = chain(&all, &instance).steps.into_iter().cloned().collect();
-    output.one(&Why { instance, chain }, text)
+    output.one(&Why { name: found.name, instance, chain }, text)
 }
 
 /// From the newest decision about the instance back to the one that made it to be placed, and from there from cause to
@@ -62,8 +67,8 @@ fn chain<'a>(all: &'a [Decided], instance: &InstanceRow) -> Chain<'a> {
     for decided in
         all.iter().rev().filter(|decided| is_about(decided, &instance.process_guid, instance.epoch))
     {
-        let mut of_it =
-            decided.decision.events.iter().filter(|event| is_of_index(event, instance.index)).peekable();
+        let is_of_it = |event: &&Event| is_of(event, instance.index, Some(&instance.definition_id));
+        let mut of_it = decided.decision.events.iter().filter(is_of_it).peekable();
         if of_it.peek().is_none() {
             continue;
         }
@@ -100,7 +105,7 @@ fn makes_work(event: &Event) -> bool {
 
 fn text(why: &Why, look: Look) -> String {
     let row = &why.instance;
-    let mut head = format!("{}/{} is {}", row.process_guid, row.index, state(row));
+    let mut head = format!("{} is {}", why.name, state(row));
     if let (Some(cell), Some(guid)) = (&row.cell_id, &row.instance_guid) {
         head.push_str(&format!(" on {cell} (container {})", short(guid, look.full_ids)));
     }
@@ -157,7 +162,7 @@ fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> Strin
 fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
     let matters = |event: &&Event| match (&decision.aggregate, of) {
         (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
-            is_of_index(event, index) || matches!(event, Event::Desired(_) | Event::Evaluation(_))
+            is_of(event, index, None) || matches!(event, Event::Desired(_) | Event::Evaluation(_))
         }
         (_, Some(_) | None) => true,
     };
@@ -260,11 +265,11 @@ mod tests {
     use schemas::names::{CellId, DefinitionId, EntryId, Zone};
     use schemas::placement::Candidate;
     use schemas::query::ReadEntry;
-    use schemas::{Entry, Indices, Timestamp};
+    use schemas::{Entry, Indices, Place, Places, Timestamp};
 
     use super::*;
     use crate::cli::describe::tests::{client, container, decision, id};
-    use crate::cli::rows::tests::running;
+    use crate::cli::rows::tests::{of_definition, running};
 
     const LOOK: Look = Look { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
 
@@ -285,24 +290,30 @@ mod tests {
         Box::new(Explanation { cells: 4, passed_over: [("memory".to_owned(), 2)].into(), best })
     }
 
+    fn of(definition: &str, indices: Indices) -> Places {
+        Places { indices, definition_id: DefinitionId::new(definition).unwrap() }
+    }
+
+    fn first() -> Place {
+        Place::new(0, DefinitionId::new("web").unwrap())
+    }
+
     fn story() -> Vec<Decided> {
-        let definition_id = || DefinitionId::new("web").unwrap();
         let scaled = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
-        let created = actual::Event::Created { indices: Indices::below(2), definition_id: definition_id() };
+        let created = actual::Event::Created { places: of("web", Indices::below(2)) };
         let claimed = |number, cell: &str| {
             Event::Actual(actual::Event::Claimed {
-                index: 0,
+                place: first(),
                 by: container(number, cell),
                 placement: Some(placement()),
             })
         };
         let started = actual::Event::Started {
-            index: 0,
+            place: first(),
             by: container(8, "c2"),
             net: NetInfo { address: "10.0.0.1".into(), ports: vec![] },
-            definition_id: definition_id(),
         };
-        let lost = actual::Event::Unclaimed { indices: Indices::from(0), cause: Unclaimed::CellLost };
+        let lost = actual::Event::Unclaimed { places: first().into(), cause: Unclaimed::CellLost };
         let mut desire = decision(
             1,
             client(),
@@ -352,12 +363,9 @@ mod tests {
     fn what_was_stopped_is_explained_by_who_stopped_it() {
         let mut all = story();
         all.truncate(2);
-        let stop = |cause| Event::Actual(actual::Event::StopRequested { indices: Indices::from(0), cause });
-        let gone = |cause| Event::Actual(actual::Event::Removed { indices: Indices::from(0), cause });
-        let again = actual::Event::Created {
-            indices: Indices::from(0),
-            definition_id: DefinitionId::new("web").unwrap(),
-        };
+        let stop = |cause| Event::Actual(actual::Event::StopRequested { places: first().into(), cause });
+        let gone = |cause| Event::Actual(actual::Event::Removed { places: first().into(), cause });
+        let again = actual::Event::Created { places: first().into() };
         all.push(at(4, None, decision(7, client(), vec![stop(actual::Ended::Retired)])));
         let made = vec![gone(actual::Ended::Stopped), Event::Actual(again)];
         all.push(at(5, Some(7), decision(8, client(), made)));
@@ -366,11 +374,24 @@ mod tests {
     }
 
     #[test]
+    fn what_took_the_place_of_another_definition_is_explained_by_its_own_decisions() {
+        let mut all = story();
+        let gone = actual::Event::Removed { places: first().into(), cause: actual::Ended::Replaced };
+        let made = actual::Event::Created { places: of("v2", Indices::from(0)) };
+        all.push(at(10, None, decision(7, client(), vec![Event::Actual(made)])));
+        all.push(at(11, Some(7), decision(8, client(), vec![Event::Actual(gone)])));
+        let positions =
+            |row: InstanceRow| chain(&all, &row).steps.iter().map(|step| step.position.0).collect::<Vec<_>>();
+        assert_eq!(positions(of_definition("v2", instance())), [10]);
+        assert_eq!(positions(instance()), [11, 9, 8, 6, 5]);
+    }
+
+    #[test]
     fn an_evaluation_leads_to_what_was_placed_while_it_was_open() {
         let event = Event::Evaluation;
         let claimed = |number| {
             let placement = Some(placement());
-            Event::Actual(actual::Event::Claimed { index: 0, by: container(number, "c1"), placement })
+            Event::Actual(actual::Event::Claimed { place: first(), by: container(number, "c1"), placement })
         };
         let decisions = [
             vec![event(evaluation::Event::Created { trigger: evaluation::Trigger::Desire })],
@@ -396,7 +417,7 @@ mod tests {
     fn a_placement_is_explained() {
         let before: Vec<Decided> = story().into_iter().take(2).collect();
         let chain = chain(&before, &instance()).steps.into_iter().cloned().collect();
-        let text = text(&Why { instance: instance(), chain }, LOOK);
+        let text = text(&Why { name: "web/0".into(), instance: instance(), chain }, LOOK);
         assert_eq!(
             text,
             "web/0 is RUNNING on c2 (container 0000abc0) at 10.0.0.1:60001, for 54s\n\

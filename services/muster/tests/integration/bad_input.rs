@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 
 use client::{Client, Target};
-use schemas::Code;
 use schemas::codec::{self, Form};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::message::{Answer, Report, Reported, Reports};
 use schemas::names::{CellId, DefinitionId, Domain, FolderId, InstanceGuid, ProcessGuid, TaskGuid};
-use schemas::{Timestamp, actual, process, task};
+use schemas::{Code, Place, Timestamp, actual, process, task};
 use serde_json::{Value, json};
 
 use crate::dev::sleeper;
@@ -324,9 +323,8 @@ fn report(cell: &str, epoch: u64) -> Report {
     let claim = process::ReportStep::Actual(actual::Command::Claim { placement: None });
     let report = process::Report {
         domain: Domain::new("shop").unwrap(),
-        index: 0,
+        place: Place::new(0, DefinitionId::new("web").unwrap()),
         epoch: Epoch(Timestamp(epoch)),
-        definition_id: DefinitionId::new("web").unwrap(),
         by,
         judged: Timestamp(epoch),
         steps: vec![claim],

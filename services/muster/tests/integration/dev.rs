@@ -120,7 +120,7 @@ fn what_the_file_says_runs_and_is_watched() {
 fn the_words_about_instances(place: &Place, muster: &Muster) {
     let rows = muster.runs("web", 3);
     let guid = rows[1]["instance_guid"].as_str().unwrap();
-    for id in ["web/1", guid, &guid[28..]] {
+    for id in ["web/1", "web/1@web", guid, &guid[28..]] {
         assert_eq!(muster.json(&format!("instance show {id}"))["instance_guid"], guid, "{id}");
     }
     muster.ok("instance list").tells(&["web/0", "web/1", "web/2", "crasher/0", "RUNNING"]);
@@ -214,9 +214,51 @@ fn every_command_does_what_it_says() {
     let dev = Dev::start(&place, &[]);
     let muster = &dev.muster;
     what_runs_is_changed(&place, muster);
+    definitions_are_named(&place, muster);
     what_runs_once(&place, muster);
     every_way_to_fail_has_its_status(&place, muster);
     dev.end(&place);
+}
+
+/// What runs another definition than the one that is called like its process says so wherever it is told of.
+fn definitions_are_named(place: &Place, muster: &Muster) {
+    assert!(!muster.ok("instance list").out.contains("DEFINITION"));
+    let says =
+        "action.run = { path = \"sh\", args = [\"-c\", \"echo runs $MUSTER_DEFINITION_ID; sleep 100000\"] }";
+    let text = format!(
+        "process_guid = \"blue\"\ndomain = \"shop\"\ndefinition_id = \"v2\"\nmemory_mb = 8\n{says}\n"
+    );
+    let file = place.file("blue.toml", text);
+    muster.ok(&format!("lrp desire {}", file.display())).tells(&["process blue desired: 1 instance running"]);
+    let row = muster.json("instance show blue/0@v2");
+    assert_eq!((&row["index"], &row["definition_id"]), (&0.into(), &"v2".into()));
+    assert_eq!(muster.json("instance show blue/0")["instance_guid"], row["instance_guid"]);
+    muster.ok("instance list --lrp blue").tells(&["INSTANCE   DEFINITION", "blue/0     v2"]);
+    eventually("it says what it runs", || {
+        let logs = muster.run(&["instance", "logs", "blue/0@v2"]);
+        so(logs.out.contains("runs v2"), || format!("{logs:?}"))
+    });
+    muster.ok("history instance blue/0").tells(&["blue/0@v2: created, to be placed"]);
+    muster.ok("history instance blue/0@v2").tells(&["blue/0@v2: created, to be placed"]);
+    muster.ok("why blue/0@v2").tells(&["blue/0@v2 is RUNNING on", "blue/0@v2: claimed by"]);
+    let stopped = muster.json("instance stop blue/0@v2");
+    assert_eq!((&stopped["index"], &stopped["definition_id"]), (&0.into(), &"v2".into()));
+
+    for unknown in ["show", "stop", "logs"] {
+        let said = muster.exits(3, &format!("instance {unknown} blue/0@v1"));
+        said.tells(&["instance blue/0@v1 does not exist", "muster instance list --lrp blue"]);
+    }
+    muster.exits(3, "history instance blue/0@v1");
+    for (bad, why) in [
+        ("instance show blue/0@", "\"\" is not a valid definition id"),
+        ("instance stop blue/0@v2@v3", "as in blue/0@v2"),
+        ("instance logs blue/first@v2", "expected a number, as blue/0"),
+        ("why blue@v2", "PROCESS/INDEX[@DEFINITION]"),
+    ] {
+        let said = muster.exits(2, bad);
+        assert!(said.err.contains(why), "{said:?}");
+    }
+    muster.ok("lrp remove blue");
 }
 
 fn what_runs_is_changed(place: &Place, muster: &Muster) {

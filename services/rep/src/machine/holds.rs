@@ -4,25 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::container::{Container, ContainerState, WorkKey};
 use schemas::message::{Record, Work};
-use schemas::names::{InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{InstanceGuid, TaskGuid};
 use schemas::resources::Resources;
-use schemas::{Position, Timestamp};
+use schemas::{ActualLrpKey, Position, Timestamp};
 
 use super::judge::epoch_of;
 use crate::limits;
 use crate::reconcile::Verdict;
 
-/// What a container and a record have in common, whatever the life: one index of a process, or a task.
+/// What a container and a record have in common, whatever the life: a place of a process, or a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
-    Lrp(ProcessGuid, u32),
+    Lrp(ActualLrpKey),
     Task(TaskGuid),
 }
 
 impl Key {
     pub(super) fn of(work: &WorkKey) -> Self {
         match work {
-            WorkKey::Lrp { process_guid, index, .. } => Self::Lrp(process_guid.clone(), *index),
+            WorkKey::Lrp { key, .. } => Self::Lrp(key.clone()),
             WorkKey::Task { task_guid, .. } => Self::Task(task_guid.clone()),
         }
     }
@@ -30,7 +30,7 @@ impl Key {
     pub(super) fn of_record(record: &Record) -> Option<Self> {
         match record {
             Record::Absent => None,
-            Record::Lrp(record) => Some(Self::Lrp(record.process_guid.clone(), record.index)),
+            Record::Lrp(record) => Some(Self::Lrp(record.key.clone())),
             Record::Task(record) => Some(Self::Task(record.task_guid.clone())),
         }
     }

@@ -5,7 +5,7 @@ use schemas::message::{LrpRecord, LrpState, Order, Record, Report, TaskRecord, T
 use schemas::names::{Domain, InstanceGuid};
 use schemas::placement::Explanation;
 use schemas::task::{EVACUATION_TIMED_OUT, NO_CONTAINER, Outcome};
-use schemas::{Position, Timestamp, actual, evacuating, process, task as task_machine};
+use schemas::{ActualLrpKey, Position, Timestamp, actual, evacuating, process, task as task_machine};
 
 use super::holds::{Hold, Rank};
 use crate::reconcile::evacuation::{self, Twin};
@@ -230,10 +230,8 @@ impl Speaker<'_> {
     pub(super) fn of_gap(record: &Record, by: Instance) -> Option<Self> {
         let (work, domain) = match record {
             Record::Absent => return None,
-            Record::Lrp(LrpRecord { process_guid, index, epoch, domain, definition_id, .. }) => {
-                let (process_guid, definition_id) = (process_guid.clone(), definition_id.clone());
-                let work = WorkKey::Lrp { process_guid, index: *index, definition_id, epoch: *epoch };
-                (work, domain.clone())
+            Record::Lrp(LrpRecord { key, epoch, domain, .. }) => {
+                (WorkKey::Lrp { key: key.clone(), epoch: *epoch }, domain.clone())
             }
             Record::Task(TaskRecord { task_guid, epoch, domain, .. }) => {
                 (WorkKey::Task { task_guid: task_guid.clone(), epoch: *epoch }, domain.clone())
@@ -247,11 +245,10 @@ impl Speaker<'_> {
     pub(super) fn report(&self, steps: impl Iterator<Item = Step>) -> Option<Report> {
         let (domain, by, judged) = (self.domain.clone(), self.by.clone(), self.judged);
         match &self.work {
-            WorkKey::Lrp { process_guid, index, definition_id, epoch } => {
+            WorkKey::Lrp { key, epoch } => {
                 let steps: Vec<_> = steps.filter_map(|step| self.lrp_step(step)).collect();
-                let (index, epoch, definition_id) = (*index, *epoch, definition_id.clone());
-                let report = process::Report { domain, index, epoch, definition_id, by, judged, steps };
-                let process_guid = process_guid.clone();
+                let ActualLrpKey { process_guid, place } = key.clone();
+                let report = process::Report { domain, place, epoch: *epoch, by, judged, steps };
                 (!report.steps.is_empty()).then_some(Report::Lrp { process_guid, report })
             }
             WorkKey::Task { task_guid, epoch } => {
@@ -353,12 +350,10 @@ fn failed(reason: &str) -> Outcome {
 /// The record that an auctioneer judged when it gave the work: nobody has it yet.
 pub(super) fn judged_record(work: &Work) -> Record {
     match &work.key {
-        WorkKey::Lrp { process_guid, index, definition_id, epoch } => Record::Lrp(LrpRecord {
-            process_guid: process_guid.clone(),
-            index: *index,
+        WorkKey::Lrp { key, epoch } => Record::Lrp(LrpRecord {
+            key: key.clone(),
             epoch: *epoch,
             domain: work.domain.clone(),
-            definition_id: definition_id.clone(),
             state: Some(LrpState::Unclaimed { placement_error: false }),
             evacuating: None,
             since: work.attempt,

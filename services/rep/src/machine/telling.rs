@@ -74,7 +74,7 @@ fn is_usual_end(hold: &Hold, known: Option<&Record>, me: &Instance) -> bool {
 pub(super) fn gap(guid: InstanceGuid, record: &Record, me: &Instance, steps: &[Step]) -> String {
     let of = match record {
         Record::Absent => "a record that does not exist".to_owned(),
-        Record::Lrp(LrpRecord { process_guid, index, .. }) => format!("{process_guid}/{index}"),
+        Record::Lrp(LrpRecord { key, .. }) => key.to_string(),
         Record::Task(task) => format!("task {}", task.task_guid),
     };
     format!(

@@ -87,7 +87,7 @@ fn what_ended_while_the_rep_was_away_is_told() {
     let mut cell = restart(cell);
     cell.input(Input::Tick);
     assert!(cell.containers.is_empty());
-    assert_eq!(cell.bbs.processes["web"].actual(0).unwrap().crash_count, 1);
+    assert_eq!(cell.bbs.processes["web"].actual(&fixtures::place(0, "web")).unwrap().crash_count, 1);
     let outcome = |name: &str| &cell.bbs.tasks[name].completed().unwrap().outcome;
     assert_eq!(*outcome("count"), schemas::task::Outcome::Succeeded { result: "42".into() });
     let reason = schemas::task::NO_CONTAINER.to_owned();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use schemas::Position;
 use schemas::cell::Evacuation;
 use schemas::container::{ContainerState, Instance};
+use schemas::entry::{Event, Stamp};
 use schemas::message::{RepOrder, Report, Reports};
 use schemas::task::{EVACUATION_TIMED_OUT, Outcome};
 use schemas::{actual, evacuating, process};
@@ -22,9 +23,8 @@ fn replaced(cell: &mut Cell) {
     ];
     let report = process::Report {
         domain: words::domain(),
-        index: 0,
+        place: fixtures::place(0, "web"),
         epoch: cell.bbs.processes["web"].epoch,
-        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
         judged: cell.now,
         steps,
@@ -66,6 +66,34 @@ fn a_running_instance_stays_routable_until_its_replacement_runs() {
     assert_eq!(cell.told(), "read, delete, read, exit");
     assert!(cell.exited);
     assert!(cell.containers.is_empty());
+}
+
+/// Another definition takes the place of what is evacuated: its container stays until that runs.
+#[test]
+fn a_running_instance_stays_routable_until_another_definition_runs_in_its_place() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.evacuate();
+    cell.told();
+    let [old, new] = ["web", "v2"].map(|definition| fixtures::place(0, definition));
+    let by = Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") };
+    let decide = |cell: &mut Cell, events: &[actual::Event]| {
+        let events: Vec<_> = events.iter().cloned().map(Event::Actual).collect();
+        let process = cell.bbs.processes.get_mut("web").unwrap();
+        let decision = schemas::names::DecisionId(uuid::Uuid::from_u64_pair(8, process.version));
+        let stamp = Stamp { decision, correlation: decision, at: cell.now, request: None };
+        process::evolve(process, &events, &stamp);
+    };
+    let removed = actual::Event::Removed { places: old.into(), cause: actual::Ended::Replaced };
+    let claimed = actual::Event::Claimed { place: new.clone(), by: by.clone(), placement: None };
+    decide(&mut cell, &[removed, actual::Event::Created { places: new.clone().into() }, claimed]);
+    cell.pass(Duration::from_secs(25));
+    assert!(cell.told().split(", ").all(|word| word == "read"), "{:?}", cell.story);
+    assert!(cell.containers.contains_key(&guid) && cell.bbs.twin("web", 0).is_some());
+    decide(&mut cell, &[actual::Event::Started { place: new, by, net: words::net(9) }]);
+    cell.pass(Duration::from_secs(20));
+    assert_eq!(cell.told(), "read, remove /e, delete, read, exit");
+    assert!(cell.exited && cell.containers.is_empty() && cell.bbs.twin("web", 0).is_none());
 }
 
 #[test]
@@ -257,9 +285,8 @@ fn a_rep_that_restarts_removes_evacuating_records_of_containers_that_are_gone() 
 fn replaced_claim(cell: &mut Cell) {
     let report = process::Report {
         domain: words::domain(),
-        index: 0,
+        place: fixtures::place(0, "web"),
         epoch: cell.bbs.processes["web"].epoch,
-        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by: Instance { instance_guid: words::guid(9), cell_id: words::cell_id("c2") },
         judged: cell.now,
         steps: vec![process::ReportStep::Actual(actual::Command::Claim { placement: None })],

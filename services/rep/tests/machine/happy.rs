@@ -49,9 +49,8 @@ fn reported(guid: InstanceGuid, judged: Timestamp, step: actual::Command) -> Rep
     let by = Instance { instance_guid: guid, cell_id: words::cell_id("c1") };
     let report = process::Report {
         domain: words::domain(),
-        index: 0,
+        place: fixtures::place(0, "web"),
         epoch: schemas::container::Epoch(at(0)),
-        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by,
         judged,
         steps: vec![process::ReportStep::Actual(step)],
@@ -278,6 +277,6 @@ fn an_answer_that_says_too_little_is_no_answer() {
     assert_eq!(step(&mut rep, at(1_100), Input::Tick), []);
     let sent = step(&mut rep, at(1_100), Input::Turn);
     assert!(matches!(sent.as_slice(), [Effect::Report { .. }]), "{sent:?}");
-    let without = bbs.lrp(&words::process_guid("web"), 7);
+    let without = bbs.lrp(&words::process_guid("web"), &fixtures::place(7, "web"));
     assert!(matches!(without, Record::Lrp(LrpRecord { state: None, evacuating: None, .. })), "{without:?}");
 }

@@ -19,9 +19,8 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) fn elsewhere(cell: &mut Cell, container: u64, step: actual::Command) {
     let report = process::Report {
         domain: words::domain(),
-        index: 0,
+        place: fixtures::place(0, "web"),
         epoch: cell.bbs.processes["web"].epoch,
-        definition_id: schemas::names::DefinitionId::new("web").unwrap(),
         by: Instance { instance_guid: words::guid(container), cell_id: words::cell_id("c2") },
         judged: cell.now,
         steps: vec![process::ReportStep::Actual(step)],
@@ -77,7 +76,7 @@ fn what_was_judged_by_a_record_that_has_changed_is_judged_anew() {
     cell.becomes(guid, ContainerState::Created);
     cell.told();
     cell.pass(SECOND);
-    cell.bbs.process("web", &process::Command::Retire { index: 0 }, cell.now).unwrap();
+    cell.bbs.process("web", &process::Command::Retire { index: 0, definition_id: None }, cell.now).unwrap();
     cell.becomes(guid, ContainerState::Running(words::net(1)));
     // What is said first is refused, with the record as it is: it shall stop, and says so once more.
     assert_eq!(cell.told(), "start+remove /e, stop, start+remove /e");
@@ -146,7 +145,7 @@ fn a_crash_whose_answer_is_lost_counts_once() {
     cell.pass(SECOND);
     // The second is refused, for the record names nobody: so the table says that the container goes.
     assert_eq!(cell.told(), "crash(broken), delete");
-    assert_eq!(cell.bbs.processes["web"].actual(0).unwrap().crash_count, 1);
+    assert_eq!(cell.bbs.processes["web"].actual(&fixtures::place(0, "web")).unwrap().crash_count, 1);
 }
 
 #[test]

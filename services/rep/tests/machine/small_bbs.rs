@@ -15,7 +15,7 @@ use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::process::{self, Process};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::task::{self, Task};
-use schemas::{Position, Refusal, Timestamp};
+use schemas::{ActualLrpKey, Place, Position, Refusal, Timestamp};
 
 use crate::words;
 
@@ -108,7 +108,7 @@ impl SmallBbs {
             Report::Lrp { process_guid, report } => {
                 let command = process::Command::Report(report.clone());
                 let refused = self.process(process_guid.as_str(), &command, now).err();
-                ReportResult { refused, record: self.lrp(process_guid, report.index) }
+                ReportResult { refused, record: self.lrp(process_guid, &report.place) }
             }
             Report::Task { task_guid, report } => {
                 let refused =
@@ -120,10 +120,14 @@ impl SmallBbs {
         Reported { position: Position(self.position), terms: self.terms, results }
     }
 
-    pub(crate) fn lrp(&self, guid: &ProcessGuid, index: u32) -> Record {
+    pub(crate) fn lrp(&self, guid: &ProcessGuid, place: &Place) -> Record {
         let Some(process) = self.processes.get(guid) else { return Record::Absent };
-        let slot = process.slot(index);
-        let actual = slot.and_then(|slot| slot.actual.as_ref());
+        let slot = process.slot(place);
+        let own = slot.and_then(|slot| slot.actual.as_ref());
+        // As the BBS says it: what only evacuates waits for whoever takes its place.
+        let evacuates = slot.is_some_and(|slot| slot.evacuating.is_some());
+        let mut others = process.actuals_at(place.index).filter(|_| evacuates).map(|(_, lrp)| lrp);
+        let actual = own.or_else(|| others.next());
         let state = actual.map(|actual| match &actual.state {
             State::Unclaimed { placement_error } => {
                 LrpState::Unclaimed { placement_error: placement_error.is_some() }
@@ -132,17 +136,14 @@ impl SmallBbs {
             State::Running { by, stopping, .. } => LrpState::Running { by: by.clone(), stopping: *stopping },
             State::Crashed => LrpState::Crashed,
         });
-        let own = DefinitionId::new(guid.as_str()).unwrap();
         Record::Lrp(LrpRecord {
-            process_guid: guid.clone(),
-            index,
+            key: ActualLrpKey::new(guid.clone(), place.clone()),
             epoch: process.epoch,
             domain: process.domain.clone(),
-            definition_id: actual.map_or(own, |actual| actual.definition_id.clone()),
             state,
             evacuating: slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| twin.by.clone()),
             since: actual.map_or(Timestamp(0), |actual| actual.since),
-            changed_at: process.changed_at(index),
+            changed_at: process.changed_at(place),
         })
     }
 
@@ -162,13 +163,11 @@ impl SmallBbs {
     pub(crate) fn records(&self, records: &Records) -> RecordsAnswer {
         assert!(records.at_least.is_none_or(|at| at.0 <= self.position), "{records:?} asks for the future");
         let lrps = self.processes.values().flat_map(|process| {
-            process.slots.iter().map(move |slot| (self.lrp(&process.guid, slot.index), process, slot.index))
+            process.slots.iter().map(move |slot| (self.lrp(&process.guid, &slot.place), process, &slot.place))
         });
-        let wanted_lrp = |process: &Process, wanted_index: u32| {
+        let wanted_lrp = |process: &Process, place: &Place| {
             records.work.iter().any(|work| match work {
-                WorkKey::Lrp { process_guid, index, .. } => {
-                    *process_guid == process.guid && *index == wanted_index
-                }
+                WorkKey::Lrp { key, .. } => key.process_guid == process.guid && key.place == *place,
                 WorkKey::Task { .. } => false,
             })
         };
@@ -179,7 +178,7 @@ impl SmallBbs {
             })
         };
         let lrps = lrps
-            .filter(|(record, process, index)| names(record, &records.cell_id) || wanted_lrp(process, *index))
+            .filter(|(record, process, place)| names(record, &records.cell_id) || wanted_lrp(process, place))
             .map(|(record, ..)| record);
         let tasks = self
             .tasks
@@ -202,13 +201,8 @@ impl SmallBbs {
         let lrps = self.processes.values().flat_map(|process| {
             let unclaimed = process.slots.iter().filter_map(move |slot| {
                 let actual = slot.actual.as_ref().filter(|actual| actual.is_unclaimed())?;
-                let key = WorkKey::Lrp {
-                    process_guid: process.guid.clone(),
-                    index: slot.index,
-                    definition_id: actual.definition_id.clone(),
-                    epoch: process.epoch,
-                };
-                Some(words::lrp_work(key, actual.since))
+                let key = ActualLrpKey::new(process.guid.clone(), slot.place.clone());
+                Some(words::lrp_work(WorkKey::Lrp { key, epoch: process.epoch }, actual.since))
             });
             unclaimed.collect::<Vec<_>>()
         });
@@ -220,16 +214,18 @@ impl SmallBbs {
     }
 
     pub(crate) fn holder(&self, name: &str, index: u32) -> Option<Instance> {
-        self.processes.get(name)?.actual(index)?.holder().cloned()
+        self.processes.get(name)?.actual(&fixtures::place(index, name))?.holder().cloned()
     }
 
     pub(crate) fn state(&self, name: &str, index: u32) -> &'static str {
         let process = self.processes.get(name);
-        process.and_then(|process| process.actual(index)).map_or("-", |actual| actual.state_name())
+        process
+            .and_then(|process| process.actual(&fixtures::place(index, name)))
+            .map_or("-", |actual| actual.state_name())
     }
 
     pub(crate) fn twin(&self, name: &str, index: u32) -> Option<Instance> {
-        Some(self.processes.get(name)?.slot(index)?.evacuating.as_ref()?.by.clone())
+        Some(self.processes.get(name)?.slot(&fixtures::place(index, name))?.evacuating.as_ref()?.by.clone())
     }
 }
 

@@ -55,12 +55,7 @@ pub(crate) fn task_definition() -> TaskDefinition {
 }
 
 pub(crate) fn lrp_key(process: &str, index: u32, epoch: Timestamp) -> WorkKey {
-    WorkKey::Lrp {
-        process_guid: process_guid(process),
-        index,
-        definition_id: fixtures::definition_id(process),
-        epoch: Epoch(epoch),
-    }
+    WorkKey::Lrp { key: fixtures::lrp_key(process, index), epoch: Epoch(epoch) }
 }
 
 pub(crate) fn task_key(task: &str, epoch: Timestamp) -> WorkKey {

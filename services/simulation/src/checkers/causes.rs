@@ -1,6 +1,6 @@
 //! Causes: which decision each decision has to name, told from the log alone.
 //!
-//! Each index and each task has one decision that last made work for it or asked it to stop. Whatever is decided of it
+//! Each place of a process and each task has one decision that last made work for it or asked it to stop. Whatever is decided of it
 //! afterwards names that one; only what a cell's loss or evacuation brings about names what the log says of the cell.
 //! Clients begin chains, and so do cells, what a rep tells of which nobody knows, and what only convergence finds.
 
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::names::{CellId, DecisionId, Incarnation, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, ProcessGuid, TaskGuid};
 use schemas::subject::Position;
-use schemas::{Decision, cell, desired, task};
+use schemas::{Decision, Place, cell, desired, task};
 
 use super::Notes;
 use crate::promises::Promise as P;
@@ -47,11 +47,11 @@ struct Moved {
 struct Process {
     /// How many instances somebody wants, and who said so last.
     wanted: Option<(u32, DecisionId)>,
-    indices: BTreeMap<u32, Index>,
+    places: BTreeMap<Place, Records>,
 }
 
-/// The records of an index.
-struct Index {
+/// The records of a place.
+struct Records {
     cause: DecisionId,
     instance: bool,
     holder: Option<CellId>,
@@ -59,10 +59,14 @@ struct Index {
 }
 
 impl Process {
-    /// The last decision about an index, if somebody still knows of one.
-    fn about(&self, index: u32) -> Option<DecisionId> {
-        let unwanted = self.wanted.filter(|(wanted, _)| index >= *wanted).map(|(_, decision)| decision);
-        self.indices.get(&index).map(|known| known.cause).or(unwanted)
+    /// The last decision about a place, if somebody still knows of one: without records of its own it takes over from
+    /// another at its index.
+    fn about(&self, place: &Place) -> Option<DecisionId> {
+        let unwanted = self.wanted.filter(|(wanted, _)| place.index >= *wanted).map(|(_, decision)| decision);
+        let first = Place::new(place.index, DefinitionId::least());
+        let other = || self.places.range(first..).next().filter(|(known, _)| known.index == place.index);
+        let known = self.places.get(place).or_else(|| other().map(|(_, known)| known));
+        known.map(|known| known.cause).or(unwanted)
     }
 }
 
@@ -166,11 +170,11 @@ impl Causes {
     ) -> Vec<(String, Option<DecisionId>)> {
         let mut causes: BTreeMap<u32, (bool, Option<DecisionId>)> = BTreeMap::new();
         for event in &decision.events {
-            let (indices, of_instance): (Vec<u32>, bool) = match event {
-                Event::Actual(event) => (event.indices().iter().collect(), true),
+            let (places, of_instance): (Vec<Place>, bool) = match event {
+                Event::Actual(event) => (event.places().iter().collect(), true),
                 Event::Evacuating(
-                    evacuating::Event::Set { index, .. } | evacuating::Event::Removed { index, .. },
-                ) => (vec![*index], false),
+                    evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
+                ) => (vec![place.clone()], false),
                 Event::Desired(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
@@ -178,14 +182,15 @@ impl Causes {
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
             };
-            for index in indices {
-                // The first that is told of the instance counts; if nothing is, the first that is told of its twin.
-                if causes.get(&index).is_some_and(|(instance, _)| *instance || !of_instance) {
+            for place in places {
+                // The first that is told of an instance counts, and what it means for others at its index comes of it;
+                // if nothing is, the first that is told of a twin.
+                if causes.get(&place.index).is_some_and(|(instance, _)| *instance || !of_instance) {
                     continue;
                 }
-                let cell = left_with(event, known.indices.get(&index));
+                let cell = left_with(event, known.places.get(&place));
                 let moved = cell.and_then(|cell| self.moved(cell, basis));
-                causes.insert(index, (of_instance, moved.or_else(|| known.about(index))));
+                causes.insert(place.index, (of_instance, moved.or_else(|| known.about(&place))));
             }
         }
         causes.into_iter().map(|(index, (_, cause))| (format!("{guid}/{index}"), cause)).collect()
@@ -283,36 +288,36 @@ impl Process {
                 self.wanted = wanted.map(|wanted| (wanted, decision)).or(self.wanted);
             }
             Event::Actual(event) => {
-                for index in event.indices().iter() {
-                    self.of_index(index, decision).of_instance(event, decision);
-                    self.drop_empty(index);
+                for place in event.places().iter() {
+                    self.at(&place, decision).of_instance(event, decision);
+                    self.drop_empty(&place);
                 }
             }
-            Event::Evacuating(evacuating::Event::Set { index, by, .. }) => {
-                self.of_index(*index, decision).twin = Some(by.cell_id.clone());
+            Event::Evacuating(evacuating::Event::Set { place, by, .. }) => {
+                self.at(place, decision).twin = Some(by.cell_id.clone());
             }
-            Event::Evacuating(evacuating::Event::Removed { index, .. }) => {
-                self.of_index(*index, decision).twin = None;
-                self.drop_empty(*index);
+            Event::Evacuating(evacuating::Event::Removed { place, .. }) => {
+                self.at(place, decision).twin = None;
+                self.drop_empty(place);
             }
             Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
             }
         }
     }
 
-    fn of_index(&mut self, index: u32, cause: DecisionId) -> &mut Index {
-        let new = Index { cause, instance: false, holder: None, twin: None };
-        self.indices.entry(index).or_insert(new)
+    fn at(&mut self, place: &Place, cause: DecisionId) -> &mut Records {
+        let new = Records { cause, instance: false, holder: None, twin: None };
+        self.places.entry(place.clone()).or_insert(new)
     }
 
-    fn drop_empty(&mut self, index: u32) {
-        if self.indices.get(&index).is_some_and(|known| !known.instance && known.twin.is_none()) {
-            self.indices.remove(&index);
+    fn drop_empty(&mut self, place: &Place) {
+        if self.places.get(place).is_some_and(|known| !known.instance && known.twin.is_none()) {
+            self.places.remove(place);
         }
     }
 }
 
-impl Index {
+impl Records {
     fn of_instance(&mut self, event: &actual::Event, decision: DecisionId) {
         self.instance = true;
         match event {
@@ -335,8 +340,8 @@ impl Index {
     }
 }
 
-/// The cell that an event says an index has to leave, or has left.
-fn left_with<'a>(event: &'a Event, known: Option<&'a Index>) -> Option<&'a CellId> {
+/// The cell that an event says an instance has to leave, or has left.
+fn left_with<'a>(event: &'a Event, known: Option<&'a Records>) -> Option<&'a CellId> {
     match event {
         Event::Actual(
             actual::Event::Unclaimed { cause: Unclaimed::CellLost | Unclaimed::Evacuation, .. }

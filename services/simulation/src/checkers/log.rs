@@ -6,7 +6,9 @@ use std::time::Duration;
 use schemas::cluster::{self, Role};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::message::Envelope;
-use schemas::names::{CellId, DecisionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId, ServiceId};
+use schemas::names::{
+    CellId, DecisionId, DefinitionId, Domain, EntryId, Incarnation, ProcessGuid, RequestId, ServiceId,
+};
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp, cell, domain};
@@ -67,8 +69,8 @@ struct Asked {
     envelope: Envelope,
     /// For how long a domain is to be fresh, if that is what was asked.
     fresh: Option<Option<Duration>>,
-    /// The index that is to be retired, if that is what was asked.
-    retires: Option<u32>,
+    /// The index that is to be retired, if that is what was asked, and of which definition.
+    retires: Option<(u32, Option<DefinitionId>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +106,7 @@ impl Log {
     /// A client asks something, until a deadline.
     pub(super) fn asked(&mut self, request: &ClientRequest) {
         let retires = match &request.command {
-            ClientCommand::LrpRetire { index, .. } => Some(*index),
+            ClientCommand::LrpRetire { index, definition_id, .. } => Some((*index, definition_id.clone())),
             ClientCommand::LrpDesire(_)
             | ClientCommand::LrpUpdate { .. }
             | ClientCommand::LrpRemove { .. }
@@ -150,9 +152,9 @@ impl Log {
         done.push(request.clone());
     }
 
-    /// The index that a decision was asked to retire.
-    pub(super) fn retires(&self, decision: &Decision) -> Option<u32> {
-        self.asked.get(decision.request_id.as_ref()?)?.retires
+    /// The index that a decision was asked to retire, and of which definition.
+    pub(super) fn retires(&self, decision: &Decision) -> Option<&(u32, Option<DefinitionId>)> {
+        self.asked.get(decision.request_id.as_ref()?)?.retires.as_ref()
     }
 
     /// Where a cell disappeared that is absent still.

@@ -14,7 +14,7 @@ use schemas::evaluation::Trigger;
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::resources::Constraint;
 use schemas::subject::Position;
-use schemas::{Timestamp, desired, evaluation, process};
+use schemas::{ActualLrpKey, Place, Timestamp, desired, evaluation, process};
 
 use self::rules::{is_lost, may_speak, speaks};
 use super::due::Thing;
@@ -33,22 +33,31 @@ pub(super) struct Process {
     domain: Domain,
     epoch: Epoch,
     version: u64,
-    wanted: Option<u32>,
+    wanted: Option<Wanted>,
+    /// The definitions of its life, and on which cells each may run.
+    definitions: BTreeMap<DefinitionId, Constraint>,
     /// Whether somebody ever said how many instances shall run, and that is remembered.
     asked: bool,
     /// When it was last decided about.
     changed_at: Timestamp,
-    lrps: BTreeMap<u32, Lrp>,
-    twins: BTreeMap<u32, Twin>,
+    lrps: BTreeMap<Place, Lrp>,
+    twins: BTreeMap<Place, Twin>,
     /// The open evaluation: whether it is blocked.
     evaluation: Option<bool>,
-    constraint: Constraint,
     claims: Vec<(InstanceGuid, WorkKey)>,
     stops: Vec<InstanceGuid>,
     /// Containers of which their reps said that they have ended.
     ended: BTreeSet<InstanceGuid>,
-    /// The container of each index that was the last to run.
-    ran: BTreeMap<u32, InstanceGuid>,
+    /// The container of each place that was the last to run.
+    ran: BTreeMap<Place, InstanceGuid>,
+}
+
+/// What somebody wants of a process.
+struct Wanted {
+    instances: u32,
+    active: DefinitionId,
+    /// The definition of this life that was the last to run.
+    healthy: Option<DefinitionId>,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +107,20 @@ impl Lrp {
         }
     }
 
+    /// What may have to yield to another definition: 1 if it runs, 0 if it is about to; none: it is on no cell, or shall
+    /// leave it.
+    fn hold(&self) -> Option<u8> {
+        match &self.state {
+            State::Running(_) => (!self.stopping).then_some(1),
+            State::Claimed(_) => (!self.stopping).then_some(0),
+            State::Unclaimed { .. } | State::Crashed => None,
+        }
+    }
+
+    const fn is_running(&self) -> bool {
+        matches!(self.state, State::Running(_))
+    }
+
     const fn is_crashed(&self) -> bool {
         matches!(self.state, State::Crashed)
     }
@@ -126,12 +149,12 @@ impl Process {
             epoch,
             version: 0,
             wanted: None,
+            definitions: BTreeMap::new(),
             asked: false,
             changed_at: Timestamp(0),
             lrps: BTreeMap::new(),
             twins: BTreeMap::new(),
             evaluation: None,
-            constraint: Constraint::default(),
             claims: vec![],
             stops: vec![],
             ended: BTreeSet::new(),
@@ -149,13 +172,56 @@ impl Process {
         std::mem::take(&mut self.claims)
     }
 
-    /// Whether a container was the last of its index of which the log said that it runs, in a life that goes on.
-    pub(super) fn ran_last(&self, index: u32, epoch: Epoch, container: InstanceGuid) -> bool {
-        self.epoch == epoch && self.ran.get(&index) == Some(&container)
+    /// Whether a container was the last of its place of which the log said that it runs, in a life that goes on.
+    pub(super) fn ran_last(&self, place: &Place, epoch: Epoch, container: InstanceGuid) -> bool {
+        self.epoch == epoch && self.ran.get(place) == Some(&container)
     }
 
-    fn wants(&self, index: u32) -> bool {
-        self.wanted.is_some_and(|wanted| index < wanted)
+    /// Whether an instance is wanted at an index, whatever it runs.
+    fn wants_index(&self, index: u32) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| index < wanted.instances)
+    }
+
+    /// Whether an instance is wanted at a place, given those that are there.
+    fn wants(&self, place: &Place) -> bool {
+        self.wants_with(place, None)
+    }
+
+    /// The same, as if this instance were there too: of those that hold a cell the one that runs stays, and the one with
+    /// the definition that is known to work before others. If none does, that definition is what starts.
+    fn wants_with(&self, place: &Place, lrp: Option<&Lrp>) -> bool {
+        let Some(wanted) = self.wanted.as_ref().filter(|wanted| place.index < wanted.instances) else {
+            return false;
+        };
+        let starts = wanted.healthy.as_ref().unwrap_or(&wanted.active);
+        let there = self.at(place.index).chain(lrp.map(|lrp| (place, lrp)));
+        let known = there.filter(|(place, _)| self.definitions.contains_key(&place.definition_id));
+        let holding = known.filter_map(|(place, lrp)| Some((lrp.hold()?, &place.definition_id)));
+        let stays = holding.max_by_key(|(hold, id)| (*hold, *id == starts, *id));
+        stays.map_or(starts, |(_, id)| id) == &place.definition_id
+    }
+
+    /// The instances at an index, each with its place.
+    fn at(&self, index: u32) -> impl Iterator<Item = (&Place, &Lrp)> {
+        let first = Place::new(index, DefinitionId::least());
+        self.lrps.range(first..).take_while(move |(place, _)| place.index == index)
+    }
+
+    /// What evacuates from a place waits for these: for the instance there, or for those that run something else in its
+    /// place.
+    fn successors(&self, place: &Place) -> Vec<&Lrp> {
+        match self.lrps.get(place) {
+            Some(lrp) => vec![lrp],
+            None => self.at(place.index).map(|(_, lrp)| lrp).collect(),
+        }
+    }
+
+    /// The instance that is meant by an index, and a definition if there may be several.
+    fn meant(&self, index: u32, definition_id: Option<&DefinitionId>) -> Option<Place> {
+        let is_active = |id: &DefinitionId| self.wanted.as_ref().is_some_and(|wanted| wanted.active == *id);
+        let named = |(place, _): &(&Place, &Lrp)| definition_id.is_none_or(|id| place.definition_id == *id);
+        let there = self.at(index).filter(named).map(|(place, _)| place);
+        there.max_by_key(|place| is_active(&place.definition_id)).cloned()
     }
 
     /// Whether nobody remembers that it was ever desired.
@@ -165,13 +231,15 @@ impl Process {
 
     /// Whether somebody said how many instances shall run, and this is none of them.
     fn is_unwanted(&self, index: u32) -> bool {
-        self.asked && !self.wants(index)
+        self.asked && !self.wants_index(index)
     }
 
     /// Takes a decision in, event by event, and says what is wrong with it.
     pub(super) fn judge(&mut self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
         self.version = scene.decision.version;
         self.changed_at = scene.decision.at;
+        let retired = scene.log.retires(scene.decision);
+        let retired = retired.and_then(|(index, definition)| self.meant(*index, definition.as_ref()));
         for event in &scene.decision.events {
             match event {
                 Event::Desired(event) => self.desired(guid, event, scene, notes),
@@ -183,7 +251,7 @@ impl Process {
         }
         self.let_twins_go();
         self.holds(guid, scene, notes);
-        self.stops(guid, scene, notes);
+        self.stops(guid, retired.as_ref(), scene, notes);
     }
 
     /// Whether nothing is left of it at this time but that somebody removed it ten minutes ago: from then on nobody
@@ -198,61 +266,69 @@ impl Process {
         let Context { clock, log, .. } = of;
         let fresh = log.is_fresh(&self.domain, Position(u64::MAX), *clock);
         let mut due = vec![];
-        for (index, lrp) in &self.lrps {
-            if self.wants(*index) && lrp.is_crashed() && lrp.restart_at().is_some_and(|at| at <= *clock) {
-                let what = format!("{guid}/{index} is CRASHED since {}, its wait is over", lrp.since);
+        for (place, lrp) in &self.lrps {
+            let name = name_of(guid, place);
+            if self.wants(place) && lrp.is_crashed() && lrp.restart_at().is_some_and(|at| at <= *clock) {
+                let what = format!("{name} is CRASHED since {}, its wait is over", lrp.since);
                 due.push(Thing::new(P::RestartNotLate, what));
             }
             if let Some(by) = lrp.holder().filter(|_| lrp.stopping) {
-                due.push(of.orders.owed(&format!("{guid}/{index}"), by));
+                due.push(of.orders.owed(&name, by));
             }
-            if !self.wants(*index) && !lrp.stopping && fresh {
-                let what = format!("nobody desires {guid}/{index} since {}, which is there", lrp.since);
+            if !self.wants(place) && !lrp.stopping && (fresh || self.wants_index(place.index)) {
+                let what = format!("nobody desires {name}, which is there since {}", lrp.since);
                 due.push(Thing::for_convergence(P::UndesiredStops, what));
             }
             if lrp.holder().is_some_and(|by| log.absent_since(&by.cell_id).is_some()) {
-                let what = format!("{guid}/{index} is said to be on an absent cell since {}", lrp.since);
+                let what = format!("{name} is said to be on an absent cell since {}", lrp.since);
                 due.push(Thing::new(P::LostAtOnce, what));
             }
         }
-        for (index, twin) in &self.twins {
+        for (place, twin) in &self.twins {
+            let name = name_of(guid, place);
             if twin.expires_at <= *clock {
-                let what = format!("{guid}/{index} evacuates, its time was over at {}", twin.expires_at);
+                let what = format!("{name} evacuates, its time was over at {}", twin.expires_at);
                 due.push(Thing::new(P::EvacuatingEnds, what));
             }
             if log.absent_since(&twin.by.cell_id).is_some() {
-                let what = format!("{guid}/{index} is said to evacuate an absent cell, {}", twin.by.cell_id);
+                let what = format!("{name} is said to evacuate an absent cell, {}", twin.by.cell_id);
                 due.push(Thing::new(P::LostAtOnce, what));
             }
         }
         due
     }
 
-    /// Whether an index is CRASHED and right to be: its wait is not over, or it is never restarted.
-    pub(super) fn waits(&self, index: u32, now: Timestamp, slack: Duration) -> bool {
-        let crashed = self.lrps.get(&index).filter(|lrp| lrp.is_crashed());
+    /// Whether an instance is CRASHED and right to be: its wait is not over, or it is never restarted.
+    pub(super) fn waits(&self, place: &Place, now: Timestamp, slack: Duration) -> bool {
+        let crashed = self.lrps.get(place).filter(|lrp| lrp.is_crashed());
         crashed.is_some_and(|lrp| lrp.restart_at().is_none_or(|at| now < at + slack))
     }
 
     /// Instances that a cell holds since before a position.
-    pub(super) fn held_by(&self, cell: &CellId, before: Position) -> impl Iterator<Item = u32> {
+    pub(super) fn held_by(&self, cell: &CellId, before: Position) -> impl Iterator<Item = &Place> {
         let held =
             move |lrp: &Lrp| lrp.position < before && lrp.holder().is_some_and(|by| by.cell_id == *cell);
-        self.lrps.iter().filter(move |(_, lrp)| held(lrp)).map(|(index, _)| *index)
+        self.lrps.iter().filter(move |(_, lrp)| held(lrp)).map(|(place, _)| place)
     }
 
     fn let_twins_go(&mut self) {
-        for (index, twin) in &mut self.twins {
-            twin.may_go |= match self.lrps.get(index).map(|lrp| &lrp.state) {
-                Some(State::Running(by)) => *by != twin.by,
-                Some(State::Crashed) | None => true,
-                Some(State::Unclaimed { .. } | State::Claimed(_)) => false,
+        let may_go = |(place, twin): (&Place, &Twin)| {
+            let successors = self.successors(place);
+            let lets_go = |lrp: &&Lrp| match &lrp.state {
+                State::Running(by) => *by != twin.by,
+                State::Crashed => true,
+                State::Unclaimed { .. } | State::Claimed(_) => false,
             };
+            successors.is_empty() || successors.iter().any(lets_go)
+        };
+        let may_go: Vec<bool> = self.twins.iter().map(may_go).collect();
+        for (twin, may_go) in self.twins.values_mut().zip(may_go) {
+            twin.may_go |= may_go;
         }
     }
 
     /// What a client asks to stop is stopping or gone, whatever is known of its domain.
-    fn stops(&self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
+    fn stops(&self, guid: &ProcessGuid, retired: Option<&Place>, scene: &Scene<'_>, notes: &mut Notes) {
         let mut told_off = scene.decision.events.iter().map(|event| match event {
             Event::Desired(desired::Event::Removed {}) => true,
             Event::Desired(desired::Event::Updated(update)) => update.instances.is_some(),
@@ -266,13 +342,13 @@ impl Process {
             | Event::Cluster(_) => false,
         });
         if told_off.any(|told_off| told_off) {
-            let left = self.lrps.iter().find(|(index, lrp)| !lrp.stopping && !self.wants(**index));
+            let left = self.lrps.iter().find(|(place, lrp)| !lrp.stopping && !self.wants_index(place.index));
             notes.must(P::StopWorks, left.is_none(), || format!("{guid} goes on with {left:?}"));
         }
-        if let Some(index) = scene.log.retires(scene.decision) {
-            let lrp = self.lrps.get(&index);
+        if let Some(place) = retired {
+            let lrp = self.lrps.get(place);
             let right = lrp.is_none_or(|lrp| lrp.stopping || lrp.since == scene.decision.at);
-            notes.must(P::StopWorks, right, || format!("{guid}/{index} goes on as {lrp:?}"));
+            notes.must(P::StopWorks, right, || format!("{} goes on as {lrp:?}", name_of(guid, place)));
         }
     }
 
@@ -286,12 +362,12 @@ impl Process {
                 format!("{guid}: a decision of domain {domain}")
             });
         }
-        for index in 0..self.wanted.unwrap_or(0) {
-            notes.must(P::DesiredSound, self.lrps.contains_key(&index), || {
+        for index in 0..self.wanted.as_ref().map_or(0, |wanted| wanted.instances) {
+            notes.must(P::DesiredSound, self.at(index).next().is_some(), || {
                 format!("{guid}/{index} is wanted and has no record")
             });
         }
-        let unwanted = |(index, lrp): &(&u32, &Lrp)| self.is_unwanted(**index) && !lrp.stopping;
+        let unwanted = |(place, lrp): &(&Place, &Lrp)| self.is_unwanted(place.index) && !lrp.stopping;
         let left = self.lrps.iter().find(unwanted);
         notes.must(P::UnwantedEnds, left.is_none(), || format!("{guid} goes on with {left:?}"));
         let crash_told = scene
@@ -299,10 +375,11 @@ impl Process {
             .events
             .iter()
             .any(|event| matches!(event, Event::Actual(actual::Event::Crashed { .. })));
-        for (index, lrp) in &self.lrps {
-            let stuck = matches!(lrp.state, State::Crashed) && lrp.crashes <= 3 && self.wants(*index);
+        for (place, lrp) in &self.lrps {
+            let stuck = matches!(lrp.state, State::Crashed) && lrp.crashes <= 3 && self.wants(place);
             notes.must(P::CrashCounted, !(crash_told && stuck && lrp.since == scene.decision.at), || {
-                format!("{guid}/{index} crashed {} times and does not restart at once", lrp.crashes)
+                let name = name_of(guid, place);
+                format!("{name} crashed {} times and does not restart at once", lrp.crashes)
             });
         }
         let failed = |lrp: &&Lrp| matches!(lrp.state, State::Unclaimed { error: Some(_) });
@@ -324,8 +401,7 @@ impl Process {
     fn desired(&mut self, guid: &ProcessGuid, event: &desired::Event, scene: &Scene<'_>, notes: &mut Notes) {
         match event {
             desired::Event::Desired(lrp) => {
-                let DesiredLrp { domain, instances, definition, .. } = &**lrp;
-                self.constraint = definition.constraint.clone();
+                let DesiredLrp { domain, instances, definition_id, definition, .. } = &**lrp;
                 notes.must(P::DesiredSound, self.wanted.is_none(), || format!("{guid} is desired twice"));
                 let later = self.version <= 1 || self.epoch.0 < scene.decision.at;
                 notes.must(P::OneLife, later, || {
@@ -333,7 +409,9 @@ impl Process {
                 });
                 self.epoch = Epoch(scene.decision.at);
                 self.domain = domain.clone();
-                self.wanted = Some(*instances);
+                self.definitions = BTreeMap::from([(definition_id.clone(), definition.constraint.clone())]);
+                self.wanted =
+                    Some(Wanted { instances: *instances, active: definition_id.clone(), healthy: None });
                 self.asked = true;
             }
             desired::Event::Updated(update) => {
@@ -343,7 +421,9 @@ impl Process {
                 if update.annotation.is_some() || update.routes.is_some() {
                     notes.saw(Situation::Described);
                 }
-                self.wanted = update.instances.or(self.wanted);
+                if let Some((wanted, instances)) = self.wanted.as_mut().zip(update.instances) {
+                    wanted.instances = instances;
+                }
             }
             desired::Event::Removed {} => {
                 let orphans = !self.asked && !self.lrps.is_empty();
@@ -407,37 +487,36 @@ impl Process {
         notes: &mut Notes,
     ) {
         match event {
-            evacuating::Event::Set { index, by, net, expires_at } => {
+            evacuating::Event::Set { place, by, net, expires_at } => {
+                let name = name_of(guid, place);
                 notes.saw(Situation::TwinSet);
-                let held = self.lrps.get(index).and_then(Lrp::holder) == Some(by);
-                let legal = held || self.twins.get(index).is_none_or(|old| old.by == *by);
-                notes.must(P::OneEvacuating, legal, || {
-                    format!("{guid}/{index}: a second evacuating instance")
-                });
+                let held = self.lrps.get(place).and_then(Lrp::holder) == Some(by);
+                let legal = held || self.twins.get(place).is_none_or(|old| old.by == *by);
+                notes.must(P::OneEvacuating, legal, || format!("{name}: a second evacuating instance"));
                 notes.must(P::OwnCellSpeaks, may_speak(by, scene), || {
-                    format!("{guid}/{index}: {by:?} may not evacuate")
+                    format!("{name}: {by:?} may not evacuate")
                 });
                 notes.must(P::RunsBeforeRunning, scene.truth.has_started(by.instance_guid), || {
-                    format!("{guid}/{index}: {by:?} evacuates and never ran")
+                    format!("{name}: {by:?} evacuates and never ran")
                 });
                 notes.must(P::TellsTheTruth, scene.truth.net(by.instance_guid) == Some(net), || {
-                    format!("{guid}/{index}: {by:?} evacuates and is said to be reached at {net:?}")
+                    format!("{name}: {by:?} evacuates and is said to be reached at {net:?}")
                 });
                 notes.must(
                     P::EvacuatingEnds,
                     scene.evacuations.ends(&by.cell_id, *expires_at, scene),
-                    || format!("{guid}/{index}: {by:?} evacuates until {expires_at}"),
+                    || format!("{name}: {by:?} evacuates until {expires_at}"),
                 );
-                self.lives(guid, *index, by, notes);
-                let may_go = self.twins.get(index).is_some_and(|twin| twin.may_go && twin.by == *by);
-                self.twins.insert(*index, Twin { by: by.clone(), expires_at: *expires_at, may_go });
+                self.lives(guid, place, by, notes);
+                let may_go = self.twins.get(place).is_some_and(|twin| twin.may_go && twin.by == *by);
+                let twin = Twin { by: by.clone(), expires_at: *expires_at, may_go };
+                self.twins.insert(place.clone(), twin);
             }
-            evacuating::Event::Removed { index, cause } => {
-                let Some(twin) = self.twins.remove(index) else {
-                    return notes.broken(
-                        P::EvacuatingKept,
-                        format!("{guid}/{index}: no evacuating record to remove"),
-                    );
+            evacuating::Event::Removed { place, cause } => {
+                let name = name_of(guid, place);
+                let Some(twin) = self.twins.remove(place) else {
+                    let how = format!("{name}: no evacuating record to remove");
+                    return notes.broken(P::EvacuatingKept, how);
                 };
                 let legal = match cause {
                     Gone::CellLost => is_lost(&twin.by, scene),
@@ -447,30 +526,30 @@ impl Process {
                     }
                     Gone::Replaced => {
                         notes.saw(Situation::TwinReplaced);
-                        matches!(&self.lrps.get(index).map(|lrp| &lrp.state), Some(State::Running(_)))
+                        self.lrps.get(place).is_some_and(Lrp::is_running)
                     }
                     Gone::Removed => {
                         let over = scene.evacuations.is_up(&twin.by.cell_id, twin.expires_at, scene);
                         let gone = !scene.truth.is_live(twin.by.instance_guid);
-                        let runs =
-                            matches!(self.lrps.get(index).map(|lrp| &lrp.state), Some(State::Running(_)));
+                        let runs = self.successors(place).into_iter().any(Lrp::is_running);
                         speaks(&twin.by, scene) && (runs || twin.may_go || over || gone)
                     }
                 };
                 notes.must(P::EvacuatingKept, legal, || {
-                    format!("{guid}/{index}: {cause:?} of an evacuating {twin:?}")
+                    format!("{name}: {cause:?} of an evacuating {twin:?}")
                 });
             }
         }
     }
 
     fn actual(&mut self, guid: &ProcessGuid, event: &actual::Event, scene: &Scene<'_>, notes: &mut Notes) {
-        for index in event.indices().iter() {
-            let before = self.lrps.remove(&index);
-            let (after, wrong) = self.next(index, before.as_ref(), event, scene, notes);
+        for place in event.places().iter() {
+            let before = self.lrps.remove(&place);
+            let (after, wrong) = self.next(&place, before.as_ref(), event, scene, notes);
             if let Some((promise, why)) = wrong {
                 let state = before.as_ref().map(|lrp| (&lrp.state, lrp.stopping, lrp.crashes, lrp.since));
-                notes.broken(promise, format!("{guid}/{index} is {state:?} and {event:?}: {why}"));
+                let name = name_of(guid, &place);
+                notes.broken(promise, format!("{name} is {state:?} and {event:?}: {why}"));
             }
             if let actual::Event::StopRequested { .. } = event {
                 self.stops.extend(before.as_ref().and_then(Lrp::holder).map(|by| by.instance_guid));
@@ -478,12 +557,12 @@ impl Process {
             // Whoever takes over what is to stop is to stop as well.
             let stopping = after.as_ref().filter(|lrp| lrp.stopping).and_then(Lrp::holder);
             self.stops.extend(stopping.map(|by| by.instance_guid));
-            self.takes_down(index, before.as_ref(), event, scene);
-            self.lrps.extend(after.map(|after| (index, after)));
+            self.takes_down(&place, before.as_ref(), event, scene);
+            self.lrps.extend(after.map(|after| (place, after)));
         }
         let claim = match event {
-            actual::Event::Claimed { index, by, .. } | actual::Event::Started { index, by, .. } => {
-                Some((*index, by))
+            actual::Event::Claimed { place, by, .. } | actual::Event::Started { place, by, .. } => {
+                Some((place, by))
             }
             actual::Event::Created { .. }
             | actual::Event::Crashed { .. }
@@ -492,46 +571,61 @@ impl Process {
             | actual::Event::StopRequested { .. }
             | actual::Event::Removed { .. } => None,
         };
-        if let Some((index, by)) = claim {
-            self.lives(guid, index, by, notes);
-            if let Node::Rep(at) = rep_of(&by.cell_id) {
-                let cell = scene.shape.cell(at);
-                let fits = self.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
-                notes.must(P::PlacementObeys, fits, || format!("{guid}/{index} is on {}", by.cell_id));
-            }
-            let work = WorkKey::Lrp {
-                process_guid: guid.clone(),
-                index,
-                definition_id: DefinitionId::new(guid.as_str()).expect("a name"),
-                epoch: self.epoch,
-            };
-            if let actual::Event::Claimed { placement, .. } = event {
-                let known = scene.truth.is_known(by.instance_guid);
-                let given = scene.placing.was_given(&by.cell_id, &work, placement.as_deref());
-                notes.must(P::ClaimWasGiven, given || known && placement.is_none(), || {
-                    format!("{guid}/{index} is claimed by {by:?} because of {placement:?}")
-                });
-            }
-            self.claims.push((by.instance_guid, work));
+        if let Some((place, by)) = claim {
+            self.claimed(guid, (place, by), event, scene, notes);
         }
     }
 
+    /// A container was let in, or told of.
+    fn claimed(
+        &mut self,
+        guid: &ProcessGuid,
+        (place, by): (&Place, &Instance),
+        event: &actual::Event,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) {
+        self.lives(guid, place, by, notes);
+        let name = name_of(guid, place);
+        let constraint = self.definitions.get(&place.definition_id);
+        if let (Node::Rep(at), Some(constraint)) = (rep_of(&by.cell_id), constraint) {
+            let cell = scene.shape.cell(at);
+            let fits = constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
+            notes.must(P::PlacementObeys, fits, || format!("{name} is on {}", by.cell_id));
+        }
+        let key = ActualLrpKey::new(guid.clone(), place.clone());
+        let work = WorkKey::Lrp { key, epoch: self.epoch };
+        if let actual::Event::Claimed { placement, .. } = event {
+            let known = scene.truth.is_known(by.instance_guid);
+            let given = scene.placing.was_given(&by.cell_id, &work, placement.as_deref());
+            notes.must(P::ClaimWasGiven, given || known && placement.is_none(), || {
+                format!("{name} is claimed by {by:?} because of {placement:?}")
+            });
+        }
+        self.claims.push((by.instance_guid, work));
+    }
+
     /// A container is named by a record: nobody said that it has ended.
-    fn lives(&self, guid: &ProcessGuid, index: u32, by: &Instance, notes: &mut Notes) {
+    fn lives(&self, guid: &ProcessGuid, place: &Place, by: &Instance, notes: &mut Notes) {
         notes.must(P::EndedStays, !self.ended.contains(&by.instance_guid), || {
-            format!("{guid}/{index}: {} has ended", by.instance_guid)
+            format!("{}: {} has ended", name_of(guid, place), by.instance_guid)
         });
     }
 
-    /// Takes down which containers ran, and which have ended.
-    fn takes_down(&mut self, index: u32, before: Option<&Lrp>, event: &actual::Event, scene: &Scene<'_>) {
+    /// Takes down which containers and definitions ran, and which containers have ended.
+    fn takes_down(&mut self, place: &Place, before: Option<&Lrp>, event: &actual::Event, scene: &Scene<'_>) {
         let ended = match event {
             actual::Event::Crashed { by, .. } => Some(by),
             actual::Event::Removed { cause: Ended::Stopped | Ended::Crashed, .. } => {
                 before.and_then(Lrp::holder).filter(|by| speaks(by, scene))
             }
             actual::Event::Started { by, .. } => {
-                self.ran.insert(index, by.instance_guid);
+                self.ran.insert(place.clone(), by.instance_guid);
+                if let Some(wanted) = &mut self.wanted
+                    && self.definitions.contains_key(&place.definition_id)
+                {
+                    wanted.healthy = Some(place.definition_id.clone());
+                }
                 None
             }
             actual::Event::Created { .. }
@@ -546,26 +640,39 @@ impl Process {
 
     /// What of it has to equal the services' own fold, in words.
     pub(super) fn in_words(&self) -> String {
-        let lrps = self.lrps.iter().map(|(index, lrp)| {
+        let lrps = self.lrps.iter().map(|(place, lrp)| {
             let state = match &lrp.state {
                 State::Unclaimed { error } => format!("UNCLAIMED {error:?}"),
                 State::Claimed(by) => format!("CLAIMED {}", by.instance_guid),
                 State::Running(by) => format!("RUNNING {}", by.instance_guid),
                 State::Crashed => "CRASHED".into(),
             };
-            format!("{index} {state} {} {} {}", lrp.stopping, lrp.crashes, lrp.since)
+            format!("{} {state} {} {} {}", words_of_place(place), lrp.stopping, lrp.crashes, lrp.since)
         });
-        let twins = self.twins.iter().map(|(index, twin)| format!("{index} twin {}", twin.by.instance_guid));
-        let all: Vec<String> = lrps.chain(twins).collect();
-        let head = (self.version, self.epoch, self.wanted, self.evaluation);
+        let twin = |(place, twin): (&Place, &Twin)| {
+            format!("{} twin {}", words_of_place(place), twin.by.instance_guid)
+        };
+        let all: Vec<String> = lrps.chain(self.twins.iter().map(twin)).collect();
+        let wanted = self.wanted.as_ref();
+        let wanted = wanted.map(|wanted| (wanted.instances, &wanted.active, wanted.healthy.as_ref()));
+        let head = (self.version, self.epoch, wanted, self.evaluation);
         format!("{head:?} {all:?}")
     }
 }
 
+fn words_of_place(place: &Place) -> String {
+    format!("{}@{}", place.index, place.definition_id)
+}
+
+/// What an instance is called in what is broken.
+fn name_of(guid: &ProcessGuid, place: &Place) -> String {
+    ActualLrpKey::new(guid.clone(), place.clone()).in_full()
+}
+
 /// The same words of the services' own fold.
 pub(super) fn words_of(process: &process::Process) -> String {
-    let lrps = process.slots.iter().filter_map(|slot| Some((slot.index, slot.actual.as_ref()?)));
-    let lrps = lrps.map(|(index, lrp)| {
+    let lrps = process.slots.iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)));
+    let lrps = lrps.map(|(place, lrp)| {
         let state = match &lrp.state {
             actual::State::Unclaimed { placement_error } => {
                 format!("UNCLAIMED {placement_error:?}")
@@ -574,13 +681,17 @@ pub(super) fn words_of(process: &process::Process) -> String {
             actual::State::Running { by, .. } => format!("RUNNING {}", by.instance_guid),
             actual::State::Crashed => "CRASHED".into(),
         };
-        format!("{index} {state} {} {} {}", lrp.is_stopping(), lrp.crash_count, lrp.since)
+        let place = words_of_place(place);
+        format!("{place} {state} {} {} {}", lrp.is_stopping(), lrp.crash_count, lrp.since)
     });
-    let twins = process.slots.iter().filter_map(|slot| Some((slot.index, slot.evacuating.as_ref()?)));
-    let twins = twins.map(|(index, twin)| format!("{index} twin {}", twin.by.instance_guid));
+    let twins = process.slots.iter().filter_map(|slot| Some((&slot.place, slot.evacuating.as_ref()?)));
+    let twins =
+        twins.map(|(place, twin)| format!("{} twin {}", words_of_place(place), twin.by.instance_guid));
     let all: Vec<String> = lrps.chain(twins).collect();
     let open = process.open_evaluation().map(|open| open.status != evaluation::Status::Pending);
-    let wanted = process.desired.as_ref().map(|desired| desired.instances);
+    let wanted = process.desired.as_ref().map(|desired| {
+        (desired.instances, &desired.active_definition_id, desired.healthy_definition_id.as_ref())
+    });
     format!("{:?} {all:?}", (process.version, process.epoch, wanted, open))
 }
 
@@ -595,8 +706,16 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
             Unclaimed::CellLost => Trigger::CellLost,
             Unclaimed::Evacuation => Trigger::Evacuation,
         }],
-        Event::Actual(actual::Event::Removed { cause, .. }) => vec![match cause {
-            Ended::CellLost => Trigger::CellLost,
+        Event::Actual(actual::Event::Removed { cause, .. }) => match cause {
+            Ended::CellLost => vec![Trigger::CellLost],
+            // It would have been unclaimed if it started again as what it was.
+            Ended::Replaced => vec![
+                Trigger::Crash,
+                Trigger::Restart,
+                Trigger::CellLost,
+                Trigger::Evacuation,
+                Trigger::Convergence,
+            ],
             Ended::Removed
             | Ended::Scale
             | Ended::Retired
@@ -604,8 +723,8 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
             | Ended::Undesired
             | Ended::Stopped
             | Ended::Crashed
-            | Ended::Evacuated => Trigger::Stop,
-        }],
+            | Ended::Evacuated => vec![Trigger::Stop],
+        },
         Event::Desired(desired::Event::Removed {})
         | Event::Actual(
             actual::Event::Created { .. }

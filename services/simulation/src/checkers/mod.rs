@@ -227,7 +227,7 @@ impl Checkers {
         self.world.found_by_convergence()
     }
 
-    /// What was broken and seen in all, and how long more than two containers of one index ran at once.
+    /// What was broken and seen in all, and how long more than two containers of one ActualLRP ran at once.
     #[must_use]
     pub fn results(self, now: Timestamp) -> (Vec<Broken>, Coverage, Duration) {
         (self.broken, self.coverage, self.truth.crowded(now))
@@ -565,12 +565,12 @@ impl Checkers {
         self.truth.is_deleted(guid)
     }
 
-    /// Whether a container is the last of its index of which the log said that it runs, and its life goes on.
+    /// Whether a container is the last of its place of which the log said that it runs, and its life goes on.
     fn runs_on(&self, container: &Container) -> bool {
         match &container.work {
-            WorkKey::Lrp { process_guid, index, epoch, .. } => {
-                let process = self.lrps.get(process_guid);
-                process.is_some_and(|process| process.ran_last(*index, *epoch, container.instance_guid))
+            WorkKey::Lrp { key, epoch } => {
+                let process = self.lrps.get(&key.process_guid);
+                process.is_some_and(|process| process.ran_last(&key.place, *epoch, container.instance_guid))
             }
             WorkKey::Task { .. } => false,
         }
@@ -700,7 +700,7 @@ impl Checkers {
         let unplaced: Vec<Unplaced> = names
             .filter_map(|(work, epoch)| {
                 let current = match &work {
-                    WorkRef::Lrp(guid, _) => self.world.process(guid)?.epoch,
+                    WorkRef::Lrp(key) => self.world.process(&key.process_guid)?.epoch,
                     WorkRef::Task(guid) => self.world.task(guid)?.epoch,
                 };
                 // Who is behind speaks of a life that needed other room.
@@ -725,10 +725,10 @@ impl Checkers {
         let left = self
             .lrps
             .iter()
-            .flat_map(|(guid, process)| process.held_by(cell, since).map(move |index| (guid, index)));
-        let broken = left.map(|(guid, index)| Broken {
+            .flat_map(|(guid, process)| process.held_by(cell, since).map(move |place| (guid, place)));
+        let broken = left.map(|(guid, place)| Broken {
             promise: Promise::LostAtOnce,
-            how: format!("{guid}/{index} is still said to be on {cell}"),
+            how: format!("{guid}/{} is still said to be on {cell}", place.index),
         });
         broken.collect()
     }
@@ -830,7 +830,10 @@ fn words(entry: &Entry) -> String {
             Aggregate::Cluster => "cluster".into(),
         };
         let events = decision.events.iter().map(|event| match event {
-            Event::Actual(actual) => format!("{}{:?}", event.type_name(), actual.indices().ranges()),
+            Event::Actual(actual) => {
+                let places = actual.places();
+                format!("{}{:?}@{}", event.type_name(), places.indices.ranges(), places.definition_id)
+            }
             Event::Desired(_)
             | Event::Evacuating(_)
             | Event::Evaluation(_)

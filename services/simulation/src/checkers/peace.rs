@@ -9,11 +9,11 @@ use projections::{Reader, WorkRef, World};
 use schemas::action::Action;
 use schemas::actual::State;
 use schemas::container::{Container, ContainerState, WorkKey};
-use schemas::names::{CellId, ProcessGuid};
+use schemas::names::CellId;
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::resources::{Constraint, Resources};
 use schemas::spec::ClientCommand;
-use schemas::{Position, Timestamp, task};
+use schemas::{ActualLrpKey, Position, Timestamp, task};
 
 use super::Checkers;
 use crate::asked::{Asked, Response, Wanted, desired};
@@ -34,7 +34,7 @@ const SETTLING: Duration = Duration::from_secs(60);
 /// So late a CRASHED instance may be restarted whose wait is over: convergence comes every 30 s.
 const LATE: Duration = Duration::from_secs(35);
 
-/// So long more than two containers of one index may run at once: a cell is missed after 15 s and some tries, comes
+/// So long more than two containers of one ActualLRP may run at once: a cell is missed after 15 s and some tries, comes
 /// back after a while, and compares its containers with the records every 30 s.
 const CROWDED: Duration = Duration::from_secs(90);
 
@@ -121,10 +121,10 @@ impl Checkers {
         let containers: Vec<Container> = cells.iter().flat_map(Scripted::list).collect();
         let left = containers.iter().filter_map(|container| wrong_container(&self.world, container));
         broken.extend(left.map(|how| Broken { promise: P::NothingLeaks, how }));
-        let mut running: BTreeMap<(ProcessGuid, u32), u32> = BTreeMap::new();
+        let mut running: BTreeMap<ActualLrpKey, u32> = BTreeMap::new();
         for container in &containers {
-            if let WorkKey::Lrp { process_guid, index, .. } = &container.work {
-                *running.entry((process_guid.clone(), *index)).or_default() += 1;
+            if let WorkKey::Lrp { key, .. } = &container.work {
+                *running.entry(key.clone()).or_default() += 1;
             }
         }
         let idle = self.idle_room(cells);
@@ -133,36 +133,36 @@ impl Checkers {
         }
         for process in self.world.processes_from(None).filter(|process| !process.is_gone()) {
             for slot in &process.slots {
-                let name = (process.guid.clone(), slot.index);
-                let count = running.remove(&name).unwrap_or(0);
+                let key = ActualLrpKey::new(process.guid.clone(), slot.place.clone());
+                let count = running.remove(&key).unwrap_or(0);
                 let state = slot.actual.as_ref().map(|lrp| &lrp.state);
                 let since = slot.actual.as_ref().map_or(now, |lrp| lrp.since);
                 let slack = self.clock_slack;
                 let right = match state {
                     Some(State::Running { .. }) => count == 1,
                     Some(State::Crashed) => {
-                        let by_design = is_crashing(&self.world, &process.guid);
+                        let by_design = is_crashing(&self.world, &key);
                         let before = self.peace_since.is_some_and(|peace| since <= peace + SETTLING + slack);
                         let process = self.lrps.get(&process.guid);
                         let waits =
-                            process.is_some_and(|process| process.waits(slot.index, now, LATE + slack));
+                            process.is_some_and(|process| process.waits(&slot.place, now, LATE + slack));
                         count == 0 && (by_design || before) && waits
                     }
                     Some(State::Unclaimed { placement_error: Some(_) }) => count == 0,
-                    Some(State::Claimed { .. }) => count == 1 && hangs(&self.world, &process.guid),
+                    Some(State::Claimed { .. }) => count == 1 && hangs(&self.world, &key),
                     Some(State::Unclaimed { placement_error: None }) | None => false,
                 };
-                let comes_and_goes = is_crashing(&self.world, &process.guid)
+                let comes_and_goes = is_crashing(&self.world, &key)
                     && count <= 1
-                    && now.since(since) <= SETTLING + slack + starts_within(&self.world, &process.guid);
-                if !(right || comes_and_goes) || !process.wants(slot.index) || slot.evacuating.is_some() {
-                    let how = format!("{}/{} is left as {slot:?} with {count} containers", name.0, name.1);
+                    && now.since(since) <= SETTLING + slack + starts_within(&self.world, &key);
+                if !(right || comes_and_goes) || !process.wants(&slot.place) || slot.evacuating.is_some() {
+                    let how = format!("{} is left as {slot:?} with {count} containers", key.in_full());
                     broken.push(Broken { promise: P::DesiredIsActual, how });
                 }
             }
         }
-        for ((guid, index), count) in running {
-            let how = format!("{count} containers of {guid}/{index} run and have no record");
+        for (key, count) in running {
+            let how = format!("{count} containers of {} run and have no record", key.in_full());
             broken.push(Broken { promise: P::NothingLeaks, how });
         }
         broken.extend(self.unfinished_tasks(now));
@@ -285,19 +285,19 @@ const fn is_about_domain(asked: &Asked) -> bool {
 fn wrong_container(world: &World, container: &Container) -> Option<String> {
     let work = &container.work;
     let current = match work {
-        WorkKey::Lrp { process_guid, .. } => world.process(process_guid).map(|process| process.epoch),
+        WorkKey::Lrp { key, .. } => world.process(&key.process_guid).map(|process| process.epoch),
         WorkKey::Task { task_guid, .. } => world.task(task_guid).map(|task| task.epoch),
     };
     if current != Some(work.epoch()) {
         return Some(format!("{work} of an earlier life is left in {:?}", container.state));
     }
     let thrashes = match work {
-        WorkKey::Lrp { process_guid, .. } => is_crashing(world, process_guid),
+        WorkKey::Lrp { key, .. } => is_crashing(world, key),
         WorkKey::Task { .. } => false,
     };
     let runs = match (work, &container.state) {
         (WorkKey::Lrp { .. }, ContainerState::Running(_)) => true,
-        (WorkKey::Lrp { process_guid, .. }, ContainerState::Initializing) => hangs(world, process_guid),
+        (WorkKey::Lrp { key, .. }, ContainerState::Initializing) => hangs(world, key),
         (WorkKey::Lrp { .. } | WorkKey::Task { .. }, _) => false,
     };
     (!runs && !thrashes).then(|| format!("{work} is left in {:?}", container.state))
@@ -308,8 +308,8 @@ fn sizes_on(world: &World, cell: &CellId) -> Vec<Resources> {
     let mut sizes = vec![];
     for process in world.processes_from(None) {
         let Some(desired) = &process.desired else { continue };
-        let definition = desired.definition(&desired.active_definition_id);
         for slot in &process.slots {
+            let definition = desired.definition(&slot.place.definition_id);
             let lrp = slot.actual.as_ref();
             let held = lrp.and_then(|lrp| lrp.holder()).is_some_and(|by| by.cell_id == *cell);
             let twin = slot.evacuating.as_ref().is_some_and(|twin| twin.by.cell_id == *cell);
@@ -323,36 +323,36 @@ fn sizes_on(world: &World, cell: &CellId) -> Vec<Resources> {
     sizes
 }
 
-/// Whether a process crashes by design, so that its instances come and go.
-fn is_crashing(world: &World, guid: &ProcessGuid) -> bool {
-    behaves(world, guid, |arg| {
+/// Whether an instance crashes by design, so that it comes and goes.
+fn is_crashing(world: &World, key: &ActualLrpKey) -> bool {
+    behaves(world, key, |arg| {
         arg.starts_with("exit=") || arg.starts_with("fail-create=") || arg == "never-healthy"
     })
 }
 
-/// Whether the containers of a process are never created, by design.
-fn hangs(world: &World, guid: &ProcessGuid) -> bool {
-    behaves(world, guid, |arg| arg == "hang-create")
+/// Whether the containers of an instance are never created, by design.
+fn hangs(world: &World, key: &ActualLrpKey) -> bool {
+    behaves(world, key, |arg| arg == "hang-create")
 }
 
-/// How long the containers of a process take from their claim until they run, by design.
-fn starts_within(world: &World, guid: &ProcessGuid) -> Duration {
+/// How long the containers of an instance take from their claim until they run, by design.
+fn starts_within(world: &World, key: &ActualLrpKey) -> Duration {
     let millis = |arg: &String| {
         let time = arg.strip_prefix("create=").or_else(|| arg.strip_prefix("start="))?;
         time.strip_suffix("ms")?.parse::<u64>().ok()
     };
-    Duration::from_millis(script(world, guid).iter().filter_map(millis).sum())
+    Duration::from_millis(script(world, key).iter().filter_map(millis).sum())
 }
 
-fn behaves(world: &World, guid: &ProcessGuid, how: impl Fn(&str) -> bool) -> bool {
-    script(world, guid).iter().any(|arg| how(arg))
+fn behaves(world: &World, key: &ActualLrpKey, how: impl Fn(&str) -> bool) -> bool {
+    script(world, key).iter().any(|arg| how(arg))
 }
 
-/// What the executor is told of how the containers of a process behave.
-fn script<'a>(world: &'a World, guid: &ProcessGuid) -> &'a [String] {
-    let desired = world.process(guid).and_then(|process| process.desired.as_ref());
+/// What the executor is told of how the containers of an instance behave.
+fn script<'a>(world: &'a World, key: &ActualLrpKey) -> &'a [String] {
+    let desired = world.process(&key.process_guid).and_then(|process| process.desired.as_ref());
     let action = desired.and_then(|desired| {
-        let definition = desired.definition(&desired.active_definition_id)?;
+        let definition = desired.definition(&key.place.definition_id)?;
         Some(&definition.action)
     });
     match action {
@@ -375,14 +375,14 @@ pub(super) fn demands<'a>(
     work: &WorkRef,
 ) -> Option<(&'a Constraint, Resources, Option<&'a str>)> {
     match work {
-        WorkRef::Lrp(guid, index) => {
-            let process = world.process(guid)?;
-            let lrp = process.actual(*index).filter(|_| process.wants(*index))?;
+        WorkRef::Lrp(key) => {
+            let process = world.process(&key.process_guid)?;
+            let lrp = process.actual(&key.place).filter(|_| process.wants(&key.place))?;
             let error = match &lrp.state {
                 State::Unclaimed { placement_error } => placement_error.as_deref(),
                 State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
             };
-            let definition = process.desired.as_ref()?.definition(&lrp.definition_id)?;
+            let definition = process.desired.as_ref()?.definition(&key.place.definition_id)?;
             Some((&definition.constraint, definition.resources(), error))
         }
         WorkRef::Task(guid) => {

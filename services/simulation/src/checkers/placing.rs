@@ -11,8 +11,9 @@ use schemas::message::{Heartbeat, Outcomes, Perform, Performed, PlacementOutcome
 use schemas::names::{CellId, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::{Constraint, Resources};
-use schemas::{Refusal, Timestamp};
+use schemas::{Place, Refusal, Timestamp};
 
+use super::auction::known::{lrp, name_of};
 use crate::nodes::{Life, Node, Shape, rep_of};
 use crate::promises::{Broken, Promise};
 
@@ -66,7 +67,7 @@ struct Terms {
 pub(super) struct Said<'a> {
     pub(super) work: &'a str,
     pub(super) epoch: Epoch,
-    pub(super) index: Option<u32>,
+    pub(super) place: Option<&'a Place>,
     pub(super) attempt: Option<Timestamp>,
     pub(super) error: &'a str,
 }
@@ -76,7 +77,7 @@ struct Found {
     by: ServiceId,
     work: String,
     epoch: Epoch,
-    index: Option<u32>,
+    place: Option<Place>,
     attempt: Option<Timestamp>,
     error: String,
     why: Option<Explanation>,
@@ -119,7 +120,7 @@ impl Placing {
                         by: by.clone(),
                         work: process_guid.to_string(),
                         epoch: *epoch,
-                        index: Some(one.index),
+                        place: Some(one.place.clone()),
                         attempt: Some(one.attempt),
                         error: one.error.clone(),
                         why: explanation.as_deref().cloned(),
@@ -130,7 +131,7 @@ impl Placing {
                         by,
                         work: task_guid.to_string(),
                         epoch: *epoch,
-                        index: None,
+                        place: None,
                         attempt: None,
                         error: error.clone(),
                         why: explanation.as_deref().cloned(),
@@ -144,8 +145,9 @@ impl Placing {
     pub(super) fn was_said(&self, actor: &Actor, said: &Said<'_>, why: Option<&Explanation>) -> bool {
         let Actor::Auctioneer(id) = actor else { return false };
         self.outcomes.iter().any(|found| {
-            let same = (found.epoch, found.index, found.attempt) == (said.epoch, said.index, said.attempt);
-            same && found.work == said.work
+            let same = (found.epoch, found.attempt) == (said.epoch, said.attempt);
+            same && found.place.as_ref() == said.place
+                && found.work == said.work
                 && found.by == *id
                 && found.error == said.error
                 && found.why.as_ref() == why
@@ -282,19 +284,17 @@ impl Placing {
 }
 
 /// Index 0, tasks, index 1, index 2...
-const fn turn(key: &WorkKey) -> u32 {
-    match key {
-        WorkKey::Lrp { index: 0, .. } => 0,
-        WorkKey::Task { .. } => 1,
-        WorkKey::Lrp { index, .. } => index.saturating_add(1),
-    }
+fn turn(key: &WorkKey) -> u32 {
+    turn_of(&name_of(key))
 }
 
 pub(super) const fn turn_of(work: &WorkRef) -> u32 {
     match work {
-        WorkRef::Lrp(_, 0) => 0,
+        WorkRef::Lrp(key) => match key.place.index {
+            0 => 0,
+            index => index.saturating_add(1),
+        },
         WorkRef::Task(_) => 1,
-        WorkRef::Lrp(_, index) => index.saturating_add(1),
     }
 }
 
@@ -303,7 +303,7 @@ pub(super) fn without_room(outcomes: &Outcomes) -> Vec<(WorkRef, Epoch)> {
     let names = outcomes.outcomes.iter().flat_map(|outcome| match outcome {
         PlacementOutcome::Lrp { process_guid, epoch, unplaced, .. } => {
             let short = unplaced.iter().filter(|one| one.error.starts_with(INSUFFICIENT_RESOURCES));
-            short.map(|one| (WorkRef::Lrp(process_guid.clone(), one.index), *epoch)).collect::<Vec<_>>()
+            short.map(|one| (lrp(process_guid, &one.place), *epoch)).collect::<Vec<_>>()
         }
         PlacementOutcome::Task { task_guid, epoch, error, .. }
             if error.starts_with(INSUFFICIENT_RESOURCES) =>

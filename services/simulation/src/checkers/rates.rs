@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use schemas::Timestamp;
+use schemas::container::WorkKey;
 use schemas::message::{PlacementOutcome, Report, Stop};
-use schemas::names::CellId;
+use schemas::names::{CellId, ProcessGuid};
+use schemas::{ActualLrpKey, Place, Timestamp};
 
 use super::Checkers;
 use crate::nodes::{Life, NodeEffect};
@@ -132,14 +133,15 @@ fn of_auctioneer(effect: &auctioneer::Effect) -> Vec<(Kind, String)> {
     use auctioneer::Effect as E;
     match effect {
         E::Perform { cell, perform } => {
-            let work = perform.work.iter().map(|work| format!("{} of {} to {cell}", work.key, work.attempt));
+            let work =
+                perform.work.iter().map(|work| format!("{} of {} to {cell}", named(&work.key), work.attempt));
             work.map(|what| (Kind::Perform, what)).collect()
         }
         E::Outcomes { outcomes, .. } => {
             let works = outcomes.outcomes.iter().flat_map(|outcome| match outcome {
                 PlacementOutcome::Lrp { process_guid, unplaced, .. } => unplaced
                     .iter()
-                    .map(|one| format!("{process_guid}/{}: {}", one.index, one.error))
+                    .map(|one| format!("{}: {}", instance(process_guid, &one.place), one.error))
                     .collect(),
                 PlacementOutcome::Task { task_guid, error, .. } => vec![format!("{task_guid}: {error}")],
             });
@@ -150,13 +152,24 @@ fn of_auctioneer(effect: &auctioneer::Effect) -> Vec<(Kind, String)> {
     }
 }
 
+fn named(work: &WorkKey) -> String {
+    match work {
+        WorkKey::Lrp { key, .. } => key.in_full(),
+        WorkKey::Task { .. } => work.to_string(),
+    }
+}
+
+fn instance(guid: &ProcessGuid, place: &Place) -> String {
+    ActualLrpKey::new(guid.clone(), place.clone()).in_full()
+}
+
 fn of_rep(effect: &rep::Effect) -> Vec<(Kind, String)> {
     use rep::Effect as E;
     match effect {
         E::Report { reports, .. } => {
             let each = reports.reports.iter().map(|report| match report {
                 Report::Lrp { process_guid, report } => {
-                    format!("{process_guid}/{} {}", report.index, report.by.instance_guid)
+                    format!("{} {}", instance(process_guid, &report.place), report.by.instance_guid)
                 }
                 Report::Task { task_guid, report } => format!("{task_guid} {}", report.by.instance_guid),
             });

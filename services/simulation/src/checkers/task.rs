@@ -236,7 +236,7 @@ impl Task {
         scene: &Scene<'_>,
         notes: &mut Notes,
     ) {
-        let said = Said { work: guid.as_str(), epoch: self.epoch, index: None, attempt: None, error };
+        let said = Said { work: guid.as_str(), epoch: self.epoch, place: None, attempt: None, error };
         notes.must(P::OutcomeIsJudged, scene.placing.was_said(&scene.decision.actor, &said, why), || {
             format!("no auctioneer said {error:?} of {:?}", scene.decision.aggregate)
         });

@@ -4,17 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use executor::scripted::{Happened, Scripted, What};
-use schemas::Timestamp;
 use schemas::container::{Container, ContainerState, NetInfo, RunResult, WorkKey};
-use schemas::names::{InstanceGuid, ProcessGuid};
+use schemas::names::InstanceGuid;
 use schemas::resources::Resources;
+use schemas::{ActualLrpKey, Timestamp};
 
 use super::Notes;
 use crate::coverage::Situation;
 use crate::promises::Promise as P;
-
-/// One index of a process, whatever the life.
-type Index = (ProcessGuid, u32);
 
 /// What the containers did so far.
 #[derive(Default)]
@@ -32,8 +29,8 @@ pub(super) struct Truth {
     /// How containers completed, whether their action ever began or not.
     results: BTreeMap<InstanceGuid, RunResult>,
     tasks: BTreeSet<WorkKey>,
-    /// Of each index how many containers run, and since when more than two.
-    running: BTreeMap<Index, (u32, Option<Timestamp>)>,
+    /// Of each ActualLRP, whatever the life, how many containers run, and since when more than two.
+    running: BTreeMap<ActualLrpKey, (u32, Option<Timestamp>)>,
     crowded: Duration,
 }
 
@@ -113,10 +110,10 @@ impl Truth {
         self.results.get(&guid)
     }
 
-    /// One more or one fewer container of an index runs. Answers how many do.
+    /// One more or one fewer container of an ActualLRP runs. Answers how many do.
     fn count(&mut self, work: &WorkKey, at: Timestamp, starts: bool) -> u32 {
-        let WorkKey::Lrp { process_guid, index, .. } = work else { return 0 };
-        let (count, crowded) = self.running.entry((process_guid.clone(), *index)).or_default();
+        let WorkKey::Lrp { key, .. } = work else { return 0 };
+        let (count, crowded) = self.running.entry(key.clone()).or_default();
         *count = if starts { *count + 1 } else { count.saturating_sub(1) };
         match (*count > 2, *crowded) {
             (true, None) => *crowded = Some(at),
@@ -170,7 +167,7 @@ impl Truth {
         self.ended.get(&guid)
     }
 
-    /// The longest time in which more than two containers of one index ran at once.
+    /// The longest time in which more than two containers of one ActualLRP ran at once.
     pub(super) fn crowded(&self, now: Timestamp) -> Duration {
         let still = self.running.values().filter_map(|(_, since)| *since).map(|since| now.since(since));
         still.chain([self.crowded]).max().unwrap_or_default()

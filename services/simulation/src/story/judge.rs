@@ -59,11 +59,10 @@ impl Facts {
         self.of_process(process).filter(|row| row.presence != InstancePresence::Evacuating)
     }
 
-    fn twin(&self, process: &ProcessGuid, index: u32) -> Option<&CellId> {
-        let is_it = |row: &&InstanceRow| {
-            row.presence == InstancePresence::Evacuating && row.process_guid == *process && row.index == index
-        };
-        self.instances.iter().find(is_it).and_then(|row| row.cell_id.as_ref())
+    /// Where an index evacuates: more than one cell, if instances of several definitions do.
+    fn twins<'a>(&'a self, process: &'a ProcessGuid, index: u32) -> Vec<&'a CellId> {
+        let is_it = |row: &&InstanceRow| row.presence == InstancePresence::Evacuating && row.index == index;
+        self.of_process(process).filter(is_it).filter_map(|row| row.cell_id.as_ref()).collect()
     }
 }
 
@@ -75,25 +74,32 @@ impl What {
     pub fn judge(&self, facts: &Facts) -> Result<(), String> {
         match self {
             Self::Instance { process, index, state, reason, place, crashes } => {
-                let row = facts.ordinary(process).find(|row| row.index == *index);
-                let row = row.ok_or_else(|| format!("{process}/{index} has no record"))?;
-                let said = row.placement_error.as_deref().filter(|_| *state == "UNCLAIMED");
-                let said = said.or(row.crash_reason.as_deref().filter(|_| *state == "CRASHED"));
-                let right = row.state.as_str() == *state
-                    && says(said, reason.as_deref())
-                    && is_at(row.cell_id.as_ref(), place.as_ref())
-                    && crashes.is_none_or(|crashes| row.crash_count == crashes);
-                so(right, || instance_line(row))
+                let rows: Vec<&InstanceRow> =
+                    facts.ordinary(process).filter(|row| row.index == *index).collect();
+                if rows.is_empty() {
+                    return Err(format!("{process}/{index} has no record"));
+                }
+                let right = rows.iter().any(|row| {
+                    let said = row.placement_error.as_deref().filter(|_| *state == "UNCLAIMED");
+                    let said = said.or(row.crash_reason.as_deref().filter(|_| *state == "CRASHED"));
+                    row.state.as_str() == *state
+                        && says(said, reason.as_deref())
+                        && is_at(row.cell_id.as_ref(), place.as_ref())
+                        && crashes.is_none_or(|crashes| row.crash_count == crashes)
+                });
+                so(right, || lines(rows.into_iter().map(instance_line), process.as_str()))
             }
             Self::NoInstance(process, index) => {
                 let row = facts.ordinary(process).find(|row| row.index == *index);
                 row.map_or(Ok(()), |row| Err(instance_line(row)))
             }
             Self::Twin(process, index, cell) => {
-                let twin = facts.twin(process, *index);
-                so(twin == cell.as_ref(), || match twin {
-                    Some(cell) => format!("{process}/{index} is evacuating on {cell}"),
-                    None => format!("{process}/{index} is not evacuating"),
+                let twins = facts.twins(process, *index);
+                let right = cell.as_ref().map_or(twins.is_empty(), |cell| twins.contains(&cell));
+                let on = |cell: &&CellId| format!("{process}/{index} is evacuating on {cell}");
+                so(right, || match &twins[..] {
+                    [] => format!("{process}/{index} is not evacuating"),
+                    twins => twins.iter().map(on).collect::<Vec<_>>().join("; "),
                 })
             }
             Self::Count { process, counts, on } => {

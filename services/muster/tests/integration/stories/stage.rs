@@ -115,7 +115,10 @@ impl Stage {
             }
             let is_missing = |row: &&InstanceRow| {
                 let name = format!("{}/{}", row.process_guid, row.index);
-                row.state == InstanceState::Running && !row.stopping && !running.contains_key(&name)
+                let runs = row.instance_guid.is_some_and(|guid| {
+                    running.get(&name).is_some_and(|containers| containers.contains_key(&guid.to_string()))
+                });
+                row.state == InstanceState::Running && !row.stopping && !runs
             };
             let missing = facts.instances.iter().find(is_missing);
             so(missing.is_none(), || format!("{missing:?} does not run"))

@@ -11,7 +11,7 @@ use schemas::container::WorkKey;
 use schemas::message::{Heartbeat, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, ProcessGuid};
 use schemas::resources::Resources;
-use schemas::{Refusal, Timestamp, cell};
+use schemas::{ActualLrpKey, Place, Refusal, Timestamp, cell};
 
 /// A cell that was heard within this time, and answered, takes work (three heartbeats, docs/model.md); and one that was
 /// not heard for this long takes none. Clocks and messages take their time in between.
@@ -214,7 +214,7 @@ impl Known {
         match outcome {
             PlacementOutcome::Lrp { process_guid, unplaced, .. } => {
                 let each = unplaced.iter();
-                each.for_each(|one| anew(&WorkRef::Lrp(process_guid.clone(), one.index), one.attempt));
+                each.for_each(|one| anew(&lrp(process_guid, &one.place), one.attempt));
             }
             PlacementOutcome::Task { task_guid, epoch, .. } => {
                 anew(&WorkRef::Task(task_guid.clone()), epoch.0);
@@ -235,12 +235,12 @@ impl Known {
         (cell, run): (&CellId, Option<Incarnation>),
         now: Times,
     ) -> Bounds<u32> {
-        let mut last: BTreeMap<u32, &Given> = BTreeMap::new();
+        let mut last: BTreeMap<&Place, &Given> = BTreeMap::new();
         for one in self.given.iter().filter(|one| one.waits) {
-            if let WorkKey::Lrp { process_guid, index, .. } = &one.key
-                && process_guid == guid
+            if let WorkKey::Lrp { key, .. } = &one.key
+                && key.process_guid == *guid
             {
-                last.insert(*index, one);
+                last.insert(&key.place, one);
             }
         }
         let there: Vec<&Given> = last.into_values().filter(|one| one.cell == *cell).collect();
@@ -315,11 +315,11 @@ impl Given {
 /// Whether work waits for a place, in this attempt.
 fn is_open(world: &World, key: &WorkKey, attempt: Timestamp) -> bool {
     match key {
-        WorkKey::Lrp { process_guid, index, epoch, .. } => {
+        WorkKey::Lrp { key: ActualLrpKey { process_guid, place }, epoch } => {
             let process = world.process(process_guid).filter(|process| process.epoch == *epoch);
             process.is_some_and(|process| {
-                let lrp = process.actual(*index).filter(|lrp| lrp.is_unclaimed() && lrp.since == attempt);
-                lrp.is_some() && process.wants(*index)
+                let lrp = process.actual(place).filter(|lrp| lrp.is_unclaimed() && lrp.since == attempt);
+                lrp.is_some() && process.wants(place)
             })
         }
         WorkKey::Task { task_guid, epoch } => {
@@ -328,11 +328,16 @@ fn is_open(world: &World, key: &WorkKey, attempt: Timestamp) -> bool {
     }
 }
 
-pub(super) fn name_of(key: &WorkKey) -> WorkRef {
+pub(in crate::checkers) fn name_of(key: &WorkKey) -> WorkRef {
     match key {
-        WorkKey::Lrp { process_guid, index, .. } => WorkRef::Lrp(process_guid.clone(), *index),
+        WorkKey::Lrp { key, .. } => WorkRef::Lrp(key.clone()),
         WorkKey::Task { task_guid, .. } => WorkRef::Task(task_guid.clone()),
     }
+}
+
+/// The name of an instance of a process.
+pub(in crate::checkers) fn lrp(guid: &ProcessGuid, place: &Place) -> WorkRef {
+    WorkRef::Lrp(ActualLrpKey::new(guid.clone(), place.clone()))
 }
 
 pub(super) fn count(number: usize) -> u32 {

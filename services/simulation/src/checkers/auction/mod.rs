@@ -10,7 +10,7 @@
 //! | `rank` | how good a place is |
 //! | this one | what is judged |
 
-mod known;
+pub(super) mod known;
 mod rank;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,10 +162,10 @@ fn failures<'a>(world: &'a World, outcome: &'a PlacementOutcome) -> Vec<Failed<'
     };
     match outcome {
         PlacementOutcome::Lrp { process_guid, unplaced, explanation: Some(why), .. } => {
-            let last = unplaced.iter().map(|one| one.index).max();
+            let last = unplaced.iter().max_by_key(|one| one.place.index).map(|one| &one.place);
             let each = unplaced.iter().filter_map(|one| {
-                let why = (Some(one.index) == last).then_some(&**why);
-                failed(WorkRef::Lrp(process_guid.clone(), one.index), one.attempt, one.error.as_str(), why)
+                let why = (Some(&one.place) == last).then_some(&**why);
+                failed(known::lrp(process_guid, &one.place), one.attempt, one.error.as_str(), why)
             });
             each.collect()
         }
@@ -218,8 +218,8 @@ impl<'a> Auction<'a> {
                 if let Some(seen) = self.cells.iter_mut().find(|seen| seen.id == *cell) {
                     seen.free = (seen.free.0.minus(size), seen.free.1.minus(size));
                 }
-                if let WorkKey::Lrp { process_guid, .. } = &work.key {
-                    self.siblings.placed.push((process_guid.clone(), (*cell).clone()));
+                if let WorkKey::Lrp { key, .. } = &work.key {
+                    self.siblings.placed.push((key.process_guid.clone(), (*cell).clone()));
                 }
             }
             Choice::Failed(failed) => self.failed(failed),

@@ -1,6 +1,7 @@
 //! How good a place is (docs/model.md, "The auction"): few siblings in the zone, few on the cell, an even load.
 
 use projections::World;
+use schemas::ActualLrpKey;
 use schemas::container::WorkKey;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::resources::Resources;
@@ -31,7 +32,7 @@ impl Merit {
     pub(super) fn of(key: &WorkKey, size: Resources, on: &Seen<'_>, siblings: &Siblings<'_>) -> Self {
         let total = on.log.presence.total;
         let load = (load(total, on.free.1.minus(size)), load(total, on.free.0.minus(size)));
-        let WorkKey::Lrp { process_guid, .. } = key else {
+        let WorkKey::Lrp { key: ActualLrpKey { process_guid, .. }, .. } = key else {
             return Self { in_zone: (0, 0), on_cell: (0, 0), load };
         };
         let in_zone = siblings.in_zone(process_guid, on);

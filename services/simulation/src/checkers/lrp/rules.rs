@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use schemas::Position;
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Instance, RunResult};
 use schemas::entry::{Actor, Aggregate};
 use schemas::placement::Explanation;
+use schemas::{Place, Position};
 
 use super::{Lrp, Next, P, Process, State, Wrong};
 use crate::checkers::placing::Said;
@@ -18,7 +18,7 @@ impl Process {
     /// What an event does to an instance, and what is wrong with that.
     pub(super) fn next(
         &self,
-        index: u32,
+        place: &Place,
         before: Option<&Lrp>,
         event: &actual::Event,
         scene: &Scene<'_>,
@@ -34,7 +34,7 @@ impl Process {
                 let state = State::Unclaimed { error: None };
                 let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position };
                 let wrong = before.map(|_| (P::OneEvacuating, "it is there already"));
-                let unwanted = (!self.wants(index)).then_some((P::DesiredSound, "nobody wants it"));
+                let unwanted = (!self.wants(place)).then_some((P::DesiredSound, "nobody wants it"));
                 (Some(fresh), wrong.or(unwanted))
             }
             actual::Event::Claimed { by, .. } => {
@@ -47,9 +47,10 @@ impl Process {
                 if before.is_none() {
                     notes.saw(Situation::OrphanAdopted);
                 }
-                if self.is_unwanted(index) {
+                if self.is_unwanted(place.index) {
                     notes.saw(Situation::UnwantedTold);
-                } else if !self.wants(index) && !scene.log.is_fresh(&self.domain, scene.basis, at) {
+                } else if !self.wants_index(place.index) && !scene.log.is_fresh(&self.domain, scene.basis, at)
+                {
                     notes.saw(Situation::StaleDomainKept);
                 }
                 let untrue = scene.truth.net(by.instance_guid) != Some(net);
@@ -71,19 +72,19 @@ impl Process {
                 )
             }
             actual::Event::PlacementFailed { error, explanation, .. } => {
-                self.failed(index, before, (error, explanation.as_deref()), scene, notes)
+                self.failed(place, before, (error, explanation.as_deref()), scene, notes)
             }
             actual::Event::Unclaimed { cause, .. } => {
                 let state = State::Unclaimed { error: None };
                 let after = Lrp { state, since: at, crashes, stopping: false, position };
-                (Some(after), self.wrong_unclaim(index, before, *cause, scene, notes))
+                (Some(after), self.wrong_unclaim(place, before, *cause, scene, notes))
             }
             actual::Event::StopRequested { cause, .. } => {
                 let after = before.map(|lrp| Lrp { stopping: true, ..lrp.clone() });
-                (after, self.wrong_stop(index, before, *cause, scene, notes))
+                (after, self.wrong_stop(place, before, *cause, scene, notes))
             }
             actual::Event::Removed { cause, .. } => {
-                (None, self.wrong_removal(index, before, *cause, scene, notes))
+                (None, self.wrong_removal(place, before, *cause, scene, notes))
             }
         }
     }
@@ -91,7 +92,7 @@ impl Process {
     /// An instance could not be placed: an auctioneer found so, of this very attempt.
     fn failed(
         &self,
-        index: u32,
+        place: &Place,
         before: Option<&Lrp>,
         (error, why): (&str, Option<&Explanation>),
         scene: &Scene<'_>,
@@ -111,7 +112,7 @@ impl Process {
             Aggregate::Process { guid, .. } => guid.as_str(),
             Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => "",
         };
-        let said = Said { work, epoch: self.epoch, index: Some(index), attempt: Some(lrp.since), error };
+        let said = Said { work, epoch: self.epoch, place: Some(place), attempt: Some(lrp.since), error };
         let unsaid = !scene.placing.was_said(&scene.decision.actor, &said, why);
         let wrong = unsaid.then_some((P::OutcomeIsJudged, "no auctioneer said so of this attempt"));
         (Some(Lrp { state, ..lrp.clone() }), wrong)
@@ -119,7 +120,7 @@ impl Process {
 
     fn wrong_unclaim(
         &self,
-        index: u32,
+        place: &Place,
         before: Option<&Lrp>,
         cause: Unclaimed,
         scene: &Scene<'_>,
@@ -148,12 +149,13 @@ impl Process {
             Unclaimed::CellLost => P::LostOnlyIfAbsent,
             Unclaimed::Evacuation => P::OwnCellSpeaks,
         };
-        (!legal || !self.wants(index)).then_some((promise, "it may not be unclaimed"))
+        // What another definition starts in place of is removed instead.
+        (!legal || !self.wants(place)).then_some((promise, "it may not be unclaimed"))
     }
 
     fn wrong_stop(
         &self,
-        index: u32,
+        place: &Place,
         before: Option<&Lrp>,
         cause: Ended,
         scene: &Scene<'_>,
@@ -163,9 +165,10 @@ impl Process {
             return Some((P::StopHasCause, "there is nothing to stop"));
         }
         let legal = match cause {
-            Ended::Removed | Ended::Scale => !self.wants(index),
+            Ended::Removed | Ended::Scale => !self.wants_with(place, before),
+            Ended::Replaced => self.wants_index(place.index) && !self.wants_with(place, before),
             Ended::Retired | Ended::Superseded => true,
-            Ended::Undesired => self.is_undesired(index, scene, notes),
+            Ended::Undesired => self.is_undesired(place.index, scene, notes),
             Ended::Stopped | Ended::Crashed | Ended::CellLost | Ended::Evacuated => false,
         };
         (!legal).then_some((promise_of(cause), "it may not be stopped"))
@@ -173,12 +176,12 @@ impl Process {
 
     fn is_undesired(&self, index: u32, scene: &Scene<'_>, notes: &mut Notes) -> bool {
         notes.saw(Situation::Undesired);
-        !self.wants(index) && scene.log.is_fresh(&self.domain, scene.basis, scene.decision.at)
+        !self.wants_index(index) && scene.log.is_fresh(&self.domain, scene.basis, scene.decision.at)
     }
 
     fn wrong_removal(
         &self,
-        index: u32,
+        place: &Place,
         before: Option<&Lrp>,
         cause: Ended,
         scene: &Scene<'_>,
@@ -188,16 +191,21 @@ impl Process {
         let holder = lrp.holder();
         let ended = holder.is_some_and(|by| speaks(by, scene) && !scene.truth.is_live(by.instance_guid));
         let legal = match cause {
-            Ended::Removed | Ended::Scale => holder.is_none() && !self.wants(index),
+            Ended::Removed | Ended::Scale => holder.is_none() && !self.wants(place),
+            Ended::Replaced => {
+                let leaves = holder.is_none_or(|by| is_lost(by, scene) || speaks(by, scene));
+                leaves && !lrp.stopping && self.wants_index(place.index) && !self.wants(place)
+            }
             Ended::Retired | Ended::Superseded => holder.is_none(),
-            Ended::Undesired => holder.is_none() && self.is_undesired(index, scene, notes),
+            Ended::Undesired => holder.is_none() && self.is_undesired(place.index, scene, notes),
             Ended::Stopped => ended,
             Ended::Crashed => ended && lrp.stopping,
             Ended::CellLost => {
                 if lrp.stopping {
                     notes.saw(Situation::StopAfterCellDeath);
                 }
-                holder.is_some_and(|by| is_lost(by, scene)) && (lrp.stopping || !self.wants(index))
+                holder.is_some_and(|by| is_lost(by, scene))
+                    && (lrp.stopping || !self.wants_index(place.index))
             }
             Ended::Evacuated => holder.is_some_and(|by| speaks(by, scene)),
         };
@@ -216,6 +224,7 @@ const fn promise_of(cause: Ended) -> P {
         | Ended::Superseded
         | Ended::Stopped
         | Ended::Crashed
+        | Ended::Replaced
         | Ended::Evacuated => P::StopHasCause,
     }
 }

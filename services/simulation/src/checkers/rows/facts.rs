@@ -1,7 +1,7 @@
 //! What the log says, folded anew for whoever judges rows: from what each event means (docs/model.md), and not from the
 //! services' fold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::cell::Presence;
 use schemas::cluster::{self, Leader, Role};
@@ -9,12 +9,12 @@ use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::definition::{DesiredLrp, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
-use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, ClusterId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::task::{Callback, Outcome};
-use schemas::{Decision, Entry, Timestamp, actual, cell, desired, domain, evacuating, task};
+use schemas::{Decision, Entry, Place, Timestamp, actual, cell, desired, domain, evacuating, task};
 
 use crate::checkers::lrp::REMEMBERED;
 use crate::checkers::memory::EVALUATIONS;
@@ -40,8 +40,8 @@ pub(super) struct Process {
     pub(super) version: u64,
     pub(super) changed_at: Timestamp,
     pub(super) desired: Option<DesiredLrp>,
-    pub(super) lrps: BTreeMap<u32, Lrp>,
-    pub(super) twins: BTreeMap<u32, Twin>,
+    pub(super) lrps: BTreeMap<Place, Lrp>,
+    pub(super) twins: BTreeMap<Place, Twin>,
     pub(super) evaluations: Vec<Evaluation>,
 }
 
@@ -57,7 +57,6 @@ pub(super) struct Lrp {
     pub(super) crashes: u32,
     pub(super) reason: Option<String>,
     pub(super) crashed_in: Option<Instance>,
-    pub(super) definition_id: DefinitionId,
 }
 
 /// An evacuating twin.
@@ -68,7 +67,7 @@ pub(super) struct Twin {
     pub(super) since: Timestamp,
 }
 
-/// A container and what it takes; none: nobody desired its process when it was told of, so nobody can say.
+/// A container and what it takes; none: nobody desired its definition when it was told of, so nobody can say.
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) by: Instance,
@@ -116,26 +115,24 @@ impl Process {
         u32::try_from(waiting).unwrap_or(u32::MAX)
     }
 
-    /// The containers of an index: the instance's, and the twin's if that is another.
-    pub(super) fn containers(&self, index: u32) -> impl Iterator<Item = &Held> {
-        let own = self.lrps.get(&index).and_then(|lrp| lrp.by.as_ref());
-        let twin = self.twins.get(&index).map(|twin| &twin.by);
+    /// The containers of a place: the instance's, and the twin's if that is another.
+    pub(super) fn containers(&self, place: &Place) -> impl Iterator<Item = &Held> {
+        let own = self.lrps.get(place).and_then(|lrp| lrp.by.as_ref());
+        let twin = self.twins.get(place).map(|twin| &twin.by);
         let other = twin.filter(move |twin| own.is_none_or(|own| own.by != twin.by));
         own.into_iter().chain(other)
     }
 
-    /// Every index that has a record.
-    pub(super) fn indices(&self) -> Vec<u32> {
-        let mut all: Vec<u32> = self.lrps.keys().chain(self.twins.keys()).copied().collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    /// Every place that has a record, in order.
+    pub(super) fn places(&self) -> BTreeSet<&Place> {
+        self.lrps.keys().chain(self.twins.keys()).collect()
     }
 
-    /// A container of an index with what it takes: what is noted of it, or what its definition says.
-    fn held(&self, index: u32, by: &Instance) -> Held {
-        let noted = self.containers(index).find(|held| held.by == *by).map(|held| held.takes);
-        let said = || self.desired.as_ref().map(|desired| desired.definition.resources());
+    /// A container of a place with what it takes: what is noted of it, or what its definition says.
+    fn held(&self, place: &Place, by: &Instance) -> Held {
+        let noted = self.containers(place).find(|held| held.by == *by).map(|held| held.takes);
+        let desired = self.desired.as_ref().filter(|desired| desired.definition_id == place.definition_id);
+        let said = || desired.map(|desired| desired.definition.resources());
         Held { by: by.clone(), takes: noted.unwrap_or_else(said) }
     }
 
@@ -160,19 +157,19 @@ impl Process {
     }
 
     fn actual(&mut self, event: &actual::Event, at: Timestamp) {
-        for index in event.indices().iter() {
-            let lrp = self.next(index, event, at);
+        for place in event.places().iter() {
+            let lrp = self.next(&place, event, at);
             match lrp {
-                Some(lrp) => self.lrps.insert(index, lrp),
-                None => self.lrps.remove(&index),
+                Some(lrp) => self.lrps.insert(place, lrp),
+                None => self.lrps.remove(&place),
             };
         }
     }
 
     /// What an event makes of an instance.
-    fn next(&self, index: u32, event: &actual::Event, at: Timestamp) -> Option<Lrp> {
-        let old = self.lrps.get(&index).cloned();
-        let new = |definition_id: &DefinitionId| Lrp {
+    fn next(&self, place: &Place, event: &actual::Event, at: Timestamp) -> Option<Lrp> {
+        let old = self.lrps.get(place).cloned();
+        let new = || Lrp {
             state: InstanceState::Unclaimed,
             since: at,
             by: None,
@@ -182,27 +179,24 @@ impl Process {
             crashes: 0,
             reason: None,
             crashed_in: None,
-            definition_id: definition_id.clone(),
         };
         match event {
-            actual::Event::Created { definition_id, .. } => Some(new(definition_id)),
+            actual::Event::Created { .. } => Some(new()),
             actual::Event::Claimed { by, .. } => old.map(|old| {
-                let by = Some(self.held(index, by));
+                let by = Some(self.held(place, by));
                 Lrp { state: InstanceState::Claimed, since: at, by, net: None, error: None, ..old }
             }),
-            actual::Event::Started { by, net, definition_id, .. } => {
-                let (by, net) = (Some(self.held(index, by)), Some(net.clone()));
-                let old = old.unwrap_or_else(|| new(definition_id));
-                let definition_id = definition_id.clone();
-                let state = InstanceState::Running;
-                Some(Lrp { state, since: at, by, net, error: None, definition_id, ..old })
+            actual::Event::Started { by, net, .. } => {
+                let (by, net) = (Some(self.held(place, by)), Some(net.clone()));
+                let old = old.unwrap_or_else(new);
+                Some(Lrp { state: InstanceState::Running, since: at, by, net, error: None, ..old })
             }
-            actual::Event::Crashed { by, reason, crash_count, definition_id, .. } => Some(Lrp {
+            actual::Event::Crashed { by, reason, crash_count, .. } => Some(Lrp {
                 state: InstanceState::Crashed,
                 crashes: *crash_count,
                 reason: Some(reason.clone()).filter(|reason| !reason.is_empty()),
                 crashed_in: Some(by.clone()),
-                ..new(definition_id)
+                ..new()
             }),
             actual::Event::PlacementFailed { error, .. } => {
                 old.map(|old| Lrp { error: Some(error.clone()), ..old })
@@ -211,7 +205,7 @@ impl Process {
                 crashes: old.crashes,
                 reason: old.reason,
                 crashed_in: old.crashed_in,
-                ..new(&old.definition_id)
+                ..new()
             }),
             actual::Event::StopRequested { .. } => old.map(|old| Lrp { stopping: true, ..old }),
             actual::Event::Removed { .. } => None,
@@ -220,12 +214,12 @@ impl Process {
 
     fn evacuating(&mut self, event: &evacuating::Event, at: Timestamp) {
         match event {
-            evacuating::Event::Set { index, by, net, .. } => {
-                let by = self.held(*index, by);
-                self.twins.insert(*index, Twin { by, net: net.clone(), since: at });
+            evacuating::Event::Set { place, by, net, .. } => {
+                let by = self.held(place, by);
+                self.twins.insert(place.clone(), Twin { by, net: net.clone(), since: at });
             }
-            evacuating::Event::Removed { index, .. } => {
-                self.twins.remove(index);
+            evacuating::Event::Removed { place, .. } => {
+                self.twins.remove(place);
             }
         }
     }

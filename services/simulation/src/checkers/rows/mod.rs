@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use projections::Query;
 use schemas::cluster::Role;
-use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, Filter, FindingCode, Health, InstanceRow, InstanceState,
     LrpRow, One, Page, Severity, StatusRow, TaskRow, TaskState,
 };
 use schemas::refusal::Code;
 use schemas::subject::Position;
-use schemas::{Entry, Refusal, Timestamp};
+use schemas::{Entry, Place, Refusal, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::facts::Facts;
+use self::facts::{Facts, Process};
 use self::shown::Heard;
 use crate::reads::Read;
 
@@ -242,12 +242,13 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
     }
 }
 
-/// The records of `PROCESS/INDEX`, or of a container.
+/// The records of `PROCESS/INDEX`, with `@DEFINITION` if need be, or of a container.
 fn records(facts: &Facts, id: &str) -> Option<Vec<InstanceRow>> {
     let rows: Vec<InstanceRow> = match (id.split_once('/'), id.parse::<InstanceGuid>()) {
-        (Some((guid, index)), _) => {
+        (Some((guid, place)), _) => {
             let guid = ProcessGuid::new(guid).ok()?;
-            shown::records(&guid, facts.processes.get(&guid)?, index.parse().ok()?, true)
+            let process = facts.processes.get(&guid)?;
+            shown::records(&guid, process, meant(process, place)?, true)
         }
         (None, Ok(container)) => {
             let all = shown::instances(facts, &Filter { all: true, ..Filter::default() });
@@ -256,6 +257,24 @@ fn records(facts: &Facts, id: &str) -> Option<Vec<InstanceRow>> {
         (None, Err(_)) => vec![],
     };
     Some(rows).filter(|rows| !rows.is_empty())
+}
+
+/// The place that is meant: that of the definition that is named, or of the active one if there are several. What only
+/// evacuates is meant if there is nothing else.
+fn meant<'a>(process: &'a Process, named: &str) -> Option<&'a Place> {
+    let (index, id) = match named.split_once('@') {
+        Some((index, id)) => (index, Some(DefinitionId::new(id).ok()?)),
+        None => (named, None),
+    };
+    let index: u32 = index.parse().ok()?;
+    let mut there = process.places();
+    there.retain(|place| place.index == index && id.as_ref().is_none_or(|id| place.definition_id == *id));
+    if there.iter().any(|place| process.lrps.contains_key(place)) {
+        there.retain(|place| process.lrps.contains_key(place));
+    }
+    let active = process.desired.as_ref().map(|desired| &desired.definition_id);
+    let of_active = there.iter().find(|place| Some(&place.definition_id) == active).copied();
+    of_active.or_else(|| there.pop_last())
 }
 
 /// The cells, with what whoever answers alone knows, and with what it says of room where nobody can know it.

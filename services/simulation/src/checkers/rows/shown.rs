@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use schemas::Timestamp;
 use schemas::evaluation::{Evaluation, Status};
 use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
@@ -12,6 +11,7 @@ use schemas::query::{
 };
 use schemas::resources::Resources;
 use schemas::task::{Called, Outcome};
+use schemas::{Place, Timestamp};
 
 use super::facts::{Cell, Facts, Lrp, Process, Task, Twin};
 use crate::checkers::lrp::restart_at;
@@ -29,7 +29,7 @@ fn passes<T: PartialEq>(wanted: Option<&T>, is: &T) -> bool {
 /// The processes that pass a filter.
 pub(super) fn lrps(facts: &Facts, filter: &Filter) -> Vec<LrpRow> {
     let is_on = |process: &Process, cell: &CellId| {
-        let mut held = process.indices().into_iter().flat_map(|index| process.containers(index));
+        let mut held = process.places().into_iter().flat_map(|place| process.containers(place));
         held.any(|held| held.by.cell_id == *cell)
     };
     let rows = facts.processes.iter().filter(|(guid, process)| {
@@ -66,37 +66,37 @@ pub(super) fn lrp(guid: &ProcessGuid, process: &Process, whole: bool) -> LrpRow 
     }
 }
 
-/// The instances that pass a filter: of an index that is being evacuated the one that counts, or both.
+/// The instances that pass a filter: of one that is being evacuated the record that counts, or both.
 pub(super) fn instances(facts: &Facts, filter: &Filter) -> Vec<InstanceRow> {
     let of = facts.processes.iter().filter(|(guid, process)| {
         passes(filter.process_guid.as_ref(), guid) && passes(filter.domain.as_ref(), &process.domain)
     });
     let rows = of.flat_map(|(guid, process)| {
-        process.indices().into_iter().flat_map(move |index| records(guid, process, index, filter.all))
+        process.places().into_iter().flat_map(move |place| records(guid, process, place, filter.all))
     });
     rows.filter(|row| filter.cell_id.is_none() || row.cell_id == filter.cell_id).collect()
 }
 
-/// The records of an index.
-pub(super) fn records(guid: &ProcessGuid, process: &Process, index: u32, both: bool) -> Vec<InstanceRow> {
-    let own = process.lrps.get(&index);
-    let twin = process.twins.get(&index);
+/// The records of a place.
+pub(super) fn records(guid: &ProcessGuid, process: &Process, place: &Place, both: bool) -> Vec<InstanceRow> {
+    let own = process.lrps.get(place);
+    let twin = process.twins.get(place);
     let serves = own.is_some_and(|lrp| match lrp.state {
         InstanceState::Running | InstanceState::Crashed => true,
         InstanceState::Unclaimed | InstanceState::Claimed => false,
     });
     let own = own.filter(|_| both || serves || twin.is_none());
     let twin = twin.filter(|_| both || !serves);
-    let own = own.map(|lrp| of_lrp(guid, process, index, lrp));
-    own.into_iter().chain(twin.map(|twin| of_twin(guid, process, index, twin))).collect()
+    let own = own.map(|lrp| of_lrp(guid, process, place, lrp));
+    own.into_iter().chain(twin.map(|twin| of_twin(guid, process, place, twin))).collect()
 }
 
-fn of_lrp(guid: &ProcessGuid, process: &Process, index: u32, lrp: &Lrp) -> InstanceRow {
+fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> InstanceRow {
     let by = lrp.by.as_ref().map(|held| &held.by);
     let crashed = lrp.state == InstanceState::Crashed;
     InstanceRow {
         process_guid: guid.clone(),
-        index,
+        index: place.index,
         domain: process.domain.clone(),
         epoch: process.epoch,
         presence: InstancePresence::Ordinary,
@@ -111,15 +111,15 @@ fn of_lrp(guid: &ProcessGuid, process: &Process, index: u32, lrp: &Lrp) -> Insta
         crash_reason: lrp.reason.clone(),
         crashed_in: lrp.crashed_in.clone(),
         restart_at: restart_at(lrp.crashes, lrp.since).filter(|_| crashed),
-        definition_id: Some(lrp.definition_id.clone()),
+        definition_id: place.definition_id.clone(),
         since: lrp.since,
     }
 }
 
-fn of_twin(guid: &ProcessGuid, process: &Process, index: u32, twin: &Twin) -> InstanceRow {
+fn of_twin(guid: &ProcessGuid, process: &Process, place: &Place, twin: &Twin) -> InstanceRow {
     InstanceRow {
         process_guid: guid.clone(),
-        index,
+        index: place.index,
         domain: process.domain.clone(),
         epoch: process.epoch,
         presence: InstancePresence::Evacuating,
@@ -134,7 +134,7 @@ fn of_twin(guid: &ProcessGuid, process: &Process, index: u32, twin: &Twin) -> In
         crash_reason: None,
         crashed_in: None,
         restart_at: None,
-        definition_id: None,
+        definition_id: place.definition_id.clone(),
         since: twin.since,
     }
 }
@@ -213,13 +213,13 @@ pub(super) fn cells(facts: &Facts, filter: &Filter, heard: &Heard) -> Vec<(CellR
 
 /// A cell, and whether what it takes is known.
 pub(super) fn cell_row(facts: &Facts, id: &CellId, cell: &Cell, heard: &Heard) -> (CellRow, bool) {
-    let on = |index: &u32, process: &Process| {
-        process.containers(*index).filter(|held| held.by.cell_id == *id).map(|held| held.takes).collect()
+    let on = |place: &Place, process: &Process| {
+        process.containers(place).filter(|held| held.by.cell_id == *id).map(|held| held.takes).collect()
     };
     let of_lrps: Vec<Vec<Option<Resources>>> = facts
         .processes
         .values()
-        .flat_map(|process| process.indices().into_iter().map(move |index| on(&index, process)))
+        .flat_map(|process| process.places().into_iter().map(move |place| on(place, process)))
         .filter(|held: &Vec<_>| !held.is_empty())
         .collect();
     let runs = |task: &&Task| {

@@ -1,0 +1,115 @@
+//! What convergence finds due (Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs: Convergence").
+
+use super::draft::Draft;
+use super::{Process, Slot};
+use crate::actual::{self, Ended, Unclaimed};
+use crate::cause::Origin;
+use crate::container::Instance;
+use crate::entry::Event;
+use crate::evacuating::{self, Gone};
+use crate::evaluation::Trigger;
+
+/// What convergence finds due at one place.
+#[derive(Clone, Copy, Debug)]
+enum Due<'a> {
+    /// The cell of its evacuating twin is lost.
+    TwinLost(&'a Instance),
+    /// The time of its evacuating twin is over.
+    TwinExpired,
+    /// The cell of its instance is lost.
+    Lost {
+        /// The container.
+        by: &'a Instance,
+        /// Whether it shall run elsewhere.
+        restart: bool,
+    },
+    /// Nobody desires it, as far as is known.
+    Undesired,
+    /// Another definition is desired at its index.
+    Replaced,
+    /// Its wait after a crash is over.
+    Restart,
+}
+
+impl Due<'_> {
+    /// As [`super::origin`] finds it for the events that come of it.
+    fn origin(self, slot: &Slot) -> Origin {
+        match self {
+            Self::TwinLost(by) | Self::Lost { by, .. } => Origin::Cell(by.cell_id.clone(), Some(slot.cause)),
+            Self::TwinExpired | Self::Undesired | Self::Replaced | Self::Restart => {
+                Origin::Decision(slot.cause)
+            }
+        }
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// The five duties of Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs: Convergence", place by place: what
+    /// is due first, and with it whatever comes from the same place. The rest is due still, and gets a decision of its
+    /// own.
+    pub(super) fn converge(&mut self) {
+        let mut first = None;
+        let mut comes_along = |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);
+        for slot in self.slots() {
+            for due in [self.twin_due(slot), self.instance_due(slot)].into_iter().flatten() {
+                if comes_along(due.origin(slot)) {
+                    self.carry_out(slot, due);
+                }
+            }
+        }
+        if first.is_none() {
+            self.create_missing(Trigger::Convergence);
+            let open = self.process.and_then(Process::open_evaluation);
+            if self.left.unclaimed > 0 && open.is_none() {
+                self.made.get_or_insert(Trigger::Convergence);
+            }
+        }
+    }
+
+    fn twin_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
+        let twin = slot.evacuating.as_ref()?;
+        if !(self.context.present)(&twin.by.cell_id) {
+            return Some(Due::TwinLost(&twin.by));
+        }
+        (twin.expires_at <= self.context.now).then_some(Due::TwinExpired)
+    }
+
+    fn instance_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
+        let lrp = slot.actual.as_ref()?;
+        let lost = lrp.holder().filter(|by| !(self.context.present)(&by.cell_id));
+        if let Some(by) = lost {
+            let restart = self.wants_index(slot.place.index) && !lrp.is_stopping();
+            return Some(Due::Lost { by, restart });
+        }
+        if lrp.is_stopping() {
+            return None;
+        }
+        if !self.wants_index(slot.place.index) {
+            return self.context.fresh.then_some(Due::Undesired);
+        }
+        if !self.wants(&slot.place) {
+            return Some(Due::Replaced);
+        }
+        lrp.restart_at().is_some_and(|due| due <= self.context.now).then_some(Due::Restart)
+    }
+
+    fn carry_out(&mut self, slot: &Slot, due: Due<'_>) {
+        let place = &slot.place;
+        let twin_gone = |cause| Event::Evacuating(evacuating::Event::Removed { place: place.clone(), cause });
+        match due {
+            Due::TwinLost(_) => self.events.push(twin_gone(Gone::CellLost)),
+            Due::TwinExpired => self.events.push(twin_gone(Gone::Expired)),
+            Due::Lost { restart: true, .. } => {
+                self.restart(place, Unclaimed::CellLost, Trigger::CellLost);
+            }
+            Due::Lost { restart: false, .. } => {
+                let cause = Ended::CellLost;
+                self.record(actual::Event::Removed { places: place.clone().into(), cause });
+                self.settle(place.index, Trigger::CellLost);
+            }
+            Due::Undesired => self.end(vec![place.clone()], Ended::Undesired),
+            Due::Replaced => self.settle(place.index, Trigger::Convergence),
+            Due::Restart => self.restart(place, Unclaimed::Restart, Trigger::Restart),
+        }
+    }
+}

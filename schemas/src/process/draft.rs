@@ -1,0 +1,327 @@
+//! A process while it is being decided: what is true, with what was decided so far laid over it. Here are what all
+//! decisions are made of, and what clients ask.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::{Context, Process, Slot, places};
+use crate::actual::{self, Actual, Ended, State, Unclaimed};
+use crate::definition::{DesiredLrp, DesiredLrpUpdate};
+use crate::desired::{self, Desired};
+use crate::entry::Event;
+use crate::evaluation::{self, Left, Trigger};
+use crate::indices::Indices;
+use crate::key::{Place, Places};
+use crate::names::DefinitionId;
+use crate::refusal::{Code, Refusal};
+
+pub(super) struct Draft<'a> {
+    pub(super) process: Option<&'a Process>,
+    pub(super) context: Context<'a>,
+    desired: Option<Cow<'a, Desired>>,
+    /// The instances that were decided, by index.
+    over: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
+    pub(super) left: Left,
+    pub(super) made: Option<Trigger>,
+    pub(super) error: Option<String>,
+    pub(super) events: Vec<Event>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(process: Option<&'a Process>, context: Context<'a>) -> Self {
+        let desired = process.and_then(|process| process.desired.as_deref());
+        Self {
+            process,
+            context,
+            desired: desired.map(Cow::Borrowed),
+            over: BTreeMap::new(),
+            left: Left {
+                unclaimed: process.map_or(0, |process| process.unclaimed),
+                unplaced: process.map_or(0, |process| process.unplaced),
+                placed: false,
+            },
+            made: None,
+            error: None,
+            events: vec![],
+        }
+    }
+
+    pub(super) fn slots(&self) -> &'a [Slot] {
+        self.process.map_or(&[], |process| &process.slots)
+    }
+
+    /// The instance at a place.
+    pub(super) fn actual(&self, place: &Place) -> Option<&Actual> {
+        match self.decided(place) {
+            Some(decided) => decided.as_ref(),
+            None => self.process.and_then(|process| process.actual(place)),
+        }
+    }
+
+    fn decided(&self, place: &Place) -> Option<&Option<Actual>> {
+        self.over.get(&place.index)?.iter().find(|(known, _)| known == place).map(|(_, decided)| decided)
+    }
+
+    /// The instances at an index, each with its place.
+    fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> {
+        let known = self.process.into_iter().flat_map(move |process| process.actuals_at(index));
+        let decided = self.over.get(&index).into_iter().flatten();
+        let decided = decided.filter_map(|(place, decided)| Some((place, decided.as_ref()?)));
+        known.filter(|(place, _)| self.decided(place).is_none()).chain(decided)
+    }
+
+    /// How many instances are desired.
+    fn instances(&self) -> u32 {
+        self.desired.as_ref().map_or(0, |desired| desired.instances)
+    }
+
+    /// Whether an instance is desired at an index, whatever it runs.
+    pub(super) fn wants_index(&self, index: u32) -> bool {
+        index < self.instances()
+    }
+
+    /// Whether an instance is desired at a place.
+    pub(super) fn wants(&self, place: &Place) -> bool {
+        let desired = self.desired.as_deref();
+        desired.is_some_and(|desired| places::wants(desired, place, self.actuals_at(place.index)))
+    }
+
+    /// Whether it is known that nobody wants a place.
+    pub(super) fn is_unwanted(&self, place: &Place) -> bool {
+        self.process.is_some_and(|process| process.asked.is_some()) && !self.wants(place)
+    }
+
+    /// Whether an instance that is on no cell any more starts again as what it was.
+    fn restarts_with(&self, definition_id: &DefinitionId) -> bool {
+        self.desired.as_ref().is_some_and(|desired| desired.restart_definition_id() == definition_id)
+    }
+
+    fn living(&self) -> Result<&'a Process, Refusal> {
+        self.process
+            .filter(|process| process.desired.is_some())
+            .ok_or_else(|| Refusal::not_found("the process"))
+    }
+
+    pub(super) fn desire(&mut self, lrp: &DesiredLrp) -> Result<(), Refusal> {
+        if let Some(process) = self.process.filter(|process| process.desired.is_some()) {
+            let why = format!("process {} is desired already", process.guid);
+            return Err(Refusal::new(Code::ResourceExists, why));
+        }
+        if self.process.is_some_and(|old| old.domain != lrp.domain && !old.slots.is_empty()) {
+            let why = "instances of an earlier life in another domain are still being stopped";
+            return Err(Refusal::new(Code::ResourceConflict, why));
+        }
+        self.record_desired(desired::Event::Desired(Box::new(lrp.clone())));
+        let leftovers = self.slots().iter().map(|slot| slot.place.clone()).collect();
+        self.end(leftovers, Ended::Superseded);
+        self.create_missing(Trigger::Desire);
+        Ok(())
+    }
+
+    pub(super) fn update(&mut self, update: &DesiredLrpUpdate) -> Result<(), Refusal> {
+        let process = self.living()?;
+        let Some(difference) = process.desired.as_ref().and_then(|old| old.difference(update)) else {
+            return Ok(());
+        };
+        self.record_desired(desired::Event::Updated(difference));
+        self.end(self.extra(), Ended::Scale);
+        self.create_missing(Trigger::Scale);
+        Ok(())
+    }
+
+    /// Whatever of it is left is stopped, also what nobody desires any more, or ever did as far as is remembered.
+    pub(super) fn remove(&mut self) -> Result<(), Refusal> {
+        let known = self.process.filter(|process| !process.is_gone());
+        let process = known.ok_or_else(|| Refusal::not_found("the process"))?;
+        if process.desired.is_some() || process.asked.is_none() {
+            self.record_desired(desired::Event::Removed {});
+        }
+        self.end(self.extra(), Ended::Removed);
+        Ok(())
+    }
+
+    pub(super) fn retire(&mut self, index: u32, definition_id: Option<&DefinitionId>) -> Result<(), Refusal> {
+        let found = self.process.and_then(|process| process.find(index, definition_id));
+        let Some(slot) = found.filter(|slot| slot.actual.is_some()) else {
+            let of = definition_id.map_or_else(String::new, |id| format!(" of definition {id}"));
+            return Err(Refusal::not_found(format!("instance {index}{of}")));
+        };
+        self.end(vec![slot.place.clone()], Ended::Retired);
+        self.settle(index, Trigger::Stop);
+        Ok(())
+    }
+
+    /// Diego Dev Notes, "Computing ∆s", first half: what has a record and is not desired, and was not asked to stop
+    /// yet.
+    fn extra(&self) -> Vec<Place> {
+        self.slots().iter().map(|slot| &slot.place).filter(|place| !self.wants(place)).cloned().collect()
+    }
+
+    /// Diego Dev Notes, "Computing ∆s", second half: what is desired and has no record is created and placed.
+    pub(super) fn create_missing(&mut self, trigger: Trigger) {
+        self.create(0..self.instances(), trigger);
+    }
+
+    /// Creates an instance at each of these indices that is desired and has none.
+    fn create(&mut self, indices: impl Iterator<Item = u32>, trigger: Trigger) {
+        let Some(desired) = &self.desired else { return };
+        let definition_id = desired.restart_definition_id().clone();
+        let is_missing = |index: &u32| *index < desired.instances && self.actuals_at(*index).next().is_none();
+        let missing: Indices = indices.filter(is_missing).collect();
+        if !missing.is_empty() {
+            self.record(actual::Event::Created { places: Places { indices: missing, definition_id } });
+            self.made.get_or_insert(trigger);
+        }
+    }
+
+    /// Brings one index to what is desired there: stops what is too much, and creates what is missing.
+    pub(super) fn settle(&mut self, index: u32, trigger: Trigger) {
+        if !self.wants_index(index) {
+            return;
+        }
+        let there = self.actuals_at(index).map(|(place, _)| place);
+        let extra = there.filter(|place| !self.wants(place)).cloned().collect();
+        self.end(extra, Ended::Replaced);
+        self.create(index..=index, trigger);
+    }
+
+    /// Stops what is on a cell, and removes what is not (Diego Dev Notes, "Stopping ActualLRPs").
+    pub(super) fn end(&mut self, places: Vec<Place>, cause: Ended) {
+        let is_on_cell = |place: &Place| self.actual(place).is_some_and(|lrp| lrp.holder().is_some());
+        let (stop, remove): (Vec<_>, Vec<_>) = places.into_iter().partition(is_on_cell);
+        let is_new = |place: &Place| self.actual(place).is_some_and(|lrp| !lrp.is_stopping());
+        let (stop, remove): (Vec<_>, Vec<_>) =
+            (stop.into_iter().filter(is_new).collect(), remove.into_iter().filter(is_new).collect());
+        for places in by_definition(stop) {
+            self.record(actual::Event::StopRequested { places, cause });
+        }
+        for places in by_definition(remove) {
+            self.record(actual::Event::Removed { places, cause });
+        }
+    }
+
+    /// An instance is on no cell any more and shall start again: as what it was, or with the definition that is known to
+    /// work (Updatable LRPs, "`UpdateLRPDeployment`").
+    pub(super) fn restart(&mut self, place: &Place, cause: Unclaimed, trigger: Trigger) {
+        if self.restarts_with(&place.definition_id) {
+            self.record(actual::Event::Unclaimed { places: place.clone().into(), cause });
+            self.made.get_or_insert(trigger);
+        } else {
+            self.record(actual::Event::Removed { places: place.clone().into(), cause: Ended::Replaced });
+            self.settle(place.index, trigger);
+        }
+    }
+
+    fn record_desired(&mut self, event: desired::Event) {
+        let old = self.desired.take().map(Cow::into_owned);
+        self.desired = desired::evolve(old, &event).map(Cow::Owned);
+        self.events.push(Event::Desired(event));
+    }
+
+    /// Takes an event into the draft, and joins it with the one before if only the index differs.
+    pub(super) fn record(&mut self, event: actual::Event) {
+        for place in event.places().iter() {
+            let before = self.actual(&place).cloned();
+            self.count(before.as_ref(), false);
+            let after = actual::evolve(before, &event, self.context.now);
+            self.count(after.as_ref(), true);
+            let decided = self.over.entry(place.index).or_default();
+            match decided.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, decided)) => *decided = after,
+                None => decided.push((place, after)),
+            }
+        }
+        match self.events.last_mut() {
+            Some(Event::Actual(last)) => {
+                if !join(last, &event) {
+                    self.events.push(Event::Actual(event));
+                }
+            }
+            Some(_) | None => self.events.push(Event::Actual(event)),
+        }
+    }
+
+    fn count(&mut self, lrp: Option<&Actual>, add: bool) {
+        let by = |counter: &mut u32, counts: bool| match (counts, add) {
+            (true, true) => *counter += 1,
+            (true, false) => *counter = counter.saturating_sub(1),
+            (false, _) => {}
+        };
+        by(&mut self.left.unclaimed, lrp.is_some_and(Actual::is_unclaimed));
+        by(&mut self.left.unplaced, lrp.is_some_and(Actual::is_unplaced));
+    }
+
+    /// The placement error of the first instance that has one, if all work that is left has one: what was placed may
+    /// have been the last without an answer.
+    fn known_error(&self) -> Option<String> {
+        if self.left.unplaced < self.left.unclaimed {
+            return None;
+        }
+        let indices = self.slots().iter().map(|slot| slot.place.index).chain(self.over.keys().copied());
+        let error = |lrp: &Actual| match &lrp.state {
+            State::Unclaimed { placement_error } => placement_error.as_deref().map(str::to_owned),
+            State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+        };
+        indices.flat_map(|index| self.actuals_at(index)).filter_map(|(_, lrp)| error(lrp)).next()
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Event> {
+        let open = self.process.and_then(Process::open_evaluation);
+        let touched = !self.events.is_empty() || self.made.is_some();
+        let pending = open.is_some_and(|open| open.status == evaluation::Status::Pending);
+        let error = self.error.take().or_else(|| self.known_error().filter(|_| pending));
+        let event = evaluation::decide(open, self.made, self.left, error.as_deref());
+        self.events.extend(event.filter(|_| touched).map(Event::Evaluation));
+        self.events
+    }
+}
+
+/// Places as events name them, in the order in which their definitions first appear.
+pub(super) fn by_definition(places: Vec<Place>) -> Vec<Places> {
+    let mut all: Vec<(DefinitionId, Vec<u32>)> = vec![];
+    for Place { index, definition_id } in places {
+        match all.iter_mut().find(|(known, _)| *known == definition_id) {
+            Some((_, indices)) => indices.push(index),
+            None => all.push((definition_id, vec![index])),
+        }
+    }
+    let places = |(definition_id, indices): (_, Vec<u32>)| Places {
+        indices: indices.into_iter().collect(),
+        definition_id,
+    };
+    all.into_iter().map(places).collect()
+}
+
+/// Joins two events that differ only in their indices. A place appears twice in a decision only in different events.
+fn join(last: &mut actual::Event, next: &actual::Event) -> bool {
+    use actual::Event as E;
+    let merge = |places: &mut Places, more: &Places| {
+        let same = places.definition_id == more.definition_id;
+        if same {
+            places.indices = places.indices.iter().chain(more.indices.iter()).collect();
+        }
+        same
+    };
+    match (last, next) {
+        (E::Unclaimed { places, cause }, E::Unclaimed { places: more, cause: same }) if cause == same => {
+            merge(places, more)
+        }
+        (E::Removed { places, cause }, E::Removed { places: more, cause: same })
+        | (E::StopRequested { places, cause }, E::StopRequested { places: more, cause: same })
+            if cause == same =>
+        {
+            merge(places, more)
+        }
+        (
+            E::Created { .. }
+            | E::Claimed { .. }
+            | E::Started { .. }
+            | E::Crashed { .. }
+            | E::PlacementFailed { .. }
+            | E::Unclaimed { .. }
+            | E::StopRequested { .. }
+            | E::Removed { .. },
+            _,
+        ) => false,
+    }
+}

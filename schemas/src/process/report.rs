@@ -1,0 +1,182 @@
+//! What reps say of their containers, and the auctioneer of what it could not place.
+
+use std::collections::BTreeMap;
+
+use super::draft::{Draft, by_definition};
+use super::{Report, ReportStep, Unplaced};
+use crate::actual::{self, Ended, State, Unclaimed};
+use crate::entry::Event;
+use crate::evaluation::Trigger;
+use crate::key::Place;
+use crate::placement::Explanation;
+use crate::refusal::{Code, Refusal};
+use crate::{Timestamp, crash, evacuating, limits};
+
+impl Draft<'_> {
+    pub(super) fn report(&mut self, report: &Report) -> Result<(), Refusal> {
+        self.check_life(report)?;
+        if !(self.context.present)(&report.by.cell_id) {
+            let why = format!("cell {} is not present", report.by.cell_id);
+            return Err(Refusal::new(Code::CellAbsent, why));
+        }
+        let slot = self.process.and_then(|process| process.slot(&report.place));
+        let mut twin = slot.and_then(|slot| slot.evacuating.as_deref()).cloned();
+        for step in &report.steps {
+            match step {
+                ReportStep::Actual(command) => self.report_actual(report, command)?,
+                ReportStep::Evacuating(command) => {
+                    let actual = self.actual(&report.place);
+                    self.check_evacuated(&report.place, command)?;
+                    let event =
+                        evacuating::decide(actual, twin.as_ref(), command, &report.by, &report.place)?;
+                    if let Some(event) = event {
+                        twin = evacuating::evolve(&event, self.context.now);
+                        self.events.push(Event::Evacuating(event));
+                    }
+                }
+            }
+        }
+        self.check_judged(report)
+    }
+
+    /// What nobody wants and has no record is kept for nobody.
+    fn check_evacuated(&self, place: &Place, command: &evacuating::Command) -> Result<(), Refusal> {
+        match command {
+            evacuating::Command::Set { .. } if self.is_unwanted(place) && self.actual(place).is_none() => {
+                let why = format!("index {} is not desired", place.index);
+                Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
+            }
+            evacuating::Command::Set { .. } | evacuating::Command::Remove => Ok(()),
+        }
+    }
+
+    /// What a rep reported is recorded; what is too much at its index ends at once.
+    fn end_unwanted(&mut self, place: &Place, trigger: Trigger) {
+        if self.wants_index(place.index) {
+            self.settle(place.index, trigger);
+        } else if self.is_unwanted(place) {
+            let lives = self.process.is_some_and(|process| process.desired.is_some());
+            self.end(vec![place.clone()], if lives { Ended::Scale } else { Ended::Removed });
+        }
+    }
+
+    /// What a rep asks is about the records as it knew them. What is so already needs no asking.
+    fn check_judged(&self, report: &Report) -> Result<(), Refusal> {
+        let changed_at = self.process.map_or(Timestamp(0), |process| process.changed_at(&report.place));
+        if self.events.is_empty() || changed_at <= report.judged {
+            return Ok(());
+        }
+        let why =
+            format!("the records of index {} have changed since the rep judged them", report.place.index);
+        Err(Refusal::new(Code::StaleRecord, why))
+    }
+
+    /// Nothing of an earlier life reports into a later one; where nothing is remembered, a running container is believed.
+    fn check_life(&self, report: &Report) -> Result<(), Refusal> {
+        match self.process {
+            // A BBS that was deposed and doesn't know it: what it has not heard of is not over.
+            Some(process) if process.epoch < report.epoch => Err(Refusal::behind()),
+            Some(process) if process.epoch > report.epoch => {
+                let why = format!("process {} was desired anew since that container was made", process.guid);
+                Err(Refusal::new(Code::StaleEpoch, why))
+            }
+            Some(process) if process.domain != report.domain => {
+                let why = format!("process {} is in domain {}", process.guid, process.domain);
+                Err(Refusal::new(Code::Forbidden, why))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn report_actual(&mut self, report: &Report, command: &actual::Command) -> Result<(), Refusal> {
+        let (place, by) = (report.place.clone(), report.by.clone());
+        match (actual::decide(self.actual(&place), command, &by)?, command) {
+            (actual::Step::Nothing, _) => {}
+            (actual::Step::Claim, actual::Command::Claim { .. }) if self.is_unwanted(&place) => {
+                let why = format!("index {} is not desired", place.index);
+                return Err(Refusal::new(Code::ActualLrpCannotBeClaimed, why));
+            }
+            (actual::Step::Claim, actual::Command::Claim { placement }) => {
+                self.record(actual::Event::Claimed { place, by, placement: placement.clone() });
+                self.left.placed = true;
+            }
+            (actual::Step::Start, actual::Command::Start { net }) => {
+                self.record(actual::Event::Started { place, by, net: net.clone() });
+                self.left.placed = true;
+                self.end_unwanted(&report.place, Trigger::Stop);
+            }
+            (actual::Step::Crash, actual::Command::Crash { .. }) if self.is_over(&place) => {}
+            (actual::Step::Crash, actual::Command::Crash { reason }) => {
+                self.crash(report, reason);
+                self.end_unwanted(&place, Trigger::Crash);
+            }
+            (actual::Step::Remove(cause), _) => {
+                let index = place.index;
+                self.record(actual::Event::Removed { places: place.into(), cause });
+                self.settle(index, Trigger::Stop);
+            }
+            (actual::Step::Unclaim, _) if self.wants_index(place.index) => {
+                self.restart(&place, Unclaimed::Evacuation, Trigger::Evacuation);
+            }
+            // Nobody desires it: there is no definition to place it by.
+            (actual::Step::Unclaim, _) => {
+                self.record(actual::Event::Removed { places: place.into(), cause: Ended::Evacuated });
+            }
+            (actual::Step::Claim | actual::Step::Start | actual::Step::Crash, other) => {
+                unreachable!("actual::decide answers {other:?} with its own step")
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the process is known and a place of it has no record and is not desired. A crash there is a report
+    /// that comes late or twice. (Where nothing of the process is known, the table writes down what the cell knows.)
+    fn is_over(&self, place: &Place) -> bool {
+        let known = self.process.is_some() || !self.events.is_empty();
+        known && !self.wants(place) && self.actual(place).is_none()
+    }
+
+    /// The `RepCrashDance` (Diego Dev Notes, "Crashes").
+    fn crash(&mut self, report: &Report, reason: &str) {
+        let place = &report.place;
+        let (stored, running_since) = self.actual(place).map_or((0, None), |lrp| {
+            (lrp.crash_count, matches!(lrp.state, State::Running { .. }).then_some(lrp.since))
+        });
+        let before = crash::count_before(stored, running_since, self.context.now);
+        self.record(actual::Event::Crashed {
+            place: place.clone(),
+            by: report.by.clone(),
+            reason: limits::cut(reason, limits::REASON_BYTES),
+            crash_count: before + 1,
+        });
+        if crash::restarts_at_once(before) && self.wants(place) {
+            self.restart(place, Unclaimed::Crash, Trigger::Crash);
+        }
+    }
+
+    pub(super) fn fail(&mut self, unplaced: &[Unplaced], explanation: Option<&Explanation>) {
+        let mut by_error: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        for Unplaced { place, attempt, error } in unplaced {
+            let judged = self.actual(place).filter(|lrp| lrp.since == *attempt);
+            let known = judged.and_then(|lrp| match &lrp.state {
+                State::Unclaimed { placement_error } => Some(placement_error.as_deref()),
+                State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+            });
+            let error = limits::cut(error, limits::REASON_BYTES);
+            if known.is_some_and(|known| known != Some(error.as_str())) {
+                by_error.entry(error).or_default().push(place.clone());
+            }
+        }
+        // The decision names the cause of the first index.
+        let mut in_order: Vec<_> = by_error.into_iter().collect();
+        in_order.sort_by_key(|(_, places)| places.iter().min().cloned());
+        for (error, places) in in_order {
+            for places in by_definition(places) {
+                let explanation = explanation.cloned().map(Box::new);
+                let error = error.clone();
+                self.record(actual::Event::PlacementFailed { places, error, explanation });
+            }
+            self.error = Some(error);
+        }
+    }
+}

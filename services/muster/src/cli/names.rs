@@ -1,0 +1,68 @@
+//! What instances are called where some are shown: `web/0`, and `web/0@v2` where there is another definition's at the
+//! same index.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use client::key_of;
+use schemas::ActualLrpKey;
+use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::query::InstanceRow;
+
+/// The indices at which several definitions are shown.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    shared: BTreeSet<(ProcessGuid, u32)>,
+}
+
+impl Names {
+    /// The names among these instances.
+    pub(crate) fn among(keys: impl IntoIterator<Item = ActualLrpKey>) -> Self {
+        let mut first: BTreeMap<(ProcessGuid, u32), DefinitionId> = BTreeMap::new();
+        let mut shared = BTreeSet::new();
+        for ActualLrpKey { process_guid, place } in keys {
+            let at = (process_guid, place.index);
+            match first.get(&at) {
+                Some(known) if *known == place.definition_id => {}
+                Some(_) => {
+                    shared.insert(at);
+                }
+                None => {
+                    first.insert(at, place.definition_id);
+                }
+            }
+        }
+        Self { shared }
+    }
+
+    /// The names among these rows.
+    pub(crate) fn of_rows(rows: &[InstanceRow]) -> Self {
+        Self::among(rows.iter().map(key_of))
+    }
+
+    /// What an instance is called.
+    pub(crate) fn name(&self, key: &ActualLrpKey) -> String {
+        let at = (key.process_guid.clone(), key.place.index);
+        if self.shared.contains(&at) { key.in_full() } else { key.to_string() }
+    }
+
+    /// What the instance of a row is called.
+    pub(crate) fn of(&self, row: &InstanceRow) -> String {
+        self.name(&key_of(row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::rows::tests::{of_definition, running};
+
+    #[test]
+    fn a_name_has_the_definition_where_there_are_two_at_an_index() {
+        let rows = [running(0), of_definition("v2", running(1)), running(1), of_definition("v2", running(2))];
+        let names = Names::of_rows(&rows);
+        let called: Vec<String> = rows.iter().map(|row| names.of(row)).collect();
+        assert_eq!(called, ["web/0", "web/1@v2", "web/1@web", "web/2"]);
+        let twice = [running(0), running(0)];
+        assert_eq!(Names::of_rows(&twice).of(&twice[0]), "web/0", "an instance and its evacuating twin");
+    }
+}
