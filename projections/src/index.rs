@@ -122,6 +122,8 @@ pub(crate) struct Index {
     pub(crate) callbacks: BTreeSet<TaskGuid>,
     /// When each slot or task is next due. By slot, so that no process is scanned when one of its slots changes.
     due: BTreeSet<(Timestamp, WorkRef)>,
+    /// When the rollout of each process is next due.
+    due_whole: BTreeSet<(Timestamp, Due)>,
     /// What is only remembered, by the subject that will forget it and the time from which it does.
     gone: BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>,
 }
@@ -162,6 +164,8 @@ pub(crate) struct Facts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whole {
     desired: bool,
+    /// When its rollout is next due.
+    due: Option<Timestamp>,
     /// From when it may be forgotten, if it is gone.
     forget_at: Option<Timestamp>,
 }
@@ -255,12 +259,13 @@ impl Whole {
     pub(crate) fn of_process(process: &Process) -> Self {
         Self {
             desired: process.desired.is_some(),
+            due: process.rollout_due(),
             forget_at: process.is_gone().then(|| process.changed_at + REMEMBERED),
         }
     }
 
     pub(crate) fn of_task(task: &Task) -> Self {
-        Self { desired: false, forget_at: task.state.is_none().then(|| task.since + REMEMBERED) }
+        Self { desired: false, due: None, forget_at: task.state.is_none().then(|| task.since + REMEMBERED) }
     }
 }
 
@@ -363,10 +368,20 @@ impl Index {
     ) {
         self.counts.processes -= u64::from(before.desired);
         self.counts.processes += u64::from(after.desired);
+        if before.forget_at == after.forget_at && before.due == after.due {
+            return;
+        }
+        let which = which();
+        if let Some(at) = before.due {
+            self.due_whole.remove(&(at, which.clone()));
+        }
+        if let Some(at) = after.due {
+            self.due_whole.insert((at, which.clone()));
+        }
         if before.forget_at == after.forget_at {
             return;
         }
-        let (subject, which) = (subject(), which());
+        let subject = subject();
         let gone = self.gone.entry(subject.clone()).or_default();
         if let Some(at) = before.forget_at {
             gone.remove(&(at, which.clone()));
@@ -406,12 +421,17 @@ impl Index {
     /// What is due at `now`, the earliest first.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<Due> {
         let mut seen = BTreeSet::new();
-        let slots = self.due.iter().take_while(|(at, _)| *at <= now);
-        slots.map(|(_, work)| Due::from(work)).filter(|due| seen.insert(due.clone())).collect()
+        let slots = self.due.iter().take_while(|(at, _)| *at <= now).map(|(at, work)| (*at, Due::from(work)));
+        let wholes = self.due_whole.iter().take_while(|(at, _)| *at <= now).cloned();
+        let mut all: Vec<_> = slots.chain(wholes).collect();
+        all.sort_by_key(|(at, _)| *at);
+        all.into_iter().map(|(_, due)| due).filter(|due| seen.insert(due.clone())).collect()
     }
 
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.due.first().map(|(at, _)| *at)
+        let slot = self.due.first().map(|(at, _)| *at);
+        let whole = self.due_whole.first().map(|(at, _)| *at);
+        slot.into_iter().chain(whole).min()
     }
 }
 

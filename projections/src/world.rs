@@ -325,6 +325,8 @@ impl World {
         if life_ends {
             self.shared.leave(&left);
             self.shared.enter(&mut process.domain);
+        }
+        if decision.events.iter().any(brings_definition) {
             self.shared.definitions(process);
         }
         share_touched(process, &touched, &self.index);
@@ -458,6 +460,7 @@ fn only_convergence_found(decision: &Decision) -> bool {
         | Event::Evaluation(_)
         | Event::Desired(_)
         | Event::Evacuating(_)
+        | Event::Rollout(_)
         | Event::Task(_)
         | Event::Domain(_)
         | Event::Cell(_)
@@ -465,16 +468,30 @@ fn only_convergence_found(decision: &Decision) -> bool {
     })
 }
 
-/// The places whose facts a decision may change: those that its events name, and all if it changes what is desired.
+/// The places whose facts a decision may change: those at the indices that its events name, and all if it changes what is
+/// desired. What is desired at a place depends on what else is at its index.
 fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
     let mut touched = vec![];
+    let all = || process.slots.iter().map(|slot| slot.place.clone());
+    let at = |index: u32| process.slots_at(index).iter().map(|slot| slot.place.clone());
     for event in events {
         match event {
-            Event::Desired(_) => touched.extend(process.slots.iter().map(|slot| slot.place.clone())),
-            Event::Actual(event) => touched.extend(event.places().iter()),
+            Event::Desired(_) => touched.extend(all()),
+            Event::Actual(event) => {
+                let places = event.places();
+                touched.extend(places.indices.iter().flat_map(at));
+                touched.extend(places.iter());
+            }
             Event::Evacuating(
                 evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
-            ) => touched.push(place.clone()),
+            ) => {
+                touched.extend(at(place.index));
+                touched.push(place.clone());
+            }
+            Event::Rollout(event) => match event.indices() {
+                Some(indices) => touched.extend(indices.iter().flat_map(at)),
+                None => touched.extend(all()),
+            },
             Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
             }
         }
@@ -487,16 +504,28 @@ fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
 /// Whether the definitions of a process go with an event, or are replaced.
 fn ends_life(event: &Event) -> bool {
     match event {
-        Event::Desired(desired::Event::Desired(_) | desired::Event::Removed {}) => true,
-        Event::Desired(desired::Event::Updated(_))
-        | Event::Actual(_)
+        Event::Desired(event) => match event {
+            desired::Event::Desired(_) | desired::Event::Removed {} => true,
+            desired::Event::Updated(_)
+            | desired::Event::DefinitionAdded { .. }
+            | desired::Event::Activated { .. }
+            | desired::Event::HealthyChanged { .. }
+            | desired::Event::Pruned { .. } => false,
+        },
+        Event::Actual(_)
         | Event::Evacuating(_)
+        | Event::Rollout(_)
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,
     }
+}
+
+/// Whether a definition comes with an event.
+fn brings_definition(event: &Event) -> bool {
+    matches!(event, Event::Desired(desired::Event::Desired(_) | desired::Event::DefinitionAdded { .. }))
 }
 
 /// Notes what the containers of a process take, before its definitions go.

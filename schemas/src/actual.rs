@@ -118,9 +118,9 @@ pub enum Ended {
     Stopped,
     /// It crashed while it was being stopped.
     Crashed,
-    /// Its cell disappeared while it was being stopped, or nobody desires it.
+    /// Its cell disappeared while it was being stopped, nobody desires it, or another definition takes its place.
     CellLost,
-    /// Its cell evacuated it while it was being stopped.
+    /// Its cell evacuated it while it was being stopped, or another definition takes its place.
     Evacuated,
     /// Another definition takes its place.
     Replaced,

@@ -51,6 +51,16 @@ pub enum ClientVerb {
     LrpDesire,
     /// `lrp.update`
     LrpUpdate,
+    /// `lrp.activate`
+    LrpActivate,
+    /// `lrp.restart`
+    LrpRestart,
+    /// `lrp.pause`
+    LrpPause,
+    /// `lrp.resume`
+    LrpResume,
+    /// `lrp.rollback`
+    LrpRollback,
     /// `lrp.remove`
     LrpRemove,
     /// `lrp.retire`
@@ -162,9 +172,14 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 13] = [
         Self::LrpDesire,
         Self::LrpUpdate,
+        Self::LrpActivate,
+        Self::LrpRestart,
+        Self::LrpPause,
+        Self::LrpResume,
+        Self::LrpRollback,
         Self::LrpRemove,
         Self::LrpRetire,
         Self::TaskDesire,
@@ -179,6 +194,11 @@ impl ClientVerb {
         match self {
             Self::LrpDesire => ("lrp", "desire"),
             Self::LrpUpdate => ("lrp", "update"),
+            Self::LrpActivate => ("lrp", "activate"),
+            Self::LrpRestart => ("lrp", "restart"),
+            Self::LrpPause => ("lrp", "pause"),
+            Self::LrpResume => ("lrp", "resume"),
+            Self::LrpRollback => ("lrp", "rollback"),
             Self::LrpRemove => ("lrp", "remove"),
             Self::LrpRetire => ("lrp", "retire"),
             Self::TaskDesire => ("task", "desire"),

@@ -195,6 +195,7 @@ pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
         | entry::Event::Desired(_)
         | entry::Event::Actual(_)
         | entry::Event::Evacuating(_)
+        | entry::Event::Rollout(_)
         | entry::Event::Evaluation(_)
         | entry::Event::Task(_)
         | entry::Event::Domain(_)

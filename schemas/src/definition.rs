@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, Variable};
 use crate::names::{DefinitionId, Domain, ProcessGuid, TaskGuid};
+use crate::policy::Policies;
 use crate::resources::{Constraint, Resources};
 
 /// How long a container that is asked to stop may take before it is killed, unless its definition says otherwise:
@@ -101,7 +102,8 @@ pub enum Placement {
 /// Routing data, opaque to Muster: for each router any JSON, kept as text.
 pub type Routes = BTreeMap<String, String>;
 
-/// A DesiredLRP as a client desires it: a deployment with one definition.
+/// A DesiredLRP as a client desires it: a deployment with one definition (Updatable LRPs, "Promotion of existing
+/// DesiredLRP entities to `LRPDeployment` entities").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrp {
     /// Names the process.
@@ -114,6 +116,8 @@ pub struct DesiredLrp {
     pub routes: Routes,
     /// The consumer's own text.
     pub annotation: String,
+    /// How its instances are replaced.
+    pub policies: Policies,
     /// The definition's id; the process guid unless the client says otherwise.
     pub definition_id: DefinitionId,
     /// What each instance runs.
@@ -129,6 +133,8 @@ pub struct DesiredLrpUpdate {
     pub routes: Option<Routes>,
     /// The consumer's own text.
     pub annotation: Option<String>,
+    /// How its instances are replaced, from the next rollout on.
+    pub policies: Option<Policies>,
 }
 
 /// A task as a client desires it.

@@ -1,11 +1,13 @@
-//! The desired side of a process: a deployment that has one definition for now (docs/model.md, "Definitions and keys").
+//! The desired side of a process: a deployment with its definitions (Updatable LRPs, "`LRPDeployment`"; docs/model.md,
+//! "Definitions and keys").
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Routes};
-use crate::names::DefinitionId;
+use crate::names::{DefinitionId, Domain, ProcessGuid};
+use crate::policy::Policies;
 
 /// What is desired of a process. Instances, routes and annotation change without restarting anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,11 +18,14 @@ pub struct Desired {
     pub routes: Routes,
     /// The consumer's own text.
     pub annotation: String,
-    /// The definitions that are in use.
+    /// How its instances are replaced.
+    pub policies: Policies,
+    /// The definitions that are in use, in the order in which they came.
     pub definitions: Vec<(DefinitionId, Arc<Definition>)>,
-    /// The definition that new instances run.
+    /// The definition that every instance shall run.
     pub active_definition_id: DefinitionId,
-    /// The newest definition of which an instance was ever RUNNING.
+    /// The newest definition of which an instance was RUNNING and survived its monitor: instances that restart outside a
+    /// rollout run it. None: no definition ever did.
     pub healthy_definition_id: Option<DefinitionId>,
 }
 
@@ -29,8 +34,30 @@ pub struct Desired {
 pub enum Event {
     /// The process was desired: a new epoch begins.
     Desired(Box<DesiredLrp>),
-    /// Its scale, routes or annotation changed.
+    /// Its scale, routes, annotation or policies changed.
     Updated(DesiredLrpUpdate),
+    /// A definition came to it.
+    DefinitionAdded {
+        /// Its id.
+        definition_id: DefinitionId,
+        /// What each instance runs.
+        definition: Arc<Definition>,
+    },
+    /// Every instance shall run this definition.
+    Activated {
+        /// Which.
+        definition_id: DefinitionId,
+    },
+    /// A definition is known to work, and instances restart with it.
+    HealthyChanged {
+        /// Which.
+        definition_id: DefinitionId,
+    },
+    /// Definitions that nothing uses any more are gone.
+    Pruned {
+        /// Which.
+        definition_ids: Vec<DefinitionId>,
+    },
     /// Nobody desires it.
     Removed {},
 }
@@ -42,6 +69,10 @@ impl Event {
         match self {
             Self::Desired(_) | Self::Removed {} => true,
             Self::Updated(update) => update.instances.is_some(),
+            Self::DefinitionAdded { .. }
+            | Self::Activated { .. }
+            | Self::HealthyChanged { .. }
+            | Self::Pruned { .. } => false,
         }
     }
 }
@@ -53,13 +84,6 @@ impl Desired {
         self.definitions.iter().find(|(known, _)| known == id).map(|(_, definition)| definition)
     }
 
-    /// The definition that instances start with outside a rollout: the one that is known to work (Updatable LRPs,
-    /// "`UpdateLRPDeployment`"), or the active one while none is.
-    #[must_use]
-    pub fn restart_definition_id(&self) -> &DefinitionId {
-        self.healthy_definition_id.as_ref().unwrap_or(&self.active_definition_id)
-    }
-
     /// The part of an update that would change something; none: it is so already.
     #[must_use]
     pub fn difference(&self, update: &DesiredLrpUpdate) -> Option<DesiredLrpUpdate> {
@@ -67,8 +91,26 @@ impl Desired {
             instances: update.instances.filter(|count| *count != self.instances),
             routes: update.routes.clone().filter(|routes| *routes != self.routes),
             annotation: update.annotation.clone().filter(|text| *text != self.annotation),
+            policies: update.policies.clone().filter(|policies| *policies != self.policies),
         };
         (difference != DesiredLrpUpdate::default()).then_some(difference)
+    }
+
+    /// It as a DesiredLRP of one definition, the active one (Updatable LRPs, "Projection of an `LRPDeployment` entity down
+    /// to a DesiredLRP entity"). None: that definition isn't there, which no valid log says.
+    #[must_use]
+    pub fn project(&self, process_guid: &ProcessGuid, domain: &Domain) -> Option<DesiredLrp> {
+        let definition = self.definition(&self.active_definition_id)?;
+        Some(DesiredLrp {
+            process_guid: process_guid.clone(),
+            domain: domain.clone(),
+            instances: self.instances,
+            routes: self.routes.clone(),
+            annotation: self.annotation.clone(),
+            policies: self.policies.clone(),
+            definition_id: self.active_definition_id.clone(),
+            definition: Arc::clone(definition),
+        })
     }
 }
 
@@ -80,6 +122,7 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
             instances: lrp.instances,
             routes: lrp.routes.clone(),
             annotation: lrp.annotation.clone(),
+            policies: lrp.policies.clone(),
             definitions: vec![(lrp.definition_id.clone(), Arc::clone(&lrp.definition))],
             active_definition_id: lrp.definition_id.clone(),
             healthy_definition_id: None,
@@ -88,7 +131,23 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
             instances: update.instances.unwrap_or(old.instances),
             routes: update.routes.clone().unwrap_or(old.routes),
             annotation: update.annotation.clone().unwrap_or(old.annotation),
+            policies: update.policies.clone().unwrap_or(old.policies),
             ..old
+        }),
+        Event::DefinitionAdded { definition_id, definition } => desired.map(|mut old| {
+            old.definitions.retain(|(known, _)| known != definition_id);
+            old.definitions.push((definition_id.clone(), Arc::clone(definition)));
+            old
+        }),
+        Event::Activated { definition_id } => {
+            desired.map(|old| Desired { active_definition_id: definition_id.clone(), ..old })
+        }
+        Event::HealthyChanged { definition_id } => {
+            desired.map(|old| Desired { healthy_definition_id: Some(definition_id.clone()), ..old })
+        }
+        Event::Pruned { definition_ids } => desired.map(|mut old| {
+            old.definitions.retain(|(known, _)| !definition_ids.contains(known));
+            old
         }),
         Event::Removed {} => None,
     }

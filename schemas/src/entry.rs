@@ -20,7 +20,7 @@ use crate::names::{
 use crate::request::Identity;
 use crate::subject::Subject;
 use crate::{
-    Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, limits, stored, task,
+    Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, limits, rollout, stored, task,
 };
 
 /// One message of the journal.
@@ -121,6 +121,8 @@ pub enum Event {
     Actual(actual::Event),
     /// To an evacuating record.
     Evacuating(evacuating::Event),
+    /// To a rollout.
+    Rollout(rollout::Event),
     /// To an evaluation.
     Evaluation(evaluation::Event),
     /// To a task.

@@ -54,6 +54,8 @@ pub enum Trigger {
     CellLost,
     /// A cell evacuates (node-drain).
     Evacuation,
+    /// A rollout replaces an instance (rolling-update, deployment-watcher).
+    Rollout,
     /// Only convergence found it. In a healthy cluster this stays at 0.
     Convergence,
 }

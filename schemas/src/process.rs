@@ -2,14 +2,18 @@
 //!
 //! What the seeds promise of an LRP (one RUNNING per index, the delta between desired and actual, one pending
 //! evaluation) are promises of the process, so one decision sees all of it. The machines inside are [`desired`],
-//! [`actual`], [`evacuating`], [`crash`](crate::crash) and [`evaluation`]; this file says what a process is, where its
-//! decisions come from and how they are folded. `draft` puts the machines together, `report` and `converge` are what
-//! reps and time ask, and `places` says which places are desired.
+//! [`actual`], [`evacuating`], [`crash`] and [`evaluation`]; this file says what a process is, where its
+//! decisions come from and how they are folded. `draft` puts the machines together, `report`, `converge` and `rolling` are
+//! what reps, time and rollouts ask, and `places` says which places are desired.
 
 mod converge;
 mod draft;
 mod places;
 mod report;
+mod rolling;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +21,8 @@ use crate::Timestamp;
 use crate::actual::{self, Actual, Ended, Unclaimed};
 use crate::cause::{Cause, Origin};
 use crate::container::{Epoch, Instance};
-use crate::definition::{DesiredLrp, DesiredLrpUpdate};
+use crate::crash;
+use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
 use crate::entry::{Event, Stamp};
 use crate::evacuating::{self, Evacuating, Gone};
@@ -27,8 +32,10 @@ use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use crate::placement::Explanation;
 use crate::refusal::Refusal;
 use crate::request::Requests;
+use crate::rollout::{self, Rollout, Seen};
 
 use self::draft::Draft;
+use self::places::Wanted;
 
 /// What is true of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +52,8 @@ pub struct Process {
     pub changed_at: Timestamp,
     /// What is desired; none: nobody desires it, and what is left is to be stopped or is an orphan.
     pub desired: Option<Box<Desired>>,
+    /// The rollout that is under way, or the last one; none: there was none in this life.
+    pub rollout: Option<Box<Rollout>>,
     /// Every place that has a record, in order.
     pub slots: Vec<Slot>,
     /// How many slots are UNCLAIMED.
@@ -80,8 +89,26 @@ pub struct Slot {
 pub enum Command {
     /// A client desires it.
     Desire(Box<DesiredLrp>),
-    /// A client changes its scale, routes or annotation.
+    /// A client changes its scale, routes, annotation or policies.
     Update(DesiredLrpUpdate),
+    /// A client wants every instance to run another definition, and may change the rest, too.
+    Deploy {
+        /// What else changes.
+        update: DesiredLrpUpdate,
+        /// The definition's id.
+        definition_id: DefinitionId,
+        /// What each instance runs.
+        definition: Arc<Definition>,
+    },
+    /// A client wants every instance to run a definition that is there.
+    Activate {
+        /// Which.
+        definition_id: DefinitionId,
+    },
+    /// A client wants every instance to be replaced by one that runs the same.
+    Restart,
+    /// A client steers the rollout.
+    Steer(Steer),
     /// A client no longer desires it.
     Remove,
     /// A client stops one instance; if it is still desired it starts again.
@@ -97,6 +124,17 @@ pub enum Command {
     Fail(Vec<Unplaced>, Option<Box<Explanation>>),
     /// The BBS looks whether something is due: lost cells, missing, extra, crashed, expired.
     Converge,
+}
+
+/// What clients ask of a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Steer {
+    /// No index shall take its turn any more.
+    Pause,
+    /// Indices shall take their turns again.
+    Resume,
+    /// Everything shall go back to the definition that was healthy when the rollout began.
+    RollBack,
 }
 
 /// What a rep asks of the records of one place, in one decision.
@@ -159,6 +197,7 @@ impl Process {
             version: 0,
             changed_at: Timestamp(0),
             desired: None,
+            rollout: None,
             slots: vec![],
             unclaimed: 0,
             unplaced: 0,
@@ -205,7 +244,7 @@ impl Process {
     }
 
     /// The instances at an index, each with its place.
-    pub fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> {
+    pub fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> + Clone {
         self.slots_at(index).iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
     }
 
@@ -222,8 +261,22 @@ impl Process {
     /// Whether an instance is desired at a place.
     #[must_use]
     pub fn wants(&self, place: &Place) -> bool {
-        let desired = self.desired.as_deref();
-        desired.is_some_and(|desired| places::wants(desired, place, self.actuals_at(place.index)))
+        self.wanted(place.index).has(&place.definition_id)
+    }
+
+    /// The definitions that an index is to run.
+    fn wanted(&self, index: u32) -> Wanted<'_> {
+        let Some(desired) = self.desired.as_deref() else { return Wanted::default() };
+        let evacuates = self.slots_at(index).iter().any(|slot| slot.evacuating.is_some());
+        let (rollout, there) = (self.rollout.as_deref(), self.actuals_at(index));
+        places::Index { desired, rollout, index, there, evacuates }.wanted()
+    }
+
+    /// What is desired: a set of places, one at each index, and two where a rollout replaces one by another.
+    pub fn desired_places(&self) -> impl Iterator<Item = Place> + '_ {
+        let instances = self.desired.as_ref().map_or(0, |desired| desired.instances);
+        (0..instances)
+            .flat_map(|index| self.wanted(index).iter().map(move |id| Place::new(index, id.clone())))
     }
 
     /// Whether it is known that nobody wants a place: somebody said what shall run, and it is not there. Where nobody
@@ -237,7 +290,8 @@ impl Process {
     /// decision that made work for the place or asked its instance to stop. A place without records has that from
     /// another at its index, and one that nobody wants from whoever said how many instances shall run.
     fn origin(&self, place: &Place, cell: Option<&CellId>) -> Origin {
-        let slot = self.slot(place).or_else(|| self.slots_at(place.index).first());
+        let newest = || self.slots_at(place.index).iter().max_by_key(|slot| slot.changed_at);
+        let slot = self.slot(place).or_else(newest);
         let cause = slot.map(|slot| slot.cause).or_else(|| self.asked.filter(|_| !self.wants(place)));
         cell.map_or_else(|| cause.into(), |cell| Origin::Cell(cell.clone(), cause))
     }
@@ -251,16 +305,51 @@ impl Process {
     /// The moment at which convergence next has something to do here, cells and freshness aside.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.slots.iter().filter_map(|slot| self.due_of(slot)).min()
+        let of_slots = self.slots.iter().filter_map(|slot| self.due_of(slot));
+        of_slots.chain(self.rollout_due()).min()
     }
 
     /// The moment at which it has something to do with one place.
     #[must_use]
     pub fn due_of(&self, slot: &Slot) -> Option<Timestamp> {
         let wanted = slot.actual.as_ref().filter(|_| self.wants(&slot.place));
-        let restart = wanted.and_then(Actual::restart_at);
+        let restart = wanted.and_then(|lrp| self.restart_at(&slot.place, lrp));
         let expiry = slot.evacuating.as_ref().map(|twin| twin.expires_at);
-        restart.into_iter().chain(expiry).min()
+        let proof = wanted.and_then(|lrp| self.proven_at(&slot.place, lrp));
+        restart.into_iter().chain(expiry).chain(proof).min()
+    }
+
+    /// When a CRASHED instance is to be restarted. What a rollout is starting is never given up (Updatable LRPs, "Failing
+    /// new LRP definition").
+    fn restart_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
+        lrp.restart_at().or_else(|| {
+            let owns =
+                |rollout: &Rollout| rollout.target == place.definition_id && rollout.is_starting(place.index);
+            let given_up =
+                matches!(lrp.state, actual::State::Crashed) && self.rollout.as_deref().is_some_and(owns);
+            given_up.then(|| lrp.since + crash::LONGEST_WAIT)
+        })
+    }
+
+    /// When an instance of a definition that is not known to work will have survived its monitor.
+    fn proven_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
+        let desired = self.desired.as_deref()?;
+        let open = desired.active_definition_id == place.definition_id
+            && desired.healthy_definition_id.as_ref() != Some(&place.definition_id);
+        let monitor = monitor(desired, self.rollout.as_deref());
+        (open && lrp.is_running() && !lrp.is_stopping()).then(|| lrp.since + monitor)
+    }
+
+    /// When time alone makes something follow from the rollout.
+    #[must_use]
+    pub fn rollout_due(&self) -> Option<Timestamp> {
+        let rollout = self.rollout.as_deref().filter(|rollout| !rollout.is_over())?;
+        let desired = self.desired.as_deref()?;
+        let see = |index| Seen::of(&rollout.target, self.actuals_at(index));
+        let healthy = desired.healthy_definition_id.as_ref();
+        let mut due = rollout.due(healthy, see);
+        due.sort_unstable();
+        due.into_iter().find(|at| rolling::next(rollout, desired, *at, see).is_some())
     }
 }
 
@@ -278,6 +367,12 @@ pub fn decide(
     match command {
         Command::Desire(lrp) => draft.desire(lrp)?,
         Command::Update(update) => draft.update(update)?,
+        Command::Deploy { update, definition_id, definition } => {
+            draft.deploy(update, definition_id, definition)?;
+        }
+        Command::Activate { definition_id } => draft.activate(definition_id)?,
+        Command::Restart => draft.restart_all()?,
+        Command::Steer(steer) => draft.steer(*steer)?,
         Command::Remove => draft.remove()?,
         Command::Retire { index, definition_id } => draft.retire(*index, definition_id.as_ref())?,
         Command::Report(report) => draft.report(report)?,
@@ -292,12 +387,27 @@ pub fn decide(
 #[must_use]
 pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) -> Origin {
     match command {
-        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Retire { .. } => {
-            Origin::Beginning
-        }
+        Command::Desire(_)
+        | Command::Update(_)
+        | Command::Deploy { .. }
+        | Command::Activate { .. }
+        | Command::Restart
+        | Command::Steer(_)
+        | Command::Remove
+        | Command::Retire { .. } => Origin::Beginning,
         Command::Report(_) | Command::Fail(..) | Command::Converge => {
-            let of_instance = events.iter().find(|event| matches!(event, Event::Actual(_)));
-            let event = of_instance.or_else(|| events.first());
+            // What a lost cell's twin leaves behind comes of that loss, and so do instances that take its place.
+            let is_origin = |event: &&Event| {
+                matches!(
+                    event,
+                    Event::Rollout(_)
+                        | Event::Desired(_)
+                        | Event::Evacuating(evacuating::Event::Removed { cause: Gone::CellLost, .. })
+                )
+            };
+            let first = events.first().filter(is_origin);
+            let of_instance = || events.iter().find(|event| matches!(event, Event::Actual(_)));
+            let event = first.or_else(of_instance).or_else(|| events.first());
             process.zip(event).map_or(Origin::Beginning, |(process, event)| origin_of(process, event))
         }
     }
@@ -330,7 +440,17 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
             let lost = twin.filter(|_| *cause == Gone::CellLost);
             process.origin(place, lost.map(|twin| &twin.by.cell_id))
         }
-        Event::Desired(_)
+        Event::Rollout(_)
+        | Event::Desired(desired::Event::HealthyChanged { .. } | desired::Event::Pruned { .. }) => {
+            process.rollout.as_ref().and_then(|rollout| rollout.cause).or(process.asked).into()
+        }
+        Event::Desired(
+            desired::Event::Desired(_)
+            | desired::Event::Updated(_)
+            | desired::Event::DefinitionAdded { .. }
+            | desired::Event::Activated { .. }
+            | desired::Event::Removed {},
+        )
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Domain(_)
@@ -348,11 +468,22 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
                     process.epoch = Epoch(stamp.at);
                     process.domain = lrp.domain.clone();
                 }
+                let instances = process.desired.as_ref().map_or(0, |desired| desired.instances);
+                let rollout = process.rollout.take().map(|rollout| *rollout);
+                process.rollout = rollout_after(rollout, instances, event).map(Box::new);
                 if event.says_how_many() {
                     process.asked = Some(stamp.cause());
                 }
                 let old = process.desired.take().map(|old| *old);
                 process.desired = desired::evolve(old, event).map(Box::new);
+            }
+            Event::Rollout(event) => {
+                let old = process.rollout.take().map(|old| *old);
+                let mut new = rollout::evolve(old, event, stamp.at);
+                if let (rollout::Event::Started { .. }, Some(new)) = (event, &mut new) {
+                    new.cause = Some(stamp.cause());
+                }
+                process.rollout = new.map(Box::new);
             }
             Event::Actual(event) => evolve_actual(process, event, stamp),
             Event::Evacuating(event) => {
@@ -376,14 +507,32 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
     }
 }
 
+/// How long an instance has to be RUNNING before it counts as healthy: as the rollout says that brings it.
+fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
+    let rollout = rollout.filter(|rollout| !rollout.is_over());
+    rollout.map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
+}
+
+/// What becomes of the rollout when the desired side changes: it ends with the life, and follows its scale.
+fn rollout_after(rollout: Option<Rollout>, instances: u32, event: &desired::Event) -> Option<Rollout> {
+    let mut rollout = rollout?;
+    match event {
+        desired::Event::Desired(_) | desired::Event::Removed {} => None,
+        desired::Event::Updated(update) => {
+            if let Some(to) = update.instances {
+                rollout.scale(instances, to);
+            }
+            Some(rollout)
+        }
+        desired::Event::DefinitionAdded { .. }
+        | desired::Event::Activated { .. }
+        | desired::Event::HealthyChanged { .. }
+        | desired::Event::Pruned { .. } => Some(rollout),
+    }
+}
+
 fn evolve_actual(process: &mut Process, event: &actual::Event, stamp: &Stamp) {
     let at = stamp.at;
-    if let (actual::Event::Started { place, .. }, Some(desired)) = (event, &mut process.desired)
-        && desired.definition(&place.definition_id).is_some()
-        && desired.healthy_definition_id.as_ref() != Some(&place.definition_id)
-    {
-        desired.healthy_definition_id = Some(place.definition_id.clone());
-    }
     if let actual::Event::Created { places } = event {
         process.slots.reserve_exact(usize::try_from(places.indices.len()).unwrap_or(0));
     }

@@ -12,6 +12,7 @@
 
 mod actions;
 mod commands;
+mod policies;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -120,13 +121,38 @@ pub fn document(value: Value) -> Result<Vec<Item>, Refusal> {
 /// A DesiredLRP as [`lrp`] reads it.
 #[must_use]
 pub fn to_json(lrp: &DesiredLrp) -> Value {
-    let definition = &*lrp.definition;
-    compact(json!({
+    let of_lrp = compact(json!({
         "process_guid": lrp.process_guid,
         "domain": lrp.domain,
+        "instances": lrp.instances,
+        "routes": routes_to_json(&lrp.routes),
+        "annotation": lrp.annotation,
+        "definition_id": lrp.definition_id,
+    }));
+    let mut all = policies::to_json(&lrp.policies);
+    for part in [of_lrp, definition_to_json(&lrp.definition)] {
+        if let Value::Object(part) = part {
+            all.extend(part);
+        }
+    }
+    Value::Object(all)
+}
+
+/// The same, with the policies that are as usual, too.
+#[must_use]
+pub fn whole_to_json(lrp: &DesiredLrp) -> Value {
+    let mut value = to_json(lrp);
+    if let Value::Object(object) = &mut value {
+        object.extend(policies::all_to_json(&lrp.policies));
+    }
+    value
+}
+
+/// A definition as an update gives it.
+fn definition_to_json(definition: &Definition) -> Value {
+    compact(json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
-        "instances": lrp.instances,
         "environment_variables": definition.environment_variables,
         "setup": definition.setup,
         "action": definition.action,
@@ -136,10 +162,7 @@ pub fn to_json(lrp: &DesiredLrp) -> Value {
         "disk_mb": definition.disk_mb,
         "cpu_weight": definition.cpu_weight,
         "ports": definition.ports,
-        "routes": routes_to_json(&lrp.routes),
-        "annotation": lrp.annotation,
         "grace_period_ms": definition.grace_period_ms,
-        "definition_id": lrp.definition_id,
     }))
 }
 
@@ -298,8 +321,12 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
     let instances = fields.or("instances", 1, take_instances);
     let routes = fields.or("routes", Routes::new(), take_routes);
     let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
+    let policies = policies::take(&mut fields);
     let definition_id = fields.may("definition_id", Field::name::<DefinitionId>);
     let definition = take_definition(&mut fields);
+    if let (Some(policies), Some(instances)) = (&policies, instances) {
+        policies::check(policies, instances, &fields);
+    }
     fields.finish(NOT_HONOURED);
     let process_guid: crate::names::ProcessGuid = process_guid?;
     let lrp = DesiredLrp {
@@ -307,6 +334,7 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
         instances: instances?,
         routes: routes?,
         annotation: annotation?,
+        policies: policies?,
         // Both names have the same alphabet and length.
         definition_id: definition_id?.or_else(|| DefinitionId::new(process_guid.as_str()).ok())?,
         definition: Arc::new(definition?),
@@ -494,7 +522,44 @@ fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
     let instances = fields.may("instances", take_instances);
     let routes = fields.may("routes", take_routes);
     let annotation = fields.may("annotation", |field| field.text(limits::ANNOTATION_BYTES));
-    Some(DesiredLrpUpdate { instances: instances?, routes: routes?, annotation: annotation? })
+    let policies = fields.may("policies", policies::take_all);
+    Some(DesiredLrpUpdate {
+        instances: instances?,
+        routes: routes?,
+        annotation: annotation?,
+        policies: policies?,
+    })
+}
+
+/// The definition of an update, and its id: named after its content unless the client says otherwise.
+fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, Arc<Definition>)>> {
+    let definition_id = fields.may("definition_id", Field::name::<DefinitionId>);
+    let definition = fields.may("definition", |field| {
+        check_size(&field);
+        let (path, problems) = (field.path.clone(), field.problems);
+        let mut fields = field.object()?;
+        let definition = take_definition(&mut fields);
+        fields.finish(NOT_HONOURED);
+        let definition = definition?;
+        check_event(&definition, &path, problems);
+        Some(Arc::new(definition))
+    });
+    match (definition_id?, definition?) {
+        (None, None) => Some(None),
+        (Some(id), Some(definition)) => Some(Some((id, definition))),
+        (None, Some(definition)) => Some(Some((content_id(&definition)?, definition))),
+        (Some(_), None) => {
+            fields.bad("definition_id", "names no definition: give it too, or activate one that is there");
+            None
+        }
+    }
+}
+
+/// The id of a definition that has none of its own: the same content has the same id.
+#[must_use]
+pub fn content_id(definition: &Definition) -> Option<DefinitionId> {
+    let text = serde_json::to_vec(definition).ok()?;
+    DefinitionId::new(&format!("{:016x}", crate::checksum::crc64(&[&text]))).ok()
 }
 
 /// A spec has its limit without its routes, which have their own.
@@ -542,6 +607,9 @@ fn update_to_json(update: &DesiredLrpUpdate) -> Value {
     }
     if let Some(annotation) = &update.annotation {
         object.insert("annotation".into(), annotation.as_str().into());
+    }
+    if let Some(policies) = &update.policies {
+        object.insert("policies".into(), Value::Object(policies::to_json(policies)));
     }
     Value::Object(object)
 }

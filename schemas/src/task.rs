@@ -404,6 +404,7 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
         | entry::Event::Desired(_)
         | entry::Event::Actual(_)
         | entry::Event::Evacuating(_)
+        | entry::Event::Rollout(_)
         | entry::Event::Evaluation(_)
         | entry::Event::Domain(_)
         | entry::Event::Cell(_)
@@ -648,6 +649,7 @@ pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Opt
             entry::Event::Desired(_)
             | entry::Event::Actual(_)
             | entry::Event::Evacuating(_)
+            | entry::Event::Rollout(_)
             | entry::Event::Domain(_)
             | entry::Event::Cell(_)
             | entry::Event::Cluster(_) => {}

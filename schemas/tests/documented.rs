@@ -13,6 +13,7 @@ use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::health::ContainerHealth;
 use schemas::message::{Done, Envelope, SetAside};
 use schemas::names::Domain;
+use schemas::process::Steer;
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, Logs, LrpRow, ReadEvents,
     ReadLogs, Show, StatusRow, TaskRow,
@@ -24,8 +25,8 @@ use serde_json::{Map, Value, json};
 
 use crate::golden::{WRITE, folder, job, lrp, may_write};
 use crate::shapes::{
-    CellEvacuate, DomainUpsert, Environment, LrpDesire, LrpRemove, LrpRetire, LrpUpdate, TaskCancel,
-    TaskDesire, TaskResolve,
+    CellEvacuate, DomainUpsert, Environment, LrpActivate, LrpDesire, LrpRemove, LrpRestart, LrpRetire,
+    LrpSteer, LrpUpdate, TaskCancel, TaskDesire, TaskResolve,
 };
 
 fn page() -> PathBuf {
@@ -65,6 +66,11 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
         let body = match verb {
             ClientVerb::LrpDesire => schemas.of::<LrpDesire>(),
             ClientVerb::LrpUpdate => schemas.of::<LrpUpdate>(),
+            ClientVerb::LrpActivate => schemas.of::<LrpActivate>(),
+            ClientVerb::LrpRestart => schemas.of::<LrpRestart>(),
+            ClientVerb::LrpPause | ClientVerb::LrpResume | ClientVerb::LrpRollback => {
+                schemas.of::<LrpSteer>()
+            }
             ClientVerb::LrpRemove => schemas.of::<LrpRemove>(),
             ClientVerb::LrpRetire => schemas.of::<LrpRetire>(),
             ClientVerb::TaskDesire => schemas.of::<TaskDesire>(),
@@ -202,13 +208,25 @@ fn every_command() -> Vec<ClientCommand> {
         instances: Some(2),
         routes: Some(lrp.routes.clone()),
         annotation: Some("mine".into()),
+        policies: Some(lrp.policies.clone()),
     };
+    let steer = |steer| ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer };
     ClientVerb::ALL
         .map(|verb| match verb {
             ClientVerb::LrpDesire => ClientCommand::LrpDesire(Box::new(lrp.clone())),
             ClientVerb::LrpUpdate => {
-                ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update: update.clone() }
+                let definition = Some((lrp.definition_id.clone(), lrp.definition.clone()));
+                let update = update.clone();
+                ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update, definition }
             }
+            ClientVerb::LrpActivate => {
+                let definition_id = lrp.definition_id.clone();
+                ClientCommand::LrpActivate { process_guid: process_guid.clone(), definition_id }
+            }
+            ClientVerb::LrpRestart => ClientCommand::LrpRestart { process_guid: process_guid.clone() },
+            ClientVerb::LrpPause => steer(Steer::Pause),
+            ClientVerb::LrpResume => steer(Steer::Resume),
+            ClientVerb::LrpRollback => steer(Steer::RollBack),
             ClientVerb::LrpRemove => ClientCommand::LrpRemove { process_guid: process_guid.clone() },
             ClientVerb::LrpRetire => {
                 let definition_id = Some(lrp.definition_id.clone());

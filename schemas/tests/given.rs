@@ -11,6 +11,7 @@ use schemas::container::Instance;
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
 use schemas::limits;
 use schemas::names::{DefinitionId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
+use schemas::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
 use schemas::resources::Constraint;
 
 pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net, place, run};
@@ -136,23 +137,78 @@ fn any_definition() -> impl Strategy<Value = Definition> {
 /// Any process that a client may desire.
 pub(crate) fn any_lrp() -> impl Strategy<Value = DesiredLrp> {
     let names = (any_name(), any_name(), option::of(any_name()));
-    (names, 0..=limits::INSTANCES, any_routes(), any_text(), any_definition()).prop_map(
-        |((guid, domain_name, definition_id), instances, routes, annotation, definition)| DesiredLrp {
-            process_guid: ProcessGuid::new(&guid).unwrap(),
-            domain: domain(&domain_name),
-            instances,
-            routes,
-            annotation,
-            definition_id: DefinitionId::new(definition_id.as_ref().unwrap_or(&guid)).unwrap(),
-            definition: Arc::new(definition),
+    let sides = (any_routes(), any_text(), any_policies());
+    (names, 1..=limits::INSTANCES, sides, any_definition()).prop_map(
+        |((guid, domain_name, definition_id), instances, (routes, annotation, policies), definition)| {
+            DesiredLrp {
+                process_guid: ProcessGuid::new(&guid).unwrap(),
+                domain: domain(&domain_name),
+                instances,
+                routes,
+                annotation,
+                policies,
+                definition_id: DefinitionId::new(definition_id.as_ref().unwrap_or(&guid)).unwrap(),
+                definition: Arc::new(definition),
+            }
         },
     )
 }
 
 /// Any change to a process.
 pub(crate) fn any_update() -> impl Strategy<Value = DesiredLrpUpdate> {
-    (option::of(0..=limits::INSTANCES), option::of(any_routes()), option::of(any_text()))
-        .prop_map(|(instances, routes, annotation)| DesiredLrpUpdate { instances, routes, annotation })
+    let parts = (
+        option::of(0..=limits::INSTANCES),
+        option::of(any_routes()),
+        option::of(any_text()),
+        option::of(any_policies()),
+    );
+    parts.prop_map(|(instances, routes, annotation, policies)| DesiredLrpUpdate {
+        instances,
+        routes,
+        annotation,
+        policies,
+    })
+}
+
+/// How a rollout may replace instances.
+pub(crate) fn any_update_policy() -> impl Strategy<Value = UpdatePolicy> {
+    let parallelism = prop_oneof![
+        (1..=limits::INSTANCES).prop_map(Parallelism::Count),
+        (1..=100_u8).prop_map(Parallelism::Percent),
+    ];
+    let order = prop_oneof![2 => Just(UpdateOrder::StartFirst), 1 => Just(UpdateOrder::StopFirst)];
+    let action = prop_oneof![
+        Just(FailureAction::Hold),
+        Just(FailureAction::Pause),
+        Just(FailureAction::Continue),
+        Just(FailureAction::Rollback),
+    ];
+    let ratio = (0..=1_000_000_u32).prop_map(|part| Ratio::try_from(f64::from(part) / 1e6).unwrap());
+    let times = (0..=limits::DURATION_MS, 0..=limits::DURATION_MS, 0..=limits::DURATION_MS);
+    let pause_after = option::of(1..=limits::INSTANCES);
+    (parallelism, order, action, ratio, times, pause_after).prop_map(
+        |(parallelism, order, failure_action, max_failure_ratio, times, pause_after)| UpdatePolicy {
+            parallelism,
+            delay_ms: times.0,
+            order,
+            failure_action,
+            monitor_ms: times.1,
+            max_failure_ratio,
+            index_deadline_ms: times.2,
+            pause_after,
+        },
+    )
+}
+
+/// The policies that a client may give.
+pub(crate) fn any_policies() -> impl Strategy<Value = Policies> {
+    (any_update_policy(), any_update_policy()).prop_map(|(update, rollback)| {
+        let rollback = match rollback.failure_action {
+            FailureAction::Rollback => UpdatePolicy { failure_action: FailureAction::Pause, ..rollback },
+            FailureAction::Hold | FailureAction::Pause | FailureAction::Continue => rollback,
+        };
+        Policies { update, rollback, min_running: Some(0) }
+    })
 }
 
 /// Any task that a client may desire.

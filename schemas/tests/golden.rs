@@ -22,10 +22,11 @@ use schemas::names::{
     PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
+use schemas::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
 use schemas::resources::{Constraint, Resources};
 use schemas::{
     Decision, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
-    task,
+    rollout, task,
 };
 use serde_json::Value;
 
@@ -112,6 +113,7 @@ pub(crate) fn lrp() -> DesiredLrp {
         instances: 3,
         routes: routes(),
         annotation: "first".into(),
+        policies: policies(),
         definition_id: DefinitionId::new("web-v1").unwrap(),
         definition: Arc::new(Definition {
             constraint: constraint(),
@@ -156,11 +158,20 @@ fn some(definition: &str) -> Places {
 fn process_events() -> Vec<Event> {
     let by = instance(0xa1, "c1");
     let (place, places) = (|| place(1, "web-v1"), || some("web-v1"));
-    let update =
-        DesiredLrpUpdate { instances: Some(5), routes: Some(routes()), annotation: Some("second".into()) };
+    let update = DesiredLrpUpdate {
+        instances: Some(5),
+        routes: Some(routes()),
+        annotation: Some("second".into()),
+        policies: Some(policies()),
+    };
+    let web_v2 = || definition_id("web-v2");
     let desired = [
         desired::Event::Desired(Box::new(lrp())),
         desired::Event::Updated(update),
+        desired::Event::DefinitionAdded { definition_id: web_v2(), definition: lrp().definition },
+        desired::Event::Activated { definition_id: web_v2() },
+        desired::Event::HealthyChanged { definition_id: web_v2() },
+        desired::Event::Pruned { definition_ids: vec![definition_id("web-v1")] },
         desired::Event::Removed {},
     ];
     let actual = [
@@ -191,9 +202,53 @@ fn process_events() -> Vec<Event> {
         },
         evacuating::Event::Removed { place: place(), cause: evacuating::Gone::Replaced },
     ];
+    let rollout = rollout_events().into_iter().map(Event::Rollout);
     let desired = desired.into_iter().map(Event::Desired);
     let actual = actual.into_iter().map(Event::Actual);
-    desired.chain(actual).chain(evacuating.into_iter().map(Event::Evacuating)).collect()
+    let evacuating = evacuating.into_iter().map(Event::Evacuating);
+    desired.chain(actual).chain(evacuating).chain(rollout).collect()
+}
+
+fn rollout_events() -> Vec<rollout::Event> {
+    use rollout::{Event, Kind, Pause};
+    let reason = || "exited with status 1".to_owned();
+    vec![
+        Event::Started {
+            kind: Kind::Update,
+            target: definition_id("web-v2"),
+            rollback_to: Some(definition_id("web-v1")),
+            total: 3,
+            policy: Box::new(policies().update),
+            reason: "restarted".into(),
+        },
+        Event::Begun { indices: [0, 1, 2, 5].into_iter().collect() },
+        Event::FellBack { index: 0 },
+        Event::TookOver { index: 0 },
+        Event::Replaced { index: 0, rests_until: Timestamp(1_760_000_005_000_000_000) },
+        Event::Failed { index: 1, reason: reason() },
+        Event::Stalled { index: 1, retry_at: Timestamp(1_760_000_060_000_000_000), reason: reason() },
+        Event::Paused { cause: Pause::Failures, reason: reason() },
+        Event::Resumed {},
+        Event::Completed {},
+    ]
+}
+
+/// Policies of which nothing is as usual.
+fn policies() -> Policies {
+    let update = UpdatePolicy {
+        parallelism: Parallelism::Percent(25),
+        delay_ms: 5_000,
+        order: UpdateOrder::StopFirst,
+        failure_action: FailureAction::Rollback,
+        monitor_ms: 10_000,
+        max_failure_ratio: Ratio::try_from(0.25).unwrap(),
+        index_deadline_ms: 60_000,
+        pause_after: Some(1),
+    };
+    let mut rollback = update.clone();
+    rollback.parallelism = Parallelism::Count(2);
+    rollback.failure_action = FailureAction::Hold;
+    Policies { update, rollback, min_running: Some(1) }
 }
 
 fn task_events() -> Vec<Event> {
@@ -277,7 +332,7 @@ fn entry_of(event: Event) -> Entry {
     let client = Actor::Client { domain: domain.clone(), name };
     let (aggregate, actor) = match &event {
         Event::Desired(_) => (process, client),
-        Event::Actual(_) | Event::Evacuating(_) => (process, Actor::Cell(c1)),
+        Event::Actual(_) | Event::Evacuating(_) | Event::Rollout(_) => (process, Actor::Cell(c1)),
         Event::Evaluation(_) => (process, Actor::Auctioneer(ServiceId::new("auctioneer-1").unwrap())),
         Event::Task(_) => (task, client),
         Event::Domain(_) => (Aggregate::Domain(domain), client),

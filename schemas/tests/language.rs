@@ -15,7 +15,11 @@ mod limits;
 #[cfg(test)]
 mod machines;
 #[cfg(test)]
+mod promotion;
+#[cfg(test)]
 mod queries;
+#[cfg(test)]
+mod rollouts;
 #[cfg(test)]
 mod shapes;
 #[cfg(test)]

@@ -206,6 +206,10 @@ impl World {
             Command::Desire(lrp) => Some((lrp.domain.clone(), Epoch(self.now))),
             Command::Report(report) => Some((report.domain.clone(), report.epoch)),
             Command::Update(_)
+            | Command::Deploy { .. }
+            | Command::Activate { .. }
+            | Command::Restart
+            | Command::Steer(_)
             | Command::Remove
             | Command::Retire { .. }
             | Command::Fail(..)
@@ -332,7 +336,14 @@ fn what_is_known_to_be_unwanted_ends(process: &Process) {
 fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &Command, events: &[Event]) {
     let origin = process::origin(before, command, events);
     match command {
-        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Retire { .. } => {
+        Command::Desire(_)
+        | Command::Update(_)
+        | Command::Deploy { .. }
+        | Command::Activate { .. }
+        | Command::Restart
+        | Command::Steer(_)
+        | Command::Remove
+        | Command::Retire { .. } => {
             assert_eq!(origin, Origin::Beginning);
         }
         Command::Report(report) if !events.is_empty() => {
@@ -352,6 +363,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
                 Event::Actual(event) => event.places().iter().min(),
                 Event::Desired(_)
                 | Event::Evacuating(_)
+                | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
                 | Event::Domain(_)
@@ -416,9 +428,15 @@ fn crashes_are_counted_by_the_policy(
 /// of several steps may undo its own first one.
 fn asks_once(world: &World, command: &Command) -> bool {
     match command {
-        Command::Desire(_) | Command::Update(_) | Command::Remove | Command::Fail(..) | Command::Converge => {
-            true
-        }
+        Command::Desire(_)
+        | Command::Update(_)
+        | Command::Deploy { .. }
+        | Command::Activate { .. }
+        | Command::Steer(_)
+        | Command::Remove
+        | Command::Fail(..)
+        | Command::Converge => true,
+        Command::Restart => false,
         Command::Retire { index, definition_id } => {
             let slot =
                 world.process.as_ref().and_then(|process| process.find(*index, definition_id.as_ref()));

@@ -4,6 +4,7 @@ use fixtures::{cell_id, domain, process_guid, task_guid};
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
+use schemas::policy::Policies;
 use schemas::query::{is_about, subject_about};
 use schemas::{Subject, desired};
 
@@ -44,21 +45,25 @@ fn of_an_update_only_what_differs_counts() {
         instances: Some(lrp.instances),
         routes: Some(lrp.routes.clone()),
         annotation: Some(lrp.annotation),
+        policies: Some(lrp.policies),
     };
     assert_eq!(known.difference(&same), None);
     assert_eq!(known.difference(&DesiredLrpUpdate::default()), None);
     let none = DesiredLrpUpdate::default;
+    let policies = Policies { min_running: Some(1), ..Policies::default() };
     let routes = [("other".to_owned(), "1".to_owned())].into();
     for change in [
         DesiredLrpUpdate { instances: Some(4), ..none() },
         DesiredLrpUpdate { routes: Some(routes), ..none() },
         DesiredLrpUpdate { annotation: Some("other".into()), ..none() },
+        DesiredLrpUpdate { policies: Some(policies), ..none() },
     ] {
         assert_eq!(known.difference(&change), Some(change.clone()));
         let with_the_same = DesiredLrpUpdate {
             instances: change.instances.or(same.instances),
             routes: change.routes.clone().or_else(|| same.routes.clone()),
             annotation: change.annotation.clone().or_else(|| same.annotation.clone()),
+            policies: change.policies.clone().or_else(|| same.policies.clone()),
         };
         assert_eq!(known.difference(&with_the_same), Some(change));
     }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use schemas::action::{Action, Variable};
 use schemas::definition::Placement;
 use schemas::names::{CellId, DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
+use schemas::policy::{FailureAction, Parallelism, Ratio, UpdateOrder};
 use serde_json::Value;
 
 /// Environment variables: a list of names and values, or an object of them.
@@ -63,6 +64,81 @@ pub(crate) struct LrpDesire {
     grace_period_ms: Option<u64>,
     /// Names what it runs; the process guid unless said otherwise.
     definition_id: Option<DefinitionId>,
+    /// How an update replaces its instances.
+    update: Option<RolloutPolicy>,
+    /// How a rollback does: its `failure_action` is never `rollback`, and `pause` unless said otherwise.
+    rollback: Option<RolloutPolicy>,
+    /// How many instances a rollout leaves RUNNING at least; left out: all of them start-first, and all but those in
+    /// replacement stop-first.
+    min_running: Option<u32>,
+}
+
+/// How a rollout replaces instances.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RolloutPolicy {
+    /// How many indices are in replacement at once: a number, or a percentage of the instances like `"25%"`; 1 unless
+    /// said otherwise.
+    parallelism: Option<Parallelism>,
+    /// How long to wait after an index was replaced before the next one takes its turn, in milliseconds.
+    delay_ms: Option<u64>,
+    /// Which comes first at an index, `start-first` unless said otherwise.
+    order: Option<UpdateOrder>,
+    /// What a failing definition leads to, `hold` unless said otherwise.
+    failure_action: Option<FailureAction>,
+    /// How long a new instance has to be RUNNING before it counts as healthy and the old one goes, in milliseconds.
+    monitor_ms: Option<u64>,
+    /// The part of the indices that may fail before `failure_action` is taken, from 0 to 1.
+    max_failure_ratio: Option<Ratio>,
+    /// How long an index may take before the next one takes its turn, in milliseconds, once the definition is known to
+    /// work; 600,000 unless said otherwise, 0: for ever.
+    index_deadline_ms: Option<u64>,
+    /// Pause after so many indices were replaced; left out: never.
+    pause_after: Option<u32>,
+}
+
+/// The policies of a process: what is left out is as usual.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewPolicies {
+    /// How an update replaces its instances.
+    update: Option<RolloutPolicy>,
+    /// How a rollback does.
+    rollback: Option<RolloutPolicy>,
+    /// How many instances a rollout leaves RUNNING at least.
+    min_running: Option<u32>,
+}
+
+/// What each instance runs.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewDefinition {
+    /// What is kept running.
+    action: Action,
+    /// Runs before `action`, to its end.
+    setup: Option<Action>,
+    /// Tells whether an instance is healthy; without it, it is as soon as it runs.
+    monitor: Option<Action>,
+    /// How long the monitor may fail before its first success, in milliseconds; 0: for ever.
+    start_timeout_ms: Option<u64>,
+    /// Memory in MiB that it is placed by.
+    memory_mb: Option<u64>,
+    /// Disk in MiB that it is placed by.
+    disk_mb: Option<u64>,
+    /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
+    cpu_weight: Option<u32>,
+    /// Ports that it listens on, as it would like them; each gets a port of the host.
+    ports: Option<BTreeSet<u16>>,
+    /// Environment of everything that runs in it.
+    environment_variables: Option<Environment>,
+    /// Short for `environment_variables`.
+    env: Option<Environment>,
+    /// Which cells may take it: those of this stack.
+    stack: Option<Stack>,
+    /// Which cells may take it: those with exactly these tags.
+    placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
+    grace_period_ms: Option<u64>,
 }
 
 /// Changes to a process. What is left out stays.
@@ -77,6 +153,38 @@ pub(crate) struct LrpUpdate {
     routes: Option<BTreeMap<String, Value>>,
     /// The consumer's own text.
     annotation: Option<String>,
+    /// All of its policies: how its instances are replaced, from the next rollout on.
+    policies: Option<NewPolicies>,
+    /// What every instance shall run: a rollout begins, unless they run it already.
+    definition: Option<NewDefinition>,
+    /// Names the definition; left out: named after its content.
+    definition_id: Option<DefinitionId>,
+}
+
+/// The definition that every instance shall run.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpActivate {
+    /// Which process.
+    process_guid: ProcessGuid,
+    /// Which of the definitions that the process has.
+    definition_id: DefinitionId,
+}
+
+/// The process whose instances are replaced by new ones that run the same.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpRestart {
+    /// Which process.
+    process_guid: ProcessGuid,
+}
+
+/// The process whose rollout is steered.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpSteer {
+    /// Which process.
+    process_guid: ProcessGuid,
 }
 
 /// The process that shall run no more.

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use schemas::action::Action;
 use schemas::definition::Placement;
 use schemas::limits;
+use schemas::policy::{FailureAction, Parallelism, Policies, Ratio, UpdatePolicy};
+use schemas::process::Steer;
 use schemas::refusal::{Code, Refusal};
 use schemas::spec::{self, ClientCommand, Item, client_command};
 use serde_json::{Value, json};
@@ -91,6 +93,106 @@ fn every_bad_field_is_named_at_once() {
             "rootfs: is not honoured yet: use stack",
         ]
     );
+}
+
+#[test]
+fn every_bad_policy_is_named_with_what_is_valid() {
+    let at_once = r#"must be a number of indices, or a percentage from "1%" to "100%""#;
+    let bad_one = |field: &str, value: Value| {
+        let problems = bad_lrp(web_with("update", json!({field: value})));
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        problems[0].strip_prefix(&format!("update.{field}: ")).unwrap().to_owned()
+    };
+    for text in ["0%", "101%", "x%", "%", "1", "1.5%", "+5%", ""] {
+        assert_eq!(bad_one("parallelism", json!(text)), at_once, "{text:?}");
+    }
+    let number = |most: u64| format!("must be from 1 to {most}");
+    let instances = u64::from(limits::INSTANCES);
+    assert_eq!(bad_one("parallelism", json!(0)), number(instances));
+    assert_eq!(bad_one("pause_after", json!(0)), number(instances));
+    assert_eq!(bad_one("max_failure_ratio", json!(1.5)), "must be a number from 0 to 1, and is 1.5");
+    assert_eq!(bad_one("max_failure_ratio", json!(-1)), "must be a number from 0 to 1, and is -1");
+    assert_eq!(bad_one("max_failure_ratio", json!("0.5")), "must be a number from 0 to 1");
+    let orders = "must be one of start-first, stop-first";
+    assert_eq!(bad_one("order", json!("start_first")), orders);
+    assert_eq!(bad_one("order", json!(1)), orders);
+    assert_eq!(bad_one("failure_action", json!("halt")), "must be one of hold, pause, continue, rollback");
+    let time = format!("must be from 0 to {}", limits::DURATION_MS);
+    for field in ["delay_ms", "monitor_ms", "index_deadline_ms"] {
+        assert_eq!(bad_one(field, json!(limits::DURATION_MS + 1)), time);
+        assert_eq!(bad_one(field, json!(-1)), "must not be negative");
+    }
+    assert_eq!(bad_one("monitor", json!(1)), "is unknown: did you mean monitor_ms?");
+    assert_eq!(bad_lrp(web_with("update", json!("fast"))), ["update: must be an object, and is text"]);
+}
+
+#[test]
+fn policies_that_could_never_be_kept_are_refused() {
+    assert_eq!(
+        bad_lrp(web_with("rollback", json!({"failure_action": "rollback"}))),
+        ["rollback.failure_action: must be hold, pause or continue: a rollback is not rolled back"]
+    );
+    let mut all_stay = web_with("update", json!({"order": "stop-first"}));
+    (all_stay["instances"], all_stay["min_running"]) = (json!(3), json!(3));
+    assert_eq!(
+        bad_lrp(all_stay.clone()),
+        [
+            "min_running: is as many as the 3 instances, so no instance could ever be stopped first: use less, or \
+          order start-first"
+        ]
+    );
+    let mut back = all_stay.clone();
+    (back["update"], back["rollback"]) = (json!({}), json!({"order": "stop-first"}));
+    assert_eq!(bad_lrp(back).len(), 1, "a rollback could go no further, either");
+    all_stay["min_running"] = json!(2);
+    assert_eq!(spec::lrp(all_stay.clone()).unwrap().policies.min_running, Some(2));
+    all_stay["min_running"] = json!(3);
+    all_stay["update"] = json!({"order": "start-first"});
+    assert_eq!(spec::lrp(all_stay).unwrap().policies.min_running, Some(3));
+    assert_eq!(
+        bad_lrp(web_with("min_runing", json!(1))),
+        ["min_runing: is unknown: did you mean min_running?"]
+    );
+    assert_eq!(
+        bad_lrp(web_with("min_running", json!("all"))),
+        ["min_running: must be a number, and is text"]
+    );
+}
+
+#[test]
+fn what_is_left_out_of_a_policy_is_as_usual_and_a_rollback_pauses() {
+    assert_eq!(spec::lrp(web()).unwrap().policies, Policies::default());
+    let some = json!({"parallelism": "25%", "max_failure_ratio": 0.5});
+    let policies = spec::lrp(web_with("update", some.clone())).unwrap().policies;
+    let update = UpdatePolicy {
+        parallelism: Parallelism::Percent(25),
+        max_failure_ratio: Ratio::try_from(0.5).unwrap(),
+        ..UpdatePolicy::of_update()
+    };
+    assert_eq!(policies, Policies { update, ..Policies::default() });
+    let rollback = spec::lrp(web_with("rollback", some)).unwrap().policies.rollback;
+    assert_eq!(rollback.failure_action, FailureAction::Pause);
+}
+
+#[test]
+fn a_definition_is_named_after_its_content_unless_it_has_a_name() {
+    let named = |memory: u64, id: Option<&str>| {
+        let mut body = json!({"process_guid": "web", "definition": web()["action"]});
+        body["definition"] = json!({"action": web()["action"], "memory_mb": memory});
+        if let Some(id) = id {
+            body["definition_id"] = json!(id);
+        }
+        let message = json!({"body": body}).to_string();
+        let ClientCommand::LrpUpdate { definition, update, .. } = ask("lrp", "update", &message).unwrap()
+        else {
+            panic!("{message}")
+        };
+        assert_eq!(update, schemas::definition::DesiredLrpUpdate::default());
+        definition.unwrap().0.to_string()
+    };
+    assert_eq!(named(1, None), named(1, None));
+    assert_ne!(named(1, None), named(2, None));
+    assert_eq!(named(1, Some("v2")), "v2");
 }
 
 #[test]
@@ -303,6 +405,11 @@ fn each_command_has_its_body() {
         ("lrp", "remove", r#"{"body": {"process_guid": "a"}}"#),
         ("lrp", "retire", r#"{"envelope": null, "body": {"process_guid": "a", "index": 2}}"#),
         ("lrp", "retire", r#"{"body": {"process_guid": "a", "index": 2, "definition_id": "v2"}}"#),
+        ("lrp", "activate", r#"{"body": {"process_guid": "a", "definition_id": "v2"}}"#),
+        ("lrp", "restart", r#"{"body": {"process_guid": "a"}}"#),
+        ("lrp", "pause", r#"{"body": {"process_guid": "a"}}"#),
+        ("lrp", "resume", r#"{"body": {"process_guid": "a"}}"#),
+        ("lrp", "rollback", r#"{"body": {"process_guid": "a"}}"#),
         ("task", "cancel", r#"{"envelope": {}, "body": {"task_guid": "a"}}"#),
         ("task", "resolve", r#"{"body": {"task_guid": "a"}}"#),
         ("domain", "upsert", r#"{"body": {"domain": "apps"}}"#),
@@ -312,8 +419,39 @@ fn each_command_has_its_body() {
         let command = ask(noun, verb, body).unwrap();
         assert_eq!(command.noun_and_verb(), (noun, verb));
     }
+}
+
+#[test]
+fn a_bad_body_is_named() {
     let bad = [
         ("lrp", "retire", r#"{"body": {"process_guid": "a"}}"#, "body.index: is missing"),
+        ("lrp", "activate", r#"{"body": {"process_guid": "a"}}"#, "body.definition_id: is missing"),
+        ("lrp", "restart", r#"{"body": {"process_guid": "a", "index": 1}}"#, "body.index: is unknown"),
+        ("lrp", "pause", r#"{"body": {}}"#, "body.process_guid: is missing"),
+        (
+            "lrp",
+            "update",
+            r#"{"body": {"process_guid": "a", "definition_id": "v2"}}"#,
+            "body.definition_id: names no definition: give it too, or activate one that is there",
+        ),
+        (
+            "lrp",
+            "update",
+            r#"{"body": {"process_guid": "a", "definition": {"action": {"run": {"path": "x"}}, "memory": 1}}}"#,
+            "body.definition.memory: is unknown: did you mean memory_mb?",
+        ),
+        (
+            "lrp",
+            "update",
+            r#"{"body": {"process_guid": "a", "policies": {"update": {"parallelism": "0%"}}}}"#,
+            "body.policies.update.parallelism: must be a number of indices, or a percentage from \"1%\" to \"100%\"",
+        ),
+        (
+            "lrp",
+            "update",
+            r#"{"body": {"process_guid": "a", "policies": {"updates": {}}}}"#,
+            "body.policies.updates: is unknown: did you mean update?",
+        ),
         ("lrp", "remove", r#"{"body": {"process_guid": "a", "x": 1}}"#, "body.x: is unknown"),
         ("lrp", "remove", r#"{"process_guid": "a"}"#, "body: is missing"),
         ("lrp", "remove", r#"{"body": 1}"#, "body: must be an object, and is a number"),
@@ -334,8 +472,8 @@ fn each_command_has_its_body() {
             "",
             "",
             "{}",
-            ".: is not a command: use one of lrp.desire, lrp.update, lrp.remove, lrp.retire, \
-            task.desire, task.cancel, task.resolve, domain.upsert",
+            ".: is not a command: use one of lrp.desire, lrp.update, lrp.activate, lrp.restart, lrp.pause, \
+            lrp.resume, lrp.rollback, lrp.remove, lrp.retire, task.desire, task.cancel, task.resolve, domain.upsert",
         ),
     ];
     for (noun, verb, body, problem) in bad {
@@ -425,11 +563,19 @@ proptest! {
     ) {
         let process_guid = lrp.process_guid.clone();
         let task_guid = task.task_guid.clone();
+        let definition_id = lrp.definition_id.clone();
+        let definition = Some((definition_id.clone(), lrp.definition.clone()));
         let commands = [
             ClientCommand::LrpRemove { process_guid: process_guid.clone() },
             ClientCommand::LrpRetire { process_guid: process_guid.clone(), index, definition_id: Some(lrp.definition_id.clone()) },
             ClientCommand::LrpRetire { process_guid: process_guid.clone(), index, definition_id: None },
-            ClientCommand::LrpUpdate { process_guid, update },
+            ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update: update.clone(), definition },
+            ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update, definition: None },
+            ClientCommand::LrpActivate { process_guid: process_guid.clone(), definition_id },
+            ClientCommand::LrpRestart { process_guid: process_guid.clone() },
+            ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Pause },
+            ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Resume },
+            ClientCommand::LrpSteer { process_guid, steer: Steer::RollBack },
             ClientCommand::LrpDesire(Box::new(lrp)),
             ClientCommand::TaskCancel { task_guid: task_guid.clone() },
             ClientCommand::TaskResolve { task_guid },

@@ -159,7 +159,7 @@ fn documents() -> Vec<(String, BTreeSet<String>)> {
         .into_iter()
         .chain(["tests/stories/README.md", "schemas/README.md", "CONTRIBUTING.md"].map(str::to_owned));
     let mut documents: Vec<_> = pages.map(|page| (page.clone(), headings(&page))).collect();
-    let sources = read(&root().join("docs/sources.md")).replace("\n  ", " ");
+    let sources = read(&root().join("docs/sources.md")).replace("\n  ", " ").replace('`', "");
     for line in sources.lines() {
         if let Some((title, sections)) = line.strip_prefix("- *").and_then(|line| line.split_once("*: ")) {
             documents.push((title.to_owned(), sections.split(" · ").map(str::to_owned).collect()));
@@ -176,7 +176,7 @@ fn joined(text: &str) -> String {
         let marks = ["//!", "///", "//", "#"];
         marks.iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line).trim()
     });
-    lines.collect::<Vec<_>>().join(" ").replace('*', "")
+    lines.collect::<Vec<_>>().join(" ").replace(['*', '`'], "")
 }
 
 /// The sections of a document that a text names: `TITLE, "Section"`, or `"TITLE, Section"`.

@@ -1,11 +1,13 @@
 //! Commands: what a client asks to be done. Each is answered when it is in the log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask};
 use schemas::message::{Done, OfCell, Request, SetAside};
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
-use schemas::spec::ClientCommand;
+use schemas::process::Steer;
+use schemas::spec::{self, ClientCommand};
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
 
@@ -27,33 +29,74 @@ impl Client {
     /// # Errors
     /// See [`Client::desire_lrp`].
     pub async fn update_lrp(&self, guid: ProcessGuid, update: DesiredLrpUpdate) -> Result<Done, Error> {
-        self.send(&ClientCommand::LrpUpdate { process_guid: guid, update }).await
+        self.send(&ClientCommand::LrpUpdate { process_guid: guid, update, definition: None }).await
     }
 
-    /// Desires a process, or, if it is desired already, changes its scale, routes and annotation to what is given.
-    /// A definition that differs is refused with `ResourceConflict`: that needs another process guid.
+    /// Changes what every instance of a process shall run, and what else is given: a rollout replaces them one by one. What
+    /// runs that definition already isn't replaced.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `ResourceExists` if the id names another definition.
+    pub async fn deploy_lrp(
+        &self,
+        guid: ProcessGuid,
+        update: DesiredLrpUpdate,
+        id: DefinitionId,
+        definition: Arc<Definition>,
+    ) -> Result<Done, Error> {
+        let definition = Some((id, definition));
+        self.send(&ClientCommand::LrpUpdate { process_guid: guid, update, definition }).await
+    }
+
+    /// Has every instance of a process run a definition that it has.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `ResourceNotFound` if it doesn't have that definition.
+    pub async fn activate_lrp(&self, guid: ProcessGuid, definition_id: DefinitionId) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpActivate { process_guid: guid, definition_id }).await
+    }
+
+    /// Replaces every instance of a process by one that runs the same, as its update policy says.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn restart_lrp(&self, guid: ProcessGuid) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpRestart { process_guid: guid }).await
+    }
+
+    /// Pauses the rollout of a process, resumes it, or rolls it back.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `InvalidStateTransition` if no rollout is under way, or there is nothing to go back to.
+    pub async fn steer_lrp(&self, guid: ProcessGuid, steer: Steer) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpSteer { process_guid: guid, steer }).await
+    }
+
+    /// Desires a process or, if it is desired already, makes it what is given: see [`Client::replace_lrp`].
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
     pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
         match self.desire_lrp(lrp.clone()).await {
-            Err(error) if error.code() == Some(Code::ResourceExists) => {}
-            answer => return answer,
+            Err(error) if error.code() == Some(Code::ResourceExists) => self.replace_lrp(lrp).await,
+            answer => answer,
         }
-        let known = self.lrp(&lrp.process_guid).await?.row;
-        if known.definition.as_ref().is_some_and(|known| *known != *lrp.definition) {
-            let why = format!(
-                "process {} is desired with another definition: desire the new one under another guid",
-                lrp.process_guid
-            );
-            return Err(Refusal::new(Code::ResourceConflict, why).into());
-        }
+    }
+
+    /// Makes a process what is given: its scale, routes, annotation and policies at once, its definition by a rollout. The
+    /// same again changes nothing. Its definition is called as [`own_definition_id`] says.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn replace_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
+        let id = own_definition_id(&lrp);
         let update = DesiredLrpUpdate {
             instances: Some(lrp.instances),
             routes: Some(lrp.routes),
             annotation: Some(lrp.annotation),
+            policies: Some(lrp.policies),
         };
-        self.update_lrp(lrp.process_guid, update).await
+        self.in_domain(lrp.domain).deploy_lrp(lrp.process_guid, update, id, lrp.definition).await
     }
 
     /// Ends the desire for a process: its instances are stopped.
@@ -151,6 +194,15 @@ impl Client {
         self.line.note(done.position);
         Ok(done)
     }
+}
+
+/// What the definition of a process is called when it takes the place of another: as it is given or, where it was given no
+/// name and so has that of the process, after its content.
+#[must_use]
+pub fn own_definition_id(lrp: &DesiredLrp) -> DefinitionId {
+    let unnamed = lrp.definition_id.as_str() == lrp.process_guid.as_str();
+    let content = unnamed.then(|| spec::content_id(&lrp.definition)).flatten();
+    content.unwrap_or_else(|| lrp.definition_id.clone())
 }
 
 /// A refusal of text that is not a name, as the BBS would give it.

@@ -6,7 +6,11 @@ use std::time::Duration;
 use schemas::container::Instance;
 use schemas::entry::Event;
 use schemas::names::{ProcessGuid, TaskGuid};
-use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry};
+use schemas::policy::UpdateOrder;
+use schemas::query::{
+    InstancePresence, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, RolloutRow,
+};
+use schemas::rollout::Kind;
 use schemas::task::{self, Outcome};
 use schemas::{Position, Timestamp};
 use tokio::time::timeout;
@@ -39,8 +43,12 @@ pub enum Progress {
     Running,
     /// Nobody desires it, and nothing of it is left.
     Gone,
-    /// Nothing is being done, and these instances don't run: they could not be placed, or crashed and wait.
+    /// Nothing is being done, and these instances don't run: they could not be placed, or crashed and wait. During a
+    /// rollout only if it can't go on by itself either.
     Stuck(Vec<InstanceRow>),
+    /// Its rollout is paused, and nothing else is being done: somebody has to resume it, to roll it back or to ask for
+    /// something else. Every index runs.
+    Paused,
 }
 
 /// A process that is being watched.
@@ -80,7 +88,10 @@ impl Snapshot {
                 Progress::Gone
             };
         }
-        let ordinary = || self.instances.iter().filter(|row| row.presence == InstancePresence::Ordinary);
+        if let Some(rollout) = lrp.rollout.as_ref().filter(|rollout| lrp.desired && !rollout.is_over()) {
+            return self.progress_of_rollout(lrp, rollout);
+        }
+        let ordinary = || self.ordinary();
         // Two definitions at one index: one of them is about to go.
         let indices: BTreeSet<u32> = ordinary().map(|row| row.index).collect();
         let extra =
@@ -92,6 +103,71 @@ impl Snapshot {
         let settled = known == wanted && !extra && u32::try_from(stuck.len()) == Ok(wanted - lrp.running);
         if settled && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::Under }
     }
+
+    fn ordinary(&self) -> impl Iterator<Item = &InstanceRow> {
+        self.instances.iter().filter(|row| row.presence == InstancePresence::Ordinary)
+    }
+
+    /// How far it is while a rollout is under way: then two instances at an index are as they should be.
+    fn progress_of_rollout(&self, lrp: &LrpRow, rollout: &RolloutRow) -> Progress {
+        let moves = |row: &InstanceRow| {
+            row.stopping
+                || row.index >= lrp.instances
+                || row.state == InstanceState::Claimed
+                || row.state == InstanceState::Unclaimed && row.placement_error.is_none()
+        };
+        let runs = |row: &InstanceRow| row.state == InstanceState::Running;
+        let is_target = |row: &InstanceRow| row.definition_id == rollout.target;
+        // What runs the target and is still in replacement waits for its monitor, or for the end of the other.
+        let proves_itself =
+            |row: &InstanceRow| is_target(row) && runs(row) && rollout.in_replacement.contains(row.index);
+        if lrp.claimed > 0 || self.ordinary().any(|row| moves(row) || proves_itself(row)) {
+            return Progress::Under;
+        }
+        let stuck = |only: &dyn Fn(&InstanceRow) -> bool| -> Vec<InstanceRow> {
+            self.ordinary().filter(|row| is_stuck(row) && only(row)).cloned().collect()
+        };
+        if rollout.is_paused() {
+            let idle =
+                |row: &InstanceRow| !self.ordinary().any(|other| other.index == row.index && runs(other));
+            let stuck = stuck(&idle);
+            return if stuck.is_empty() { Progress::Paused } else { Progress::Stuck(stuck) };
+        }
+        if !rollout.stalled.is_empty() {
+            return Progress::Under;
+        }
+        let waits = |row: &InstanceRow| is_target(row) && rollout.in_replacement.contains(row.index);
+        let in_replacement = stuck(&waits);
+        let all = u64::try_from(in_replacement.len()) == Ok(rollout.in_replacement.len());
+        if rollout.in_replacement.is_empty() {
+            // An index has its turn soon, but where each is on the target already: then only that it runs is missing.
+            let there = self.ordinary().filter(|row| is_target(row)).count();
+            let stuck = stuck(&is_target);
+            let all = u32::try_from(there) == Ok(lrp.instances) && self.ordinary().all(is_target);
+            return if all && !stuck.is_empty() { Progress::Stuck(stuck) } else { Progress::Under };
+        }
+        if all && !goes_on_by_itself(lrp, rollout, &in_replacement) {
+            Progress::Stuck(in_replacement)
+        } else {
+            Progress::Under
+        }
+    }
+}
+
+/// Whether time alone moves a rollout on whose indices in replacement all wait: an index that takes too long is given up
+/// once the target is known to work, and one without room falls back to stop-first if enough others run.
+fn goes_on_by_itself(lrp: &LrpRow, rollout: &RolloutRow, waiting: &[InstanceRow]) -> bool {
+    let policies = lrp.policies.clone().unwrap_or_default();
+    let policy = match rollout.kind {
+        Kind::Update => &policies.update,
+        Kind::Rollback => &policies.rollback,
+    };
+    let proven = lrp.healthy_definition_id.as_ref() == Some(&rollout.target);
+    let least = policies.running_at_least(policy, lrp.instances);
+    let falls_back = policy.order == UpdateOrder::StartFirst
+        && lrp.running > least
+        && waiting.iter().any(|row| row.state == InstanceState::Unclaimed);
+    proven && policy.index_deadline_ms > 0 || falls_back
 }
 
 /// Whether an instance doesn't run and nobody does anything about it at present.
@@ -124,7 +200,7 @@ impl Client {
                 let snapshot = watch.next().await?;
                 match snapshot.progress() {
                     Progress::Under => {}
-                    done @ (Progress::Running | Progress::Gone | Progress::Stuck(_)) => {
+                    done @ (Progress::Running | Progress::Gone | Progress::Stuck(_) | Progress::Paused) => {
                         return Ok((done, snapshot));
                     }
                 }
@@ -209,6 +285,7 @@ fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
             | Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)
+            | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Domain(_)
             | Event::Cell(_)
@@ -221,6 +298,7 @@ fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
 mod tests {
     use schemas::container::Epoch;
     use schemas::names::{DefinitionId, Domain, InstanceGuid};
+    use schemas::policy::Policies;
 
     use super::*;
 
@@ -268,8 +346,12 @@ mod tests {
             crashed: count(InstanceState::Crashed),
             routes: schemas::definition::Routes::new(),
             annotation: String::new(),
-            definition_id: None,
+            definition_id: Some(definition("web")),
+            healthy_definition_id: Some(definition("web")),
+            definition_ids: vec![definition("web")],
             definition: None,
+            policies: None,
+            rollout: None,
             changed_at: Timestamp(0),
         };
         Snapshot { position: Position(7), lrp: Some(lrp), instances: rows }
@@ -317,6 +399,88 @@ mod tests {
         ] {
             assert_eq!(under.progress(), Progress::Under, "{under:?}");
         }
+    }
+
+    fn of(name: &str, row: InstanceRow) -> InstanceRow {
+        InstanceRow { definition_id: definition(name), ..row }
+    }
+
+    /// A rollout of `web` to `v2`, with some of its indices in replacement.
+    fn rolling(status: &str, in_replacement: &[u32], rows: Vec<InstanceRow>) -> Snapshot {
+        let mut snapshot = snapshot(2, rows);
+        let rollout = RolloutRow {
+            number: 1,
+            kind: Kind::Update,
+            status: status.to_owned(),
+            reason: None,
+            target: definition("v2"),
+            rollback_to: Some(definition("web")),
+            total: 2,
+            replaced: 0,
+            in_replacement: in_replacement.iter().copied().collect(),
+            stalled: schemas::Indices::default(),
+            failed: schemas::Indices::default(),
+            started_at: Timestamp(0),
+            since: Timestamp(0),
+        };
+        snapshot.lrp.as_mut().unwrap().rollout = Some(rollout);
+        snapshot
+    }
+
+    #[test]
+    fn a_rollout_is_over_when_every_index_runs_its_target() {
+        let running = |index| instance(index, InstanceState::Running);
+        let both = vec![running(0), of("v2", running(0)), running(1)];
+        let all = vec![of("v2", running(0)), of("v2", running(1))];
+        for under in [
+            rolling("updating", &[], vec![running(0), running(1)]),
+            rolling("updating", &[0], vec![running(0), of("v2", unplaced(1)), running(1)]),
+            rolling(
+                "updating",
+                &[0],
+                vec![running(0), of("v2", instance(0, InstanceState::Claimed)), running(1)],
+            ),
+            rolling("updating", &[0], both.clone()),
+            rolling("updating", &[], all.clone()),
+            rolling("paused", &[0], both),
+        ] {
+            assert_eq!(under.progress(), Progress::Under, "{under:?}");
+        }
+        assert_eq!(rolling("completed", &[], all.clone()).progress(), Progress::Running);
+        assert_eq!(rolling("rollback_completed", &[], all).progress(), Progress::Running);
+        let paused = rolling("paused", &[], vec![of("v2", running(0)), running(1)]);
+        assert_eq!(paused.progress(), Progress::Paused);
+    }
+
+    #[test]
+    fn a_rollout_is_stuck_when_it_cannot_go_on_by_itself() {
+        let running = |index| instance(index, InstanceState::Running);
+        let crashed = of("v2", instance(0, InstanceState::Crashed));
+        let held = rolling("updating", &[0], vec![running(0), crashed.clone(), running(1)]);
+        assert_eq!(held.progress(), Progress::Stuck(vec![crashed.clone()]));
+        let no_room = rolling("updating", &[0], vec![running(0), of("v2", unplaced(0)), running(1)]);
+        assert_eq!(no_room.progress(), Progress::Stuck(vec![of("v2", unplaced(0))]));
+
+        // One of two has to run: the old instance goes, and makes room.
+        let mut falls_back = no_room;
+        let policies = Policies { min_running: Some(1), ..Policies::default() };
+        falls_back.lrp.as_mut().unwrap().policies = Some(policies);
+        assert_eq!(falls_back.progress(), Progress::Under);
+        // The definition is known to work: the next index takes its turn when this one takes too long.
+        let mut proven = held;
+        proven.lrp.as_mut().unwrap().healthy_definition_id = Some(definition("v2"));
+        assert_eq!(proven.progress(), Progress::Under);
+        // An index that was given up is tried again.
+        let mut stalled = rolling("updating", &[], vec![running(0), running(1)]);
+        stalled.lrp.as_mut().unwrap().rollout.as_mut().unwrap().stalled = 0.into();
+        assert_eq!(stalled.progress(), Progress::Under);
+
+        // Every index is on the target, and one of them doesn't run.
+        let end = rolling("updating", &[], vec![crashed.clone(), of("v2", running(1))]);
+        assert_eq!(end.progress(), Progress::Stuck(vec![crashed]));
+        let down = instance(1, InstanceState::Crashed);
+        let paused = rolling("paused", &[], vec![of("v2", running(0)), down.clone()]);
+        assert_eq!(paused.progress(), Progress::Stuck(vec![down]));
     }
 
     #[test]

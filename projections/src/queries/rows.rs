@@ -9,6 +9,7 @@ use schemas::evacuating::Evacuating;
 use schemas::evaluation::Evaluation;
 use schemas::names::{CellId, Domain};
 use schemas::process::{Process, Slot};
+use schemas::query::RolloutRow;
 use schemas::query::{
     CellRow, CellState, ClusterRow, EvaluationRow, EvaluationSubject, InstancePresence, InstanceRow,
     InstanceState, LrpRow, TaskRow, TaskState,
@@ -27,6 +28,7 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         u32::try_from(process.slots.iter().filter(of).count()).unwrap_or(u32::MAX)
     };
     let definition = desired.and_then(|desired| desired.definition(&desired.active_definition_id));
+    let ids = desired.into_iter().flat_map(|desired| &desired.definitions);
     LrpRow {
         process_guid: process.guid.clone(),
         domain: process.domain.clone(),
@@ -41,7 +43,11 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         routes: desired.map(|desired| desired.routes.clone()).unwrap_or_default(),
         annotation: desired.map(|desired| desired.annotation.clone()).unwrap_or_default(),
         definition_id: desired.map(|desired| desired.active_definition_id.clone()),
+        healthy_definition_id: desired.and_then(|desired| desired.healthy_definition_id.clone()),
+        definition_ids: ids.map(|(id, _)| id.clone()).collect(),
         definition: definition.filter(|_| whole).map(|definition| (**definition).clone()),
+        policies: desired.filter(|_| whole).map(|desired| desired.policies.clone()),
+        rollout: process.rollout.as_deref().map(RolloutRow::from),
         changed_at: process.changed_at,
     }
 }

@@ -6,6 +6,7 @@ use projections::{Counts, Due, REMEMBERED, WorkRef, World};
 use proptest::prelude::*;
 use schemas::actual::State;
 use schemas::container::Instance;
+use schemas::desired::Desired;
 use schemas::names::CellId;
 use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
@@ -38,7 +39,8 @@ fn look(world: &World, sizes: &mut Sizes) -> Answers {
             look_at_slot(&mut answers, process, slot);
             for by in holders(slot) {
                 let work = WorkRef::Lrp(ActualLrpKey::new(process.guid.clone(), slot.place.clone()));
-                let told = process.desired.as_ref().map(|desired| desired.definitions[0].1.resources());
+                let of = |desired: &Desired| Some(desired.definition(&slot.place.definition_id)?.resources());
+                let told = process.desired.as_deref().and_then(of);
                 containers.insert((work, by.clone()), told.unwrap_or(Resources::of_container(0, 0, 0)));
             }
         }

@@ -7,9 +7,10 @@ use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
 use schemas::names::{ClusterId, DecisionId, EntryId, Ids, RequestId, ServiceId};
+use schemas::policy::UpdatePolicy;
 use schemas::{
     Decision, Entry, Place, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating,
-    task,
+    rollout, task,
 };
 
 use crate::log::{
@@ -80,9 +81,51 @@ fn process_event() -> impl Strategy<Value = Event> {
             Event::Desired(desired::Event::Updated(update))
         }),
         1 => Just(Event::Desired(desired::Event::Removed {})),
+        3 => definition_event().prop_map(Event::Desired),
+        4 => rollout_event().prop_map(Event::Rollout),
         8 => actual_event().prop_map(Event::Actual),
         2 => set.prop_map(Event::Evacuating),
         1 => gone.prop_map(Event::Evacuating),
+    ]
+}
+
+fn definition_event() -> impl Strategy<Value = desired::Event> {
+    use desired::Event as E;
+    let id = || (0..4_u8).prop_map(definition_id);
+    prop_oneof![
+        (id(), any::<u8>()).prop_map(|(definition_id, size)| {
+            E::DefinitionAdded { definition_id, definition: lrp(0, 0, 1, size).definition }
+        }),
+        id().prop_map(|definition_id| E::Activated { definition_id }),
+        id().prop_map(|definition_id| E::HealthyChanged { definition_id }),
+        prop::collection::vec(id(), 0..3).prop_map(|definition_ids| E::Pruned { definition_ids }),
+    ]
+}
+
+fn rollout_event() -> impl Strategy<Value = rollout::Event> {
+    use rollout::{Event as E, Kind, Pause};
+    let indices = prop::collection::vec(index(), 0..4);
+    let kind = prop_oneof![Just(Kind::Update), Just(Kind::Rollback)];
+    let started = (kind, 0..4_u8, prop::option::of(0..4_u8), any::<u32>());
+    prop_oneof![
+        3 => started.prop_map(|(kind, target, back, total)| E::Started {
+            kind,
+            target: definition_id(target),
+            rollback_to: back.map(definition_id),
+            total,
+            policy: Box::new(UpdatePolicy { monitor_ms: u64::from(total % 9), ..UpdatePolicy::of_update() }),
+            reason: "x".into(),
+        }),
+        2 => indices.prop_map(|indices| E::Begun { indices: indices.into_iter().collect() }),
+        1 => index().prop_map(|index| E::FellBack { index }),
+        1 => index().prop_map(|index| E::TookOver { index }),
+        1 => (index(), time()).prop_map(|(index, rests_until)| E::Replaced { index, rests_until }),
+        1 => index().prop_map(|index| E::Failed { index, reason: "x".into() }),
+        1 => (index(), time())
+            .prop_map(|(index, retry_at)| E::Stalled { index, retry_at, reason: "x".into() }),
+        1 => Just(E::Paused { cause: Pause::Asked, reason: "x".into() }),
+        1 => Just(E::Resumed {}),
+        1 => Just(E::Completed {}),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use projections::World;
+use projections::{Due, World};
 use proptest::prelude::*;
 use schemas::action::Secret;
 use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
@@ -12,6 +12,7 @@ use schemas::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
     ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
+use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{self, Unplaced};
 use schemas::resources::Resources;
 use schemas::{
@@ -55,6 +56,10 @@ pub(crate) enum Ask {
 pub(crate) enum OfProcess {
     Desire { domain: u8, instances: u8, size: u8 },
     Scale { instances: u8 },
+    Deploy { definition: u8, policy: u8 },
+    Activate { definition: u8 },
+    Restart,
+    Steer { step: u8 },
     Remove,
     Retire { index: u8 },
     Report { index: u8, container: u8, steps: Vec<u8> },
@@ -92,7 +97,11 @@ fn of_process() -> impl Strategy<Value = OfProcess> {
         4 => (0..2_u8, 0..4_u8, any::<u8>())
             .prop_map(|(domain, instances, size)| OfProcess::Desire { domain, instances, size }),
         2 => (0..5_u8).prop_map(|instances| OfProcess::Scale { instances }),
-        2 => Just(OfProcess::Remove),
+        3 => (0..3_u8, any::<u8>()).prop_map(|(definition, policy)| OfProcess::Deploy { definition, policy }),
+        1 => (0..3_u8).prop_map(|definition| OfProcess::Activate { definition }),
+        1 => Just(OfProcess::Restart),
+        2 => (0..3_u8).prop_map(|step| OfProcess::Steer { step }),
+        1 => Just(OfProcess::Remove),
         2 => index().prop_map(|index| OfProcess::Retire { index }),
         16 => (index(), any::<u8>(), steps)
             .prop_map(|(index, container, steps)| OfProcess::Report { index, container, steps }),
@@ -174,6 +183,28 @@ impl Log {
         for decisions in entries.into_values() {
             self.append(decisions);
         }
+    }
+
+    /// Lets time pass until something is due. What is due, and what converging each of it decides.
+    pub(crate) fn until_due(&mut self) -> Vec<(Due, Vec<Event>)> {
+        let Some(at) = self.world.next_due() else { return vec![] };
+        self.now = self.now.max(at);
+        let decided = |due: Due| {
+            let (world, now) = (&self.world, self.now);
+            let decided = match &due {
+                Due::Process(guid) => {
+                    let process = world.process(guid).expect("what is due is known");
+                    judge_process(world, guid, process.domain.clone(), &process::Command::Converge, now)
+                }
+                Due::Task(guid) => {
+                    let task = world.task(guid).expect("what is due is known");
+                    judge_task(world, guid, task.domain.clone(), &task::Command::Converge, now)
+                }
+            };
+            let events = decided.into_iter().flat_map(|(_, events)| events).collect();
+            (due, events)
+        };
+        self.world.due(self.now).into_iter().map(decided).collect()
     }
 
     /// Appends one decision on a process that no machine was asked for.
@@ -312,14 +343,34 @@ fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -
             let instances = Some(u32::from(*instances));
             Command::Update(DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() })
         }
+        OfProcess::Deploy { definition, policy } => {
+            let update =
+                DesiredLrpUpdate { policies: Some(policies(*policy)), ..DesiredLrpUpdate::default() };
+            let memory_mb = 32 * u64::from(*definition + 1);
+            let of = Definition { memory_mb, start_timeout_ms: 1, ..fixtures::definition() };
+            Command::Deploy { update, definition_id: other_definition(*definition), definition: of.into() }
+        }
+        OfProcess::Activate { definition } => {
+            Command::Activate { definition_id: other_definition(*definition) }
+        }
+        OfProcess::Restart => Command::Restart,
+        OfProcess::Steer { step } => {
+            let steers = [process::Steer::Pause, process::Steer::Resume, process::Steer::RollBack];
+            Command::Steer(steers[usize::from(*step)])
+        }
         OfProcess::Remove => Command::Remove,
         OfProcess::Retire { index } => Command::Retire { index: u32::from(*index), definition_id: None },
         OfProcess::Report { index, container, steps } => {
             report(world, number, *index, *container, steps, now)
         }
         OfProcess::Unplaced { index, error } => {
-            let place = Place::new(u32::from(*index), definition_id(number));
-            let record = world.process(&guid(number)).and_then(|process| process.actual(&place));
+            let known = world.process(&guid(number));
+            let slots = known.map_or(&[][..], |known| known.slots_at(u32::from(*index)));
+            let waits =
+                |slot: &&process::Slot| slot.actual.as_ref().is_some_and(|lrp| lrp.holder().is_none());
+            let place = slots.iter().find(waits).map(|slot| slot.place.clone());
+            let place = place.unwrap_or_else(|| Place::new(u32::from(*index), definition_id(number)));
+            let record = known.and_then(|process| process.actual(&place));
             let attempt = record.map_or(now, |record| record.since);
             let error = format!("insufficient resources: {error}");
             Command::Fail(vec![Unplaced { place, attempt, error }], None)
@@ -337,7 +388,9 @@ fn report(
     now: Timestamp,
 ) -> process::Command {
     let known = world.process(&guid(process));
-    let place = Place::new(u32::from(index), definition_id(process));
+    let slots = known.map_or(&[][..], |known| known.slots_at(u32::from(index)));
+    let place = slots.get(usize::from(container / 64) % slots.len().max(1)).map(|slot| slot.place.clone());
+    let place = place.unwrap_or_else(|| Place::new(u32::from(index), definition_id(process)));
     let slot = known.and_then(|known| known.slot(&place));
     let twin = slot.and_then(|slot| slot.evacuating.as_ref()).map(|twin| &twin.by);
     let holder = slot.and_then(|slot| slot.actual.as_ref()).and_then(|lrp| lrp.holder());
@@ -371,6 +424,24 @@ fn report(
         judged: now,
         steps: steps.iter().map(step).collect(),
     })
+}
+
+/// Policies of which each bit says something.
+fn policies(bits: u8) -> Policies {
+    let is = |bit: u8| bits & (1 << bit) != 0;
+    let failure_actions =
+        [FailureAction::Hold, FailureAction::Pause, FailureAction::Continue, FailureAction::Rollback];
+    let update = UpdatePolicy {
+        parallelism: if is(0) { Parallelism::Percent(50) } else { Parallelism::Count(1) },
+        delay_ms: if is(1) { 7_000 } else { 0 },
+        order: if is(2) { UpdateOrder::StopFirst } else { UpdateOrder::StartFirst },
+        monitor_ms: if is(3) { 5_000 } else { 0 },
+        failure_action: failure_actions[usize::from(bits >> 4) % 4],
+        index_deadline_ms: 60_000,
+        pause_after: is(6).then_some(1),
+        ..UpdatePolicy::of_update()
+    };
+    Policies { update, min_running: is(7).then_some(0), ..Policies::default() }
 }
 
 fn task_command(world: &World, number: u8, ask: &OfTask) -> task::Command {
@@ -440,6 +511,11 @@ pub(crate) fn guid(number: u8) -> ProcessGuid {
 
 pub(crate) fn definition_id(number: u8) -> DefinitionId {
     DefinitionId::new(&format!("process-{number}")).expect("it is legal")
+}
+
+/// One of the definitions that come by updates.
+pub(crate) fn other_definition(number: u8) -> DefinitionId {
+    DefinitionId::new(&format!("other-{number}")).expect("it is legal")
 }
 
 pub(crate) fn task_guid(number: u8) -> TaskGuid {

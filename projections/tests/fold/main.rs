@@ -4,6 +4,7 @@ mod answers;
 mod arbitrary;
 mod log;
 mod pages;
+mod rollouts;
 mod rows;
 mod snapshots;
 mod stories;

@@ -146,18 +146,20 @@ proptest! {
     }
 
     #[test]
-    fn of_an_index_the_record_that_counts_is_listed(groups in groups()) {
+    fn of_a_place_the_record_that_counts_is_listed(groups in groups()) {
         let (world, observed) = (write(&groups).world, observed());
         let list = |all| queries::instances(&world, &Filter { all, ..Filter::default() }, &observed).unwrap().rows;
         let (counting, both) = (list(false), list(true));
         let indices = |rows: &[schemas::query::InstanceRow]| -> BTreeSet<_> {
-            rows.iter().map(|row| (row.process_guid.clone(), row.index)).collect()
+            rows.iter().map(|row| (row.process_guid.clone(), row.index, row.definition_id.clone())).collect()
         };
-        prop_assert_eq!(indices(&counting).len(), counting.len(), "one for each index");
+        prop_assert_eq!(indices(&counting).len(), counting.len(), "one for each place");
         prop_assert_eq!(indices(&counting), indices(&both), "and for every one");
         for row in &counting {
             let other = both.iter().find(|other| {
-                (&other.process_guid, other.index) == (&row.process_guid, row.index) && other.presence != row.presence
+                (&other.process_guid, other.index, &other.definition_id)
+                    == (&row.process_guid, row.index, &row.definition_id)
+                    && other.presence != row.presence
             });
             let evacuating = |row: &schemas::query::InstanceRow| row.presence == InstancePresence::Evacuating;
             if let Some(other) = other {

@@ -5,9 +5,9 @@ use super::{Process, Slot};
 use crate::actual::{self, Ended, Unclaimed};
 use crate::cause::Origin;
 use crate::container::Instance;
-use crate::entry::Event;
 use crate::evacuating::{self, Gone};
 use crate::evaluation::Trigger;
+use crate::key::Place;
 
 /// What convergence finds due at one place.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +59,18 @@ impl<'a> Draft<'a> {
         }
         if first.is_none() {
             self.create_missing(Trigger::Convergence);
+            self.prune();
             let open = self.process.and_then(Process::open_evaluation);
             if self.left.unclaimed > 0 && open.is_none() {
                 self.made.get_or_insert(Trigger::Convergence);
             }
         }
+    }
+
+    /// A twin is gone. If nothing runs in its place, as while a rollout tries to, something has to.
+    fn twin_gone(&mut self, place: &Place, cause: Gone) {
+        self.record_evacuating(evacuating::Event::Removed { place: place.clone(), cause });
+        self.settle(place.index, Trigger::Evacuation);
     }
 
     fn twin_due(&self, slot: &'a Slot) -> Option<Due<'a>> {
@@ -90,15 +97,16 @@ impl<'a> Draft<'a> {
         if !self.wants(&slot.place) {
             return Some(Due::Replaced);
         }
-        lrp.restart_at().is_some_and(|due| due <= self.context.now).then_some(Due::Restart)
+        let process = self.process?;
+        let due = process.restart_at(&slot.place, lrp);
+        due.is_some_and(|due| due <= self.context.now).then_some(Due::Restart)
     }
 
     fn carry_out(&mut self, slot: &Slot, due: Due<'_>) {
         let place = &slot.place;
-        let twin_gone = |cause| Event::Evacuating(evacuating::Event::Removed { place: place.clone(), cause });
         match due {
-            Due::TwinLost(_) => self.events.push(twin_gone(Gone::CellLost)),
-            Due::TwinExpired => self.events.push(twin_gone(Gone::Expired)),
+            Due::TwinLost(_) => self.twin_gone(place, Gone::CellLost),
+            Due::TwinExpired => self.twin_gone(place, Gone::Expired),
             Due::Lost { restart: true, .. } => {
                 self.restart(place, Unclaimed::CellLost, Trigger::CellLost);
             }

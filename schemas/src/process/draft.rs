@@ -3,24 +3,30 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::{Context, Process, Slot, places};
+use super::places::{self, Wanted};
+use super::{Context, Process, Slot};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
 use crate::entry::Event;
+use crate::evacuating;
 use crate::evaluation::{self, Left, Trigger};
-use crate::indices::Indices;
 use crate::key::{Place, Places};
 use crate::names::DefinitionId;
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{BadField, Code, Refusal};
+use crate::rollout::{self, Rollout};
 
 pub(super) struct Draft<'a> {
     pub(super) process: Option<&'a Process>,
     pub(super) context: Context<'a>,
     desired: Option<Cow<'a, Desired>>,
+    rollout: Option<Cow<'a, Rollout>>,
     /// The instances that were decided, by index.
     over: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
+    /// The evacuating twins that were decided: whether one is there.
+    twins: BTreeMap<Place, bool>,
     pub(super) left: Left,
     pub(super) made: Option<Trigger>,
     pub(super) error: Option<String>,
@@ -30,11 +36,14 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub(super) fn new(process: Option<&'a Process>, context: Context<'a>) -> Self {
         let desired = process.and_then(|process| process.desired.as_deref());
+        let rollout = process.and_then(|process| process.rollout.as_deref());
         Self {
             process,
             context,
             desired: desired.map(Cow::Borrowed),
+            rollout: rollout.map(Cow::Borrowed),
             over: BTreeMap::new(),
+            twins: BTreeMap::new(),
             left: Left {
                 unclaimed: process.map_or(0, |process| process.unclaimed),
                 unplaced: process.map_or(0, |process| process.unplaced),
@@ -63,11 +72,29 @@ impl<'a> Draft<'a> {
     }
 
     /// The instances at an index, each with its place.
-    fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> {
+    pub(super) fn actuals_at(&self, index: u32) -> impl Iterator<Item = (&Place, &Actual)> + Clone {
         let known = self.process.into_iter().flat_map(move |process| process.actuals_at(index));
         let decided = self.over.get(&index).into_iter().flatten();
         let decided = decided.filter_map(|(place, decided)| Some((place, decided.as_ref()?)));
         known.filter(|(place, _)| self.decided(place).is_none()).chain(decided)
+    }
+
+    /// The indices at which something was decided.
+    pub(super) fn decided_indices(&self) -> impl Iterator<Item = u32> {
+        self.over.keys().copied()
+    }
+
+    pub(super) fn desired(&self) -> Option<&Desired> {
+        self.desired.as_deref()
+    }
+
+    pub(super) fn rollout(&self) -> Option<&Rollout> {
+        self.rollout.as_deref()
+    }
+
+    /// How long an instance has to be RUNNING before it counts as healthy.
+    pub(super) fn monitor_of(&self, desired: &Desired) -> Duration {
+        super::monitor(desired, self.rollout())
     }
 
     /// How many instances are desired.
@@ -82,18 +109,39 @@ impl<'a> Draft<'a> {
 
     /// Whether an instance is desired at a place.
     pub(super) fn wants(&self, place: &Place) -> bool {
-        let desired = self.desired.as_deref();
-        desired.is_some_and(|desired| places::wants(desired, place, self.actuals_at(place.index)))
+        self.wanted(place.index, None).has(&place.definition_id)
+    }
+
+    /// The definitions that an index is to run, as if there were nothing at one of its places.
+    fn wanted(&self, index: u32, but: Option<&Place>) -> Wanted<'_> {
+        let Some(desired) = self.desired() else { return Wanted::default() };
+        let there = self.actuals_at(index).filter(|(place, _)| Some(*place) != but);
+        let (rollout, evacuates) = (self.rollout(), self.evacuates(index));
+        places::Index { desired, rollout, index, there, evacuates }.wanted()
+    }
+
+    fn evacuates(&self, index: u32) -> bool {
+        self.twins_at(index).next().is_some()
+    }
+
+    /// The places of an index that have an evacuating twin.
+    pub(super) fn twins_at(&self, index: u32) -> impl Iterator<Item = &Place> {
+        let known = self.process.map_or(&[][..], |process| process.slots_at(index));
+        let known = known.iter().filter(|slot| slot.evacuating.is_some()).map(|slot| &slot.place);
+        let known = known.filter(|place| !self.twins.contains_key(place));
+        let first = Place::new(index, DefinitionId::least());
+        let decided = self.twins.range(first..).take_while(move |(place, _)| place.index == index);
+        known.chain(decided.filter(|(_, there)| **there).map(|(place, _)| place))
+    }
+
+    /// Whether it was decided that the evacuating twin of a place goes.
+    pub(super) fn twin_went(&self, place: &Place) -> bool {
+        self.twins.get(place).is_some_and(|there| !there)
     }
 
     /// Whether it is known that nobody wants a place.
     pub(super) fn is_unwanted(&self, place: &Place) -> bool {
         self.process.is_some_and(|process| process.asked.is_some()) && !self.wants(place)
-    }
-
-    /// Whether an instance that is on no cell any more starts again as what it was.
-    fn restarts_with(&self, definition_id: &DefinitionId) -> bool {
-        self.desired.as_ref().is_some_and(|desired| desired.restart_definition_id() == definition_id)
     }
 
     fn living(&self) -> Result<&'a Process, Refusal> {
@@ -123,6 +171,10 @@ impl<'a> Draft<'a> {
         let Some(difference) = process.desired.as_ref().and_then(|old| old.difference(update)) else {
             return Ok(());
         };
+        let instances = difference.instances.unwrap_or_else(|| self.instances());
+        if let Some(problem) = difference.policies.as_ref().and_then(|policies| policies.fault(instances)) {
+            return Err(Refusal::invalid(vec![BadField { field: "policies.min_running".into(), problem }]));
+        }
         self.record_desired(desired::Event::Updated(difference));
         self.end(self.extra(), Ended::Scale);
         self.create_missing(Trigger::Scale);
@@ -164,25 +216,46 @@ impl<'a> Draft<'a> {
 
     /// Creates an instance at each of these indices that is desired and has none.
     fn create(&mut self, indices: impl Iterator<Item = u32>, trigger: Trigger) {
-        let Some(desired) = &self.desired else { return };
-        let definition_id = desired.restart_definition_id().clone();
-        let is_missing = |index: &u32| *index < desired.instances && self.actuals_at(*index).next().is_none();
-        let missing: Indices = indices.filter(is_missing).collect();
-        if !missing.is_empty() {
-            self.record(actual::Event::Created { places: Places { indices: missing, definition_id } });
+        let missing: Vec<Place> = indices.flat_map(|index| self.missing(index)).collect();
+        for places in by_definition(missing) {
+            self.record(actual::Event::Created { places });
             self.made.get_or_insert(trigger);
         }
     }
 
+    /// The places of an index that are desired and have no instance. What is there has to go first, but where a rollout
+    /// starts first.
+    fn missing(&self, index: u32) -> Vec<Place> {
+        let wanted = self.wanted(index, None);
+        if !wanted.beside && self.actuals_at(index).next().is_some() {
+            return vec![];
+        }
+        let places = wanted.iter().map(|id| Place::new(index, id.clone()));
+        places.filter(|place| self.actual(place).is_none()).collect()
+    }
+
     /// Brings one index to what is desired there: stops what is too much, and creates what is missing.
     pub(super) fn settle(&mut self, index: u32, trigger: Trigger) {
-        if !self.wants_index(index) {
-            return;
-        }
-        let there = self.actuals_at(index).map(|(place, _)| place);
-        let extra = there.filter(|place| !self.wants(place)).cloned().collect();
+        self.settle_each(&[index], trigger);
+    }
+
+    /// Brings every index to what is desired there.
+    pub(super) fn settle_all(&mut self, trigger: Trigger) {
+        let indices: Vec<u32> = (0..self.instances()).collect();
+        self.settle_each(&indices, trigger);
+    }
+
+    pub(super) fn settle_each(&mut self, indices: &[u32], trigger: Trigger) {
+        let wanted = |index: &&u32| self.wants_index(**index);
+        let extra = indices.iter().filter(wanted).flat_map(|index| {
+            let wanted = self.wanted(*index, None);
+            self.actuals_at(*index)
+                .map(|(place, _)| place)
+                .filter(move |place| !wanted.has(&place.definition_id))
+        });
+        let extra = extra.cloned().collect();
         self.end(extra, Ended::Replaced);
-        self.create(index..=index, trigger);
+        self.create(indices.iter().copied(), trigger);
     }
 
     /// Stops what is on a cell, and removes what is not (Diego Dev Notes, "Stopping ActualLRPs").
@@ -203,19 +276,40 @@ impl<'a> Draft<'a> {
     /// An instance is on no cell any more and shall start again: as what it was, or with the definition that is known to
     /// work (Updatable LRPs, "`UpdateLRPDeployment`").
     pub(super) fn restart(&mut self, place: &Place, cause: Unclaimed, trigger: Trigger) {
-        if self.restarts_with(&place.definition_id) {
+        if self.wanted(place.index, Some(place)).has(&place.definition_id) {
             self.record(actual::Event::Unclaimed { places: place.clone().into(), cause });
             self.made.get_or_insert(trigger);
         } else {
-            self.record(actual::Event::Removed { places: place.clone().into(), cause: Ended::Replaced });
+            let cause = match cause {
+                Unclaimed::CellLost => Ended::CellLost,
+                Unclaimed::Evacuation => Ended::Evacuated,
+                Unclaimed::Crash | Unclaimed::Restart => Ended::Replaced,
+            };
+            self.record(actual::Event::Removed { places: place.clone().into(), cause });
             self.settle(place.index, trigger);
         }
     }
 
-    fn record_desired(&mut self, event: desired::Event) {
+    pub(super) fn record_desired(&mut self, event: desired::Event) {
+        let rollout = self.rollout.take().map(Cow::into_owned);
+        self.rollout = super::rollout_after(rollout, self.instances(), &event).map(Cow::Owned);
         let old = self.desired.take().map(Cow::into_owned);
         self.desired = desired::evolve(old, &event).map(Cow::Owned);
         self.events.push(Event::Desired(event));
+    }
+
+    pub(super) fn fold_rollout(&mut self, event: &rollout::Event) {
+        let old = self.rollout.take().map(Cow::into_owned);
+        self.rollout = rollout::evolve(old, event, self.context.now).map(Cow::Owned);
+    }
+
+    pub(super) fn record_evacuating(&mut self, event: evacuating::Event) {
+        let (place, there) = match &event {
+            evacuating::Event::Set { place, .. } => (place.clone(), true),
+            evacuating::Event::Removed { place, .. } => (place.clone(), false),
+        };
+        self.twins.insert(place, there);
+        self.events.push(Event::Evacuating(event));
     }
 
     /// Takes an event into the draft, and joins it with the one before if only the index differs.
@@ -266,6 +360,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn finish(mut self) -> Vec<Event> {
+        self.roll();
         let open = self.process.and_then(Process::open_evaluation);
         let touched = !self.events.is_empty() || self.made.is_some();
         let pending = open.is_some_and(|open| open.status == evaluation::Status::Pending);

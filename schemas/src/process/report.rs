@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::draft::{Draft, by_definition};
 use super::{Report, ReportStep, Unplaced};
-use crate::actual::{self, Ended, State, Unclaimed};
-use crate::entry::Event;
+use crate::actual::{self, Actual, Ended, State, Unclaimed};
+use crate::container::Instance;
+use crate::evacuating::Gone;
 use crate::evaluation::Trigger;
 use crate::key::Place;
 use crate::placement::Explanation;
@@ -25,29 +26,64 @@ impl Draft<'_> {
             match step {
                 ReportStep::Actual(command) => self.report_actual(report, command)?,
                 ReportStep::Evacuating(command) => {
+                    twin = twin.filter(|_| !self.twin_went(&report.place));
                     let actual = self.actual(&report.place);
-                    self.check_evacuated(&report.place, command)?;
+                    self.check_evacuated(report, command)?;
                     let event =
                         evacuating::decide(actual, twin.as_ref(), command, &report.by, &report.place)?;
                     if let Some(event) = event {
                         twin = evacuating::evolve(&event, self.context.now);
-                        self.events.push(Event::Evacuating(event));
+                        self.record_evacuating(event);
+                        if matches!(command, evacuating::Command::Set { .. }) {
+                            self.end_twins(report.place.index, |place| *place != report.place);
+                        }
                     }
                 }
             }
         }
+        if report.steps.iter().any(|step| matches!(step, ReportStep::Evacuating(_))) {
+            self.settle(report.place.index, Trigger::Evacuation);
+        }
         self.check_judged(report)
     }
 
-    /// What nobody wants and has no record is kept for nobody.
-    fn check_evacuated(&self, place: &Place, command: &evacuating::Command) -> Result<(), Refusal> {
+    /// Who runs at an index, or evacuates it, takes the place of who evacuated it as another definition. Of its own, the rep
+    /// sees to that, unless there would be three.
+    fn end_twins(&mut self, index: u32, goes: impl Fn(&Place) -> bool) {
+        let going: Vec<Place> = self.twins_at(index).filter(|place| goes(place)).cloned().collect();
+        for place in going {
+            self.record_evacuating(evacuating::Event::Removed { place, cause: Gone::Replaced });
+        }
+    }
+
+    /// What nobody wants and has no record is kept for nobody, and neither is what another definition takes the place of.
+    fn check_evacuated(&self, report: &Report, command: &evacuating::Command) -> Result<(), Refusal> {
+        let place = &report.place;
         match command {
             evacuating::Command::Set { .. } if self.is_unwanted(place) && self.actual(place).is_none() => {
                 let why = format!("index {} is not desired", place.index);
                 Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
             }
+            evacuating::Command::Set { .. } if self.is_unwanted(place) && self.has_others(place) => {
+                let why = format!("another definition takes the place of index {}", place.index);
+                Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
+            }
+            evacuating::Command::Set { .. } if self.count_but(place.index, &report.by) >= 2 => {
+                let why = format!("two other instances of index {} are there", place.index);
+                Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
+            }
             evacuating::Command::Set { .. } | evacuating::Command::Remove => Ok(()),
         }
+    }
+
+    /// How many instances of an index stay, but for one container.
+    fn count_but(&self, index: u32, by: &Instance) -> usize {
+        let stays = |lrp: &Actual| lrp.holder() != Some(by) && !lrp.is_stopping();
+        self.actuals_at(index).filter(|(_, lrp)| stays(lrp)).count()
+    }
+
+    fn has_others(&self, place: &Place) -> bool {
+        self.actuals_at(place.index).any(|(other, _)| other != place)
     }
 
     /// What a rep reported is recorded; what is too much at its index ends at once.
@@ -103,6 +139,8 @@ impl Draft<'_> {
             (actual::Step::Start, actual::Command::Start { net }) => {
                 self.record(actual::Event::Started { place, by, net: net.clone() });
                 self.left.placed = true;
+                let crowded = self.has_others(&report.place);
+                self.end_twins(report.place.index, |place| crowded || *place != report.place);
                 self.end_unwanted(&report.place, Trigger::Stop);
             }
             (actual::Step::Crash, actual::Command::Crash { .. }) if self.is_over(&place) => {}
@@ -149,6 +187,7 @@ impl Draft<'_> {
             reason: limits::cut(reason, limits::REASON_BYTES),
             crash_count: before + 1,
         });
+        self.roll_failed(place, reason);
         if crash::restarts_at_once(before) && self.wants(place) {
             self.restart(place, Unclaimed::Crash, Trigger::Crash);
         }

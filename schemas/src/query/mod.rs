@@ -18,7 +18,7 @@ pub use self::events::{
 };
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, InstancePresence,
-    InstanceRow, InstanceState, LrpRow, MalformedEntries, MalformedEntry, TaskRow, TaskState,
+    InstanceRow, InstanceState, LrpRow, MalformedEntries, MalformedEntry, RolloutRow, TaskRow, TaskState,
 };
 pub use self::status::{Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow};
 use crate::message::Record;

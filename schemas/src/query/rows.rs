@@ -9,15 +9,83 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::{Finding, Services};
-use crate::Timestamp;
 use crate::container::{Epoch, Instance, PortMapping};
 use crate::definition::{Definition, Routes, TaskDefinition};
 use crate::evaluation::Evaluation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
+use crate::policy::Policies;
 use crate::resources::Resources;
+use crate::rollout::{self, Rollout};
 use crate::subject::Position;
 use crate::task::Callback;
+use crate::{Indices, Timestamp};
 use crate::{actual, cell, cluster, task};
+
+/// A rollout, as users see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RolloutRow {
+    /// Counts the rollouts of the process's life, from 1.
+    pub number: u32,
+    /// Forward or back.
+    pub kind: rollout::Kind,
+    /// `updating`, `paused`, `completed`, `rollback_started`, `rollback_paused` or `rollback_completed`.
+    pub status: String,
+    /// Why it stands there; none: nothing to be said.
+    pub reason: Option<String>,
+    /// The definition that every index shall run.
+    pub target: DefinitionId,
+    /// Where a rollback goes.
+    pub rollback_to: Option<DefinitionId>,
+    /// How many indices were to be replaced.
+    pub total: u32,
+    /// How many were.
+    pub replaced: u32,
+    /// The indices that are being replaced.
+    pub in_replacement: Indices,
+    /// The indices that were given up for now.
+    pub stalled: Indices,
+    /// The indices of which an instance failed.
+    pub failed: Indices,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Since when it stands where it stands.
+    pub since: Timestamp,
+}
+
+impl RolloutRow {
+    /// Whether every index runs its target.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.status.ends_with("completed")
+    }
+
+    /// Whether no index takes its turn until somebody resumes it.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.status.ends_with("paused")
+    }
+}
+
+impl From<&Rollout> for RolloutRow {
+    fn from(rollout: &Rollout) -> Self {
+        let in_replacement = rollout.steps.keys().filter(|index| rollout.in_replacement(**index).is_some());
+        Self {
+            number: rollout.number,
+            kind: rollout.kind,
+            status: rollout.status().to_owned(),
+            reason: Some(rollout.reason.clone()).filter(|reason| !reason.is_empty()),
+            target: rollout.target.clone(),
+            rollback_to: rollout.rollback_to.clone(),
+            total: rollout.total,
+            replaced: rollout.replaced,
+            in_replacement: in_replacement.copied().collect(),
+            stalled: rollout.stalled.keys().copied().collect(),
+            failed: rollout.failed.iter().copied().collect(),
+            started_at: rollout.started_at,
+            since: rollout.since,
+        }
+    }
+}
 
 /// The state of an ActualLRP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -245,10 +313,18 @@ pub struct LrpRow {
     pub routes: Routes,
     /// The consumer's own text.
     pub annotation: String,
-    /// The definition that new instances run.
+    /// The definition that every instance shall run: the active one.
     pub definition_id: Option<DefinitionId>,
-    /// What it runs; listed only if asked for.
+    /// The definition that is known to work, if one is.
+    pub healthy_definition_id: Option<DefinitionId>,
+    /// Every definition that it has, in the order in which they came.
+    pub definition_ids: Vec<DefinitionId>,
+    /// What the active one runs; listed only if asked for.
     pub definition: Option<Definition>,
+    /// How its instances are replaced; listed only if asked for.
+    pub policies: Option<Policies>,
+    /// The rollout that is under way, or the last one.
+    pub rollout: Option<RolloutRow>,
     /// When the last decision on it was made.
     pub changed_at: Timestamp,
 }

@@ -1,17 +1,21 @@
 //! A client's commands, as they stand on `muster.client.<domain>.<client>.<noun>.<verb>`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::{
-    Usual, take_freshness, take_lrp, take_task, take_update, task_to_json, to_json, update_to_json, with,
+    Usual, definition_to_json, take_freshness, take_lrp, take_new_definition, take_task, take_update,
+    task_to_json, to_json, update_to_json, with,
 };
 use crate::Timestamp;
 use crate::bus::ClientVerb;
-use crate::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask};
+use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask};
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
 use crate::names::{BadName, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use crate::process::Steer;
 use crate::refusal::{BadField, Code, Refusal};
 
 /// What a client asks.
@@ -19,12 +23,33 @@ use crate::refusal::{BadField, Code, Refusal};
 pub enum ClientCommand {
     /// `lrp.desire`: a process shall run.
     LrpDesire(Box<DesiredLrp>),
-    /// `lrp.update`: its scale, routes or annotation change.
+    /// `lrp.update`: its scale, routes, annotation, policies or definition change.
     LrpUpdate {
         /// Which process.
         process_guid: ProcessGuid,
-        /// What changes.
+        /// What changes and restarts nothing.
         update: DesiredLrpUpdate,
+        /// The definition that every instance shall run, and its id.
+        definition: Option<(DefinitionId, Arc<Definition>)>,
+    },
+    /// `lrp.activate`: every instance shall run a definition that the process has.
+    LrpActivate {
+        /// Which process.
+        process_guid: ProcessGuid,
+        /// Which definition.
+        definition_id: DefinitionId,
+    },
+    /// `lrp.restart`: every instance is replaced by one that runs the same.
+    LrpRestart {
+        /// Which process.
+        process_guid: ProcessGuid,
+    },
+    /// `lrp.pause`, `lrp.resume`, `lrp.rollback`: its rollout is steered.
+    LrpSteer {
+        /// Which process.
+        process_guid: ProcessGuid,
+        /// How.
+        steer: Steer,
     },
     /// `lrp.remove`: it is no longer desired.
     LrpRemove {
@@ -65,9 +90,14 @@ pub enum ClientCommand {
 type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The commands by noun and verb.
-const COMMANDS: [(&str, Read); 8] = [
+const COMMANDS: [(&str, Read); 13] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
+    ("lrp.activate", take_lrp_activate),
+    ("lrp.restart", take_lrp_restart),
+    ("lrp.pause", |body| take_lrp_steer(body, Steer::Pause)),
+    ("lrp.resume", |body| take_lrp_steer(body, Steer::Resume)),
+    ("lrp.rollback", |body| take_lrp_steer(body, Steer::RollBack)),
     ("lrp.remove", take_lrp_remove),
     ("lrp.retire", take_lrp_retire),
     ("task.desire", take_task_desire),
@@ -160,8 +190,25 @@ fn take_lrp_update(body: Field<'_>) -> Option<ClientCommand> {
     let mut fields = body.object()?;
     let process_guid = fields.must("process_guid", Field::name);
     let update = take_update(&mut fields);
+    let definition = take_new_definition(&mut fields);
     fields.finish(&[]);
-    Some(ClientCommand::LrpUpdate { process_guid: process_guid?, update: update? })
+    Some(ClientCommand::LrpUpdate { process_guid: process_guid?, update: update?, definition: definition? })
+}
+
+fn take_lrp_activate(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let process_guid = fields.must("process_guid", Field::name);
+    let definition_id = fields.must("definition_id", Field::name);
+    fields.finish(&[]);
+    Some(ClientCommand::LrpActivate { process_guid: process_guid?, definition_id: definition_id? })
+}
+
+fn take_lrp_restart(body: Field<'_>) -> Option<ClientCommand> {
+    take_name_alone(body, "process_guid").map(|process_guid| ClientCommand::LrpRestart { process_guid })
+}
+
+fn take_lrp_steer(body: Field<'_>, steer: Steer) -> Option<ClientCommand> {
+    take_name_alone(body, "process_guid").map(|process_guid| ClientCommand::LrpSteer { process_guid, steer })
 }
 
 fn take_lrp_remove(body: Field<'_>) -> Option<ClientCommand> {
@@ -213,6 +260,11 @@ impl ClientCommand {
         match self {
             Self::LrpDesire(_) => ClientVerb::LrpDesire,
             Self::LrpUpdate { .. } => ClientVerb::LrpUpdate,
+            Self::LrpActivate { .. } => ClientVerb::LrpActivate,
+            Self::LrpRestart { .. } => ClientVerb::LrpRestart,
+            Self::LrpSteer { steer: Steer::Pause, .. } => ClientVerb::LrpPause,
+            Self::LrpSteer { steer: Steer::Resume, .. } => ClientVerb::LrpResume,
+            Self::LrpSteer { steer: Steer::RollBack, .. } => ClientVerb::LrpRollback,
             Self::LrpRemove { .. } => ClientVerb::LrpRemove,
             Self::LrpRetire { .. } => ClientVerb::LrpRetire,
             Self::TaskDesire(_) => ClientVerb::TaskDesire,
@@ -242,6 +294,9 @@ impl ClientCommand {
             Self::TaskDesire(task) => Some(&task.domain),
             Self::DomainUpsert { domain, .. } => Some(domain),
             Self::LrpUpdate { .. }
+            | Self::LrpActivate { .. }
+            | Self::LrpRestart { .. }
+            | Self::LrpSteer { .. }
             | Self::LrpRemove { .. }
             | Self::LrpRetire { .. }
             | Self::TaskCancel { .. }
@@ -255,10 +310,23 @@ impl ClientCommand {
         let named = |name: &str, text: &str| with(Value::Object(Map::new()), name, text.into());
         match self {
             Self::LrpDesire(lrp) => to_json(lrp),
-            Self::LrpUpdate { process_guid, update } => {
-                with(update_to_json(update), "process_guid", process_guid.as_str().into())
+            Self::LrpUpdate { process_guid, update, definition } => {
+                let body = with(update_to_json(update), "process_guid", process_guid.as_str().into());
+                match definition {
+                    None => body,
+                    Some((id, definition)) => {
+                        let body = with(body, "definition_id", id.as_str().into());
+                        with(body, "definition", definition_to_json(definition))
+                    }
+                }
             }
-            Self::LrpRemove { process_guid } => named("process_guid", process_guid.as_str()),
+            Self::LrpActivate { process_guid, definition_id } => {
+                let body = named("process_guid", process_guid.as_str());
+                with(body, "definition_id", definition_id.as_str().into())
+            }
+            Self::LrpRemove { process_guid }
+            | Self::LrpRestart { process_guid }
+            | Self::LrpSteer { process_guid, .. } => named("process_guid", process_guid.as_str()),
             Self::LrpRetire { process_guid, index, definition_id } => {
                 let body = with(named("process_guid", process_guid.as_str()), "index", (*index).into());
                 let id = definition_id.as_ref().map(|id| id.as_str().into());

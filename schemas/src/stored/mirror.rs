@@ -8,6 +8,7 @@ use crate::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, FolderId, Incarnation,
     InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
+use crate::policy::Ratio;
 use crate::{Indices, Timestamp};
 
 /// Becomes the same on the other side of the seam. Total: what is stored is never argued with.
@@ -26,7 +27,7 @@ macro_rules! words {
     };
 }
 
-words!(bool, u16, u32, u64, String, Timestamp, Indices, Epoch);
+words!(bool, u8, u16, u32, u64, String, Timestamp, Indices, Epoch, Ratio);
 words!(
     CellId,
     ClientName,

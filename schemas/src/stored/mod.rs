@@ -35,6 +35,7 @@ pub mod cluster;
 mod mirror;
 pub mod parts;
 pub mod process;
+mod rollout;
 pub mod task;
 
 use mirror::{Mirror, mirror};
@@ -166,6 +167,8 @@ pub enum Event {
     Actual(process::Actual),
     /// To an evacuating record.
     Evacuating(process::Evacuating),
+    /// To a rollout.
+    Rollout(rollout::Rollout),
     /// To an evaluation.
     Evaluation(process::Evaluation),
     /// To a task.
@@ -178,8 +181,8 @@ pub enum Event {
     Cluster(cluster::Cluster),
 }
 mirror!(enum Event = entry::Event {
-    Desired(event), Actual(event), Evacuating(event), Evaluation(event), Task(event), Domain(event), Cell(event),
-    Cluster(event),
+    Desired(event), Actual(event), Evacuating(event), Rollout(event), Evaluation(event), Task(event),
+    Domain(event), Cell(event), Cluster(event),
 });
 
 impl Event {
@@ -187,6 +190,10 @@ impl Event {
     pub const TYPES: &'static [&'static str] = &[
         "desired.desired.v1",
         "desired.updated.v1",
+        "desired.definition_added.v1",
+        "desired.activated.v1",
+        "desired.healthy_changed.v1",
+        "desired.pruned.v1",
         "desired.removed.v1",
         "actual.created.v1",
         "actual.claimed.v1",
@@ -198,6 +205,16 @@ impl Event {
         "actual.removed.v1",
         "evacuating.set.v1",
         "evacuating.removed.v1",
+        "rollout.started.v1",
+        "rollout.begun.v1",
+        "rollout.fell_back.v1",
+        "rollout.took_over.v1",
+        "rollout.replaced.v1",
+        "rollout.failed.v1",
+        "rollout.stalled.v1",
+        "rollout.paused.v1",
+        "rollout.resumed.v1",
+        "rollout.completed.v1",
         "evaluation.created.v1",
         "evaluation.blocked.v1",
         "evaluation.completed.v1",
@@ -237,6 +254,7 @@ impl entry::Event {
             Self::Desired(event) => process::Desired::type_name(event),
             Self::Actual(event) => process::Actual::type_name(event),
             Self::Evacuating(event) => process::Evacuating::type_name(event),
+            Self::Rollout(event) => rollout::Rollout::type_name(event),
             Self::Evaluation(event) => process::Evaluation::type_name(event),
             Self::Task(event) => task::Task::type_name(event),
             Self::Domain(event) => cell::Domain::type_name(event),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
+use super::rollout::Policies;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
 use crate::{Indices, Place, Places, Timestamp, actual, definition, desired, evacuating, evaluation};
 
@@ -21,9 +22,35 @@ pub enum Desired {
     /// The process was desired: a new epoch begins.
     #[serde(rename = "desired.v1")]
     DesiredV1(Box<DesiredLrp>),
-    /// Its scale, routes or annotation changed.
+    /// Its scale, routes, annotation or policies changed.
     #[serde(rename = "updated.v1")]
     UpdatedV1(DesiredLrpUpdate),
+    /// A definition came to it.
+    #[serde(rename = "definition_added.v1")]
+    DefinitionAddedV1 {
+        /// Its id.
+        definition_id: DefinitionId,
+        /// What each instance runs.
+        definition: Arc<Definition>,
+    },
+    /// Every instance shall run this definition.
+    #[serde(rename = "activated.v1")]
+    ActivatedV1 {
+        /// Which.
+        definition_id: DefinitionId,
+    },
+    /// A definition is known to work, and instances restart with it.
+    #[serde(rename = "healthy_changed.v1")]
+    HealthyChangedV1 {
+        /// Which.
+        definition_id: DefinitionId,
+    },
+    /// Definitions that nothing uses any more are gone.
+    #[serde(rename = "pruned.v1")]
+    PrunedV1 {
+        /// Which.
+        definition_ids: Vec<DefinitionId>,
+    },
     /// Nobody desires it.
     #[serde(rename = "removed.v1")]
     RemovedV1 {},
@@ -42,13 +69,15 @@ pub struct DesiredLrp {
     pub routes: BTreeMap<String, String>,
     /// The consumer's own text.
     pub annotation: String,
+    /// How its instances are replaced.
+    pub policies: Policies,
     /// The definition's id.
     pub definition_id: DefinitionId,
     /// What each instance runs.
     pub definition: Arc<Definition>,
 }
 mirror!(struct DesiredLrp = definition::DesiredLrp {
-    process_guid, domain, instances, routes, annotation, definition_id, definition,
+    process_guid, domain, instances, routes, annotation, policies, definition_id, definition,
 });
 
 /// What one instance of a process runs and needs.
@@ -91,14 +120,22 @@ pub struct DesiredLrpUpdate {
     pub routes: Option<BTreeMap<String, String>>,
     /// The consumer's own text.
     pub annotation: Option<String>,
+    /// How its instances are replaced, from the next rollout on.
+    pub policies: Option<Policies>,
 }
-mirror!(struct DesiredLrpUpdate = definition::DesiredLrpUpdate { instances, routes, annotation });
+mirror!(struct DesiredLrpUpdate = definition::DesiredLrpUpdate { instances, routes, annotation, policies });
 
 impl Mirror<desired::Event> for Desired {
     fn mirror(self) -> desired::Event {
         match self {
             Self::DesiredV1(lrp) => desired::Event::Desired(lrp.mirror()),
             Self::UpdatedV1(update) => desired::Event::Updated(update.mirror()),
+            Self::DefinitionAddedV1 { definition_id, definition } => {
+                desired::Event::DefinitionAdded { definition_id, definition: definition.mirror() }
+            }
+            Self::ActivatedV1 { definition_id } => desired::Event::Activated { definition_id },
+            Self::HealthyChangedV1 { definition_id } => desired::Event::HealthyChanged { definition_id },
+            Self::PrunedV1 { definition_ids } => desired::Event::Pruned { definition_ids },
             Self::RemovedV1 {} => desired::Event::Removed {},
         }
     }
@@ -109,6 +146,12 @@ impl Mirror<Desired> for desired::Event {
         match self {
             Self::Desired(lrp) => Desired::DesiredV1(lrp.mirror()),
             Self::Updated(update) => Desired::UpdatedV1(update.mirror()),
+            Self::DefinitionAdded { definition_id, definition } => {
+                Desired::DefinitionAddedV1 { definition_id, definition: definition.mirror() }
+            }
+            Self::Activated { definition_id } => Desired::ActivatedV1 { definition_id },
+            Self::HealthyChanged { definition_id } => Desired::HealthyChangedV1 { definition_id },
+            Self::Pruned { definition_ids } => Desired::PrunedV1 { definition_ids },
             Self::Removed {} => Desired::RemovedV1 {},
         }
     }
@@ -258,9 +301,9 @@ pub enum Ended {
     Stopped,
     /// It crashed while it was being stopped.
     Crashed,
-    /// Its cell disappeared while it was being stopped, or nobody desires it.
+    /// Its cell disappeared while it was being stopped, nobody desires it, or another definition takes its place.
     CellLost,
-    /// Its cell evacuated it while it was being stopped.
+    /// Its cell evacuated it while it was being stopped, or another definition takes its place.
     Evacuated,
     /// Another definition takes its place.
     Replaced,
@@ -465,11 +508,13 @@ pub enum Trigger {
     CellLost,
     /// A cell evacuates.
     Evacuation,
+    /// A rollout replaces an instance.
+    Rollout,
     /// Only convergence found it.
     Convergence,
 }
 mirror!(enum Trigger = evaluation::Trigger {
-    Desire, Scale, Stop, Crash, Restart, CellLost, Evacuation, Convergence,
+    Desire, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, Convergence,
 });
 
 impl Mirror<evaluation::Event> for Evaluation {
@@ -502,6 +547,10 @@ impl Desired {
         match event {
             desired::Event::Desired(_) => "desired.desired.v1",
             desired::Event::Updated(_) => "desired.updated.v1",
+            desired::Event::DefinitionAdded { .. } => "desired.definition_added.v1",
+            desired::Event::Activated { .. } => "desired.activated.v1",
+            desired::Event::HealthyChanged { .. } => "desired.healthy_changed.v1",
+            desired::Event::Pruned { .. } => "desired.pruned.v1",
             desired::Event::Removed {} => "desired.removed.v1",
         }
     }

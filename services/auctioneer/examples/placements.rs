@@ -23,6 +23,7 @@ use schemas::names::{
     CellId, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, ProcessGuid, ServiceId,
     Stack, TaskGuid, Zone,
 };
+use schemas::policy::Policies;
 use schemas::resources::{Constraint, Resources};
 use schemas::{
     ActualLrpKey, Decision, Entry, Indices, Places, Position, Timestamp, actual, cell, cluster, desired,
@@ -162,6 +163,7 @@ impl Log {
                 instances,
                 routes: [].into(),
                 annotation: String::new(),
+                policies: Policies::default(),
                 definition_id: definition_id.clone(),
                 definition: definition(process),
             };

@@ -344,6 +344,10 @@ impl Batch<'_> {
                         known.unwrap_or_else(|| (lrp.domain.clone(), Epoch(self.at)))
                     }
                     process::Command::Update(_)
+                    | process::Command::Deploy { .. }
+                    | process::Command::Activate { .. }
+                    | process::Command::Restart
+                    | process::Command::Steer(_)
                     | process::Command::Remove
                     | process::Command::Retire { .. }
                     | process::Command::Fail(..)

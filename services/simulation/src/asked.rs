@@ -58,9 +58,12 @@ impl Asked {
     pub fn wants(&self) -> Option<(&ProcessGuid, u32)> {
         match &self.command {
             ClientCommand::LrpDesire(lrp) => Some((&lrp.process_guid, lrp.instances)),
-            ClientCommand::LrpUpdate { process_guid, update } => Some((process_guid, update.instances?)),
+            ClientCommand::LrpUpdate { process_guid, update, .. } => Some((process_guid, update.instances?)),
             ClientCommand::LrpRemove { process_guid } => Some((process_guid, 0)),
             ClientCommand::LrpRetire { .. }
+            | ClientCommand::LrpActivate { .. }
+            | ClientCommand::LrpRestart { .. }
+            | ClientCommand::LrpSteer { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }
@@ -137,7 +140,7 @@ pub fn desired<'a>(carried_out: impl Iterator<Item = &'a ClientCommand>) -> BTre
             ClientCommand::LrpDesire(lrp) => {
                 lrps.insert(lrp.process_guid.clone(), lrp.instances);
             }
-            ClientCommand::LrpUpdate { process_guid, update } => {
+            ClientCommand::LrpUpdate { process_guid, update, .. } => {
                 if let Some((count, wanted)) = lrps.get_mut(process_guid).zip(update.instances) {
                     *count = wanted;
                 }
@@ -146,6 +149,9 @@ pub fn desired<'a>(carried_out: impl Iterator<Item = &'a ClientCommand>) -> BTre
                 lrps.remove(process_guid);
             }
             ClientCommand::LrpRetire { .. }
+            | ClientCommand::LrpActivate { .. }
+            | ClientCommand::LrpRestart { .. }
+            | ClientCommand::LrpSteer { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }

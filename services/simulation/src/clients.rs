@@ -23,6 +23,7 @@ use super::coverage::Situation;
 use super::nodes::{Life, Machine, Node, cell_id};
 use super::promises::Promise;
 use super::reads::Table;
+use super::rollouts;
 use super::spoiled::{self, Spoiled, spoiled, utmost, utmost_envelope};
 use super::workload::{Ask, domain, other_domain};
 
@@ -123,6 +124,14 @@ impl Cluster {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for domain in [domain(), other_domain()] {
             self.client_wants(domain, &Ask::Fresh(None), patience);
+        }
+    }
+
+    /// Many processes that were rolled out get a definition that works, so that all rollouts have to end.
+    pub(super) fn mend_definitions(&mut self) {
+        let patience = Duration::from_secs(30) + self.clocks_apart();
+        for (domain, ask) in rollouts::mending(&self.checkers.rolled_out(), &mut self.users) {
+            self.client_wants(domain, &ask, patience);
         }
     }
 
@@ -268,7 +277,10 @@ impl Cluster {
     fn read_own_write(&mut self, request: &ClientRequest, done: Done) {
         let guid = match &request.command {
             ClientCommand::LrpDesire(lrp) => &lrp.process_guid,
-            ClientCommand::LrpUpdate { process_guid, .. } => process_guid,
+            ClientCommand::LrpUpdate { process_guid, .. }
+            | ClientCommand::LrpActivate { process_guid, .. }
+            | ClientCommand::LrpRestart { process_guid }
+            | ClientCommand::LrpSteer { process_guid, .. } => process_guid,
             ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
             | ClientCommand::DomainUpsert { .. }
@@ -369,10 +381,14 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
             annotation: Some("never asked for".into()),
             ..DesiredLrpUpdate::default()
         },
+        definition: None,
     };
     match command {
         ClientCommand::LrpDesire(lrp) => described(&lrp.process_guid),
         ClientCommand::LrpUpdate { process_guid, .. }
+        | ClientCommand::LrpActivate { process_guid, .. }
+        | ClientCommand::LrpRestart { process_guid }
+        | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
         | ClientCommand::LrpRetire { process_guid, .. } => described(process_guid),
         ClientCommand::TaskDesire(desired) => {
@@ -394,7 +410,15 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
 fn subject_of(command: &ClientCommand) -> String {
     match command {
         ClientCommand::LrpDesire(lrp) => format!("{} x{}", lrp.process_guid, lrp.instances),
-        ClientCommand::LrpUpdate { process_guid, update } => format!("{process_guid} {:?}", update.instances),
+        ClientCommand::LrpUpdate { process_guid, update, definition } => {
+            let id = definition.as_ref().map(|(id, _)| id.as_str());
+            format!("{process_guid} {:?} {}", update.instances, id.unwrap_or_default())
+        }
+        ClientCommand::LrpActivate { process_guid, definition_id } => {
+            format!("{process_guid} {definition_id}")
+        }
+        ClientCommand::LrpRestart { process_guid } => format!("{process_guid} anew"),
+        ClientCommand::LrpSteer { process_guid, steer } => format!("{process_guid} {steer:?}"),
         ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
         ClientCommand::LrpRetire { process_guid, index, .. } => format!("{process_guid}/{index}"),
         ClientCommand::TaskDesire(desired) => desired.task_guid.to_string(),

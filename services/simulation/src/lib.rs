@@ -46,6 +46,7 @@ pub mod promises;
 mod reads;
 mod records;
 pub mod rng;
+mod rollouts;
 pub mod shrink;
 pub mod spoiled;
 pub mod story;

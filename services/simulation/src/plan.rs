@@ -11,6 +11,7 @@ use super::faults::{Faults, Rates};
 use super::large;
 use super::nodes::{Node, Shape};
 use super::rng::Rng;
+use super::rollouts;
 use super::story::Expect;
 use super::workload::{self, Ask, Clients};
 
@@ -185,6 +186,16 @@ impl Plan {
     /// The plan of a seed: all that can go wrong, each kind in some runs and not in others.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
+        let mut plan = Self::drawn_alone(seed);
+        if !Rng::new(seed, 21).chance(large::PERMILLE) {
+            plan.acts.extend(rollouts::drawn(&mut Rng::new(seed, 23), plan.peace_at));
+            plan.acts.sort_by_key(|(at, _)| *at);
+        }
+        plan
+    }
+
+    /// The same without rollouts.
+    fn drawn_alone(seed: u64) -> Self {
         let shape = Shape::drawn(&mut Rng::new(seed, 4));
         let faults = Faults::drawn(&mut Rng::new(seed, 0));
         let rates = Rates::drawn(&mut Rng::new(seed, 2));

@@ -102,6 +102,19 @@ promises! {
     FreshAsAsked "Diego Dev Notes, DesiredLRPs" "a domain is fresh for as long as a client said",
     EvacuatingKept "Diego Dev Notes, Evacuation" "an evacuating instance goes when its replacement runs, its time is over, or its own cell says so, and not before",
 
+    // Rollouts.
+    DefinitionsKept "SwarmKit, Orchestrators, Update supervisor" "the active, the healthy and the pinned definition are there, and none is pruned that something runs",
+    HealthTrue "Updatable LRPs, LRPDeployment" "a definition is healthy once an instance of it survived its monitor, and not later, or if everything goes back to it",
+    RolloutSound "docs/model.md, Rollouts" "a rollout does only what follows from its policy and from what is so",
+    AtMostTwo "SwarmKit, Orchestrators, Update supervisor" "an index has at most two live instances, evacuating ones counted",
+    StartsFirst "SwarmKit, Orchestrators, Update supervisor" "start-first, what a rollout stops leaves another running at its index",
+    StopsFirst "SwarmKit, Orchestrators, Update supervisor" "stop-first, a new instance comes only where nothing else is",
+    RolloutBudget "SwarmKit, Orchestrators, Update supervisor" "no more indices are in replacement at once than the policy says, and nothing unproven starts out of turn",
+    FailsOnce "SwarmKit, Orchestrators, Update supervisor" "an index fails at most once in a rollout",
+    RollsBackOnce "SwarmKit, Orchestrators, Update supervisor" "a rollout goes back at most once, to the definition that was healthy when it began, and a rollback never",
+    CompletedTrue "SwarmKit, Orchestrators, Update supervisor" "when a rollout has completed, every index runs its target and nothing else",
+    MinRunning "docs/model.md, Rollouts" "no stop of a rollout leaves fewer running than have to",
+
     TellsTheTruth "docs/architecture.md, Entries" "a crash reason, an address, ports, a trigger and a placement error are what they were",
     StopSaid "Diego Dev Notes, Stopping ActualLRPs" "whoever holds what shall stop is told so at once, and again until it is gone; and nobody else",
     OutcomeIsJudged "docs/model.md, Evaluations" "a placement error is one that an auctioneer found for this very attempt",
@@ -155,6 +168,7 @@ promises! {
     DesiredIsActual "Diego Dev Notes, Harmonizing DesiredLRPs with ActualLRPs: Convergence" "desired equals actual, index by index",
     NothingLeaks "Diego Dev Notes, Harmonizing ActualLRPs with Container State: Rep" "no container, reservation or evacuating record is left over",
     NoIdleRoom "Diego Dev Notes, Distributing ActualLRPs: Auctioneer" "no work waits for room that is there, and what waits says the right reason",
+    RolloutsEnd "Updatable LRPs, UpdateLRPDeployment" "every rollout to a definition that works is over, and every index runs it",
     TasksEnd "Diego Dev Notes, Task Lifecycle" "every task has ended",
     AsAsked "Diego Dev Notes, DesiredLRPs" "what is desired is what clients were told is desired",
 

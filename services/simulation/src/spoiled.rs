@@ -9,6 +9,7 @@ use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
 };
 use schemas::names::{DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
+use schemas::policy::Policies;
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal};
@@ -576,7 +577,9 @@ pub fn utmost(rng: &mut Rng) -> ClientCommand {
                 instances: None,
                 routes: Some(utmost_routes("y")),
                 annotation: Some("y".repeat(ANNOTATION_BYTES)),
+                policies: None,
             },
+            definition: None,
         },
         3 => ClientCommand::LrpRemove { process_guid },
         4 | 5 => ClientCommand::TaskDesire(Box::new(utmost_task(task_guid))),
@@ -636,6 +639,7 @@ fn utmost_lrp(process_guid: ProcessGuid) -> DesiredLrp {
         instances: 0,
         routes: utmost_routes("x"),
         annotation: "x".repeat(ANNOTATION_BYTES),
+        policies: Policies::default(),
         definition_id: DefinitionId::new(&"d".repeat(NAME_BYTES)).expect("a name"),
         definition: definition.into(),
         process_guid,

@@ -72,6 +72,7 @@ mod asks;
 mod expect;
 mod head;
 mod judge;
+mod rolling;
 mod telling;
 mod words;
 

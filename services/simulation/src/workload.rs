@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use schemas::action::{Action, Run, Secret};
+use schemas::action::{Action, Run, Secret, Variable};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
 };
 use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
+use schemas::policy::{FailureAction, Policies, UpdatePolicy};
+use schemas::process::Steer;
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
 
@@ -41,6 +43,23 @@ pub enum Ask {
         /// What both say.
         text: String,
     },
+    /// Another definition for a process, and how it is rolled out.
+    Deploy {
+        /// Its guid.
+        process: ProcessGuid,
+        /// The id of the definition.
+        definition: DefinitionId,
+        /// What each instance does from then on.
+        work: Work,
+        /// The policies from then on; none: as they were.
+        rolls: Option<Box<Rolls>>,
+    },
+    /// A definition that a process has.
+    Activate(ProcessGuid, DefinitionId),
+    /// Every instance shall start anew.
+    Restart(ProcessGuid),
+    /// A rollout shall pause, go on or go back.
+    Steer(ProcessGuid, Steer),
     /// Nobody wants a process any longer.
     Remove(ProcessGuid),
     /// An instance shall stop, and another take its place.
@@ -108,6 +127,32 @@ impl Owner {
                 Some(format!("http://owner/{}", self.name()))
             }
         }
+    }
+}
+
+/// How a process is rolled out, forward and back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rolls {
+    /// How an update rolls; a rollback does the same, but pauses where this one would go back.
+    pub update: UpdatePolicy,
+    /// How many instances it leaves running at least.
+    pub min_running: Option<u32>,
+}
+
+impl Rolls {
+    /// As a process rolls of which nothing else is said.
+    #[must_use]
+    pub const fn usual() -> Self {
+        Self { update: UpdatePolicy::of_update(), min_running: None }
+    }
+
+    fn policies(&self) -> Policies {
+        let failure_action = match self.update.failure_action {
+            FailureAction::Rollback => FailureAction::Pause,
+            other @ (FailureAction::Hold | FailureAction::Pause | FailureAction::Continue) => other,
+        };
+        let rollback = UpdatePolicy { failure_action, ..self.update.clone() };
+        Policies { update: self.update.clone(), rollback, min_running: self.min_running }
     }
 }
 
@@ -188,7 +233,7 @@ impl Ask {
             }
             Self::Scale { process, instances } => {
                 let update = DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update }
+                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
             }
             Self::Describe { process, text } => {
                 let update = DesiredLrpUpdate {
@@ -196,7 +241,25 @@ impl Ask {
                     annotation: Some(text.clone()),
                     ..DesiredLrpUpdate::default()
                 };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update }
+                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+            }
+            Self::Deploy { process, definition, work, rolls } => {
+                let policies = rolls.as_ref().map(|rolls| rolls.policies());
+                let update = DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() };
+                // What is called differently is different.
+                let name =
+                    Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.to_string()) };
+                let content = Definition { environment_variables: vec![name], ..self::definition(work) };
+                let definition = Some((definition.clone(), content.into()));
+                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition }
+            }
+            Self::Activate(process, definition) => {
+                let (process_guid, definition_id) = (process.clone(), definition.clone());
+                ClientCommand::LrpActivate { process_guid, definition_id }
+            }
+            Self::Restart(process) => ClientCommand::LrpRestart { process_guid: process.clone() },
+            Self::Steer(process, steer) => {
+                ClientCommand::LrpSteer { process_guid: process.clone(), steer: *steer }
             }
             Self::Remove(process) => ClientCommand::LrpRemove { process_guid: process.clone() },
             Self::Retire(process, index) => {
@@ -225,8 +288,8 @@ fn routes(text: &str) -> Routes {
     BTreeMap::from([("http".to_owned(), host)])
 }
 
-fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) -> DesiredLrp {
-    let definition = Definition {
+fn definition(work: &Work) -> Definition {
+    Definition {
         constraint: work.constraint(),
         environment_variables: vec![],
         setup: None,
@@ -238,15 +301,19 @@ fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) 
         cpu_weight: 0,
         ports: vec![8080],
         grace_period_ms: 2_000,
-    };
+    }
+}
+
+fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) -> DesiredLrp {
     DesiredLrp {
         process_guid: process.clone(),
         domain: domain.clone(),
         instances,
         routes: routes("first"),
         annotation: format!("made of {process}"),
+        policies: Policies::default(),
         definition_id: definition_id(process, work),
-        definition: definition.into(),
+        definition: definition(work).into(),
     }
 }
 

@@ -374,7 +374,7 @@ impl Auctioneer {
 
     fn follow_process(&mut self, guid: &ProcessGuid, event: &Event) {
         match event {
-            Event::Desired(_) => self.open.refresh_process(&self.world, guid),
+            Event::Desired(_) | Event::Rollout(_) => self.open.refresh_process(&self.world, guid),
             Event::Actual(event) => {
                 for place in event.places().iter() {
                     let key = ActualLrpKey::new(guid.clone(), place);

@@ -162,8 +162,18 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
     let task = |guid, command| AggregateCommand::Task(guid, Box::new(command));
     match command {
         ClientCommand::LrpDesire(lrp) => process(lrp.process_guid.clone(), process::Command::Desire(lrp)),
-        ClientCommand::LrpUpdate { process_guid, update } => {
+        ClientCommand::LrpUpdate { process_guid, update, definition: None } => {
             process(process_guid, process::Command::Update(update))
+        }
+        ClientCommand::LrpUpdate { process_guid, update, definition: Some((definition_id, definition)) } => {
+            process(process_guid, process::Command::Deploy { update, definition_id, definition })
+        }
+        ClientCommand::LrpActivate { process_guid, definition_id } => {
+            process(process_guid, process::Command::Activate { definition_id })
+        }
+        ClientCommand::LrpRestart { process_guid } => process(process_guid, process::Command::Restart),
+        ClientCommand::LrpSteer { process_guid, steer } => {
+            process(process_guid, process::Command::Steer(steer))
         }
         ClientCommand::LrpRemove { process_guid } => process(process_guid, process::Command::Remove),
         ClientCommand::LrpRetire { process_guid, index, definition_id } => {

@@ -58,6 +58,7 @@ impl Bbs {
             Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)
+            | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Cluster(_) => {}
         }
@@ -275,6 +276,7 @@ fn taken_by(event: &Event) -> Option<&Instance> {
             | actual::Event::Removed { .. },
         )
         | Event::Evacuating(evacuating::Event::Removed { .. })
+        | Event::Rollout(_)
         | Event::Evaluation(_)
         | Event::Task(
             task::Event::Desired(_)

@@ -9,6 +9,7 @@ mod confirm;
 mod journal;
 mod limits;
 mod requests;
+mod rollouts;
 mod scene;
 mod tasks;
 mod words;

@@ -23,7 +23,7 @@ pub(crate) fn lrp(name: &str, instances: u32) -> ClientCommand {
 
 pub(crate) fn scale(name: &str, instances: u32) -> ClientCommand {
     let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
-    ClientCommand::LrpUpdate { process_guid: process_guid(name), update }
+    ClientCommand::LrpUpdate { process_guid: process_guid(name), update, definition: None }
 }
 
 pub(crate) fn task(name: &str, callback: Option<&str>) -> ClientCommand {

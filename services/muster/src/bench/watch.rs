@@ -184,6 +184,7 @@ impl Seen {
                     Event::Desired(_)
                     | Event::Actual(_)
                     | Event::Evacuating(_)
+                    | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
                     | Event::Domain(_)

@@ -7,7 +7,9 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
 use schemas::limits::INSTANCES;
-use schemas::names::{CellId, ClientName, DecisionId, Domain, ProcessGuid, RequestId, TaskGuid};
+use schemas::names::{
+    CellId, ClientName, DecisionId, DefinitionId, Domain, ProcessGuid, RequestId, TaskGuid,
+};
 
 use super::words::{Invalid, number, parse_duration};
 
@@ -174,7 +176,7 @@ pub(crate) enum Command {
     Watch,
     /// Explain why an instance is where it is: from its state back to the first command
     Why {
-        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
         instance: String,
     },
     /// Print completions for a shell
@@ -188,7 +190,7 @@ pub(crate) enum Command {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Wait {
     /// Return as soon as the command is in the log
-    #[arg(long, short)]
+    #[arg(long, short, visible_alias = "no-wait")]
     pub(crate) detach: bool,
 }
 
@@ -197,6 +199,13 @@ pub(crate) struct Wait {
 pub(crate) enum LrpVerb {
     /// Desire the processes of a file
     Desire {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Make the processes of a file what it says: desire them, or change them; the same file twice changes nothing
+    Apply {
         /// TOML or JSON; - is the standard input
         file: PathBuf,
         #[command(flatten)]
@@ -223,10 +232,16 @@ pub(crate) enum LrpVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Change the number of instances, routes or annotation; nothing is restarted
+    /// Change a process: its instances, routes and annotation at once, and to what a file says by a rollout
     Update {
         /// Guid of the process
         guid: ProcessGuid,
+        /// TOML or JSON that says what the process shall be; - is the standard input
+        #[arg(value_name = "FILE", conflicts_with = "file")]
+        positional: Option<PathBuf>,
+        /// The same, as an option
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
         /// Number of instances
         #[arg(long, value_name = "N", value_parser = number(0..=INSTANCES), allow_negative_numbers = true)]
         instances: Option<u32>,
@@ -239,6 +254,25 @@ pub(crate) enum LrpVerb {
         #[command(flatten)]
         wait: Wait,
     },
+    /// Have every instance run a definition that the process has
+    Activate {
+        /// Guid of the process
+        guid: ProcessGuid,
+        /// Id of the definition: muster lrp show GUID lists them
+        definition: DefinitionId,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Replace every instance by one that runs the same, by a rollout
+    Restart {
+        /// Guid of the process
+        guid: ProcessGuid,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Rollouts: the replacement of instances by those of another definition
+    #[command(subcommand)]
+    Rollout(RolloutVerb),
     /// Remove a process: its instances are stopped
     #[command(alias = "rm")]
     Remove {
@@ -246,6 +280,45 @@ pub(crate) enum LrpVerb {
         guid: ProcessGuid,
         #[command(flatten)]
         wait: Wait,
+    },
+}
+
+/// What can be done with the rollout of a process.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RolloutVerb {
+    /// Show where the rollout stands, and why it waits
+    Status {
+        /// Guid of the process
+        guid: ProcessGuid,
+    },
+    /// Follow the rollout to its end
+    Watch {
+        /// Guid of the process
+        guid: ProcessGuid,
+    },
+    /// Pause the rollout: no index takes its turn any more
+    Pause {
+        /// Guid of the process
+        guid: ProcessGuid,
+    },
+    /// Resume a paused rollout
+    Resume {
+        /// Guid of the process
+        guid: ProcessGuid,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Roll back to the definition that was healthy when the rollout began
+    Rollback {
+        /// Guid of the process
+        guid: ProcessGuid,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// List the rollouts of a process that the log tells of
+    History {
+        /// Guid of the process
+        guid: ProcessGuid,
     },
 }
 
@@ -270,12 +343,12 @@ pub(crate) enum InstanceVerb {
     },
     /// Show an instance
     Show {
-        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
         id: String,
     },
     /// Show what an instance wrote
     Logs {
-        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid; with --all a process
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid; with --all a process
         id: String,
         /// Wait for more lines
         #[arg(short, long)]
@@ -289,7 +362,7 @@ pub(crate) enum InstanceVerb {
     },
     /// Stop an instance; if it is still desired it starts again
     Stop {
-        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
         id: String,
     },
 }
@@ -460,7 +533,7 @@ pub(crate) enum History {
     /// History of an index of a process, or of one definition there, or of one container, even if it is gone
     #[command(alias = "actual-lrp")]
     Instance {
-        /// PROCESS/INDEX[@DEFINITION], or the beginning or end of an instance guid
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
         id: String,
     },
     /// History of a task

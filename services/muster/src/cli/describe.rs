@@ -9,11 +9,12 @@ use schemas::domain;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::DecisionId;
+use schemas::names::{DecisionId, DefinitionId};
+use schemas::rollout::{self, Kind, Pause};
 use schemas::task::{self, Outcome};
-use schemas::{Decision, Places};
+use schemas::{Decision, Indices, Places};
 
-use super::words::{count, mebibytes, one_line, short};
+use super::words::{count, mebibytes, one_line, short, time_of_day};
 
 /// What a decision is about.
 pub(crate) fn about(aggregate: &Aggregate) -> String {
@@ -51,6 +52,7 @@ pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String
         Event::Desired(event) => format!("{what}: {}", of_desired(event)),
         Event::Actual(event) => of_actual(&what, event, full),
         Event::Evacuating(event) => of_evacuating(&what, event, full),
+        Event::Rollout(event) => of_rollout(&what, decision, event),
         Event::Evaluation(event) => format!("{what}: {}", of_evaluation(event, decision.id, full)),
         Event::Task(event) => format!("{what}: {}", of_task(event, full)),
         Event::Domain(domain::Event::Refreshed { expires_at }) => match expires_at {
@@ -62,13 +64,18 @@ pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String
     }
 }
 
-/// `web/0`, or `web/0-2,5`; of a definition that isn't called like the process `web/0@v2`.
-fn at(process: &str, places: &Places) -> String {
+/// Indices as text: `0-2,5`.
+pub(crate) fn indices(indices: &Indices) -> String {
     let range = |&(first, last): &(u32, u32)| match first == last {
         true => first.to_string(),
         false => format!("{first}-{last}"),
     };
-    let indices = places.indices.ranges().iter().map(range).collect::<Vec<_>>().join(",");
+    indices.ranges().iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+/// `web/0`, or `web/0-2,5`; of a definition that isn't called like the process `web/0@v2`.
+fn at(process: &str, places: &Places) -> String {
+    let indices = indices(&places.indices);
     let definition = places.definition_id.as_str();
     let of = if definition == process { String::new() } else { format!("@{definition}") };
     format!("{process}/{indices}{of}")
@@ -95,7 +102,20 @@ fn of_desired(event: &desired::Event) -> String {
             );
             parts.extend(update.routes.is_some().then(|| "routes changed".to_owned()));
             parts.extend(update.annotation.is_some().then(|| "annotation changed".to_owned()));
+            parts.extend(update.policies.is_some().then(|| "policies changed".to_owned()));
             parts.join(", ")
+        }
+        desired::Event::DefinitionAdded { definition_id, .. } => format!("definition {definition_id} added"),
+        desired::Event::Activated { definition_id } => {
+            format!("definition {definition_id} is active: every instance shall run it")
+        }
+        desired::Event::HealthyChanged { definition_id } => {
+            format!("definition {definition_id} is known to work: instances restart with it")
+        }
+        desired::Event::Pruned { definition_ids } => {
+            let ids: Vec<&str> = definition_ids.iter().map(|id| id.as_str()).collect();
+            let (what, it) = if ids.len() == 1 { ("definition", "it") } else { ("definitions", "them") };
+            format!("{what} {} dropped: nothing uses {it} any more", ids.join(", "))
         }
         desired::Event::Removed {} => "no longer desired".to_owned(),
     }
@@ -164,6 +184,49 @@ fn of_evacuating(process: &str, event: &evacuating::Event, full: bool) -> String
     }
 }
 
+/// What a rollout is called: `rollout to v2`, or `rollback to v1`.
+pub(crate) fn rollout_name(kind: Kind, target: &DefinitionId) -> String {
+    match kind {
+        Kind::Update => format!("rollout to {target}"),
+        Kind::Rollback => format!("rollback to {target}"),
+    }
+}
+
+fn of_rollout(process: &str, decision: &Decision, event: &rollout::Event) -> String {
+    let at = event.indices().map(|of| format!("{process}/{}", indices(&of))).unwrap_or_default();
+    match event {
+        rollout::Event::Started { kind, target, total, reason, .. } => {
+            let what = rollout_name(*kind, target);
+            let why = if reason.is_empty() { String::new() } else { format!(": {}", one_line(reason)) };
+            format!("{process}: {what} begins, {} to be replaced{why}", count((*total).into(), "instance"))
+        }
+        rollout::Event::Begun { .. } => format!("{at}: takes its turn in the rollout"),
+        rollout::Event::FellBack { .. } => {
+            format!("{at}: there is no room for both instances: the old one goes first")
+        }
+        rollout::Event::TookOver { .. } => format!("{at}: the new instance runs and takes over"),
+        rollout::Event::Replaced { rests_until, .. } if *rests_until > decision.at => {
+            format!("{at}: replaced; the next one waits until {}", time_of_day(*rests_until))
+        }
+        rollout::Event::Replaced { .. } => format!("{at}: replaced"),
+        rollout::Event::Failed { reason, .. } => {
+            format!("{at}: the new instance failed: {}", one_line(reason))
+        }
+        rollout::Event::Stalled { retry_at, reason, .. } => format!(
+            "{at}: given up for now, to be tried again not before {}: {}",
+            time_of_day(*retry_at),
+            one_line(reason)
+        ),
+        rollout::Event::Paused { cause, reason } => match cause {
+            // These reasons say themselves that it is paused.
+            Pause::Asked | Pause::Canary => format!("{process}: the rollout is {}", one_line(reason)),
+            Pause::Failures => format!("{process}: the rollout is paused: {}", one_line(reason)),
+        },
+        rollout::Event::Resumed {} => format!("{process}: the rollout is resumed"),
+        rollout::Event::Completed {} => format!("{process}: the rollout is complete"),
+    }
+}
+
 fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) -> String {
     match event {
         evaluation::Event::Created { trigger } => {
@@ -186,6 +249,7 @@ pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
         Trigger::Restart => "the wait after a crash is over",
         Trigger::CellLost => "a cell disappeared",
         Trigger::Evacuation => "a cell is evacuated",
+        Trigger::Rollout => "a rollout replaces an instance",
         Trigger::Convergence => "found by convergence",
     }
 }
@@ -255,8 +319,11 @@ fn of_cluster(event: &cluster::Event) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Arc;
+
     use schemas::container::{Epoch, PortMapping};
-    use schemas::names::{CellId, ClientName, DefinitionId, Domain, InstanceGuid, ProcessGuid};
+    use schemas::names::{CellId, ClientName, Domain, InstanceGuid, ProcessGuid};
+    use schemas::policy::UpdatePolicy;
     use schemas::{Indices, Place, Timestamp};
     use uuid::Uuid;
 
@@ -346,5 +413,73 @@ pub(crate) mod tests {
         assert_eq!(who(&client()), "client shop/ada");
         let again = decision(10, client(), vec![]);
         assert_eq!(sentences(&again, false), ["web: asked again; it was so already"]);
+    }
+
+    #[test]
+    fn a_rollout_is_told_in_sentences() {
+        let id = |name: &str| DefinitionId::new(name).unwrap();
+        let started = |kind, target: &str, reason: &str| rollout::Event::Started {
+            kind,
+            target: id(target),
+            rollback_to: None,
+            total: 3,
+            policy: Box::new(UpdatePolicy::of_update()),
+            reason: reason.to_owned(),
+        };
+        let paused = |cause, reason: &str| rollout::Event::Paused { cause, reason: reason.to_owned() };
+        let replaced = |rests_until| rollout::Event::Replaced { index: 1, rests_until };
+        let failure = "Exited with status 1";
+        let events = [
+            started(Kind::Update, "v2", ""),
+            rollout::Event::Begun { indices: Indices::below(2) },
+            rollout::Event::FellBack { index: 0 },
+            rollout::Event::TookOver { index: 0 },
+            replaced(Timestamp::from_millis(9_000)),
+            replaced(Timestamp::from_millis(19_000)),
+            rollout::Event::Failed { index: 2, reason: failure.into() },
+            rollout::Event::Stalled {
+                index: 2,
+                retry_at: Timestamp::from_millis(39_000),
+                reason: format!("failed: {failure}"),
+            },
+            paused(Pause::Asked, "paused by a client"),
+            paused(Pause::Failures, "1 of 3 failed"),
+            rollout::Event::Resumed {},
+            started(Kind::Rollback, "web", "1 of 3 failed"),
+            rollout::Event::Completed {},
+        ];
+        let events = events.map(Event::Rollout).into_iter();
+        let desired = [
+            desired::Event::DefinitionAdded {
+                definition_id: id("v2"),
+                definition: Arc::new(fixtures::definition()),
+            },
+            desired::Event::Activated { definition_id: id("v2") },
+            desired::Event::HealthyChanged { definition_id: id("v2") },
+            desired::Event::Pruned { definition_ids: vec![id("web"), id("v1")] },
+        ];
+        let events = desired.map(Event::Desired).into_iter().chain(events).collect();
+        assert_eq!(
+            sentences(&decision(9, client(), events), false),
+            [
+                "web: definition v2 added",
+                "web: definition v2 is active: every instance shall run it",
+                "web: definition v2 is known to work: instances restart with it",
+                "web: definitions web, v1 dropped: nothing uses them any more",
+                "web: rollout to v2 begins, 3 instances to be replaced",
+                "web/0-1: takes its turn in the rollout",
+                "web/0: there is no room for both instances: the old one goes first",
+                "web/0: the new instance runs and takes over",
+                "web/1: replaced",
+                "web/1: replaced; the next one waits until 00:00:19",
+                "web/2: the new instance failed: Exited with status 1",
+                "web/2: given up for now, to be tried again not before 00:00:39: failed: Exited with status 1",
+                "web: the rollout is paused by a client",
+                "web: the rollout is paused: 1 of 3 failed",
+                "web: the rollout is resumed",
+                "web: rollback to web begins, 3 instances to be replaced: 1 of 3 failed",
+                "web: the rollout is complete",
+            ]
+        );
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use client::Client;
+use client::{Client, own_definition_id};
 use schemas::definition::DesiredLrp;
-use schemas::names::ProcessGuid;
+use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::query::LrpRow;
 use schemas::spec::{self, Item};
 use serde::Serialize;
@@ -22,6 +22,8 @@ pub(crate) struct Compared {
     process_guid: ProcessGuid,
     /// Whether the cluster has it at all.
     desired: bool,
+    /// The definition of the file, if it differs: a rollout to it would replace the instances.
+    rollout_to: Option<DefinitionId>,
     /// What differs, in the order of the fields.
     pub(crate) differences: Vec<Difference>,
 }
@@ -76,11 +78,23 @@ pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp) -> Result<Compare
         Err(error) => return Err(error.into()),
     };
     let Some(known) = known else {
-        return Ok(Compared { process_guid: guid, desired: false, differences: vec![] });
+        return Ok(Compared { process_guid: guid, desired: false, rollout_to: None, differences: vec![] });
     };
+    Ok(between(&known, lrp))
+}
+
+/// Compares what is desired with what a file says.
+fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
+    let rollout_to = (known.definition != lrp.definition).then(|| own_definition_id(lrp));
+    // What runs isn't replaced by the same under another name, and a name that is made of the content says nothing more.
+    let is_named = lrp.definition_id.as_str() != lrp.process_guid.as_str();
+    let named = rollout_to.clone().filter(|_| is_named);
+    let definition_id = named.unwrap_or_else(|| known.definition_id.clone());
+    let file = DesiredLrp { definition_id, ..lrp.clone() };
     let mut differences = vec![];
-    walk(String::new(), Some(&spec::to_json(&known)), Some(&spec::to_json(lrp)), &mut differences);
-    Ok(Compared { process_guid: guid, desired: true, differences })
+    let (cluster, file) = (spec::whole_to_json(known), spec::whole_to_json(&file));
+    walk(String::new(), Some(&cluster), Some(&file), &mut differences);
+    Compared { process_guid: lrp.process_guid.clone(), desired: true, rollout_to, differences }
 }
 
 /// What a row says is desired, if it still is.
@@ -92,6 +106,7 @@ fn desired(row: LrpRow) -> Option<DesiredLrp> {
         instances: row.instances,
         routes: row.routes,
         annotation: row.annotation,
+        policies: row.policies.unwrap_or_default(),
         definition_id,
         definition: Arc::new(definition),
     })
@@ -141,7 +156,11 @@ impl Compared {
         for Difference { field, cluster, file } in &self.differences {
             text.push_str(&format!("\n  {field:width$}  {} -> {}", shown(cluster), shown(file)));
         }
-        text
+        let what = match &self.rollout_to {
+            Some(id) => format!("a rollout to {id} would replace its instances"),
+            None => "nothing would be restarted".to_owned(),
+        };
+        format!("{text}\n{what}")
     }
 }
 
@@ -166,6 +185,7 @@ mod tests {
         let compared = Compared {
             process_guid: ProcessGuid::new("web").unwrap(),
             desired: true,
+            rollout_to: Some(DefinitionId::new("v2").unwrap()),
             differences: differences(&cluster, &file),
         };
         assert!(!compared.is_same());
@@ -175,7 +195,8 @@ mod tests {
              action.run.args[1]  \"y\" -> nothing\n  \
              annotation          nothing -> \"new\"\n  \
              instances           3 -> 5\n  \
-             routes              {\"r\":1} -> nothing"
+             routes              {\"r\":1} -> nothing\n\
+             a rollout to v2 would replace its instances"
         );
         assert!(differences(&cluster, &cluster).is_empty());
     }
@@ -185,5 +206,28 @@ mod tests {
         let found = differences(&json!({"action": {"run": 1}}), &json!({"action": [1, 2]}));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].field, "action");
+    }
+
+    #[test]
+    fn the_same_under_another_name_is_no_difference() {
+        let web = fixtures::lrp("web", "shop", 3);
+        let named =
+            |name: &str| DesiredLrp { definition_id: DefinitionId::new(name).unwrap(), ..web.clone() };
+        assert!(between(&named("0123456789abcdef"), &web).is_same());
+        let mut other = web.clone();
+        Arc::make_mut(&mut other.definition).memory_mb += 1;
+        let found = between(&web, &other);
+        assert_eq!(found.rollout_to, Some(own_definition_id(&other)));
+        let fields =
+            |found: Compared| -> Vec<String> { found.differences.into_iter().map(|one| one.field).collect() };
+        assert_eq!(fields(found), ["memory_mb"]);
+        other.definition_id = DefinitionId::new("v2").unwrap();
+        assert_eq!(fields(between(&web, &other)), ["definition_id", "memory_mb"]);
+        let scaled = DesiredLrp { instances: 4, ..web.clone() };
+        let found = between(&web, &scaled);
+        assert!(
+            found.rollout_to.is_none()
+                && found.text().ends_with("instances  3 -> 4\nnothing would be restarted")
+        );
     }
 }

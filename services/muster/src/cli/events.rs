@@ -201,6 +201,7 @@ fn container(event: &Event) -> Option<String> {
         Event::Task(task::Event::Started { by, .. }) => Some(by),
         Event::Task(task::Event::Completed { by, .. }) => by.as_ref(),
         Event::Evacuating(_)
+        | Event::Rollout(_)
         | Event::Task(_)
         | Event::Desired(_)
         | Event::Evaluation(_)
@@ -244,6 +245,8 @@ pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>
         Event::Evacuating(
             evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
         ) => place.index == index && meant(&place.definition_id),
+        // What it does to an index concerns both of its instances.
+        Event::Rollout(event) => event.indices().is_some_and(|indices| indices.contains(index)),
         Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)

@@ -28,8 +28,12 @@ pub(crate) enum Exit {
     Unreachable = 5,
     /// No cell could take it.
     NotPlaced = 6,
+    /// What was asked for failed, and everything went back to what ran before.
+    RolledBack = 7,
     /// It was not carried out in the time that was given for it.
     TimedOut = 8,
+    /// A rollout is paused, and goes on only when somebody says so.
+    Paused = 9,
     /// The cluster works, but something isn't as it ought to be.
     Degraded = 11,
     /// Nothing is decided or placed in the cluster.

@@ -1,10 +1,12 @@
 //! Files that say what is desired: TOML or JSON, from a path or the standard input.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use schemas::Refusal;
-use schemas::names::Domain;
+use schemas::definition::DesiredLrp;
+use schemas::names::{Domain, ProcessGuid};
 use schemas::spec::{self, Item};
 use serde_json::Value;
 
@@ -15,7 +17,46 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Reads everything that a file desires. `domain` is the domain of what names none.
 pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
-    let mut value = value(path)?;
+    items_in(path, value(path)?, domain)
+}
+
+/// What a file says of one process.
+#[derive(Debug)]
+pub(crate) struct OfProcess {
+    /// All of it, with what is usual where it says nothing.
+    pub(crate) lrp: DesiredLrp,
+    /// The fields that it names.
+    pub(crate) fields: BTreeSet<String>,
+}
+
+/// Reads what a file says of one process.
+pub(crate) fn process(
+    path: &Path,
+    guid: &ProcessGuid,
+    domain: Option<&Domain>,
+) -> Result<OfProcess, Failure> {
+    let value = value(path)?;
+    let is_it = |one: &&Value| one.get("process_guid").and_then(Value::as_str) == Some(guid.as_str());
+    let fields = match value.get("lrp") {
+        Some(Value::Array(all)) => all.iter().find(is_it),
+        Some(one) => Some(one).filter(is_it),
+        None => Some(&value).filter(is_it),
+    };
+    let fields = fields.and_then(Value::as_object).map(|fields| fields.keys().cloned().collect());
+    let lrp = items_in(path, value, domain)?.into_iter().find_map(|item| match item {
+        Item::Lrp(lrp) if lrp.process_guid == *guid => Some(*lrp),
+        Item::Lrp(_) | Item::Task(_) | Item::Domain { .. } => None,
+    });
+    match lrp.zip(fields) {
+        Some((lrp, fields)) => Ok(OfProcess { lrp, fields }),
+        None => {
+            let why = format!("{} says nothing of process {guid}", shown(path));
+            Err(Failure::new(Exit::Failed, "InvalidRequest", why))
+        }
+    }
+}
+
+fn items_in(path: &Path, mut value: Value, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
     if let (Value::Object(root), Some(domain)) = (&mut value, domain) {
         root.entry("domain").or_insert_with(|| domain.as_str().into());
     }
@@ -115,6 +156,21 @@ mod tests {
     }
 
     #[test]
+    fn of_one_process_the_fields_that_are_named_are_known() {
+        let fields = |name, text: &str| {
+            let (_folder, path) = file(name, text);
+            process(&path, &ProcessGuid::new("web").unwrap(), None).map(|found| found.fields)
+        };
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(fields("a.toml", TOML).unwrap(), names(&["action", "domain", "process_guid"]));
+        let several = "domain = \"d\"\n[[lrp]]\nprocess_guid = \"other\"\naction.run.path = \"true\"\n\
+                       [[lrp]]\nprocess_guid = \"web\"\ninstances = 2\naction.run.path = \"true\"\n";
+        assert_eq!(fields("a.toml", several).unwrap(), names(&["action", "instances", "process_guid"]));
+        let missing = fields("a.toml", &TOML.replace("web", "other")).unwrap_err();
+        assert!(missing.message.ends_with("says nothing of process web"), "{}", missing.message);
+    }
+
+    #[test]
     fn the_domain_may_come_from_the_command_line() {
         let (_folder, path) = file("a.toml", "process_guid = \"web\"\naction.run.path = \"true\"\n");
         let domain = Domain::new("shop").unwrap();
@@ -130,6 +186,7 @@ mod tests {
         let hello = items(&examples.join("hello.toml"), None).unwrap();
         assert_eq!(hello.len(), 3, "{hello:?}");
         assert_eq!(items(&examples.join("web.json"), None).unwrap().len(), 1);
+        assert_eq!(items(&examples.join("rolling.toml"), None).unwrap().len(), 1);
     }
 
     #[test]

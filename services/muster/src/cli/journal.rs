@@ -74,6 +74,8 @@ async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> 
         | Exit::TimedOut
         | Exit::Evacuated
         | Exit::Degraded
+        | Exit::RolledBack
+        | Exit::Paused
         | Exit::Unhealthy => Unanswered::Refused(failure),
     })?;
     client.set_aside(position).await.map_err(|error| match error {

@@ -3,39 +3,59 @@
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, Only};
+use client::{Client, Only, own_definition_id};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Routes};
+use schemas::entry::{Aggregate, Event};
 use schemas::limits::INSTANCES;
 use schemas::message::Done;
-use schemas::names::ProcessGuid;
+use schemas::names::{DefinitionId, Domain, ProcessGuid};
+use schemas::query::{LrpRow, ReadEvents};
 use schemas::spec::Item;
+use schemas::{Position, desired, rollout as rollout_events};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::args::{Global, LrpVerb};
 use super::connect::connect;
+use super::events::{Decided, decided};
 use super::failure::{Exit, Failure};
+use super::file::OfProcess;
 use super::output::{Output, note};
-use super::progress::{Watched, settle};
+use super::progress::{Asked, Watched, settle};
 use super::several::Several;
 use super::words::{Invalid, count, number};
-use super::{diff, file, find, rows};
+use super::{diff, file, find, rollout, rows};
 
 /// What a command did to a process.
 #[derive(Serialize)]
-struct Changed<'a> {
-    process_guid: &'a ProcessGuid,
-    did: &'a str,
-    carried_out: bool,
-    position: schemas::Position,
-    version: u64,
+pub(super) struct Changed<'a> {
+    pub(super) process_guid: &'a ProcessGuid,
+    pub(super) did: &'a str,
+    /// The definition that a rollout brings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) definition_id: Option<&'a DefinitionId>,
+    pub(super) carried_out: bool,
+    pub(super) position: Position,
+    pub(super) version: u64,
 }
 
+/// What a command did where everything was so already.
+const UNCHANGED: &str = "unchanged";
+
 /// What all of these commands know.
-struct Session<'a> {
-    client: Client,
+pub(super) struct Session<'a> {
+    pub(super) client: Client,
     global: &'a Global,
-    output: Output,
+    pub(super) output: Output,
+}
+
+/// What a command did to a process that it was to make what a file says.
+struct Made {
+    guid: ProcessGuid,
+    done: Done,
+    did: &'static str,
+    /// The definition that every instance is to run then.
+    target: Option<DefinitionId>,
 }
 
 pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
@@ -43,7 +63,11 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
     match verb {
         LrpVerb::Desire { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
-            Session::open(global).await?.desire(&file, items, wait.detach).await
+            Session::open(global).await?.desire(&file, items, How::Desire, wait.detach).await
+        }
+        LrpVerb::Apply { file, wait } => {
+            let items = file::items(&file, global.domain.as_ref())?;
+            Session::open(global).await?.desire(&file, items, How::Apply, wait.detach).await
         }
         LrpVerb::Diff { file } => {
             let items = file::items(&file, global.domain.as_ref())?;
@@ -61,24 +85,45 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             }
             several.end()
         }
-        LrpVerb::Update { guid, instances, routes, annotation, wait } => {
+        LrpVerb::Update { guid, positional, file, instances, routes, annotation, wait } => {
+            let file = positional.or(file);
+            let found = file.map(|file| file::process(&file, &guid, global.domain.as_ref())).transpose()?;
             let routes = routes.map(|file| read_routes(&file)).transpose()?;
-            let update = DesiredLrpUpdate { instances, routes, annotation };
+            let update = DesiredLrpUpdate { instances, routes, annotation, policies: None };
+            if let Some(found) = found {
+                let update = with(&found, update);
+                return Session::open(global).await?.update_to(found.lrp, update, wait.detach).await;
+            }
             if update == DesiredLrpUpdate::default() {
-                return Err(Failure::usage("nothing to change: give --instances, --routes or --annotation"));
+                let why = "nothing to change: give a file, --instances, --routes or --annotation";
+                return Err(Failure::usage(why));
             }
             Session::open(global).await?.update(&guid, update, "updated", wait.detach).await
         }
+        LrpVerb::Activate { guid, definition, wait } => {
+            Session::open(global).await?.activate(&guid, definition, wait.detach).await
+        }
+        LrpVerb::Restart { guid, wait } => Session::open(global).await?.restart(&guid, wait.detach).await,
+        LrpVerb::Rollout(verb) => rollout::run(verb, global).await,
         LrpVerb::Remove { guid, wait } => Session::open(global).await?.remove(&guid, wait.detach).await,
     }
 }
 
+/// What becomes of the processes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// They are desired; those that are desired already are refused.
+    Desire,
+    /// They are desired, or changed.
+    Apply,
+}
+
 impl<'a> Session<'a> {
-    async fn open(global: &'a Global) -> Result<Self, Failure> {
+    pub(super) async fn open(global: &'a Global) -> Result<Self, Failure> {
         Ok(Self { client: connect(global).await?, global, output: Output::new(global) })
     }
 
-    async fn desire(&self, path: &Path, items: Vec<Item>, detach: bool) -> Result<(), Failure> {
+    async fn desire(&self, path: &Path, items: Vec<Item>, how: How, detach: bool) -> Result<(), Failure> {
         let (mut lrps, mut domains, mut tasks) = (vec![], vec![], 0);
         for item in items {
             match item {
@@ -97,13 +142,14 @@ impl<'a> Session<'a> {
             note(&format!("the tasks of the file are left alone: muster task run {}", path.display()));
         }
         let mut several = Several::new(self.global, lrps.len() + domains.len());
-        let mut desired = vec![];
+        let mut all_made = vec![];
         for lrp in lrps {
             let guid = lrp.process_guid.clone();
-            let became = self.desire_one(lrp).await.map_err(|failure| not_desired(failure, &guid));
-            if let Some(done) = several.note(became)? {
-                desired.push((guid, done));
-            }
+            let became = match how {
+                How::Desire => self.desire_one(lrp).await.map_err(|failure| not_desired(failure, &guid)),
+                How::Apply => self.apply_one(lrp).await,
+            };
+            all_made.extend(several.note(became)?);
         }
         let all = several.is_well();
         for (domain, ttl) in domains {
@@ -116,22 +162,128 @@ impl<'a> Session<'a> {
             };
             several.note(became.map_err(|failure| failure.doing(format!("refresh domain {domain}"))))?;
         }
-        for (guid, done) in desired {
+        for made in all_made {
             // One that is stuck keeps nobody from hearing of the others.
-            several.note(self.carried_out(&guid, done, "desired", detach).await)?;
+            several.note(self.made(made, detach).await)?;
         }
         several.end()
     }
 
-    async fn desire_one(&self, lrp: DesiredLrp) -> Result<Done, Failure> {
+    async fn desire_one(&self, lrp: DesiredLrp) -> Result<Made, Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
         match self.client.desire_lrp(lrp).await {
-            Ok(done) => Ok(done),
-            Err(error) => {
-                let known = self.client.lrp(&guid).await.ok().map(|one| one.row.domain);
-                Err(find::elsewhere(error.into(), format!("process {guid}"), known, &domain))
-            }
+            Ok(done) => Ok(Made { guid, done, did: "desired", target: None }),
+            Err(error) => Err(self.elsewhere(error.into(), &guid, &domain).await),
         }
+    }
+
+    async fn apply_one(&self, lrp: DesiredLrp) -> Result<Made, Failure> {
+        let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
+        let doing = |failure: Failure| failure.doing(format!("apply process {guid}"));
+        match self.client.publish_lrp(lrp).await {
+            Ok(done) => self.what_was_made(guid.clone(), done).await.map_err(doing),
+            Err(error) => Err(doing(self.elsewhere(error.into(), &guid, &domain).await)),
+        }
+    }
+
+    /// That the process exists in another domain, if that is what was wrong.
+    async fn elsewhere(&self, failure: Failure, guid: &ProcessGuid, domain: &Domain) -> Failure {
+        let known = self.client.lrp(guid).await.ok().map(|one| one.row.domain);
+        find::elsewhere(failure, format!("process {guid}"), known, domain)
+    }
+
+    /// What a command did to a process, as the log tells.
+    async fn what_was_made(&self, guid: ProcessGuid, done: Done) -> Result<Made, Failure> {
+        let events = self.decided(&guid, &done).await?;
+        let is_new = |event: &Event| matches!(event, Event::Desired(desired::Event::Desired(_)));
+        if events.iter().any(is_new) {
+            return Ok(Made { guid, done, did: "desired", target: None });
+        }
+        let did = if events.is_empty() { UNCHANGED } else { "updated" };
+        let target = match target(&events) {
+            Some(target) => Some(target),
+            // A rollout to what the file says may be under way already.
+            None => find::lrp(&self.client, &guid).await?.row.definition_id,
+        };
+        Ok(Made { guid, done, did, target })
+    }
+
+    async fn made(&self, made: Made, detach: bool) -> Result<(), Failure> {
+        let Made { guid, done, did, target } = made;
+        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
+        self.carried_out(&guid, done, did, asked, detach).await
+    }
+
+    /// What a command decided about a process.
+    async fn decided(&self, guid: &ProcessGuid, done: &Done) -> Result<Vec<Event>, Failure> {
+        let after = Position(done.position.0.saturating_sub(1));
+        let about = Some(format!("lrp:{guid}"));
+        let read = ReadEvents { after, limit: Some(1), wait_ms: None, about };
+        let entries = self.client.read_events(&read).await?.entries;
+        let is_it = |one: &Decided| match &one.decision.aggregate {
+            Aggregate::Process { guid: of, .. } => {
+                one.position == done.position && of == guid && one.decision.version == done.version
+            }
+            Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
+        };
+        let found = decided(entries).into_iter().find(is_it);
+        Ok(found.map(|one| one.decision.events).unwrap_or_default())
+    }
+
+    /// The definition to which a command began a rollout, if it did.
+    pub(super) async fn rollout_begun(
+        &self,
+        guid: &ProcessGuid,
+        done: &Done,
+    ) -> Result<Option<DefinitionId>, Failure> {
+        Ok(target(&self.decided(guid, done).await?))
+    }
+
+    /// A process, and a client that may change it.
+    pub(super) async fn known(&self, guid: &ProcessGuid, doing: &str) -> Result<(LrpRow, Client), Failure> {
+        let known = find::lrp(&self.client, guid).await;
+        let row = known.map_err(|failure| failure.doing(format!("{doing} process {guid}")))?.row;
+        let domain = find::whose(self.global, format!("process {guid}"), row.domain.clone())?;
+        Ok((row, self.client.in_domain(domain)))
+    }
+
+    async fn update_to(
+        &self,
+        lrp: DesiredLrp,
+        update: DesiredLrpUpdate,
+        detach: bool,
+    ) -> Result<(), Failure> {
+        let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
+        let doing = |failure: Failure| failure.doing(format!("change process {guid}"));
+        // Only what is there is changed.
+        let (row, client) = self.known(&guid, "change").await?;
+        if row.domain != domain {
+            let why = format!("process {guid} is in domain {}, not in {domain} as the file says", row.domain);
+            return Err(doing(Failure::new(Exit::Conflict, "ResourceConflict", why)));
+        }
+        let id = own_definition_id(&lrp);
+        let deployed = client.deploy_lrp(guid.clone(), update, id, lrp.definition).await;
+        let done = deployed.map_err(|error| doing(error.into()))?;
+        let made = self.what_was_made(guid.clone(), done).await.map_err(doing)?;
+        self.made(made, detach).await
+    }
+
+    async fn activate(&self, guid: &ProcessGuid, id: DefinitionId, detach: bool) -> Result<(), Failure> {
+        let doing = |failure: Failure| failure.doing(format!("activate definition {id} of process {guid}"));
+        let (_, client) = self.known(guid, "change").await?;
+        let done =
+            client.activate_lrp(guid.clone(), id.clone()).await.map_err(|error| doing(error.into()))?;
+        let did = if self.decided(guid, &done).await?.is_empty() { UNCHANGED } else { "updated" };
+        self.carried_out(guid, done, did, Asked::Rollout(&id), detach).await
+    }
+
+    async fn restart(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
+        let doing = |failure: Failure| failure.doing(format!("restart process {guid}"));
+        let (_, client) = self.known(guid, "restart").await?;
+        let done = client.restart_lrp(guid.clone()).await.map_err(|error| doing(error.into()))?;
+        let target = self.rollout_begun(guid, &done).await?;
+        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
+        self.carried_out(guid, done, "restarted", asked, detach).await
     }
 
     async fn list(&self) -> Result<(), Failure> {
@@ -163,50 +315,87 @@ impl<'a> Session<'a> {
         did: &str,
         detach: bool,
     ) -> Result<(), Failure> {
-        let known = find::lrp(&self.client, guid)
-            .await
-            .map_err(|failure| failure.doing(format!("change process {guid}")))?;
-        let client =
-            self.client.in_domain(find::whose(self.global, format!("process {guid}"), known.row.domain)?);
+        let (_, client) = self.known(guid, "change").await?;
         let changed = client.update_lrp(guid.clone(), update).await;
         let done = changed.map_err(|error| Failure::from(error).doing(format!("change process {guid}")))?;
-        self.carried_out(guid, done, did, detach).await
+        self.carried_out(guid, done, did, Asked::Instances, detach).await
     }
 
     async fn remove(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
-        let known = find::lrp(&self.client, guid)
-            .await
-            .map_err(|failure| failure.doing(format!("remove process {guid}")))?;
-        let client =
-            self.client.in_domain(find::whose(self.global, format!("process {guid}"), known.row.domain)?);
+        let (_, client) = self.known(guid, "remove").await?;
         let removed = client.remove_lrp(guid.clone()).await;
         let done = removed.map_err(|error| Failure::from(error).doing(format!("remove process {guid}")))?;
-        self.carried_out(guid, done, "removed", detach).await
+        self.carried_out(guid, done, "removed", Asked::Instances, detach).await
     }
 
     /// Waits until what was asked is so, unless the user doesn't want to, and shows it.
-    async fn carried_out(
+    pub(super) async fn carried_out(
         &self,
         guid: &ProcessGuid,
         done: Done,
         did: &str,
+        asked: Asked<'_>,
         detach: bool,
     ) -> Result<(), Failure> {
         let watched = if detach {
             Watched::Detached
         } else {
-            settle(&self.client, guid, done.position, self.global.timeout, self.output).await?
+            let limit = self.global.timeout;
+            settle(&self.client, (guid, done.position), asked, limit, self.output).await?
+        };
+        let definition_id = match asked {
+            Asked::Instances => None,
+            Asked::Rollout(target) => Some(target),
         };
         let (carried_out, end) = match watched {
             Watched::Settled { running: 0 } => (true, String::new()),
             Watched::Settled { running } => {
                 (true, format!(": {} running", count(running.into(), "instance")))
             }
+            Watched::Detached if did == UNCHANGED => (false, String::new()),
             Watched::Detached => (false, "; it is being carried out".to_owned()),
         };
+        let to = definition_id.map(|id| format!(" to {id}")).unwrap_or_default();
+        let text = match did {
+            UNCHANGED => format!("process {guid} is so already, nothing changed{end}"),
+            did => format!("process {guid} {did}{to}{end}"),
+        };
         let Done { position, version } = done;
-        let changed = Changed { process_guid: guid, did, carried_out, position, version };
-        self.output.next(&changed, |_, _| format!("process {guid} {did}{end}"))
+        let changed = Changed { process_guid: guid, did, definition_id, carried_out, position, version };
+        self.tell(&changed, &text)
+    }
+
+    /// Shows what was done.
+    pub(super) fn tell(&self, changed: &Changed<'_>, text: &str) -> Result<(), Failure> {
+        self.output.next(changed, |_, _| text.to_owned())
+    }
+}
+
+/// The definition to which events begin a rollout, if they do.
+fn target(events: &[Event]) -> Option<DefinitionId> {
+    events.iter().rev().find_map(|event| match event {
+        Event::Rollout(rollout_events::Event::Started { target, .. }) => Some(target.clone()),
+        Event::Rollout(_)
+        | Event::Desired(_)
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    })
+}
+
+/// What the command line says, and else what a file does; what neither names stays as it is.
+fn with(found: &OfProcess, update: DesiredLrpUpdate) -> DesiredLrpUpdate {
+    let lrp = &found.lrp;
+    let named = |fields: &[&str]| fields.iter().any(|field| found.fields.contains(*field));
+    DesiredLrpUpdate {
+        instances: update.instances.or_else(|| named(&["instances"]).then_some(lrp.instances)),
+        routes: update.routes.or_else(|| named(&["routes"]).then(|| lrp.routes.clone())),
+        annotation: update.annotation.or_else(|| named(&["annotation"]).then(|| lrp.annotation.clone())),
+        policies: named(&["update", "rollback", "min_running"]).then(|| lrp.policies.clone()),
     }
 }
 
@@ -215,7 +404,9 @@ fn not_desired(failure: Failure, guid: &ProcessGuid) -> Failure {
         .doing(format!("desire process {guid}"))
         .advise_on(
             Exit::Conflict,
-            format!("change it: muster lrp update {guid}, or muster lrp scale {guid}=N"),
+            format!(
+                "make it what the file says: muster lrp apply FILE, or scale it: muster lrp scale {guid}=N"
+            ),
         )
         .advise_on(Exit::Conflict, format!("or end it first: muster lrp remove {guid}"))
 }
@@ -277,13 +468,28 @@ mod tests {
     }
 
     #[test]
+    fn an_update_changes_only_what_is_named() {
+        let found = |fields: &[&str]| OfProcess {
+            lrp: DesiredLrp { annotation: "of the file".into(), ..fixtures::lrp("web", "shop", 5) },
+            fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+        };
+        let nothing = DesiredLrpUpdate::default();
+        assert_eq!(with(&found(&["action", "memory_mb"]), nothing.clone()), nothing);
+        let all = with(&found(&["instances", "routes", "annotation", "min_running"]), nothing.clone());
+        assert_eq!((all.instances, all.annotation.as_deref()), (Some(5), Some("of the file")));
+        assert!(all.routes.is_some() && all.policies.is_some());
+        let flag = DesiredLrpUpdate { instances: Some(2), ..nothing };
+        assert_eq!(with(&found(&["instances"]), flag.clone()), flag, "the command line goes first");
+    }
+
+    #[test]
     fn what_exists_is_refused_with_advice() {
         let refusal = schemas::Refusal::new(schemas::Code::ResourceExists, "process web is desired already");
         let failure = not_desired(refusal.into(), &ProcessGuid::new("web").unwrap());
         assert_eq!(
             failure.text(false),
             "error: can't desire process web: process web is desired already (ResourceExists)\n  \
-             change it: muster lrp update web, or muster lrp scale web=N\n  \
+             make it what the file says: muster lrp apply FILE, or scale it: muster lrp scale web=N\n  \
              or end it first: muster lrp remove web"
         );
     }

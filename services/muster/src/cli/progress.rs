@@ -7,16 +7,22 @@ use std::time::Duration;
 
 use client::{Client, LrpWatch, Progress as Far, Snapshot, key_of};
 use indicatif::{ProgressBar, ProgressStyle};
-use schemas::names::ProcessGuid;
-use schemas::query::{ClusterRow, Finding, FindingCode, InstancePresence, InstanceRow, InstanceState};
+use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::query::{
+    ClusterRow, Finding, FindingCode, InstancePresence, InstanceRow, InstanceState, LrpRow,
+};
+use schemas::rollout::Kind;
 use schemas::{ActualLrpKey, Position};
 use tokio::time::timeout;
 
+use super::describe::rollout_name;
 use super::failure::{Exit, Failure, stuck};
 use super::names::Names;
 use super::output::{Output, note};
-use super::rows::{comes_back, reached};
+use super::past::Crash;
+use super::rows::{comes_back, reached, rollout_under_way};
 use super::words::one_line;
+use super::{rollout, waits};
 
 /// How long instances may start before their monitors are asked about, and the pause between two questions.
 const MONITOR_PAUSE: Duration = Duration::from_secs(1);
@@ -33,6 +39,15 @@ pub(crate) enum Watched {
     },
     /// The user went away; it goes on.
     Detached,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked<'a> {
+    /// That every desired instance runs, whichever definition.
+    Instances,
+    /// That a rollout to this definition ends.
+    Rollout(&'a DefinitionId),
 }
 
 /// What each instance last did.
@@ -89,14 +104,15 @@ impl Drop for Bar {
 /// user goes away.
 pub(crate) async fn settle(
     client: &Client,
-    guid: &ProcessGuid,
-    after: Position,
+    (guid, after): (&ProcessGuid, Position),
+    asked: Asked<'_>,
     limit: Option<Duration>,
     output: Output,
 ) -> Result<Watched, Failure> {
     let bar = Bar::new(output, format!("process {guid}"));
-    let mut seen = BTreeMap::new();
-    let watch = follow(client, client.watch_lrp(guid.clone(), after), guid, &bar, &mut seen);
+    let mut standing = Standing::default();
+    let watch = client.watch_lrp(guid.clone(), after);
+    let watch = follow(client, watch, (guid, asked), &bar, &mut standing);
     let watched = tokio::select! {
         watched = timeout(limit.unwrap_or(Duration::MAX), watch) => watched,
         interrupted = tokio::signal::ctrl_c() => {
@@ -110,36 +126,145 @@ pub(crate) async fn settle(
         Ok(settled) => settled.map(|running| Watched::Settled { running }),
         Err(_) => {
             let waited = super::words::span(limit.unwrap_or_default());
-            let why = format!("process {guid} is not as desired after {waited}");
+            let because = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
+            let why = format!("process {guid} is not as desired after {waited}{because}");
             Err(Failure::new(Exit::TimedOut, "WaitTimedOut", why)
                 .advise(format!("it goes on; see muster lrp show {guid}")))
         }
     }
 }
 
+/// What is known of a process that is followed.
+#[derive(Debug, Default)]
+struct Standing {
+    /// What each instance last did.
+    seen: Seen,
+    /// What was last told of its rollout.
+    rollout: Option<String>,
+    /// Why its rollout waits.
+    why: Option<String>,
+}
+
 async fn follow(
     client: &Client,
     mut watch: LrpWatch,
-    guid: &ProcessGuid,
+    (guid, asked): (&ProcessGuid, Asked<'_>),
     bar: &Bar,
-    seen: &mut Seen,
+    now: &mut Standing,
 ) -> Result<u32, Failure> {
     let (mut first, mut waits) = (true, Waits::default());
     loop {
         let snapshot = Box::pin(next_snapshot(client, &mut watch, bar, &mut waits)).await?;
         waits.watch(guid, &snapshot);
-        let lines = changes(seen, &snapshot.instances);
+        if let Some(news) = now.news_of_rollout(&snapshot) {
+            bar.say(&news);
+        }
+        let lines = changes(&mut now.seen, &snapshot.instances);
         // What ran before the command is not news.
         let ran = |line: &String| line.contains(" runs on ");
         lines.iter().filter(|line| !first || !ran(line)).for_each(|line| bar.say(line));
         first = false;
         bar.set(waits.standing.clone());
-        match snapshot.progress() {
-            Far::Under => {}
-            Far::Running | Far::Gone => return Ok(snapshot.lrp.map_or(0, |lrp| lrp.running)),
-            Far::Stuck(rows) => return Err(stuck(guid.as_str(), &rows)),
+        if let Some(why) = taken_over(guid, asked, &snapshot) {
+            return Err(why);
+        }
+        let running = || snapshot.lrp.as_ref().map_or(0, |lrp| lrp.running);
+        match (snapshot.progress(), asked) {
+            (Far::Under, _) => {}
+            (Far::Running | Far::Gone | Far::Paused, Asked::Instances) => return Ok(running()),
+            (Far::Running | Far::Gone | Far::Paused, Asked::Rollout(target)) => {
+                return ended(client, guid, target, &snapshot).await.map(|()| running());
+            }
+            (Far::Stuck(rows), _) => {
+                let of_rollout = snapshot.lrp.as_ref().and_then(|lrp| held(lrp, &snapshot.instances, &rows));
+                return Err(of_rollout.unwrap_or_else(|| stuck(guid.as_str(), &rows)));
+            }
         }
     }
+}
+
+/// That a rollout can't go on, if it is its new instances that are stuck.
+fn held(lrp: &LrpRow, instances: &[InstanceRow], rows: &[InstanceRow]) -> Option<Failure> {
+    let rollout = rollout_under_way(lrp)?;
+    if rows.iter().any(|row| row.definition_id != rollout.target) {
+        return None;
+    }
+    let (guid, name) = (&lrp.process_guid, rollout_name(rollout.kind, &rollout.target));
+    let why = waits::why(lrp, instances)?;
+    let usual = stuck(guid.as_str(), rows);
+    let failure = Failure::new(usual.exit, &usual.code, format!("the {name} of process {guid} waits: {why}"));
+    let crashed = rows.iter().find_map(|row| row.crashed_in.as_ref());
+    let logs = crashed.map(|by| format!("see muster instance logs {}", by.instance_guid));
+    let can = match (rollout.kind, &rollout.rollback_to) {
+        (Kind::Update, Some(_)) => format!(", or muster lrp rollout rollback {guid}"),
+        (Kind::Update, None) | (Kind::Rollback, _) => String::new(),
+    };
+    let told = format!("what ran before runs on; mend it with muster lrp apply FILE{can}");
+    Some(failure.advise(told).advise_some(logs))
+}
+
+impl Standing {
+    /// What is new of the process's rollout: that it began, is paused, goes back.
+    fn news_of_rollout(&mut self, snapshot: &Snapshot) -> Option<String> {
+        let lrp = snapshot.lrp.as_ref()?;
+        self.why = waits::why(lrp, &snapshot.instances);
+        let rollout = rollout_under_way(lrp)?;
+        let name = rollout_name(rollout.kind, &rollout.target);
+        let reason = rollout.reason.as_deref().map(one_line).unwrap_or_default();
+        let news = match (rollout.is_paused(), reason.is_empty()) {
+            (true, _) => format!("{name} is {}", self.why.clone().unwrap_or_default()),
+            (false, false) => format!("{name} begins: {reason}"),
+            (false, true) => format!("{name} is under way"),
+        };
+        (self.rollout.as_ref() != Some(&news)).then(|| self.rollout.insert(news).clone())
+    }
+}
+
+/// That the rollout that somebody waits for was superseded by another one.
+fn taken_over(guid: &ProcessGuid, asked: Asked<'_>, snapshot: &Snapshot) -> Option<Failure> {
+    let Asked::Rollout(target) = asked else { return None };
+    let rollout = snapshot.lrp.as_ref()?.rollout.as_ref()?;
+    if rollout.target == *target || rollout.kind == Kind::Rollback {
+        return None;
+    }
+    let why =
+        format!("the rollout of process {guid} to {target} was superseded by one to {}", rollout.target);
+    let failure = Failure::new(Exit::Conflict, "Superseded", why);
+    Some(failure.advise(format!("see muster lrp rollout history {guid}")))
+}
+
+/// How the rollout ended that somebody waits for: well, or not.
+async fn ended(
+    client: &Client,
+    guid: &ProcessGuid,
+    target: &DefinitionId,
+    snapshot: &Snapshot,
+) -> Result<(), Failure> {
+    let Some(lrp) = &snapshot.lrp else {
+        let why = format!("process {guid} was removed before its rollout to {target} ended");
+        return Err(Failure::new(Exit::Conflict, "Removed", why));
+    };
+    let Some(rollout) = lrp.rollout.as_ref().filter(|one| one.target != *target || !one.is_over()) else {
+        return Ok(());
+    };
+    let past = rollout::past(client, guid).await?;
+    let failed = past.iter().rev().find(|past| past.kind == Kind::Update || past.target == *target);
+    let crash = failed.and_then(|past| past.last_crash.as_ref());
+    let said = crash.map(Crash::advice);
+    if !rollout.is_over() {
+        let name = rollout_name(rollout.kind, &rollout.target);
+        let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
+        let failure = Failure::new(Exit::Paused, "Paused", format!("the {name} of process {guid} is {why}"));
+        let resume = format!("muster lrp rollout resume {guid}, or muster lrp rollout rollback {guid}");
+        let can_go_back = rollout.kind == Kind::Update && rollout.rollback_to.is_some();
+        let resume = if can_go_back { resume } else { format!("muster lrp rollout resume {guid}") };
+        return Err(failure.advise(resume).advise_some(said));
+    }
+    let reason = past.last().and_then(|past| past.reason.clone()).unwrap_or_default();
+    let reason = if reason.is_empty() { String::new() } else { format!(": {}", one_line(&reason)) };
+    let why =
+        format!("the rollout of process {guid} to {target} was rolled back to {}{reason}", rollout.target);
+    Err(Failure::new(Exit::RolledBack, "RolledBack", why).advise_some(said))
 }
 
 /// What a process waits for while nothing happens to it, and what was told of that.
@@ -261,6 +386,11 @@ async fn next_snapshot(
 /// Where a process stands, in one line.
 fn standing(guid: &ProcessGuid, snapshot: &Snapshot) -> String {
     let Some(lrp) = &snapshot.lrp else { return format!("process {guid} is gone") };
+    if let Some(rollout) = rollout_under_way(lrp) {
+        let name = rollout_name(rollout.kind, &rollout.target);
+        let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
+        return format!("process {guid}: {name}, {} of {} replaced; {why}", rollout.replaced, rollout.total);
+    }
     let mut parts = vec![format!("{} of {} running", lrp.running, lrp.instances)];
     let more = [(lrp.claimed, "starting"), (lrp.unclaimed, "to be placed"), (lrp.crashed, "crashed")];
     parts.extend(
@@ -313,7 +443,7 @@ fn describe(row: &InstanceRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::rows::tests::{of_definition, running};
+    use crate::cli::rows::tests::{of_definition, rolling, running};
 
     #[test]
     fn changes_are_told_once() {
@@ -371,5 +501,64 @@ mod tests {
         let one = stuck("web", &[crashed]);
         assert_eq!((one.exit, one.code.as_str()), (Exit::Failed, "Crashed"));
         assert!(one.text(false).contains("muster instance logs web/1"), "{}", one.text(false));
+    }
+
+    fn snapshot(lrp: LrpRow, instances: Vec<InstanceRow>) -> Snapshot {
+        Snapshot { position: Position(1), lrp: Some(lrp), instances }
+    }
+
+    #[test]
+    fn where_a_rollout_stands_is_told_in_one_line_and_its_turns_once() {
+        let both = vec![running(0), of_definition("v2", running(0)), running(1)];
+        let guid = ProcessGuid::new("web").unwrap();
+        let rolls = snapshot(rolling("updating", &[0]), both.clone());
+        assert_eq!(
+            standing(&guid, &rolls),
+            "process web: rollout to v2, 1 of 2 replaced; index 0 runs on c1 and takes over"
+        );
+        let mut now = Standing::default();
+        assert_eq!(now.news_of_rollout(&rolls).unwrap(), "rollout to v2 is under way");
+        assert_eq!(now.news_of_rollout(&rolls), None);
+        let mut paused = rolling("paused", &[]);
+        paused.rollout.as_mut().unwrap().reason = Some("1 of 2 failed".into());
+        let told = now.news_of_rollout(&snapshot(paused, both)).unwrap();
+        assert_eq!(told, "rollout to v2 is paused: 1 of 2 failed (resume or roll back)");
+        assert_eq!(now.why.as_deref(), Some("paused: 1 of 2 failed (resume or roll back)"));
+    }
+
+    #[test]
+    fn a_rollout_that_cannot_go_on_says_why_and_what_to_do() {
+        let crashed = InstanceRow {
+            state: InstanceState::Crashed,
+            crash_count: 4,
+            crash_reason: Some("Exited with status 1".into()),
+            ..of_definition("v2", running(0))
+        };
+        let lrp = rolling("updating", &[0]);
+        let failure = held(&lrp, std::slice::from_ref(&crashed), std::slice::from_ref(&crashed)).unwrap();
+        assert_eq!(failure.exit, Exit::Failed);
+        assert_eq!(
+            failure.text(false),
+            "error: the rollout to v2 of process web waits: index 0 crashed 4 times: Exited with status 1; given up \
+             (Crashed)\n  what ran before runs on; mend it with muster lrp apply FILE, or muster lrp rollout rollback web"
+        );
+        let old = InstanceRow { state: InstanceState::Crashed, ..running(1) };
+        assert_eq!(held(&lrp, &[], &[crashed, old]), None, "not of the rollout alone");
+    }
+
+    #[test]
+    fn another_rollout_takes_the_place_of_the_one_that_is_waited_for() {
+        let (guid, v1) = (ProcessGuid::new("web").unwrap(), DefinitionId::new("v1").unwrap());
+        let v2 = DefinitionId::new("v2").unwrap();
+        let of = |kind| {
+            let mut lrp = rolling("updating", &[0]);
+            lrp.rollout.as_mut().unwrap().kind = kind;
+            snapshot(lrp, vec![])
+        };
+        let superseded = taken_over(&guid, Asked::Rollout(&v1), &of(Kind::Update)).unwrap();
+        assert_eq!((superseded.exit, superseded.code.as_str()), (Exit::Conflict, "Superseded"));
+        assert_eq!(taken_over(&guid, Asked::Rollout(&v2), &of(Kind::Update)), None);
+        assert_eq!(taken_over(&guid, Asked::Rollout(&v1), &of(Kind::Rollback)), None, "it rolls back");
+        assert_eq!(taken_over(&guid, Asked::Instances, &of(Kind::Update)), None);
     }
 }

@@ -10,18 +10,21 @@ use schemas::evaluation::Status;
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, Finding, InstancePresence, InstanceRow, InstanceState,
-    LrpRow, MalformedEntries, MalformedEntry, RecordedEntry, Services, Severity, TaskRow,
+    LrpRow, MalformedEntries, MalformedEntry, RecordedEntry, RolloutRow, Services, Severity, TaskRow,
 };
 use schemas::resources::Resources;
 use schemas::spec;
 use schemas::task::{Callback, CallbackVerdict};
 use serde_json::Value;
 
-use super::describe::trigger_name;
+use super::describe::{indices, rollout_name, trigger_name};
 use super::names::Names;
 use super::output::Look;
+use super::past::Past;
+use super::rollout::RolloutStatus;
 use super::status::Complaint;
 use super::table::{Cell, Table, facts, painted};
+use super::waits;
 use super::words::{age, count, mebibytes, one_line, short, span, time_of_day, until};
 
 /// Processes.
@@ -36,11 +39,32 @@ pub(crate) fn lrps(rows: &[LrpRow], look: Look) -> Table {
             Cell::number(row.running),
             Cell::number(row.claimed + row.unclaimed),
             Cell::number(row.crashed),
-            if row.desired { Cell::maybe(first_line(&row.annotation)) } else { Cell::text("being removed") },
+            lrp_note(row),
             Cell::text(age(look.now, row.changed_at)),
         ]);
     }
     table
+}
+
+/// What is special about a process at present, else its annotation.
+fn lrp_note(row: &LrpRow) -> Cell {
+    match rollout_under_way(row) {
+        _ if !row.desired => Cell::text("being removed"),
+        Some(rollout) => Cell::text(rollout_note(rollout)),
+        None => Cell::maybe(first_line(&row.annotation)),
+    }
+}
+
+/// The rollout of a process, if it isn't over.
+pub(crate) fn rollout_under_way(row: &LrpRow) -> Option<&RolloutRow> {
+    row.rollout.as_ref().filter(|rollout| row.desired && !rollout.is_over())
+}
+
+/// A rollout in few words: `rollout to v2, 1/3, paused`.
+fn rollout_note(rollout: &RolloutRow) -> String {
+    let paused = if rollout.is_paused() { ", paused" } else { "" };
+    let name = rollout_name(rollout.kind, &rollout.target);
+    format!("{name}, {}/{}{paused}", rollout.replaced, rollout.total)
 }
 
 /// The beginning of an annotation, if there is one.
@@ -62,6 +86,10 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
         ("version", row.version.to_string()),
         ("changed", format!("{} ({} ago)", row.changed_at, age(look.now, row.changed_at))),
         ("definition", row.definition_id.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("healthy", healthy(row)),
+        ("definitions", definitions(row)),
+        ("rollout", row.rollout.as_ref().map(|rollout| last_rollout(rollout, look)).unwrap_or_default()),
+        ("waits", waits::why(row, instances).unwrap_or_default()),
     ]);
     if let (Some(definition), Some(definition_id)) = (&row.definition, &row.definition_id) {
         let desired = DesiredLrp {
@@ -70,6 +98,7 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
             instances: row.instances,
             routes: row.routes.clone(),
             annotation: row.annotation.clone(),
+            policies: row.policies.clone().unwrap_or_default(),
             definition_id: definition_id.clone(),
             definition: Arc::new(definition.clone()),
         };
@@ -79,6 +108,69 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
         text.push_str(&format!("\n\n{}", self::instances(instances, look).render(look.colour)));
     }
     text
+}
+
+/// The definition that is known to work.
+pub(crate) fn healthy(row: &LrpRow) -> String {
+    let none = || if row.desired { "none yet" } else { "" }.to_owned();
+    row.healthy_definition_id.as_ref().map_or_else(none, ToString::to_string)
+}
+
+/// The definitions of a process, if there are several.
+fn definitions(row: &LrpRow) -> String {
+    let ids: Vec<&str> = row.definition_ids.iter().map(|id| id.as_str()).collect();
+    if ids.len() > 1 { ids.join(", ") } else { String::new() }
+}
+
+/// The rollout of a process in one line, also when it is over.
+fn last_rollout(rollout: &RolloutRow, look: Look) -> String {
+    let name = rollout_name(rollout.kind, &rollout.target);
+    let (replaced, total, since) = (rollout.replaced, rollout.total, age(look.now, rollout.since));
+    format!("{name}: {}, {replaced} of {total} replaced, for {since}", rollout.status)
+}
+
+/// Where the rollout of a process stands.
+pub(crate) fn rollout(status: &RolloutStatus, look: Look) -> String {
+    let RolloutStatus { lrp, waits, last_crash } = status;
+    let Some(rollout) = &lrp.rollout else { return String::new() };
+    let ago = |at| format!("{at} ({} ago)", age(look.now, at));
+    facts(&[
+        ("process", lrp.process_guid.to_string()),
+        ("rollout", format!("{}, {}", rollout.number, rollout_name(rollout.kind, &rollout.target))),
+        ("status", painted(&rollout.status, look.colour)),
+        ("reason", rollout.reason.as_deref().map(one_line).unwrap_or_default()),
+        ("target", rollout.target.to_string()),
+        ("healthy", healthy(lrp)),
+        ("back to", rollout.rollback_to.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("replaced", format!("{} of {}", rollout.replaced, rollout.total)),
+        ("in replacement", indices(&rollout.in_replacement)),
+        ("given up for now", indices(&rollout.stalled)),
+        ("failed", indices(&rollout.failed)),
+        ("began", ago(rollout.started_at)),
+        ("since", ago(rollout.since)),
+        ("waits", waits.clone().unwrap_or_default()),
+        ("last crash", last_crash.as_ref().map(|crash| crash.told(look)).unwrap_or_default()),
+    ])
+}
+
+/// The rollouts of a process, as the log tells of them.
+pub(crate) fn rollouts(all: &[Past], look: Look) -> Table {
+    let columns = ["ROLLOUT", "WHAT", "STATUS", "REPLACED", "BEGAN", "TOOK", "WHO", "NOTE"];
+    let mut table = Table::new(&columns);
+    for past in all {
+        let until = past.ended_at.unwrap_or(look.now);
+        table.row(vec![
+            Cell::number(past.number),
+            Cell::text(rollout_name(past.kind, &past.target)),
+            Cell::state(past.status),
+            Cell::number(of(past.replaced.to_string(), past.total.to_string())),
+            Cell::text(past.started_at),
+            Cell::text(age(until, past.started_at)),
+            Cell::text(&past.who),
+            Cell::maybe(past.note()),
+        ]);
+    }
+    table
 }
 
 /// A spec as somebody would write it: without what says nothing.

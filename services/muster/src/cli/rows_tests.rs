@@ -1,12 +1,13 @@
 //! What tables look like.
 
-use schemas::Timestamp;
 use schemas::cell::Presence;
 use schemas::container::{Epoch, PortMapping};
 use schemas::definition::Routes;
 use schemas::evaluation::{Evaluation, Trigger};
 use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{CellState, EvaluationSubject, TaskState};
+use schemas::rollout::Kind;
+use schemas::{Indices, Timestamp};
 use uuid::Uuid;
 
 use super::*;
@@ -112,9 +113,8 @@ fn an_instance_is_facts() {
     );
 }
 
-#[test]
-fn processes_are_a_table() {
-    let row = LrpRow {
+fn process() -> LrpRow {
+    LrpRow {
         process_guid: ProcessGuid::new("web").unwrap(),
         domain: domain(),
         epoch: Epoch::default(),
@@ -127,10 +127,90 @@ fn processes_are_a_table() {
         crashed: 0,
         routes: Routes::new(),
         annotation: "the shop's front\nmore".into(),
-        definition_id: None,
+        definition_id: Some(DefinitionId::new("web").unwrap()),
+        healthy_definition_id: Some(DefinitionId::new("web").unwrap()),
+        definition_ids: vec![DefinitionId::new("web").unwrap()],
         definition: None,
+        policies: None,
+        rollout: None,
         changed_at: ago(300),
+    }
+}
+
+/// A process of two instances, with a rollout to `v2` that has these indices in replacement.
+pub(crate) fn rolling(status: &str, in_replacement: &[u32]) -> LrpRow {
+    let definition = |name| DefinitionId::new(name).unwrap();
+    let rollout = RolloutRow {
+        number: 4,
+        kind: Kind::Update,
+        status: status.to_owned(),
+        reason: None,
+        target: definition("v2"),
+        rollback_to: Some(definition("web")),
+        total: 2,
+        replaced: 1,
+        in_replacement: in_replacement.iter().copied().collect(),
+        stalled: Indices::default(),
+        failed: Indices::default(),
+        started_at: ago(90),
+        since: ago(60),
     };
+    let definition_ids = vec![definition("web"), definition("v2")];
+    let process = LrpRow { instances: 2, running: 2, claimed: 0, unclaimed: 0, ..process() };
+    LrpRow { definition_id: Some(definition("v2")), definition_ids, rollout: Some(rollout), ..process }
+}
+
+#[test]
+fn a_rollout_is_told_where_its_process_is() {
+    let rows = [rolling("updating", &[0]), rolling("rollback_paused", &[]), rolling("completed", &[])];
+    let table = lrps(&rows, LOOK).render(false);
+    assert!(
+        table.contains("rollout to v2, 1/2   ") && table.contains("rollout to v2, 1/2, paused"),
+        "{table}"
+    );
+    assert!(table.lines().last().unwrap().contains("the shop's front"), "{table}");
+    let shown = lrp(&rows[0], &[running(0), of_definition("v2", running(0)), running(1)], LOOK);
+    for part in [
+        "\ndefinition   v2\n",
+        "\nhealthy      web\n",
+        "\ndefinitions  web, v2\n",
+        "\nrollout      rollout to v2: updating, 1 of 2 replaced, for 60s\n",
+        "\nwaits        index 0 runs on c1 and takes over\n",
+        "\nweb/0@v2   ",
+    ] {
+        assert!(shown.contains(part), "{part:?}: {shown}");
+    }
+}
+
+#[test]
+fn a_rollout_is_shown() {
+    let mut row = rolling("paused", &[]);
+    let paused = row.rollout.as_mut().unwrap();
+    paused.reason = Some("1 of 2 failed, the last at index 0: Exited with status 1".into());
+    (paused.stalled, paused.failed) = (0.into(), 0.into());
+    let waits = waits::why(&row, &[]);
+    let status = RolloutStatus { lrp: row, waits, last_crash: None };
+    assert_eq!(
+        rollout(&status, LOOK),
+        "process           web\n\
+         rollout           4, rollout to v2\n\
+         status            paused\n\
+         reason            1 of 2 failed, the last at index 0: Exited with status 1\n\
+         target            v2\n\
+         healthy           web\n\
+         back to           web\n\
+         replaced          1 of 2\n\
+         given up for now  0\n\
+         failed            0\n\
+         began             1970-01-01T02:45:10.000Z (90s ago)\n\
+         since             1970-01-01T02:45:40.000Z (60s ago)\n\
+         waits             paused: 1 of 2 failed, the last at index 0: Exited with status 1 (resume or roll back)"
+    );
+}
+
+#[test]
+fn processes_are_a_table() {
+    let row = process();
     let rows = [row.clone(), LrpRow { desired: false, instances: 0, ..row }];
     assert_eq!(
         lrps(&rows, LOOK).render(false),

@@ -3,7 +3,7 @@
 
 use super::args::{
     CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Global, InstanceVerb,
-    JournalVerb, LrpVerb, Strength, TaskVerb,
+    JournalVerb, LrpVerb, RolloutVerb, Strength, TaskVerb,
 };
 use super::failure::Failure;
 
@@ -23,9 +23,8 @@ pub(crate) enum DomainUse {
 /// What a command does with the domain that was named.
 pub(crate) const fn domain_use(command: &Command) -> DomainUse {
     match command {
-        Command::Lrp(LrpVerb::Desire { .. } | LrpVerb::Diff { .. }) | Command::Task(TaskVerb::Run { .. }) => {
-            DomainUse::Fills
-        }
+        Command::Lrp(LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. })
+        | Command::Task(TaskVerb::Run { .. }) => DomainUse::Fills,
         Command::Lrp(LrpVerb::List)
         | Command::Instance(InstanceVerb::List { .. })
         | Command::Task(TaskVerb::List)
@@ -33,7 +32,20 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Evaluation(EvaluationVerb::List { .. })
         | Command::Watch => DomainUse::Filters,
         Command::Lrp(
-            LrpVerb::Show { .. } | LrpVerb::Scale { .. } | LrpVerb::Update { .. } | LrpVerb::Remove { .. },
+            LrpVerb::Show { .. }
+            | LrpVerb::Scale { .. }
+            | LrpVerb::Update { .. }
+            | LrpVerb::Activate { .. }
+            | LrpVerb::Restart { .. }
+            | LrpVerb::Rollout(
+                RolloutVerb::Status { .. }
+                | RolloutVerb::Watch { .. }
+                | RolloutVerb::Pause { .. }
+                | RolloutVerb::Resume { .. }
+                | RolloutVerb::Rollback { .. }
+                | RolloutVerb::History { .. },
+            )
+            | LrpVerb::Remove { .. },
         )
         | Command::Instance(
             InstanceVerb::Show { .. } | InstanceVerb::Logs { .. } | InstanceVerb::Stop { .. },

@@ -18,12 +18,14 @@ const fn badness(exit: Exit) -> u8 {
     match exit {
         Exit::Done | Exit::Evacuated | Exit::Degraded | Exit::Unhealthy => 0,
         Exit::TimedOut => 1,
-        Exit::NotFound => 2,
-        Exit::Conflict => 3,
-        Exit::NotPlaced => 4,
-        Exit::Failed => 5,
-        Exit::Usage => 6,
-        Exit::Unreachable => 7,
+        Exit::Paused => 2,
+        Exit::RolledBack => 3,
+        Exit::NotFound => 4,
+        Exit::Conflict => 5,
+        Exit::NotPlaced => 6,
+        Exit::Failed => 7,
+        Exit::Usage => 8,
+        Exit::Unreachable => 9,
     }
 }
 

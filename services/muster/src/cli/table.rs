@@ -62,12 +62,13 @@ impl Cell {
 /// The colour of a state: green is well, yellow is on its way, red is bad. It never says more than the word.
 fn colour_of(state: &str) -> Option<Color> {
     match state.split(' ').next().unwrap_or_default() {
-        "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" => {
+        "RUNNING" | "PRESENT" | "SUCCEEDED" | "COMPLETE" | "FRESH" | "HEALTHY" | "LEADS" | "completed" => {
             Some(Color::Green)
         }
         "CLAIMED" | "UNCLAIMED" | "PENDING" | "RESOLVING" | "EVACUATING" | "STOPPING" | "BLOCKED"
-        | "SILENT" | "DEGRADED" => Some(Color::Yellow),
-        "CRASHED" | "ABSENT" | "FAILED" | "UNHEALTHY" | "NOT" => Some(Color::Red),
+        | "SILENT" | "DEGRADED" | "updating" | "rollback_started" => Some(Color::Yellow),
+        "CRASHED" | "ABSENT" | "FAILED" | "UNHEALTHY" | "NOT" | "paused" | "rollback_paused"
+        | "rolled_back" => Some(Color::Red),
         _ => None,
     }
 }

@@ -162,7 +162,17 @@ fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> Strin
 fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) -> Vec<&'a Event> {
     let matters = |event: &&Event| match (&decision.aggregate, of) {
         (Aggregate::Process { guid, .. }, Some((process, index))) if guid == process => {
-            is_of(event, index, None) || matches!(event, Event::Desired(_) | Event::Evaluation(_))
+            let of_all = match event {
+                Event::Desired(_) | Event::Evaluation(_) => true,
+                Event::Rollout(event) => event.indices().is_none(),
+                Event::Actual(_)
+                | Event::Evacuating(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => false,
+            };
+            of_all || is_of(event, index, None)
         }
         (_, Some(_) | None) => true,
     };
@@ -186,6 +196,7 @@ fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
         | Event::Task(_)
         | Event::Desired(_)
         | Event::Evacuating(_)
+        | Event::Rollout(_)
         | Event::Evaluation(_)
         | Event::Domain(_)
         | Event::Cell(_)
@@ -244,6 +255,7 @@ fn ends_evaluation(event: &Event) -> bool {
         Event::Desired(_)
         | Event::Actual(_)
         | Event::Evacuating(_)
+        | Event::Rollout(_)
         | Event::Task(_)
         | Event::Domain(_)
         | Event::Cell(_)

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `dev.rs` | a cluster in one process: what its file says, every command, the end and the next start |
 //! | `files.rs` | several things in a file, what differs from it, where a local cluster is |
+//! | `rollouts.rs` | updates, bad updates and the way back, while every index runs |
 //! | `terminal.rs` | the same on a terminal: the live view, its keys, and its end |
 //! | `nats.rs` | services on NATS, each killed while commands go on |
 //! | `cells.rs` | cells: what they have, who speaks for them, how they are emptied |
@@ -36,6 +37,7 @@ mod lost;
 mod nats;
 mod plain;
 mod roles;
+mod rollouts;
 mod status;
 mod stories;
 mod support;

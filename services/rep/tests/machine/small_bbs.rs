@@ -12,6 +12,7 @@ use schemas::message::{
     LrpRecord, LrpState, Record, Report, ReportResult, Reported, Reports, TaskRecord, TaskState, Work,
 };
 use schemas::names::{CellId, DecisionId, DefinitionId, ProcessGuid, TaskGuid};
+use schemas::policy::Policies;
 use schemas::process::{self, Process};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::task::{self, Task};
@@ -40,6 +41,7 @@ impl SmallBbs {
             instances,
             routes: BTreeMap::new(),
             annotation: String::new(),
+            policies: Policies::default(),
             definition_id: DefinitionId::new(name).unwrap(),
             definition: words::definition().into(),
         };
@@ -68,6 +70,10 @@ impl SmallBbs {
             process::Command::Report(report) => report.epoch,
             process::Command::Desire(_)
             | process::Command::Update(_)
+            | process::Command::Deploy { .. }
+            | process::Command::Activate { .. }
+            | process::Command::Restart
+            | process::Command::Steer(_)
             | process::Command::Remove
             | process::Command::Retire { .. }
             | process::Command::Fail(..)

@@ -11,7 +11,7 @@ use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, ProcessGuid, TaskGuid};
 use schemas::subject::Position;
-use schemas::{Decision, Place, cell, desired, task};
+use schemas::{Decision, Place, Timestamp, cell, desired, rollout, task};
 
 use super::Notes;
 use crate::promises::Promise as P;
@@ -47,12 +47,15 @@ struct Moved {
 struct Process {
     /// How many instances somebody wants, and who said so last.
     wanted: Option<(u32, DecisionId)>,
+    /// By which decision the last rollout of its life began.
+    rollout: Option<DecisionId>,
     places: BTreeMap<Place, Records>,
 }
 
 /// The records of a place.
 struct Records {
     cause: DecisionId,
+    changed_at: Timestamp,
     instance: bool,
     holder: Option<CellId>,
     twin: Option<CellId>,
@@ -60,12 +63,13 @@ struct Records {
 
 impl Process {
     /// The last decision about a place, if somebody still knows of one: without records of its own it takes over from
-    /// another at its index.
+    /// the one at its index that changed last.
     fn about(&self, place: &Place) -> Option<DecisionId> {
         let unwanted = self.wanted.filter(|(wanted, _)| place.index >= *wanted).map(|(_, decision)| decision);
         let first = Place::new(place.index, DefinitionId::least());
-        let other = || self.places.range(first..).next().filter(|(known, _)| known.index == place.index);
-        let known = self.places.get(place).or_else(|| other().map(|(_, known)| known));
+        let others = || self.places.range(first..).take_while(|(known, _)| known.index == place.index);
+        let newest = || others().map(|(_, known)| known).max_by_key(|known| known.changed_at);
+        let known = self.places.get(place).or_else(newest);
         known.map(|known| known.cause).or(unwanted)
     }
 }
@@ -124,12 +128,21 @@ impl Causes {
             Aggregate::Process { guid, .. } => {
                 let none = Process::default();
                 let known = self.processes.get(guid).unwrap_or(&none);
-                let mut of_indices = self.of_indices(guid, known, decision, basis);
+                if decision.events.first().is_some_and(is_of_rollout) {
+                    let cause = known.rollout.or(known.wanted.map(|(_, decision)| decision));
+                    return vec![(guid.to_string(), cause)];
+                }
+                let mut of_indices = self.of_indices(known, decision, basis);
                 // An auctioneer says of many indices at once that there is no room: the first tells for all.
                 if matches!(decision.actor, Actor::Auctioneer(_)) {
                     of_indices.truncate(1);
                 }
-                of_indices
+                // What a rollout does at other indices comes of what happened at the first.
+                if decision.events.iter().any(is_of_rollout) {
+                    let first = first_index(decision);
+                    of_indices.retain(|(index, ..)| Some(*index) == first);
+                }
+                of_indices.into_iter().map(|(index, cause)| (format!("{guid}/{index}"), cause)).collect()
             }
         }
     }
@@ -152,6 +165,7 @@ impl Causes {
             | Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)
+            | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Domain(_)
@@ -163,19 +177,21 @@ impl Causes {
 
     fn of_indices(
         &self,
-        guid: &ProcessGuid,
         known: &Process,
         decision: &Decision,
         basis: Position,
-    ) -> Vec<(String, Option<DecisionId>)> {
+    ) -> Vec<(u32, Option<DecisionId>)> {
         let mut causes: BTreeMap<u32, (bool, Option<DecisionId>)> = BTreeMap::new();
         for event in &decision.events {
             let (places, of_instance): (Vec<Place>, bool) = match event {
                 Event::Actual(event) => (event.places().iter().collect(), true),
-                Event::Evacuating(
-                    evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
-                ) => (vec![place.clone()], false),
+                // What takes the place of a twin that is lost comes of that loss.
+                Event::Evacuating(evacuating::Event::Removed { place, cause }) => {
+                    (vec![place.clone()], *cause == Gone::CellLost)
+                }
+                Event::Evacuating(evacuating::Event::Set { place, .. }) => (vec![place.clone()], false),
                 Event::Desired(_)
+                | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
                 | Event::Domain(_)
@@ -193,7 +209,7 @@ impl Causes {
                 causes.insert(place.index, (of_instance, moved.or_else(|| known.about(&place))));
             }
         }
-        causes.into_iter().map(|(index, (_, cause))| (format!("{guid}/{index}"), cause)).collect()
+        causes.into_iter().map(|(index, (_, cause))| (index, cause)).collect()
     }
 
     /// What is the matter with a cell for somebody whose log ended there, if work leaves it.
@@ -237,12 +253,13 @@ impl Causes {
                     | task::Event::Deleted {} => {}
                 },
                 (event, Aggregate::Process { guid, .. }) => {
-                    self.processes.entry(guid.clone()).or_default().fold(event, decision.id);
+                    self.processes.entry(guid.clone()).or_default().fold(event, decision.id, decision.at);
                 }
                 (
                     Event::Desired(_)
                     | Event::Actual(_)
                     | Event::Evacuating(_)
+                    | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
                     | Event::Domain(_)
@@ -277,37 +294,52 @@ impl Ordered {
 }
 
 impl Process {
-    fn fold(&mut self, event: &Event, decision: DecisionId) {
+    fn fold(&mut self, event: &Event, decision: DecisionId, at: Timestamp) {
         match event {
             Event::Desired(event) => {
                 let wanted = match event {
                     desired::Event::Desired(lrp) => Some(lrp.instances),
                     desired::Event::Updated(update) => update.instances,
                     desired::Event::Removed {} => Some(0),
+                    desired::Event::DefinitionAdded { .. }
+                    | desired::Event::Activated { .. }
+                    | desired::Event::HealthyChanged { .. }
+                    | desired::Event::Pruned { .. } => None,
                 };
                 self.wanted = wanted.map(|wanted| (wanted, decision)).or(self.wanted);
+                if let desired::Event::Desired(_) | desired::Event::Removed {} = event {
+                    self.rollout = None;
+                }
             }
             Event::Actual(event) => {
                 for place in event.places().iter() {
-                    self.at(&place, decision).of_instance(event, decision);
+                    let changed = !matches!(event, actual::Event::PlacementFailed { .. });
+                    self.at(&place, decision, changed.then_some(at)).of_instance(event, decision);
                     self.drop_empty(&place);
                 }
             }
             Event::Evacuating(evacuating::Event::Set { place, by, .. }) => {
-                self.at(place, decision).twin = Some(by.cell_id.clone());
+                self.at(place, decision, Some(at)).twin = Some(by.cell_id.clone());
             }
             Event::Evacuating(evacuating::Event::Removed { place, .. }) => {
-                self.at(place, decision).twin = None;
+                self.at(place, decision, Some(at)).twin = None;
                 self.drop_empty(place);
             }
-            Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
-            }
+            Event::Rollout(rollout::Event::Started { .. }) => self.rollout = Some(decision),
+            Event::Rollout(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => {}
         }
     }
 
-    fn at(&mut self, place: &Place, cause: DecisionId) -> &mut Records {
-        let new = Records { cause, instance: false, holder: None, twin: None };
-        self.places.entry(place.clone()).or_insert(new)
+    fn at(&mut self, place: &Place, cause: DecisionId, changed_at: Option<Timestamp>) -> &mut Records {
+        let new = Records { cause, changed_at: Timestamp(0), instance: false, holder: None, twin: None };
+        let records = self.places.entry(place.clone()).or_insert(new);
+        records.changed_at = changed_at.unwrap_or(records.changed_at);
+        records
     }
 
     fn drop_empty(&mut self, place: &Place) {
@@ -351,6 +383,7 @@ fn left_with<'a>(event: &'a Event, known: Option<&'a Records>) -> Option<&'a Cel
         Event::Evacuating(evacuating::Event::Removed { cause: Gone::CellLost, .. }) => known?.twin.as_ref(),
         Event::Actual(_)
         | Event::Evacuating(_)
+        | Event::Rollout(_)
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)
@@ -375,12 +408,47 @@ fn task_lost_on(event: &Event) -> Option<&CellId> {
         Event::Task(_)
         | Event::Actual(_)
         | Event::Evacuating(_)
+        | Event::Rollout(_)
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,
     }
+}
+
+/// Whether an event is of a rollout, or of what one sees to.
+fn is_of_rollout(event: &Event) -> bool {
+    match event {
+        Event::Rollout(_)
+        | Event::Desired(desired::Event::HealthyChanged { .. } | desired::Event::Pruned { .. }) => true,
+        Event::Desired(_)
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => false,
+    }
+}
+
+/// The index of which a decision speaks first: of its instance, or else of its twin.
+fn first_index(decision: &Decision) -> Option<u32> {
+    let of_instance = |event: &Event| {
+        if let Event::Evacuating(evacuating::Event::Removed { place, cause: Gone::CellLost }) = event {
+            return Some(place.index);
+        }
+        let Event::Actual(event) = event else { return None };
+        event.places().iter().next().map(|place| place.index)
+    };
+    let of_twin = |event: &Event| {
+        let Event::Evacuating(event) = event else { return None };
+        let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
+        Some(place.index)
+    };
+    let of_twins = || decision.events.iter().find_map(of_twin);
+    decision.events.iter().find_map(of_instance).or_else(of_twins)
 }
 
 fn is_election(decision: &Decision) -> bool {

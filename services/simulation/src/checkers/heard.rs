@@ -41,7 +41,11 @@ impl Heard {
                 (Event::Desired(event), Aggregate::Process { guid, .. }) => match event {
                     desired::Event::Desired(_) => Some((Thing::Process(guid.clone()), true)),
                     desired::Event::Removed { .. } => Some((Thing::Process(guid.clone()), false)),
-                    desired::Event::Updated(_) => None,
+                    desired::Event::Updated(_)
+                    | desired::Event::DefinitionAdded { .. }
+                    | desired::Event::Activated { .. }
+                    | desired::Event::HealthyChanged { .. }
+                    | desired::Event::Pruned { .. } => None,
                 },
                 (Event::Task(task::Event::Desired(_)), Aggregate::Task { guid, .. }) => {
                     Some((Thing::Task(guid.clone()), true))
@@ -53,6 +57,7 @@ impl Heard {
                     Event::Desired(_)
                     | Event::Actual(_)
                     | Event::Evacuating(_)
+                    | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
                     | Event::Domain(_)
@@ -117,6 +122,9 @@ fn thing(command: &ClientCommand) -> Thing {
     match command {
         ClientCommand::LrpDesire(lrp) => Thing::Process(lrp.process_guid.clone()),
         ClientCommand::LrpUpdate { process_guid, .. }
+        | ClientCommand::LrpActivate { process_guid, .. }
+        | ClientCommand::LrpRestart { process_guid }
+        | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
         | ClientCommand::LrpRetire { process_guid, .. } => Thing::Process(process_guid.clone()),
         ClientCommand::TaskDesire(task) => Thing::Task(task.task_guid.clone()),
@@ -134,10 +142,14 @@ fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
             (code == Code::ResourceExists).then_some(true)
         }
         ClientCommand::LrpUpdate { .. }
+        | ClientCommand::LrpRestart { .. }
+        | ClientCommand::LrpSteer { .. }
         | ClientCommand::LrpRemove { .. }
         | ClientCommand::TaskCancel { .. }
         | ClientCommand::TaskResolve { .. } => (code == Code::ResourceNotFound).then_some(false),
-        // An instance, and not its process, is what is not found.
-        ClientCommand::LrpRetire { .. } | ClientCommand::DomainUpsert { .. } => None,
+        // An instance or a definition, and not its process, is what is not found.
+        ClientCommand::LrpRetire { .. }
+        | ClientCommand::LrpActivate { .. }
+        | ClientCommand::DomainUpsert { .. } => None,
     }
 }

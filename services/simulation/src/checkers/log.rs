@@ -109,6 +109,9 @@ impl Log {
             ClientCommand::LrpRetire { index, definition_id, .. } => Some((*index, definition_id.clone())),
             ClientCommand::LrpDesire(_)
             | ClientCommand::LrpUpdate { .. }
+            | ClientCommand::LrpActivate { .. }
+            | ClientCommand::LrpRestart { .. }
+            | ClientCommand::LrpSteer { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
@@ -119,6 +122,9 @@ impl Log {
             ClientCommand::DomainUpsert { ttl_ms, .. } => Some(ttl_ms.map(Duration::from_millis)),
             ClientCommand::LrpDesire(_)
             | ClientCommand::LrpUpdate { .. }
+            | ClientCommand::LrpActivate { .. }
+            | ClientCommand::LrpRestart { .. }
+            | ClientCommand::LrpSteer { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
             | ClientCommand::TaskDesire(_)
@@ -318,7 +324,10 @@ impl Log {
                     self.cluster(event, (position, decision.at), notes);
                     true
                 }
-                (Event::Desired(_) | Event::Actual(_) | Event::Evacuating(_), aggregate) => {
+                (
+                    Event::Desired(_) | Event::Actual(_) | Event::Evacuating(_) | Event::Rollout(_),
+                    aggregate,
+                ) => {
                     matches!(aggregate, Aggregate::Process { .. })
                 }
                 (Event::Task(_), aggregate) => matches!(aggregate, Aggregate::Task { .. }),

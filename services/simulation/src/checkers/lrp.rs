@@ -1,5 +1,6 @@
 //! Processes: what each event of an instance, a twin or an evaluation may do, and what holds after every decision.
 
+mod rolls;
 pub(super) mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,7 @@ use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::Trigger;
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
+use schemas::policy::Policies;
 use schemas::resources::Constraint;
 use schemas::subject::Position;
 use schemas::{ActualLrpKey, Place, Timestamp, desired, evaluation, process};
@@ -20,6 +22,7 @@ use self::rules::{is_lost, may_speak, speaks};
 use super::due::Thing;
 use super::log::Log;
 use super::orders::Orders;
+use super::rollouts::Roll;
 use super::{Notes, Scene};
 use crate::coverage::Situation;
 use crate::nodes::{Node, rep_of};
@@ -56,8 +59,11 @@ pub(super) struct Process {
 struct Wanted {
     instances: u32,
     active: DefinitionId,
-    /// The definition of this life that was the last to run.
+    /// The definition that is known to work.
     healthy: Option<DefinitionId>,
+    policies: Policies,
+    /// The last rollout of this life.
+    roll: Option<Roll>,
 }
 
 #[derive(Clone, Debug)]
@@ -187,18 +193,9 @@ impl Process {
         self.wants_with(place, None)
     }
 
-    /// The same, as if this instance were there too: of those that hold a cell the one that runs stays, and the one with
-    /// the definition that is known to work before others. If none does, that definition is what starts.
+    /// The same, as if this instance were there too.
     fn wants_with(&self, place: &Place, lrp: Option<&Lrp>) -> bool {
-        let Some(wanted) = self.wanted.as_ref().filter(|wanted| place.index < wanted.instances) else {
-            return false;
-        };
-        let starts = wanted.healthy.as_ref().unwrap_or(&wanted.active);
-        let there = self.at(place.index).chain(lrp.map(|lrp| (place, lrp)));
-        let known = there.filter(|(place, _)| self.definitions.contains_key(&place.definition_id));
-        let holding = known.filter_map(|(place, lrp)| Some((lrp.hold()?, &place.definition_id)));
-        let stays = holding.max_by_key(|(hold, id)| (*hold, *id == starts, *id));
-        stays.map_or(starts, |(_, id)| id) == &place.definition_id
+        self.due_at(place.index, lrp.map(|lrp| (place, lrp))).has(&place.definition_id)
     }
 
     /// The instances at an index, each with its place.
@@ -245,6 +242,7 @@ impl Process {
                 Event::Desired(event) => self.desired(guid, event, scene, notes),
                 Event::Actual(event) => self.actual(guid, event, scene, notes),
                 Event::Evacuating(event) => self.evacuating(guid, event, scene, notes),
+                Event::Rollout(event) => self.rollout(guid, event, scene, notes),
                 Event::Evaluation(event) => self.evaluation(guid, event, scene, notes),
                 Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
             }
@@ -283,6 +281,9 @@ impl Process {
                 let what = format!("{name} is said to be on an absent cell since {}", lrp.since);
                 due.push(Thing::new(P::LostAtOnce, what));
             }
+        }
+        if self.unsaid_health(*clock) {
+            due.push(Thing::for_convergence(P::HealthTrue, format!("nobody says that {guid} is healthy")));
         }
         for (place, twin) in &self.twins {
             let name = name_of(guid, place);
@@ -332,9 +333,16 @@ impl Process {
         let mut told_off = scene.decision.events.iter().map(|event| match event {
             Event::Desired(desired::Event::Removed {}) => true,
             Event::Desired(desired::Event::Updated(update)) => update.instances.is_some(),
-            Event::Desired(desired::Event::Desired(_))
+            Event::Desired(
+                desired::Event::Desired(_)
+                | desired::Event::DefinitionAdded { .. }
+                | desired::Event::Activated { .. }
+                | desired::Event::HealthyChanged { .. }
+                | desired::Event::Pruned { .. },
+            )
             | Event::Actual(_)
             | Event::Evacuating(_)
+            | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Domain(_)
@@ -362,11 +370,7 @@ impl Process {
                 format!("{guid}: a decision of domain {domain}")
             });
         }
-        for index in 0..self.wanted.as_ref().map_or(0, |wanted| wanted.instances) {
-            notes.must(P::DesiredSound, self.at(index).next().is_some(), || {
-                format!("{guid}/{index} is wanted and has no record")
-            });
-        }
+        self.rollouts_hold(guid, scene, notes);
         let unwanted = |(place, lrp): &(&Place, &Lrp)| self.is_unwanted(place.index) && !lrp.stopping;
         let left = self.lrps.iter().find(unwanted);
         notes.must(P::UnwantedEnds, left.is_none(), || format!("{guid} goes on with {left:?}"));
@@ -401,7 +405,7 @@ impl Process {
     fn desired(&mut self, guid: &ProcessGuid, event: &desired::Event, scene: &Scene<'_>, notes: &mut Notes) {
         match event {
             desired::Event::Desired(lrp) => {
-                let DesiredLrp { domain, instances, definition_id, definition, .. } = &**lrp;
+                let DesiredLrp { domain, instances, definition_id, definition, policies, .. } = &**lrp;
                 notes.must(P::DesiredSound, self.wanted.is_none(), || format!("{guid} is desired twice"));
                 let later = self.version <= 1 || self.epoch.0 < scene.decision.at;
                 notes.must(P::OneLife, later, || {
@@ -410,8 +414,13 @@ impl Process {
                 self.epoch = Epoch(scene.decision.at);
                 self.domain = domain.clone();
                 self.definitions = BTreeMap::from([(definition_id.clone(), definition.constraint.clone())]);
-                self.wanted =
-                    Some(Wanted { instances: *instances, active: definition_id.clone(), healthy: None });
+                self.wanted = Some(Wanted {
+                    instances: *instances,
+                    active: definition_id.clone(),
+                    healthy: None,
+                    policies: policies.clone(),
+                    roll: None,
+                });
                 self.asked = true;
             }
             desired::Event::Updated(update) => {
@@ -421,9 +430,34 @@ impl Process {
                 if update.annotation.is_some() || update.routes.is_some() {
                     notes.saw(Situation::Described);
                 }
-                if let Some((wanted, instances)) = self.wanted.as_mut().zip(update.instances) {
-                    wanted.instances = instances;
+                self.wanted.iter_mut().for_each(|wanted| wanted.update(update));
+            }
+            desired::Event::DefinitionAdded { definition_id, definition } => {
+                let constraint = definition.constraint.clone();
+                let known = self.definitions.insert(definition_id.clone(), constraint);
+                notes.must(P::DefinitionsKept, known.is_none() && self.wanted.is_some(), || {
+                    format!("{guid} has a second definition {definition_id}")
+                });
+            }
+            desired::Event::Activated { definition_id } => {
+                if let Some(wanted) = &mut self.wanted {
+                    wanted.active = definition_id.clone();
                 }
+            }
+            desired::Event::HealthyChanged { definition_id } => {
+                let wrong = self.wrong_healthy(definition_id, scene);
+                notes.must(P::HealthTrue, !wrong, || {
+                    format!("{guid}: no instance of {definition_id} survived")
+                });
+                if let Some(wanted) = &mut self.wanted {
+                    wanted.healthy = Some(definition_id.clone());
+                }
+            }
+            desired::Event::Pruned { definition_ids } => {
+                notes.saw(Situation::DefinitionPruned);
+                let used = definition_ids.iter().find(|id| self.runs_definition(id));
+                notes.must(P::DefinitionsKept, used.is_none(), || format!("{guid} still runs {used:?}"));
+                self.definitions.retain(|id, _| !definition_ids.contains(id));
             }
             desired::Event::Removed {} => {
                 let orphans = !self.asked && !self.lrps.is_empty();
@@ -526,7 +560,9 @@ impl Process {
                     }
                     Gone::Replaced => {
                         notes.saw(Situation::TwinReplaced);
-                        self.lrps.get(place).is_some_and(Lrp::is_running)
+                        // Who runs at the index takes its place, and so does who evacuates it as something else.
+                        let runs = self.at(place.index).any(|(_, lrp)| lrp.is_running());
+                        runs || self.twins.keys().any(|other| other.index == place.index)
                     }
                     Gone::Removed => {
                         let over = scene.evacuations.is_up(&twin.by.cell_id, twin.expires_at, scene);
@@ -621,11 +657,6 @@ impl Process {
             }
             actual::Event::Started { by, .. } => {
                 self.ran.insert(place.clone(), by.instance_guid);
-                if let Some(wanted) = &mut self.wanted
-                    && self.definitions.contains_key(&place.definition_id)
-                {
-                    wanted.healthy = Some(place.definition_id.clone());
-                }
                 None
             }
             actual::Event::Created { .. }
@@ -654,8 +685,9 @@ impl Process {
         };
         let all: Vec<String> = lrps.chain(self.twins.iter().map(twin)).collect();
         let wanted = self.wanted.as_ref();
+        let ids: Vec<&DefinitionId> = self.definitions.keys().filter(|_| wanted.is_some()).collect();
         let wanted = wanted.map(|wanted| (wanted.instances, &wanted.active, wanted.healthy.as_ref()));
-        let head = (self.version, self.epoch, wanted, self.evaluation);
+        let head = (self.version, self.epoch, wanted, self.evaluation, ids);
         format!("{head:?} {all:?}")
     }
 }
@@ -692,7 +724,10 @@ pub(super) fn words_of(process: &process::Process) -> String {
     let wanted = process.desired.as_ref().map(|desired| {
         (desired.instances, &desired.active_definition_id, desired.healthy_definition_id.as_ref())
     });
-    format!("{:?} {all:?}", (process.version, process.epoch, wanted, open))
+    let ids: BTreeSet<&DefinitionId> =
+        process.desired.iter().flat_map(|desired| desired.definitions.iter().map(|(id, _)| id)).collect();
+    let ids: Vec<&DefinitionId> = ids.into_iter().collect();
+    format!("{:?} {all:?}", (process.version, process.epoch, wanted, open, ids))
 }
 
 /// Whether what happened in a decision makes work for this reason.
@@ -722,10 +757,20 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
             | Ended::Superseded
             | Ended::Undesired
             | Ended::Stopped
-            | Ended::Crashed
-            | Ended::Evacuated => vec![Trigger::Stop],
+            | Ended::Crashed => vec![Trigger::Stop],
+            Ended::Evacuated => vec![Trigger::Stop, Trigger::Evacuation],
         },
-        Event::Desired(desired::Event::Removed {})
+        Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => vec![Trigger::Rollout],
+        Event::Evacuating(_) => vec![Trigger::Evacuation, Trigger::Stop],
+        Event::Actual(actual::Event::StopRequested { cause: Ended::Replaced, .. }) => {
+            vec![Trigger::Convergence, Trigger::Rollout, Trigger::Stop]
+        }
+        Event::Desired(
+            desired::Event::Removed {}
+            | desired::Event::DefinitionAdded { .. }
+            | desired::Event::Activated { .. }
+            | desired::Event::Pruned { .. },
+        )
         | Event::Actual(
             actual::Event::Created { .. }
             | actual::Event::Claimed { .. }
@@ -734,7 +779,6 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
             | actual::Event::PlacementFailed { .. }
             | actual::Event::StopRequested { .. },
         )
-        | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Domain(_)

@@ -41,6 +41,7 @@ mod orders;
 mod peace;
 mod placing;
 mod rates;
+mod rollouts;
 pub(crate) mod rows;
 pub(crate) mod signs;
 pub(crate) mod sizes;
@@ -261,6 +262,9 @@ impl Checkers {
     pub(super) fn version_of(&self, command: &ClientCommand) -> Option<u64> {
         match command {
             ClientCommand::LrpUpdate { process_guid, .. }
+            | ClientCommand::LrpActivate { process_guid, .. }
+            | ClientCommand::LrpRestart { process_guid }
+            | ClientCommand::LrpSteer { process_guid, .. }
             | ClientCommand::LrpRemove { process_guid }
             | ClientCommand::LrpRetire { process_guid, .. } => {
                 self.world.process(process_guid).map(|process| process.version)
@@ -836,6 +840,7 @@ fn words(entry: &Entry) -> String {
             }
             Event::Desired(_)
             | Event::Evacuating(_)
+            | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Domain(_)

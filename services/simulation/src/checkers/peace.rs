@@ -9,11 +9,12 @@ use projections::{Reader, WorkRef, World};
 use schemas::action::Action;
 use schemas::actual::State;
 use schemas::container::{Container, ContainerState, WorkKey};
-use schemas::names::CellId;
+use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::resources::{Constraint, Resources};
+use schemas::rollout::Phase;
 use schemas::spec::ClientCommand;
-use schemas::{ActualLrpKey, Position, Timestamp, task};
+use schemas::{ActualLrpKey, Place, Position, Timestamp, task};
 
 use super::Checkers;
 use crate::asked::{Asked, Response, Wanted, desired};
@@ -22,6 +23,7 @@ use crate::coverage::Situation;
 use crate::journal::SimJournal;
 use crate::nodes::{Node, cell_id};
 use crate::promises::{Broken, Promise as P};
+use crate::rollouts;
 
 /// So often it is looked what is under way, and so far apart.
 const LOOKS: usize = 20;
@@ -127,6 +129,7 @@ impl Checkers {
                 *running.entry(key.clone()).or_default() += 1;
             }
         }
+        broken.extend(self.unfinished_rollouts());
         let idle = self.idle_room(cells);
         for work in self.idle.intersection(&idle) {
             broken.push(Broken { promise: P::NoIdleRoom, how: work.clone() });
@@ -185,6 +188,34 @@ impl Checkers {
             (records != told || records != truth).then(|| (cell, how()))
         };
         (0..cells.len()).filter_map(used).collect()
+    }
+
+    /// The processes that were ever rolled out in this life, and are desired still.
+    pub(crate) fn rolled_out(&self) -> Vec<(ProcessGuid, Domain)> {
+        let rolled = self.world.processes_from(None).filter(|process| process.rollout.is_some());
+        rolled.map(|process| (process.guid.clone(), process.domain.clone())).collect()
+    }
+
+    /// A rollout to a definition that works ends, wherever there is room, and every index runs it then.
+    fn unfinished_rollouts(&self) -> Vec<Broken> {
+        let unfinished = self.world.processes_from(None).filter_map(|process| {
+            let (desired, rollout) = (process.desired.as_ref()?, process.rollout.as_ref()?);
+            let active = &desired.active_definition_id;
+            let key = ActualLrpKey::new(process.guid.clone(), Place::new(0, active.clone()));
+            let works = !is_crashing(&self.world, &key) && !hangs(&self.world, &key);
+            let mut there = process.slots.iter().filter_map(|slot| slot.actual.as_ref());
+            let waits = there.any(schemas::actual::Actual::is_unplaced);
+            // What starts too slowly for its policy's deadline is tried again, ever later.
+            let late = !rollout.stalled.is_empty() && !rollouts::is_mended(active);
+            // Somebody paused it and nobody resumed it.
+            let paused = rollout.phase == Phase::Paused && !rollouts::is_mended(active);
+            let over =
+                rollout.is_over() && process.slots.iter().all(|slot| slot.place.definition_id == *active);
+            let how = || format!("{} at peace: {rollout:?}, {:?}", process.guid, process.slots);
+            (works && !waits && !late && !paused && !over)
+                .then(|| Broken { promise: P::RolloutsEnd, how: how() })
+        });
+        unfinished.collect()
     }
 
     fn unfinished_tasks(&self, now: Timestamp) -> Vec<Broken> {

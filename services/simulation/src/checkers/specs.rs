@@ -59,6 +59,13 @@ fn is_as_written(event: &Event, written: &ClientCommand) -> bool {
         (found.instances.is_none() || found.instances == update.instances)
             && (found.routes.is_none() || found.routes == update.routes)
             && (found.annotation.is_none() || found.annotation == update.annotation)
+            && (found.policies.is_none() || found.policies == update.policies)
+    } else if let (
+        Event::Desired(desired::Event::DefinitionAdded { definition_id, definition }),
+        C::LrpUpdate { definition: written, .. },
+    ) = (event, written)
+    {
+        written.as_ref().is_some_and(|(id, written)| id == definition_id && written == definition)
     } else {
         true
     }

@@ -141,6 +141,7 @@ impl Task {
                 Event::Desired(_)
                 | Event::Actual(_)
                 | Event::Evacuating(_)
+                | Event::Rollout(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

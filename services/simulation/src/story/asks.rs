@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemas::names::{Domain, ProcessGuid};
 use schemas::refusal::Code;
 
+use super::rolling;
 use super::words::{Bad, Quoted, Time, Words, duration};
 use crate::plan::{Act, Answer};
 use crate::workload::{Ask, Owner, Work, domain, other_domain};
@@ -33,6 +34,13 @@ pub(super) fn write(
         }
         Ask::Scale { process, instances } => write!(f, "scale {process} x{instances}")?,
         Ask::Describe { process, text } => write!(f, "describe {process} {}", Quoted(text))?,
+        Ask::Deploy { process, definition, work, rolls } => {
+            write!(f, "deploy {process} {definition}{}", Options(work))?;
+            rolls.as_ref().map_or(Ok(()), |rolls| rolling::write(f, rolls))?;
+        }
+        Ask::Activate(process, definition) => write!(f, "activate {process} {definition}")?,
+        Ask::Restart(process) => write!(f, "restart {process}")?,
+        Ask::Steer(process, steer) => write!(f, "rollout {} {process}", rolling::name(*steer))?,
         Ask::Remove(process) => write!(f, "remove {process}")?,
         Ask::Retire(process, index) => write!(f, "retire {process}/{index}")?,
         Ask::Run { task, work, owner, queue } => {
@@ -116,6 +124,18 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
         let process = process(words)?;
         let text = words.take_quoted().ok_or_else(|| words.wrong("a text in quotes"))?;
         Ask::Describe { process, text }
+    } else if words.take("deploy") {
+        let (process, definition) = (process(words)?, words.name("the id of a definition")?);
+        let (mut work, mut rolls) = (Work::usual(), None);
+        while tail.read(words)? || option(&mut work, words)? || rolling::read(&mut rolls, words)? {}
+        Ask::Deploy { process, definition, work, rolls }
+    } else if words.take("activate") {
+        Ask::Activate(process(words)?, words.name("the id of a definition")?)
+    } else if words.take("restart") {
+        Ask::Restart(process(words)?)
+    } else if words.take("rollout") {
+        let steer = rolling::steer(words)?;
+        Ask::Steer(process(words)?, steer)
     } else if words.take("remove") {
         Ask::Remove(process(words)?)
     } else if words.take("retire") {

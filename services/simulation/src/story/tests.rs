@@ -30,6 +30,14 @@ at 200ms run task job1 result="a \"b\"\n\\" owner=moody queue=30s -> done
 at 1s scale web x0
 at 1s expect web: 3 RUNNING
 at 1s expect web: 2 RUNNING, 1 CRASHED on c4 until 2m
+at 1s deploy web v2 memory=128
+at 1s deploy web v3 run=1s exit=1 rolls parallelism=2 delay=500ms monitor=2s deadline=20s order=stop-first on-failure=rollback ratio=0.5 pause-after=1 min-running=2 patience=5s
+at 1s deploy web v4 rolls parallelism=25%
+at 1s activate web v2
+at 1s restart web
+at 1s rollout pause web
+at 1s rollout resume web
+at 1s rollout back web -> refused InvalidStateTransition
 at 1s remove web domain=strangers
 at 1s retire web/1
 at 1s cancel job1 -> refused ResourceNotFound

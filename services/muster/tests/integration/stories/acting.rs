@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use schemas::names::Domain;
+use schemas::process::Steer;
 use schemas::refusal::Code;
 use serde_json::json;
 use simulation::nodes::{Node, cell_id};
@@ -12,7 +13,7 @@ use simulation::plan::{Act, Answer};
 use simulation::workload::{self, Ask};
 
 use super::stage::{Stage, Then};
-use super::work::spec;
+use super::work::{self, spec};
 use crate::support::containers::{kill_all, signal};
 use crate::support::eventually;
 use crate::support::place::so;
@@ -150,13 +151,19 @@ impl Stage {
 
     fn command(&self, domain: &Domain, ask: &Ask) -> (Option<Answer>, String) {
         let file = || {
-            let spec = spec(ask, domain, &self.owner.url).to_string();
-            self.cluster.place.file("desired.json", spec).display().to_string()
+            let text = work::file(ask, domain, &self.owner.url).to_string();
+            self.cluster.place.file("desired.json", text).display().to_string()
         };
         let line = match ask {
             Ask::Desire { .. } => format!("lrp desire {} --detach", file()),
             Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
             Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
+            Ask::Deploy { process, .. } => format!("lrp update {process} {} --detach", file()),
+            Ask::Activate(process, definition) => format!("lrp activate {process} {definition} --detach"),
+            Ask::Restart(process) => format!("lrp restart {process} --detach"),
+            Ask::Steer(process, Steer::Pause) => format!("lrp rollout pause {process}"),
+            Ask::Steer(process, Steer::Resume) => format!("lrp rollout resume {process} --detach"),
+            Ask::Steer(process, Steer::RollBack) => format!("lrp rollout rollback {process} --detach"),
             Ask::Remove(process) => format!("lrp remove {process} --detach"),
             Ask::Retire(process, index) => format!("instance stop {process}/{index}"),
             Ask::Run { .. } => format!("task run {}", file()),

@@ -26,13 +26,32 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
                 spec["completion_callback_url"] = format!("{owner}/{}", called.name()).into();
             }
         }
+        Ask::Deploy { work, .. } => {
+            spec["definition"]["action"] = run(&script(work, false));
+            spec["definition"]["setup"] = setup(work);
+        }
         Ask::Scale { .. }
+        | Ask::Activate(..)
+        | Ask::Restart(_)
+        | Ask::Steer(..)
         | Ask::Describe { .. }
         | Ask::Remove(_)
         | Ask::Retire(..)
         | Ask::Cancel(_)
         | Ask::Resolve(_)
         | Ask::Fresh(_) => {}
+    }
+    spec
+}
+
+/// The same as a file has it: the fields of a definition and the policies stand beside the others.
+pub(super) fn file(ask: &Ask, domain: &Domain, owner: &str) -> Value {
+    let mut spec = spec(ask, domain, owner);
+    if let Ask::Deploy { .. } = ask {
+        spec["domain"] = domain.as_str().into();
+        let fields = spec.as_object_mut().unwrap();
+        let parts = ["definition", "policies"].map(|part| fields.remove(part).unwrap_or_default());
+        parts.into_iter().for_each(|part| fields.extend(part.as_object().cloned().unwrap_or_default()));
     }
     spec
 }

@@ -35,7 +35,9 @@ impl Process {
                 let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position };
                 let wrong = before.map(|_| (P::OneEvacuating, "it is there already"));
                 let unwanted = (!self.wants(place)).then_some((P::DesiredSound, "nobody wants it"));
-                (Some(fresh), wrong.or(unwanted))
+                let soon =
+                    self.comes_too_soon(place).then_some((P::StopsFirst, "something else is there still"));
+                (Some(fresh), wrong.or(unwanted).or(soon))
             }
             actual::Event::Claimed { by, .. } => {
                 if is_lost_now(by, scene) {
@@ -171,7 +173,15 @@ impl Process {
             Ended::Undesired => self.is_undesired(place.index, scene, notes),
             Ended::Stopped | Ended::Crashed | Ended::CellLost | Ended::Evacuated => false,
         };
-        (!legal).then_some((promise_of(cause), "it may not be stopped"))
+        let stops = (!legal).then_some((promise_of(cause), "it may not be stopped"));
+        if cause == Ended::Replaced
+            && before.is_some_and(|lrp| lrp.hold() == Some(1))
+            && !self.runs_at(place.index)
+        {
+            notes.saw(Situation::StoppedFirst);
+        }
+        let replaced = (cause == Ended::Replaced).then(|| self.wrong_replacement(place, before)).flatten();
+        stops.or(replaced)
     }
 
     fn is_undesired(&self, index: u32, scene: &Scene<'_>, notes: &mut Notes) -> bool {
@@ -204,8 +214,7 @@ impl Process {
                 if lrp.stopping {
                     notes.saw(Situation::StopAfterCellDeath);
                 }
-                holder.is_some_and(|by| is_lost(by, scene))
-                    && (lrp.stopping || !self.wants_index(place.index))
+                holder.is_some_and(|by| is_lost(by, scene)) && (lrp.stopping || !self.wants(place))
             }
             Ended::Evacuated => holder.is_some_and(|by| speaks(by, scene)),
         };

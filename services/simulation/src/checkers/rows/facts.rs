@@ -2,14 +2,15 @@
 //! services' fold.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schemas::cell::Presence;
 use schemas::cluster::{self, Leader, Role};
 use schemas::container::{Epoch, Instance, NetInfo};
-use schemas::definition::{DesiredLrp, TaskDefinition};
+use schemas::definition::{Definition, DesiredLrp, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
-use schemas::names::{CellId, ClusterId, Domain, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
@@ -18,6 +19,7 @@ use schemas::{Decision, Entry, Place, Timestamp, actual, cell, desired, domain, 
 
 use crate::checkers::lrp::REMEMBERED;
 use crate::checkers::memory::EVALUATIONS;
+use crate::checkers::rollouts::Roll;
 
 /// What is true after a position.
 #[derive(Clone, Default)]
@@ -40,6 +42,10 @@ pub(super) struct Process {
     pub(super) version: u64,
     pub(super) changed_at: Timestamp,
     pub(super) desired: Option<DesiredLrp>,
+    /// Every definition of its life that is kept, in the order in which they came.
+    pub(super) definitions: Vec<(DefinitionId, Arc<Definition>)>,
+    pub(super) healthy: Option<DefinitionId>,
+    pub(super) roll: Option<Roll>,
     pub(super) lrps: BTreeMap<Place, Lrp>,
     pub(super) twins: BTreeMap<Place, Twin>,
     pub(super) evaluations: Vec<Evaluation>,
@@ -131,8 +137,8 @@ impl Process {
     /// A container of a place with what it takes: what is noted of it, or what its definition says.
     fn held(&self, place: &Place, by: &Instance) -> Held {
         let noted = self.containers(place).find(|held| held.by == *by).map(|held| held.takes);
-        let desired = self.desired.as_ref().filter(|desired| desired.definition_id == place.definition_id);
-        let said = || desired.map(|desired| desired.definition.resources());
+        let known = self.definitions.iter().find(|(id, _)| *id == place.definition_id);
+        let said = || known.map(|(_, definition)| definition.resources());
         Held { by: by.clone(), takes: noted.unwrap_or_else(said) }
     }
 
@@ -141,10 +147,18 @@ impl Process {
             desired::Event::Desired(lrp) => {
                 (self.domain, self.epoch) = (lrp.domain.clone(), Epoch(at));
                 self.desired = Some((**lrp).clone());
+                self.definitions = vec![(lrp.definition_id.clone(), Arc::clone(&lrp.definition))];
+                (self.healthy, self.roll) = (None, None);
             }
             desired::Event::Updated(update) => {
                 let Some(desired) = &mut self.desired else { return };
+                if let (Some(roll), Some(to)) = (&mut self.roll, update.instances) {
+                    roll.scale(desired.instances, to);
+                }
                 desired.instances = update.instances.unwrap_or(desired.instances);
+                if let Some(policies) = &update.policies {
+                    desired.policies.clone_from(policies);
+                }
                 if let Some(routes) = &update.routes {
                     desired.routes.clone_from(routes);
                 }
@@ -152,7 +166,23 @@ impl Process {
                     desired.annotation.clone_from(annotation);
                 }
             }
-            desired::Event::Removed {} => self.desired = None,
+            desired::Event::Removed {} => {
+                (self.desired, self.healthy, self.roll) = (None, None, None);
+                self.definitions.clear();
+            }
+            desired::Event::DefinitionAdded { definition_id, definition } => {
+                self.definitions.push((definition_id.clone(), Arc::clone(definition)));
+            }
+            desired::Event::Activated { definition_id } => {
+                let known = self.definitions.iter().find(|(id, _)| id == definition_id);
+                if let (Some(desired), Some((id, definition))) = (&mut self.desired, known) {
+                    (desired.definition_id, desired.definition) = (id.clone(), Arc::clone(definition));
+                }
+            }
+            desired::Event::HealthyChanged { definition_id } => self.healthy = Some(definition_id.clone()),
+            desired::Event::Pruned { definition_ids } => {
+                self.definitions.retain(|(id, _)| !definition_ids.contains(id));
+            }
         }
     }
 
@@ -293,6 +323,9 @@ impl Facts {
             version: 0,
             changed_at: at,
             desired: None,
+            definitions: vec![],
+            healthy: None,
+            roll: None,
             lrps: BTreeMap::new(),
             twins: BTreeMap::new(),
             evaluations: vec![],
@@ -303,6 +336,7 @@ impl Facts {
                 Event::Desired(event) => process.desired(event, at),
                 Event::Actual(event) => process.actual(event, at),
                 Event::Evacuating(event) => process.evacuating(event, at),
+                Event::Rollout(event) => Roll::fold(&mut process.roll, event, at),
                 Event::Evaluation(event) => evaluated(&mut process.evaluations, event, decision),
                 Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
             }
@@ -336,6 +370,7 @@ impl Facts {
                 Event::Desired(_)
                 | Event::Actual(_)
                 | Event::Evacuating(_)
+                | Event::Rollout(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

@@ -7,14 +7,16 @@ use schemas::evaluation::{Evaluation, Status};
 use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, CellState, EvaluationRow, EvaluationSubject, Filter, InstancePresence, InstanceRow,
-    InstanceState, LrpRow, TaskRow, TaskState,
+    InstanceState, LrpRow, RolloutRow, TaskRow, TaskState,
 };
 use schemas::resources::Resources;
+use schemas::rollout::Kind;
 use schemas::task::{Called, Outcome};
 use schemas::{Place, Timestamp};
 
 use super::facts::{Cell, Facts, Lrp, Process, Task, Twin};
 use crate::checkers::lrp::restart_at;
+use crate::checkers::rollouts::{Roll, Stands};
 
 /// Of a cell nothing was heard for so long: it is SILENT.
 const SILENT: u64 = 10_000;
@@ -61,8 +63,40 @@ pub(super) fn lrp(guid: &ProcessGuid, process: &Process, whole: bool) -> LrpRow 
         routes: desired.map(|desired| desired.routes.clone()).unwrap_or_default(),
         annotation: desired.map(|desired| desired.annotation.clone()).unwrap_or_default(),
         definition_id: desired.map(|desired| desired.definition_id.clone()),
+        healthy_definition_id: process.healthy.clone(),
+        definition_ids: process.definitions.iter().map(|(id, _)| id.clone()).collect(),
+        policies: desired.filter(|_| whole).map(|desired| desired.policies.clone()),
+        rollout: process.roll.as_ref().map(rollout),
         definition: desired.filter(|_| whole).map(|desired| (*desired.definition).clone()),
         changed_at: process.changed_at,
+    }
+}
+
+/// The rollout of a process, as it is shown.
+fn rollout(roll: &Roll) -> RolloutRow {
+    let status = match (roll.kind, roll.stands) {
+        (Kind::Update, Stands::Rolls) => "updating",
+        (Kind::Update, Stands::Paused) => "paused",
+        (Kind::Update, Stands::Over) => "completed",
+        (Kind::Rollback, Stands::Rolls) => "rollback_started",
+        (Kind::Rollback, Stands::Paused) => "rollback_paused",
+        (Kind::Rollback, Stands::Over) => "rollback_completed",
+    };
+    let in_replacement = roll.turns.keys().filter(|index| roll.turn(**index).is_some());
+    RolloutRow {
+        number: roll.number,
+        kind: roll.kind,
+        status: status.into(),
+        reason: Some(roll.reason.clone()).filter(|reason| !reason.is_empty()),
+        target: roll.target.clone(),
+        rollback_to: roll.back.clone(),
+        total: roll.total,
+        replaced: roll.replaced,
+        in_replacement: in_replacement.copied().collect(),
+        stalled: roll.stalled.keys().copied().collect(),
+        failed: roll.failed.iter().copied().collect(),
+        started_at: roll.started_at,
+        since: roll.since,
     }
 }
 

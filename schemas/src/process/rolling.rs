@@ -1,0 +1,306 @@
+//! What clients ask of definitions and rollouts, and what follows from a rollout whenever something happens to its process
+//! (Updatable LRPs, "`LRPDeployment`"; docs/model.md, "Rollouts").
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Steer;
+use super::draft::Draft;
+use crate::actual::Actual;
+use crate::definition::{Definition, DesiredLrpUpdate};
+use crate::desired::{self, Desired};
+use crate::entry::Event;
+use crate::evaluation::Trigger;
+use crate::key::Place;
+use crate::limits;
+use crate::names::DefinitionId;
+use crate::policy::{FailureAction, UpdatePolicy};
+use crate::refusal::{Code, Refusal};
+use crate::rollout::{self, Kind, Pause, Phase, Rollout, Seen};
+
+impl Draft<'_> {
+    pub(super) fn deploy(
+        &mut self,
+        update: &DesiredLrpUpdate,
+        id: &DefinitionId,
+        definition: &Arc<Definition>,
+    ) -> Result<(), Refusal> {
+        self.update(update)?;
+        let desired = self.deployment()?;
+        // What runs is what is asked for: there is nothing to roll out, whatever it is called.
+        if desired.definition(&desired.active_definition_id) == Some(definition) {
+            return Ok(());
+        }
+        match desired.definition(id) {
+            Some(known) if known == definition => {}
+            Some(_) => {
+                let why = format!("definition {id} of the process is another one already: use another id");
+                return Err(Refusal::new(Code::ResourceExists, why));
+            }
+            None => self.add_definition(id, definition)?,
+        }
+        self.roll_out(Kind::Update, id, String::new());
+        Ok(())
+    }
+
+    pub(super) fn activate(&mut self, id: &DefinitionId) -> Result<(), Refusal> {
+        let desired = self.deployment()?;
+        if desired.definition(id).is_none() {
+            let known: Vec<_> = desired.definitions.iter().map(|(id, _)| id.as_str()).collect();
+            let why = format!("definition {id} (the process has {})", known.join(", "));
+            return Err(Refusal::not_found(why));
+        }
+        if desired.active_definition_id != *id {
+            self.roll_out(Kind::Update, id, String::new());
+        }
+        Ok(())
+    }
+
+    /// Every instance is replaced by one that runs the same, under a new id: another definition is another id.
+    pub(super) fn restart_all(&mut self) -> Result<(), Refusal> {
+        let desired = self.deployment()?;
+        let active = &desired.active_definition_id;
+        let Some(definition) = desired.definition(active).cloned() else { return Ok(()) };
+        let version = self.process.map_or(0, |process| process.version);
+        let base: String = active.as_str().chars().take(limits::ID_BYTES - RESTART_BYTES).collect();
+        let base = base.rsplit_once("-restart-").map_or(base.clone(), |(base, _)| base.to_owned());
+        let Ok(id) = DefinitionId::new(&format!("{base}-restart-{version}")) else { return Ok(()) };
+        self.add_definition(&id, &definition)?;
+        self.roll_out(Kind::Update, &id, "restarted".to_owned());
+        Ok(())
+    }
+
+    pub(super) fn steer(&mut self, steer: Steer) -> Result<(), Refusal> {
+        self.deployment()?;
+        let Some(rollout) = self.rollout().filter(|rollout| !rollout.is_over()) else {
+            return Err(Refusal::new(Code::InvalidStateTransition, "no rollout is under way"));
+        };
+        match (steer, rollout.phase) {
+            (Steer::Pause, Phase::Paused) | (Steer::Resume, Phase::Rolling) => {}
+            (Steer::Pause, Phase::Rolling | Phase::Completed) => {
+                let (cause, reason) = (Pause::Asked, "paused by a client".to_owned());
+                self.record_rollout(rollout::Event::Paused { cause, reason });
+            }
+            (Steer::Resume, Phase::Paused | Phase::Completed) => {
+                self.record_rollout(rollout::Event::Resumed {});
+            }
+            (Steer::RollBack, _) => return self.roll_back_by_hand(),
+        }
+        Ok(())
+    }
+
+    fn roll_back_by_hand(&mut self) -> Result<(), Refusal> {
+        let Some(rollout) = self.rollout() else { return Ok(()) };
+        let refuse = |why: &str| Err(Refusal::new(Code::InvalidStateTransition, why));
+        if rollout.kind == Kind::Rollback {
+            return refuse("a rollback is under way already");
+        }
+        let Some(to) = rollout.rollback_to.clone() else {
+            return refuse(
+                "no definition was healthy when the rollout began: there is nothing to go back to",
+            );
+        };
+        self.roll_back(&to, "rolled back by a client".to_owned());
+        Ok(())
+    }
+
+    fn roll_back(&mut self, to: &DefinitionId, reason: String) {
+        self.roll_out(Kind::Rollback, to, reason);
+        self.set_healthy(to);
+    }
+
+    fn deployment(&self) -> Result<&Desired, Refusal> {
+        self.desired().ok_or_else(|| Refusal::not_found("the process"))
+    }
+
+    fn add_definition(&mut self, id: &DefinitionId, definition: &Arc<Definition>) -> Result<(), Refusal> {
+        let count = self.desired().map_or(0, |desired| desired.definitions.len());
+        if count >= limits::DEFINITIONS {
+            let why = format!(
+                "the process has {count} definitions, and keeps at most {}: wait until those that nothing runs any \
+                 more are gone, within 30 s",
+                limits::DEFINITIONS
+            );
+            return Err(Refusal::new(Code::ResourceConflict, why));
+        }
+        let (definition_id, definition) = (id.clone(), Arc::clone(definition));
+        self.record_desired(desired::Event::DefinitionAdded { definition_id, definition });
+        Ok(())
+    }
+
+    /// Begins a rollout. What was under way is superseded: of its target stops what doesn't run yet (Updatable LRPs, "New
+    /// LRP definition during existing rolling deploy").
+    fn roll_out(&mut self, kind: Kind, target: &DefinitionId, reason: String) {
+        let Some(desired) = self.desired() else { return };
+        let policy = match kind {
+            Kind::Update => desired.policies.update.clone(),
+            Kind::Rollback => desired.policies.rollback.clone(),
+        };
+        let rollback_to = desired.healthy_definition_id.clone().filter(|id| id != target);
+        let is_there = |index: &u32| {
+            let seen = Seen::of(target, self.actuals_at(*index));
+            seen.target_runs() && !seen.other
+        };
+        let there = u32::try_from((0..desired.instances).filter(is_there).count()).unwrap_or(u32::MAX);
+        let total = desired.instances.saturating_sub(there);
+        self.record_desired(desired::Event::Activated { definition_id: target.clone() });
+        let (target, policy) = (target.clone(), Box::new(policy));
+        self.record_rollout(rollout::Event::Started { kind, target, rollback_to, total, policy, reason });
+        self.roll();
+        self.settle_all(Trigger::Rollout);
+    }
+
+    /// A new instance failed before it proved itself.
+    pub(super) fn roll_failed(&mut self, place: &Place, reason: &str) {
+        let Some(rollout) = self.rollout() else { return };
+        if rollout.target != place.definition_id || !rollout.is_starting(place.index) {
+            return;
+        }
+        let (events, too_many) = rollout::failed(rollout, place.index, reason, self.context.now);
+        let (action, kind) = (rollout.policy.failure_action, rollout.kind);
+        let to = rollout.rollback_to.clone();
+        events.into_iter().for_each(|event| self.record_rollout(event));
+        let Some(why) = too_many else { return };
+        match (action, kind, to) {
+            (FailureAction::Rollback, Kind::Update, Some(to)) => self.roll_back(&to, why),
+            (FailureAction::Rollback, Kind::Update, None) => {
+                let reason =
+                    format!("{why}; no definition was healthy before: there is nothing to go back to");
+                self.record_rollout(rollout::Event::Paused { cause: Pause::Failures, reason });
+            }
+            (FailureAction::Rollback, Kind::Rollback, _)
+            | (FailureAction::Hold | FailureAction::Pause | FailureAction::Continue, ..) => {
+                self.record_rollout(rollout::Event::Paused { cause: Pause::Failures, reason: why });
+            }
+        }
+    }
+
+    /// What follows from what was decided so far, until nothing does. Each event moves an index or the rollout on, so there
+    /// is an end.
+    pub(super) fn roll(&mut self) {
+        self.settle_decided();
+        self.prove();
+        while let Some(event) = self.next_of_rollout() {
+            self.record_rollout(event);
+        }
+    }
+
+    /// While a rollout is under way, what happens to one instance of an index may change what is desired of the other.
+    fn settle_decided(&mut self) {
+        if self.rollout().is_some_and(|rollout| !rollout.is_over()) {
+            let decided: Vec<u32> = self.decided_indices().collect();
+            self.settle_each(&decided, Trigger::Rollout);
+        }
+    }
+
+    fn next_of_rollout(&self) -> Option<rollout::Event> {
+        let (rollout, desired) = (self.rollout()?, self.desired()?);
+        next(rollout, desired, self.context.now, |index| Seen::of(&rollout.target, self.actuals_at(index)))
+    }
+
+    /// The active definition is known to work once an instance of it survived its monitor (Updatable LRPs,
+    /// "`CreateLRPDeployment`").
+    fn prove(&mut self) {
+        let Some(desired) = self.desired() else { return };
+        let active = desired.active_definition_id.clone();
+        if desired.healthy_definition_id.as_ref() == Some(&active) {
+            return;
+        }
+        let monitor = self.monitor_of(desired);
+        let now = self.context.now;
+        let survived = |lrp: &Actual| lrp.is_running() && !lrp.is_stopping() && lrp.since + monitor <= now;
+        let instances = desired.instances;
+        // Only what was decided can be news, but where the definition or the time is.
+        let mut indices: BTreeSet<u32> = self.decided_indices().collect();
+        let before = self.process.and_then(|process| process.desired.as_ref());
+        let is_new = before.is_none_or(|before| before.active_definition_id != active);
+        if is_new || self.events.is_empty() {
+            indices.extend(self.slots().iter().map(|slot| slot.place.index));
+        }
+        let proven = indices
+            .into_iter()
+            .filter(|index| *index < instances)
+            .any(|index| self.actual(&Place::new(index, active.clone())).is_some_and(survived));
+        if proven {
+            self.set_healthy(&active);
+        }
+    }
+
+    fn set_healthy(&mut self, id: &DefinitionId) {
+        let healthy = self.desired().and_then(|desired| desired.healthy_definition_id.as_ref());
+        if healthy != Some(id) {
+            self.record_desired(desired::Event::HealthyChanged { definition_id: id.clone() });
+            self.settle_all(Trigger::Rollout);
+        }
+    }
+
+    /// Takes a rollout's event into the draft, and brings the indices that it moves to what is then desired there.
+    pub(super) fn record_rollout(&mut self, event: rollout::Event) {
+        if let (rollout::Event::TookOver { .. }, Some(rollout)) = (&event, self.rollout()) {
+            let target = rollout.target.clone();
+            self.set_healthy(&target);
+        }
+        self.fold_rollout(&event);
+        let moved: Vec<u32> = match &event {
+            rollout::Event::Begun { indices } => indices.iter().collect(),
+            rollout::Event::FellBack { index }
+            | rollout::Event::TookOver { index }
+            | rollout::Event::Stalled { index, .. } => vec![*index],
+            rollout::Event::Started { .. }
+            | rollout::Event::Replaced { .. }
+            | rollout::Event::Failed { .. }
+            | rollout::Event::Paused { .. }
+            | rollout::Event::Resumed {}
+            | rollout::Event::Completed {} => vec![],
+        };
+        self.events.push(Event::Rollout(event));
+        self.settle_each(&moved, Trigger::Rollout);
+    }
+
+    /// Drops what nothing needs any more (Updatable LRPs, "`UpdateLRPDeployment`"): neither what is to run, nor what a
+    /// rollback goes to.
+    pub(super) fn prune(&mut self) {
+        let Some(desired) = self.desired() else { return };
+        let rollout = self.rollout().filter(|rollout| !rollout.is_over());
+        let pinned = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
+        let runs = |id: &DefinitionId| self.slots().iter().any(|slot| slot.place.definition_id == *id);
+        let needed = |id: &DefinitionId| {
+            *id == desired.active_definition_id
+                || desired.healthy_definition_id.as_ref() == Some(id)
+                || pinned == Some(id)
+                || runs(id)
+        };
+        let ids = desired.definitions.iter().map(|(id, _)| id);
+        let definition_ids: Vec<_> = ids.filter(|id| !needed(id)).cloned().collect();
+        if !definition_ids.is_empty() {
+            self.record_desired(desired::Event::Pruned { definition_ids });
+        }
+    }
+}
+
+/// Room for what [`Draft::restart_all`] adds to an id.
+const RESTART_BYTES: usize = 32;
+
+/// What follows from a rollout at a moment.
+pub(super) fn next<'a>(
+    rollout: &Rollout,
+    desired: &Desired,
+    now: crate::Timestamp,
+    see: impl Fn(u32) -> Seen<'a>,
+) -> Option<rollout::Event> {
+    let running = || {
+        let runs = |index: &u32| {
+            let seen = see(*index);
+            seen.target_runs() || seen.other_runs
+        };
+        u32::try_from((0..desired.instances).filter(runs).count()).unwrap_or(u32::MAX)
+    };
+    let policy: &UpdatePolicy = &rollout.policy;
+    let context = rollout::Context {
+        now,
+        instances: desired.instances,
+        min_running: desired.policies.running_at_least(policy, desired.instances),
+        healthy: desired.healthy_definition_id.as_ref(),
+    };
+    rollout::next(rollout, context, &see, running)
+}

@@ -1,0 +1,146 @@
+//! The policies of a deployment, as clients write them.
+
+use serde_json::{Map, Value, json};
+
+use super::compact;
+use crate::fields::{Field, Fields};
+use crate::limits;
+use crate::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
+
+/// The fields `update`, `rollback` and `min_running`.
+pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
+    let usual = Policies::default();
+    let update = fields.or("update", usual.update, |field| take_one(field, UpdatePolicy::of_update()));
+    let rollback = fields.or("rollback", usual.rollback, take_rollback);
+    let min_running = fields.may("min_running", |field| field.number_32(0..=limits::INSTANCES));
+    Some(Policies { update: update?, rollback: rollback?, min_running: min_running? })
+}
+
+/// The object that an update gives: all of the policies, and what is left out of it is as usual.
+pub(super) fn take_all(field: Field<'_>) -> Option<Policies> {
+    let mut fields = field.object()?;
+    let policies = take(&mut fields);
+    fields.finish(&[]);
+    policies
+}
+
+/// What stands in the way of these policies with so many instances: a field and what is wrong with it.
+pub(super) fn check(policies: &Policies, instances: u32, fields: &Fields<'_>) {
+    if let Some(problem) = policies.fault(instances) {
+        fields.bad("min_running", problem);
+    }
+}
+
+fn take_rollback(field: Field<'_>) -> Option<UpdatePolicy> {
+    let problems = field.problems;
+    let path = field.path.clone();
+    let policy = take_one(field, UpdatePolicy::of_rollback())?;
+    if policy.failure_action == FailureAction::Rollback {
+        problems.note(
+            format!("{path}.failure_action"),
+            "must be hold, pause or continue: a rollback is not rolled back",
+        );
+        return None;
+    }
+    Some(policy)
+}
+
+fn take_one(field: Field<'_>, usual: UpdatePolicy) -> Option<UpdatePolicy> {
+    let mut fields = field.object()?;
+    let time = |field: Field<'_>| field.number(0..=limits::DURATION_MS);
+    let parallelism = fields.or("parallelism", usual.parallelism, take_parallelism);
+    let delay_ms = fields.or("delay_ms", usual.delay_ms, time);
+    let order = fields.or("order", usual.order, |field| take_word(field, &ORDERS));
+    let failure_action =
+        fields.or("failure_action", usual.failure_action, |field| take_word(field, &FAILURE_ACTIONS));
+    let monitor_ms = fields.or("monitor_ms", usual.monitor_ms, time);
+    let max_failure_ratio = fields.or("max_failure_ratio", usual.max_failure_ratio, take_ratio);
+    let index_deadline_ms = fields.or("index_deadline_ms", usual.index_deadline_ms, time);
+    let pause_after = fields.may("pause_after", |field| field.number_32(1..=limits::INSTANCES));
+    fields.finish(&[]);
+    Some(UpdatePolicy {
+        parallelism: parallelism?,
+        delay_ms: delay_ms?,
+        order: order?,
+        failure_action: failure_action?,
+        monitor_ms: monitor_ms?,
+        max_failure_ratio: max_failure_ratio?,
+        index_deadline_ms: index_deadline_ms?,
+        pause_after: pause_after?,
+    })
+}
+
+const ORDERS: [(&str, UpdateOrder); 2] =
+    [("start-first", UpdateOrder::StartFirst), ("stop-first", UpdateOrder::StopFirst)];
+const FAILURE_ACTIONS: [(&str, FailureAction); 4] = [
+    ("hold", FailureAction::Hold),
+    ("pause", FailureAction::Pause),
+    ("continue", FailureAction::Continue),
+    ("rollback", FailureAction::Rollback),
+];
+
+/// One word of a few.
+fn take_word<T: Copy>(field: Field<'_>, words: &[(&str, T)]) -> Option<T> {
+    let found = field.value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
+    if let Some((_, meaning)) = found {
+        return Some(*meaning);
+    }
+    let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+    field.bad(format!("must be one of {}", words.join(", ")))
+}
+
+/// A number of indices, or `"25%"` of them.
+fn take_parallelism(field: Field<'_>) -> Option<Parallelism> {
+    if let Some(text) = field.value.as_str() {
+        return match Parallelism::percentage(text) {
+            Some(percentage) => Some(percentage),
+            None => field.bad(r#"must be a number of indices, or a percentage from "1%" to "100%""#),
+        };
+    }
+    field.number_32(1..=limits::INSTANCES).map(Parallelism::Count)
+}
+
+fn take_ratio(field: Field<'_>) -> Option<Ratio> {
+    let Some(number) = field.value.as_f64() else { return field.bad("must be a number from 0 to 1") };
+    match Ratio::try_from(number) {
+        Ok(ratio) => Some(ratio),
+        Err(problem) => field.bad(format!("{problem}, and is {number}")),
+    }
+}
+
+/// Policies as [`take`] reads them: what is as usual is left out.
+pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
+    let usual = Policies::default();
+    let mut object = Map::new();
+    if policies.update != usual.update {
+        object.insert("update".into(), one_to_json(&policies.update));
+    }
+    if policies.rollback != usual.rollback {
+        object.insert("rollback".into(), one_to_json(&policies.rollback));
+    }
+    if let Some(least) = policies.min_running {
+        object.insert("min_running".into(), least.into());
+    }
+    object
+}
+
+/// Policies with what is as usual, too.
+pub(super) fn all_to_json(policies: &Policies) -> Map<String, Value> {
+    let mut object = to_json(policies);
+    object.insert("update".into(), one_to_json(&policies.update));
+    object.insert("rollback".into(), one_to_json(&policies.rollback));
+    object
+}
+
+fn one_to_json(policy: &UpdatePolicy) -> Value {
+    compact(json!({
+        "parallelism": policy.parallelism,
+        "delay_ms": policy.delay_ms,
+        "order": policy.order,
+        "failure_action": policy.failure_action,
+        "monitor_ms": policy.monitor_ms,
+        "max_failure_ratio": policy.max_failure_ratio,
+        "index_deadline_ms": policy.index_deadline_ms,
+        "pause_after": policy.pause_after,
+    }))
+}

@@ -1,0 +1,136 @@
+//! A DesiredLRP is a deployment of one definition, and back (Updatable LRPs, "Promotion of existing DesiredLRP entities to
+//! `LRPDeployment` entities", "Projection of an `LRPDeployment` entity down to a DesiredLRP entity").
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use schemas::container::Epoch;
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
+use schemas::desired::Desired;
+use schemas::entry::{Event, Stamp};
+use schemas::names::{DecisionId, DefinitionId, Domain};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::spec::{ClientCommand, client_command};
+use schemas::{Place, Timestamp, actual, desired};
+use serde_json::json;
+
+use crate::given::{any_lrp, any_policies, any_update, id, instance, net};
+
+/// A process, and the commands that it was asked.
+struct Deployment {
+    process: Process,
+    now: Timestamp,
+}
+
+impl Deployment {
+    /// What a DesiredLRP becomes.
+    fn of(lrp: &DesiredLrp) -> Self {
+        let now = Timestamp::from_millis(1_000_000_000);
+        let process = Process::new(lrp.process_guid.clone(), lrp.domain.clone(), Epoch(now));
+        let mut deployment = Self { process, now };
+        deployment.ask(&Command::Desire(Box::new(lrp.clone())));
+        deployment
+    }
+
+    fn ask(&mut self, command: &Command) -> Vec<Event> {
+        self.now = self.now.next();
+        let context = Context { now: self.now, fresh: true, present: &|_| true };
+        let events = process::decide(Some(&self.process), command, context).unwrap();
+        let decision = DecisionId(id(u128::from(self.now.0)));
+        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        process::evolve(&mut self.process, &events, &stamp);
+        events
+    }
+
+    /// The first instance of a definition runs.
+    fn start(&mut self, definition_id: &DefinitionId) -> Vec<Event> {
+        let place = Place::new(0, definition_id.clone());
+        let start = actual::Command::Start { net: net(1) };
+        self.ask(&Command::Report(Report {
+            domain: self.process.domain.clone(),
+            epoch: self.process.epoch,
+            by: instance(7, "c1"),
+            judged: self.process.changed_at(&place),
+            steps: vec![ReportStep::Actual(start)],
+            place,
+        }))
+    }
+
+    fn desired(&self) -> &Desired {
+        self.process.desired.as_deref().unwrap()
+    }
+
+    fn projected(&self) -> Option<DesiredLrp> {
+        self.desired().project(&self.process.guid, &self.process.domain)
+    }
+}
+
+/// With few instances, which are healthy as soon as they run.
+fn without_monitor(mut lrp: DesiredLrp) -> DesiredLrp {
+    lrp.policies.update.monitor_ms = 0;
+    lrp.instances = lrp.instances % 20 + 1;
+    lrp
+}
+
+proptest! {
+    #![proptest_config(crate::machines::cases(200))]
+
+    #[test]
+    fn what_is_promoted_and_projected_is_what_was_desired(lrp in any_lrp()) {
+        let lrp = without_monitor(lrp);
+        let mut deployment = Deployment::of(&lrp);
+        prop_assert_eq!(deployment.projected(), Some(lrp.clone()));
+        prop_assert_eq!(&deployment.desired().active_definition_id, &lrp.definition_id);
+        prop_assert_eq!(&deployment.desired().healthy_definition_id, &None, "nothing ran yet");
+
+        let events = deployment.start(&lrp.definition_id);
+        let healthy = desired::Event::HealthyChanged { definition_id: lrp.definition_id.clone() };
+        prop_assert!(events.contains(&Event::Desired(healthy)), "{:?}", events);
+        prop_assert_eq!(&deployment.desired().healthy_definition_id, &Some(lrp.definition_id.clone()));
+        prop_assert_eq!(deployment.projected(), Some(lrp));
+        prop_assert_eq!(&deployment.process.rollout, &None, "nothing is rolled out");
+    }
+
+    /// What changes by an update is what its projection says; of definitions it shows the active one alone.
+    #[test]
+    fn a_projection_follows_every_update(lrp in any_lrp(), update in any_update(), other in any_lrp()) {
+        let lrp = without_monitor(lrp);
+        let mut deployment = Deployment::of(&lrp);
+        let update = DesiredLrpUpdate { instances: update.instances.map(|instances| instances % 20), ..update };
+        let DesiredLrpUpdate { instances, routes, annotation, policies } = update.clone();
+        deployment.ask(&Command::Update(update));
+        let changed = DesiredLrp {
+            instances: instances.unwrap_or(lrp.instances),
+            routes: routes.unwrap_or_else(|| lrp.routes.clone()),
+            annotation: annotation.unwrap_or_else(|| lrp.annotation.clone()),
+            policies: policies.unwrap_or_else(|| lrp.policies.clone()),
+            ..lrp.clone()
+        };
+        prop_assert_eq!(deployment.projected(), Some(changed.clone()));
+
+        let definition_id = DefinitionId::new("another-one").unwrap();
+        let deploy = Command::Deploy {
+            update: DesiredLrpUpdate::default(),
+            definition_id: definition_id.clone(),
+            definition: Arc::clone(&other.definition),
+        };
+        deployment.ask(&deploy);
+        let definition_id = if *other.definition == *lrp.definition { lrp.definition_id } else { definition_id };
+        let definition = other.definition;
+        prop_assert_eq!(deployment.projected(), Some(DesiredLrp { definition_id, definition, ..changed }));
+    }
+
+    /// What a row shows of policies may be sent back as it is.
+    #[test]
+    fn policies_are_read_as_they_are_shown(policies in any_policies()) {
+        let shown = serde_json::to_value(&policies).unwrap();
+        prop_assert_eq!(serde_json::from_value(shown.clone()).ok(), Some(policies.clone()));
+        let packed = postcard::to_stdvec(&policies).unwrap();
+        prop_assert_eq!(postcard::from_bytes(&packed).ok(), Some(policies.clone()));
+        let body = json!({"body": {"process_guid": "web", "policies": shown}}).to_string();
+        let (_, command) =
+            client_command("lrp", "update", &Domain::new("apps").unwrap(), body.as_bytes()).unwrap();
+        let ClientCommand::LrpUpdate { update, .. } = command else { panic!("{command:?}") };
+        prop_assert_eq!(update.policies, Some(policies));
+    }
+}

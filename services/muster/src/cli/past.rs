@@ -1,0 +1,285 @@
+//! The rollouts of a process, as the log tells of them. Pure: decisions in, rollouts out.
+
+use schemas::container::{Epoch, Instance};
+use schemas::entry::{Aggregate, Event};
+use schemas::names::DefinitionId;
+use schemas::rollout::{self, Kind};
+use schemas::{Position, Timestamp, actual, desired};
+use serde::Serialize;
+
+use super::describe::{indices, who};
+use super::events::Decided;
+use super::output::Look;
+use super::words::{age, one_line, short};
+
+/// A rollout that was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Past {
+    /// Counts the rollouts of the process's life, from 1.
+    pub(crate) number: u32,
+    /// Forward or back.
+    pub(crate) kind: Kind,
+    /// The definition that every index should run.
+    pub(crate) target: DefinitionId,
+    /// How it ended, or where it stands.
+    pub(crate) status: &'static str,
+    /// Why it began.
+    pub(crate) reason: Option<String>,
+    /// Who asked for it.
+    pub(crate) who: String,
+    /// Where the log tells of its beginning.
+    pub(crate) position: Position,
+    /// When it began.
+    pub(crate) started_at: Timestamp,
+    /// When it ended.
+    pub(crate) ended_at: Option<Timestamp>,
+    /// How many instances were to be replaced.
+    pub(crate) total: u32,
+    /// How many were.
+    pub(crate) replaced: u32,
+    /// The indices of which an instance failed, with what the last of them said.
+    pub(crate) failed: Vec<u32>,
+    /// Why the last of them failed.
+    pub(crate) last_failure: Option<String>,
+    /// The last crash of what it brought.
+    pub(crate) last_crash: Option<Crash>,
+}
+
+/// A crash of a new instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Crash {
+    /// At which index.
+    pub(crate) index: u32,
+    /// Of which definition.
+    pub(crate) definition_id: DefinitionId,
+    /// The container, whose log is there for a while.
+    pub(crate) by: Instance,
+    /// Why.
+    pub(crate) reason: String,
+    /// When.
+    pub(crate) at: Timestamp,
+}
+
+impl Crash {
+    /// What there is to say of it.
+    pub(crate) fn told(&self, look: Look) -> String {
+        let Self { index, definition_id, by, reason, at } = self;
+        let container = short(&by.instance_guid, look.full_ids);
+        let reason = one_line(reason);
+        let ago = age(look.now, *at);
+        format!(
+            "index {index} of {definition_id} on {} (container {container}), {ago} ago: {reason}",
+            by.cell_id
+        )
+    }
+
+    /// Where its log is.
+    pub(crate) fn advice(&self) -> String {
+        format!("see muster instance logs {}", self.by.instance_guid)
+    }
+}
+
+impl Past {
+    /// Why it began, or what failed.
+    pub(crate) fn note(&self) -> Option<String> {
+        let which = if self.failed.len() == 1 { "index" } else { "indices" };
+        let failed = indices(&self.failed.iter().copied().collect());
+        let failure = self.last_failure.as_ref().map(|reason| format!("{which} {failed} failed: {reason}"));
+        failure.or_else(|| self.reason.clone())
+    }
+
+    const fn is_over(&self) -> bool {
+        self.ended_at.is_some()
+    }
+
+    fn end(&mut self, status: &'static str, at: Timestamp) {
+        (self.status, self.ended_at) = (status, Some(at));
+    }
+}
+
+/// The rollouts that the decisions about a process tell of, in their order.
+pub(crate) fn rollouts(decided: &[Decided]) -> Vec<Past> {
+    let mut all: Vec<Past> = vec![];
+    let (mut life, mut number) = (None::<Epoch>, 0);
+    for one in decided {
+        if let Aggregate::Process { epoch, .. } = one.decision.aggregate
+            && life != Some(epoch)
+        {
+            (life, number) = (Some(epoch), 0);
+        }
+        for event in &one.decision.events {
+            if let Event::Rollout(rollout::Event::Started { .. }) = event {
+                number += 1;
+            }
+            take(&mut all, number, one, event);
+        }
+    }
+    all
+}
+
+fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
+    let at = one.decision.at;
+    if let Event::Rollout(rollout::Event::Started { kind, target, total, reason, .. }) = event {
+        if let Some(last) = all.last_mut().filter(|last| !last.is_over()) {
+            last.end(if *kind == Kind::Rollback { "rolled_back" } else { "superseded" }, at);
+        }
+        all.push(Past {
+            number,
+            kind: *kind,
+            target: target.clone(),
+            status: if *kind == Kind::Rollback { "rollback_started" } else { "updating" },
+            reason: Some(reason.clone()).filter(|reason| !reason.is_empty()),
+            who: who(&one.decision.actor),
+            position: one.position,
+            started_at: at,
+            ended_at: None,
+            total: *total,
+            replaced: 0,
+            failed: vec![],
+            last_failure: None,
+            last_crash: None,
+        });
+        return;
+    }
+    let Some(last) = all.last_mut().filter(|last| !last.is_over()) else { return };
+    match event {
+        Event::Rollout(event) => take_rollout(last, event, at),
+        Event::Actual(actual::Event::Crashed { place, by, reason, .. })
+            if place.definition_id == last.target =>
+        {
+            let (index, definition_id) = (place.index, place.definition_id.clone());
+            last.last_crash =
+                Some(Crash { index, definition_id, by: by.clone(), reason: reason.clone(), at });
+        }
+        Event::Desired(desired::Event::Removed {}) => last.end("removed", at),
+        Event::Desired(_)
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => {}
+    }
+}
+
+fn take_rollout(last: &mut Past, event: &rollout::Event, at: Timestamp) {
+    let is_back = last.kind == Kind::Rollback;
+    match event {
+        rollout::Event::Replaced { .. } => last.replaced += 1,
+        rollout::Event::Failed { index, reason } => {
+            last.failed.push(*index);
+            last.last_failure = Some(reason.clone());
+        }
+        rollout::Event::Paused { .. } => last.status = if is_back { "rollback_paused" } else { "paused" },
+        rollout::Event::Resumed {} => last.status = if is_back { "rollback_started" } else { "updating" },
+        rollout::Event::Completed {} => {
+            last.end(if is_back { "rollback_completed" } else { "completed" }, at);
+        }
+        rollout::Event::Started { .. }
+        | rollout::Event::Begun { .. }
+        | rollout::Event::FellBack { .. }
+        | rollout::Event::TookOver { .. }
+        | rollout::Event::Stalled { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::policy::UpdatePolicy;
+    use schemas::{Decision, Place};
+
+    use super::*;
+    use crate::cli::describe::tests::{client, container, decision};
+    use crate::cli::rows;
+
+    fn id(name: &str) -> DefinitionId {
+        DefinitionId::new(name).unwrap()
+    }
+
+    fn started(kind: Kind, target: &str, reason: &str) -> Event {
+        Event::Rollout(rollout::Event::Started {
+            kind,
+            target: id(target),
+            rollback_to: Some(id("web")),
+            total: 2,
+            policy: Box::new(UpdatePolicy::of_update()),
+            reason: reason.to_owned(),
+        })
+    }
+
+    fn crash(definition: &str, reason: &str) -> Event {
+        Event::Actual(actual::Event::Crashed {
+            place: Place::new(0, id(definition)),
+            by: container(7, "c1"),
+            reason: reason.to_owned(),
+            crash_count: 1,
+        })
+    }
+
+    fn at(second: u64, events: Vec<Event>) -> Decided {
+        let decision: Decision = decision(second, client(), events);
+        Decided { position: Position(second), decision }
+    }
+
+    fn story() -> Vec<Decided> {
+        let replaced = |index| {
+            Event::Rollout(rollout::Event::Replaced { index, rests_until: Timestamp::from_millis(0) })
+        };
+        let failed = Event::Rollout(rollout::Event::Failed { index: 0, reason: "exit 1".into() });
+        let completed = || Event::Rollout(rollout::Event::Completed {});
+        vec![
+            at(1, vec![crash("web", "before any rollout")]),
+            at(2, vec![started(Kind::Update, "v2", "")]),
+            at(3, vec![replaced(0)]),
+            at(4, vec![replaced(1), completed()]),
+            at(5, vec![crash("v2", "long after it")]),
+            at(6, vec![started(Kind::Update, "bad", "")]),
+            at(7, vec![crash("v2", "of the old one")]),
+            at(8, vec![crash("bad", "exit 1"), failed, started(Kind::Rollback, "v2", "1 of 2 failed")]),
+            at(9, vec![completed()]),
+            at(10, vec![started(Kind::Update, "v3", "")]),
+        ]
+    }
+
+    #[test]
+    fn rollouts_are_read_from_the_log() {
+        let all = rollouts(&story());
+        let told: Vec<_> = all.iter().map(|past| (past.number, past.target.as_str(), past.status)).collect();
+        assert_eq!(
+            told,
+            [
+                (1, "v2", "completed"),
+                (2, "bad", "rolled_back"),
+                (3, "v2", "rollback_completed"),
+                (4, "v3", "updating")
+            ]
+        );
+        assert_eq!((all[0].replaced, &all[0].last_crash), (2, &None));
+        let crash = all[1].last_crash.as_ref().unwrap();
+        assert_eq!((crash.reason.as_str(), crash.index), ("exit 1", 0));
+        assert_eq!(all[1].failed, [0]);
+    }
+
+    #[test]
+    fn a_process_that_is_removed_ends_its_rollout_and_counts_anew() {
+        let mut again = at(12, vec![started(Kind::Update, "v4", "")]);
+        if let Aggregate::Process { epoch, .. } = &mut again.decision.aggregate {
+            *epoch = Epoch(Timestamp(99));
+        }
+        let removed = at(11, vec![Event::Desired(desired::Event::Removed {})]);
+        let all = rollouts(&[story(), vec![removed, again]].concat());
+        assert_eq!((all[3].status, all[4].number), ("removed", 1));
+    }
+
+    #[test]
+    fn they_are_a_table() {
+        let look = Look { now: Timestamp::from_millis(15_000), full_ids: false, colour: false };
+        assert_eq!(
+            rows::rollouts(&rollouts(&story())[1..3], look).render(false),
+            "ROLLOUT   WHAT             STATUS               REPLACED   BEGAN                      TOOK   WHO               NOTE\n      \
+             2   rollout to bad   rolled_back               0/2   1970-01-01T00:00:06.000Z   2s     client shop/ada   index 0 failed: exit 1\n      \
+             3   rollback to v2   rollback_completed        0/2   1970-01-01T00:00:08.000Z   1s     client shop/ada   1 of 2 failed"
+        );
+    }
+}

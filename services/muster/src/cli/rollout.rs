@@ -1,0 +1,126 @@
+//! `muster lrp rollout`.
+
+use client::{Client, Only};
+use schemas::Position;
+use schemas::message::Done;
+use schemas::names::ProcessGuid;
+use schemas::process::Steer;
+use schemas::query::LrpRow;
+use schemas::rollout::Kind;
+use serde::Serialize;
+
+use super::args::{Global, RolloutVerb};
+use super::describe::rollout_name;
+use super::events::decided;
+use super::failure::{Exit, Failure};
+use super::lrp::{Changed, Session};
+use super::past::{Crash, Past, rollouts};
+use super::progress::Asked;
+use super::{find, rows, waits};
+
+/// Where the rollout of a process stands.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RolloutStatus {
+    /// The process, with its rollout.
+    pub(crate) lrp: LrpRow,
+    /// Why it isn't over; none: it is.
+    pub(crate) waits: Option<String>,
+    /// The last crash of what it brings.
+    pub(crate) last_crash: Option<Crash>,
+}
+
+pub(crate) async fn run(verb: RolloutVerb, global: &Global) -> Result<(), Failure> {
+    let session = Session::open(global).await?;
+    match verb {
+        RolloutVerb::Status { guid } => session.rollout_status(&guid).await,
+        RolloutVerb::Watch { guid } => session.watch_rollout(&guid).await,
+        RolloutVerb::Pause { guid } => session.pause(&guid).await,
+        RolloutVerb::Resume { guid, wait } => session.resume(&guid, wait.detach).await,
+        RolloutVerb::Rollback { guid, wait } => session.roll_back(&guid, wait.detach).await,
+        RolloutVerb::History { guid } => session.rollout_history(&guid).await,
+    }
+}
+
+/// The rollouts of a process that the log tells of.
+pub(crate) async fn past(client: &Client, guid: &ProcessGuid) -> Result<Vec<Past>, Failure> {
+    let (entries, _) = client.history(Position(0), Some(&format!("lrp:{guid}"))).await?;
+    Ok(rollouts(&decided(entries)))
+}
+
+impl Session<'_> {
+    async fn rollout_status(&self, guid: &ProcessGuid) -> Result<(), Failure> {
+        let lrp = self.known(guid, "show the rollout of").await?.0;
+        let Some(rollout) = &lrp.rollout else { return Err(had_none(guid)) };
+        let instances = self.client.instances(&Only::process(guid.clone())).await?.rows;
+        let all = past(&self.client, guid).await?;
+        let last_crash = all.iter().rev().find(|past| past.target == rollout.target);
+        let last_crash = last_crash.and_then(|past| past.last_crash.clone());
+        let status = RolloutStatus { waits: waits::why(&lrp, &instances), last_crash, lrp };
+        self.output.one(&status, rows::rollout)
+    }
+
+    async fn watch_rollout(&self, guid: &ProcessGuid) -> Result<(), Failure> {
+        let (lrp, _) = self.known(guid, "watch the rollout of").await?;
+        let Some(rollout) = &lrp.rollout else { return Err(had_none(guid)) };
+        let done = Done { position: Position(0), version: lrp.version };
+        let did = match rollout.kind {
+            Kind::Update => "rolled out",
+            Kind::Rollback => "rolled back",
+        };
+        self.carried_out(guid, done, did, Asked::Rollout(&rollout.target), false).await
+    }
+
+    async fn pause(&self, guid: &ProcessGuid) -> Result<(), Failure> {
+        let (done, lrp) = self.steer(guid, Steer::Pause, "pause").await?;
+        let rollout = lrp.rollout.as_ref();
+        let name = rollout.map(|rollout| rollout_name(rollout.kind, &rollout.target)).unwrap_or_default();
+        let changed = Changed {
+            process_guid: guid,
+            did: "paused",
+            definition_id: rollout.map(|rollout| &rollout.target),
+            carried_out: true,
+            position: done.position,
+            version: done.version,
+        };
+        self.tell(&changed, &format!("the {name} of process {guid} is paused"))
+    }
+
+    async fn resume(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
+        let (done, lrp) = self.steer(guid, Steer::Resume, "resume").await?;
+        let target = lrp.rollout.map(|rollout| rollout.target);
+        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
+        self.carried_out(guid, done, "resumed", asked, detach).await
+    }
+
+    async fn roll_back(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
+        let (done, _) = self.steer(guid, Steer::RollBack, "roll back").await?;
+        let target = self.rollout_begun(guid, &done).await?;
+        let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
+        self.carried_out(guid, done, "rolled back", asked, detach).await
+    }
+
+    async fn rollout_history(&self, guid: &ProcessGuid) -> Result<(), Failure> {
+        // Also of a process that is gone: the log knows it.
+        let all = past(&self.client, guid).await?;
+        if all.is_empty() {
+            self.known(guid, "show the rollouts of").await?;
+        }
+        self.output.rows(&all, rows::rollouts)
+    }
+
+    /// Steers the rollout of a process, which is then as it is given back.
+    async fn steer(&self, guid: &ProcessGuid, steer: Steer, what: &str) -> Result<(Done, LrpRow), Failure> {
+        let what = format!("{what} the rollout of");
+        let (_, client) = self.known(guid, &what).await?;
+        let doing = |failure: Failure| failure.doing(format!("{what} process {guid}"));
+        let steered = client.steer_lrp(guid.clone(), steer).await.map_err(Failure::from).map_err(doing);
+        let advice = format!("see muster lrp rollout status {guid}");
+        let done = steered.map_err(|failure| failure.advise_on(Exit::Conflict, advice))?;
+        Ok((done, find::lrp(&self.client, guid).await.map_err(doing)?.row))
+    }
+}
+
+fn had_none(guid: &ProcessGuid) -> Failure {
+    let failure = Failure::not_found(format!("a rollout of process {guid}"));
+    failure.advise("rollouts begin with muster lrp apply, update, activate and restart")
+}

@@ -1,0 +1,244 @@
+//! Why a rollout waits, in one sentence. Pure: rows in, text out.
+
+use std::time::Duration;
+
+use schemas::policy::{UpdateOrder, UpdatePolicy};
+use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
+use schemas::rollout::Kind;
+
+use super::describe::indices;
+use super::rows::{comes_back, rollout_under_way};
+use super::words::{count, one_line, span};
+
+/// Why the rollout of a process isn't over; none: none is under way.
+pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
+    let rollout = rollout_under_way(lrp)?;
+    if rollout.is_paused() {
+        return Some(paused(rollout));
+    }
+    let policies = lrp.policies.clone().unwrap_or_default();
+    let policy = match rollout.kind {
+        Kind::Update => policies.update,
+        Kind::Rollback => policies.rollback,
+    };
+    let mut indices: Vec<(u8, String)> =
+        rollout.in_replacement.iter().map(|index| of_index(rollout, &policy, instances, index)).collect();
+    // What is in trouble goes before what takes its time.
+    indices.sort_by_key(|(rank, _)| *rank);
+    let more = indices.len().saturating_sub(1);
+    let first = indices.into_iter().next().map(|(_, sentence)| sentence);
+    Some(match first {
+        Some(sentence) if more > 0 => format!("{sentence}; and {more} more in replacement"),
+        Some(sentence) => sentence,
+        None => between(lrp, rollout, &policy, instances),
+    })
+}
+
+/// That somebody has to do something.
+fn paused(rollout: &RolloutRow) -> String {
+    let reason = rollout.reason.as_deref().map(one_line).unwrap_or_default();
+    let reason = if reason.starts_with("paused") { reason } else { format!("paused: {reason}") };
+    let can = match (rollout.kind, &rollout.rollback_to) {
+        (Kind::Update, Some(_)) => "resume or roll back",
+        (Kind::Update, None) | (Kind::Rollback, _) => "resume, or update to another definition",
+    };
+    format!("{reason} ({can})")
+}
+
+/// What an index in replacement waits for, and how late in the telling it comes.
+fn of_index(
+    rollout: &RolloutRow,
+    policy: &UpdatePolicy,
+    instances: &[InstanceRow],
+    index: u32,
+) -> (u8, String) {
+    let here = || instances.iter().filter(|row| row.index == index);
+    let is_target = |row: &&InstanceRow| row.definition_id == rollout.target;
+    let ordinary = |row: &&InstanceRow| row.presence == InstancePresence::Ordinary;
+    let target = here().filter(ordinary).find(is_target);
+    let old = here().find(|row| !is_target(row));
+    let on = |row: &InstanceRow| row.cell_id.as_ref().map(|cell| format!(" on {cell}")).unwrap_or_default();
+    let Some(new) = target else {
+        return match old {
+            Some(old) if old.presence == InstancePresence::Evacuating => (
+                2,
+                format!("index {index} waits for the end of its evacuation{}", on(old).replace("on", "from")),
+            ),
+            Some(old) if old.stopping => {
+                (2, format!("index {index} waits for its old instance to stop{}", on(old)))
+            }
+            Some(_) | None => (3, format!("index {index} takes its turn")),
+        };
+    };
+    match (new.state, new.stopping) {
+        (_, true) => (2, format!("index {index} waits for its new instance to stop{}", on(new))),
+        (InstanceState::Unclaimed, false) => match &new.placement_error {
+            Some(error) => (0, format!("index {index} waits for room: {}", one_line(error))),
+            None => (2, format!("index {index} waits for a cell")),
+        },
+        (InstanceState::Claimed, false) => (2, format!("index {index} is being started{}", on(new))),
+        (InstanceState::Crashed, false) => {
+            let reason = one_line(new.crash_reason.as_deref().unwrap_or("no reason is known"));
+            let times = count(new.crash_count.into(), "time");
+            (1, format!("index {index} crashed {times}: {reason}; {}", comes_back(new)))
+        }
+        (InstanceState::Running, false) => (3, runs(policy, new, old, &on)),
+    }
+}
+
+/// What an index waits for whose new instance runs.
+fn runs(
+    policy: &UpdatePolicy,
+    new: &InstanceRow,
+    old: Option<&InstanceRow>,
+    on: &dyn Fn(&InstanceRow) -> String,
+) -> String {
+    let index = new.index;
+    match old {
+        Some(old) if old.stopping => format!("index {index} waits for its old instance to stop{}", on(old)),
+        Some(_) | None if policy.monitor_ms > 0 => {
+            let monitor = span(Duration::from_millis(policy.monitor_ms));
+            format!("index {index} runs{} and is watched until it has run for {monitor}", on(new))
+        }
+        Some(_) | None => format!("index {index} runs{} and takes over", on(new)),
+    }
+}
+
+/// What a rollout waits for that has no index in replacement.
+fn between(lrp: &LrpRow, rollout: &RolloutRow, policy: &UpdatePolicy, instances: &[InstanceRow]) -> String {
+    if !rollout.stalled.is_empty() {
+        let (which, are) = match rollout.stalled.len() {
+            1 => ("index", "was"),
+            _ => ("indices", "were"),
+        };
+        return format!(
+            "{which} {} {are} given up for now, and will be tried again",
+            indices(&rollout.stalled)
+        );
+    }
+    let missing = instances.iter().find(|row| {
+        row.definition_id == rollout.target
+            && row.state != InstanceState::Running
+            && row.index < lrp.instances
+    });
+    if let Some(missing) = missing {
+        return of_index(rollout, policy, instances, missing.index).1;
+    }
+    if policy.delay_ms > 0 && rollout.replaced > 0 {
+        let delay = span(Duration::from_millis(policy.delay_ms));
+        return format!("waits {delay} after each index before the next one takes its turn");
+    }
+    let policies = lrp.policies.clone().unwrap_or_default();
+    let least = policies.running_at_least(policy, lrp.instances);
+    if policy.order == UpdateOrder::StopFirst && lrp.running <= least {
+        return format!("no index can be stopped: {} running, and at least {least} have to", lrp.running);
+    }
+    "the next index takes its turn".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::Timestamp;
+    use schemas::names::{CellId, DefinitionId};
+    use schemas::policy::Policies;
+
+    use super::*;
+    use crate::cli::rows::tests::{of_definition, rolling, running};
+
+    fn on(cell: &str, row: InstanceRow) -> InstanceRow {
+        InstanceRow { cell_id: Some(CellId::new(cell).unwrap()), ..row }
+    }
+
+    /// Why a rollout waits whose index 0 runs its old instance and has this new one.
+    fn waits(new: InstanceRow) -> String {
+        let rows = [running(0), of_definition("v2", on("c2", new)), running(1)];
+        why(&rolling("updating", &[0]), &rows).unwrap()
+    }
+
+    #[test]
+    fn an_index_in_replacement_says_what_it_waits_for() {
+        let unplaced = InstanceRow {
+            state: InstanceState::Unclaimed,
+            placement_error: Some("insufficient resources: memory".into()),
+            ..running(0)
+        };
+        assert_eq!(waits(unplaced.clone()), "index 0 waits for room: insufficient resources: memory");
+        let new = InstanceRow { placement_error: None, ..unplaced.clone() };
+        assert_eq!(waits(new), "index 0 waits for a cell");
+        let starts = InstanceRow { state: InstanceState::Claimed, ..running(0) };
+        assert_eq!(waits(starts.clone()), "index 0 is being started on c2");
+        let crashed = InstanceRow {
+            state: InstanceState::Crashed,
+            crash_count: 4,
+            crash_reason: Some("Exited with status 1".into()),
+            restart_at: Some(Timestamp::from_millis(61_000)),
+            ..running(0)
+        };
+        assert_eq!(waits(crashed), "index 0 crashed 4 times: Exited with status 1; restarts at 00:01:01 UTC");
+        assert_eq!(waits(running(0)), "index 0 runs on c2 and takes over");
+        assert_eq!(
+            waits(InstanceRow { stopping: true, ..starts }),
+            "index 0 waits for its new instance to stop on c2"
+        );
+
+        // Of several the one in trouble is told.
+        let v2 = |row| of_definition("v2", row);
+        let rows = [running(0), v2(running(0)), running(1), v2(InstanceRow { index: 1, ..unplaced })];
+        assert_eq!(
+            why(&rolling("updating", &[0, 1]), &rows).unwrap(),
+            "index 1 waits for room: insufficient resources: memory; and 1 more in replacement"
+        );
+    }
+
+    #[test]
+    fn the_end_of_an_old_instance_is_waited_for() {
+        let old = InstanceRow { stopping: true, ..running(0) };
+        let told = "index 0 waits for its old instance to stop on c1";
+        assert_eq!(why(&rolling("updating", &[0]), std::slice::from_ref(&old)).unwrap(), told);
+        let both = [old, of_definition("v2", running(0))];
+        assert_eq!(why(&rolling("updating", &[0]), &both).unwrap(), told);
+        let mut watched = rolling("updating", &[0]);
+        let update = UpdatePolicy { monitor_ms: 5_000, ..UpdatePolicy::of_update() };
+        watched.policies = Some(Policies { update, ..Policies::default() });
+        assert_eq!(
+            why(&watched, &[running(0), of_definition("v2", running(0))]).unwrap(),
+            "index 0 runs on c1 and is watched until it has run for 5s"
+        );
+    }
+
+    #[test]
+    fn between_two_indices_it_says_why_none_has_its_turn() {
+        let rows = [of_definition("v2", running(0)), running(1)];
+        let mut lrp = rolling("updating", &[]);
+        assert_eq!(why(&lrp, &rows).unwrap(), "the next index takes its turn");
+        let update = UpdatePolicy { delay_ms: 10_000, ..UpdatePolicy::of_update() };
+        lrp.policies = Some(Policies { update, ..Policies::default() });
+        assert_eq!(
+            why(&lrp, &rows).unwrap(),
+            "waits 10s after each index before the next one takes its turn"
+        );
+        let update = UpdatePolicy { order: UpdateOrder::StopFirst, ..UpdatePolicy::of_update() };
+        lrp.policies = Some(Policies { update, ..Policies::default() });
+        lrp.running = 1;
+        assert_eq!(why(&lrp, &rows).unwrap(), "no index can be stopped: 1 running, and at least 1 have to");
+        lrp.rollout.as_mut().unwrap().stalled = [0, 1].into_iter().collect();
+        assert_eq!(why(&lrp, &rows).unwrap(), "indices 0-1 were given up for now, and will be tried again");
+    }
+
+    #[test]
+    fn a_pause_says_why_and_what_can_be_done() {
+        let mut lrp = rolling("paused", &[]);
+        let mut says = |reason: &str| {
+            lrp.rollout.as_mut().unwrap().reason = Some(reason.to_owned());
+            why(&lrp, &[]).unwrap()
+        };
+        assert_eq!(says("paused by a client"), "paused by a client (resume or roll back)");
+        assert_eq!(
+            says("1 of 3 failed, the last at index 0: Exited with status 1"),
+            "paused: 1 of 3 failed, the last at index 0: Exited with status 1 (resume or roll back)"
+        );
+        lrp.rollout.as_mut().unwrap().rollback_to = None::<DefinitionId>;
+        assert!(why(&lrp, &[]).unwrap().ends_with("(resume, or update to another definition)"));
+        assert_eq!(why(&rolling("completed", &[]), &[]), None);
+    }
+}

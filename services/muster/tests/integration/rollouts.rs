@@ -1,0 +1,308 @@
+//! What runs is changed without stopping it: updates, bad updates, and the way back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use crate::dev::Dev;
+use crate::support::containers::{living_in, running_in};
+use crate::support::place::so;
+use crate::support::{Muster, Place, eventually};
+
+/// The example that docs/updating.md walks through.
+const ROLLING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/rolling.toml");
+/// What runs until it is told to stop, and what fails at once.
+const RUNS: &str = "exec sleep 100000";
+const FAILS: &str = "exit 1";
+
+/// The file of a process of three instances that runs a version by this script, with more of its fields.
+fn file(place: &Place, version: &str, script: &str, policy: &str) -> String {
+    let text = format!(
+        "process_guid = \"web\"\ndomain = \"shop\"\ninstances = 3\nmemory_mb = 8\nenv = {{ VERSION = \"{version}\" }}\n\
+         action.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n{policy}\n"
+    );
+    place.file(&format!("{version}.toml"), text).display().to_string()
+}
+
+/// A policy: its update part.
+fn update(policy: &str) -> String {
+    format!("[update]\n{policy}")
+}
+
+fn guids(rows: &[Value]) -> BTreeSet<String> {
+    rows.iter().map(|row| row["instance_guid"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Where the rollout of `web` stands.
+fn rollout(muster: &Muster) -> Value {
+    muster.json("lrp rollout status web")["lrp"]["rollout"].clone()
+}
+
+/// A cluster in which the first version runs.
+fn first(place: &Place) -> (Dev, Vec<Value>) {
+    let v1 = file(place, "v1", RUNS, "");
+    let dev = Dev::start(place, &[&v1]);
+    let rows = dev.muster.runs("web", 3);
+    (dev, rows)
+}
+
+/// At every entry of the log since all of them ran, an instance of each index ran that nobody had asked to stop.
+fn always_running(muster: &Muster, count: u64) {
+    let mut running: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    let (mut all, mut looked) = (false, 0);
+    for entry in muster.json("events list --about lrp:web").as_array().unwrap() {
+        for decision in entry["entry"]["known"]["decisions"].as_array().unwrap() {
+            for event in decision["events"].as_array().unwrap() {
+                let Some((kind, event)) = event["actual"].as_object().and_then(|one| one.iter().next())
+                else {
+                    continue;
+                };
+                let definition = event["definition_id"].as_str().unwrap().to_owned();
+                match kind.as_str() {
+                    "started.v1" => {
+                        running.entry(event["index"].as_u64().unwrap()).or_default().insert(definition);
+                    }
+                    "crashed.v1" => {
+                        running.entry(event["index"].as_u64().unwrap()).or_default().remove(&definition);
+                    }
+                    "stop_requested.v1" | "removed.v1" | "unclaimed.v1" => {
+                        for range in event["indices"].as_array().unwrap() {
+                            for index in range[0].as_u64().unwrap()..=range[1].as_u64().unwrap() {
+                                running.entry(index).or_default().remove(&definition);
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let now = (0..count).filter(|index| running.get(index).is_some_and(|some| !some.is_empty())).count();
+        all |= now as u64 == count;
+        looked += usize::from(all);
+        assert!(!all || now as u64 == count, "{running:?} at position {}", entry["position"]);
+    }
+    assert!(looked > 3, "{looked} entries");
+}
+
+#[test]
+fn an_update_rolls_and_no_index_is_ever_without_a_running_instance() {
+    let place = Place::new();
+    let (dev, before) = first(&place);
+    let muster = &dev.muster;
+    let v2 = file(&place, "v2", RUNS, "");
+    muster
+        .exits(1, &format!("lrp diff {v2}"))
+        .tells(&["environment_variables[0].value  \"v1\" -> \"v2\"", " would replace its instances"]);
+
+    let over = AtomicBool::new(false);
+    let looked = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looked = 0;
+            while !over.load(Ordering::SeqCst) {
+                let running = running_in(place.path());
+                for index in 0..3 {
+                    assert!(running.contains_key(&format!("web/{index}")), "{running:?}");
+                }
+                looked += 1;
+            }
+            looked
+        });
+        let said = muster.run(&["lrp", "apply", &v2]);
+        over.store(true, Ordering::SeqCst);
+        said.exits(0).tells(&["web/0@", "starts on c", "process web updated to ", ": 3 instances running"]);
+        looks.join().unwrap()
+    });
+    place.tell(&format!("updated; the processes were looked at {looked} times"));
+    assert!(looked > 3);
+    let after = muster.runs("web", 3);
+    assert!(guids(&before).is_disjoint(&guids(&after)), "every instance is a new one");
+    let row = muster.json("lrp show web");
+    assert_eq!(row["healthy_definition_id"], row["definition_id"]);
+    assert_eq!(after[0]["definition_id"], row["definition_id"]);
+    let rollout = rollout(muster);
+    assert_eq!((&rollout["status"], &rollout["replaced"]), (&"completed".into(), &3.into()), "{rollout}");
+    always_running(muster, 3);
+
+    the_same_again_changes_nothing(muster, &v2, &after);
+    dev.end(&place);
+}
+
+/// Neither the same file nor the same definition under another name restarts anything.
+fn the_same_again_changes_nothing(muster: &Muster, file: &str, before: &[Value]) {
+    muster.ok(&format!("lrp diff {file}")).tells(&["process web is as the file says"]);
+    let said = muster.ok(&format!("lrp apply {file}"));
+    said.tells(&["process web is so already, nothing changed: 3 instances running"]);
+    let again = muster.json(&format!("lrp apply {file} --no-wait"));
+    assert_eq!(again["did"], "unchanged");
+    let shown = muster.json(&format!("events show {}", again["position"]));
+    let decisions = shown["entry"]["known"]["decisions"].as_array().unwrap();
+    assert!(decisions.iter().all(|decision| decision["events"] == serde_json::json!([])), "{shown}");
+    assert_eq!(guids(&muster.runs("web", 3)), guids(before));
+    assert_eq!(rollout(muster)["number"], 1);
+}
+
+#[test]
+fn a_bad_update_goes_back_by_itself_and_says_so() {
+    let place = Place::new();
+    let (dev, before) = first(&place);
+    let muster = &dev.muster;
+    let bad = file(&place, "bad", FAILS, &update("failure_action = \"rollback\"\nmonitor_ms = 1000"));
+    let said = muster.exits(7, &format!("lrp apply {bad}"));
+    let container = said.err.lines().last().unwrap().trim_start_matches("  see muster ").to_owned();
+    said.tells(&[
+        "was rolled back to web: 1 of 3 failed, the last at index 0: Exited with status 1 (RolledBack)",
+        "see muster instance logs ",
+    ]);
+    muster.ok(&container);
+    assert_eq!(guids(&muster.runs("web", 3)), guids(&before), "what ran runs on");
+    always_running(muster, 3);
+    assert_eq!(muster.json("lrp show web")["definition_id"], "web");
+    let said = muster.exits(7, &format!("lrp apply {bad} -o json"));
+    assert_eq!(said.refusal()["code"], "RolledBack");
+
+    let history = muster.json("lrp rollout history web");
+    let statuses: Vec<_> = history.as_array().unwrap().iter().map(|past| &past["status"]).collect();
+    assert_eq!(statuses, ["rolled_back", "rollback_completed", "rolled_back", "rollback_completed"]);
+    assert_eq!(history[0]["last_crash"]["reason"], "Exited with status 1");
+    muster.ok("lrp rollout history web").tells(&["index 0 failed: Exited with status 1"]);
+    muster.ok("history lrp web").tells(&["web: rollback to web begins", "web/0: the new instance failed"]);
+    let why = muster.ok("why web/0");
+    why.tells(&["web/0 is RUNNING"]);
+    dev.end(&place);
+}
+
+#[test]
+fn a_rollout_pauses_and_goes_on_or_back_when_somebody_says_so() {
+    let place = Place::new();
+    let (dev, before) = first(&place);
+    let muster = &dev.muster;
+    muster.exits(3, "lrp rollout status web").tells(&["a rollout of process web does not exist"]);
+    muster.exits(4, "lrp rollout rollback web").tells(&["no rollout is under way"]);
+    let canary = file(&place, "canary", RUNS, &update("pause_after = 1"));
+    let said = muster.exits(9, &format!("lrp update web {canary}"));
+    said.tells(&["is paused after 1 replaced, as the policy says (resume or roll back) (Paused)"]);
+    muster.ok("lrp list").tells(&[", 1/3, paused"]);
+    muster.ok("lrp rollout status web").tells(&["status    paused", "replaced  1 of 3", "back to   web"]);
+    assert_eq!(guids(&muster.runs("web", 3)).intersection(&guids(&before)).count(), 2);
+    muster.exits(9, "lrp rollout watch web");
+    // What is scaled meanwhile runs.
+    muster.ok("lrp scale web=4").tells(&["process web scaled: 4 instances running"]);
+    muster.ok("lrp scale web=3");
+
+    muster.ok("lrp rollout resume web").tells(&["process web resumed to ", ": 3 instances running"]);
+    assert!(guids(&muster.runs("web", 3)).is_disjoint(&guids(&before)));
+    muster.ok("lrp rollout watch web").tells(&["process web rolled out to "]);
+    let restarted = muster.runs("web", 3);
+    muster.ok("lrp update web --instances 3 --annotation canary");
+    muster.exits(9, "lrp restart web").tells(&["is paused after 1 replaced"]);
+    let said = muster.ok("lrp rollout rollback web");
+    said.tells(&["process web rolled back to ", ": 3 instances running"]);
+    assert_eq!(guids(&muster.runs("web", 3)).intersection(&guids(&restarted)).count(), 2);
+
+    let active = muster.json("lrp show web")["definition_id"].as_str().unwrap().to_owned();
+    let said = muster.ok(&format!("lrp activate web {active}"));
+    said.tells(&["is so already, nothing changed"]);
+    muster.exits(3, "lrp activate web nothing").tells(&["definition nothing (the process has "]);
+    always_running(muster, 3);
+    dev.end(&place);
+}
+
+#[test]
+fn a_rollout_that_waits_says_why() {
+    let place = Place::new();
+    let (dev, before) = first(&place);
+    let muster = &dev.muster;
+    // Held: what ran runs on, and the new one is tried again.
+    let bad = file(&place, "held", FAILS, &update("monitor_ms = 1000"));
+    let said = muster.exits(1, &format!("lrp apply {bad}"));
+    said.tells(&[
+        "waits: index 0 crashed 4 times: Exited with status 1; restarts at ",
+        "muster instance logs ",
+    ]);
+    assert_eq!(muster.json("lrp rollout status web")["last_crash"]["index"], 0);
+    muster.ok("lrp show web").tells(&["waits        index 0 crashed 4 times", "healthy      web"]);
+    muster.ok("lrp list").tells(&["rollout to ", ", 0/3"]);
+
+    // No room: another update takes the place of the first.
+    let big = file(&place, "big", RUNS, "");
+    let text = std::fs::read_to_string(&big).unwrap().replace("memory_mb = 8", "memory_mb = 900000000");
+    std::fs::write(&big, text).unwrap();
+    let said = muster.exits(6, &format!("lrp apply {big}"));
+    said.tells(&["waits: index 0 waits for room: insufficient resources: memory"]);
+    let waits = muster.json("lrp rollout status web")["waits"].clone();
+    assert_eq!(waits, "index 0 waits for room: insufficient resources: memory");
+
+    // Too slow.
+    let slow = file(&place, "slow", RUNS, &update("monitor_ms = 100000"));
+    let said = muster.exits(8, &format!("lrp apply {slow} --timeout 2s"));
+    said.tells(&["process web is not as desired after 2s: index 0 ", "it goes on"]);
+    eventually("its new instance runs", || {
+        let waits = muster.try_json("lrp rollout status web")?["waits"].to_string();
+        so(waits.contains(" and is watched until it has run for 100s"), || waits)
+    });
+    let statuses = |past: &Value| past["status"].as_str().unwrap().to_owned();
+    let history = muster.json("lrp rollout history web");
+    let statuses: Vec<_> = history.as_array().unwrap().iter().map(statuses).collect();
+    assert_eq!(statuses, ["superseded", "superseded", "updating"]);
+    muster.ok("lrp rollout rollback web");
+    assert_eq!(guids(&muster.runs("web", 3)), guids(&before), "what ran first never stopped");
+    always_running(muster, 3);
+    dev.end(&place);
+}
+
+#[test]
+fn a_policy_that_is_none_is_refused_with_its_path() {
+    let place = Place::new();
+    let (dev, before) = first(&place);
+    let muster = &dev.muster;
+    let refused = |policy: &str, told: &[&str]| {
+        let bad = file(&place, "bad", RUNS, policy);
+        muster.exits(1, &format!("lrp apply {bad}")).tells(told);
+    };
+    refused(&update("failure_acton = \"hold\""), &["update.failure_acton: ", "did you mean failure_action?"]);
+    refused(&update("parallelism = \"120%\""), &["update.parallelism: must be a number of indices"]);
+    refused(&update("max_failure_ratio = 2"), &["update.max_failure_ratio: must be a number from 0 to 1"]);
+    refused("[rollback]\nfailure_action = \"rollback\"", &["rollback.failure_action: "]);
+    refused(
+        "min_running = 3\nupdate.order = \"stop-first\"",
+        &["min_running: is as many as the 3 instances"],
+    );
+    let other = file(&place, "other", RUNS, "");
+    let text = std::fs::read_to_string(&other).unwrap().replace("\"web\"", "\"api\"");
+    std::fs::write(&other, text).unwrap();
+    muster.exits(1, &format!("lrp update web {other}")).tells(&["says nothing of process web"]);
+    muster.exits(3, &format!("lrp update api {other}")).tells(&["process api does not exist"]);
+    muster.exits(2, &format!("lrp update web {other} --file {other}"));
+    assert_eq!(guids(&muster.runs("web", 3)), guids(&before));
+    // A policy alone restarts nothing.
+    let policies = file(&place, "v1", RUNS, &update("parallelism = \"50%\""));
+    muster
+        .exits(1, &format!("lrp diff {policies}"))
+        .tells(&["update.parallelism", "nothing would be restarted"]);
+    muster.ok(&format!("lrp apply {policies}")).tells(&["process web updated to web: 3 instances running"]);
+    assert_eq!(guids(&muster.runs("web", 3)), guids(&before));
+    dev.end(&place);
+}
+
+#[test]
+fn the_example_of_the_documentation_is_updated_and_goes_back() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[ROLLING]);
+    let muster = &dev.muster;
+    let before = muster.runs("shop", 3);
+    let text = std::fs::read_to_string(ROLLING).unwrap();
+    assert!(text.contains("VERSION = \"1\"") && text.contains("exec muster example-server\""));
+    let v2 = text.replace("VERSION = \"1\"", "VERSION = \"2\"");
+    let bad = v2.replace("exec muster example-server\"", "exit 1\"");
+    let (v2, bad) = (place.file("v2.toml", v2), place.file("bad.toml", bad));
+    muster.ok(&format!("lrp apply {ROLLING}")).tells(&["nothing changed"]);
+    muster.ok(&format!("lrp apply {}", v2.display())).tells(&["process shop updated to "]);
+    let after = muster.runs("shop", 3);
+    assert!(guids(&before).is_disjoint(&guids(&after)));
+    muster.ok("instance logs --all shop").tells(&["version 2"]);
+    muster.exits(7, &format!("lrp apply {}", bad.display())).tells(&["was rolled back to "]);
+    assert_eq!(guids(&muster.runs("shop", 3)), guids(&after));
+    dev.end(&place);
+    assert_eq!(living_in(place.path()), []);
+}

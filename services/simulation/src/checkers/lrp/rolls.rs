@@ -1,0 +1,388 @@
+//! What is wanted at an index, and what a rollout may do (Updatable LRPs, "`UpdateLRPDeployment`"; docs/model.md, "Rollouts").
+
+use std::time::Duration;
+
+use schemas::definition::DesiredLrpUpdate;
+use schemas::entry::{Actor, Event};
+use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::policy::UpdateOrder;
+use schemas::rollout::{self, Kind, Pause};
+use schemas::{Place, Timestamp};
+
+use super::{Lrp, P, Process, Wanted};
+use crate::checkers::rollouts::{Part, Roll, Stands, at_once, runs_at_least};
+use crate::checkers::{Notes, Scene};
+use crate::coverage::Situation;
+
+/// So long an index waits for room beside what it runs.
+const NO_ROOM: Duration = Duration::from_secs(30);
+
+/// The definitions that an index is to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Due {
+    /// What runs or starts there outside its turn.
+    pub(super) stays: Option<DefinitionId>,
+    /// What its turn brings.
+    pub(super) comes: Option<DefinitionId>,
+    /// Whether that comes while something else is there.
+    pub(super) beside: bool,
+}
+
+impl Due {
+    pub(super) fn has(&self, id: &DefinitionId) -> bool {
+        self.stays.as_ref() == Some(id) || self.comes.as_ref() == Some(id)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &DefinitionId> {
+        self.stays.iter().chain(&self.comes)
+    }
+}
+
+impl Wanted {
+    /// Takes in what changes without a restart.
+    pub(super) fn update(&mut self, update: &DesiredLrpUpdate) {
+        if let Some(instances) = update.instances {
+            self.roll.iter_mut().for_each(|roll| roll.scale(self.instances, instances));
+            self.instances = instances;
+        }
+        if let Some(policies) = &update.policies {
+            self.policies.clone_from(policies);
+        }
+    }
+
+    /// The rollout that is under way.
+    pub(super) fn rolling(&self) -> Option<&Roll> {
+        self.roll.as_ref().filter(|roll| !roll.is_over())
+    }
+
+    /// What starts where nothing is: while a rollout is under way what is known to work, and else what is active.
+    fn restarts(&self) -> &DefinitionId {
+        let healthy = self.healthy.as_ref().filter(|_| self.rolling().is_some());
+        healthy.unwrap_or(&self.active)
+    }
+
+    /// How long an instance has to run before its definition is known to work.
+    pub(super) fn monitor(&self) -> Duration {
+        self.rolling().map_or(Duration::from_millis(self.policies.update.monitor_ms), Roll::monitor)
+    }
+}
+
+impl Process {
+    /// What an index is to run, as if this instance were there too.
+    pub(super) fn due_at(&self, index: u32, more: Option<(&Place, &Lrp)>) -> Due {
+        let Some(wanted) = self.wanted.as_ref().filter(|wanted| index < wanted.instances) else {
+            return Due::default();
+        };
+        let Some((roll, turn)) = wanted.rolling().and_then(|roll| Some((roll, roll.turn(index)?))) else {
+            return Due { stays: Some(self.stays(wanted, index, None, more)), ..Due::default() };
+        };
+        let target = &roll.target;
+        let alone = turn.part == Part::Leaves || turn.order == UpdateOrder::StopFirst;
+        if alone {
+            return Due { stays: None, comes: Some(target.clone()), beside: false };
+        }
+        let evacuates = self.twins.keys().any(|place| place.index == index);
+        let proven = wanted.restarts() == target;
+        let stays = if evacuates || proven {
+            self.best(wanted, index, Some(target), more, |hold| hold == 1)
+        } else {
+            Some(self.stays(wanted, index, Some(target), more))
+        };
+        // Two are there already where somebody evacuates beside what runs.
+        let on_cell = |(place, lrp): (&Place, &Lrp)| place.definition_id == *target && lrp.holder().is_some();
+        let came = self.at(index).chain(more).any(on_cell);
+        let waits = evacuates && stays.is_some() && !came;
+        Due { stays, comes: Some(target.clone()).filter(|_| !waits), beside: true }
+    }
+
+    /// Of what holds a cell and may go on, but this definition: what runs before what doesn't, what would start before
+    /// others.
+    fn best(
+        &self,
+        wanted: &Wanted,
+        index: u32,
+        but: Option<&DefinitionId>,
+        more: Option<(&Place, &Lrp)>,
+        counts: impl Fn(u8) -> bool,
+    ) -> Option<DefinitionId> {
+        let starts = wanted.restarts();
+        let may_stay = |id: &DefinitionId| {
+            *id == wanted.active || wanted.rolling().is_some() && self.definitions.contains_key(id)
+        };
+        let there = self.at(index).chain(more).map(|(place, lrp)| (&place.definition_id, lrp));
+        let there = there.filter(|(id, _)| may_stay(id) && but != Some(*id));
+        let holding = there.filter_map(|(id, lrp)| Some((lrp.hold().filter(|hold| counts(*hold))?, id)));
+        holding.max_by_key(|(hold, id)| (*hold, *id == starts, *id)).map(|(_, id)| id.clone())
+    }
+
+    fn stays(
+        &self,
+        wanted: &Wanted,
+        index: u32,
+        but: Option<&DefinitionId>,
+        more: Option<(&Place, &Lrp)>,
+    ) -> DefinitionId {
+        self.best(wanted, index, but, more, |_| true).unwrap_or_else(|| wanted.restarts().clone())
+    }
+
+    /// How many indices have an instance that runs and was not asked to stop.
+    fn running(&self) -> usize {
+        (0..self.instances()).filter(|index| self.runs_at(*index)).count()
+    }
+
+    fn instances(&self) -> u32 {
+        self.wanted.as_ref().map_or(0, |wanted| wanted.instances)
+    }
+
+    pub(super) fn runs_at(&self, index: u32) -> bool {
+        self.at(index).any(|(_, lrp)| lrp.hold() == Some(1))
+    }
+
+    fn target_at(&self, roll: &Roll, index: u32) -> Option<&Lrp> {
+        self.lrps.get(&Place::new(index, roll.target.clone()))
+    }
+
+    fn target_runs(&self, roll: &Roll, index: u32) -> bool {
+        self.target_at(roll, index).is_some_and(|lrp| lrp.hold() == Some(1))
+    }
+
+    fn others_at<'a>(&'a self, roll: &'a Roll, index: u32) -> impl Iterator<Item = &'a Lrp> {
+        let others = self.at(index).filter(|(place, _)| place.definition_id != roll.target);
+        others.map(|(_, lrp)| lrp)
+    }
+
+    /// Takes in what happens to rollouts, and says what is wrong with it.
+    pub(super) fn rollout(
+        &mut self,
+        guid: &ProcessGuid,
+        event: &rollout::Event,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) {
+        let at = scene.decision.at;
+        if let Some((promise, why)) = self.wrong_rollout(event, scene) {
+            let roll = self.wanted.as_ref().and_then(|wanted| wanted.roll.as_ref());
+            notes.broken(promise, format!("{guid}: {event:?} of {roll:?}: {why}"));
+        }
+        self.notes_rollout(event, notes);
+        let Some(wanted) = &mut self.wanted else { return };
+        Roll::fold(&mut wanted.roll, event, at);
+    }
+
+    fn notes_rollout(&self, event: &rollout::Event, notes: &mut Notes) {
+        let rolling = self.wanted.as_ref().and_then(Wanted::rolling);
+        notes.saw(match event {
+            rollout::Event::Started { kind: Kind::Rollback, .. } => Situation::RolledBack,
+            rollout::Event::Started { .. } if rolling.is_some() => Situation::RolloutSuperseded,
+            rollout::Event::Paused { .. } => Situation::RolloutPaused,
+            rollout::Event::Resumed {} => Situation::RolloutResumed,
+            rollout::Event::Stalled { .. } => Situation::RolloutStalled,
+            rollout::Event::FellBack { .. } => Situation::RolloutFellBack,
+            rollout::Event::Completed {} if rolling.is_some_and(|roll| roll.kind == Kind::Rollback) => {
+                Situation::RollbackCompleted
+            }
+            rollout::Event::Completed {} => Situation::RolloutCompleted,
+            rollout::Event::Started { .. }
+            | rollout::Event::Begun { .. }
+            | rollout::Event::TookOver { .. }
+            | rollout::Event::Replaced { .. }
+            | rollout::Event::Failed { .. } => Situation::RolloutBegun,
+        });
+    }
+
+    fn wrong_rollout(&self, event: &rollout::Event, scene: &Scene<'_>) -> Option<(P, &'static str)> {
+        let sound = |right: bool, why| (!right).then_some((P::RolloutSound, why));
+        let at = scene.decision.at;
+        let Some(wanted) = &self.wanted else { return sound(false, "nobody desires it") };
+        if let rollout::Event::Started { .. } = event {
+            return self.wrong_begin(wanted, event);
+        }
+        let Some(roll) = wanted.rolling() else { return sound(false, "no rollout is under way") };
+        match event {
+            rollout::Event::Started { .. } => None,
+            rollout::Event::Begun { indices } => indices.iter().find_map(|index| {
+                let fresh = roll.turn(index).is_none() && index < wanted.instances;
+                let rolls = roll.stands == Stands::Rolls;
+                // Where nothing is known to work and nothing runs, all begin at once.
+                let free =
+                    wanted.healthy.is_none() && !self.others_at(roll, index).any(|lrp| lrp.hold() == Some(1));
+                let room = roll.busy(at) < at_once(&roll.policy, wanted.instances);
+                let retried = roll.stalled.get(&index).is_none_or(|retry_at| *retry_at <= at);
+                sound(fresh && rolls && retried, "it may not have a turn")
+                    .or((!free && !room).then_some((P::RolloutBudget, "too many have a turn")))
+            }),
+            rollout::Event::FellBack { index } => {
+                let turn = roll.turn(*index).filter(|turn| turn.part == Part::Starts);
+                let waited = turn.is_some_and(|turn| {
+                    turn.order == UpdateOrder::StartFirst && turn.begun_at + NO_ROOM <= at
+                });
+                let unplaced = self.target_at(roll, *index).is_some_and(Lrp::is_unclaimed);
+                sound(waited && unplaced, "it does not wait for room")
+            }
+            rollout::Event::TookOver { index } => {
+                let lrp = self.target_at(roll, *index).filter(|lrp| lrp.hold() == Some(1));
+                let survived = lrp.is_some_and(|lrp| lrp.since + roll.monitor() <= at);
+                sound(roll.starts(*index) && survived, "the new instance has not survived its monitor")
+            }
+            rollout::Event::Replaced { index, rests_until } => {
+                let leaves = roll.turn(*index).is_some_and(|turn| turn.part == Part::Leaves);
+                let gone = self.others_at(roll, *index).next().is_none();
+                let rests = *rests_until == at + Duration::from_millis(roll.policy.delay_ms);
+                sound(leaves && gone && rests, "the old instance is not gone")
+            }
+            rollout::Event::Failed { index, .. } => {
+                let twice = roll.failed.contains(index).then_some((P::FailsOnce, "it has failed already"));
+                let crashed = self.target_at(roll, *index).is_some_and(Lrp::is_crashed);
+                twice.or(sound(roll.starts(*index) && crashed, "no new instance crashed"))
+            }
+            rollout::Event::Stalled { index, .. } => {
+                sound(roll.starts(*index) && !self.target_runs(roll, *index), "its new instance runs")
+            }
+            rollout::Event::Paused { cause, .. } => {
+                let failed = u32::try_from(roll.failed.len()).unwrap_or(u32::MAX);
+                let right = match cause {
+                    Pause::Asked => matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_)),
+                    Pause::Canary => roll.policy.pause_after.is_some_and(|after| roll.replaced >= after),
+                    Pause::Failures => roll.policy.max_failure_ratio.is_exceeded_by(failed, roll.total),
+                };
+                sound(roll.stands == Stands::Rolls && right, "it has no reason to pause")
+            }
+            rollout::Event::Resumed {} => sound(roll.stands == Stands::Paused, "it is not paused"),
+            rollout::Event::Completed {} => {
+                let there =
+                    |index| self.target_runs(roll, index) && self.others_at(roll, index).next().is_none();
+                let all = (0..wanted.instances).all(there);
+                (!all).then_some((P::CompletedTrue, "not every index runs the target alone"))
+            }
+        }
+    }
+
+    fn wrong_begin(&self, wanted: &Wanted, event: &rollout::Event) -> Option<(P, &'static str)> {
+        let rollout::Event::Started { kind, target, rollback_to, policy, .. } = event else { return None };
+        let right_policy = match kind {
+            Kind::Update => **policy == wanted.policies.update,
+            Kind::Rollback => **policy == wanted.policies.rollback,
+        };
+        let known = self.definitions.contains_key(target) && wanted.active == *target;
+        let pins = *rollback_to == wanted.healthy.clone().filter(|healthy| healthy != target);
+        if !(right_policy && known && pins) {
+            return Some((P::RolloutSound, "its policy, its target or where it goes back to is another"));
+        }
+        let backs = match (kind, wanted.rolling()) {
+            (Kind::Update, _) => true,
+            (Kind::Rollback, Some(roll)) => roll.kind == Kind::Update && roll.back.as_ref() == Some(target),
+            (Kind::Rollback, None) => false,
+        };
+        (!backs).then_some((
+            P::RollsBackOnce,
+            "there is nothing to go back from, or that is not where it goes back to",
+        ))
+    }
+
+    /// A stop that a rollout asked for leaves something running at its index, or enough elsewhere.
+    pub(super) fn wrong_replacement(&self, place: &Place, before: Option<&Lrp>) -> Option<(P, &'static str)> {
+        let wanted = self.wanted.as_ref()?;
+        let ran = before.is_some_and(|lrp| lrp.hold() == Some(1))
+            && self.definitions.contains_key(&place.definition_id);
+        if !ran || self.runs_at(place.index) {
+            return None;
+        }
+        let roll = wanted.rolling()?;
+        // The record itself is not among them any more.
+        let least = runs_at_least(&wanted.policies, &roll.policy, wanted.instances);
+        if self.running() < least {
+            return Some((P::MinRunning, "too few run without it"));
+        }
+        let starts_first = roll.turn(place.index).is_none_or(|turn| turn.order == UpdateOrder::StartFirst);
+        starts_first.then_some((P::StartsFirst, "nothing else runs at its index"))
+    }
+
+    /// What holds of definitions, rollouts and indices after every decision.
+    pub(super) fn rollouts_hold(&self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
+        let Some(wanted) = &self.wanted else { return };
+        let back = wanted.rolling().and_then(|roll| roll.back.as_ref());
+        let needed = [Some(&wanted.active), wanted.healthy.as_ref(), back];
+        let lost = needed.into_iter().flatten().find(|id| !self.definitions.contains_key(*id));
+        notes
+            .must(P::DefinitionsKept, lost.is_none(), || format!("{guid} needs {lost:?} and has it no more"));
+        for index in 0..wanted.instances {
+            let twins = self.twins.iter().filter(|(place, twin)| {
+                let own = self.lrps.get(place).and_then(Lrp::holder);
+                place.index == index && own != Some(&twin.by)
+            });
+            // What is asked to stop is on its way out, however long that takes.
+            let live = self.at(index).filter(|(_, lrp)| !lrp.stopping).count() + twins.count();
+            let known = |place: &Place| self.definitions.contains_key(&place.definition_id);
+            // What was told of out of nowhere is not the rollout's.
+            let strangers = self.at(index).any(|(place, _)| !known(place));
+            notes.must(P::AtMostTwo, live <= 2 || strangers || wanted.roll.is_none(), || {
+                format!("{guid}/{index} has {:?} and {:?}", self.lrps, self.twins)
+            });
+            let due = self.due_at(index, None);
+            let nothing = self.at(index).next().is_none();
+            let missing = due.each().find(|id| {
+                let there = self.lrps.contains_key(&Place::new(index, (*id).clone()));
+                !there && (due.beside || nothing)
+            });
+            notes.must(P::DesiredSound, missing.is_none(), || {
+                format!("{guid}/{index} is to run {missing:?}, and there is no record")
+            });
+        }
+        self.starts_few(guid, wanted, scene, notes);
+    }
+
+    /// Of a definition that is not known to work nothing starts outside its turn, where another one is.
+    fn starts_few(&self, guid: &ProcessGuid, wanted: &Wanted, scene: &Scene<'_>, notes: &mut Notes) {
+        let Some(roll) = wanted.rolling() else { return };
+        if wanted.healthy.is_none() || wanted.healthy.as_ref() == Some(&roll.target) {
+            return;
+        }
+        let starts = self.lrps.iter().find(|(place, lrp)| {
+            let pending = place.definition_id == roll.target && !lrp.is_running() && !lrp.stopping;
+            pending && place.index < wanted.instances && lrp.hold().is_none() && !roll.starts(place.index)
+        });
+        notes.must(P::RolloutBudget, starts.is_none(), || {
+            format!("{guid} starts {starts:?} out of turn, in {:?}", scene.decision.events)
+        });
+    }
+
+    /// A definition is known to work: one of its instances survived its monitor, or everything goes back to it.
+    pub(super) fn wrong_healthy(&self, id: &DefinitionId, scene: &Scene<'_>) -> bool {
+        let Some(wanted) = &self.wanted else { return true };
+        let at = scene.decision.at;
+        let survived = self.lrps.iter().any(|(place, lrp)| {
+            let own = place.definition_id == *id && place.index < wanted.instances;
+            own && lrp.hold() == Some(1) && lrp.since + wanted.monitor() <= at
+        });
+        let goes_back = scene.decision.events.iter().any(|event| {
+            matches!(event, Event::Rollout(rollout::Event::Started { kind: Kind::Rollback, target, .. }) if target == id)
+        });
+        !(survived && wanted.active == *id || goes_back)
+    }
+
+    /// Whether there is an instance of a definition, or an evacuating twin.
+    pub(super) fn runs_definition(&self, id: &DefinitionId) -> bool {
+        self.lrps.keys().chain(self.twins.keys()).any(|place| place.definition_id == *id)
+    }
+
+    /// Whether somebody has to say that the active definition works.
+    pub(super) fn unsaid_health(&self, clock: Timestamp) -> bool {
+        let Some(wanted) =
+            self.wanted.as_ref().filter(|wanted| wanted.healthy.as_ref() != Some(&wanted.active))
+        else {
+            return false;
+        };
+        self.lrps.iter().any(|(place, lrp)| {
+            let own = place.definition_id == wanted.active && place.index < wanted.instances;
+            own && lrp.hold() == Some(1) && lrp.since + wanted.monitor() <= clock
+        })
+    }
+
+    /// Stop-first, a new instance comes only where nothing else is.
+    pub(super) fn comes_too_soon(&self, place: &Place) -> bool {
+        let rolling = self.wanted.as_ref().and_then(Wanted::rolling);
+        let Some(roll) = rolling.filter(|roll| roll.target == place.definition_id) else { return false };
+        let turn = roll.turn(place.index).filter(|turn| turn.order == UpdateOrder::StopFirst);
+        turn.is_some() && self.others_at(roll, place.index).next().is_some()
+    }
+}

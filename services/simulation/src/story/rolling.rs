@@ -1,0 +1,114 @@
+//! How processes are rolled out, as text and from text.
+
+use std::fmt;
+use std::time::Duration;
+
+use schemas::policy::{FailureAction, Parallelism, Ratio, UpdateOrder, UpdatePolicy};
+use schemas::process::Steer;
+
+use super::words::{Bad, Time, Words};
+use crate::workload::Rolls;
+
+const STEERS: [(&str, Steer); 3] =
+    [("pause", Steer::Pause), ("resume", Steer::Resume), ("back", Steer::RollBack)];
+
+const ORDERS: [(&str, UpdateOrder); 2] =
+    [("start-first", UpdateOrder::StartFirst), ("stop-first", UpdateOrder::StopFirst)];
+
+const FAILURES: [(&str, FailureAction); 4] = [
+    ("hold", FailureAction::Hold),
+    ("pause", FailureAction::Pause),
+    ("continue", FailureAction::Continue),
+    ("rollback", FailureAction::Rollback),
+];
+
+fn name_in<T: PartialEq>(known: &[(&'static str, T)], one: &T) -> &'static str {
+    known.iter().find(|(_, other)| other == one).map_or("", |(name, _)| name)
+}
+
+fn named<T: Copy>(known: &[(&str, T)], words: &mut Words) -> Result<T, Bad> {
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    let expected = format!("one of {}", names.join(", "));
+    words.read(&expected, |word| known.iter().find(|(name, _)| *name == word).map(|(_, one)| *one))
+}
+
+/// What is done with a rollout.
+pub(super) fn name(steer: Steer) -> &'static str {
+    name_in(&STEERS, &steer)
+}
+
+/// The same from text.
+pub(super) fn steer(words: &mut Words) -> Result<Steer, Bad> {
+    named(&STEERS, words)
+}
+
+/// Policies, as far as they are unusual.
+pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
+    let usual = UpdatePolicy::of_update();
+    let Rolls { update, min_running } = rolls;
+    f.write_str(" rolls")?;
+    if update.parallelism != usual.parallelism {
+        match update.parallelism {
+            Parallelism::Count(count) => write!(f, " parallelism={count}")?,
+            Parallelism::Percent(percent) => write!(f, " parallelism={percent}%")?,
+        }
+    }
+    let mut time = |name: &str, millis: u64, usual: u64| {
+        if millis == usual { Ok(()) } else { write!(f, " {name}={}", Time(Duration::from_millis(millis))) }
+    };
+    time("delay", update.delay_ms, usual.delay_ms)?;
+    time("monitor", update.monitor_ms, usual.monitor_ms)?;
+    time("deadline", update.index_deadline_ms, usual.index_deadline_ms)?;
+    if update.order != usual.order {
+        write!(f, " order={}", name_in(&ORDERS, &update.order))?;
+    }
+    if update.failure_action != usual.failure_action {
+        write!(f, " on-failure={}", name_in(&FAILURES, &update.failure_action))?;
+    }
+    if update.max_failure_ratio != usual.max_failure_ratio {
+        write!(f, " ratio={}", f64::from(update.max_failure_ratio))?;
+    }
+    update.pause_after.map_or(Ok(()), |after| write!(f, " pause-after={after}"))?;
+    min_running.map_or(Ok(()), |least| write!(f, " min-running={least}"))
+}
+
+/// Reads `rolls`, or one word more of what stands behind it.
+pub(super) fn read(rolls: &mut Option<Box<Rolls>>, words: &mut Words) -> Result<bool, Bad> {
+    let Some(rolls) = rolls else {
+        let begins = words.take("rolls");
+        *rolls = begins.then(|| Box::new(Rolls::usual()));
+        return Ok(begins);
+    };
+    let update = &mut rolls.update;
+    let times = [
+        ("delay", &mut update.delay_ms),
+        ("monitor", &mut update.monitor_ms),
+        ("deadline", &mut update.index_deadline_ms),
+    ];
+    for (name, millis) in times {
+        if let Some(mut value) = words.take_option(name) {
+            *millis = u64::try_from(value.duration()?.as_millis()).unwrap_or(u64::MAX);
+            return Ok(true);
+        }
+    }
+    if let Some(mut value) = words.take_option("parallelism") {
+        update.parallelism = value.read("how many, as 2 or 25%", |word| match word.strip_suffix('%') {
+            Some(_) => Parallelism::percentage(word),
+            None => word.parse().ok().map(Parallelism::Count),
+        })?;
+    } else if let Some(mut value) = words.take_option("order") {
+        update.order = named(&ORDERS, &mut value)?;
+    } else if let Some(mut value) = words.take_option("on-failure") {
+        update.failure_action = named(&FAILURES, &mut value)?;
+    } else if let Some(mut value) = words.take_option("ratio") {
+        let ratio = |word: &str| Ratio::try_from(word.parse::<f64>().ok()?).ok();
+        update.max_failure_ratio = value.read("a number from 0 to 1", ratio)?;
+    } else if let Some(mut value) = words.take_option("pause-after") {
+        update.pause_after = Some(value.number()?);
+    } else if let Some(mut value) = words.take_option("min-running") {
+        rolls.min_running = Some(value.number()?);
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
