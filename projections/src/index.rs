@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
 use schemas::container::Instance;
-use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::task::{self, Task};
-use schemas::{ActualLrpKey, Subject, Timestamp};
+use schemas::{ActualLrpKey, Place, Subject, Timestamp};
 
 use crate::world::REMEMBERED;
 
@@ -103,7 +103,7 @@ impl TaskCounts {
 
 /// The containers of a process whose definition is no longer there to say what they take: those of an earlier life,
 /// and those that still stop. What they take was noted when their definition went.
-pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<InstanceGuid, Resources>>;
+pub(crate) type Former = BTreeMap<ProcessGuid, BTreeMap<(Place, InstanceGuid), Resources>>;
 
 /// What is on a cell, as the log has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -178,7 +178,7 @@ impl Facts {
         let twin = slot.evacuating.as_deref();
         let held = |by: &Instance| Held {
             by: by.clone(),
-            takes: takes(process, by.instance_guid, &slot.place.definition_id, former),
+            takes: takes(process, &slot.place, by.instance_guid, former),
         };
         let holder = actual.and_then(Actual::holder);
         let other = twin.filter(|twin| Some(&twin.by) != holder);
@@ -243,15 +243,12 @@ impl Facts {
 
 /// What a container of a process takes: what its definition says, or said when it was still there. One whose
 /// unknown definition takes its place on the cell and nothing else that is known.
-fn takes(
-    process: &Process,
-    container: InstanceGuid,
-    definition: &DefinitionId,
-    former: &Former,
-) -> Resources {
-    let noted = || former.get(&process.guid)?.get(&container).copied();
-    let recorded =
-        || process.desired.as_ref()?.definition(definition).map(|definition| definition.resources());
+fn takes(process: &Process, place: &Place, container: InstanceGuid, former: &Former) -> Resources {
+    let noted = || former.get(&process.guid)?.get(&(place.clone(), container)).copied();
+    let recorded = || {
+        let desired = process.desired.as_ref()?;
+        desired.definition(&place.definition_id).map(|definition| definition.resources())
+    };
     noted().or_else(recorded).unwrap_or(Resources::of_container(0, 0, 0))
 }
 

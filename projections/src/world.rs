@@ -316,7 +316,7 @@ impl World {
         let before = facts(process, &self.former);
         let life_ends = decision.events.iter().any(ends_life);
         if life_ends {
-            note_former(&mut self.former, guid, &before);
+            note_former(&mut self.former, guid, touched.iter().zip(&before));
         }
         let left = process.domain.clone();
         // The log says which version this is, even if the process was forgotten in between.
@@ -332,8 +332,8 @@ impl World {
         share_touched(process, &touched, &self.index);
         let after = facts(process, &self.former);
         for ((place, before), after) in touched.into_iter().zip(&before).zip(&after) {
+            drop_former(&mut self.former, guid, &place, before, after);
             self.index.change(&WorkRef::Lrp(ActualLrpKey::new(guid.clone(), place)), before, after);
-            drop_former(&mut self.former, guid, before, after);
         }
         let subject = || Subject::of_process(guid, shards);
         self.index.change_whole(subject, || Due::Process(guid.clone()), whole, Whole::of_process(process));
@@ -529,18 +529,25 @@ fn brings_definition(event: &Event) -> bool {
 }
 
 /// Notes what the containers of a process take, before its definitions go.
-fn note_former(former: &mut Former, guid: &ProcessGuid, facts: &[Facts]) {
-    for (by, takes) in facts.iter().flat_map(Facts::containers) {
-        former.entry(guid.clone()).or_default().entry(by.instance_guid).or_insert(takes);
+fn note_former<'a>(
+    former: &mut Former,
+    guid: &ProcessGuid,
+    facts: impl Iterator<Item = (&'a Place, &'a Facts)>,
+) {
+    for (place, facts) in facts {
+        for (by, takes) in facts.containers() {
+            let of_process = former.entry(guid.clone()).or_default();
+            of_process.entry((place.clone(), by.instance_guid)).or_insert(takes);
+        }
     }
 }
 
 /// Drops the note of a container that the record of its place no longer names.
-fn drop_former(former: &mut Former, guid: &ProcessGuid, before: &Facts, after: &Facts) {
+fn drop_former(former: &mut Former, guid: &ProcessGuid, place: &Place, before: &Facts, after: &Facts) {
     let Some(of_process) = former.get_mut(guid) else { return };
     for (by, _) in before.containers() {
         if !after.containers().any(|(still, _)| still.instance_guid == by.instance_guid) {
-            of_process.remove(&by.instance_guid);
+            of_process.remove(&(place.clone(), by.instance_guid));
         }
     }
     if of_process.is_empty() {
