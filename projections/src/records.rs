@@ -78,7 +78,7 @@ fn lrp(process: &Process, place: &Place) -> Record {
 /// The instance that takes the place of one that only evacuates: the one that runs and goes on, if one does, or else
 /// the one that is desired.
 fn successor<'a>(process: &'a Process, place: &Place) -> Option<&'a Actual> {
-    let rank = |place: &Place, lrp: &Actual| (lrp.is_running() && !lrp.is_stopping(), process.wants(place));
+    let rank = |place: &Place, lrp: &Actual| (lrp.runs_on(), process.wants(place));
     process.actuals_at(place.index).max_by_key(|(place, lrp)| rank(place, lrp)).map(|(_, lrp)| lrp)
 }
 

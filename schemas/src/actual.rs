@@ -214,6 +214,12 @@ impl Actual {
         }
     }
 
+    /// Whether it is RUNNING and nobody asked it to stop.
+    #[must_use]
+    pub const fn runs_on(&self) -> bool {
+        self.is_running() && !self.is_stopping()
+    }
+
     /// Whether it was asked to stop and is still there.
     #[must_use]
     pub const fn is_stopping(&self) -> bool {

@@ -272,13 +272,6 @@ impl Process {
         places::Index { desired, rollout, index, there, evacuates }.wanted()
     }
 
-    /// What is desired: a set of places, one at each index, and two where a rollout replaces one by another.
-    pub fn desired_places(&self) -> impl Iterator<Item = Place> + '_ {
-        let instances = self.desired.as_ref().map_or(0, |desired| desired.instances);
-        (0..instances)
-            .flat_map(|index| self.wanted(index).iter().map(move |id| Place::new(index, id.clone())))
-    }
-
     /// Whether it is known that nobody wants a place: somebody said what shall run, and it is not there. Where nobody
     /// said anything that is remembered, nothing is known.
     #[must_use]
@@ -337,13 +330,13 @@ impl Process {
         let open = desired.active_definition_id == place.definition_id
             && desired.healthy_definition_id.as_ref() != Some(&place.definition_id);
         let monitor = monitor(desired, self.rollout.as_deref());
-        (open && lrp.is_running() && !lrp.is_stopping()).then(|| lrp.since + monitor)
+        (open && lrp.runs_on()).then(|| lrp.since + monitor)
     }
 
     /// When time alone makes something follow from the rollout.
     #[must_use]
     pub fn rollout_due(&self) -> Option<Timestamp> {
-        let rollout = self.rollout.as_deref().filter(|rollout| !rollout.is_over())?;
+        let rollout = self.rollout.as_deref()?.under_way()?;
         let desired = self.desired.as_deref()?;
         let see = |index| Seen::of(&rollout.target, self.actuals_at(index));
         let healthy = desired.healthy_definition_id.as_ref();
@@ -509,8 +502,9 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
 
 /// How long an instance has to be RUNNING before it counts as healthy: as the rollout says that brings it.
 fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
-    let rollout = rollout.filter(|rollout| !rollout.is_over());
-    rollout.map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
+    rollout
+        .and_then(Rollout::under_way)
+        .map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
 }
 
 /// What becomes of the rollout when the desired side changes: it ends with the life, and follows its scale.

@@ -253,7 +253,7 @@ impl<'a> Seen<'a> {
                 seen.target = Some(lrp);
             } else {
                 seen.other = true;
-                seen.other_runs |= lrp.is_running() && !lrp.is_stopping();
+                seen.other_runs |= lrp.runs_on();
             }
         }
         seen
@@ -262,12 +262,12 @@ impl<'a> Seen<'a> {
     /// Whether the new instance runs, and nobody asked it to stop.
     #[must_use]
     pub fn target_runs(&self) -> bool {
-        self.target.is_some_and(|lrp| lrp.is_running() && !lrp.is_stopping())
+        self.target.is_some_and(Actual::runs_on)
     }
 
     /// Whether the index is on the target, and nothing else is there. What doesn't run is the restart policy's business only
     /// if the target is known to work.
-    fn is_there(&self, proven: bool) -> bool {
+    pub(crate) fn is_there(&self, proven: bool) -> bool {
         !self.other && if proven { self.target.is_some() } else { self.target_runs() }
     }
 }
@@ -280,6 +280,12 @@ impl Rollout {
             Phase::Completed => true,
             Phase::Rolling | Phase::Paused => false,
         }
+    }
+
+    /// It, unless it is over.
+    #[must_use]
+    pub fn under_way(&self) -> Option<&Self> {
+        (!self.is_over()).then_some(self)
     }
 
     /// An index in replacement: one that waits for its new instance or for the end of its old one.
@@ -447,10 +453,7 @@ fn completed<'a>(rollout: &Rollout, context: Context<'_>, see: impl Fn(u32) -> S
         Stage::Starting | Stage::Leaving => true,
         Stage::Resting(_) => false,
     });
-    let runs = |index| {
-        let seen = see(index);
-        seen.target_runs() && !seen.other
-    };
+    let runs = |index: u32| see(index).is_there(false);
     (!busy && (0..context.instances).all(runs)).then_some(Event::Completed {})
 }
 

@@ -11,7 +11,7 @@ use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
 use crate::entry::Event;
-use crate::evacuating;
+use crate::evacuating::{self, Evacuating};
 use crate::evaluation::{self, Left, Trigger};
 use crate::key::{Place, Places};
 use crate::names::DefinitionId;
@@ -25,8 +25,8 @@ pub(super) struct Draft<'a> {
     rollout: Option<Cow<'a, Rollout>>,
     /// The instances that were decided, by index.
     over: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
-    /// The evacuating twins that were decided: whether one is there.
-    twins: BTreeMap<Place, bool>,
+    /// The evacuating twins that were decided.
+    twins: BTreeMap<Place, Option<Evacuating>>,
     pub(super) left: Left,
     pub(super) made: Option<Trigger>,
     pub(super) error: Option<String>,
@@ -131,12 +131,15 @@ impl<'a> Draft<'a> {
         let known = known.filter(|place| !self.twins.contains_key(place));
         let first = Place::new(index, DefinitionId::least());
         let decided = self.twins.range(first..).take_while(move |(place, _)| place.index == index);
-        known.chain(decided.filter(|(_, there)| **there).map(|(place, _)| place))
+        known.chain(decided.filter(|(_, twin)| twin.is_some()).map(|(place, _)| place))
     }
 
-    /// Whether it was decided that the evacuating twin of a place goes.
-    pub(super) fn twin_went(&self, place: &Place) -> bool {
-        self.twins.get(place).is_some_and(|there| !there)
+    /// The evacuating twin of a place.
+    pub(super) fn twin(&self, place: &Place) -> Option<&Evacuating> {
+        match self.twins.get(place) {
+            Some(decided) => decided.as_ref(),
+            None => self.process?.slot(place)?.evacuating.as_deref(),
+        }
     }
 
     /// Whether it is known that nobody wants a place.
@@ -304,11 +307,8 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn record_evacuating(&mut self, event: evacuating::Event) {
-        let (place, there) = match &event {
-            evacuating::Event::Set { place, .. } => (place.clone(), true),
-            evacuating::Event::Removed { place, .. } => (place.clone(), false),
-        };
-        self.twins.insert(place, there);
+        let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = &event;
+        self.twins.insert(place.clone(), evacuating::evolve(&event, self.context.now));
         self.events.push(Event::Evacuating(event));
     }
 

@@ -72,7 +72,7 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
     }
 
     fn rolls(&self) -> bool {
-        self.rollout.is_some_and(|rollout| !rollout.is_over())
+        self.rollout.and_then(Rollout::under_way).is_some()
     }
 
     /// Whether what runs a definition may run on: any that is known while a rollout sees to it, else the active one alone.

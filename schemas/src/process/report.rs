@@ -20,19 +20,14 @@ impl Draft<'_> {
             let why = format!("cell {} is not present", report.by.cell_id);
             return Err(Refusal::new(Code::CellAbsent, why));
         }
-        let slot = self.process.and_then(|process| process.slot(&report.place));
-        let mut twin = slot.and_then(|slot| slot.evacuating.as_deref()).cloned();
         for step in &report.steps {
             match step {
                 ReportStep::Actual(command) => self.report_actual(report, command)?,
                 ReportStep::Evacuating(command) => {
-                    twin = twin.filter(|_| !self.twin_went(&report.place));
-                    let actual = self.actual(&report.place);
                     self.check_evacuated(report, command)?;
-                    let event =
-                        evacuating::decide(actual, twin.as_ref(), command, &report.by, &report.place)?;
+                    let (actual, twin) = (self.actual(&report.place), self.twin(&report.place));
+                    let event = evacuating::decide(actual, twin, command, &report.by, &report.place)?;
                     if let Some(event) = event {
-                        twin = evacuating::evolve(&event, self.context.now);
                         self.record_evacuating(event);
                         if matches!(command, evacuating::Command::Set { .. }) {
                             self.end_twins(report.place.index, |place| *place != report.place);

@@ -72,7 +72,7 @@ impl Draft<'_> {
 
     pub(super) fn steer(&mut self, steer: Steer) -> Result<(), Refusal> {
         self.deployment()?;
-        let Some(rollout) = self.rollout().filter(|rollout| !rollout.is_over()) else {
+        let Some(rollout) = self.rollout().and_then(Rollout::under_way) else {
             return Err(Refusal::new(Code::InvalidStateTransition, "no rollout is under way"));
         };
         match (steer, rollout.phase) {
@@ -137,10 +137,7 @@ impl Draft<'_> {
             Kind::Rollback => desired.policies.rollback.clone(),
         };
         let rollback_to = desired.healthy_definition_id.clone().filter(|id| id != target);
-        let is_there = |index: &u32| {
-            let seen = Seen::of(target, self.actuals_at(*index));
-            seen.target_runs() && !seen.other
-        };
+        let is_there = |index: &u32| Seen::of(target, self.actuals_at(*index)).is_there(false);
         let there = u32::try_from((0..desired.instances).filter(is_there).count()).unwrap_or(u32::MAX);
         let total = desired.instances.saturating_sub(there);
         self.record_desired(desired::Event::Activated { definition_id: target.clone() });
@@ -187,7 +184,7 @@ impl Draft<'_> {
 
     /// While a rollout is under way, what happens to one instance of an index may change what is desired of the other.
     fn settle_decided(&mut self) {
-        if self.rollout().is_some_and(|rollout| !rollout.is_over()) {
+        if self.rollout().and_then(Rollout::under_way).is_some() {
             let decided: Vec<u32> = self.decided_indices().collect();
             self.settle_each(&decided, Trigger::Rollout);
         }
@@ -208,7 +205,7 @@ impl Draft<'_> {
         }
         let monitor = self.monitor_of(desired);
         let now = self.context.now;
-        let survived = |lrp: &Actual| lrp.is_running() && !lrp.is_stopping() && lrp.since + monitor <= now;
+        let survived = |lrp: &Actual| lrp.runs_on() && lrp.since + monitor <= now;
         let instances = desired.instances;
         // Only what was decided can be news, but where the definition or the time is.
         let mut indices: BTreeSet<u32> = self.decided_indices().collect();
@@ -261,7 +258,7 @@ impl Draft<'_> {
     /// rollback goes to.
     pub(super) fn prune(&mut self) {
         let Some(desired) = self.desired() else { return };
-        let rollout = self.rollout().filter(|rollout| !rollout.is_over());
+        let rollout = self.rollout().and_then(Rollout::under_way);
         let pinned = rollout.and_then(|rollout| rollout.rollback_to.as_ref());
         let runs = |id: &DefinitionId| self.slots().iter().any(|slot| slot.place.definition_id == *id);
         let needed = |id: &DefinitionId| {
