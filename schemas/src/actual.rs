@@ -124,6 +124,8 @@ pub enum Ended {
     Evacuated,
     /// Another definition takes its place.
     Replaced,
+    /// Its rollout gave it up: it failed or was too late, or everything goes back because others failed.
+    RolloutFailed,
 }
 
 /// What happens to ActualLRPs.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use schemas::actual::{self, Actual, State};
+use schemas::actual::{self, Actual, Ended, State};
 use schemas::container::Instance;
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use schemas::entry::{Event, Stamp};
@@ -46,6 +46,8 @@ struct Stage {
     absent: BTreeSet<CellId>,
     made: u128,
     told: Vec<String>,
+    /// What was asked to stop or removed, and why.
+    ended: Vec<(Place, Ended)>,
 }
 
 fn id(name: &str) -> DefinitionId {
@@ -67,6 +69,7 @@ impl Stage {
             absent: BTreeSet::new(),
             made: 0,
             told: vec![],
+            ended: vec![],
         };
         let desired = DesiredLrp {
             instances,
@@ -85,6 +88,7 @@ impl Stage {
         stage.settle();
         assert_eq!(stage.running(), (0..instances).map(|index| (index, "id1".to_owned())).collect());
         stage.told.clear();
+        stage.ended.clear();
         stage
     }
 
@@ -246,6 +250,12 @@ impl Stage {
 
     fn tell(&mut self, events: &[Event]) {
         for event in events {
+            if let Event::Actual(
+                actual::Event::StopRequested { places, cause } | actual::Event::Removed { places, cause },
+            ) = event
+            {
+                self.ended.extend(places.iter().map(|place| (place, *cause)));
+            }
             let line = match event {
                 Event::Actual(actual::Event::Started { place, .. }) => {
                     format!("{}@{} runs", place.index, place.definition_id)
@@ -365,8 +375,10 @@ impl Stage {
         };
         let stops = |index: u32| {
             events.iter().any(|event| {
-                let Event::Actual(actual::Event::StopRequested { places, cause: actual::Ended::Replaced }) =
-                    event
+                let Event::Actual(actual::Event::StopRequested {
+                    places,
+                    cause: Ended::Replaced | Ended::RolloutFailed,
+                }) = event
                 else {
                     return false;
                 };
@@ -542,6 +554,49 @@ fn a_rollback_goes_to_what_was_healthy_and_is_not_rolled_back() {
     stage.pass(60);
     assert_eq!(stage.definitions(), ["id1"]);
     assert!(stage.told.contains(&"Rollback to id1".to_owned()), "{:#?}", stage.told);
+}
+
+#[test]
+fn what_a_rollout_gives_up_ends_because_of_that_and_not_because_another_takes_its_place() {
+    let (place, failed) = (|index, name| Place::new(index, id(name)), Ended::RolloutFailed);
+    // It is too late at its index.
+    let mut stage = Stage::stable(2, Policies::default());
+    stage.update("id2", Behaviour::FailsAbove0);
+    stage.settle();
+    stage.pass(601);
+    assert_eq!(stage.told.iter().filter(|line| *line == "1 stalls").count(), 1, "{:#?}", stage.told);
+    let gone = |end: &&(Place, Ended)| end.1 != Ended::Stopped;
+    let ends: Vec<_> = stage.ended.iter().filter(gone).cloned().collect();
+    assert_eq!(ends, [(place(0, "id1"), Ended::Replaced), (place(1, "id2"), failed)]);
+    // Too many fail: what failed goes, and what is still being started elsewhere.
+    for action in [FailureAction::Pause, FailureAction::Continue, FailureAction::Rollback] {
+        let mut stage = Stage::stable(
+            3,
+            policies(|update| {
+                update.failure_action = action;
+                update.parallelism = Parallelism::Count(2);
+            }),
+        );
+        stage.update("id2", Behaviour::Hangs);
+        stage.settle();
+        stage.behaves.insert(id("id2"), Behaviour::Fails);
+        assert!(stage.act(&place(0, "id2")));
+        let goes_back = action == FailureAction::Rollback;
+        let ends: &[_] = &[(place(0, "id2"), failed), (place(1, "id2"), failed)];
+        assert_eq!(stage.ended, ends[..1 + usize::from(goes_back)], "{action:?}");
+    }
+    // Who goes back by hand, or asks for something else, replaces it.
+    for by_hand in [true, false] {
+        let mut stage = Stage::stable(1, Policies::default());
+        stage.update("id2", Behaviour::Hangs);
+        stage.settle();
+        if by_hand {
+            stage.must(&Command::Steer(Steer::RollBack));
+        } else {
+            stage.update("id3", Behaviour::Works);
+        }
+        assert_eq!(stage.ended, [(place(0, "id2"), Ended::Replaced)]);
+    }
 }
 
 #[test]

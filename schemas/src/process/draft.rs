@@ -27,6 +27,8 @@ pub(super) struct Draft<'a> {
     over: BTreeMap<u32, Vec<(Place, Option<Actual>)>>,
     /// The evacuating twins that were decided.
     twins: BTreeMap<Place, Option<Evacuating>>,
+    /// What a rollout gave up in this decision: a definition at an index, or at all of them.
+    given_up: Vec<(Option<u32>, DefinitionId)>,
     pub(super) left: Left,
     pub(super) made: Option<Trigger>,
     pub(super) error: Option<String>,
@@ -44,6 +46,7 @@ impl<'a> Draft<'a> {
             rollout: rollout.map(Cow::Borrowed),
             over: BTreeMap::new(),
             twins: BTreeMap::new(),
+            given_up: vec![],
             left: Left {
                 unclaimed: process.map_or(0, |process| process.unclaimed),
                 unplaced: process.map_or(0, |process| process.unplaced),
@@ -256,9 +259,22 @@ impl<'a> Draft<'a> {
                 .map(|(place, _)| place)
                 .filter(move |place| !wanted.has(&place.definition_id))
         });
-        let extra = extra.cloned().collect();
-        self.end(extra, Ended::Replaced);
+        let (failed, replaced) = extra.cloned().partition(|place| self.is_given_up(place));
+        self.end(failed, Ended::RolloutFailed);
+        self.end(replaced, Ended::Replaced);
         self.create(indices.iter().copied(), trigger);
+    }
+
+    /// What of a definition ends at an index from here on ends because its rollout failed there, or everywhere.
+    pub(super) fn give_up(&mut self, index: Option<u32>, id: DefinitionId) {
+        self.given_up.push((index, id));
+    }
+
+    fn is_given_up(&self, place: &Place) -> bool {
+        let is = |(index, id): &(Option<u32>, DefinitionId)| {
+            index.is_none_or(|index| index == place.index) && *id == place.definition_id
+        };
+        self.given_up.iter().any(is)
     }
 
     /// Stops what is on a cell, and removes what is not (Diego Dev Notes, "Stopping ActualLRPs").

@@ -159,7 +159,10 @@ impl Draft<'_> {
         events.into_iter().for_each(|event| self.record_rollout(event));
         let Some(why) = too_many else { return };
         match (action, kind, to) {
-            (FailureAction::Rollback, Kind::Update, Some(to)) => self.roll_back(&to, why),
+            (FailureAction::Rollback, Kind::Update, Some(to)) => {
+                self.give_up(None, place.definition_id.clone());
+                self.roll_back(&to, why);
+            }
             (FailureAction::Rollback, Kind::Update, None) => {
                 let reason =
                     format!("{why}; no definition was healthy before: there is nothing to go back to");
@@ -236,6 +239,10 @@ impl Draft<'_> {
         if let (rollout::Event::TookOver { .. }, Some(rollout)) = (&event, self.rollout()) {
             let target = rollout.target.clone();
             self.set_healthy(&target);
+        }
+        if let (rollout::Event::Stalled { index, .. }, Some(rollout)) = (&event, self.rollout()) {
+            let (index, target) = (*index, rollout.target.clone());
+            self.give_up(Some(index), target);
         }
         self.fold_rollout(&event);
         let moved: Vec<u32> = match &event {

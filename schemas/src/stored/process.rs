@@ -307,9 +307,12 @@ pub enum Ended {
     Evacuated,
     /// Another definition takes its place.
     Replaced,
+    /// Its rollout gave it up: it failed or was too late, or everything goes back because others failed.
+    RolloutFailed,
 }
 mirror!(enum Ended = actual::Ended {
     Removed, Scale, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated, Replaced,
+    RolloutFailed,
 });
 
 impl Mirror<actual::Event> for Actual {

@@ -162,6 +162,7 @@ const fn ended(cause: Ended) -> &'static str {
         Ended::CellLost => "its cell disappeared",
         Ended::Evacuated => "its cell was evacuated",
         Ended::Replaced => "another definition takes its place",
+        Ended::RolloutFailed => "its rollout gave it up",
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Process {
     ended: BTreeSet<InstanceGuid>,
     /// The container of each place that was the last to run.
     ran: BTreeMap<Place, InstanceGuid>,
+    /// What a rollout gave up in the decision that is judged: a definition at an index, or at all of them.
+    given_up: Vec<(Option<u32>, DefinitionId)>,
 }
 
 /// What somebody wants of a process.
@@ -165,6 +167,7 @@ impl Process {
             stops: vec![],
             ended: BTreeSet::new(),
             ran: BTreeMap::new(),
+            given_up: vec![],
         }
     }
 
@@ -235,6 +238,7 @@ impl Process {
     pub(super) fn judge(&mut self, guid: &ProcessGuid, scene: &Scene<'_>, notes: &mut Notes) {
         self.version = scene.decision.version;
         self.changed_at = scene.decision.at;
+        self.given_up.clear();
         let retired = scene.log.retires(scene.decision);
         let retired = retired.and_then(|(index, definition)| self.meant(*index, definition.as_ref()));
         for event in &scene.decision.events {
@@ -744,7 +748,7 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
         Event::Actual(actual::Event::Removed { cause, .. }) => match cause {
             Ended::CellLost => vec![Trigger::CellLost],
             // It would have been unclaimed if it started again as what it was.
-            Ended::Replaced => vec![
+            Ended::Replaced | Ended::RolloutFailed => vec![
                 Trigger::Crash,
                 Trigger::Restart,
                 Trigger::CellLost,
@@ -762,7 +766,9 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
         },
         Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => vec![Trigger::Rollout],
         Event::Evacuating(_) => vec![Trigger::Evacuation, Trigger::Stop],
-        Event::Actual(actual::Event::StopRequested { cause: Ended::Replaced, .. }) => {
+        Event::Actual(actual::Event::StopRequested {
+            cause: Ended::Replaced | Ended::RolloutFailed, ..
+        }) => {
             vec![Trigger::Convergence, Trigger::Rollout, Trigger::Stop]
         }
         Event::Desired(

@@ -165,8 +165,35 @@ impl Process {
             notes.broken(promise, format!("{guid}: {event:?} of {roll:?}: {why}"));
         }
         self.notes_rollout(event, notes);
+        self.notes_given_up(event, scene);
         let Some(wanted) = &mut self.wanted else { return };
         Roll::fold(&mut wanted.roll, event, at);
+    }
+
+    /// An index that is given up, and everything if too many failed and nobody asked to go back.
+    fn notes_given_up(&mut self, event: &rollout::Event, scene: &Scene<'_>) {
+        let Some(roll) = self.wanted.as_ref().and_then(Wanted::rolling) else { return };
+        let asked = matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_));
+        match event {
+            rollout::Event::Stalled { index, .. } => self.given_up.push((Some(*index), roll.target.clone())),
+            rollout::Event::Started { kind: Kind::Rollback, .. } if !asked => {
+                self.given_up.push((None, roll.target.clone()));
+            }
+            rollout::Event::Started { .. }
+            | rollout::Event::Begun { .. }
+            | rollout::Event::FellBack { .. }
+            | rollout::Event::TookOver { .. }
+            | rollout::Event::Replaced { .. }
+            | rollout::Event::Failed { .. }
+            | rollout::Event::Paused { .. }
+            | rollout::Event::Resumed {}
+            | rollout::Event::Completed {} => {}
+        }
+    }
+
+    pub(super) fn is_given_up(&self, place: &Place) -> bool {
+        let mut given_up = self.given_up.iter();
+        given_up.any(|(index, id)| index.is_none_or(|at| at == place.index) && *id == place.definition_id)
     }
 
     fn notes_rollout(&self, event: &rollout::Event, notes: &mut Notes) {

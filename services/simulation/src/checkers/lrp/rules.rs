@@ -168,7 +168,11 @@ impl Process {
         }
         let legal = match cause {
             Ended::Removed | Ended::Scale => !self.wants_with(place, before),
-            Ended::Replaced => self.wants_index(place.index) && !self.wants_with(place, before),
+            Ended::Replaced | Ended::RolloutFailed => {
+                self.wants_index(place.index)
+                    && !self.wants_with(place, before)
+                    && (cause == Ended::RolloutFailed) == self.is_given_up(place)
+            }
             Ended::Retired | Ended::Superseded => true,
             Ended::Undesired => self.is_undesired(place.index, scene, notes),
             Ended::Stopped | Ended::Crashed | Ended::CellLost | Ended::Evacuated => false,
@@ -180,7 +184,8 @@ impl Process {
         {
             notes.saw(Situation::StoppedFirst);
         }
-        let replaced = (cause == Ended::Replaced).then(|| self.wrong_replacement(place, before)).flatten();
+        let rolls = matches!(cause, Ended::Replaced | Ended::RolloutFailed);
+        let replaced = rolls.then(|| self.wrong_replacement(place, before)).flatten();
         stops.or(replaced)
     }
 
@@ -202,9 +207,13 @@ impl Process {
         let ended = holder.is_some_and(|by| speaks(by, scene) && !scene.truth.is_live(by.instance_guid));
         let legal = match cause {
             Ended::Removed | Ended::Scale => holder.is_none() && !self.wants(place),
-            Ended::Replaced => {
+            Ended::Replaced | Ended::RolloutFailed => {
                 let leaves = holder.is_none_or(|by| is_lost(by, scene) || speaks(by, scene));
-                leaves && !lrp.stopping && self.wants_index(place.index) && !self.wants(place)
+                leaves
+                    && !lrp.stopping
+                    && self.wants_index(place.index)
+                    && !self.wants(place)
+                    && (cause == Ended::RolloutFailed) == self.is_given_up(place)
             }
             Ended::Retired | Ended::Superseded => holder.is_none(),
             Ended::Undesired => holder.is_none() && self.is_undesired(place.index, scene, notes),
@@ -234,6 +243,7 @@ const fn promise_of(cause: Ended) -> P {
         | Ended::Stopped
         | Ended::Crashed
         | Ended::Replaced
+        | Ended::RolloutFailed
         | Ended::Evacuated => P::StopHasCause,
     }
 }
