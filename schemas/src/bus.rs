@@ -80,6 +80,8 @@ pub enum ClientVerb {
 pub enum OperatorVerb {
     /// `cell.evacuate`
     CellEvacuate,
+    /// `cell.cordon`
+    CellCordon,
     /// `cell.uncordon`
     CellUncordon,
     /// `cell.forget`
@@ -211,14 +213,15 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 4] =
-        [Self::CellEvacuate, Self::CellUncordon, Self::CellForget, Self::JournalSetAside];
+    pub const ALL: [Self; 5] =
+        [Self::CellEvacuate, Self::CellCordon, Self::CellUncordon, Self::CellForget, Self::JournalSetAside];
 
     /// Its noun and its verb, as they stand in the subject.
     #[must_use]
     pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
         match self {
             Self::CellEvacuate => ("cell", "evacuate"),
+            Self::CellCordon => ("cell", "cordon"),
             Self::CellUncordon => ("cell", "uncordon"),
             Self::CellForget => ("cell", "forget"),
             Self::JournalSetAside => ("journal", "set-aside"),

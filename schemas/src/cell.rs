@@ -44,6 +44,8 @@ pub struct Cell {
     pub healthy: bool,
     /// Whether an operator wants it evacuated: its rep is ordered again until it evacuates.
     pub evacuation_wanted: bool,
+    /// Whether an operator wants no new work on it; what is there stays.
+    pub cordoned: bool,
     /// Since when it evacuates without having taken work again in between, whether its rep restarted or not.
     pub evacuation_began: Option<Timestamp>,
     /// Why it is not there, if it isn't.
@@ -77,7 +79,9 @@ pub const EVACUATED: &str = "evacuated";
 pub enum Command {
     /// Move everything away from it; its rep leaves then.
     Evacuate,
-    /// Take that back: it takes work again, if it is still there.
+    /// Give it no new work: what is there stays.
+    Cordon,
+    /// Take both back: it takes work again, if it is still there.
     Uncordon,
     /// Strike it off the tables: it is gone for good.
     Forget,
@@ -89,6 +93,7 @@ impl Command {
     pub const fn noun_and_verb(self) -> (&'static str, &'static str) {
         match self {
             Self::Evacuate => ("cell", "evacuate"),
+            Self::Cordon => ("cell", "cordon"),
             Self::Uncordon => ("cell", "uncordon"),
             Self::Forget => ("cell", "forget"),
         }
@@ -110,6 +115,10 @@ pub enum Event {
     EvacuationRequested {},
     /// An operator took that back.
     EvacuationWithdrawn {},
+    /// An operator wants no new work on it.
+    Cordoned {},
+    /// An operator took that back.
+    Uncordoned {},
     /// It takes no new work and moves away what it has: its rep says so.
     Evacuating {},
     /// It evacuates no longer and takes work again: its rep says so.
@@ -187,6 +196,8 @@ pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
             Event::Appeared(_)
             | Event::EvacuationRequested {}
             | Event::EvacuationWithdrawn {}
+            | Event::Cordoned {}
+            | Event::Uncordoned {}
             | Event::Healthy {}
             | Event::Unhealthy { .. }
             | Event::Disappeared { .. }
@@ -232,8 +243,12 @@ pub fn decide(id: &CellId, cell: Option<&Cell>, command: Command) -> Result<Vec<
         }
         (Command::Evacuate, true) if cell.evacuation_wanted => Ok(vec![]),
         (Command::Evacuate, true) => Ok(vec![Event::EvacuationRequested {}]),
-        (Command::Uncordon, _) if cell.evacuation_wanted => Ok(vec![Event::EvacuationWithdrawn {}]),
-        (Command::Uncordon, _) => Ok(vec![]),
+        (Command::Cordon, _) if cell.cordoned => Ok(vec![]),
+        (Command::Cordon, _) => Ok(vec![Event::Cordoned {}]),
+        (Command::Uncordon, _) => {
+            let evacuation = cell.evacuation_wanted.then_some(Event::EvacuationWithdrawn {});
+            Ok(evacuation.into_iter().chain(cell.cordoned.then_some(Event::Uncordoned {})).collect())
+        }
         (Command::Forget, true) => {
             let why = format!("cell {id} is present: only an ABSENT cell can be forgotten");
             Err(Refusal::new(Code::InvalidStateTransition, why))
@@ -276,6 +291,7 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
             let evacuation_wanted =
                 cell.as_ref().is_some_and(|cell| cell.evacuation_wanted && !is_over(cell, presence));
             let began = cell.as_ref().and_then(|cell| cell.evacuation_began);
+            let cordoned = cell.as_ref().is_some_and(|cell| cell.cordoned);
             let requests = cell.map(|cell| cell.requests).unwrap_or_default();
             Some(Cell {
                 presence: presence.clone(),
@@ -283,6 +299,7 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
                 evacuating: false,
                 healthy: true,
                 evacuation_wanted,
+                cordoned,
                 evacuation_began: began.filter(|_| evacuation_wanted),
                 gone: None,
                 since,
@@ -292,6 +309,8 @@ pub fn evolve(cell: Option<Cell>, event: &Event, stamp: &Stamp) -> Option<Cell> 
         }
         Event::EvacuationRequested {} => cell.map(|cell| Cell { evacuation_wanted: true, cause, ..cell }),
         Event::EvacuationWithdrawn {} => cell.map(|cell| Cell { evacuation_wanted: false, cause, ..cell }),
+        Event::Cordoned {} => cell.map(|cell| Cell { cordoned: true, cause, ..cell }),
+        Event::Uncordoned {} => cell.map(|cell| Cell { cordoned: false, cause, ..cell }),
         Event::Evacuating {} => cell.map(|cell| {
             let evacuation_began = cell.evacuation_began.or(Some(since));
             Cell { evacuating: true, evacuation_began, since, cause, ..cell }

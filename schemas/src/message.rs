@@ -3,7 +3,7 @@
 //! | subject | message | answer |
 //! |---|---|---|
 //! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
-//! | `muster.operator.<client>.cell.evacuate`, `.uncordon`, `.forget` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`SetAside`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Done`] |

@@ -82,9 +82,10 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
     });
     let of_operator = OperatorVerb::ALL.map(|verb| {
         let body = match verb {
-            OperatorVerb::CellEvacuate | OperatorVerb::CellUncordon | OperatorVerb::CellForget => {
-                schemas.of::<CellEvacuate>()
-            }
+            OperatorVerb::CellEvacuate
+            | OperatorVerb::CellCordon
+            | OperatorVerb::CellUncordon
+            | OperatorVerb::CellForget => schemas.of::<CellEvacuate>(),
             OperatorVerb::JournalSetAside => schemas.of::<SetAside>(),
         };
         (name(verb.noun_and_verb()), body)

@@ -291,6 +291,8 @@ fn other_events() -> Vec<Event> {
         cell::Event::Appeared(presence),
         cell::Event::EvacuationRequested {},
         cell::Event::EvacuationWithdrawn {},
+        cell::Event::Cordoned {},
+        cell::Event::Uncordoned {},
         cell::Event::Evacuating {},
         cell::Event::Resumed {},
         cell::Event::Healthy {},

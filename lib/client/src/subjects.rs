@@ -17,6 +17,7 @@ pub fn command(domain: &Domain, name: &ClientName, command: &ClientCommand) -> S
 pub fn operator_cell(name: &ClientName, command: cell::Command) -> String {
     let verb = match command {
         cell::Command::Evacuate => OperatorVerb::CellEvacuate,
+        cell::Command::Cordon => OperatorVerb::CellCordon,
         cell::Command::Uncordon => OperatorVerb::CellUncordon,
         cell::Command::Forget => OperatorVerb::CellForget,
     };

@@ -178,6 +178,7 @@ pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell, observed: &Obser
         presence: cell.presence.clone(),
         state: CellState::of(cell, heard),
         evacuation_wanted: cell.evacuation_wanted,
+        cordoned: cell.cordoned,
         gone: cell.gone.clone(),
         heard_ms_ago: heard.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
         instances: count(|work| matches!(work, WorkRef::Lrp(..))),

@@ -160,6 +160,8 @@ fn other_event() -> impl Strategy<Value = Event> {
         Just(Event::Cell(cell::Event::Appeared(presence()))),
         Just(Event::Cell(cell::Event::EvacuationRequested {})),
         Just(Event::Cell(cell::Event::EvacuationWithdrawn {})),
+        Just(Event::Cell(cell::Event::Cordoned {})),
+        Just(Event::Cell(cell::Event::Uncordoned {})),
         Just(Event::Cell(cell::Event::Evacuating {})),
         Just(Event::Cell(cell::Event::Resumed {})),
         Just(Event::Cell(cell::Event::Left {})),

@@ -431,6 +431,8 @@ pub struct CellRow {
     pub state: CellState,
     /// Whether an operator wants it evacuated.
     pub evacuation_wanted: bool,
+    /// Whether an operator wants no new work on it.
+    pub cordoned: bool,
     /// Why it is ABSENT, if it is.
     pub gone: Option<String>,
     /// How long ago its last heartbeat came to the BBS that answers, in milliseconds; none: it heard of none yet.

@@ -22,6 +22,12 @@ pub enum Cell {
     /// An operator took that back.
     #[serde(rename = "evacuation_withdrawn.v1")]
     EvacuationWithdrawnV1 {},
+    /// An operator wants no new work on it.
+    #[serde(rename = "cordoned.v1")]
+    CordonedV1 {},
+    /// An operator took that back.
+    #[serde(rename = "uncordoned.v1")]
+    UncordonedV1 {},
     /// It takes no new work and moves away what it has: its rep says so.
     #[serde(rename = "evacuating.v1")]
     EvacuatingV1 {},
@@ -89,6 +95,8 @@ impl Mirror<cell::Event> for Cell {
             Self::AppearedV1(presence) => cell::Event::Appeared(presence.mirror()),
             Self::EvacuationRequestedV1 {} => cell::Event::EvacuationRequested {},
             Self::EvacuationWithdrawnV1 {} => cell::Event::EvacuationWithdrawn {},
+            Self::CordonedV1 {} => cell::Event::Cordoned {},
+            Self::UncordonedV1 {} => cell::Event::Uncordoned {},
             Self::EvacuatingV1 {} => cell::Event::Evacuating {},
             Self::ResumedV1 {} => cell::Event::Resumed {},
             Self::HealthyV1 {} => cell::Event::Healthy {},
@@ -106,6 +114,8 @@ impl Mirror<Cell> for cell::Event {
             Self::Appeared(presence) => Cell::AppearedV1(presence.mirror()),
             Self::EvacuationRequested {} => Cell::EvacuationRequestedV1 {},
             Self::EvacuationWithdrawn {} => Cell::EvacuationWithdrawnV1 {},
+            Self::Cordoned {} => Cell::CordonedV1 {},
+            Self::Uncordoned {} => Cell::UncordonedV1 {},
             Self::Evacuating {} => Cell::EvacuatingV1 {},
             Self::Resumed {} => Cell::ResumedV1 {},
             Self::Healthy {} => Cell::HealthyV1 {},
@@ -123,6 +133,8 @@ impl Cell {
             cell::Event::Appeared(_) => "cell.appeared.v1",
             cell::Event::EvacuationRequested {} => "cell.evacuation_requested.v1",
             cell::Event::EvacuationWithdrawn {} => "cell.evacuation_withdrawn.v1",
+            cell::Event::Cordoned {} => "cell.cordoned.v1",
+            cell::Event::Uncordoned {} => "cell.uncordoned.v1",
             cell::Event::Evacuating {} => "cell.evacuating.v1",
             cell::Event::Resumed {} => "cell.resumed.v1",
             cell::Event::Healthy {} => "cell.healthy.v1",

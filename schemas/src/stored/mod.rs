@@ -232,6 +232,8 @@ impl Event {
         "cell.appeared.v1",
         "cell.evacuation_requested.v1",
         "cell.evacuation_withdrawn.v1",
+        "cell.cordoned.v1",
+        "cell.uncordoned.v1",
         "cell.evacuating.v1",
         "cell.resumed.v1",
         "cell.left.v1",

@@ -41,6 +41,8 @@ pub enum Standing {
     Open,
     /// It evacuates.
     Evacuating,
+    /// An operator wants no new work on it.
+    Cordoned,
     /// Its self-test fails.
     Unhealthy,
     /// It doesn't say what is free of it, or didn't answer.
@@ -85,6 +87,8 @@ pub(crate) struct View {
     pub(crate) tags: u32,
     /// Compatible cells that evacuate.
     pub(crate) evacuating: u32,
+    /// Compatible cells that an operator cordoned.
+    pub(crate) cordoned: u32,
     /// Compatible cells whose self-test fails.
     pub(crate) unhealthy: u32,
     /// Compatible cells that say nothing.
@@ -252,6 +256,7 @@ impl Board {
                 (Some(Mismatch::Stack), _) => view.stack += 1,
                 (Some(Mismatch::Tags), _) => view.tags += 1,
                 (None, Standing::Evacuating) => view.evacuating += 1,
+                (None, Standing::Cordoned) => view.cordoned += 1,
                 (None, Standing::Unhealthy) => view.unhealthy += 1,
                 (None, Standing::Silent) => view.silent += 1,
                 (None, Standing::Open) => {

@@ -9,6 +9,9 @@ use crate::board::{Board, View, count};
 use crate::score::Score;
 use crate::tally::Tally;
 
+/// Why a cell is passed over that an operator wants no new work on.
+const CORDONED: &str = "cordoned";
+
 /// Why no cell takes the work (Diego Dev Notes, "Communicating Fullness").
 pub(crate) fn error(board: &Board, view: &View, tally: &Tally) -> String {
     let compatible = board.len() - view.stack - view.tags;
@@ -19,7 +22,8 @@ pub(crate) fn error(board: &Board, view: &View, tally: &Tally) -> String {
         return sentence(NO_COMPATIBLE_CELLS, why.map(Mismatch::word));
     }
     if view.candidates.is_empty() {
-        return UNREACHABLE_CELLS.to_owned();
+        let cordoned = (view.cordoned == compatible).then_some(CORDONED);
+        return sentence(UNREACHABLE_CELLS, cordoned);
     }
     let all = count(view.candidates.len());
     let lacked = Lack::ALL.into_iter().filter(|what| tally.lacking(*what) == all);
@@ -44,6 +48,7 @@ pub(crate) fn explain(
         (Mismatch::Stack.word(), view.stack),
         (Mismatch::Tags.word(), view.tags),
         ("evacuating", view.evacuating),
+        (CORDONED, view.cordoned),
         ("unhealthy", view.unhealthy),
         ("silent", view.silent),
         ("refused", refused),
@@ -85,7 +90,7 @@ mod tests {
             siblings_on_cell: u32::MAX,
             used_permille: u32::MAX,
         };
-        let reasons = ["stack", "tags", "evacuating", "unhealthy", "silent", "refused"];
+        let reasons = ["stack", "tags", "evacuating", CORDONED, "unhealthy", "silent", "refused"];
         let reasons = reasons.into_iter().chain(Lack::ALL.map(Lack::word));
         let explanation = Explanation {
             cells: u32::MAX,

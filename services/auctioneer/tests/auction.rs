@@ -97,7 +97,10 @@ fn error(cells: &[BoardCell], item: &Item) -> String {
     }
     let (candidates, lacking) = lacking(cells, item);
     if candidates == 0 {
-        return "unable to communicate to compatible cells".into();
+        let compatible = || cells.iter().filter(|cell| mismatch(cell, item).is_none());
+        let all = compatible().all(|cell| cell.standing == Standing::Cordoned);
+        let why = if all { ": cordoned" } else { "" };
+        return format!("unable to communicate to compatible cells{why}");
     }
     let every: Vec<&str> =
         lacking.iter().filter(|(_, n)| **n == candidates).map(|(what, _)| what.word()).collect();
@@ -114,6 +117,7 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Explanation {
         match (mismatch(cell, item), cell.standing) {
             (Some(why), _) => add(why.word()),
             (None, Standing::Evacuating) => add("evacuating"),
+            (None, Standing::Cordoned) => add("cordoned"),
             (None, Standing::Unhealthy) => add("unhealthy"),
             (None, Standing::Silent) => add("silent"),
             (None, Standing::Open) => {
@@ -166,6 +170,7 @@ fn cell() -> impl Strategy<Value = BoardCell> {
     let standing = prop_oneof![
         20 => Just(Standing::Open),
         1 => Just(Standing::Evacuating),
+        1 => Just(Standing::Cordoned),
         1 => Just(Standing::Unhealthy),
         1 => Just(Standing::Silent),
     ];

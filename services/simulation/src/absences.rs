@@ -41,6 +41,7 @@ const fn absence(act: &Act) -> Option<Duration> {
         | Act::Pause { .. }
         | Act::Ask { .. }
         | Act::Evacuate(_)
+        | Act::Cordon(_)
         | Act::Uncordon(_)
         | Act::Forget(_)
         | Act::Lose { .. }

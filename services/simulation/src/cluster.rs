@@ -190,6 +190,7 @@ fn clock_slack(plan: &Plan) -> Duration {
         Act::Clock { millis, .. } => millis.unsigned_abs(),
         Act::Ask { .. }
         | Act::Evacuate(_)
+        | Act::Cordon(_)
         | Act::Uncordon(_)
         | Act::Forget(_)
         | Act::Kill { .. }

@@ -286,6 +286,7 @@ impl Cluster {
         match act {
             Act::Ask { domain, ask, patience, answer: _ } => self.client_wants(domain, &ask, patience),
             Act::Evacuate(cell) => self.operator_asks(cell, cell::Command::Evacuate),
+            Act::Cordon(cell) => self.operator_asks(cell, cell::Command::Cordon),
             Act::Uncordon(cell) => self.operator_asks(cell, cell::Command::Uncordon),
             Act::Forget(cell) => self.operator_asks(cell, cell::Command::Forget),
             Act::Kill { node, away } => self.kill(node, away),
@@ -421,6 +422,7 @@ impl Cluster {
             Act::Malformed | Act::PowerCut { .. } => Duration::from_secs(3),
             Act::Ask { .. }
             | Act::Evacuate(_)
+            | Act::Cordon(_)
             | Act::Uncordon(_)
             | Act::Forget(_)
             | Act::Kill { .. }

@@ -57,6 +57,8 @@ pub enum Act {
     },
     /// An operator evacuates a cell.
     Evacuate(usize),
+    /// An operator wants no new work on a cell.
+    Cordon(usize),
     /// An operator takes that back.
     Uncordon(usize),
     /// An operator wants a cell that is lost to be forgotten.
@@ -159,6 +161,7 @@ impl Act {
         match self {
             Self::Ask { .. } => "requests of clients",
             Self::Evacuate(_) => "evacuations",
+            Self::Cordon(_) => "cells cordoned",
             Self::Uncordon(_) => "evacuations taken back",
             Self::Forget(_) => "cells to be forgotten",
             Self::Kill { .. } => "kills",

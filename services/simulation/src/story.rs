@@ -38,7 +38,7 @@
 //! | `run task job1 [WORK] [owner=none] [queue=30s]` | the owner is `none`, `well`, `moody` or `broken` when it is called |
 //! | `cancel job1`, `resolve job1` | |
 //! | `domain apps fresh for 20s \| ever` | |
-//! | `evacuate c1`, `uncordon c1`, `forget c1` | an operator's request |
+//! | `evacuate c1`, `cordon c1`, `uncordon c1`, `forget c1` | an operator's request |
 //! | `kill bbs-1 for 2s` | it is killed, and starts again; containers live on |
 //! | `lose cell c2 [for 20s]` | its machine dies with all its containers; an empty one comes back, or none |
 //! | `pause bbs-1 for 5s`, `lag bbs-1 for 5s` | it stands still; only its follower does |

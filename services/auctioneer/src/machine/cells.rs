@@ -121,6 +121,9 @@ impl Room {
         if log.evacuating || log.evacuation_wanted || said.is_some_and(|said| said.evacuating) {
             return Standing::Evacuating;
         }
+        if log.cordoned {
+            return Standing::Cordoned;
+        }
         if !log.healthy || said.is_some_and(|said| said.unhealthy) {
             return Standing::Unhealthy;
         }

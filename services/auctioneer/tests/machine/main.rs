@@ -489,10 +489,11 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
 }
 
 #[test]
-fn a_cell_that_evacuates_or_is_unhealthy_gets_nothing_whoever_says_so() {
+fn a_cell_that_evacuates_is_cordoned_or_unhealthy_gets_nothing_whoever_says_so() {
     type Says = fn(&mut Scene);
-    let says: [Says; 5] = [
+    let says: [Says; 6] = [
         |scene| scene.cell_event("c1", cell::Event::EvacuationRequested {}),
+        |scene| scene.cell_event("c1", cell::Event::Cordoned {}),
         |scene| scene.cell_event("c1", cell::Event::Evacuating {}),
         |scene| scene.cell_event("c1", cell::Event::Unhealthy { reason: "disk".into() }),
         |scene| drop(scene.beat_that("c1", |beat| beat.evacuating = true)),

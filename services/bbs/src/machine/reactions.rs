@@ -76,6 +76,8 @@ impl Bbs {
             }
             cell::Event::Forgotten {} => self.presence.forget(id),
             cell::Event::Appeared(_)
+            | cell::Event::Cordoned {}
+            | cell::Event::Uncordoned {}
             | cell::Event::Evacuating {}
             | cell::Event::Resumed {}
             | cell::Event::Healthy {}

@@ -508,6 +508,25 @@ fn an_evacuation_outlives_a_restart_of_the_rep_and_ends_with_the_loss_of_its_cel
 }
 
 #[test]
+fn a_cordon_is_recorded_once_and_outlives_the_cell_s_restart_and_loss() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let cordoned = |scene: &Scene| scene.bbs(0).world().cell(&words::cell_id("c1")).unwrap().cordoned;
+    for _ in 0..2 {
+        assert_eq!(operator(&mut scene, None, cell::Command::Cordon), Ok(()));
+        assert!(cordoned(&scene));
+    }
+    assert_eq!(scene.times("cell.cordoned.v1").len(), 1);
+    scene.cells.clear();
+    scene.input(0, Input::Heartbeat(words::heartbeat("c1", 2, 1)));
+    scene.pass(25 * SECOND);
+    assert!(!scene.bbs(0).world().is_present(&words::cell_id("c1")) && cordoned(&scene));
+    scene.input(0, Input::Heartbeat(words::heartbeat("c1", 3, 1)));
+    assert!(scene.bbs(0).world().is_present(&words::cell_id("c1")) && cordoned(&scene));
+    assert_eq!(operator(&mut scene, None, cell::Command::Uncordon), Ok(()));
+    assert!(!cordoned(&scene) && scene.orders.is_empty(), "its rep has nothing to do with it");
+}
+
+#[test]
 fn who_answers_tells_how_long_ago_a_cell_was_heard() {
     let mut scene = Scene::with(2, &["c1"]);
     scene.cells.clear();

@@ -443,7 +443,12 @@ pub(crate) enum CellVerb {
         #[arg(long)]
         wait: bool,
     },
-    /// Cancel an evacuation: the cell takes work again, and what was not moved stays
+    /// Give a cell no new work; what runs there stays
+    Cordon {
+        /// Id of the cell
+        id: CellId,
+    },
+    /// Cancel a cordon or an evacuation: the cell takes work again, and what was not moved stays
     Uncordon {
         /// Id of the cell
         id: CellId,

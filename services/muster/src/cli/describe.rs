@@ -289,6 +289,8 @@ fn of_cell(event: &cell::Event) -> String {
         ),
         cell::Event::EvacuationRequested {} => "to be evacuated".to_owned(),
         cell::Event::EvacuationWithdrawn {} => "not to be evacuated any more".to_owned(),
+        cell::Event::Cordoned {} => "takes no new work".to_owned(),
+        cell::Event::Uncordoned {} => "takes work again".to_owned(),
         cell::Event::Evacuating {} => "evacuating: it takes no new work".to_owned(),
         cell::Event::Resumed {} => "takes work again".to_owned(),
         cell::Event::Healthy {} => "healthy again".to_owned(),

@@ -86,9 +86,13 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
             super::emptying::wait(&client, &id, ordered.position, global.timeout, output).await?;
             output.next(&ordered, |_, _| format!("cell {id} holds nothing any more"))
         }
+        CellVerb::Cordon { id } => {
+            let ordered = order(&client, &id, Command::Cordon).await?;
+            output.next(&ordered, |_, _| format!("cell {id} takes no new work; what runs there stays"))
+        }
         CellVerb::Uncordon { id } => {
             let ordered = order(&client, &id, Command::Uncordon).await?;
-            output.next(&ordered, |_, _| format!("cell {id} is not to be evacuated; it takes work again"))
+            output.next(&ordered, |_, _| format!("cell {id} takes work again"))
         }
         CellVerb::Forget { id } => {
             let ordered = order(&client, &id, Command::Forget).await?;
@@ -101,6 +105,7 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
 async fn order(client: &Client, id: &CellId, command: Command) -> Result<Ordered, Failure> {
     let verb = match command {
         Command::Evacuate => "evacuate",
+        Command::Cordon => "cordon",
         Command::Uncordon => "uncordon",
         Command::Forget => "forget",
     };

@@ -424,6 +424,7 @@ fn remark(row: &CellRow) -> String {
         (Some(why), _, _) => format!(": {why}"),
         (None, true, false) => ": to be evacuated, its rep was not reached yet".to_owned(),
         (None, false, true) => ": not to be evacuated any more, its rep was not reached yet".to_owned(),
+        (None, _, _) if row.cordoned => ": cordoned, takes no new work".to_owned(),
         (None, _, _) => String::new(),
     }
 }

@@ -264,6 +264,7 @@ pub(crate) fn a_cell() -> CellRow {
         },
         state: CellState::Present,
         evacuation_wanted: false,
+        cordoned: false,
         gone: None,
         heard_ms_ago: Some(2_345),
         instances: 2,

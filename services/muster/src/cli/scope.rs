@@ -63,6 +63,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             CellVerb::List
             | CellVerb::Show { .. }
             | CellVerb::Evacuate { .. }
+            | CellVerb::Cordon { .. }
             | CellVerb::Uncordon { .. }
             | CellVerb::Forget { .. },
         )

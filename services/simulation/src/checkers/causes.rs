@@ -157,6 +157,8 @@ impl Causes {
                 cell::Event::Appeared(_)
                 | cell::Event::EvacuationRequested {}
                 | cell::Event::EvacuationWithdrawn {}
+                | cell::Event::Cordoned {}
+                | cell::Event::Uncordoned {}
                 | cell::Event::Healthy {}
                 | cell::Event::Unhealthy { .. }
                 | cell::Event::Disappeared { .. }
@@ -233,9 +235,10 @@ impl Causes {
                         cell::Event::Evacuating {}
                         | cell::Event::Left {}
                         | cell::Event::Disappeared { .. } => Some(true),
-                        cell::Event::EvacuationRequested {} | cell::Event::EvacuationWithdrawn {} => {
-                            Some(before)
-                        }
+                        cell::Event::EvacuationRequested {}
+                        | cell::Event::EvacuationWithdrawn {}
+                        | cell::Event::Cordoned {}
+                        | cell::Event::Uncordoned {} => Some(before),
                         cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => None,
                     };
                     history.extend(away.map(|away| (position, Moved { decision: decision.id, away })));
@@ -286,7 +289,10 @@ impl Ordered {
             cell::Event::EvacuationWithdrawn {} => self.wanted = false,
             cell::Event::Evacuating {} => self.evacuating = true,
             cell::Event::Resumed {} => self.evacuating = false,
-            cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => {}
+            cell::Event::Cordoned {}
+            | cell::Event::Uncordoned {}
+            | cell::Event::Healthy {}
+            | cell::Event::Unhealthy { .. } => {}
             cell::Event::Disappeared { .. } => self.present = false,
             cell::Event::Left {} | cell::Event::Forgotten {} => *self = Self::default(),
         }

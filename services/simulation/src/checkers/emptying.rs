@@ -87,7 +87,10 @@ impl Evacuations {
             }
             cell::Event::Disappeared { .. } => (cell.present, cell.known) = (false, None),
             cell::Event::Forgotten {} => (cell.evacuating, cell.wanted) = (false, None),
-            cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => {}
+            cell::Event::Cordoned {}
+            | cell::Event::Uncordoned {}
+            | cell::Event::Healthy {}
+            | cell::Event::Unhealthy { .. } => {}
         }
     }
 

@@ -372,7 +372,10 @@ impl Log {
                 Some(CellNow { incarnation, present: true, healthy: true, evacuating: false })
             }
             (cell::Event::EvacuationRequested {}, Some(last)) if last.present => Some(last),
-            (cell::Event::EvacuationWithdrawn {}, Some(last)) => Some(last),
+            (
+                cell::Event::EvacuationWithdrawn {} | cell::Event::Cordoned {} | cell::Event::Uncordoned {},
+                Some(last),
+            ) => Some(last),
             (cell::Event::Resumed {}, Some(last)) if last.present && last.evacuating => {
                 notes.saw(Situation::Uncordoned);
                 Some(CellNow { evacuating: false, ..last })
@@ -399,6 +402,8 @@ impl Log {
             (
                 cell::Event::EvacuationRequested {}
                 | cell::Event::EvacuationWithdrawn {}
+                | cell::Event::Cordoned {}
+                | cell::Event::Uncordoned {}
                 | cell::Event::Evacuating {}
                 | cell::Event::Resumed {}
                 | cell::Event::Left {}

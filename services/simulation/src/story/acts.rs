@@ -9,7 +9,7 @@ use crate::plan::Act;
 
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, deploy, activate, restart, rollout, remove, retire, run task, cancel, resolve, domain, evacuate, \
-                     uncordon, forget, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
+                     cordon, uncordon, forget, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
                      sick, malformed entry, power cut or expect";
 
 impl fmt::Display for Act {
@@ -19,6 +19,7 @@ impl fmt::Display for Act {
                 asks::write(f, (ask, domain, *patience), answer.as_ref())
             }
             Self::Evacuate(cell) => write!(f, "evacuate {}", cell_id(*cell)),
+            Self::Cordon(cell) => write!(f, "cordon {}", cell_id(*cell)),
             Self::Uncordon(cell) => write!(f, "uncordon {}", cell_id(*cell)),
             Self::Forget(cell) => write!(f, "forget {}", cell_id(*cell)),
             Self::Kill { node, away } => write!(f, "kill {node} for {}", Time(*away)),
@@ -71,6 +72,8 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
     }
     let act = if words.take("evacuate") {
         Act::Evacuate(words.cell(shape)?)
+    } else if words.take("cordon") {
+        Act::Cordon(words.cell(shape)?)
     } else if words.take("uncordon") {
         Act::Uncordon(words.cell(shape)?)
     } else if words.take("forget") {

@@ -70,6 +70,9 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         BusSubject::Operator(client, OperatorVerb::CellEvacuate) => {
             (Form::Json, of_cell(client, cell::Command::Evacuate, incoming))
         }
+        BusSubject::Operator(client, OperatorVerb::CellCordon) => {
+            (Form::Json, of_cell(client, cell::Command::Cordon, incoming))
+        }
         BusSubject::Operator(client, OperatorVerb::CellUncordon) => {
             (Form::Json, of_cell(client, cell::Command::Uncordon, incoming))
         }

@@ -34,6 +34,9 @@ impl Stage {
                 self.cluster.muster().ok(&format!("cell evacuate {}", cell_id(*cell)));
                 self.evacuating.insert(*cell);
             }
+            Act::Cordon(cell) => {
+                self.cluster.muster().ok(&format!("cell cordon {}", cell_id(*cell)));
+            }
             Act::Uncordon(cell) => {
                 self.cluster.muster().ok(&format!("cell uncordon {}", cell_id(*cell)));
                 self.evacuating.remove(cell);

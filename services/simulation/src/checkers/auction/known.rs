@@ -82,6 +82,7 @@ pub(super) struct Seen<'a> {
     pub(super) log: &'a cell::Cell,
     pub(super) free: Bounds<Resources>,
     pub(super) evacuating: Bounds<bool>,
+    pub(super) cordoned: Bounds<bool>,
     pub(super) unhealthy: Bounds<bool>,
     pub(super) silent: Bounds<bool>,
     /// Whether it takes work: nothing of the above.
@@ -276,15 +277,18 @@ impl Known {
         };
         let either = |known: bool, said: Bounds<bool>| (known || said.0, known || said.1);
         let evacuating = either(log.evacuating || log.evacuation_wanted, says(&|said| said.evacuating));
+        let cordoned = (log.cordoned && !evacuating.1, log.cordoned && !evacuating.0);
         let sick = either(!log.healthy, says(&|said| said.unhealthy));
-        let unhealthy = (sick.0 && !evacuating.1, sick.1 && !evacuating.0);
-        let other = (evacuating.0 || unhealthy.0, evacuating.1 || unhealthy.1);
+        let closed = (evacuating.0 || cordoned.0, evacuating.1 || cordoned.1);
+        let unhealthy = (sick.0 && !closed.1, sick.1 && !closed.0);
+        let other = (closed.0 || unhealthy.0, closed.1 || unhealthy.1);
         let free = said.filter(|_| !muddled).map(|said| self.free(id, run, said, now));
         Seen {
             id,
             log,
             free: free.unwrap_or((Resources::default(), log.presence.total)),
             evacuating,
+            cordoned,
             unhealthy,
             silent: (!heard.1 && !other.1, !heard.0 && !other.0),
             open: (heard.0 && !other.1, heard.1 && !other.0),

@@ -313,6 +313,7 @@ impl<'a> Auction<'a> {
             && unfit(Mismatch::Stack)
             && unfit(Mismatch::Tags)
             && state("evacuating", &|seen| seen.evacuating)
+            && state("cordoned", &|seen| seen.cordoned)
             && state("unhealthy", &|seen| seen.unhealthy)
             && state("silent", &|seen| seen.silent)
             && LACKS.into_iter().all(lacking)
@@ -359,7 +360,10 @@ impl<'a> Auction<'a> {
             return what == NO_COMPATIBLE_CELLS && words == nearest.map_or("", what_word);
         }
         if what == UNREACHABLE_CELLS {
-            return words.is_empty() && !compatible().any(|seen| seen.open.0);
+            let all = |sure: fn(&Seen<'_>) -> bool| compatible().all(sure);
+            let said =
+                if words == "cordoned" { all(|seen| seen.cordoned.1) } else { !all(|seen| seen.cordoned.0) };
+            return said && matches!(words, "" | "cordoned") && !compatible().any(|seen| seen.open.0);
         }
         let words: BTreeSet<&str> = words.split(", ").filter(|word| !word.is_empty()).collect();
         // What is named may be lacking everywhere; what surely is, is named.

@@ -105,6 +105,8 @@ pub(super) struct Cell {
     pub(super) evacuating: bool,
     pub(super) healthy: bool,
     pub(super) wanted_empty: bool,
+    /// Whether an operator wants no new work on it.
+    pub(super) cordoned: bool,
     pub(super) gone: Option<String>,
     pub(super) since: Timestamp,
 }
@@ -423,13 +425,25 @@ fn next_cell(old: Option<Cell>, event: &cell::Event, at: Timestamp) -> Option<Ce
             let emptied = |old: &Cell| {
                 !old.present && old.evacuating && old.presence.incarnation != presence.incarnation
             };
+            let cordoned = old.as_ref().is_some_and(|old| old.cordoned);
             let wanted_empty = old.is_some_and(|old| old.wanted_empty && !emptied(&old));
             let presence = presence.clone();
             let (present, healthy, evacuating) = (true, true, false);
-            Some(Cell { presence, present, evacuating, healthy, wanted_empty, gone: None, since: at })
+            Some(Cell {
+                presence,
+                present,
+                evacuating,
+                healthy,
+                wanted_empty,
+                cordoned,
+                gone: None,
+                since: at,
+            })
         }
         cell::Event::EvacuationRequested {} => old.map(|old| Cell { wanted_empty: true, ..old }),
         cell::Event::EvacuationWithdrawn {} => old.map(|old| Cell { wanted_empty: false, ..old }),
+        cell::Event::Cordoned {} => old.map(|old| Cell { cordoned: true, ..old }),
+        cell::Event::Uncordoned {} => old.map(|old| Cell { cordoned: false, ..old }),
         cell::Event::Evacuating {} => old.map(|old| Cell { evacuating: true, since: at, ..old }),
         cell::Event::Resumed {} => old.map(|old| Cell { evacuating: false, since: at, ..old }),
         cell::Event::Healthy {} => old.map(|old| Cell { healthy: true, since: at, ..old }),

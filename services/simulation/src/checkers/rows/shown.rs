@@ -275,6 +275,7 @@ pub(super) fn cell_row(facts: &Facts, id: &CellId, cell: &Cell, heard: &Heard) -
         presence: cell.presence.clone(),
         state: state_of(cell, heard_ms_ago),
         evacuation_wanted: cell.wanted_empty,
+        cordoned: cell.cordoned,
         gone: cell.gone.clone(),
         heard_ms_ago,
         instances: u32::try_from(of_lrps.len()).unwrap_or(u32::MAX),
