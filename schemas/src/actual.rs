@@ -79,6 +79,8 @@ pub enum Command {
     Crash {
         /// Why.
         reason: String,
+        /// The status that its action exited with, if that is why.
+        exit_status: Option<i32>,
     },
     /// The container was stopped, or is not there.
     Remove,
@@ -162,6 +164,8 @@ pub enum Event {
         by: Instance,
         /// Why.
         reason: String,
+        /// The status that its action exited with, if that is why.
+        exit_status: Option<i32>,
         /// Crashes counted, with this one.
         crash_count: u32,
     },

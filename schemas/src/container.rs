@@ -140,10 +140,12 @@ pub enum RunResult {
         /// The content.
         result: String,
     },
-    /// Its recipe failed.
+    /// Its recipe failed; for an instance of a process, which has no good end, it ended at all.
     Failed {
         /// Why.
         reason: String,
+        /// The status that its action exited with, if that is why.
+        exit_status: Option<i32>,
     },
     /// It was asked to stop, and the whole tree is gone.
     Stopped,

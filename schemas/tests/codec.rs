@@ -76,7 +76,7 @@ fn reports() -> Reports {
     let actual = [
         actual::Command::Claim { placement: explanation() },
         actual::Command::Start { net: net(61_000) },
-        actual::Command::Crash { reason: "exit 1".into() },
+        actual::Command::Crash { reason: "exit 1".into(), exit_status: Some(1) },
         actual::Command::Remove,
         actual::Command::Unclaim,
     ];

@@ -182,6 +182,7 @@ fn process_events() -> Vec<Event> {
             place: place(),
             by: by.clone(),
             reason: "exited with status 1".into(),
+            exit_status: Some(1),
             crash_count: 4,
         },
         actual::Event::PlacementFailed {

@@ -164,7 +164,9 @@ impl World {
         let step = |step: &Step| match *step {
             Step::Claim => ReportStep::Actual(actual::Command::Claim { placement: None }),
             Step::Start { port } => ReportStep::Actual(actual::Command::Start { net: net(port) }),
-            Step::Crash => ReportStep::Actual(actual::Command::Crash { reason: "boom".into() }),
+            Step::Crash => {
+                ReportStep::Actual(actual::Command::Crash { reason: "boom".into(), exit_status: None })
+            }
             Step::Remove => ReportStep::Actual(actual::Command::Remove),
             Step::Unclaim => ReportStep::Actual(actual::Command::Unclaim),
             Step::SetTwin { port, seconds } => {

@@ -147,7 +147,8 @@ impl Stage {
         let Some(lrp) = self.process().actual(place).cloned() else { return false };
         let behaves = *self.behaves.get(&place.definition_id).unwrap_or(&Behaviour::Works);
         let step = |command| vec![ReportStep::Actual(command)];
-        let crash = || step(actual::Command::Crash { reason: "exited with status 1".into() });
+        let crash =
+            || step(actual::Command::Crash { reason: "exited with status 1".into(), exit_status: Some(1) });
         match lrp.state {
             State::Unclaimed { placement_error } if behaves == Behaviour::DoesNotFit => {
                 let error = "insufficient resources: memory".to_owned();
@@ -479,7 +480,11 @@ fn a_failing_definition_is_tried_for_ever_while_the_old_one_runs_on() {
     let place = Place::new(2, id("id1"));
     let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
     stage
-        .report(&place, by, vec![ReportStep::Actual(actual::Command::Crash { reason: "x".into() })])
+        .report(
+            &place,
+            by,
+            vec![ReportStep::Actual(actual::Command::Crash { reason: "x".into(), exit_status: None })],
+        )
         .unwrap();
     stage.settle();
     assert_eq!(stage.running(), on("id1", 0..3));
@@ -844,7 +849,7 @@ impl Stage {
             Move::Scale(instances) => self.scale(*instances),
             Move::Crash(pick) => {
                 if let Some((place, by)) = self.held(*pick) {
-                    let crash = actual::Command::Crash { reason: "killed".into() };
+                    let crash = actual::Command::Crash { reason: "killed".into(), exit_status: None };
                     self.report(&place, by, vec![ReportStep::Actual(crash)]).unwrap();
                 }
             }

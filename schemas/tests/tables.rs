@@ -155,7 +155,7 @@ fn start() -> actual::Command {
 }
 
 fn crash() -> actual::Command {
-    actual::Command::Crash { reason: "boom".into() }
+    actual::Command::Crash { reason: "boom".into(), exit_status: None }
 }
 
 #[test]
@@ -1008,7 +1008,7 @@ fn reasons_are_bounded_and_a_long_one_is_known_again() {
     assert!(text.len() < 2 * limits::REASON_BYTES + 500, "{text}");
     assert_eq!(story.ask(&fail), Ok(vec![]));
     story.tell(&own, start());
-    story.tell(&own, actual::Command::Crash { reason: long.clone() });
+    story.tell(&own, actual::Command::Crash { reason: long.clone(), exit_status: None });
     let reason = &story.process.as_ref().unwrap().actual(&web(0)).unwrap().crash_reason;
     assert!(reason.len() <= limits::REASON_BYTES && reason.ends_with("(truncated)"));
 

@@ -223,7 +223,7 @@ impl Scripted {
             Create::After(time) => Some((now + *time, Step::Create)),
             Create::Fails(reason) => {
                 let reason = cut(&format!("failed to create container: {reason}"), REASON_BYTES);
-                Some((now, Step::End(RunResult::Failed { reason })))
+                Some((now, Step::End(RunResult::Failed { reason, exit_status: None })))
             }
             Create::Hangs => None,
         };
@@ -276,7 +276,11 @@ impl Scripted {
     pub fn crash(&mut self, now: Timestamp, guid: InstanceGuid, reason: &str) {
         let Some(scene) = self.containers.get(&guid) else { return };
         if !scene.completed() {
-            self.replace_plan(guid, now, RunResult::Failed { reason: cut(reason, REASON_BYTES) });
+            self.replace_plan(
+                guid,
+                now,
+                RunResult::Failed { reason: cut(reason, REASON_BYTES), exit_status: None },
+            );
         }
     }
 
@@ -334,7 +338,7 @@ impl Scripted {
             None if timeout.is_zero() => {}
             None => {
                 let reason = format!("Instance never healthy after {timeout:?}: Exited with status 1");
-                self.plan(guid, at + timeout, Step::End(RunResult::Failed { reason }));
+                self.plan(guid, at + timeout, Step::End(RunResult::Failed { reason, exit_status: None }));
             }
         }
     }
@@ -398,8 +402,10 @@ impl Scene {
 
     /// How it ends by itself.
     fn end(&self) -> RunResult {
-        let failed = RunResult::Failed { reason: format!("Exited with status {}", self.behaviour.exit) };
-        match (&self.container.work, self.behaviour.exit) {
+        let exit = self.behaviour.exit;
+        let reason = format!("Exited with status {exit}");
+        let failed = RunResult::Failed { reason, exit_status: Some(exit.into()) };
+        match (&self.container.work, exit) {
             (WorkKey::Task { .. }, 0) => RunResult::Succeeded { result: self.behaviour.result.clone() },
             (WorkKey::Task { .. } | WorkKey::Lrp { .. }, _) => failed,
         }

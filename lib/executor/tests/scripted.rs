@@ -77,7 +77,8 @@ fn running(host_port: u16) -> ContainerState {
 }
 
 fn failed(reason: &str) -> ContainerState {
-    ContainerState::Completed(RunResult::Failed { reason: reason.into() })
+    let exit_status = reason.strip_prefix("Exited with status ").map(|status| status.parse().unwrap());
+    ContainerState::Completed(RunResult::Failed { reason: reason.into(), exit_status })
 }
 
 const STOPPED: ContainerState = ContainerState::Completed(RunResult::Stopped);
@@ -189,7 +190,7 @@ fn a_crash_needs_no_script() {
     cell.crash(later, guid(1), "struck by lightning");
     cell.crash(later, guid(9), "nobody");
     assert_eq!(story(&mut cell), [(7, failed("struck by lightning"))]);
-    let ended = RunResult::Failed { reason: "struck by lightning".into() };
+    let ended = RunResult::Failed { reason: "struck by lightning".into(), exit_status: None };
     let work = lrp(1, &[]).work;
     let wanted = Happened { instance_guid: guid(1), work, at: later, what: What::Ended(ended) };
     assert_eq!(cell.happened(), [wanted]);

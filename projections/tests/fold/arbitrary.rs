@@ -52,6 +52,7 @@ fn actual_event() -> impl Strategy<Value = actual::Event> {
             place,
             by,
             reason: "x".into(),
+            exit_status: None,
             crash_count: count % 300
         }),
         places().prop_map(|places| Event::PlacementFailed {

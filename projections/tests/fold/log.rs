@@ -403,7 +403,10 @@ fn report(
     let step = |step: &u8| match step {
         0 => process::ReportStep::Actual(actual::Command::Claim { placement: None }),
         1 | 2 => process::ReportStep::Actual(actual::Command::Start { net: net() }),
-        3 => process::ReportStep::Actual(actual::Command::Crash { reason: "exited with 1".into() }),
+        3 => process::ReportStep::Actual(actual::Command::Crash {
+            reason: "exited with 1".into(),
+            exit_status: Some(1),
+        }),
         4 => process::ReportStep::Actual(actual::Command::Remove),
         5 => process::ReportStep::Actual(actual::Command::Unclaim),
         _ => {

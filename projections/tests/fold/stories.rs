@@ -224,7 +224,7 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
     assert_eq!(state(&log), Some(LrpState::Running { by: wrong, stopping: true }));
 
     let running = Some(LrpState::Running { by: next.clone(), stopping: false });
-    let (by, reason, crash_count) = (next.clone(), "boom".to_owned(), 4);
+    let (by, reason, exit_status, crash_count) = (next.clone(), "boom".to_owned(), None, 4);
     let steps = [
         (Lrp::Created { places: new.clone().into() }, Some(LrpState::Unclaimed { placement_error: false })),
         (
@@ -232,7 +232,7 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
             Some(LrpState::Claimed { by: next.clone(), stopping: false }),
         ),
         (Lrp::Started { place: new.clone(), by: next.clone(), net: NetInfo::default() }, running.clone()),
-        (Lrp::Crashed { place: new.clone(), by, reason, crash_count }, Some(LrpState::Crashed)),
+        (Lrp::Crashed { place: new.clone(), by, reason, exit_status, crash_count }, Some(LrpState::Crashed)),
         (Lrp::Started { place: new.clone(), by: next, net: NetInfo::default() }, running),
     ];
     for (event, expected) in steps {

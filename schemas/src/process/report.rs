@@ -139,8 +139,8 @@ impl Draft<'_> {
                 self.end_unwanted(&report.place, Trigger::Stop);
             }
             (actual::Step::Crash, actual::Command::Crash { .. }) if self.is_over(&place) => {}
-            (actual::Step::Crash, actual::Command::Crash { reason }) => {
-                self.crash(report, reason);
+            (actual::Step::Crash, actual::Command::Crash { reason, exit_status }) => {
+                self.crash(report, reason, *exit_status);
                 self.end_unwanted(&place, Trigger::Crash);
             }
             (actual::Step::Remove(cause), _) => {
@@ -170,7 +170,7 @@ impl Draft<'_> {
     }
 
     /// The `RepCrashDance` (Diego Dev Notes, "Crashes").
-    fn crash(&mut self, report: &Report, reason: &str) {
+    fn crash(&mut self, report: &Report, reason: &str, exit_status: Option<i32>) {
         let place = &report.place;
         let (stored, running_since) = self.actual(place).map_or((0, None), |lrp| {
             (lrp.crash_count, matches!(lrp.state, State::Running { .. }).then_some(lrp.since))
@@ -180,6 +180,7 @@ impl Draft<'_> {
             place: place.clone(),
             by: report.by.clone(),
             reason: limits::cut(reason, limits::REASON_BYTES),
+            exit_status,
             crash_count: before + 1,
         });
         self.roll_failed(place, reason);

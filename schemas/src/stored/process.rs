@@ -221,6 +221,8 @@ pub enum Actual {
         by: Instance,
         /// Why.
         reason: String,
+        /// The status that its action exited with, if that is why.
+        exit_status: Option<i32>,
         /// Crashes counted, with this one.
         crash_count: u32,
     },
@@ -335,11 +337,12 @@ impl Mirror<actual::Event> for Actual {
             Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
                 let by = Instance { instance_guid, cell_id };
                 let reason = format!("exited with status {status}");
-                Self::CrashedV1 { index, definition_id, by, reason, crash_count }.mirror()
+                let exit_status = i32::try_from(status).ok();
+                Self::CrashedV1 { index, definition_id, by, reason, exit_status, crash_count }.mirror()
             }
-            Self::CrashedV1 { index, definition_id, by, reason, crash_count } => {
+            Self::CrashedV1 { index, definition_id, by, reason, exit_status, crash_count } => {
                 let place = Place { index, definition_id };
-                Event::Crashed { place, by: by.mirror(), reason, crash_count }
+                Event::Crashed { place, by: by.mirror(), reason, exit_status, crash_count }
             }
             Self::PlacementFailedV1 { indices, definition_id, error, explanation } => {
                 let places = Places { indices, definition_id };
@@ -371,8 +374,8 @@ impl Mirror<Actual> for actual::Event {
             Self::Started { place: Place { index, definition_id }, by, net } => {
                 Actual::StartedV1 { index, definition_id, by: by.mirror(), net: net.mirror() }
             }
-            Self::Crashed { place: Place { index, definition_id }, by, reason, crash_count } => {
-                Actual::CrashedV1 { index, definition_id, by: by.mirror(), reason, crash_count }
+            Self::Crashed { place: Place { index, definition_id }, by, reason, exit_status, crash_count } => {
+                Actual::CrashedV1 { index, definition_id, by: by.mirror(), reason, exit_status, crash_count }
             }
             Self::PlacementFailed { places: Places { indices, definition_id }, error, explanation } => {
                 let explanation = explanation.mirror();

@@ -24,14 +24,14 @@ fn an_old_version_is_read_as_todays_event_and_written_as_the_newest() {
     let old = json!({"actual": {"crashed.v0": {"index": 1, "instance_guid": guid, "cell_id": "c1", "status": 3,
         "crash_count": 4, "definition_id": "web-v1"}}});
     let read = Entry::decode(&entry_with(&old)).unwrap();
-    let [Event::Actual(actual::Event::Crashed { place, by, reason, crash_count })] =
+    let [Event::Actual(actual::Event::Crashed { place, by, reason, exit_status, crash_count })] =
         &*read.decisions[0].events
     else {
         panic!("{read:?}")
     };
     assert_eq!((place.index, *crash_count, place.definition_id.as_str()), (1, 4, "web-v1"));
     assert_eq!(by.instance_guid, guid.parse::<names::InstanceGuid>().unwrap());
-    assert_eq!((by.cell_id.as_str(), reason.as_str()), ("c1", "exited with status 3"));
+    assert_eq!((by.cell_id.as_str(), reason.as_str(), *exit_status), ("c1", "exited with status 3", Some(3)));
     assert_eq!(read.decisions[0].events[0].type_name(), "actual.crashed.v1");
     let written = String::from_utf8(read.encode()).unwrap();
     assert!(written.contains("crashed.v1") && !written.contains("crashed.v0"), "{written}");

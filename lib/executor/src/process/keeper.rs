@@ -184,10 +184,12 @@ impl Keeper {
             return self.shared.announce(self.guid, ContainerState::Completed(result));
         }
         self.sweep().await;
+        let failed =
+            |reason: &str| RunResult::Failed { reason: cut(reason, REASON_BYTES), exit_status: None };
         let result = match (self.order(), self.trouble.take()) {
             (Order::Stop | Order::Delete, _) => RunResult::Stopped,
-            (Order::Run, Some(trouble)) => RunResult::Failed { reason: cut(&trouble, REASON_BYTES) },
-            (Order::Run, None) => RunResult::Failed { reason: self.end_of_shim() },
+            (Order::Run, Some(trouble)) => failed(&trouble),
+            (Order::Run, None) => failed(&self.end_of_shim()),
         };
         let (folder, status) = (self.folder.clone(), Status::Completed(result.clone()));
         let written = blocking(move || match folder.write_status(&status) {
@@ -203,11 +205,10 @@ impl Keeper {
 
     fn end_of_shim(&self) -> String {
         let complaint = self.folder.last_complaint();
-        let reason = match complaint.as_str() {
+        match complaint.as_str() {
             "" => "the shim of the container ended unexpectedly".to_owned(),
             complaint => format!("the shim of the container ended unexpectedly: {complaint}"),
-        };
-        cut(&reason, REASON_BYTES)
+        }
     }
 
     /// Kills every process that is in the control group of this container or carries its mark, until there is none.

@@ -248,7 +248,7 @@ impl Executor {
         let gone = tokio::time::timeout(SELF_TEST_LIMIT, self.shared.gone(Some(guid))).await;
         match end {
             Ok(RunResult::Succeeded { .. }) => {}
-            Ok(RunResult::Failed { reason }) => return Err(SelfTestError::Failed(reason)),
+            Ok(RunResult::Failed { reason, .. }) => return Err(SelfTestError::Failed(reason)),
             Ok(RunResult::Stopped) => return Err(SelfTestError::Stopped),
             Err(_) => return Err(SelfTestError::NotEnded),
         }

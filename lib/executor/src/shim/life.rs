@@ -52,8 +52,19 @@ struct Life {
 /// How the recipe came to its end, before what is left of it was ended too.
 enum End {
     Done,
-    Failed(String),
+    /// Why, and the status that the action exited with, if that is why.
+    Failed(String, Option<i32>),
     Stopped,
+}
+
+impl End {
+    fn failed(failure: &Failure) -> Self {
+        Self::Failed(failure.to_string(), failure.exit_status())
+    }
+
+    const fn unhealthy(reason: String) -> Self {
+        Self::Failed(reason, None)
+    }
 }
 
 /// Runs a container to its end, and writes down how it ended.
@@ -70,10 +81,11 @@ pub(super) async fn live(folder: Folder, spec: Spec) -> io::Result<()> {
     let end = tokio::select! {
         biased;
         ordered = stop_ordered(&orders) => ordered.map(|()| End::Stopped),
-        _ = told_to_end.recv() => Ok(End::Failed("the shim of the container was killed by signal 15 (TERM)".into())),
+        _ = told_to_end.recv() => Ok(End::Failed("the shim of the container was killed by signal 15 (TERM)".into(), None)),
         end = life.recipe() => end,
     };
-    let end = end.unwrap_or_else(|error| End::Failed(format!("the shim of the container failed: {error}")));
+    let end =
+        end.unwrap_or_else(|error| End::Failed(format!("the shim of the container failed: {error}"), None));
     life.end_tree().await?;
     if timeout(OUTPUT_LIMIT, life.performer.output_ended()).await.is_err() {
         complain(&"somebody outside of the container holds its output");
@@ -88,7 +100,7 @@ impl Life {
         if let Some(setup) = &recipe.setup
             && let Err(failure) = self.performer.perform(setup, &self.scope(None)).await
         {
-            return Ok(End::Failed(format!("Setup failed: {failure}")));
+            return Ok(End::Failed(format!("Setup failed: {failure}"), None));
         }
         let begun = Notify::new();
         let scope = self.scope(Some(&begun));
@@ -116,10 +128,10 @@ impl Life {
             biased;
             error = running => Err(error),
             done = action => Ok(match (done, &self.spec.recipe.work) {
-                (Err(failure), _) => End::Failed(failure.to_string()),
+                (Err(failure), _) => End::failed(&failure),
                 (Ok(()), WorkKey::Task { .. }) => End::Done,
                 // A process that runs long has no good end.
-                (Ok(()), WorkKey::Lrp { .. }) => End::Failed("Exited with status 0".into()),
+                (Ok(()), WorkKey::Lrp { .. }) => End::failed(&Failure::Exited(0)),
             }),
         }
     }
@@ -135,12 +147,12 @@ impl Life {
         let done = tokio::select! {
             biased;
             done = action => done,
-            reason = &mut watch => return reason.map(End::Failed),
+            reason = &mut watch => return reason.map(End::unhealthy),
         };
         match (done, &self.spec.recipe.work) {
-            (Err(failure), _) => Ok(End::Failed(failure.to_string())),
+            (Err(failure), _) => Ok(End::failed(&failure)),
             (Ok(()), WorkKey::Task { .. }) => Ok(End::Done),
-            (Ok(()), WorkKey::Lrp { .. }) => watch.await.map(End::Failed),
+            (Ok(()), WorkKey::Lrp { .. }) => watch.await.map(End::unhealthy),
         }
     }
 
@@ -232,16 +244,19 @@ impl Life {
 
     /// What a container that ended so has to say.
     fn result(&self, end: End) -> RunResult {
-        let failed = |reason: &str| RunResult::Failed { reason: cut(reason, REASON_BYTES) };
+        let failed = |reason: &str, exit_status| {
+            let reason = cut(reason, REASON_BYTES);
+            RunResult::Failed { reason, exit_status }
+        };
         match end {
             End::Stopped => RunResult::Stopped,
-            End::Failed(reason) => failed(&reason),
+            End::Failed(reason, exit_status) => failed(&reason, exit_status),
             End::Done if self.spec.recipe.result_file.is_empty() => {
                 RunResult::Succeeded { result: String::new() }
             }
             End::Done => match result_file(&self.folder.work().join(&self.spec.recipe.result_file)) {
                 Ok(result) => RunResult::Succeeded { result },
-                Err(reason) => failed(&reason),
+                Err(reason) => failed(&reason, Some(0)),
             },
         }
     }

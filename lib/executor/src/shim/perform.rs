@@ -52,7 +52,9 @@ const SIGNALS: [(Signal, &str); 14] = [
 /// How an action did not end well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// Why.
+    /// A program of it exited with this status.
+    Exited(i32),
+    /// Why else.
     Reason(String),
     /// Somebody above ended it, and knows why.
     Interrupted,
@@ -60,10 +62,21 @@ pub(super) enum Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reason(reason) => reason,
-            Self::Interrupted => "interrupted",
-        })
+        match self {
+            Self::Exited(status) => write!(f, "Exited with status {status}"),
+            Self::Reason(reason) => f.write_str(reason),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl Failure {
+    /// The status that a program exited with, if that is why.
+    pub(super) const fn exit_status(&self) -> Option<i32> {
+        match self {
+            Self::Exited(status) => Some(*status),
+            Self::Reason(_) | Self::Interrupted => None,
+        }
     }
 }
 
@@ -144,7 +157,7 @@ impl Performer {
         }
         match performed.await {
             Err(Failure::Interrupted) if scope.interrupt.is_cancelled() => Err(Failure::Interrupted),
-            Ok(()) | Err(Failure::Interrupted | Failure::Reason(_)) => {
+            Ok(()) | Err(Failure::Interrupted | Failure::Exited(_) | Failure::Reason(_)) => {
                 Err(Failure::Reason(format!("exceeded {limit:?} timeout")))
             }
         }
@@ -153,22 +166,29 @@ impl Performer {
     /// Swallows the failure of its action.
     async fn tried(&self, action: &Action, scope: &Scope<'_>) -> Result<(), Failure> {
         match self.perform(action, scope).await {
-            Ok(()) | Err(Failure::Reason(_)) => Ok(()),
+            Ok(()) | Err(Failure::Exited(_) | Failure::Reason(_)) => Ok(()),
             Err(Failure::Interrupted) => Err(Failure::Interrupted),
         }
     }
 
     /// Waits for all, and returns the failures of all.
     async fn parallel(&self, actions: &[Action], scope: &Scope<'_>) -> Result<(), Failure> {
-        let mut reasons = vec![];
+        let mut failures = vec![];
         for done in join_all(actions.iter().map(|action| self.perform(action, scope))).await {
             match done {
                 Ok(()) => {}
-                Err(Failure::Reason(reason)) => reasons.push(reason),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+                Err(failure @ (Failure::Exited(_) | Failure::Reason(_))) => failures.push(failure),
             }
         }
-        if reasons.is_empty() { Ok(()) } else { Err(Failure::Reason(reasons.join("; "))) }
+        match failures.as_slice() {
+            [] => Ok(()),
+            [failure] => Err(failure.clone()),
+            several => {
+                let reasons: Vec<_> = several.iter().map(Failure::to_string).collect();
+                Err(Failure::Reason(reasons.join("; ")))
+            }
+        }
     }
 
     /// Stops at the first failure.
@@ -338,7 +358,7 @@ fn signal_all<'a>(processes: impl IntoIterator<Item = &'a processes::Process>, s
 fn judge(status: WaitStatus) -> Result<(), Failure> {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => Ok(()),
-        (Some(status), _) => Err(Failure::Reason(format!("Exited with status {status}"))),
+        (Some(status), _) => Err(Failure::Exited(status)),
         (None, Some(number)) => {
             let name = SIGNALS.iter().find(|(signal, _)| signal.as_raw() == number).map(|(_, name)| name);
             let name = name.map_or_else(String::new, |name| format!(" ({name})"));

@@ -5,11 +5,13 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use executor::process::Settings;
-use schemas::action::{Action, Run, Sealed, Secret, Variable};
+use schemas::action::{Action, Run, Sealed, Secret, Timeout, Variable};
 use schemas::container::{ContainerState, Recipe, RunResult};
 use schemas::limits::TASK_RESULT_BYTES;
 
-use crate::support::{Cell, eventually, kill, lrp, processes_of, program, sh, shim, shim_of, task, variable};
+use crate::support::{
+    Cell, eventually, group, kill, lrp, processes_of, program, sh, shim, shim_of, task, variable,
+};
 
 #[tokio::test]
 async fn it_runs_and_answers_on_its_port() {
@@ -93,6 +95,30 @@ async fn the_reason_says_how_it_ended() {
     assert_eq!(no_dir, "working directory `no/such` does not exist");
     let file = Recipe { setup: Some(sh("touch file")), ..lrp(in_dir("file")) };
     assert_eq!(cell.failure_of(file).await, "working directory `file` is not a directory");
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn the_exit_status_is_the_one_of_the_program_that_is_why_it_ended() {
+    let mut cell = Cell::new().await;
+    let sleeper = Action::Run(Run { path: "sleep".into(), args: vec!["60".into()], ..Run::default() });
+    let limited = Action::Timeout(Timeout { action: Box::new(sleeper), timeout_ms: 50 });
+    let setup = Recipe { setup: Some(sh("exit 4")), ..lrp(sh("exec sleep 60")) };
+    for (recipe, wanted) in [
+        (lrp(sh("exit 0")), Some(0)),
+        (lrp(sh("exit 3")), Some(3)),
+        (task(sh("exit 3")), Some(3)),
+        (lrp(Action::Parallel(group([sh("exit 0"), sh("exit 5")]))), Some(5)),
+        (lrp(Action::Parallel(group([sh("exit 4"), sh("exit 5")]))), None),
+        (lrp(sh("kill -9 $$")), None),
+        (lrp(limited), None),
+        (setup, None),
+    ] {
+        let guid = cell.run(recipe.clone());
+        let result = cell.completed(guid).await;
+        let RunResult::Failed { exit_status, .. } = result else { panic!("{result:?}") };
+        assert_eq!(exit_status, wanted, "{:?} and {:?}", recipe.setup, recipe.action);
+    }
     cell.end().await;
 }
 

@@ -126,7 +126,7 @@ impl Cell {
     /// The reason of a failure.
     pub(crate) async fn failure(&mut self, guid: InstanceGuid) -> String {
         match self.completed(guid).await {
-            RunResult::Failed { reason } => reason,
+            RunResult::Failed { reason, .. } => reason,
             other @ (RunResult::Succeeded { .. } | RunResult::Stopped) => {
                 panic!("{other:?} is not a failure")
             }

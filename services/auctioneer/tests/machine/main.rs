@@ -702,7 +702,7 @@ fn a_crash_makes_another_attempt() {
         steps,
     };
     let start = ReportStep::Actual(Lrp::Start { net: NetInfo::default() });
-    let crash = ReportStep::Actual(Lrp::Crash { reason: "exit 1".into() });
+    let crash = ReportStep::Actual(Lrp::Crash { reason: "exit 1".into(), exit_status: Some(1) });
     scene.decide("p", &process::Command::Report(report(vec![start])));
     assert_eq!(scene.counts().open, 0);
     scene.decide("p", &process::Command::Report(report(vec![crash])));

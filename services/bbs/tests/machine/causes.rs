@@ -43,7 +43,7 @@ fn after(cause: &Decision) -> (Option<DecisionId>, DecisionId) {
 }
 
 fn crash() -> actual::Command {
-    actual::Command::Crash { reason: "boom".into() }
+    actual::Command::Crash { reason: "boom".into(), exit_status: None }
 }
 
 #[test]

@@ -387,6 +387,7 @@ pub(crate) mod tests {
                 place: place(),
                 by: container(7, "c1"),
                 reason: "exit status 3\n".into(),
+                exit_status: Some(3),
                 crash_count: 2,
             }),
             Event::Actual(actual::Event::Removed {

@@ -213,6 +213,7 @@ mod tests {
             place: Place::new(0, id(definition)),
             by: container(7, "c1"),
             reason: reason.to_owned(),
+            exit_status: None,
             crash_count: 1,
         })
     }

@@ -266,7 +266,10 @@ impl Speaker<'_> {
         match step {
             Step::Claim => Some(Actual(A::Claim { placement: self.placement.clone() })),
             Step::Start => Some(Actual(A::Start { net: self.net() })),
-            Step::Crash => Some(Actual(A::Crash { reason: self.crash_reason() })),
+            Step::Crash => {
+                let (reason, exit_status) = self.crash();
+                Some(Actual(A::Crash { reason, exit_status }))
+            }
             Step::RemoveLrp => Some(Actual(A::Remove)),
             Step::Unclaim => Some(Actual(A::Unclaim)),
             Step::SetEvacuating => {
@@ -309,18 +312,22 @@ impl Speaker<'_> {
         }
     }
 
-    /// Only rows of COMPLETED containers ask for it.
-    fn crash_reason(&self) -> String {
+    /// Why it crashed, and the status that it exited with. Only rows of COMPLETED containers ask for it.
+    fn crash(&self) -> (String, Option<i32>) {
+        let exited = |status| ("exited".to_owned(), status);
         match self.state {
-            Some(ContainerState::Completed(RunResult::Failed { reason })) => reason.clone(),
+            Some(ContainerState::Completed(RunResult::Failed { reason, exit_status })) => {
+                (reason.clone(), *exit_status)
+            }
+            Some(ContainerState::Completed(RunResult::Succeeded { .. })) => exited(Some(0)),
             Some(
-                ContainerState::Completed(RunResult::Succeeded { .. } | RunResult::Stopped)
+                ContainerState::Completed(RunResult::Stopped)
                 | ContainerState::Reserved
                 | ContainerState::Initializing
                 | ContainerState::Created
                 | ContainerState::Running(_),
             )
-            | None => "exited".to_owned(),
+            | None => exited(None),
         }
     }
 
@@ -330,7 +337,7 @@ impl Speaker<'_> {
             Some(ContainerState::Completed(RunResult::Succeeded { result })) => {
                 Outcome::Succeeded { result: result.clone() }
             }
-            Some(ContainerState::Completed(RunResult::Failed { reason })) => failed(reason),
+            Some(ContainerState::Completed(RunResult::Failed { reason, .. })) => failed(reason),
             Some(ContainerState::Completed(RunResult::Stopped)) => failed("stopped"),
             Some(
                 ContainerState::Reserved

@@ -300,7 +300,7 @@ fn weight_of_step(step: &process::ReportStep) -> usize {
         process::ReportStep::Actual(actual::Command::Claim { placement }) => {
             weight_of_placement(placement.as_deref())
         }
-        process::ReportStep::Actual(actual::Command::Crash { reason }) => escaped(reason),
+        process::ReportStep::Actual(actual::Command::Crash { reason, .. }) => escaped(reason),
         process::ReportStep::Actual(actual::Command::Start { net })
         | process::ReportStep::Evacuating(evacuating::Command::Set { net, .. }) => {
             escaped(&net.address) + net.ports.len() * PORT

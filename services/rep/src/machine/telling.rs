@@ -23,7 +23,7 @@ pub(super) fn told(state: &ContainerState) -> String {
             None => "runs".to_owned(),
         },
         ContainerState::Completed(RunResult::Succeeded { .. }) => "succeeded".to_owned(),
-        ContainerState::Completed(RunResult::Failed { reason }) => {
+        ContainerState::Completed(RunResult::Failed { reason, .. }) => {
             format!("failed: {}", reason.escape_debug())
         }
         ContainerState::Completed(RunResult::Stopped) => "is stopped".to_owned(),

@@ -163,7 +163,10 @@ fn each_start_adoption_stop_and_end_is_one_line() {
     assert_eq!(cell.said, [format!("adopts web/0 as {guid}: runs at 10.0.0.1:1")]);
     cell.said.clear();
     let done = cell.containers.get(&guid).cloned().map(|container| Container {
-        state: ContainerState::Completed(RunResult::Failed { reason: "Exited with status 3".into() }),
+        state: ContainerState::Completed(RunResult::Failed {
+            reason: "Exited with status 3".into(),
+            exit_status: Some(3),
+        }),
         ..container
     });
     cell.input(Input::Container(done.unwrap()));

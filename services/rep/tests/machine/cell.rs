@@ -314,7 +314,7 @@ fn tell(report: &schemas::message::Report) -> String {
             let steps = report.steps.iter().map(|step| match step {
                 Actual(actual::Command::Claim { .. }) => "claim".to_owned(),
                 Actual(actual::Command::Start { .. }) => "start".to_owned(),
-                Actual(actual::Command::Crash { reason }) => format!("crash({reason})"),
+                Actual(actual::Command::Crash { reason, .. }) => format!("crash({reason})"),
                 Actual(actual::Command::Remove) => "remove".to_owned(),
                 Actual(actual::Command::Unclaim) => "unclaim".to_owned(),
                 Evacuating(evacuating::Command::Set { .. }) => "set /e".to_owned(),

@@ -205,7 +205,7 @@ fn a_running_container_stays_when_its_record_can_not_be_read() {
     cell.lose_messages = 1;
     cell.input(Input::Reported { id: *id, answer: Some(Ok(answer)) });
     assert_eq!(cell.told(), "read");
-    elsewhere(&mut cell, 9, actual::Command::Crash { reason: "broken".into() });
+    elsewhere(&mut cell, 9, actual::Command::Crash { reason: "broken".into(), exit_status: None });
     cell.pass(SECOND);
     assert_eq!(cell.told(), "read, start");
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);

@@ -89,7 +89,7 @@ pub(crate) fn container(guid: InstanceGuid, work: WorkKey, state: ContainerState
 }
 
 pub(crate) fn failed(reason: &str) -> ContainerState {
-    ContainerState::Completed(RunResult::Failed { reason: reason.into() })
+    ContainerState::Completed(RunResult::Failed { reason: reason.into(), exit_status: None })
 }
 
 pub(crate) fn succeeded(result: &str) -> ContainerState {

@@ -439,7 +439,7 @@ fn ended_so(by: &Instance, reason: &str, scene: &Scene<'_>) -> bool {
         return false;
     }
     match scene.truth.result(by.instance_guid) {
-        Some(RunResult::Failed { reason: truth }) if truth == reason => true,
+        Some(RunResult::Failed { reason: truth, .. }) if truth == reason => true,
         Some(RunResult::Stopped) if reason == "stopped" => true,
         Some(RunResult::Failed { .. } | RunResult::Succeeded { .. } | RunResult::Stopped) | None => {
             reason == task::NO_CONTAINER

@@ -59,7 +59,7 @@ impl Process {
                 let untrue = untrue.then_some((P::TellsTheTruth, "it was not reached there"));
                 (enter(State::Running(by.clone())), wrong_start(before, by, scene).or(untrue))
             }
-            actual::Event::Crashed { by, crash_count, reason, .. } => {
+            actual::Event::Crashed { by, crash_count, reason, exit_status, .. } => {
                 let crashes = *crash_count;
                 let crashed = Lrp { state: State::Crashed, since: at, crashes, stopping: false, position };
                 if reason.contains("never healthy") {
@@ -70,7 +70,8 @@ impl Process {
                 }
                 (
                     Some(crashed),
-                    wrong_crash(before, by, *crash_count, scene).or_else(|| untrue_crash(by, reason, scene)),
+                    wrong_crash(before, by, *crash_count, scene)
+                        .or_else(|| untrue_crash(by, reason, *exit_status, scene)),
                 )
             }
             actual::Event::PlacementFailed { error, explanation, .. } => {
@@ -312,11 +313,14 @@ fn wrong_crash(before: Option<&Lrp>, by: &Instance, count: u32, scene: &Scene<'_
     (count != stored + 1).then_some((P::CrashCounted, "the crashes are counted wrongly"))
 }
 
-/// A crash reason is what the container said when it ended.
-fn untrue_crash(by: &Instance, reason: &str, scene: &Scene<'_>) -> Wrong {
+/// A crash's reason and exit status are what the container said when it ended.
+fn untrue_crash(by: &Instance, reason: &str, exit_status: Option<i32>, scene: &Scene<'_>) -> Wrong {
     let right = match scene.truth.result(by.instance_guid) {
-        Some(RunResult::Failed { reason: truth }) => truth == reason,
-        Some(RunResult::Succeeded { .. } | RunResult::Stopped) => reason == "exited",
+        Some(RunResult::Failed { reason: why, exit_status: status }) => {
+            why == reason && *status == exit_status
+        }
+        Some(RunResult::Succeeded { .. }) => reason == "exited" && exit_status == Some(0),
+        Some(RunResult::Stopped) => reason == "exited" && exit_status.is_none(),
         None => false,
     };
     (!right).then_some((P::TellsTheTruth, "its container did not end so"))
