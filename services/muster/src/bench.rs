@@ -6,6 +6,7 @@ mod error;
 mod figures;
 mod flood;
 mod load;
+mod rolling;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -54,6 +55,16 @@ pub(crate) struct BenchArgs {
     /// Instead, flood a cluster of separate processes by one client and measure how long another one waits
     #[arg(long)]
     pub(crate) flood: bool,
+    /// Instead, replace 20 real web servers one at a time while requests go to all of them, and then 1,000 instances in
+    /// memory. Ends with 1 if a request failed
+    #[arg(long, conflicts_with = "flood")]
+    pub(crate) rolling: bool,
+    /// Of --rolling: requests a second to each web server
+    #[arg(long, default_value_t = 20, value_parser = number(1..=1_000_u32))]
+    pub(crate) rate: u32,
+    /// Of --rolling: how long a web server goes on answering once it is asked to stop, in milliseconds
+    #[arg(long, default_value_t = 20, value_parser = number(0..=60_000_u32))]
+    pub(crate) drain: u32,
     /// Commands in flight, in all: each client has 16
     #[arg(long, default_value_t = 512, value_parser = number(1..=4_096_u32))]
     pub(crate) waiting: u32,
@@ -65,7 +76,15 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 }
 
-/// Runs the benchmark and prints its figures.
+/// What a benchmark found out.
+pub(crate) struct Outcome {
+    /// Its figures.
+    pub(crate) text: String,
+    /// What ought not to have happened.
+    pub(crate) failure: Option<BenchError>,
+}
+
+/// Runs the benchmark and says its figures.
 ///
 /// # Errors
 /// Why a cluster can't be had, or what did not happen in time.
@@ -73,10 +92,14 @@ pub(crate) async fn run(
     nats: Option<Nats>,
     args: BenchArgs,
     stop: CancellationToken,
-) -> Result<String, ServiceError> {
+) -> Result<Outcome, ServiceError> {
     crate::host::allow_many_files();
     if args.flood {
-        return Box::pin(flood::run(nats, args.json, stop)).await;
+        let text = Box::pin(flood::run(nats, args.json, stop)).await?;
+        return Ok(Outcome { text, failure: None });
+    }
+    if args.rolling {
+        return Box::pin(rolling::run(nats, &args, stop)).await;
     }
     let folder = Scratch::new()?;
     let place = Place::open(nats, &folder.0, &args.monitoring).await?;
@@ -89,7 +112,7 @@ pub(crate) async fn run(
     };
     local.end().await;
     let figures = figures?;
-    Ok(if args.json { figures.json() } else { figures.table() })
+    Ok(Outcome { text: if args.json { figures.json() } else { figures.table() }, failure: None })
 }
 
 async fn measure(

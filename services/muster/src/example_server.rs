@@ -1,15 +1,31 @@
-//! A small web server for the examples: it answers with the instance that it is, and needs nothing but this program.
+//! A small web server for the examples and for `muster bench --rolling`: it answers with the instance that it is, and needs
+//! nothing but this program.
+//!
+//! It stops as a service should that somebody routes requests to: asked to end, it goes on answering for a moment, since a
+//! router learns of it a moment later, too; then it takes no more connections, answers those that it has, and ends.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
-/// How long a client may take to say what it wants.
+use futures::FutureExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// How long a client may take to say what it wants, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head that are read.
 const HEAD_BYTES: u64 = 16 * 1024;
+/// Connections at once; more wait.
+const CONNECTIONS: usize = 512;
+/// How long it goes on answering once it was asked to end, unless `DRAIN_MS` says otherwise.
+const DRAIN: Duration = Duration::from_millis(100);
+/// The variable that says how long it goes on.
+pub(crate) const DRAIN_MS: &str = "DRAIN_MS";
 
 /// Where it listens: as a container of a cell is told.
 struct Place {
@@ -17,7 +33,7 @@ struct Place {
     port: u16,
 }
 
-/// Answers every request on `PORT`, until it is killed; or, to `check`, tells whether it does.
+/// Answers every request on `PORT`, until it is asked to end; or, to `check`, tells whether it does.
 pub(crate) fn run(check: bool) -> ExitCode {
     match Place::from_environment().and_then(|place| if check { look(&place) } else { serve(&place) }) {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,36 +70,72 @@ fn look(place: &Place) -> io::Result<()> {
 }
 
 fn serve(place: &Place) -> io::Result<()> {
+    let drain = match std::env::var(DRAIN_MS) {
+        Ok(text) => Duration::from_millis(text.parse().map_err(|_| {
+            io::Error::other(format!("{DRAIN_MS} is {text:?}: use a number of milliseconds, as 100"))
+        })?),
+        Err(_) => DRAIN,
+    };
     let index = variable("INSTANCE_INDEX", "0");
-    let cell = variable("MUSTER_CELL_ID", "nowhere");
-    let listener = TcpListener::bind((place.address.as_str(), place.port))?;
-    say(&mut io::stdout(), &format!("instance {index} listens on {}:{}", place.address, place.port));
-    let body = format!("hello from instance {index} on cell {cell}\n");
-    for connection in listener.incoming() {
-        let body = body.clone();
-        // A client that goes away half-way is not a reason to end.
-        let answered = connection.map(|connection| thread::spawn(move || drop(answer(connection, &body))));
-        if let Err(error) = answered {
-            say(&mut io::stderr(), &format!("example-server: {error}"));
+    let body = format!("hello from instance {index} on cell {}\n", variable("MUSTER_CELL_ID", "nowhere"));
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut end = signal(SignalKind::terminate())?;
+        let listener = TcpListener::bind((place.address.as_str(), place.port)).await?;
+        say(&mut io::stdout(), &format!("instance {index} listens on {}:{}", place.address, place.port));
+        let asked = async {
+            end.recv().await;
+        };
+        serve_until(listener, asked, drain, body).await;
+        Ok(())
+    })
+}
+
+/// Answers until it is asked to end, and for a while longer. Whoever connected before that is over gets an answer.
+async fn serve_until(listener: TcpListener, asked: impl Future<Output = ()>, drain: Duration, body: String) {
+    let mut open = JoinSet::new();
+    // A client that goes away half-way is not a reason to end.
+    let serve = |open: &mut JoinSet<()>, connection: io::Result<tokio::net::TcpStream>| match connection {
+        Ok(connection) => {
+            let body = body.clone();
+            open.spawn(async move { drop(timeout(PATIENCE, answer(connection, &body)).await) });
+        }
+        Err(error) => say(&mut io::stderr(), &format!("example-server: {error}")),
+    };
+    let ended = async {
+        asked.await;
+        sleep(drain).await;
+    };
+    tokio::pin!(ended);
+    loop {
+        tokio::select! {
+            () = &mut ended => break,
+            connection = listener.accept(), if open.len() < CONNECTIONS => {
+                serve(&mut open, connection.map(|(connection, _)| connection));
+            }
+            Some(_) = open.join_next() => {}
         }
     }
-    Ok(())
+    while let Some(Ok((connection, _))) = listener.accept().now_or_never() {
+        serve(&mut open, Ok(connection));
+    }
+    drop(listener);
+    while open.join_next().await.is_some() {}
 }
 
 /// Reads the head of one request, and answers it.
-fn answer(connection: TcpStream, body: &str) -> io::Result<()> {
-    connection.set_read_timeout(Some(PATIENCE))?;
-    connection.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(io::Read::take(&connection, HEAD_BYTES));
+async fn answer(mut connection: tokio::net::TcpStream, body: &str) -> io::Result<()> {
+    let (reader, mut writer) = connection.split();
+    let mut reader = tokio::io::BufReader::new(reader.take(HEAD_BYTES));
     let mut request = String::new();
-    reader.read_line(&mut request)?;
+    reader.read_line(&mut request).await?;
     let mut header = String::new();
-    while reader.read_line(&mut header)? > 2 {
+    while reader.read_line(&mut header).await? > 2 {
         header.clear();
     }
     say(&mut io::stdout(), request.trim_end());
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n";
-    (&connection).write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+    writer.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await?;
+    writer.shutdown().await
 }
 
 /// Writes a line. Whoever reads the log of an example may have gone.
@@ -93,23 +145,44 @@ fn say(to: &mut impl Write, line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use tokio::sync::oneshot;
 
     use super::*;
 
-    #[test]
-    fn it_answers_over_http() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = Place { address: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
-        let check = thread::spawn(move || look(&place));
-        answer(listener.accept().unwrap().0, "hello\n").unwrap();
-        check.join().unwrap().unwrap();
-        let mut browser = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        browser.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        let (connection, _) = listener.accept().unwrap();
-        answer(connection, "hello\n").unwrap();
+    async fn ask(port: u16) -> io::Result<String> {
+        let mut browser = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+        browser.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await?;
         let mut text = String::new();
-        browser.read_to_string(&mut text).unwrap();
+        browser.read_to_string(&mut text).await?;
+        Ok(text)
+    }
+
+    #[tokio::test]
+    async fn it_answers_until_it_was_asked_to_end_and_a_moment_longer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (end, asked) = oneshot::channel();
+        let asked = async move { drop(asked.await) };
+        let drain = Duration::from_secs(1);
+        let server = tokio::spawn(serve_until(listener, asked, drain, "hello\n".into()));
+        let text = ask(port).await.unwrap();
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\nhello\n"), "{text:?}");
+        let place = Place { address: "127.0.0.1".into(), port };
+        tokio::task::spawn_blocking(move || look(&place)).await.unwrap().unwrap();
+
+        end.send(()).unwrap();
+        assert!(ask(port).await.unwrap().ends_with("hello\n"), "a router doesn't know yet");
+        // Who connected in time is answered, however late it says what it wants.
+        let mut slow = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let ask_late = async {
+            sleep(drain + Duration::from_millis(200)).await;
+            assert!(ask(port).await.is_err(), "nobody listens any more");
+            slow.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+            let mut text = String::new();
+            slow.read_to_string(&mut text).await.unwrap();
+            assert!(text.ends_with("hello\n"), "{text:?}");
+        };
+        ask_late.await;
+        server.await.unwrap();
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Service {
     Auctioneer(AuctioneerArgs),
     /// Run a rep: it runs the containers of a cell
     Rep(RepArgs),
-    /// Measure the whole system, with containers in memory
+    /// Measure the whole system, with containers in memory or, of an update, with real ones
     Bench(BenchArgs),
 }
 
@@ -100,7 +100,13 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
         .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
     match service {
         Service::Dev(args) => local(args, global, stop).await?,
-        Service::Bench(args) => output::line(&bench::run(nats(global), args, stop).await?)?,
+        Service::Bench(args) => {
+            let outcome = bench::run(nats(global), args, stop).await?;
+            output::line(&outcome.text)?;
+            if let Some(failure) = outcome.failure {
+                return Err(ServiceError::Bench(failure).into());
+            }
+        }
         Service::Bbs(args) => {
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_bbs(&nats, &args, stop).await?;

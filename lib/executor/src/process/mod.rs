@@ -103,7 +103,8 @@ pub struct Settings {
     pub groups: Groups,
     /// Size of one log file, in bytes; two are kept for each container. [`LOG_BYTES`] unless there is a reason.
     pub log_bytes: u64,
-    /// Time between probes of a monitor before its first success; 0.5 s by default.
+    /// Longest time between probes of a monitor before its first success; 0.5 s by default. The first ones follow each
+    /// other sooner.
     pub unhealthy_monitoring_interval: Duration,
     /// Time between probes of a monitor afterwards; 30 s by default.
     pub healthy_monitoring_interval: Duration,

@@ -34,6 +34,9 @@ use crate::{clock, processes};
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 /// Pause before what survived KILL is killed again: it was born meanwhile.
 const KILL_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after a container's first probe. Each is twice as long as the one before, up to the interval that is set: most
+/// are healthy a moment after they start, and somebody waits for them.
+const FIRST_PROBE_PAUSE: Duration = Duration::from_millis(10);
 /// How long output may outlive the last process: only somebody outside of the tree can hold it longer.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -174,9 +177,12 @@ impl Life {
         let limit = Duration::from_millis(self.spec.recipe.start_timeout_ms);
         let last = RefCell::new("the monitor did not end".to_owned());
         let healthy = async {
+            let longest = self.spec.unhealthy_monitoring_interval;
+            let mut pause = FIRST_PROBE_PAUSE;
             while let Some(complaint) = self.probe(monitor).await {
                 *last.borrow_mut() = complaint;
-                sleep(self.spec.unhealthy_monitoring_interval).await;
+                sleep(pause.min(longest)).await;
+                pause = pause.saturating_mul(2);
             }
         };
         if limit.is_zero() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use executor::process::LogError;
+use executor::process::{LogError, Settings};
 use schemas::container::{ContainerState, Recipe};
 use schemas::limits::{PROBE_OUTPUT_LINES, PROBES_KEPT};
 
@@ -24,6 +24,17 @@ async fn it_is_running_once_the_monitor_succeeds() {
     std::fs::remove_file(work.join("up")).unwrap();
     assert_eq!(cell.failure(guid).await, "Instance became unhealthy: Exited with status 1");
     assert!(processes_of(guid).is_empty());
+    cell.end().await;
+}
+
+#[tokio::test]
+async fn what_is_healthy_a_moment_after_its_start_waits_for_no_long_pause() {
+    let pause = Duration::from_secs(600);
+    let mut cell = Cell::with(|settings| Settings { unhealthy_monitoring_interval: pause, ..settings }).await;
+    // It fails three times before it succeeds.
+    let monitor = sh("echo >>probes; test $(wc -l <probes) -gt 3");
+    let guid = cell.run(Recipe { monitor: Some(monitor), ..lrp(sh("exec sleep 60")) });
+    cell.running(guid).await;
     cell.end().await;
 }
 

@@ -95,6 +95,20 @@ pub(crate) enum BenchError {
     /// A flood needs a server.
     #[error("a flood needs a NATS server of its own: give --nats URL")]
     NeedsServer,
+    /// A rolling update is measured on journals of its own.
+    #[error("--rolling brings its own cluster: leave out --nats")]
+    NeedsNoServer,
+    /// The cluster gave an answer that makes no sense to a client, or none.
+    #[error(transparent)]
+    Asked(#[from] client::Error),
+    /// Requests failed that ought not to.
+    #[error("{failed} of {sent} requests failed")]
+    RequestsFailed {
+        /// How many failed.
+        failed: u64,
+        /// Of how many.
+        sent: u64,
+    },
     /// The server's journal isn't empty.
     #[error("this NATS server holds a cluster already: give the benchmark one of its own")]
     NotEmpty,

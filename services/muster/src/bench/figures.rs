@@ -138,7 +138,7 @@ impl Figures {
 }
 
 /// The smallest value that so many percent of all don't exceed, in milliseconds.
-fn percentile(all: &[Duration], percent: usize) -> f64 {
+pub(super) fn percentile(all: &[Duration], percent: usize) -> f64 {
     let mut sorted = all.to_vec();
     sorted.sort();
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
