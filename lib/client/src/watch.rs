@@ -296,6 +296,8 @@ fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use schemas::container::Epoch;
     use schemas::names::{DefinitionId, Domain, InstanceGuid};
     use schemas::policy::Policies;
@@ -349,6 +351,7 @@ mod tests {
             definition_id: Some(definition("web")),
             healthy_definition_id: Some(definition("web")),
             definition_ids: vec![definition("web")],
+            sizes: BTreeMap::new(),
             definition: None,
             policies: None,
             rollout: None,

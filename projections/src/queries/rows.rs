@@ -28,7 +28,7 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         u32::try_from(process.slots.iter().filter(of).count()).unwrap_or(u32::MAX)
     };
     let definition = desired.and_then(|desired| desired.definition(&desired.active_definition_id));
-    let ids = desired.into_iter().flat_map(|desired| &desired.definitions);
+    let definitions = || desired.into_iter().flat_map(|desired| &desired.definitions);
     LrpRow {
         process_guid: process.guid.clone(),
         domain: process.domain.clone(),
@@ -44,7 +44,8 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         annotation: desired.map(|desired| desired.annotation.clone()).unwrap_or_default(),
         definition_id: desired.map(|desired| desired.active_definition_id.clone()),
         healthy_definition_id: desired.and_then(|desired| desired.healthy_definition_id.clone()),
-        definition_ids: ids.map(|(id, _)| id.clone()).collect(),
+        definition_ids: definitions().map(|(id, _)| id.clone()).collect(),
+        sizes: definitions().map(|(id, definition)| (id.clone(), definition.resources())).collect(),
         definition: definition.filter(|_| whole).map(|definition| (**definition).clone()),
         policies: desired.filter(|_| whole).map(|desired| desired.policies.clone()),
         rollout: process.rollout.as_deref().map(RolloutRow::from),

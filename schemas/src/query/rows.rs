@@ -319,6 +319,8 @@ pub struct LrpRow {
     pub healthy_definition_id: Option<DefinitionId>,
     /// Every definition that it has, in the order in which they came.
     pub definition_ids: Vec<DefinitionId>,
+    /// What an instance of each of them takes of a cell.
+    pub sizes: BTreeMap<DefinitionId, Resources>,
     /// What the active one runs; listed only if asked for.
     pub definition: Option<Definition>,
     /// How its instances are replaced; listed only if asked for.

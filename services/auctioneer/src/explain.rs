@@ -10,7 +10,7 @@ use crate::score::Score;
 use crate::tally::Tally;
 
 /// Why a cell is passed over that an operator wants no new work on.
-const CORDONED: &str = "cordoned";
+pub(crate) const CORDONED: &str = "cordoned";
 
 /// Why no cell takes the work (Diego Dev Notes, "Communicating Fullness").
 pub(crate) fn error(board: &Board, view: &View, tally: &Tally) -> String {

@@ -5,6 +5,7 @@
 //! | [`priority`], [`score`] | whose turn it is, and how good a place is: structs that sort |
 //! | [`auction`] | one auction: pure, the same cells and batch give the same answer |
 //! | [`board`] | the cells, indexed so that an auction looks at few of them |
+//! | [`plan`] | what would come of a wish: the same on a copy |
 //! | [`machine`] | the machine around it: folds the log, finds the work there, gives it to reps |
 //!
 //! Nothing here waits, reads a clock or draws by chance.
@@ -14,6 +15,7 @@ pub mod board;
 mod explain;
 mod family;
 pub mod machine;
+pub mod plan;
 pub mod priority;
 pub mod score;
 mod search;

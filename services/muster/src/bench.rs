@@ -65,6 +65,9 @@ pub(crate) struct BenchArgs {
     /// Of --rolling: how long a web server goes on answering once it is asked to stop, in milliseconds
     #[arg(long, default_value_t = 20, value_parser = number(0..=60_000_u32))]
     pub(crate) drain: u32,
+    /// Of --rolling: how much later than it could the router learns that an instance stops, in milliseconds
+    #[arg(long, default_value_t = 0, value_parser = number(0..=60_000_u32))]
+    pub(crate) lag: u32,
     /// Commands in flight, in all: each client has 16
     #[arg(long, default_value_t = 512, value_parser = number(1..=4_096_u32))]
     pub(crate) waiting: u32,

@@ -216,6 +216,12 @@ pub(crate) enum LrpVerb {
         /// TOML or JSON; - is the standard input
         file: PathBuf,
     },
+    /// Say what applying a file would do: what would go where, in which steps, and what would find no room. Changes nothing;
+    /// exits 0 if nothing would change, 1 if something would, 6 if not all of it fits
+    Plan {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
+    },
     /// List processes
     #[command(alias = "ls")]
     List,
@@ -265,6 +271,14 @@ pub(crate) enum LrpVerb {
     },
     /// Replace every instance by one that runs the same, by a rollout
     Restart {
+        /// Guid of the process
+        guid: ProcessGuid,
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Spread the instances evenly over the cells, by a rollout that replaces all of them one after the other; does nothing
+    /// where that would not make it better
+    Rebalance {
         /// Guid of the process
         guid: ProcessGuid,
         #[command(flatten)]

@@ -19,9 +19,9 @@ use super::words::one_line;
 /// A process, compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Compared {
-    process_guid: ProcessGuid,
+    pub(crate) process_guid: ProcessGuid,
     /// Whether the cluster has it at all.
-    desired: bool,
+    pub(crate) desired: bool,
     /// The definition of the file, if it differs: a rollout to it would replace the instances.
     rollout_to: Option<DefinitionId>,
     /// What differs, in the order of the fields.
@@ -46,6 +46,17 @@ pub(crate) async fn run(
     items: Vec<Item>,
     output: Output,
 ) -> Result<(), Failure> {
+    let mut same = true;
+    for lrp in processes(path, items, "compared")? {
+        let compared = compare(client, &lrp).await?;
+        same &= compared.is_same();
+        output.next(&compared, |compared, _| compared.text())?;
+    }
+    if same { Ok(()) } else { Err(Failure::silent(Exit::Failed)) }
+}
+
+/// The processes of a file, of which something is done; it has to have one.
+pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredLrp>, Failure> {
     let (mut lrps, mut others) = (vec![], 0);
     for item in items {
         match item {
@@ -58,15 +69,9 @@ pub(crate) async fn run(
         return Err(Failure::new(Exit::Failed, "InvalidRequest", why));
     }
     if others > 0 {
-        note("only the processes of the file are compared");
+        note(&format!("only the processes of the file are {done}"));
     }
-    let mut same = true;
-    for lrp in lrps {
-        let compared = compare(client, &lrp).await?;
-        same &= compared.is_same();
-        output.next(&compared, |compared, _| compared.text())?;
-    }
-    if same { Ok(()) } else { Err(Failure::silent(Exit::Failed)) }
+    Ok(lrps)
 }
 
 /// Compares what is desired with what the cluster has.
@@ -78,13 +83,13 @@ pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp) -> Result<Compare
         Err(error) => return Err(error.into()),
     };
     let Some(known) = known else {
-        return Ok(Compared { process_guid: guid, desired: false, rollout_to: None, differences: vec![] });
+        return Ok(Compared::unknown(guid));
     };
     Ok(between(&known, lrp))
 }
 
 /// Compares what is desired with what a file says.
-fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
+pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
     let rollout_to = (known.definition != lrp.definition).then(|| own_definition_id(lrp));
     // What runs isn't replaced by the same under another name, and a name that is made of the content says nothing more.
     let is_named = lrp.definition_id.as_str() != lrp.process_guid.as_str();
@@ -98,7 +103,7 @@ fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
 }
 
 /// What a row says is desired, if it still is.
-fn desired(row: LrpRow) -> Option<DesiredLrp> {
+pub(crate) fn desired(row: LrpRow) -> Option<DesiredLrp> {
     let (definition, definition_id) = (row.definition?, row.definition_id?);
     row.desired.then(|| DesiredLrp {
         process_guid: row.process_guid,
@@ -135,11 +140,16 @@ fn walk(field: String, cluster: Option<&Value>, file: Option<&Value>, found: &mu
 }
 
 impl Compared {
+    /// Of a process that the cluster doesn't have.
+    pub(crate) const fn unknown(process_guid: ProcessGuid) -> Self {
+        Self { process_guid, desired: false, rollout_to: None, differences: vec![] }
+    }
+
     fn is_same(&self) -> bool {
         self.desired && self.differences.is_empty()
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let guid = &self.process_guid;
         if !self.desired {
             return format!("process {guid} is not desired");

@@ -24,7 +24,7 @@ use super::output::{Output, note};
 use super::progress::{Asked, Watched, settle};
 use super::several::Several;
 use super::words::{Invalid, count, number};
-use super::{diff, file, find, rollout, rows};
+use super::{diff, file, find, plan, rollout, rows};
 
 /// What a command did to a process.
 #[derive(Serialize)]
@@ -73,6 +73,10 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             let items = file::items(&file, global.domain.as_ref())?;
             diff::run(&connect(global).await?, &file, items, Output::new(global)).await
         }
+        LrpVerb::Plan { file } => {
+            let items = file::items(&file, global.domain.as_ref())?;
+            plan::run(&connect(global).await?, &file, items, Output::new(global)).await
+        }
         LrpVerb::List => Session::open(global).await?.list().await,
         LrpVerb::Show { guid } => Session::open(global).await?.show(&guid).await,
         LrpVerb::Scale { what, wait } => {
@@ -104,6 +108,7 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             Session::open(global).await?.activate(&guid, definition, wait.detach).await
         }
         LrpVerb::Restart { guid, wait } => Session::open(global).await?.restart(&guid, wait.detach).await,
+        LrpVerb::Rebalance { guid, wait } => Session::open(global).await?.rebalance(&guid, wait.detach).await,
         LrpVerb::Rollout(verb) => rollout::run(verb, global).await,
         LrpVerb::Remove { guid, wait } => Session::open(global).await?.remove(&guid, wait.detach).await,
     }
@@ -278,12 +283,23 @@ impl<'a> Session<'a> {
     }
 
     async fn restart(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
-        let doing = |failure: Failure| failure.doing(format!("restart process {guid}"));
         let (_, client) = self.known(guid, "restart").await?;
-        let done = client.restart_lrp(guid.clone()).await.map_err(|error| doing(error.into()))?;
+        self.replace_all(guid, &client, ("restart", "restarted"), detach).await
+    }
+
+    /// Has every instance replaced by one that runs the same.
+    pub(super) async fn replace_all(
+        &self,
+        guid: &ProcessGuid,
+        client: &Client,
+        (doing, did): (&str, &str),
+        detach: bool,
+    ) -> Result<(), Failure> {
+        let restarted = client.restart_lrp(guid.clone()).await.map_err(Failure::from);
+        let done = restarted.map_err(|failure| failure.doing(format!("{doing} process {guid}")))?;
         let target = self.rollout_begun(guid, &done).await?;
         let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
-        self.carried_out(guid, done, "restarted", asked, detach).await
+        self.carried_out(guid, done, did, asked, detach).await
     }
 
     async fn list(&self) -> Result<(), Failure> {

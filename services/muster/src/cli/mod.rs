@@ -22,6 +22,7 @@ mod names;
 mod near;
 pub(crate) mod output;
 mod past;
+mod plan;
 mod progress;
 mod rollout;
 pub(crate) mod rows;

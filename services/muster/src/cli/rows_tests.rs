@@ -1,5 +1,7 @@
 //! What tables look like.
 
+use std::collections::BTreeMap;
+
 use schemas::cell::Presence;
 use schemas::container::{Epoch, PortMapping};
 use schemas::definition::Routes;
@@ -130,6 +132,7 @@ fn process() -> LrpRow {
         definition_id: Some(DefinitionId::new("web").unwrap()),
         healthy_definition_id: Some(DefinitionId::new("web").unwrap()),
         definition_ids: vec![DefinitionId::new("web").unwrap()],
+        sizes: BTreeMap::new(),
         definition: None,
         policies: None,
         rollout: None,

@@ -23,7 +23,9 @@ pub(crate) enum DomainUse {
 /// What a command does with the domain that was named.
 pub(crate) const fn domain_use(command: &Command) -> DomainUse {
     match command {
-        Command::Lrp(LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. })
+        Command::Lrp(
+            LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. } | LrpVerb::Plan { .. },
+        )
         | Command::Task(TaskVerb::Run { .. }) => DomainUse::Fills,
         Command::Lrp(LrpVerb::List)
         | Command::Instance(InstanceVerb::List { .. })
@@ -37,6 +39,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | LrpVerb::Update { .. }
             | LrpVerb::Activate { .. }
             | LrpVerb::Restart { .. }
+            | LrpVerb::Rebalance { .. }
             | LrpVerb::Rollout(
                 RolloutVerb::Status { .. }
                 | RolloutVerb::Watch { .. }

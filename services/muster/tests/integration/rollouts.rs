@@ -306,3 +306,101 @@ fn the_example_of_the_documentation_is_updated_and_goes_back() {
     dev.end(&place);
     assert_eq!(living_in(place.path()), []);
 }
+
+/// How many entries the log has.
+fn entries(muster: &Muster) -> usize {
+    muster.json("events list").as_array().unwrap().len()
+}
+
+/// What a plan says starts where, and what an instance list says runs there.
+fn started(plan: &Value) -> BTreeSet<(u64, String)> {
+    let steps = plan["steps"].as_array().unwrap().iter().filter_map(|step| {
+        let starts = step["does"]["starts"].as_object()?;
+        Some((starts["place"]["index"].as_u64().unwrap(), starts["cell_id"].as_str().unwrap().to_owned()))
+    });
+    steps.collect()
+}
+
+fn placed(rows: &[Value]) -> BTreeSet<(u64, String)> {
+    let place = |row: &Value| (row["index"].as_u64().unwrap(), row["cell_id"].as_str().unwrap().to_owned());
+    rows.iter().map(place).collect()
+}
+
+#[test]
+fn a_plan_says_what_applying_does_and_writes_nothing() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    let v1 = file(&place, "v1", RUNS, "");
+    let before = entries(muster);
+    muster
+        .exits(1, &format!("lrp plan {v1}"))
+        .tells(&["process web would be desired: 3 instances", "starts"]);
+    let plan = muster.exits(1, &format!("lrp plan {v1} -o json")).json();
+    assert_eq!((&plan["changes"], &plan["fits"]), (&true.into(), &true.into()), "{plan}");
+    assert_eq!(entries(muster), before, "nothing is written");
+    muster.ok(&format!("lrp apply {v1}"));
+    assert_eq!(placed(&muster.runs("web", 3)), started(&plan));
+    muster.ok(&format!("lrp plan {v1}")).tells(&["process web is as the file says"]);
+
+    let v2 = file(&place, "v2", RUNS, &update("parallelism = 2"));
+    let said = muster.exits(1, &format!("lrp plan {v2}"));
+    said.tells(&["would replace its instances", "TURN", "web/0@", "stops", "all of it would find its place"]);
+    let plan = muster.exits(1, &format!("lrp plan {v2} -o json")).json();
+    let turns: Vec<u64> =
+        plan["steps"].as_array().unwrap().iter().map(|step| step["turn"].as_u64().unwrap()).collect();
+    assert_eq!(turns, [1, 1, 1, 1, 2, 2], "two at a time: {plan}");
+    muster.ok(&format!("lrp apply {v2}"));
+    let said = muster.ok(&format!("lrp plan {v2} -o json")).json();
+    assert_eq!((&said["changes"], said["steps"].as_array().unwrap().len()), (&false.into(), 0), "{said}");
+    dev.end(&place);
+}
+
+#[test]
+fn what_a_plan_says_does_not_fit_does_not() {
+    let place = Place::new();
+    let (dev, before) = first(&place);
+    let muster = &dev.muster;
+    let text = std::fs::read_to_string(file(&place, "v2", RUNS, "")).unwrap();
+    let large = place.file("large.toml", text.replace("memory_mb = 8", "memory_mb = 100000000"));
+    let large = large.display().to_string();
+    let said = muster.exits(6, &format!("lrp plan {large}"));
+    said.tells(&[
+        "web/0@",
+        "would find no room: insufficient resources: memory (c1: memory; c2: memory; c3: memory)",
+        "process web would not come to its end: 3 of 3 instances would run",
+    ]);
+    let plan = muster.exits(6, &format!("lrp plan {large} -o json")).json();
+    assert_eq!(plan["left"][0]["cells"]["c2"], serde_json::json!(["memory"]), "{plan}");
+    muster.exits(6, &format!("lrp apply {large}")).tells(&["insufficient resources: memory"]);
+    let mut rows = muster.instances("web").unwrap();
+    rows.retain(|row| row["state"] == "RUNNING");
+    assert_eq!(guids(&before), guids(&rows), "what ran runs on");
+    dev.end(&place);
+}
+
+#[test]
+fn a_rebalance_evens_out_and_does_nothing_where_all_is_even() {
+    let place = Place::new();
+    let (dev, before) = first(&place);
+    let muster = &dev.muster;
+    muster.ok("lrp rebalance web").tells(&["process web stays as it is: 1 on c1, 1 on c2, 1 on c3"]);
+    assert_eq!(guids(&before), guids(&muster.runs("web", 3)), "nothing was replaced");
+    muster.exits(3, "lrp rebalance other");
+
+    muster.ok("lrp scale web=6");
+    muster.ok("cell evacuate c3 --wait");
+    muster.runs("web", 6);
+    muster.ok("cell uncordon c3");
+    let on = |cell: &str| {
+        let rows = muster.runs("web", 6);
+        rows.iter().filter(|row| row["cell_id"] == cell).count()
+    };
+    assert_eq!(on("c3"), 0);
+    let said = muster.ok("lrp rebalance web");
+    said.tells(&["3 on c1, 3 on c2, 0 on c3; planned: ", "process web rebalanced", "now: "]);
+    let spread = ["c1", "c2", "c3"].map(on);
+    place.tell(&format!("spread {spread:?}"));
+    assert!(spread.iter().max().unwrap() - spread.iter().min().unwrap() < 3, "{spread:?}");
+    dev.end(&place);
+}

@@ -144,7 +144,7 @@ async fn real_on(cluster: &mut Cluster, folder: &Path, args: &BenchArgs) -> Resu
             "start_timeout_ms": 30_000, "update": {"parallelism": 1},
         }))
     };
-    let load = Arc::new(Load::new(args.rate));
+    let load = (Arc::new(Load::new(args.rate)), Duration::from_millis(args.lag.into()));
     replace(&cluster.client, lrp(1)?, lrp(2)?, Some(load)).await.map_err(ServiceError::from)
 }
 
@@ -193,13 +193,14 @@ async fn replace(
     client: &Client,
     first: DesiredLrp,
     then: DesiredLrp,
-    load: Option<Arc<Load>>,
+    load: Option<(Arc<Load>, Duration)>,
 ) -> Result<Measured, BenchError> {
     let guid: ProcessGuid = first.process_guid.clone();
     let instances = first.instances;
     let desired = client.desire_lrp(first).await?;
     client.wait_for_lrp(&guid, desired.position, PATIENCE).await?;
-    let mut router = Router::start(client, guid, load).await?;
+    let (load, lag) = load.map_or((None, Duration::ZERO), |(load, lag)| (Some(load), lag));
+    let mut router = Router::start(client, guid, load, lag).await?;
     router.go_on(AROUND).await?;
     let began = Instant::now();
     client.replace_lrp(then).await?;

@@ -21,6 +21,8 @@ use super::timeline::Timeline;
 /// A router in front of one process.
 pub(super) struct Router {
     load: Option<Arc<Load>>,
+    /// How late it is to learn that an instance stops.
+    late: Duration,
     events: Events,
     /// The instances that get requests.
     backends: BTreeMap<Place, CancellationToken>,
@@ -34,11 +36,12 @@ impl Router {
         client: &Client,
         guid: ProcessGuid,
         load: Option<Arc<Load>>,
+        late: Duration,
     ) -> Result<Self, BenchError> {
         let listed = client.instances(&Only::process(guid.clone())).await?;
         let events = client.events(listed.position).about(format!("lrp:{guid}"));
         let (backends, asking) = (BTreeMap::new(), JoinSet::new());
-        let mut router = Self { load, events, backends, asking, timeline: Timeline::default() };
+        let mut router = Self { load, late, events, backends, asking, timeline: Timeline::default() };
         let running = |state| state == InstanceState::Running;
         for row in listed.rows.into_iter().filter(|row| running(row.state) && !row.stopping) {
             let net = NetInfo { address: row.address.unwrap_or_default(), ports: row.ports };
@@ -102,7 +105,7 @@ impl Router {
             match event {
                 actual::Event::Started { place, net, .. } => self.add(place.clone(), net)?,
                 actual::Event::StopRequested { places, .. } => {
-                    let lag = clock::now().since(decision.at);
+                    let lag = clock::now().since(decision.at) + self.late;
                     let dropped = places.iter().filter(|place| self.drop_backend(place)).count();
                     self.timeline.lags.extend(std::iter::repeat_n(lag, dropped));
                 }
@@ -137,7 +140,16 @@ impl Router {
     }
 
     fn drop_backend(&mut self, place: &Place) -> bool {
-        let found = self.backends.remove(place);
-        found.inspect(CancellationToken::cancel).is_some()
+        let Some(stop) = self.backends.remove(place) else { return false };
+        if self.late.is_zero() {
+            stop.cancel();
+        } else {
+            let late = self.late;
+            self.asking.spawn(async move {
+                tokio::time::sleep(late).await;
+                stop.cancel();
+            });
+        }
+        true
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemas::definition::Definition;
 use schemas::evaluation::{Evaluation, Status};
 use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
@@ -65,11 +66,18 @@ pub(super) fn lrp(guid: &ProcessGuid, process: &Process, whole: bool) -> LrpRow 
         definition_id: desired.map(|desired| desired.definition_id.clone()),
         healthy_definition_id: process.healthy.clone(),
         definition_ids: process.definitions.iter().map(|(id, _)| id.clone()).collect(),
+        sizes: process.definitions.iter().map(|(id, what)| (id.clone(), takes(what))).collect(),
         policies: desired.filter(|_| whole).map(|desired| desired.policies.clone()),
         rollout: process.roll.as_ref().map(rollout),
         definition: desired.filter(|_| whole).map(|desired| (*desired.definition).clone()),
         changed_at: process.changed_at,
     }
+}
+
+/// What one container takes of a cell.
+fn takes(definition: &Definition) -> Resources {
+    let ports = u32::try_from(definition.ports.len()).unwrap_or(u32::MAX);
+    Resources { memory_mb: definition.memory_mb, disk_mb: definition.disk_mb, containers: 1, ports }
 }
 
 /// The rollout of a process, as it is shown.

@@ -1,0 +1,166 @@
+//! What is, from the rows that queries answer with.
+
+use std::sync::Arc;
+
+use schemas::actual::{self, Ended};
+use schemas::container::{Instance, NetInfo};
+use schemas::definition::{Definition, DesiredLrp};
+use schemas::desired;
+use schemas::entry::{Event, Stamp};
+use schemas::evacuating;
+use schemas::names::DecisionId;
+use schemas::process::{self, Process};
+use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
+use schemas::resources::Resources;
+use schemas::rollout::{self, Kind, Pause};
+use schemas::{Place, Timestamp};
+use uuid::Uuid;
+
+use crate::board::{BoardCell, Standing};
+
+/// A cell as an auction sees it; none: it is not there. What is free of it is what no record in the log takes.
+#[must_use]
+pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
+    let standing = match row.state {
+        CellState::Present | CellState::Unhealthy if row.evacuation_wanted => Standing::Evacuating,
+        CellState::Present | CellState::Unhealthy if row.cordoned => Standing::Cordoned,
+        CellState::Present => Standing::Open,
+        CellState::Evacuating => Standing::Evacuating,
+        CellState::Unhealthy => Standing::Unhealthy,
+        CellState::Silent => Standing::Silent,
+        CellState::Absent => return None,
+    };
+    let presence = &row.presence;
+    Some(BoardCell {
+        id: row.cell_id.clone(),
+        zone: presence.zone.clone(),
+        stack: presence.stack.clone(),
+        placement_tags: presence.placement_tags.clone(),
+        total: presence.total,
+        free: presence.total.minus(row.used),
+        standing,
+    })
+}
+
+/// A process as its rows tell it: its own, with its definitions, and those of its instances. Of a rollout that is under way
+/// the indices that have their turn are not told apart from those that wait.
+#[must_use]
+pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
+    let mut process = Process::new(row.process_guid.clone(), row.domain.clone(), row.epoch);
+    let mut fold = |event: Event, at: Timestamp| {
+        let decision = DecisionId(Uuid::nil());
+        process::evolve(
+            &mut process,
+            &[event],
+            &Stamp { decision, correlation: decision, at, request: None },
+        );
+    };
+    for event in desired_events(row) {
+        fold(Event::Desired(event), row.epoch.0);
+    }
+    for event in row.rollout.iter().filter(|_| row.desired).flat_map(|rollout| rollout_events(row, rollout)) {
+        fold(Event::Rollout(event), row.changed_at);
+    }
+    for instance in instances {
+        instance_events(instance).into_iter().for_each(|event| fold(event, instance.since));
+    }
+    process
+}
+
+fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
+    let (Some(definition), Some(active), true) = (&row.definition, &row.definition_id, row.desired) else {
+        return vec![];
+    };
+    let lrp = DesiredLrp {
+        process_guid: row.process_guid.clone(),
+        domain: row.domain.clone(),
+        instances: row.instances,
+        routes: row.routes.clone(),
+        annotation: row.annotation.clone(),
+        policies: row.policies.clone().unwrap_or_default(),
+        definition_id: active.clone(),
+        definition: Arc::new(definition.clone()),
+    };
+    let mut events = vec![desired::Event::Desired(Box::new(lrp))];
+    let others = row.sizes.iter().filter(|(id, _)| *id != active);
+    events.extend(others.map(|(id, size)| desired::Event::DefinitionAdded {
+        definition_id: id.clone(),
+        definition: Arc::new(of_size(definition, *size)),
+    }));
+    let healthy = row.healthy_definition_id.clone();
+    events.extend(healthy.map(|definition_id| desired::Event::HealthyChanged { definition_id }));
+    events
+}
+
+/// A definition of which no more is known than what it takes: else it is as the active one.
+fn of_size(active: &Definition, size: Resources) -> Definition {
+    let ports = (1..=u16::try_from(size.ports).unwrap_or(u16::MAX)).collect();
+    Definition { memory_mb: size.memory_mb, disk_mb: size.disk_mb, ports, ..active.clone() }
+}
+
+fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
+    let policies = row.policies.clone().unwrap_or_default();
+    let policy = match rollout.kind {
+        Kind::Update => policies.update,
+        Kind::Rollback => policies.rollback,
+    };
+    let mut events = vec![rollout::Event::Started {
+        kind: rollout.kind,
+        target: rollout.target.clone(),
+        rollback_to: rollout.rollback_to.clone(),
+        total: rollout.total.saturating_sub(rollout.replaced),
+        policy: Box::new(policy),
+        reason: rollout.reason.clone().unwrap_or_default(),
+    }];
+    if rollout.is_over() {
+        events.push(rollout::Event::Completed {});
+    } else if rollout.is_paused() {
+        let reason = rollout.reason.clone().unwrap_or_default();
+        events.push(rollout::Event::Paused { cause: Pause::Asked, reason });
+    }
+    events
+}
+
+fn instance_events(row: &InstanceRow) -> Vec<Event> {
+    let place = Place::new(row.index, row.definition_id.clone());
+    let holder = row.instance_guid.zip(row.cell_id.clone());
+    let holder = holder.map(|(instance_guid, cell_id)| Instance { instance_guid, cell_id });
+    let net = NetInfo { address: row.address.clone().unwrap_or_default(), ports: row.ports.clone() };
+    if row.presence == InstancePresence::Evacuating {
+        let expires_at = row.since + evacuating::DEFAULT_TTL;
+        let set = |by| Event::Evacuating(evacuating::Event::Set { place, by, net, expires_at });
+        return holder.map(set).into_iter().collect();
+    }
+    let mut events = vec![actual::Event::Created { places: place.clone().into() }];
+    let claimed = |by| actual::Event::Claimed { place: place.clone(), by, placement: None };
+    match row.state {
+        InstanceState::Unclaimed => {
+            let error = row.placement_error.clone();
+            let places = || place.clone().into();
+            events.extend(error.map(|error| actual::Event::PlacementFailed {
+                places: places(),
+                error,
+                explanation: None,
+            }));
+        }
+        InstanceState::Claimed => events.extend(holder.map(claimed)),
+        InstanceState::Running => {
+            events.extend(holder.clone().map(claimed));
+            events.extend(holder.map(|by| actual::Event::Started { place: place.clone(), by, net }));
+        }
+        InstanceState::Crashed => {
+            let crashed = |by| actual::Event::Crashed {
+                place: place.clone(),
+                by,
+                reason: row.crash_reason.clone().unwrap_or_default(),
+                crash_count: row.crash_count,
+                exit_status: None,
+            };
+            events.extend(row.crashed_in.clone().map(crashed));
+        }
+    }
+    if row.stopping {
+        events.push(actual::Event::StopRequested { places: place.into(), cause: Ended::Removed });
+    }
+    events.into_iter().map(Event::Actual).collect()
+}

@@ -1,0 +1,255 @@
+//! A plan says what a cluster would do: where things go, in which order, and what finds no room.
+
+#![expect(clippy::unwrap_used, reason = "what a test needs is there")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use auctioneer::board::{BoardCell, Standing};
+use auctioneer::plan::{Copy, Does};
+use fixtures::{definition, lrp_of};
+use schemas::Timestamp;
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
+use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
+use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
+use schemas::process::Command;
+use schemas::resources::Resources;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn cell(number: u32, memory_mb: u64) -> BoardCell {
+    let total = Resources { memory_mb, disk_mb: 10_000, containers: 100, ports: 100 };
+    BoardCell {
+        id: CellId::new(&format!("c{number}")).unwrap(),
+        zone: Zone::new(&format!("z{}", number % 2)).unwrap(),
+        stack: Stack::new("linux").unwrap(),
+        placement_tags: BTreeSet::new(),
+        total,
+        free: total,
+        standing: Standing::Open,
+    }
+}
+
+fn of_memory(memory_mb: u64) -> Definition {
+    Definition { memory_mb, ..definition() }
+}
+
+fn web(instances: u32, memory_mb: u64) -> DesiredLrp {
+    lrp_of("web", "shop", instances, of_memory(memory_mb))
+}
+
+fn guid() -> ProcessGuid {
+    ProcessGuid::new("web").unwrap()
+}
+
+/// A copy in which a process runs.
+fn running(cells: impl IntoIterator<Item = BoardCell>, lrp: DesiredLrp) -> Copy {
+    let mut copy = Copy::new(NOW, cells, []);
+    desire(&mut copy, lrp);
+    copy.walk().unwrap();
+    assert!(copy.is_carried_out(&guid()), "{:?}", copy.left());
+    let processes = copy.process(&guid()).cloned();
+    let cells = copy.cells().map(|(cell, free)| BoardCell { free, ..cell.clone() }).collect::<Vec<_>>();
+    Copy::new(NOW, cells, processes)
+}
+
+fn desire(copy: &mut Copy, lrp: DesiredLrp) {
+    let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
+    assert!(copy.ask(&guid, &domain, &Command::Desire(Box::new(lrp))).unwrap());
+}
+
+fn deploy(id: &str, definition: Definition, policies: Policies) -> Command {
+    Command::Deploy {
+        update: DesiredLrpUpdate { policies: Some(policies), ..DesiredLrpUpdate::default() },
+        definition_id: DefinitionId::new(id).unwrap(),
+        definition: Arc::new(definition),
+    }
+}
+
+fn ask(copy: &mut Copy, command: &Command) -> bool {
+    let domain = copy.process(&guid()).unwrap().domain.clone();
+    copy.ask(&guid(), &domain, command).unwrap()
+}
+
+/// The steps, each as `TURN +PLACE cell` or `TURN -PLACE cell`.
+fn steps(copy: &Copy) -> Vec<String> {
+    let told = copy.steps().iter().map(|step| {
+        let turn = step.turn;
+        match &step.does {
+            Does::Starts { place, cell_id, .. } => {
+                format!("{turn} +{}@{} {cell_id}", place.index, place.definition_id)
+            }
+            Does::Stops { place, cell_id } => {
+                format!("{turn} -{}@{} {cell_id}", place.index, place.definition_id)
+            }
+            Does::FallsBack { index, .. } => format!("{turn} {index} falls back"),
+            Does::Pauses { reason } => format!("{turn} {reason}"),
+        }
+    });
+    told.collect()
+}
+
+fn parallel(parallelism: u32) -> Policies {
+    let update = UpdatePolicy { parallelism: Parallelism::Count(parallelism), ..UpdatePolicy::of_update() };
+    Policies { update, ..Policies::default() }
+}
+
+#[test]
+fn what_is_new_is_spread_as_an_auction_would() {
+    let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 1_000)], []);
+    desire(&mut copy, web(3, 64));
+    copy.walk().unwrap();
+    assert_eq!(steps(&copy), ["0 +0@web c1", "0 +1@web c2", "0 +2@web c1"]);
+    assert!(copy.is_carried_out(&guid()) && copy.left().is_empty());
+    assert_eq!(copy.skew(&guid()), 1);
+    let free: Vec<u64> = copy.cells().map(|(_, free)| free.memory_mb).collect();
+    assert_eq!(free, [1_000 - 128, 1_000 - 64]);
+}
+
+#[test]
+fn what_is_so_already_changes_nothing() {
+    let mut copy = running([cell(1, 1_000)], web(2, 64));
+    assert!(
+        !ask(&mut copy, &deploy("v2", of_memory(64), Policies::default())),
+        "the same under another name"
+    );
+    let scaled = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
+    assert!(!ask(&mut copy, &Command::Update(scaled)));
+    assert!(copy.steps().is_empty());
+}
+
+#[test]
+fn a_rollout_goes_index_by_index_and_the_new_one_starts_first() {
+    let mut copy = running([cell(1, 1_000), cell(2, 1_000)], web(3, 64));
+    assert!(ask(&mut copy, &deploy("v2", of_memory(65), Policies::default())));
+    copy.walk().unwrap();
+    let told = steps(&copy);
+    let without_cells: Vec<&str> = told.iter().map(|step| step.split_once(" c").unwrap().0).collect();
+    assert_eq!(without_cells, ["1 +0@v2", "1 -0@web", "2 +1@v2", "2 -1@web", "3 +2@v2", "3 -2@web"]);
+    assert!(copy.is_carried_out(&guid()));
+
+    let mut two = running([cell(1, 1_000), cell(2, 1_000)], web(3, 64));
+    assert!(ask(&mut two, &deploy("v2", of_memory(65), parallel(2))));
+    two.walk().unwrap();
+    let turns = |turn: &str, sign: char| {
+        let of = |step: &&String| step.starts_with(turn) && step[2..].starts_with(sign);
+        steps(&two).iter().filter(of).count()
+    };
+    assert_eq!([turns("1", '+'), turns("1", '-')], [2, 2], "{:?}", steps(&two));
+    assert!(steps(&two)[..2].iter().all(|step| step.starts_with("1 +")), "both start, and then both stop");
+}
+
+#[test]
+fn a_twin_needs_room_beside_the_old_one_and_that_is_free_afterwards() {
+    // Room for the two that run and one more: one at a time it goes, two at a time as well, one after the other.
+    for parallelism in [1, 2] {
+        let mut copy = running([cell(1, 300)], web(2, 100));
+        assert!(ask(
+            &mut copy,
+            &deploy("v2", Definition { disk_mb: 7, ..of_memory(100) }, parallel(parallelism))
+        ));
+        copy.walk().unwrap();
+        assert!(copy.is_carried_out(&guid()), "{parallelism}: {:?} {:?}", steps(&copy), copy.left());
+    }
+    // Larger ones: the last doesn't fit, and the cell says what it lacks.
+    let mut copy = running([cell(1, 300), cell(2, 50)], web(2, 100));
+    assert!(ask(&mut copy, &deploy("v2", of_memory(170), Policies::default())));
+    copy.walk().unwrap();
+    assert!(!copy.is_carried_out(&guid()));
+    let [left] = &copy.left()[..] else { panic!("{:?}", copy.left()) };
+    assert_eq!(left.place.index, 0);
+    assert_eq!(left.no_room.error, "insufficient resources: memory");
+    let cells: Vec<String> =
+        left.no_room.cells.iter().map(|(id, why)| format!("{id} {}", why.join(" "))).collect();
+    assert_eq!(cells, ["c1 memory", "c2 memory"]);
+}
+
+#[test]
+fn without_room_for_both_the_old_one_goes_first_if_enough_others_run() {
+    let mut copy = running([cell(1, 200)], web(2, 100));
+    let definition = Definition { disk_mb: 7, ..of_memory(100) };
+    assert!(ask(&mut copy, &deploy("v2", definition.clone(), Policies::default())));
+    copy.walk().unwrap();
+    assert_eq!(
+        (copy.is_carried_out(&guid()), copy.left().len()),
+        (false, 1),
+        "all have to run, and there is no room"
+    );
+
+    let mut copy = running([cell(1, 200)], web(2, 100));
+    let policies = Policies { min_running: Some(1), ..Policies::default() };
+    assert!(ask(&mut copy, &deploy("v2", definition.clone(), policies)));
+    copy.walk().unwrap();
+    let told = steps(&copy);
+    assert_eq!(told[..3], ["1 0 falls back", "1 -0@web c1", "1 +0@v2 c1"]);
+    assert!(copy.is_carried_out(&guid()) && copy.left().is_empty());
+
+    let mut copy = running([cell(1, 200)], web(2, 100));
+    let update = UpdatePolicy { order: UpdateOrder::StopFirst, ..UpdatePolicy::of_update() };
+    assert!(ask(&mut copy, &deploy("v2", definition, Policies { update, ..Policies::default() })));
+    copy.walk().unwrap();
+    assert_eq!(steps(&copy)[..2], ["1 -0@web c1", "1 +0@v2 c1"]);
+    assert!(copy.is_carried_out(&guid()));
+}
+
+#[test]
+fn what_is_desired_together_takes_room_from_each_other() {
+    let mut copy = Copy::new(NOW, [cell(1, 250)], []);
+    desire(&mut copy, web(1, 200));
+    desire(&mut copy, lrp_of("api", "shop", 1, of_memory(100)));
+    copy.walk().unwrap();
+    let api = ProcessGuid::new("api").unwrap();
+    assert!(copy.is_carried_out(&guid()) && !copy.is_carried_out(&api), "the larger one has its turn first");
+    let left = copy.left();
+    assert_eq!(left.iter().map(|left| &left.process_guid).collect::<Vec<_>>(), [&api]);
+}
+
+#[test]
+fn a_pause_to_look_is_told_and_the_rest_planned_all_the_same() {
+    let mut copy = running([cell(1, 1_000)], web(3, 64));
+    let mut policies = parallel(1);
+    policies.update.pause_after = Some(1);
+    policies.update.monitor_ms = 60_000;
+    policies.update.delay_ms = 60_000;
+    assert!(ask(&mut copy, &deploy("v2", of_memory(65), policies)));
+    copy.walk().unwrap();
+    assert_eq!(steps(&copy).iter().filter(|step| step.contains("paused after 1")).count(), 1);
+    assert_eq!(steps(&copy).iter().filter(|step| step.contains('+')).count(), 3);
+    assert!(copy.is_carried_out(&guid()));
+}
+
+#[test]
+fn a_restart_evens_out_what_came_to_one_side() {
+    let lonely = running([cell(1, 1_000)], web(4, 64));
+    let process = lonely.process(&guid()).cloned();
+    let cells: Vec<BoardCell> =
+        lonely.cells().map(|(cell, free)| BoardCell { free, ..cell.clone() }).collect();
+    let mut copy = Copy::new(NOW, cells.into_iter().chain([cell(2, 1_000)]), process);
+    assert_eq!(copy.skew(&guid()), 4);
+    assert!(ask(&mut copy, &Command::Restart));
+    copy.walk().unwrap();
+    assert!(copy.is_carried_out(&guid()));
+    assert!(copy.skew(&guid()) <= 2, "{:?}", copy.spread(&guid()));
+}
+
+#[test]
+fn a_cell_that_takes_nothing_says_why() {
+    let not = |number, standing| BoardCell { standing, ..cell(number, 1_000) };
+    let cells = [
+        not(1, Standing::Cordoned),
+        not(2, Standing::Evacuating),
+        not(3, Standing::Silent),
+        not(4, Standing::Unhealthy),
+        BoardCell { stack: Stack::new("other").unwrap(), ..cell(5, 1_000) },
+        cell(6, 10),
+    ];
+    let mut copy = Copy::new(NOW, cells, []);
+    let mut lrp = web(1, 64);
+    Arc::make_mut(&mut lrp.definition).constraint.stack = Some(Stack::new("linux").unwrap());
+    desire(&mut copy, lrp);
+    copy.walk().unwrap();
+    let left = copy.left();
+    let why = left[0].no_room.cells.values().map(|why| why.join(" ")).collect::<Vec<_>>();
+    assert_eq!(why, ["cordoned", "evacuating", "silent", "unhealthy", "stack", "memory"]);
+    assert_eq!(copy.spread(&guid()).len(), 1, "only a cell that takes work can be uneven");
+}

@@ -1,0 +1,321 @@
+//! `muster lrp plan` and `muster lrp rebalance`: what the cluster would do, worked out here on a copy of what it has. Nothing is
+//! sent to it but questions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process};
+use client::{Client, Only, own_definition_id};
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
+use schemas::names::{CellId, ProcessGuid, Zone};
+use schemas::process::{Command, Process};
+use schemas::query::LrpRow;
+use schemas::resources::Resources;
+use schemas::spec::Item;
+use schemas::{ActualLrpKey, Place, Position};
+use serde::Serialize;
+
+use super::diff::{self, Compared};
+use super::failure::{Exit, Failure};
+use super::lrp::Session;
+use super::output::{Look, Output};
+use super::table::{Cell, Table};
+use super::words::count;
+
+/// What applying a file would do.
+#[derive(Clone, Debug, Serialize)]
+struct Plan {
+    /// Where the log stood.
+    position: Position,
+    /// Whether anything would change.
+    changes: bool,
+    /// Whether all of it finds its place.
+    fits: bool,
+    /// The processes of the file.
+    processes: Vec<Planned>,
+    /// What would happen, in order.
+    steps: Vec<Step>,
+    /// The instances that would find no place.
+    left: Vec<Left>,
+    /// What the cells have free, before and afterwards.
+    cells: Vec<Room>,
+}
+
+/// A process, planned.
+#[derive(Clone, Debug, Serialize)]
+struct Planned {
+    #[serde(flatten)]
+    compared: Compared,
+    /// Whether anything of it would change.
+    changes: bool,
+    /// Instances as the file says.
+    instances: u32,
+    /// Instances that would run then.
+    would_run: u32,
+    /// Whether every instance would run as the file says.
+    carried_out: bool,
+}
+
+/// What a cell has free.
+#[derive(Clone, Debug, Serialize)]
+struct Room {
+    cell_id: CellId,
+    zone: Zone,
+    free: Resources,
+    free_afterwards: Resources,
+}
+
+/// What a rebalance is about.
+#[derive(Clone, Debug, Serialize)]
+struct Balance<'a> {
+    process_guid: &'a ProcessGuid,
+    did: &'a str,
+    /// The most instances on a cell that may have some, less the fewest.
+    skew: u32,
+    /// The same after every instance was replaced; none: that was not worked out.
+    skew_afterwards: Option<u32>,
+    /// Instances by cell.
+    cells: BTreeMap<CellId, u32>,
+}
+
+/// What is known of the cluster.
+struct Known {
+    position: Position,
+    copy: Copy,
+    rows: BTreeMap<ProcessGuid, LrpRow>,
+}
+
+impl Known {
+    /// Asks for the cells and these processes.
+    async fn ask(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
+        let (mut rows, mut processes): (BTreeMap<_, _>, Vec<Process>) = (BTreeMap::new(), vec![]);
+        for guid in guids {
+            let row = match client.lrp(guid).await {
+                Ok(one) => one.row,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let instances = client.instances(&Only::process(guid.clone())).await?.rows;
+            processes.push(known_process(&row, &instances));
+            rows.insert(guid.clone(), row);
+        }
+        let listed = client.cells().await?;
+        let cells = listed.rows.iter().filter_map(board_cell);
+        Ok(Self { position: listed.position, copy: Copy::new(clock::now(), cells, processes), rows })
+    }
+}
+
+/// Shows what applying a file would do.
+pub(crate) async fn run(
+    client: &Client,
+    path: &Path,
+    items: Vec<Item>,
+    output: Output,
+) -> Result<(), Failure> {
+    let lrps = diff::processes(path, items, "planned")?;
+    let known = Known::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
+    let plan = plan(known, lrps)?;
+    output.one(&plan, |plan, look| plan.text(look))?;
+    match (plan.changes, plan.fits) {
+        (false, _) => Ok(()),
+        (true, true) => Err(Failure::silent(Exit::Failed)),
+        (true, false) => Err(Failure::silent(Exit::NotPlaced)),
+    }
+}
+
+fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
+    let Known { position, mut copy, rows } = known;
+    let free: Vec<(CellId, Zone, Resources)> =
+        copy.cells().map(|(cell, free)| (cell.id.clone(), cell.zone.clone(), free)).collect();
+    let mut asked = vec![];
+    for lrp in lrps {
+        let guid = lrp.process_guid.clone();
+        let known = rows.get(&guid).cloned().and_then(diff::desired);
+        let compared = known.as_ref().map(|known| diff::between(known, &lrp));
+        let compared = compared.unwrap_or_else(|| Compared::unknown(guid.clone()));
+        let (instances, doing) = (lrp.instances, format!("plan process {guid}"));
+        let changes = ask(&mut copy, known.as_ref(), lrp).map_err(|failure| failure.doing(doing))?;
+        asked.push((compared, guid, instances, changes));
+    }
+    let changed: BTreeSet<ProcessGuid> =
+        asked.iter().filter(|(.., changes)| *changes).map(|(_, guid, ..)| guid.clone()).collect();
+    if !changed.is_empty() {
+        copy.walk().map_err(Failure::from)?;
+    }
+    let processes = asked.into_iter().map(|(compared, guid, instances, changes)| Planned {
+        compared,
+        changes,
+        instances,
+        would_run: running(&copy, &guid),
+        carried_out: !changes || copy.is_carried_out(&guid),
+    });
+    let processes: Vec<Planned> = processes.collect();
+    let afterwards = copy.cells().map(|(_, free)| free);
+    let cells = free.into_iter().zip(afterwards).map(|((cell_id, zone, free), free_afterwards)| Room {
+        cell_id,
+        zone,
+        free,
+        free_afterwards,
+    });
+    Ok(Plan {
+        position,
+        changes: !changed.is_empty(),
+        fits: processes.iter().all(|planned| planned.carried_out),
+        steps: copy.steps().to_vec(),
+        left: copy.left().into_iter().filter(|left| changed.contains(&left.process_guid)).collect(),
+        processes,
+        cells: cells.collect(),
+    })
+}
+
+/// Asks of the copy what `lrp apply` asks of the cluster; says whether that changes anything.
+fn ask(copy: &mut Copy, known: Option<&DesiredLrp>, lrp: DesiredLrp) -> Result<bool, Failure> {
+    let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
+    let Some(known) = known else {
+        return copy.ask(&guid, &domain, &Command::Desire(Box::new(lrp))).map_err(Failure::from);
+    };
+    if known.domain != domain {
+        let why = format!("it is in domain {}, not in {domain} as the file says", known.domain);
+        return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
+    }
+    let definition_id = own_definition_id(&lrp);
+    let DesiredLrp { instances, routes, annotation, policies, definition, .. } = lrp;
+    let update = DesiredLrpUpdate {
+        instances: Some(instances),
+        routes: Some(routes),
+        annotation: Some(annotation),
+        policies: Some(policies),
+    };
+    let command = Command::Deploy { update, definition_id, definition };
+    copy.ask(&guid, &domain, &command).map_err(Failure::from)
+}
+
+/// How many instances of a process run and stay.
+fn running(copy: &Copy, guid: &ProcessGuid) -> u32 {
+    let slots = copy.process(guid).map_or(&[][..], |process| &process.slots);
+    let runs = slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
+    u32::try_from(runs.count()).unwrap_or(u32::MAX)
+}
+
+impl Plan {
+    fn text(&self, look: Look) -> String {
+        let mut parts: Vec<String> = self.processes.iter().map(Planned::text).collect();
+        if !self.steps.is_empty() {
+            parts.push(steps(&self.steps).render(look.colour));
+        }
+        for left in &self.left {
+            let name = ActualLrpKey::new(left.process_guid.clone(), left.place.clone()).in_full();
+            parts.push(format!("{name} would find no room: {}", told(&left.no_room)));
+        }
+        let stuck = self.processes.iter().filter(|planned| !planned.carried_out);
+        parts.extend(stuck.map(|planned| {
+            let guid = &planned.compared.process_guid;
+            let all = count(planned.instances.into(), "instance");
+            format!("process {guid} would not come to its end: {} of {all} would run", planned.would_run)
+        }));
+        if self.changes && self.fits {
+            parts.push("all of it would find its place".to_owned());
+        }
+        parts.join("\n")
+    }
+}
+
+impl Planned {
+    fn text(&self) -> String {
+        if self.compared.desired {
+            return self.compared.text();
+        }
+        let instances = count(self.instances.into(), "instance");
+        format!("process {} would be desired: {instances}", self.compared.process_guid)
+    }
+}
+
+fn steps(all: &[Step]) -> Table {
+    let mut table = Table::new(&["TURN", "INSTANCE", "DOES", "CELL", "ZONE", "NOTE"]);
+    for Step { turn, process_guid, does } in all {
+        let turn = if *turn == 0 { Cell::None } else { Cell::number(turn) };
+        let name = |place: &Place| ActualLrpKey::new(process_guid.clone(), place.clone()).in_full();
+        let (name, does, cell, zone, note) = match does {
+            Does::Starts { place, cell_id, zone } => (name(place), "starts", Some(cell_id), Some(zone), None),
+            Does::Stops { place, cell_id } => (name(place), "stops", Some(cell_id), None, None),
+            Does::FallsBack { index, no_room } => {
+                let why = no_room.as_ref().map_or_else(String::new, |no_room| format!(": {}", told(no_room)));
+                let note = format!("no room for both, the old one goes first after a while{why}");
+                (format!("{process_guid}/{index}"), "waits", None, None, Some(note))
+            }
+            Does::Pauses { reason } => (process_guid.to_string(), "pauses", None, None, Some(reason.clone())),
+        };
+        table.row(vec![
+            turn,
+            Cell::text(name),
+            Cell::text(does),
+            Cell::maybe(cell),
+            Cell::maybe(zone),
+            Cell::maybe(note),
+        ]);
+    }
+    table
+}
+
+/// Why there is no room, cell by cell.
+fn told(no_room: &NoRoom) -> String {
+    let cells = no_room.cells.iter().map(|(id, why)| format!("{id}: {}", why.join(", ")));
+    let cells: Vec<String> = cells.collect();
+    if cells.is_empty() { no_room.error.clone() } else { format!("{} ({})", no_room.error, cells.join("; ")) }
+}
+
+impl Session<'_> {
+    /// Has every instance of a process replaced, if they are spread more evenly then.
+    pub(super) async fn rebalance(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
+        let (row, client) = self.known(guid, "rebalance").await?;
+        let refused = |why: &str| {
+            let why = format!("can't rebalance process {guid}: {why}");
+            Err(Failure::new(Exit::Conflict, "InvalidStateTransition", why))
+        };
+        if !row.desired {
+            return refused("nobody desires it any more");
+        }
+        if row.rollout.as_ref().is_some_and(|rollout| !rollout.is_over()) {
+            let failure = refused("a rollout is under way, which places its instances anew");
+            return failure
+                .map_err(|failure| failure.advise(format!("see muster lrp rollout status {guid}")));
+        }
+        let mut copy = Known::ask(&self.client, [guid]).await?.copy;
+        let (skew, cells) = (copy.skew(guid), copy.spread(guid));
+        let before = spread(&cells);
+        let nothing = |skew_afterwards, why: &str| {
+            let balance =
+                Balance { process_guid: guid, did: "nothing", skew, skew_afterwards, cells: cells.clone() };
+            self.output.next(&balance, |_, _| format!("process {guid} stays as it is: {before}; {why}"))
+        };
+        if skew <= 1 {
+            return nothing(None, "that is as even as can be");
+        }
+        copy.ask(guid, &row.domain, &Command::Restart)
+            .map_err(|refusal| Failure::from(refusal).doing(format!("rebalance process {guid}")))?;
+        copy.walk().map_err(Failure::from)?;
+        let (planned, afterwards) = (copy.skew(guid), spread(&copy.spread(guid)));
+        if !copy.is_carried_out(guid) {
+            let left: Vec<String> = copy.left().iter().map(|left| told(&left.no_room)).collect();
+            let why = format!("a rollout would find no room: {}", left.join("; "));
+            nothing(Some(planned), &why)?;
+            return Err(Failure::silent(Exit::NotPlaced));
+        }
+        if planned >= skew {
+            return nothing(Some(planned), &format!("replacing all of them would come to {afterwards}"));
+        }
+        super::output::note(&format!("{before}; planned: {afterwards}"));
+        self.replace_all(guid, &client, ("rebalance", "rebalanced"), detach).await?;
+        if !detach {
+            let after = Known::ask(&self.client, [guid]).await?.copy;
+            super::output::note(&format!("now: {}", spread(&after.spread(guid))));
+        }
+        Ok(())
+    }
+}
+
+/// How many instances are on which cell.
+fn spread(cells: &BTreeMap<CellId, u32>) -> String {
+    let each: Vec<String> = cells.iter().map(|(id, instances)| format!("{instances} on {id}")).collect();
+    if each.is_empty() { "no cell takes any".to_owned() } else { each.join(", ") }
+}
