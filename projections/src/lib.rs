@@ -10,9 +10,11 @@
 //! | [`queries`], [`records`] | what is true, as rows for readers and as records for reps |
 //! | `index.rs` | the sets that answer those questions, kept up to date slot by slot |
 //! | `share.rs` | what keeps a million equal names and definitions in memory once |
+//! | `ended.rs` | what ended, for queries to show |
 //! | `snapshot.rs` | the World as bytes and back |
 
 pub mod cluster_log;
+mod ended;
 mod index;
 pub mod queries;
 pub mod reader;

@@ -20,6 +20,7 @@ use schemas::{Position, Subject, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::ended::{History, Stored};
 use crate::index::Former;
 use crate::world::World;
 
@@ -80,6 +81,7 @@ struct Small {
     domains: BTreeMap<Domain, Freshness>,
     cells: BTreeMap<CellId, Cell>,
     former: Former,
+    history: Stored,
     found_by_convergence: u64,
     processes: u64,
     tasks: u64,
@@ -134,8 +136,10 @@ impl World {
 
     /// The World without its processes and tasks, and how many of each follow.
     fn of_small(small: Small, position: Position) -> Result<(u64, u64, Self), SnapshotError> {
-        let Small { cluster, last, domains, cells, former, found_by_convergence, processes, tasks } = small;
-        let mut world = Self { position, cluster, former, found_by_convergence, ..Self::new() };
+        let Small { cluster, last, domains, cells, former, history, found_by_convergence, processes, tasks } =
+            small;
+        let history = History::restored(history);
+        let mut world = Self { position, cluster, former, history, found_by_convergence, ..Self::new() };
         world.domains = domains.into_iter().collect();
         world.cells = cells.into_iter().collect();
         for (subject, position, at) in last {
@@ -154,6 +158,7 @@ impl World {
             domains: self.domains.iter().map(|(name, of)| (name.clone(), of.clone())).collect(),
             cells: self.cells.iter().map(|(id, cell)| (id.clone(), cell.clone())).collect(),
             former: self.former.clone(),
+            history: self.history.stored(),
             found_by_convergence: self.found_by_convergence,
             processes: self.processes.len() as u64,
             tasks: self.tasks.len() as u64,

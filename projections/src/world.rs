@@ -19,8 +19,9 @@ use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
 use schemas::task::{self, Task};
 use schemas::{ActualLrpKey, Decision, Entry, Place, Places, Position, Subject, Timestamp};
-use schemas::{actual, desired, evacuating};
+use schemas::{actual, desired, ended, evacuating};
 
+use crate::ended::History;
 use crate::index::{Counts, Due, Facts, Former, Index, Whole, WorkRef};
 use crate::share::{self, Shared};
 
@@ -59,6 +60,7 @@ pub struct World {
     pub(crate) domains: OrdMap<Domain, Freshness>,
     pub(crate) cells: OrdMap<CellId, Cell>,
     pub(crate) former: Former,
+    pub(crate) history: History,
     pub(crate) found_by_convergence: u64,
     pub(crate) index: Index,
     pub(crate) shared: Shared,
@@ -88,6 +90,7 @@ impl World {
             tasks: self.tasks.clone(),
             domains: self.domains.clone(),
             cells: self.cells.clone(),
+            history: self.history.pictured(),
             found_by_convergence: self.found_by_convergence,
             index: self.index.pictured(),
             ..Self::new()
@@ -321,7 +324,7 @@ impl World {
         let left = process.domain.clone();
         // The log says which version this is, even if the process was forgotten in between.
         process.version = decision.version.saturating_sub(1);
-        process::evolve(process, &decision.events, &decision.stamp());
+        let ended = process::evolve(process, &decision.events, &decision.stamp());
         if life_ends {
             self.shared.leave(&left);
             self.shared.enter(&mut process.domain);
@@ -330,6 +333,7 @@ impl World {
             self.shared.definitions(process);
         }
         share_touched(process, &touched, &self.index);
+        self.history.fold(process, &decision.events, ended, self.position);
         let after = facts(process, &self.former);
         for ((place, before), after) in touched.into_iter().zip(&before).zip(&after) {
             drop_former(&mut self.former, guid, &place, before, after);
@@ -346,6 +350,9 @@ impl World {
         let whole = old.as_ref().map(Whole::of_task).unwrap_or_default();
         if let Some(old) = &old {
             self.shared.leave(&old.domain);
+        }
+        if let Some(ended) = ended::task(old.as_ref(), &decision.events, &decision.stamp()) {
+            self.history.task_ended(self.position, ended);
         }
         let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else { return };
         task.guid = guid.clone();
@@ -397,6 +404,7 @@ impl World {
                     if let Some(process) = self.processes.remove(&guid) {
                         self.shared.leave(&process.domain);
                     }
+                    self.history.forget(&guid);
                 }
                 Due::Task(guid) => {
                     if let Some(task) = self.tasks.remove(&guid) {

@@ -32,6 +32,8 @@ pub struct Actual {
     pub crash_reason: Box<str>,
     /// The container that crashed last: its log is there for a while.
     pub crashed_in: Option<Box<Instance>>,
+    /// Why it was asked to stop, if it was.
+    pub stop: Option<Ended>,
 }
 
 /// The state of an ActualLRP. What a state has, it alone has: a placement error can't outlive an auction.
@@ -201,6 +203,15 @@ pub enum Event {
     },
 }
 
+impl State {
+    const fn is_stopping(&self) -> bool {
+        match self {
+            Self::Claimed { stopping, .. } | Self::Running { stopping, .. } => *stopping,
+            Self::Unclaimed { .. } | Self::Crashed => false,
+        }
+    }
+}
+
 impl Actual {
     /// The container that holds it, if one does.
     #[must_use]
@@ -229,10 +240,7 @@ impl Actual {
     /// Whether it was asked to stop and is still there.
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
-        match &self.state {
-            State::Claimed { stopping, .. } | State::Running { stopping, .. } => *stopping,
-            State::Unclaimed { .. } | State::Crashed => false,
-        }
+        self.state.is_stopping()
     }
 
     /// Whether an auction has to place it.
@@ -348,9 +356,11 @@ fn refuse(code: Code, why: &str) -> Result<Step, Refusal> {
 #[must_use]
 pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Actual> {
     let stopping = actual.as_ref().is_some_and(Actual::is_stopping);
-    let enter = |state| {
+    let enter = |state: State| {
         let old = actual.as_ref();
+        let stop = old.and_then(|old| old.stop).filter(|_| state.is_stopping());
         Some(Actual {
+            stop,
             state,
             since: at,
             crash_count: old.map_or(0, |old| old.crash_count),
@@ -365,6 +375,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             crash_count: 0,
             crash_reason: "".into(),
             crashed_in: None,
+            stop: None,
         }),
         Event::Claimed { by, .. } => {
             actual.as_ref()?;
@@ -379,6 +390,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             crash_count: *crash_count,
             crash_reason: limits::cut(reason, limits::REASON_BYTES).into(),
             crashed_in: Some(Box::new(by.clone())),
+            stop: None,
         }),
         Event::PlacementFailed { error, .. } => {
             let old = actual?;
@@ -392,10 +404,13 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             actual.as_ref()?;
             enter(State::Unclaimed { placement_error: None })
         }
-        Event::StopRequested { .. } => {
+        Event::StopRequested { cause, .. } => {
             let mut old = actual?;
             match &mut old.state {
-                State::Claimed { stopping, .. } | State::Running { stopping, .. } => *stopping = true,
+                State::Claimed { stopping, .. } | State::Running { stopping, .. } => {
+                    *stopping = true;
+                    old.stop = Some(*cause);
+                }
                 State::Unclaimed { .. } | State::Crashed => {}
             }
             Some(old)

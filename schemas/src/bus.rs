@@ -142,6 +142,8 @@ pub enum QueryVerb {
     InstanceList,
     /// The instances of one index.
     InstanceShow,
+    /// Containers of instances that ended.
+    InstanceEnded,
     /// What an instance wrote.
     InstanceLogs,
     /// What the monitor of an instance found out.
@@ -150,6 +152,8 @@ pub enum QueryVerb {
     TaskList,
     /// One task.
     TaskShow,
+    /// Tasks that ended.
+    TaskEnded,
     /// What a task wrote.
     TaskLogs,
     /// Domains.
@@ -299,15 +303,17 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
         Self::InstanceShow,
+        Self::InstanceEnded,
         Self::InstanceLogs,
         Self::InstanceHealth,
         Self::TaskList,
         Self::TaskShow,
+        Self::TaskEnded,
         Self::TaskLogs,
         Self::DomainList,
         Self::CellList,
@@ -328,10 +334,12 @@ impl QueryVerb {
             Self::LrpShow => ("lrp", "show"),
             Self::InstanceList => ("instance", "list"),
             Self::InstanceShow => ("instance", "show"),
+            Self::InstanceEnded => ("instance", "ended"),
             Self::InstanceLogs => ("instance", "logs"),
             Self::InstanceHealth => ("instance", "health"),
             Self::TaskList => ("task", "list"),
             Self::TaskShow => ("task", "show"),
+            Self::TaskEnded => ("task", "ended"),
             Self::TaskLogs => ("task", "logs"),
             Self::DomainList => ("domain", "list"),
             Self::CellList => ("cell", "list"),

@@ -24,6 +24,8 @@ pub struct Evacuating {
     pub net: NetInfo,
     /// Since when.
     pub since: Timestamp,
+    /// Since when the container is RUNNING, as far as the log tells.
+    pub started_at: Timestamp,
     /// Convergence removes it when this has passed.
     pub expires_at: Timestamp,
 }
@@ -123,9 +125,13 @@ fn set(place: &Place, by: &Instance, net: &NetInfo, expires_at: Timestamp) -> Ev
 #[must_use]
 pub fn evolve(event: &Event, at: Timestamp) -> Option<Evacuating> {
     match event {
-        Event::Set { by, net, expires_at, .. } => {
-            Some(Evacuating { by: by.clone(), net: net.clone(), since: at, expires_at: *expires_at })
-        }
+        Event::Set { by, net, expires_at, .. } => Some(Evacuating {
+            by: by.clone(),
+            net: net.clone(),
+            since: at,
+            started_at: at,
+            expires_at: *expires_at,
+        }),
         Event::Removed { .. } => None,
     }
 }

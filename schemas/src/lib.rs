@@ -9,6 +9,7 @@
 //! | [`action`], [`definition`], [`container`], [`placement`] | what to run, where, and why there |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
 //! | [`task`], [`domain`], [`cell`], [`cluster`] | the other machines |
+//! | [`ended`] | what all of them leave behind, to be shown |
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
 //! | [`stored`] | what of it the journal holds, in every version |
 //! | [`spec`] | from what clients write to all of these |
@@ -29,6 +30,7 @@ pub mod crash;
 pub mod definition;
 pub mod desired;
 pub mod domain;
+pub mod ended;
 pub mod entry;
 pub mod evacuating;
 pub mod evaluation;

@@ -67,6 +67,23 @@ pub const REASON_BYTES: usize = 1024;
 pub const REMEMBERED_REQUESTS: usize = 32;
 /// Evaluations that a process or task keeps, the newest.
 pub const KEPT_EVALUATIONS: usize = 4;
+/// Ended containers that are shown of each index, unless the cluster or its process says otherwise: as many as SwarmKit
+/// keeps of each slot, which counts the living one, too.
+pub const HISTORY_SHOWN: u32 = 5;
+/// Ended containers that are kept of each index of a process that doesn't say how many: a cluster can show so many.
+pub const HISTORY_KEPT: u32 = 20;
+/// Most ended containers that a process may want kept of each index.
+pub const HISTORY_LIMIT: u32 = 100;
+/// Ended containers that are kept of one process, the newest.
+pub const ENDED_OF_PROCESS: usize = 2_000;
+/// Ended containers that are kept in all, the newest.
+pub const ENDED_INSTANCES: usize = 100_000;
+/// Ended tasks that are shown of each domain, for each ended container that is shown of an index.
+pub const TASKS_PER_HISTORY: usize = 20;
+/// Ended tasks that are kept in all, the newest.
+pub const ENDED_TASKS: usize = 10_000;
+/// What is kept of the result of an ended task, in bytes.
+pub const ENDED_RESULT_BYTES: usize = 1024;
 /// Malformed entries that are shown, the newest ones.
 pub const SHOWN_MALFORMED_ENTRIES: usize = 8;
 /// Most positions of a journal that operators may set aside.

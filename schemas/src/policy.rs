@@ -225,6 +225,9 @@ pub struct Policies {
     /// How many instances a rollout leaves RUNNING at least; none: all of them start-first, and all but those in
     /// replacement stop-first.
     pub min_running: Option<u32>,
+    /// How many containers that ended are kept of each index for queries to show; none: as the cluster says. Decides nothing
+    /// else.
+    pub history_limit: Option<u32>,
 }
 
 impl Policies {
@@ -254,7 +257,12 @@ impl Policies {
 
 impl Default for Policies {
     fn default() -> Self {
-        Self { update: UpdatePolicy::of_update(), rollback: UpdatePolicy::of_rollback(), min_running: None }
+        Self {
+            update: UpdatePolicy::of_update(),
+            rollback: UpdatePolicy::of_rollback(),
+            min_running: None,
+            history_limit: None,
+        }
     }
 }
 

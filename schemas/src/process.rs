@@ -24,6 +24,7 @@ use crate::container::{Epoch, Instance};
 use crate::crash;
 use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
+use crate::ended::{self, EndedInstance, Life};
 use crate::entry::{Event, Stamp};
 use crate::evacuating::{self, Evacuating, Gone};
 use crate::evaluation::{self, Evaluation};
@@ -452,8 +453,10 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
     }
 }
 
-/// Folds one decision's events into the process. Total: the log is never argued with.
-pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
+/// Folds one decision's events into the process, and says which containers ended with it. Total: the log is never argued
+/// with.
+pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<EndedInstance> {
+    let mut ended = vec![];
     for event in events {
         match event {
             Event::Desired(event) => {
@@ -478,15 +481,8 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
                 }
                 process.rollout = new.map(Box::new);
             }
-            Event::Actual(event) => evolve_actual(process, event, stamp),
-            Event::Evacuating(event) => {
-                let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
-                let twin = evacuating::evolve(event, stamp.at).map(Box::new);
-                with_slot(process, place, stamp.cause(), |slot| {
-                    slot.evacuating = twin;
-                    slot.changed_at = stamp.at;
-                });
-            }
+            Event::Actual(event) => evolve_actual(process, event, stamp, &mut ended),
+            Event::Evacuating(event) => evolve_evacuating(process, event, stamp, &mut ended),
             Event::Evaluation(event) => {
                 evaluation::evolve(&mut process.evaluations, event, stamp);
             }
@@ -498,6 +494,7 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) {
     if let Some(request) = &stamp.request {
         process.requests.remember(request.clone(), process.version);
     }
+    ended::settled(process, ended)
 }
 
 /// How long an instance has to be RUNNING before it counts as healthy: as the rollout says that brings it.
@@ -525,8 +522,13 @@ fn rollout_after(rollout: Option<Rollout>, instances: u32, event: &desired::Even
     }
 }
 
-fn evolve_actual(process: &mut Process, event: &actual::Event, stamp: &Stamp) {
-    let at = stamp.at;
+fn evolve_actual(
+    process: &mut Process,
+    event: &actual::Event,
+    stamp: &Stamp,
+    ended: &mut Vec<EndedInstance>,
+) {
+    let (at, life) = (stamp.at, Life::of(process, stamp.at));
     if let actual::Event::Created { places } = event {
         process.slots.reserve_exact(usize::try_from(places.indices.len()).unwrap_or(0));
     }
@@ -535,6 +537,7 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, stamp: &Stamp) {
     for place in event.places().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
         with_slot(process, &place, stamp.cause(), |slot| {
+            let held = ended::held(slot);
             let before = slot.actual.take();
             unclaimed -= i64::from(before.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced -= i64::from(before.as_ref().is_some_and(Actual::is_unplaced));
@@ -543,11 +546,32 @@ fn evolve_actual(process: &mut Process, event: &actual::Event, stamp: &Stamp) {
             slot.cause = if causes { stamp.cause() } else { slot.cause };
             unclaimed += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unplaced));
+            ended.extend(ended::by_instance(held, slot, event, &life));
         });
         let add = |count: u32, change: i64| u32::try_from(i64::from(count) + change).unwrap_or(0);
         process.unclaimed = add(process.unclaimed, unclaimed);
         process.unplaced = add(process.unplaced, unplaced);
     }
+}
+
+fn evolve_evacuating(
+    process: &mut Process,
+    event: &evacuating::Event,
+    stamp: &Stamp,
+    ended: &mut Vec<EndedInstance>,
+) {
+    let (at, life) = (stamp.at, Life::of(process, stamp.at));
+    let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) = event;
+    let mut twin = evacuating::evolve(event, at).map(Box::new);
+    with_slot(process, place, stamp.cause(), |slot| {
+        let held = ended::held(slot);
+        if let Some(twin) = &mut twin {
+            twin.started_at = ended::started_at(&held, &twin.by).unwrap_or(at);
+        }
+        slot.evacuating = twin;
+        slot.changed_at = at;
+        ended.extend(ended::by_twin(held, slot, event, &life));
+    });
 }
 
 /// Changes the slot of a place, makes it if it isn't there, and drops it when nothing is left in it.

@@ -93,6 +93,8 @@ pub enum State {
 pub struct Completed {
     /// The container that ran it, if one did.
     pub by: Option<Instance>,
+    /// Since when it ran; none: it never did.
+    pub started_at: Option<Timestamp>,
     /// Its outcome.
     pub outcome: Outcome,
     /// When it first completed.
@@ -696,6 +698,7 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
         }
         return Some(task);
     }
+    let ran_since = matches!(task.state, Some(State::Running { .. })).then_some(task.since);
     task.since = stamp.at;
     task.cause = if event.makes_work() { stamp.cause() } else { task.cause };
     task.state = match event {
@@ -703,6 +706,7 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
         Event::Started { by, .. } => Some(State::Running { by: by.clone() }),
         Event::Completed { by, outcome, .. } => Some(State::Completed(Box::new(Completed {
             by: by.clone(),
+            started_at: ran_since,
             outcome: outcome.clone(),
             first_completed_at: stamp.at,
             callback: None,

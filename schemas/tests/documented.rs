@@ -15,8 +15,8 @@ use schemas::message::{Done, Envelope, SetAside};
 use schemas::names::Domain;
 use schemas::process::Steer;
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, Logs, LrpRow, ReadEvents,
-    ReadLogs, Show, StatusRow, TaskRow,
+    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
+    InstanceRow, Logs, LrpRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
 };
 use schemas::refusal::{Class, Code};
 use schemas::spec::{ClientCommand, client_command};
@@ -102,6 +102,8 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::LrpShow => (schemas.of::<Show>(), one_of(schemas.of::<LrpRow>())),
             QueryVerb::InstanceList => (schemas.of::<Filter>(), page_of(schemas.of::<InstanceRow>())),
             QueryVerb::InstanceShow => (schemas.of::<Show>(), one_of(list_of(&schemas.of::<InstanceRow>()))),
+            QueryVerb::InstanceEnded => (schemas.of::<Filter>(), page_of(schemas.of::<EndedInstanceRow>())),
+            QueryVerb::TaskEnded => (schemas.of::<Filter>(), page_of(schemas.of::<EndedTaskRow>())),
             QueryVerb::InstanceLogs | QueryVerb::TaskLogs => (schemas.of::<ReadLogs>(), schemas.of::<Logs>()),
             QueryVerb::InstanceHealth => (schemas.of::<Show>(), list_of(&schemas.of::<ContainerHealth>())),
             QueryVerb::TaskList => (schemas.of::<Filter>(), page_of(schemas.of::<TaskRow>())),
@@ -290,7 +292,9 @@ fn tables() -> BTreeMap<&'static str, String> {
     let answered = [
         schemas.of::<LrpRow>(),
         schemas.of::<InstanceRow>(),
+        schemas.of::<EndedInstanceRow>(),
         schemas.of::<TaskRow>(),
+        schemas.of::<EndedTaskRow>(),
         schemas.of::<DomainRow>(),
         schemas.of::<CellRow>(),
         schemas.of::<EvaluationRow>(),

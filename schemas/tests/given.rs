@@ -202,12 +202,13 @@ pub(crate) fn any_update_policy() -> impl Strategy<Value = UpdatePolicy> {
 
 /// The policies that a client may give.
 pub(crate) fn any_policies() -> impl Strategy<Value = Policies> {
-    (any_update_policy(), any_update_policy()).prop_map(|(update, rollback)| {
+    let history = option::of(0..=limits::HISTORY_LIMIT);
+    (any_update_policy(), any_update_policy(), history).prop_map(|(update, rollback, history_limit)| {
         let rollback = match rollback.failure_action {
             FailureAction::Rollback => UpdatePolicy { failure_action: FailureAction::Pause, ..rollback },
             FailureAction::Hold | FailureAction::Pause | FailureAction::Continue => rollback,
         };
-        Policies { update, rollback, min_running: Some(0) }
+        Policies { update, rollback, min_running: Some(0), history_limit }
     })
 }
 

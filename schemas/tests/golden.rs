@@ -249,7 +249,7 @@ fn policies() -> Policies {
     let mut rollback = update.clone();
     rollback.parallelism = Parallelism::Count(2);
     rollback.failure_action = FailureAction::Hold;
-    Policies { update, rollback, min_running: Some(1) }
+    Policies { update, rollback, min_running: Some(1), history_limit: Some(10) }
 }
 
 fn task_events() -> Vec<Event> {

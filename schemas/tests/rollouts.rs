@@ -943,7 +943,7 @@ proptest! {
             FailureAction::Rollback => UpdatePolicy { failure_action: FailureAction::Pause, ..rollback },
             FailureAction::Hold | FailureAction::Pause | FailureAction::Continue => rollback,
         };
-        let mut stage = Stage::new(instances, Policies { update, rollback, min_running });
+        let mut stage = Stage::new(instances, Policies { update, rollback, min_running, ..Policies::default() });
         for what in &moves {
             stage.make(what);
         }

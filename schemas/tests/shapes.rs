@@ -71,6 +71,9 @@ pub(crate) struct LrpDesire {
     /// How many instances a rollout leaves RUNNING at least; left out: all of them start-first, and all but those in
     /// replacement stop-first.
     min_running: Option<u32>,
+    /// How many containers that ended are kept of each index for queries to show, 0 to 100; left out: 20, of which a BBS shows
+    /// 5 unless it was started otherwise.
+    history_limit: Option<u32>,
 }
 
 /// How a rollout replaces instances.
@@ -107,6 +110,8 @@ pub(crate) struct NewPolicies {
     rollback: Option<RolloutPolicy>,
     /// How many instances a rollout leaves RUNNING at least.
     min_running: Option<u32>,
+    /// How many containers that ended are kept of each index for queries to show.
+    history_limit: Option<u32>,
 }
 
 /// What each instance runs.

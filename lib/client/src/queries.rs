@@ -4,8 +4,8 @@ use schemas::container::PortMapping;
 use schemas::health::ContainerHealth;
 use schemas::names::{CellId, DecisionId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EvaluationRow, EventsPage, Filter, InstanceRow, LrpRow, One, Page,
-    ReadEvents, Show, StatusRow, TaskRow,
+    CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
+    InstanceRow, LrpRow, One, Page, ReadEvents, Show, StatusRow, TaskRow,
 };
 use schemas::{ActualLrpKey, Code, Place, Position};
 use serde::de::DeserializeOwned;
@@ -126,6 +126,27 @@ impl Client {
     /// See [`Client::lrps`].
     pub async fn instance(&self, id: &str) -> Result<One<Vec<InstanceRow>>, Error> {
         self.show(Query::InstanceShow, id).await
+    }
+
+    /// The containers of instances that ended, the newest of each index; only of one index, if that is named with its
+    /// process.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn ended_instances(
+        &self,
+        only: &Only,
+        index: Option<u32>,
+    ) -> Result<Listed<EndedInstanceRow>, Error> {
+        self.list_filtered(Query::InstanceEnded, Filter { index, ..filter(only) }).await
+    }
+
+    /// The tasks that completed and are deleted, the newest of each domain.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn ended_tasks(&self, only: &Only) -> Result<Listed<EndedTaskRow>, Error> {
+        self.list_filtered(Query::TaskEnded, filter(only)).await
     }
 
     /// What the monitors of an instance's containers found out, as their cells know it: one container, a second while it

@@ -1,5 +1,6 @@
 //! Queries: what is true at one position, as rows. Pure reads of the World.
 
+mod ended;
 mod rows;
 mod status;
 
@@ -18,6 +19,7 @@ use schemas::query::{
 use schemas::task::Task;
 use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
+pub use self::ended::{ended_instances, ended_tasks};
 use self::rows::{
     Which, cell_row, cluster_row, evaluations_from, instance_rows, lrp_row, slot_rows, task_row,
 };
@@ -37,6 +39,8 @@ pub struct Observed {
     pub set_aside: MalformedEntries,
     /// Who beats, BBSs and auctioneers.
     pub services: Services,
+    /// How many ended containers are shown of each index, where its process doesn't say it.
+    pub history_limit: u32,
     /// How long ago each cell was heard; those of which it heard nothing yet are missing.
     pub heard: BTreeMap<CellId, Duration>,
 }
@@ -52,10 +56,14 @@ pub enum Query {
     Instances(Filter),
     /// Those of one index.
     Instance(Show),
+    /// The containers of instances that ended.
+    EndedInstances(Filter),
     /// The tasks.
     Tasks(Filter),
     /// One of them.
     Task(Show),
+    /// The tasks that ended.
+    EndedTasks(Filter),
     /// The domains.
     Domains(Filter),
     /// The cells.
@@ -79,7 +87,9 @@ impl Query {
         match self {
             Self::Lrps(filter)
             | Self::Instances(filter)
+            | Self::EndedInstances(filter)
             | Self::Tasks(filter)
+            | Self::EndedTasks(filter)
             | Self::Domains(filter)
             | Self::Cells(filter)
             | Self::Evaluations(filter)
@@ -95,7 +105,9 @@ impl Query {
         match self {
             Self::Lrps(filter)
             | Self::Instances(filter)
+            | Self::EndedInstances(filter)
             | Self::Tasks(filter)
+            | Self::EndedTasks(filter)
             | Self::Domains(filter)
             | Self::Cells(filter)
             | Self::Evaluations(filter)
@@ -120,6 +132,10 @@ impl Query {
             Self::Instances(filter) => instances(world, filter, observed).and_then(|page| json(&page)),
             Self::Instance(show) => instance(world, show).and_then(|row| json(&row)),
             Self::Tasks(filter) => tasks(world, filter, observed).and_then(|page| json(&page)),
+            Self::EndedInstances(filter) => {
+                ended_instances(world, filter, observed).and_then(|page| json(&page))
+            }
+            Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| json(&page)),
             Self::Task(show) => task(world, show).and_then(|row| json(&row)),
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
             Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
@@ -445,18 +461,21 @@ enum Field {
     Domain,
     Process,
     Cell,
+    Index,
     All,
     Definitions,
 }
 
 impl Field {
-    const EVERY: [Self; 5] = [Self::Domain, Self::Process, Self::Cell, Self::All, Self::Definitions];
+    const EVERY: [Self; 6] =
+        [Self::Domain, Self::Process, Self::Cell, Self::Index, Self::All, Self::Definitions];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Domain => "domain",
             Self::Process => "process_guid",
             Self::Cell => "cell_id",
+            Self::Index => "index",
             Self::All => "all",
             Self::Definitions => "definitions",
         }
@@ -467,6 +486,7 @@ impl Field {
             Self::Domain => filter.domain.is_some(),
             Self::Process => filter.process_guid.is_some(),
             Self::Cell => filter.cell_id.is_some(),
+            Self::Index => filter.index.is_some(),
             Self::All => filter.all,
             Self::Definitions => filter.definitions,
         }

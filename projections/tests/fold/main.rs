@@ -2,6 +2,7 @@
 
 mod answers;
 mod arbitrary;
+mod ended;
 mod log;
 mod pages;
 mod rollouts;

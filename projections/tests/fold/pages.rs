@@ -14,11 +14,12 @@ use schemas::{Code, Position, Refusal, Timestamp};
 
 use crate::log::{Entries, cell_id, domain, groups, guid, task_guid, write};
 
-fn observed() -> Observed {
+pub(crate) fn observed() -> Observed {
     Observed {
         bbs: ServiceId::new("bbs-1").expect("a name"),
         now: Timestamp(0),
         durability: String::new(),
+        history_limit: 5,
         set_aside: MalformedEntries::default(),
         services: schemas::query::Services::default(),
         heard: std::collections::BTreeMap::new(),
@@ -93,11 +94,14 @@ proptest! {
         let (world, rest) = cut(&log.entries, at);
         let begin = || (world.clone(), rest.clone());
         let (of_lrps, of_instances, of_both, of_tasks) = (begin(), begin(), begin(), begin());
+        let (ended, ended_tasks) = (begin(), begin());
         let (of_domains, of_cells, of_evaluations) = (begin(), begin(), begin());
         pages(queries::lrps, &cell, of_lrps.0, of_lrps.1)?;
         pages(queries::instances, &process, of_instances.0, of_instances.1)?;
         pages(queries::instances, &both, of_both.0, of_both.1)?;
         pages(queries::tasks, &cell, of_tasks.0, of_tasks.1)?;
+        pages(queries::ended_instances, &process, ended.0, ended.1)?;
+        pages(queries::ended_tasks, &cell, ended_tasks.0, ended_tasks.1)?;
         pages(queries::domains, &wide, of_domains.0, of_domains.1)?;
         pages(queries::cells, &any, of_cells.0, of_cells.1)?;
         pages(queries::evaluations, &process, of_evaluations.0, of_evaluations.1)?;

@@ -17,8 +17,9 @@ pub use self::events::{
     EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about, subject_about,
 };
 pub use self::rows::{
-    CellRow, CellState, ClusterRow, DomainRow, EvaluationRow, EvaluationSubject, InstancePresence,
-    InstanceRow, InstanceState, LrpRow, MalformedEntries, MalformedEntry, RolloutRow, TaskRow, TaskState,
+    CellRow, CellState, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
+    EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow, MalformedEntries,
+    MalformedEntry, RolloutRow, TaskRow, TaskState,
 };
 pub use self::status::{Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow};
 use crate::message::Record;
@@ -35,6 +36,8 @@ pub struct Filter {
     pub process_guid: Option<ProcessGuid>,
     /// Only on this cell.
     pub cell_id: Option<CellId>,
+    /// Only of this index of the process.
+    pub index: Option<u32>,
     /// Of instances: both records of an index that is being evacuated, and not only the one that counts: the
     /// EVACUATING one while the other is UNCLAIMED or CLAIMED, else the other.
     pub all: bool,

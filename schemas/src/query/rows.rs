@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::status::{Finding, Services};
 use crate::container::{Epoch, Instance, PortMapping};
 use crate::definition::{Definition, Routes, TaskDefinition};
+use crate::ended::How;
 use crate::evaluation::Evaluation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use crate::policy::Policies;
@@ -407,6 +408,82 @@ pub struct TaskRow {
     pub annotation: String,
     /// What it runs; listed only if asked for.
     pub definition: Option<TaskDefinition>,
+}
+
+/// A container of an instance that ended. `muster.query.instance.ended`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EndedInstanceRow {
+    /// Its process.
+    pub process_guid: ProcessGuid,
+    /// Its index.
+    pub index: u32,
+    /// Its domain.
+    pub domain: Domain,
+    /// Which life of the process it belonged to.
+    pub epoch: Epoch,
+    /// The definition that it ran.
+    pub definition_id: DefinitionId,
+    /// The container: its cell keeps its log for a while.
+    pub instance_guid: InstanceGuid,
+    /// Its cell.
+    pub cell_id: CellId,
+    /// Since when it was RUNNING; none: it never was.
+    pub started_at: Option<Timestamp>,
+    /// When it ended, as far as the log says.
+    pub ended_at: Timestamp,
+    /// How long it was RUNNING, in milliseconds.
+    pub duration_ms: Option<u64>,
+    /// How it ended.
+    pub how: How,
+    /// Why it was asked to stop, if it was.
+    pub stop: Option<actual::Ended>,
+    /// Why it crashed, if it did.
+    pub reason: Option<String>,
+    /// The status that its action exited with, if that is why it crashed.
+    pub exit_status: Option<i32>,
+    /// Crashes counted, with this one; 0 if it didn't crash.
+    pub crash_count: u32,
+    /// Where the log says that it ended.
+    pub position: Position,
+    /// Which of those that ended there, from 0.
+    pub nth: u32,
+}
+
+/// A task that completed and is deleted. `muster.query.task.ended`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EndedTaskRow {
+    /// Its name.
+    pub task_guid: TaskGuid,
+    /// Its domain.
+    pub domain: Domain,
+    /// Which life; also when it was created.
+    pub epoch: Epoch,
+    /// The container that ran it, if one did.
+    pub instance_guid: Option<InstanceGuid>,
+    /// Its cell.
+    pub cell_id: Option<CellId>,
+    /// Whether it failed.
+    pub failed: bool,
+    /// Why it failed.
+    pub failure_reason: Option<String>,
+    /// The content of its result file, of a long one the beginning; only when it succeeded.
+    pub result: Option<String>,
+    /// How often its owner was called, and what came of the last call.
+    pub callback: Option<Callback>,
+    /// Since when it ran; none: it never did.
+    pub started_at: Option<Timestamp>,
+    /// When it first completed.
+    pub first_completed_at: Timestamp,
+    /// How long it ran, in milliseconds.
+    pub duration_ms: Option<u64>,
+    /// When it was deleted.
+    pub deleted_at: Timestamp,
+    /// Whether it was resolved; else nobody did in time.
+    pub resolved: bool,
+    /// Where the log says that it was deleted.
+    pub position: Position,
+    /// Which of those that were deleted there, from 0.
+    pub nth: u32,
 }
 
 /// A domain. `muster.query.domain.list`

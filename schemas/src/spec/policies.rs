@@ -7,13 +7,19 @@ use crate::fields::{Field, Fields};
 use crate::limits;
 use crate::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
 
-/// The fields `update`, `rollback` and `min_running`.
+/// The fields `update`, `rollback`, `min_running` and `history_limit`.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
     let usual = Policies::default();
     let update = fields.or("update", usual.update, |field| take_one(field, UpdatePolicy::of_update()));
     let rollback = fields.or("rollback", usual.rollback, take_rollback);
     let min_running = fields.may("min_running", |field| field.number_32(0..=limits::INSTANCES));
-    Some(Policies { update: update?, rollback: rollback?, min_running: min_running? })
+    let history_limit = fields.may("history_limit", |field| field.number_32(0..=limits::HISTORY_LIMIT));
+    Some(Policies {
+        update: update?,
+        rollback: rollback?,
+        min_running: min_running?,
+        history_limit: history_limit?,
+    })
 }
 
 /// The object that an update gives: all of the policies, and what is left out of it is as usual.
@@ -120,6 +126,9 @@ pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
     }
     if let Some(least) = policies.min_running {
         object.insert("min_running".into(), least.into());
+    }
+    if let Some(limit) = policies.history_limit {
+        object.insert("history_limit".into(), limit.into());
     }
     object
 }

@@ -17,8 +17,10 @@ pub struct Policies {
     pub rollback: UpdatePolicy,
     /// How many instances a rollout leaves RUNNING at least.
     pub min_running: Option<u32>,
+    /// How many containers that ended are kept of each index for queries to show.
+    pub history_limit: Option<u32>,
 }
-mirror!(struct Policies = policy::Policies { update, rollback, min_running });
+mirror!(struct Policies = policy::Policies { update, rollback, min_running, history_limit });
 
 /// How a rollout replaces instances.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

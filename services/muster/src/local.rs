@@ -7,6 +7,7 @@ use std::time::Duration;
 use bus::{Bus, BusError};
 use journal::Journal;
 use schemas::bus::Inbox;
+use schemas::limits::HISTORY_SHOWN;
 use schemas::names::{CellId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -83,8 +84,14 @@ impl Local {
         let (id, seed) = identity("bbs")?;
         let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
         let durability = journal.durability().to_string();
-        let settings =
-            ::bbs::Settings { id, shards: DEFAULT_SHARDS, presence, durability, program: host::program() };
+        let settings = ::bbs::Settings {
+            id,
+            shards: DEFAULT_SHARDS,
+            presence,
+            durability,
+            history_limit: HISTORY_SHOWN,
+            program: host::program(),
+        };
         let lines = bbs::Lines::within(journal.clone(), bbs_bus);
         services.spawn(bbs::run(settings, seed, lines, stop.clone()));
         let (id, _) = identity("auctioneer")?;

@@ -12,7 +12,7 @@ use journal::Journal;
 use journal::{Durability, JetStream, JournalError, StreamSettings};
 use schemas::Timestamp;
 use schemas::bus::Inbox;
-use schemas::limits::RESOURCE_MB;
+use schemas::limits::{HISTORY_KEPT, HISTORY_SHOWN, RESOURCE_MB};
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -51,6 +51,9 @@ pub(crate) struct BbsArgs {
     /// Seconds for which the silence of most cells at once is taken for a network fault
     #[arg(long, default_value_t = 60, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_MASS_LOSS_WAIT")]
     pub(crate) mass_loss_wait: u64,
+    /// Ended containers that queries show of each index of a process that doesn't say it, the newest
+    #[arg(long, default_value_t = HISTORY_SHOWN, value_parser = number(0..=HISTORY_KEPT), allow_negative_numbers = true, value_name = "N", env = "MUSTER_HISTORY_LIMIT")]
+    pub(crate) history_limit: u32,
 }
 
 /// An auctioneer places work on cells. Start as many as you like; one leads.
@@ -224,7 +227,8 @@ pub(crate) async fn run_bbs(
         ..::bbs::presence::Settings::default()
     };
     let (durability, program) = (durability.to_string(), host::program());
-    let settings = ::bbs::Settings { id, shards: args.shards, presence, durability, program };
+    let history_limit = args.history_limit;
+    let settings = ::bbs::Settings { id, shards: args.shards, presence, durability, history_limit, program };
     Ok(bbs::run(settings, seed, lines, stop).await?)
 }
 

@@ -24,6 +24,8 @@ use super::coverage::Situation;
 use super::promises::Promise;
 use super::rng::Rng;
 
+/// So many containers that ended BBSs show of each index.
+pub(crate) const HISTORY: u32 = 3;
 /// How soon a rep that was not let speak for its cell asks again.
 const ATTACH_AGAIN: Duration = Duration::from_millis(200);
 
@@ -680,6 +682,7 @@ fn bbs_settings(id: ServiceId) -> bbs::Settings {
             ..bbs::presence::Settings::default()
         },
         durability: "simulated".into(),
+        history_limit: HISTORY,
         program: schemas::message::Program::default(),
     }
 }

@@ -191,7 +191,9 @@ impl Plan {
     pub fn drawn(seed: u64) -> Self {
         let mut plan = Self::drawn_alone(seed);
         if !Rng::new(seed, 21).chance(large::PERMILLE) {
-            plan.acts.extend(rollouts::drawn(&mut Rng::new(seed, 23), plan.peace_at));
+            let mut acts = rollouts::drawn(&mut Rng::new(seed, 23), plan.peace_at);
+            rollouts::limit_histories(&mut acts, &mut Rng::new(seed, 25));
+            plan.acts.extend(acts);
             plan.acts.sort_by_key(|(at, _)| *at);
         }
         plan

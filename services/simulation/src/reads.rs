@@ -25,8 +25,10 @@ pub(super) enum Table {
     Lrp,
     Instances,
     Instance,
+    EndedInstances,
     Tasks,
     Task,
+    EndedTasks,
     Domains,
     Cells,
     Cell,
@@ -37,13 +39,15 @@ pub(super) enum Table {
 }
 
 impl Table {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Lrps,
         Self::Lrp,
         Self::Instances,
         Self::Instance,
+        Self::EndedInstances,
         Self::Tasks,
         Self::Task,
+        Self::EndedTasks,
         Self::Domains,
         Self::Cells,
         Self::Cell,
@@ -60,6 +64,8 @@ impl Table {
             Self::Lrp => Query::Lrp(must(bytes)),
             Self::Instances => Query::Instances(must(bytes)),
             Self::Instance => Query::Instance(must(bytes)),
+            Self::EndedInstances => Query::EndedInstances(must(bytes)),
+            Self::EndedTasks => Query::EndedTasks(must(bytes)),
             Self::Tasks => Query::Tasks(must(bytes)),
             Self::Task => Query::Task(must(bytes)),
             Self::Domains => Query::Domains(must(bytes)),
@@ -77,6 +83,8 @@ impl Table {
         match self {
             Self::Lrps => &["domain", "process_guid", "cell_id", "definitions"],
             Self::Instances => &["domain", "process_guid", "cell_id", "all"],
+            Self::EndedInstances => &["domain", "process_guid", "cell_id", "index"],
+            Self::EndedTasks => &["domain", "cell_id"],
             Self::Tasks => &["domain", "cell_id", "definitions"],
             Self::Domains => &["domain"],
             Self::Cells => &["cell_id"],
@@ -209,6 +217,8 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         Table::Evaluation => some_evaluation(rng, world, (&process, &task)),
         Table::Lrps
         | Table::Instances
+        | Table::EndedInstances
+        | Table::EndedTasks
         | Table::Tasks
         | Table::Domains
         | Table::Cells
@@ -244,7 +254,7 @@ fn some_evaluation(rng: &mut Rng, world: &World, (process, task): (&ProcessGuid,
 
 /// A filter with what its list can be narrowed by, at times with one field that it can't be, or a limit that is none.
 fn drawn_filter(rng: &mut Rng, table: Table, at_least: Option<Position>) -> (Filter, Option<&'static str>) {
-    const FIELDS: [&str; 5] = ["domain", "process_guid", "cell_id", "all", "definitions"];
+    const FIELDS: [&str; 6] = ["domain", "process_guid", "cell_id", "all", "definitions", "index"];
     let mut filter = Filter { at_least, ..Filter::default() };
     let mut bad = None;
     let can = table.narrowed_by();
@@ -261,9 +271,13 @@ fn drawn_filter(rng: &mut Rng, table: Table, at_least: Option<Position>) -> (Fil
             }
             "cell_id" => filter.cell_id = usize::try_from(rng.below(4)).ok().map(cell_id),
             "all" => filter.all = true,
+            "index" => filter.index = u32::try_from(rng.below(4)).ok(),
             _ => filter.definitions = true,
         }
         bad = bad.or_else(|| (!can.contains(&field)).then_some(field));
+    }
+    if bad.is_none() && filter.index.is_some() && filter.process_guid.is_none() {
+        bad = Some("index");
     }
     if rng.chance(500) {
         filter.limit = usize::try_from(1 + rng.below(3)).ok();

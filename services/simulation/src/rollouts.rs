@@ -137,7 +137,16 @@ fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
     };
     // Stop-first, something has to be left to stop, however few there are.
     let most = if order == UpdateOrder::StopFirst { 1 } else { 3 };
-    Rolls { update, min_running: rng.chance(250).then(|| u32_below(rng, most)) }
+    Rolls { update, min_running: rng.chance(250).then(|| u32_below(rng, most)), history: None }
+}
+
+/// Has clients say at times how much is kept of what ended.
+pub(super) fn limit_histories(acts: &mut [(Duration, Act)], rng: &mut Rng) {
+    for (_, act) in acts {
+        if let Act::Ask { ask: Ask::Deploy { rolls: Some(rolls), .. }, .. } = act {
+            rolls.history = rng.chance(400).then(|| u32_below(rng, 5));
+        }
+    }
 }
 
 /// What clients deploy at peace, of the processes that were rolled out: most of them, by their names.

@@ -137,13 +137,15 @@ pub struct Rolls {
     pub update: UpdatePolicy,
     /// How many instances it leaves running at least.
     pub min_running: Option<u32>,
+    /// How many containers that ended are kept of each index.
+    pub history: Option<u32>,
 }
 
 impl Rolls {
     /// As a process rolls of which nothing else is said.
     #[must_use]
     pub const fn usual() -> Self {
-        Self { update: UpdatePolicy::of_update(), min_running: None }
+        Self { update: UpdatePolicy::of_update(), min_running: None, history: None }
     }
 
     fn policies(&self) -> Policies {
@@ -152,7 +154,12 @@ impl Rolls {
             other @ (FailureAction::Hold | FailureAction::Pause | FailureAction::Continue) => other,
         };
         let rollback = UpdatePolicy { failure_action, ..self.update.clone() };
-        Policies { update: self.update.clone(), rollback, min_running: self.min_running }
+        Policies {
+            rollback,
+            update: self.update.clone(),
+            min_running: self.min_running,
+            history_limit: self.history,
+        }
     }
 }
 

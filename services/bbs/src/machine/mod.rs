@@ -67,6 +67,8 @@ pub struct Settings {
     pub presence: presence::Settings,
     /// Whether what is acknowledged survives a power cut, as people read it.
     pub durability: String,
+    /// How many ended containers queries show of each index of a process that doesn't say it.
+    pub history_limit: u32,
     /// Which program it is, as people look for it.
     pub program: Program,
 }

@@ -48,6 +48,7 @@ impl Bbs {
             durability: self.settings.durability.clone(),
             set_aside: self.log.set_aside().clone(),
             services: self.services(),
+            history_limit: self.settings.history_limit,
             heard: self.world().cells().filter_map(heard).collect(),
         };
         let picture = self.log.picture();

@@ -132,6 +132,7 @@ impl Scene {
             shards: 4,
             presence: presence::Settings::default(),
             durability: "none".into(),
+            history_limit: schemas::limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
         };
         self.requester += 1;

@@ -343,11 +343,17 @@ pub(crate) enum InstanceVerb {
     #[command(alias = "ls")]
     List {
         /// Only of this process
-        #[arg(long, value_name = "GUID")]
+        #[arg(long, visible_alias = "process", value_name = "GUID")]
         lrp: Option<ProcessGuid>,
         /// Only on this cell
         #[arg(long, value_name = "ID")]
         cell: Option<CellId>,
+        /// Those that ended: the newest of each index, and how each of them ended
+        #[arg(long, conflicts_with_all = ["state", "all"])]
+        ended: bool,
+        /// Of those that ended only this index of the process
+        #[arg(long, value_name = "N", requires_all = ["lrp", "ended"])]
+        index: Option<u32>,
         /// Only in this state: unclaimed, claimed, running, crashed
         #[arg(long, ignore_case = true, value_parser = ["unclaimed", "claimed", "running", "crashed"])]
         state: Option<String>,
@@ -395,7 +401,14 @@ pub(crate) enum TaskVerb {
     },
     /// List tasks
     #[command(alias = "ls")]
-    List,
+    List {
+        /// Those that completed and are deleted: the newest of each domain
+        #[arg(long)]
+        ended: bool,
+        /// Only on this cell
+        #[arg(long, value_name = "ID")]
+        cell: Option<CellId>,
+    },
     /// Show a task, its definition and its result
     Show {
         /// Guid of the task

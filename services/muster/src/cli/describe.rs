@@ -150,7 +150,8 @@ const fn unclaimed(cause: Unclaimed) -> &'static str {
     }
 }
 
-const fn ended(cause: Ended) -> &'static str {
+/// Why an instance ends.
+pub(crate) const fn ended(cause: Ended) -> &'static str {
     match cause {
         Ended::Removed => "the process was removed",
         Ended::Scale => "fewer instances are desired",

@@ -153,7 +153,12 @@ pub(crate) fn check_fragment(what: &str, text: &str, instead: &str) -> Result<()
 }
 
 /// The one thing whose id begins or ends so.
-fn pick<T>(what: &str, part: &str, rows: Vec<T>, id: impl Fn(&T) -> Option<String>) -> Result<T, Failure> {
+pub(crate) fn pick<T>(
+    what: &str,
+    part: &str,
+    rows: Vec<T>,
+    id: impl Fn(&T) -> Option<String>,
+) -> Result<T, Failure> {
     let mut found: Vec<(String, T)> = rows
         .into_iter()
         .filter_map(|row| id(&row).map(|id| (id, row)))

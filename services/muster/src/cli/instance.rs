@@ -15,7 +15,7 @@ use super::find::Found;
 use super::names::Names;
 use super::output::{self, Look, Output, note};
 use super::words::{age, one_line};
-use super::{find, rows};
+use super::{ended, find, rows};
 
 /// Why there may be no log.
 const LOG_IS_KEPT: &str = "a cell keeps the log of a container that was removed for a day, of the last 256 of them and 256 MiB: give its whole guid";
@@ -50,8 +50,11 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        InstanceVerb::List { lrp, cell, state, all } => {
+        InstanceVerb::List { lrp, cell, ended, index, state, all } => {
             let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
+            if ended {
+                return output.rows(&client.ended_instances(&only, index).await?.rows, ended::instances);
+            }
             let listed =
                 if all { client.instances(&only).await? } else { client.counting_instances(&only).await? };
             let mut rows = listed.rows;
@@ -61,7 +64,12 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             output.rows(&rows, rows::instances)
         }
         InstanceVerb::Show { id } => {
-            let Found { name, rows } = find::instance(&client, &id).await?;
+            let Found { name, rows } = match find::instance(&client, &id).await {
+                Err(failure) if failure.exit == Exit::NotFound => {
+                    return show_ended(&client, global, &id, failure).await;
+                }
+                found => found?,
+            };
             for row in rows {
                 find::whose(global, format!("instance {id}"), row.domain.clone())?;
                 let health = health_of(&client, &row).await;
@@ -86,6 +94,18 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
     }
 }
 
+/// Shows a container that ended, if it is remembered; an index has none of its own.
+async fn show_ended(client: &Client, global: &Global, id: &str, missing: Failure) -> Result<(), Failure> {
+    if find::split(id)?.is_some() {
+        return Err(missing);
+    }
+    let Some(row) = ended::find_instance(client, id).await? else {
+        return Err(missing.advise("what ended is listed by muster instance list --ended"));
+    };
+    find::whose(global, format!("instance {id}"), row.domain.clone())?;
+    Output::new(global).next(&row, ended::instance)
+}
+
 /// Whose log is asked for. `PROCESS/INDEX` or `PROCESS/INDEX@DEFINITION` stays, so that a follower goes on with the next
 /// container.
 async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -> Result<Whose, Failure> {
@@ -93,6 +113,12 @@ async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -
         // Its record is gone; whether its log is, its cell knows.
         Err(failure) if failure.exit == Exit::NotFound && id.parse::<InstanceGuid>().is_ok() => {
             return Ok(Whose::Instance(id.to_owned()));
+        }
+        // A part of a guid may be that of a container that ended.
+        Err(failure) if failure.exit == Exit::NotFound && find::split(id)?.is_none() => {
+            let row = ended::find_instance(client, id).await?.ok_or(failure)?;
+            find::whose(global, format!("instance {id}"), row.domain)?;
+            return Ok(Whose::Instance(row.instance_guid.to_string()));
         }
         found => found?.rows,
     };

@@ -9,6 +9,7 @@ mod connect;
 pub(crate) mod describe;
 pub(crate) mod diff;
 mod emptying;
+mod ended;
 mod events;
 pub(crate) mod failure;
 pub(crate) mod file;

@@ -29,7 +29,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Task(TaskVerb::Run { .. }) => DomainUse::Fills,
         Command::Lrp(LrpVerb::List)
         | Command::Instance(InstanceVerb::List { .. })
-        | Command::Task(TaskVerb::List)
+        | Command::Task(TaskVerb::List { .. })
         | Command::Domain(DomainVerb::List)
         | Command::Evaluation(EvaluationVerb::List { .. })
         | Command::Watch => DomainUse::Filters,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, TaskEnd, Whose};
+use client::{Client, Only, TaskEnd, Whose};
 use schemas::definition::DesiredTask;
 use schemas::message::Done;
 use schemas::names::TaskGuid;
@@ -18,7 +18,7 @@ use super::failure::{Exit, Failure};
 use super::output::{self, Output, note};
 use super::progress::Bar;
 use super::several::Several;
-use super::{file, find, instance, rows, words};
+use super::{ended, file, find, instance, rows, words};
 
 /// What a command did to a task.
 #[derive(Serialize)]
@@ -45,9 +45,13 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
             let items = file::items(&file, global.domain.as_ref())?;
             desire(&connect(global).await?, &file, items, wait, global).await
         }
-        TaskVerb::List => {
-            let listed = connect(global).await?.tasks(&find::only(global.domain.as_ref())).await?;
-            output.rows(&listed.rows, rows::tasks)
+        TaskVerb::List { ended, cell } => {
+            let only = Only { cell_id: cell, ..find::only(global.domain.as_ref()) };
+            let client = connect(global).await?;
+            if ended {
+                return output.rows(&client.ended_tasks(&only).await?.rows, ended::tasks);
+            }
+            output.rows(&client.tasks(&only).await?.rows, rows::tasks)
         }
         TaskVerb::Show { guid } => {
             let row = find::task(&connect(global).await?, &guid).await?.row;

@@ -129,7 +129,9 @@ const fn is_list(query: &Query) -> bool {
         Query::Rows(
             Rows::Lrps(_)
             | Rows::Instances(_)
+            | Rows::EndedInstances(_)
             | Rows::Tasks(_)
+            | Rows::EndedTasks(_)
             | Rows::Domains(_)
             | Rows::Cells(_)
             | Rows::Evaluations(_),

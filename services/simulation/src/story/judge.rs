@@ -37,6 +37,7 @@ impl Facts {
             bbs: ServiceId::new("story").expect("legal"),
             now: Timestamp(0),
             durability: String::new(),
+            history_limit: crate::nodes::HISTORY,
             set_aside: MalformedEntries::default(),
             services: schemas::query::Services::default(),
             heard: std::collections::BTreeMap::new(),

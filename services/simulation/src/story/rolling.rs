@@ -45,7 +45,7 @@ pub(super) fn steer(words: &mut Words) -> Result<Steer, Bad> {
 /// Policies, as far as they are unusual.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
     let usual = UpdatePolicy::of_update();
-    let Rolls { update, min_running } = rolls;
+    let Rolls { update, min_running, history } = rolls;
     f.write_str(" rolls")?;
     if update.parallelism != usual.parallelism {
         match update.parallelism {
@@ -69,7 +69,8 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, rolls: &Rolls) -> fmt::Result {
         write!(f, " ratio={}", f64::from(update.max_failure_ratio))?;
     }
     update.pause_after.map_or(Ok(()), |after| write!(f, " pause-after={after}"))?;
-    min_running.map_or(Ok(()), |least| write!(f, " min-running={least}"))
+    min_running.map_or(Ok(()), |least| write!(f, " min-running={least}"))?;
+    history.map_or(Ok(()), |limit| write!(f, " history={limit}"))
 }
 
 /// Reads `rolls`, or one word more of what stands behind it.
@@ -107,6 +108,8 @@ pub(super) fn read(rolls: &mut Option<Box<Rolls>>, words: &mut Words) -> Result<
         update.pause_after = Some(value.number()?);
     } else if let Some(mut value) = words.take_option("min-running") {
         rolls.min_running = Some(value.number()?);
+    } else if let Some(mut value) = words.take_option("history") {
+        rolls.history = Some(value.number()?);
     } else {
         return Ok(false);
     }

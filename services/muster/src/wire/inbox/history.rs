@@ -203,6 +203,7 @@ mod tests {
             shards: 4,
             presence: ::bbs::presence::Settings::default(),
             durability: String::new(),
+            history_limit: limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
         };
         let running = crate::wire::bbs::run(

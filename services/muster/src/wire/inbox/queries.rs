@@ -82,8 +82,10 @@ const fn is_read(verb: QueryVerb) -> bool {
         | QueryVerb::LrpShow
         | QueryVerb::InstanceList
         | QueryVerb::InstanceShow
+        | QueryVerb::InstanceEnded
         | QueryVerb::TaskList
         | QueryVerb::TaskShow
+        | QueryVerb::TaskEnded
         | QueryVerb::DomainList
         | QueryVerb::CellList
         | QueryVerb::CellShow
@@ -127,7 +129,9 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
         QueryVerb::LrpShow => show(projections::Query::Lrp),
         QueryVerb::InstanceList => list(projections::Query::Instances),
         QueryVerb::InstanceShow => show(projections::Query::Instance),
+        QueryVerb::InstanceEnded => list(projections::Query::EndedInstances),
         QueryVerb::TaskList => list(projections::Query::Tasks),
+        QueryVerb::TaskEnded => list(projections::Query::EndedTasks),
         QueryVerb::TaskShow => show(projections::Query::Task),
         QueryVerb::DomainList => list(projections::Query::Domains),
         QueryVerb::CellList => list(projections::Query::Cells),

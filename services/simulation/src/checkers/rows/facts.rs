@@ -11,12 +11,13 @@ use schemas::definition::{Definition, DesiredLrp, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
 use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
-use schemas::query::{InstanceState, TaskState};
+use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::task::{Callback, Outcome};
 use schemas::{Decision, Entry, Place, Timestamp, actual, cell, desired, domain, evacuating, task};
 
+use super::gone::Going;
 use crate::checkers::lrp::REMEMBERED;
 use crate::checkers::memory::EVALUATIONS;
 use crate::checkers::rollouts::Roll;
@@ -32,6 +33,9 @@ pub(super) struct Facts {
     /// When each domain was refreshed, and until when that holds.
     pub(super) domains: BTreeMap<Domain, (Timestamp, Option<Timestamp>)>,
     pub(super) cells: BTreeMap<CellId, Cell>,
+    /// The containers and the tasks that ended and are remembered, in the order of the log.
+    pub(super) ended: Vec<EndedInstanceRow>,
+    pub(super) ended_tasks: Vec<EndedTaskRow>,
 }
 
 /// A process.
@@ -49,6 +53,8 @@ pub(super) struct Process {
     pub(super) lrps: BTreeMap<Place, Lrp>,
     pub(super) twins: BTreeMap<Place, Twin>,
     pub(super) evaluations: Vec<Evaluation>,
+    /// What it says of its history, in this life or the last one.
+    pub(super) history: Option<u32>,
 }
 
 /// An instance.
@@ -59,6 +65,8 @@ pub(super) struct Lrp {
     pub(super) by: Option<Held>,
     pub(super) net: Option<NetInfo>,
     pub(super) stopping: bool,
+    /// Why it is asked to stop.
+    pub(super) stop: Option<actual::Ended>,
     pub(super) error: Option<String>,
     pub(super) crashes: u32,
     pub(super) reason: Option<String>,
@@ -71,6 +79,8 @@ pub(super) struct Twin {
     pub(super) by: Held,
     pub(super) net: NetInfo,
     pub(super) since: Timestamp,
+    /// Since when the log says that its container runs.
+    pub(super) ran: Timestamp,
 }
 
 /// A container and what it takes; none: nobody desired its definition when it was told of, so nobody can say.
@@ -91,6 +101,8 @@ pub(super) struct Task {
     /// None: it is deleted.
     pub(super) state: Option<TaskState>,
     pub(super) by: Option<Instance>,
+    /// Since when it ran.
+    pub(super) ran: Option<Timestamp>,
     pub(super) error: Option<String>,
     pub(super) ended: Option<(Timestamp, Outcome)>,
     pub(super) callback: Option<Callback>,
@@ -207,6 +219,7 @@ impl Process {
             by: None,
             net: None,
             stopping: false,
+            stop: None,
             error: None,
             crashes: 0,
             reason: None,
@@ -239,7 +252,9 @@ impl Process {
                 crashed_in: old.crashed_in,
                 ..new()
             }),
-            actual::Event::StopRequested { .. } => old.map(|old| Lrp { stopping: true, ..old }),
+            actual::Event::StopRequested { cause, .. } => {
+                old.map(|old| Lrp { stopping: true, stop: Some(*cause), ..old })
+            }
             actual::Event::Removed { .. } => None,
         }
     }
@@ -247,8 +262,12 @@ impl Process {
     fn evacuating(&mut self, event: &evacuating::Event, at: Timestamp) {
         match event {
             evacuating::Event::Set { place, by, net, .. } => {
+                let own = self.lrps.get(place).filter(|lrp| lrp.state == InstanceState::Running);
+                let own = own.filter(|lrp| lrp.by.as_ref().is_some_and(|held| held.by == *by));
+                let twin = self.twins.get(place).filter(|twin| twin.by.by == *by);
+                let ran = own.map(|lrp| lrp.since).or_else(|| twin.map(|twin| twin.ran)).unwrap_or(at);
                 let by = self.held(place, by);
-                self.twins.insert(place.clone(), Twin { by, net: net.clone(), since: at });
+                self.twins.insert(place.clone(), Twin { by, net: net.clone(), since: at, ran });
             }
             evacuating::Event::Removed { place, .. } => {
                 self.twins.remove(place);
@@ -271,6 +290,7 @@ impl Task {
             }
             task::Event::Started { by, .. } => {
                 (self.state, self.by, self.error) = (Some(TaskState::Running), Some(by.clone()), None);
+                self.ran = Some(at);
             }
             task::Event::Completed { by, outcome, .. } => {
                 (self.state, self.by, self.error) = (Some(TaskState::Completed), by.clone(), None);
@@ -311,6 +331,7 @@ impl Facts {
             let over = process.is_gone() && process.changed_at + REMEMBERED <= now;
             !(over && Subject::of_process(guid, shards) == *subject)
         });
+        self.ended.retain(|row| self.processes.contains_key(&row.process_guid));
         self.tasks.retain(|guid, task| {
             let over = task.state.is_none() && task.since + REMEMBERED <= now;
             !(over && Subject::of_task(guid, shards) == *subject)
@@ -331,9 +352,12 @@ impl Facts {
             lrps: BTreeMap::new(),
             twins: BTreeMap::new(),
             evaluations: vec![],
+            history: None,
         });
+        let mut going = Going::default();
         (process.version, process.changed_at) = (decision.version, at);
         for event in &decision.events {
+            going.event(guid, process, event, at);
             match event {
                 Event::Desired(event) => process.desired(event, at),
                 Event::Actual(event) => process.actual(event, at),
@@ -343,6 +367,8 @@ impl Facts {
                 Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
             }
         }
+        let gone = going.done(process);
+        self.ended(guid, decision, gone);
     }
 
     fn task(&mut self, guid: &TaskGuid, decision: &Decision) {
@@ -358,12 +384,17 @@ impl Facts {
                     definition: (*desired.definition).clone(),
                     state: Some(TaskState::Pending),
                     by: None,
+                    ran: None,
                     error: None,
                     ended: None,
                     callback: None,
                     evaluations: evaluations.unwrap_or_default(),
                 };
                 self.tasks.insert(guid.clone(), task);
+            }
+            if let (Event::Task(task::Event::Deleted {}), Some(task)) = (event, self.tasks.get(guid).cloned())
+            {
+                self.task_ended(guid, &task, at);
             }
             let Some(task) = self.tasks.get_mut(guid) else { continue };
             match event {

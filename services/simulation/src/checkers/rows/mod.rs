@@ -4,6 +4,7 @@
 //! are made of that, and both have to be the same.
 
 mod facts;
+mod gone;
 mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,6 +118,10 @@ impl Rows {
             Query::Instances(filter) => {
                 self.page(read, text, filter, |facts, _| shown::instances(facts, filter))
             }
+            Query::EndedInstances(filter) => {
+                self.page(read, text, filter, |facts, _| gone::instances(facts, filter))
+            }
+            Query::EndedTasks(filter) => self.page(read, text, filter, |facts, _| gone::tasks(facts, filter)),
             Query::Tasks(filter) => self.page(read, text, filter, |facts, _| shown::tasks(facts, filter)),
             Query::Evaluations(filter) => {
                 self.page(read, text, filter, |facts, _| shown::evaluations(facts, filter))
@@ -235,6 +240,8 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
         Query::Cluster(_) | Query::Status(_) => facts.cluster.is_some(),
         Query::Lrps(_)
         | Query::Instances(_)
+        | Query::EndedInstances(_)
+        | Query::EndedTasks(_)
         | Query::Tasks(_)
         | Query::Domains(_)
         | Query::Cells(_)

@@ -1,0 +1,186 @@
+//! What ended, as rows: of each index and of each domain the newest, as many as the process says, or else whoever answers.
+
+use std::iter::Peekable;
+
+use schemas::Refusal;
+use schemas::ended::{EndedInstance, EndedTask};
+use schemas::limits::TASKS_PER_HISTORY;
+use schemas::names::{CellId, Domain, ProcessGuid};
+use schemas::query::{EndedInstanceRow, EndedTaskRow, Filter, Page};
+use schemas::subject::Position;
+use schemas::task::Outcome;
+use schemas::{BadField, Timestamp};
+
+use super::{Field, Observed, begin, in_domain, of_process, page};
+use crate::ended::{OfDomain, OfIndex, When};
+use crate::world::World;
+
+/// The containers of instances that ended and pass the filter, by process and index, each index's in the order in which they
+/// ended.
+///
+/// # Errors
+/// What of the filter can't be, as for every list; an index without a process.
+pub fn ended_instances(
+    world: &World,
+    filter: &Filter,
+    observed: &Observed,
+) -> Result<Page<EndedInstanceRow>, Refusal> {
+    let can = [Field::Domain, Field::Process, Field::Cell, Field::Index];
+    let after = begin(world, filter, &can, instance_key)?;
+    if filter.index.is_some() && filter.process_guid.is_none() {
+        let problem = "is one of a process: say which, as process_guid".to_owned();
+        return Err(Refusal::invalid(vec![BadField { field: "index".into(), problem }]));
+    }
+    let first = after.as_ref().map(|after| (&after.process, after.index));
+    let named = filter.process_guid.as_ref().map(|guid| (guid, filter.index.unwrap_or(0)));
+    let history = &world.history;
+    let all = history.instances_from(first.max(named));
+    let all = all.take_while(|(key, _)| {
+        let at = filter.index.is_none_or(|index| key.index <= index);
+        filter.process_guid.as_ref().is_none_or(|guid| key.process == *guid && at)
+    });
+    let indices = Groups {
+        rest: all.peekable(),
+        same: |one: &OfIndex, other: &OfIndex| one.process == other.process && one.index == other.index,
+    };
+    let rows = indices
+        .flat_map(|group| {
+            let limit = group.first().and_then(|(key, _)| history.limit_of(&key.process));
+            newest(group, limit.unwrap_or(observed.history_limit) as usize)
+        })
+        .filter(|(key, ended)| {
+            after.as_ref().is_none_or(|after| *key > after)
+                && of_process(&key.process, filter)
+                && filter.cell_id.as_ref().is_none_or(|cell| ended.by.cell_id == *cell)
+        })
+        .filter(|(_, ended)| in_domain(&ended.domain, filter))
+        .map(|(key, ended)| instance_row(key, ended));
+    Ok(page(world, rows, filter, observed, |row| {
+        format!("{}/{}/{}/{}", row.process_guid, row.index, row.position, row.nth)
+    }))
+}
+
+fn instance_row(key: &OfIndex, ended: &EndedInstance) -> EndedInstanceRow {
+    EndedInstanceRow {
+        process_guid: key.process.clone(),
+        index: key.index,
+        domain: ended.domain.clone(),
+        epoch: ended.epoch,
+        definition_id: ended.place.definition_id.clone(),
+        instance_guid: ended.by.instance_guid,
+        cell_id: ended.by.cell_id.clone(),
+        started_at: ended.started_at,
+        ended_at: ended.ended_at,
+        duration_ms: duration_ms(ended.started_at, ended.ended_at),
+        how: ended.how,
+        stop: ended.stop,
+        reason: Some(ended.reason.to_string()).filter(|reason| !reason.is_empty()),
+        exit_status: ended.exit_status,
+        crash_count: ended.crash_count,
+        position: key.when.position,
+        nth: key.when.nth,
+    }
+}
+
+/// The tasks that ended and pass the filter, by domain, each domain's in the order in which they were deleted.
+///
+/// # Errors
+/// See [`ended_instances`].
+pub fn ended_tasks(
+    world: &World,
+    filter: &Filter,
+    observed: &Observed,
+) -> Result<Page<EndedTaskRow>, Refusal> {
+    let after = begin(world, filter, &[Field::Domain, Field::Cell], task_key)?;
+    let first = after.as_ref().map(|after| &after.domain);
+    let all = world.history.tasks_from(first.max(filter.domain.as_ref()));
+    let all = all.take_while(|(key, _)| in_domain(&key.domain, filter));
+    let domains =
+        Groups { rest: all.peekable(), same: |one: &OfDomain, other: &OfDomain| one.domain == other.domain };
+    let shown = observed.history_limit as usize * TASKS_PER_HISTORY;
+    let rows = domains
+        .flat_map(|group| newest(group, shown))
+        .filter(|(key, ended)| {
+            let on = |cell: &CellId| ended.by.as_ref().is_some_and(|by| by.cell_id == *cell);
+            after.as_ref().is_none_or(|after| *key > after) && filter.cell_id.as_ref().is_none_or(on)
+        })
+        .map(|(key, ended)| task_row(key, ended));
+    Ok(page(world, rows, filter, observed, |row| format!("{}/{}/{}", row.domain, row.position, row.nth)))
+}
+
+fn task_row(key: &OfDomain, ended: &EndedTask) -> EndedTaskRow {
+    let (failed, failure_reason, result) = match &ended.outcome {
+        Outcome::Succeeded { result } => (false, None, Some(result.clone())),
+        Outcome::Failed { reason } => (true, Some(reason.clone()), None),
+    };
+    EndedTaskRow {
+        task_guid: ended.guid.clone(),
+        domain: ended.domain.clone(),
+        epoch: ended.epoch,
+        instance_guid: ended.by.as_ref().map(|by| by.instance_guid),
+        cell_id: ended.by.as_ref().map(|by| by.cell_id.clone()),
+        failed,
+        failure_reason,
+        result,
+        callback: ended.callback.clone(),
+        started_at: ended.started_at,
+        first_completed_at: ended.completed_at,
+        duration_ms: duration_ms(ended.started_at, ended.completed_at),
+        deleted_at: ended.deleted_at,
+        resolved: ended.resolved,
+        position: key.when.position,
+        nth: key.when.nth,
+    }
+}
+
+fn duration_ms(from: Option<Timestamp>, to: Timestamp) -> Option<u64> {
+    from.map(|from| u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX))
+}
+
+fn newest<T>(group: Vec<T>, most: usize) -> impl Iterator<Item = T> {
+    let old = group.len().saturating_sub(most);
+    group.into_iter().skip(old)
+}
+
+/// What belongs together of things in order.
+struct Groups<I: Iterator, F> {
+    rest: Peekable<I>,
+    same: F,
+}
+
+impl<'a, K: 'a, V: 'a, I, F> Iterator for Groups<I, F>
+where
+    I: Iterator<Item = (&'a K, &'a V)>,
+    F: Fn(&K, &K) -> bool,
+{
+    type Item = Vec<(&'a K, &'a V)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.rest.next()?;
+        let mut group = vec![first];
+        while let Some(next) = self.rest.next_if(|(key, _)| (self.same)(first.0, key)) {
+            group.push(next);
+        }
+        Some(group)
+    }
+}
+
+fn instance_key(key: &str) -> Option<OfIndex> {
+    let mut parts = key.split('/');
+    let process = ProcessGuid::new(parts.next()?).ok()?;
+    let index = parts.next()?.parse().ok()?;
+    let when = when(&mut parts)?;
+    Some(OfIndex { process, index, when })
+}
+
+fn task_key(key: &str) -> Option<OfDomain> {
+    let mut parts = key.split('/');
+    let domain = Domain::new(parts.next()?).ok()?;
+    Some(OfDomain { domain, when: when(&mut parts)? })
+}
+
+fn when<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Option<When> {
+    let position = Position(parts.next()?.parse().ok()?);
+    let nth = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some(When { position, nth })
+}

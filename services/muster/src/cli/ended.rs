@@ -1,0 +1,124 @@
+//! What ended: containers of instances, and tasks, for people.
+
+use std::time::Duration;
+
+use client::{Client, Only};
+use schemas::ended::How;
+use schemas::names::DefinitionId;
+use schemas::query::{EndedInstanceRow, EndedTaskRow};
+
+use super::describe;
+use super::failure::{Exit, Failure};
+use super::find;
+use super::output::Look;
+use super::table::{Cell, Table, facts};
+use super::words::{age, short, span};
+
+/// Containers of instances that ended, with how to read their logs.
+pub(crate) fn instances(rows: &[EndedInstanceRow], look: Look) -> Table {
+    let headers = ["INSTANCE", "ID", "CELL", "ENDED", "RAN", "HOW", "EXIT", "CRASHES", "NOTE"];
+    let mut table = Table::new(&headers);
+    for row in rows {
+        table.row(vec![
+            Cell::text(name(row)),
+            Cell::text(short(&row.instance_guid, look.full_ids)),
+            Cell::text(&row.cell_id),
+            Cell::text(format!("{} ago", age(look.now, row.ended_at))),
+            Cell::maybe(row.duration_ms.map(ran)),
+            Cell::state(state(row)),
+            Cell::maybe(row.exit_status),
+            if row.how == How::Crashed { Cell::number(row.crash_count) } else { Cell::None },
+            Cell::maybe(note(row)),
+        ]);
+    }
+    table
+}
+
+/// A container of an instance that ended.
+pub(crate) fn instance(row: &EndedInstanceRow, look: Look) -> String {
+    let ended = format!("{} ({} ago), position {}", row.ended_at, age(look.now, row.ended_at), row.position);
+    let crashes = (row.how == How::Crashed).then(|| row.crash_count.to_string());
+    facts(&[
+        ("instance", name(row)),
+        ("id", row.instance_guid.to_string()),
+        ("domain", row.domain.to_string()),
+        ("state", state(row).to_owned()),
+        ("exit status", row.exit_status.map(|status| status.to_string()).unwrap_or_default()),
+        ("because", note(row).unwrap_or_default()),
+        ("crashes", crashes.unwrap_or_default()),
+        ("started", row.started_at.map_or_else(|| "never RUNNING".to_owned(), |at| at.to_string())),
+        ("ended", ended),
+        ("ran", row.duration_ms.map(ran).unwrap_or_default()),
+        ("cell", row.cell_id.to_string()),
+        ("definition", row.definition_id.to_string()),
+        ("log", format!("muster instance logs {}", row.instance_guid)),
+    ])
+}
+
+/// Tasks that ended.
+pub(crate) fn tasks(rows: &[EndedTaskRow], look: Look) -> Table {
+    let mut table = Table::new(&["TASK", "DOMAIN", "OUTCOME", "CELL", "ENDED", "RAN", "RESOLVED", "NOTE"]);
+    for row in rows {
+        let note = row.failure_reason.as_ref().or(row.result.as_ref());
+        table.row(vec![
+            Cell::text(&row.task_guid),
+            Cell::text(&row.domain),
+            Cell::state(if row.failed { "FAILED" } else { "SUCCEEDED" }),
+            Cell::maybe(row.cell_id.as_ref()),
+            Cell::text(format!("{} ago", age(look.now, row.first_completed_at))),
+            Cell::maybe(row.duration_ms.map(ran)),
+            Cell::text(if row.resolved { "yes" } else { "no, in time" }),
+            Cell::maybe(note.filter(|note| !note.is_empty())),
+        ]);
+    }
+    table
+}
+
+/// The container that ended whose guid is this, or begins or ends so; none: none that is remembered.
+pub(crate) async fn find_instance(client: &Client, id: &str) -> Result<Option<EndedInstanceRow>, Failure> {
+    let rows = client.ended_instances(&Only::default(), None).await?.rows;
+    match find::pick("instance", id, rows, |row: &EndedInstanceRow| Some(row.instance_guid.to_string())) {
+        Ok(row) => Ok(Some(row)),
+        Err(failure) if failure.exit == Exit::NotFound => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What it is called: with its definition, unless that is called like its process.
+fn name(row: &EndedInstanceRow) -> String {
+    let own = row.definition_id == DefinitionId::from(&row.process_guid);
+    let definition = if own { String::new() } else { format!("@{}", row.definition_id) };
+    format!("{}/{}{definition}", row.process_guid, row.index)
+}
+
+fn ran(millis: u64) -> String {
+    span(Duration::from_millis(millis))
+}
+
+/// How it ended.
+const fn state(row: &EndedInstanceRow) -> &'static str {
+    match row.how {
+        How::Crashed if matches!(row.exit_status, Some(0)) => "EXITED",
+        How::Crashed => "CRASHED",
+        How::Stopped => "STOPPED",
+        How::CrashedStopping => "STOPPED (crashed)",
+        How::CellLost => "LOST",
+        How::Evacuated => "EVACUATED",
+        How::EvacuationExpired => "EVACUATED (too late)",
+        How::Displaced => "DISPLACED",
+    }
+}
+
+/// Why it ended.
+fn note(row: &EndedInstanceRow) -> Option<String> {
+    if let Some(cause) = row.stop {
+        return Some(describe::ended(cause).to_owned());
+    }
+    match row.how {
+        How::Crashed => row.reason.clone(),
+        How::Stopped | How::CrashedStopping | How::Evacuated => None,
+        How::CellLost => Some("its cell disappeared".to_owned()),
+        How::EvacuationExpired => Some("nothing ran in its place in time".to_owned()),
+        How::Displaced => Some("another container runs in its place".to_owned()),
+    }
+}
