@@ -351,8 +351,8 @@ pub(crate) enum InstanceVerb {
         /// Those that ended: the newest of each index, and how each of them ended
         #[arg(long, conflicts_with_all = ["state", "all"])]
         ended: bool,
-        /// Of those that ended only this index of the process
-        #[arg(long, value_name = "N", requires_all = ["lrp", "ended"])]
+        /// With --ended and --lrp: only this index of the process
+        #[arg(long, value_name = "N")]
         index: Option<u32>,
         /// Only in this state: unclaimed, claimed, running, crashed
         #[arg(long, ignore_case = true, value_parser = ["unclaimed", "claimed", "running", "crashed"])]

@@ -51,6 +51,10 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
     let client = connect(global).await?;
     match verb {
         InstanceVerb::List { lrp, cell, ended, index, state, all } => {
+            if index.is_some() && !(ended && lrp.is_some()) {
+                let why = "--index is of those that ended of a process: give --ended and --lrp GUID, too";
+                return Err(Failure::usage(why.to_owned()));
+            }
             let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: cell };
             if ended {
                 return output.rows(&client.ended_instances(&only, index).await?.rows, ended::instances);

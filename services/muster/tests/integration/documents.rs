@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::plain::Plain;
 use crate::support::{Cluster, program};
@@ -120,15 +120,19 @@ fn what_the_page_for_clients_says_is_so() {
 fn lists_are_narrowed_as_they_say(plain: &mut Plain) {
     let text = fs::read_to_string(root().join("docs/clients.md")).unwrap();
     let rows: Vec<&str> = text.lines().filter(|line| line.contains("| [Filter](#filter): ")).collect();
-    assert_eq!(rows.len(), 8, "{rows:#?}");
+    assert_eq!(rows.len(), 10, "{rows:#?}");
     for row in rows {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let query = cells[1].trim_matches('`');
         let named: BTreeSet<&str> = cells[2].split('`').skip(1).step_by(2).collect();
         let mut taken: BTreeSet<&str> = named.iter().copied().filter(|name| *name == "at_least").collect();
-        for field in ["domain", "process_guid", "cell_id", "all", "definitions"] {
-            let value = if ["all", "definitions"].contains(&field) { json!(true) } else { json!("none") };
-            let asked = Value::Object([(field.to_owned(), value)].into_iter().collect());
+        for field in ["domain", "process_guid", "cell_id", "index", "all", "definitions"] {
+            let asked = match field {
+                "all" | "definitions" => json!({field: true}),
+                // An index is one of a process.
+                "index" => json!({"index": 0, "process_guid": "none"}),
+                _ => json!({field: "none"}),
+            };
             if plain.ask_json(&format!("muster.query.{query}"), &asked).get("ok").is_some() {
                 taken.insert(field);
             }

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use schemas::actual::Ended;
+use schemas::ended::How;
 use schemas::names::{CellId, ProcessGuid, TaskGuid};
 
 use super::asks::instance;
+use super::rolling::{name_in, named};
 use super::words::{Bad, Quoted, Time, Words};
 use crate::nodes::Shape;
 
@@ -46,6 +49,17 @@ pub enum What {
         place: Option<Where>,
         /// Crashes counted.
         crashes: Option<u32>,
+    },
+    /// `web/0 ended stopped for scale`: of what ended at an index, and is shown, a container that ended so.
+    Ended {
+        /// Its process.
+        process: ProcessGuid,
+        /// Its index.
+        index: u32,
+        /// How it ended.
+        how: How,
+        /// Why it was asked to stop.
+        stop: Option<Ended>,
     },
     /// `web/0 gone`: no record of an instance.
     NoInstance(ProcessGuid, u32),
@@ -102,6 +116,28 @@ pub const TASK_STATES: [&str; 4] = ["PENDING", "RUNNING", "COMPLETED", "RESOLVIN
 /// The states of a cell.
 pub const CELL_STATES: [&str; 4] = ["present", "evacuating", "unhealthy", "absent"];
 
+/// How a container ended.
+const HOWS: [(&str, How); 7] = [
+    ("crashed", How::Crashed),
+    ("stopped", How::Stopped),
+    ("crashed-stopping", How::CrashedStopping),
+    ("cell-lost", How::CellLost),
+    ("evacuated", How::Evacuated),
+    ("evacuation-expired", How::EvacuationExpired),
+    ("displaced", How::Displaced),
+];
+
+/// Why it was asked to stop.
+const STOPS: [(&str, Ended); 7] = [
+    ("removed", Ended::Removed),
+    ("scale", Ended::Scale),
+    ("retired", Ended::Retired),
+    ("superseded", Ended::Superseded),
+    ("undesired", Ended::Undesired),
+    ("replaced", Ended::Replaced),
+    ("rollout-failed", Ended::RolloutFailed),
+];
+
 // ---- to text -----------------------------------------------------------------------------------------------------
 
 impl fmt::Display for Expect {
@@ -123,6 +159,10 @@ impl fmt::Display for What {
                 quoted(f, reason.as_deref())?;
                 placed(f, place.as_ref())?;
                 crashes.map_or(Ok(()), |crashes| write!(f, " crashes {crashes}"))
+            }
+            Self::Ended { process, index, how, stop } => {
+                write!(f, "{process}/{index} ended {}", name_in(&HOWS, how))?;
+                stop.map_or(Ok(()), |stop| write!(f, " for {}", name_in(&STOPS, &stop)))
             }
             Self::NoInstance(process, index) => write!(f, "{process}/{index} gone"),
             Self::Twin(process, index, Some(cell)) => write!(f, "{process}/{index} evacuating on {cell}"),
@@ -209,6 +249,11 @@ fn of_instance(words: &mut Words, shape: Shape) -> Result<What, Bad> {
     let (process, index) = instance(words)?;
     if words.take("gone") {
         return Ok(What::NoInstance(process, index));
+    }
+    if words.take("ended") {
+        let how = named(&HOWS, words)?;
+        let stop = if words.take("for") { Some(named(&STOPS, words)?) } else { None };
+        return Ok(What::Ended { process, index, how, stop });
     }
     if words.take("not evacuating") {
         return Ok(What::Twin(process, index, None));

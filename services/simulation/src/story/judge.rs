@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use projections::{Observed, World, queries};
 use schemas::Timestamp;
+use schemas::actual::Ended;
+use schemas::ended::How;
 use schemas::names::{CellId, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{
-    CellRow, CellState, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow, MalformedEntries,
-    TaskRow,
+    CellRow, CellState, EndedInstanceRow, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow,
+    MalformedEntries, TaskRow,
 };
 
 use super::expect::{What, Where};
@@ -19,6 +21,8 @@ pub struct Facts {
     pub lrps: Vec<LrpRow>,
     /// Records of instances.
     pub instances: Vec<InstanceRow>,
+    /// Containers of instances that ended, the newest of each index.
+    pub ended: Vec<EndedInstanceRow>,
     /// Tasks.
     pub tasks: Vec<TaskRow>,
     /// Cells.
@@ -46,6 +50,7 @@ impl Facts {
         Self {
             lrps: queries::lrps(world, &every, &observed).expect(none).rows,
             instances: queries::instances(world, &all, &observed).expect(none).rows,
+            ended: queries::ended_instances(world, &every, &observed).expect(none).rows,
             tasks: queries::tasks(world, &every, &observed).expect(none).rows,
             cells: queries::cells(world, &every, &observed).expect(none).rows,
             told,
@@ -64,6 +69,21 @@ impl Facts {
     fn twins<'a>(&'a self, process: &'a ProcessGuid, index: u32) -> Vec<&'a CellId> {
         let is_it = |row: &&InstanceRow| row.presence == InstancePresence::Evacuating && row.index == index;
         self.of_process(process).filter(is_it).filter_map(|row| row.cell_id.as_ref()).collect()
+    }
+}
+
+impl Facts {
+    /// Whether a container of an index ended so.
+    fn ended_so(
+        &self,
+        (process, index): (&ProcessGuid, u32),
+        how: How,
+        stop: Option<Ended>,
+    ) -> Result<(), String> {
+        let of_index = |row: &&EndedInstanceRow| row.process_guid == *process && row.index == index;
+        let rows: Vec<_> = self.ended.iter().filter(of_index).collect();
+        let right = rows.iter().any(|row| row.how == how && row.stop == stop);
+        so(right, || lines(rows.into_iter().map(ended_line), &format!("{process}/{index}")))
     }
 }
 
@@ -90,6 +110,7 @@ impl What {
                 });
                 so(right, || lines(rows.into_iter().map(instance_line), process.as_str()))
             }
+            Self::Ended { process, index, how, stop } => facts.ended_so((process, *index), *how, *stop),
             Self::NoInstance(process, index) => {
                 let row = facts.ordinary(process).find(|row| row.index == *index);
                 row.map_or(Ok(()), |row| Err(instance_line(row)))
@@ -182,6 +203,13 @@ fn instance_line(row: &InstanceRow) -> String {
             .filter(|_| row.state == InstanceState::Crashed)
             .map(|why| format!(", {why:?}")),
     );
+    line
+}
+
+fn ended_line(row: &EndedInstanceRow) -> String {
+    let mut line = format!("{}/{} ended {:?}", row.process_guid, row.index, row.how);
+    line.extend(row.stop.map(|stop| format!(" for {stop:?}")));
+    line.extend(row.reason.as_ref().map(|why| format!(", {why:?}")));
     line
 }
 

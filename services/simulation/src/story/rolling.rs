@@ -22,11 +22,13 @@ const FAILURES: [(&str, FailureAction); 4] = [
     ("rollback", FailureAction::Rollback),
 ];
 
-fn name_in<T: PartialEq>(known: &[(&'static str, T)], one: &T) -> &'static str {
+/// What something is called.
+pub(super) fn name_in<T: PartialEq>(known: &[(&'static str, T)], one: &T) -> &'static str {
     known.iter().find(|(_, other)| other == one).map_or("", |(name, _)| name)
 }
 
-fn named<T: Copy>(known: &[(&str, T)], words: &mut Words) -> Result<T, Bad> {
+/// Reads one of a few names.
+pub(super) fn named<T: Copy>(known: &[(&str, T)], words: &mut Words) -> Result<T, Bad> {
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
     let expected = format!("one of {}", names.join(", "));
     words.read(&expected, |word| known.iter().find(|(name, _)| *name == word).map(|(_, one)| *one))

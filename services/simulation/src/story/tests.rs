@@ -68,6 +68,8 @@ at 3s expect web/0 RUNNING on c1 crashes 2 within 10s
 at 3s expect web/0 CLAIMED not on c1
 at 3s expect web/0 UNCLAIMED "insufficient resources"
 at 3s expect web/0 CRASHED "Exited with status 1" crashes 3
+at 3s expect web/0 ended crashed
+at 3s expect web/0 ended stopped for rollout-failed within 1m
 at 3s expect web/0 gone
 at 3s expect web gone
 at 3s expect web/0 evacuating on c1

@@ -78,11 +78,18 @@ impl Stage {
         let all = Only::default();
         let client = &self.client;
         let rows = self.runtime.block_on(async {
-            tokio::try_join!(client.lrps(&all), client.instances(&all), client.tasks(&all), client.cells())
+            tokio::try_join!(
+                client.lrps(&all),
+                client.instances(&all),
+                client.ended_instances(&all, None),
+                client.tasks(&all),
+                client.cells()
+            )
         });
-        let (lrps, instances, tasks, cells) = rows.map_err(|error| error.to_string())?;
+        let (lrps, instances, ended, tasks, cells) = rows.map_err(|error| error.to_string())?;
         let (lrps, instances, tasks, cells) = (lrps.rows, instances.rows, tasks.rows, cells.rows);
-        Ok(Facts { lrps, instances, tasks, cells, told: self.owner.told() })
+        let ended = ended.rows;
+        Ok(Facts { lrps, instances, ended, tasks, cells, told: self.owner.told() })
     }
 
     /// Whether nothing is to come any more.

@@ -1,0 +1,140 @@
+//! What ended, on real processes: how each of it did, and its log.
+
+use serde_json::Value;
+
+use crate::dev::{Dev, sleeper};
+use crate::support::place::so;
+use crate::support::{Muster, Place, eventually};
+
+/// The containers of an index that ended, once there are so many.
+fn ended(muster: &Muster, process: &str, index: u32, count: usize) -> Vec<Value> {
+    let line = format!("instance list --ended --process {process} --index {index}");
+    eventually(&format!("{count} of {process}/{index} ended"), || {
+        let rows = muster.try_json(&line)?.as_array().unwrap().clone();
+        so(rows.len() >= count, || format!("{rows:#?}")).map(|()| rows)
+    })
+}
+
+fn field(row: &Value, name: &str) -> String {
+    row[name].as_str().unwrap_or_else(|| panic!("{name} of {row}")).to_owned()
+}
+
+#[test]
+fn a_crash_a_scale_and_an_update_are_shown_as_what_they_were() {
+    let place = Place::new();
+    let crashes = crashes_with(&place, 2);
+    let sleeps = place.file("sleeps.toml", sleeper("web", 2)).display().to_string();
+    let dev = Dev::start(&place, &[&sleeps]);
+    let muster = &dev.muster;
+    let before = muster.runs("web", 2);
+    assert_eq!(muster.json("instance list --ended"), serde_json::json!([]));
+
+    // It crashes, again and again: the newest two are kept, as it says.
+    muster.ok(&format!("lrp desire {crashes} --detach"));
+    eventually("it crashed four times", || {
+        let rows = muster.instances("bad")?;
+        so(rows[0]["crash_count"].as_u64() >= Some(4), || format!("{rows:#?}"))
+    });
+    let rows = ended(muster, "bad", 0, 2);
+    assert_eq!(rows.len(), 2, "{rows:#?}");
+    let counts: Vec<u64> = rows.iter().map(|row| row["crash_count"].as_u64().unwrap()).collect();
+    assert_eq!(counts, [3, 4], "the newest last");
+    for row in &rows {
+        assert_eq!(
+            (&row["how"], &row["exit_status"], &row["stop"]),
+            (&"crashed".into(), &3.into(), &Value::Null)
+        );
+        assert!(field(row, "reason").contains("Exited with status 3"), "{row}");
+        let ran = row["duration_ms"].as_u64().unwrap();
+        assert!((100..30_000).contains(&ran), "it ran for {ran} ms");
+    }
+    muster.ok("instance list --ended").tells(&["CRASHED", "Exited with status 3", "bad/0"]);
+
+    // Its log is there by a part of its guid, and it is shown.
+    let guid = field(&rows[0], "instance_guid");
+    let part = &guid[24..];
+    muster.ok(&format!("instance logs {part}")).tells(&["going"]);
+    muster.ok(&format!("instance show {part}")).tells(&[
+        "CRASHED",
+        "exit status",
+        &guid,
+        "muster instance logs",
+    ]);
+    muster.exits(2, "instance list --index 0").tells(&["give --ended and --lrp GUID, too"]);
+    muster.exits(3, "instance show ffffffffffff").tells(&["muster instance list --ended"]);
+
+    // Fewer are desired: the other one is stopped, and says why, while its process lives.
+    muster.ok("lrp scale web=1");
+    let rows = ended(muster, "web", 1, 1);
+    assert_eq!(field(&rows[0], "instance_guid"), field(&before[1], "instance_guid"));
+    assert_eq!((&rows[0]["how"], &rows[0]["stop"]), (&"stopped".into(), &"scale".into()));
+    assert_eq!(rows[0]["exit_status"], Value::Null);
+    muster.ok("instance list --ended --lrp web").tells(&["STOPPED", "fewer instances are desired"]);
+
+    // An update replaces what runs.
+    let update = place.file("update.toml", sleeper("web", 1).replace("100000", "200000"));
+    muster.ok(&format!("lrp apply {}", update.display()));
+    let rows = ended(muster, "web", 0, 1);
+    assert_eq!(field(&rows[0], "instance_guid"), field(&before[0], "instance_guid"));
+    assert_eq!((&rows[0]["how"], &rows[0]["stop"]), (&"stopped".into(), &"replaced".into()));
+    assert_eq!(field(&rows[0], "definition_id"), "web");
+    let position = rows[0]["position"].as_u64().unwrap();
+    muster.ok(&format!("events show {position}")).tells(&["removed.v1", "replaced.v1"]);
+
+    // A limit holds at once, and decides nothing.
+    let none = crashes_with(&place, 0);
+    muster.ok(&format!("lrp apply {none} --detach"));
+    eventually("nothing of it is kept", || {
+        let rows = muster.try_json("instance list --ended --process bad")?;
+        so(rows.as_array().unwrap().is_empty(), || rows.to_string())
+    });
+    assert!(muster.instances("bad").unwrap()[0]["crash_count"].as_u64() >= Some(4));
+    dev.end(&place);
+}
+
+/// The file of the process that crashes, which wants so much kept of it.
+fn crashes_with(place: &Place, limit: u32) -> String {
+    let text = format!(
+        "process_guid = \"bad\"\ndomain = \"shop\"\nmemory_mb = 8\nhistory_limit = {limit}\n\
+         action.run = {{ path = \"sh\", args = [\"-c\", \"echo going; sleep 0.2; exit 3\"] }}\n"
+    );
+    place.file(&format!("crashes-{limit}.toml"), text).display().to_string()
+}
+
+#[test]
+fn a_task_that_was_resolved_is_shown_with_what_came_of_it() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    let task = |guid: &str, script: &str| {
+        let text = format!(
+            "task_guid = \"{guid}\"\ndomain = \"shop\"\nmemory_mb = 8\nresult_file = \"out\"\n\
+             action.run = {{ path = \"sh\", args = [\"-c\", \"{script}\"] }}\n"
+        );
+        place.file(&format!("{guid}.toml"), text).display().to_string()
+    };
+    for (guid, script, code) in [("good", "sleep 0.2; echo fine > out", 0), ("bad", "exit 4", 1)] {
+        let said = muster.run(&["task", "run", &task(guid, script), "--wait"]);
+        place.tell(&format!("{guid}: {said:?}"));
+        assert_eq!(said.code == 0, code == 0, "{said:?}");
+    }
+    assert_eq!(muster.json("task list --ended"), serde_json::json!([]), "nobody resolved them yet");
+    muster.ok("task resolve good");
+    muster.ok("task resolve bad");
+    let rows = muster.json("task list --ended");
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{rows:#?}");
+    let (good, bad) = (&rows[0], &rows[1]);
+    assert_eq!(
+        (&good["task_guid"], &good["failed"], &good["result"]),
+        (&"good".into(), &false.into(), &"fine\n".into())
+    );
+    assert!(good["duration_ms"].as_u64().unwrap() >= 100, "{good}");
+    assert_eq!(
+        (&bad["task_guid"], &bad["failed"], &bad["resolved"]),
+        (&"bad".into(), &true.into(), &true.into())
+    );
+    assert!(field(bad, "failure_reason").contains("Exited with status 4"), "{bad}");
+    muster.ok("task list --ended").tells(&["SUCCEEDED", "FAILED", "fine", "Exited with status 4"]);
+    dev.end(&place);
+}
