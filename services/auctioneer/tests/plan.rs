@@ -2,18 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test needs is there")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use auctioneer::board::{BoardCell, Standing};
-use auctioneer::plan::{Copy, Does};
+use auctioneer::plan::{Copy, Does, known_process};
 use fixtures::{definition, lrp_of};
-use schemas::Timestamp;
+use schemas::container::Epoch;
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
-use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
+use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, Stack, Zone};
 use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::Command;
+use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
 use schemas::resources::Resources;
+use schemas::rollout::Kind;
+use schemas::{Indices, Timestamp};
+use uuid::Uuid;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -252,4 +256,90 @@ fn a_cell_that_takes_nothing_says_why() {
     let why = left[0].no_room.cells.values().map(|why| why.join(" ")).collect::<Vec<_>>();
     assert_eq!(why, ["cordoned", "evacuating", "silent", "unhealthy", "stack", "memory"]);
     assert_eq!(copy.spread(&guid()).len(), 1, "only a cell that takes work can be uneven");
+}
+
+fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
+    InstanceRow {
+        process_guid: guid(),
+        index,
+        domain: Domain::new("shop").unwrap(),
+        epoch: Epoch(NOW),
+        presence: InstancePresence::Ordinary,
+        state: InstanceState::Running,
+        instance_guid: Some(InstanceGuid(Uuid::from_u128(u128::from(index) + 100))),
+        cell_id: Some(CellId::new(cell).unwrap()),
+        stopping: false,
+        address: Some("127.0.0.1".to_owned()),
+        ports: vec![],
+        placement_error: None,
+        crash_count: 0,
+        crash_reason: None,
+        crashed_in: None,
+        restart_at: None,
+        definition_id: DefinitionId::new(definition).unwrap(),
+        since: NOW,
+    }
+}
+
+/// The row of a process of two instances, of which the first is just being replaced.
+fn rolling() -> LrpRow {
+    let id = |name: &str| DefinitionId::new(name).unwrap();
+    LrpRow {
+        process_guid: guid(),
+        domain: Domain::new("shop").unwrap(),
+        epoch: Epoch(NOW),
+        version: 7,
+        desired: true,
+        instances: 2,
+        running: 3,
+        claimed: 0,
+        unclaimed: 0,
+        crashed: 0,
+        routes: BTreeMap::new(),
+        annotation: String::new(),
+        definition_id: Some(id("v2")),
+        healthy_definition_id: Some(id("web")),
+        definition_ids: vec![id("web"), id("v2")],
+        sizes: ["web", "v2"].map(|name| (id(name), Resources::of_container(100, 0, 0))).into(),
+        definition: Some(of_memory(100)),
+        policies: Some(Policies::default()),
+        rollout: Some(RolloutRow {
+            number: 2,
+            kind: Kind::Update,
+            status: "updating".to_owned(),
+            reason: None,
+            target: id("v2"),
+            rollback_to: Some(id("web")),
+            total: 2,
+            replaced: 0,
+            in_replacement: 0.into(),
+            stalled: Indices::default(),
+            failed: Indices::default(),
+            started_at: NOW,
+            since: NOW,
+        }),
+        changed_at: NOW,
+    }
+}
+
+#[test]
+fn a_rollout_that_is_under_way_goes_on_where_it_is() {
+    let rows = [instance(0, "web", "c1"), instance(0, "v2", "c2"), instance(1, "web", "c1")];
+    let cells = || {
+        [BoardCell { free: Resources { memory_mb: 0, ..cell(1, 200).free }, ..cell(1, 200) }, cell(2, 200)]
+    };
+    let mut copy = Copy::new(NOW, cells(), [known_process(&rolling(), &rows)]);
+    let scaled = DesiredLrpUpdate { instances: Some(3), ..DesiredLrpUpdate::default() };
+    assert!(ask(&mut copy, &Command::Update(scaled)));
+    copy.walk().unwrap();
+    assert_eq!(steps(&copy)[0], "0 -0@web c1", "its new instance runs: the old one goes");
+    assert!(copy.is_carried_out(&guid()), "{:?} {:?}", steps(&copy), copy.left());
+    let started = steps(&copy).iter().filter(|step| step.contains("+0@")).count();
+    assert_eq!(started, 0, "what runs the target already isn't replaced");
+
+    let mut paused = rolling();
+    paused.rollout.as_mut().unwrap().status = "paused".to_owned();
+    let mut copy = Copy::new(NOW, cells(), [known_process(&paused, &rows)]);
+    copy.walk().unwrap();
+    assert_eq!(steps(&copy), ["0 -0@web c1"], "what has its turn comes to its end, and nothing else has one");
 }

@@ -42,8 +42,8 @@ pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
     })
 }
 
-/// A process as its rows tell it: its own, with its definitions, and those of its instances. Of a rollout that is under way
-/// the indices that have their turn are not told apart from those that wait.
+/// A process as its rows tell it: its own, with its definitions, and those of its instances. Of definitions but the active one no
+/// more is known than what they take, and an index that a rollout gave up for now has its turn as any other.
 #[must_use]
 pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     let mut process = Process::new(row.process_guid.clone(), row.domain.clone(), row.epoch);
@@ -112,6 +112,9 @@ fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
         policy: Box::new(policy),
         reason: rollout.reason.clone().unwrap_or_default(),
     }];
+    if !rollout.in_replacement.is_empty() {
+        events.push(rollout::Event::Begun { indices: rollout.in_replacement.clone() });
+    }
     if rollout.is_over() {
         events.push(rollout::Event::Completed {});
     } else if rollout.is_paused() {

@@ -404,3 +404,23 @@ fn a_rebalance_evens_out_and_does_nothing_where_all_is_even() {
     assert!(spread.iter().max().unwrap() - spread.iter().min().unwrap() < 3, "{spread:?}");
     dev.end(&place);
 }
+
+#[test]
+fn an_update_under_requests_loses_none_of_them() {
+    let place = Place::new();
+    let muster = Muster::local(place.path());
+    // However loaded the machine is: half a second is long for a router to hear of a stop.
+    let said = muster.ok("bench --rolling --json --drain 500 --rate 5 --cells 5").json();
+    let real = &said["real"];
+    assert_eq!(real["failed_requests"], 0, "{said}");
+    assert!(real["requests"].as_u64().unwrap() > 500, "{said}");
+    assert_eq!((&real["instances"], &said["in_memory"]["instances"]), (&20.into(), &1_000.into()));
+}
+
+#[test]
+fn a_router_that_is_slower_than_what_it_asks_drains_is_told_to_have_failed() {
+    let place = Place::new();
+    let muster = Muster::local(place.path());
+    let said = muster.exits(1, "bench --rolling --drain 0 --lag 1000 --rate 20 --cells 5");
+    said.tells(&["failed: index 0 of web: ", " requests failed"]);
+}
