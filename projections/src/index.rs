@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
 use schemas::container::Instance;
+use schemas::definition::Mode;
 use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
@@ -122,6 +123,8 @@ pub(crate) struct Index {
     pub(crate) callbacks: BTreeSet<TaskGuid>,
     /// When each slot or task is next due. By slot, so that no process is scanned when one of its slots changes.
     due: BTreeSet<(Timestamp, WorkRef)>,
+    /// The global processes.
+    pub(crate) global: BTreeSet<ProcessGuid>,
     /// When the rollout of each process is next due.
     due_whole: BTreeSet<(Timestamp, Due)>,
     /// What is only remembered, by the subject that will forget it and the time from which it does.
@@ -164,6 +167,8 @@ pub(crate) struct Facts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whole {
     desired: bool,
+    /// Whether it is a global process.
+    global: bool,
     /// When its rollout is next due.
     due: Option<Timestamp>,
     /// From when it may be forgotten, if it is gone.
@@ -256,13 +261,19 @@ impl Whole {
     pub(crate) fn of_process(process: &Process) -> Self {
         Self {
             desired: process.desired.is_some(),
+            global: process.desired.as_ref().is_some_and(|desired| desired.mode() == Mode::Global),
             due: process.rollout_due(),
             forget_at: process.is_gone().then(|| process.changed_at + REMEMBERED),
         }
     }
 
     pub(crate) fn of_task(task: &Task) -> Self {
-        Self { desired: false, due: None, forget_at: task.state.is_none().then(|| task.since + REMEMBERED) }
+        Self {
+            desired: false,
+            global: false,
+            due: None,
+            forget_at: task.state.is_none().then(|| task.since + REMEMBERED),
+        }
     }
 }
 
@@ -365,10 +376,14 @@ impl Index {
     ) {
         self.counts.processes -= u64::from(before.desired);
         self.counts.processes += u64::from(after.desired);
-        if before.forget_at == after.forget_at && before.due == after.due {
+        let same_times = before.forget_at == after.forget_at && before.due == after.due;
+        if same_times && before.global == after.global {
             return;
         }
         let which = which();
+        if let Due::Process(guid) = &which {
+            put(&mut self.global, guid, before.global, after.global);
+        }
         if let Some(at) = before.due {
             self.due_whole.remove(&(at, which.clone()));
         }

@@ -106,7 +106,9 @@ impl Reader {
         for event in cluster_events(entry) {
             match event {
                 cluster::Event::Founded { shards, .. } => self.shards = Some(*shards),
-                cluster::Event::FormatRaised { .. }
+                cluster::Event::OrdinalAssigned { .. }
+                | cluster::Event::OrdinalFreed { .. }
+                | cluster::Event::FormatRaised { .. }
                 | cluster::Event::Elected { .. }
                 | cluster::Event::PositionSetAside { .. } => {}
             }
@@ -133,6 +135,8 @@ impl Reader {
                 Some(*position).filter(|position| !self.by_operators.contains_key(position))
             }
             cluster::Event::Founded { .. }
+            | cluster::Event::OrdinalAssigned { .. }
+            | cluster::Event::OrdinalFreed { .. }
             | cluster::Event::FormatRaised { .. }
             | cluster::Event::Elected { .. } => None,
         };

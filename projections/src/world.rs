@@ -115,6 +115,34 @@ impl World {
         self.cluster.as_ref()
     }
 
+    /// Shows every cell that has an ordinal, in order of that.
+    pub fn numbered(&self, visit: process::Visit<'_>) {
+        for (ordinal, id) in self.cluster.iter().flat_map(|cluster| &cluster.ordinals) {
+            if let Some(cell) = self.cells.get(id) {
+                visit(*ordinal, id, cell);
+            }
+        }
+    }
+
+    /// The ordinal of a cell.
+    #[must_use]
+    pub fn ordinal(&self, id: &CellId) -> Option<u32> {
+        let mut all = self.cluster.iter().flat_map(|cluster| &cluster.ordinals);
+        all.find(|(_, known)| *known == id).map(|(ordinal, _)| *ordinal)
+    }
+
+    /// Whether a cell that is known has no ordinal, or one that is forgotten has one.
+    #[must_use]
+    pub fn lacks_ordinals(&self) -> bool {
+        let known: BTreeSet<&CellId> = self.cells.keys().collect();
+        self.cluster.as_ref().is_some_and(|cluster| !cluster::decide_ordinals(cluster, &known).is_empty())
+    }
+
+    /// The global processes, in order.
+    pub fn global(&self) -> impl Iterator<Item = &ProcessGuid> {
+        self.index.global.iter()
+    }
+
     /// How many shards there are; [`DEFAULT_SHARDS`] before the cluster is founded.
     #[must_use]
     pub fn shards(&self) -> u16 {
@@ -454,13 +482,19 @@ fn only_convergence_found(decision: &Decision) -> bool {
         Actor::Client { .. } | Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) => false,
     };
     let mut removed: Vec<&Places> = vec![];
+    let mut of_cells = false;
     decision.events.iter().any(|event| match event {
         Event::Evaluation(evaluation::Event::Created { trigger }) => *trigger == Trigger::Convergence,
+        // A cell came to a global process: that is why.
+        Event::Desired(desired::Event::CellsChanged { .. }) => {
+            of_cells = true;
+            false
+        }
         Event::Actual(actual::Event::Removed { places, .. }) => {
             removed.push(places);
             false
         }
-        Event::Actual(actual::Event::Created { places }) if by_bbs => {
+        Event::Actual(actual::Event::Created { places }) if by_bbs && !of_cells => {
             let gone = |index| removed.iter().any(|removed| removed.indices.contains(index));
             places.indices.iter().any(|index| !gone(index))
         }
@@ -518,7 +552,8 @@ fn ends_life(event: &Event) -> bool {
             | desired::Event::DefinitionAdded { .. }
             | desired::Event::Activated { .. }
             | desired::Event::HealthyChanged { .. }
-            | desired::Event::Pruned { .. } => false,
+            | desired::Event::Pruned { .. }
+            | desired::Event::CellsChanged { .. } => false,
         },
         Event::Actual(_)
         | Event::Evacuating(_)

@@ -25,6 +25,8 @@ pub enum Origin {
     /// What happened to a cell: it was lost, or it evacuates. Where that is not in the log yet,
     /// the earlier decision is named.
     Cell(CellId, Option<Cause>),
+    /// What last happened to a cell, whatever that was: a global process follows it.
+    News(CellId),
 }
 
 impl Origin {
@@ -33,7 +35,7 @@ impl Origin {
     pub fn is_where(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Cell(one, _), Self::Cell(other, _)) => one == other,
-            (Self::Beginning | Self::Decision(_) | Self::Cell(..), _) => self == other,
+            (Self::Beginning | Self::Decision(_) | Self::Cell(..) | Self::News(_), _) => self == other,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The cluster: its id, its shards, its format level, and who leads (docs/architecture.md, "The journal").
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::names::{ClusterId, ServiceId};
+use crate::names::{CellId, ClusterId, ServiceId};
 use crate::refusal::{Code, Refusal};
 use crate::subject::Position;
 
@@ -24,6 +26,8 @@ pub struct Cluster {
     pub bbs: Option<Leader>,
     /// Who places.
     pub auctioneer: Option<Leader>,
+    /// The ordinal of every cell that is known: global processes call their instances by it.
+    pub ordinals: BTreeMap<u32, CellId>,
 }
 
 /// Who leads.
@@ -77,6 +81,20 @@ pub enum Event {
         /// In which term.
         term: u64,
     },
+    /// A cell got the lowest ordinal that was free, and keeps it until it is forgotten.
+    OrdinalAssigned {
+        /// Which cell.
+        cell_id: CellId,
+        /// Which ordinal.
+        ordinal: u32,
+    },
+    /// The cell that had an ordinal is forgotten.
+    OrdinalFreed {
+        /// Which cell.
+        cell_id: CellId,
+        /// Which ordinal.
+        ordinal: u32,
+    },
     /// Everybody can read and write a higher level.
     FormatRaised {
         /// The level.
@@ -126,12 +144,31 @@ pub fn decide_election(cluster: &Cluster, role: Role, id: &ServiceId, term: u64)
     Err(Refusal::new(Code::StaleTerm, format!("term {term} does not follow term {highest}")))
 }
 
+/// Most ordinals that one decision changes: the rest is due still, and gets a decision of its own.
+const ORDINALS_AT_ONCE: usize = 512;
+
+/// What is to be said of ordinals, given the cells that are known: those of forgotten cells are free, and cells that have
+/// none get the lowest.
+#[must_use]
+pub fn decide_ordinals(cluster: &Cluster, cells: &BTreeSet<&CellId>) -> Vec<Event> {
+    let (kept, gone): (Vec<_>, Vec<_>) = cluster.ordinals.iter().partition(|(_, id)| cells.contains(id));
+    let freed =
+        gone.iter().map(|&(ordinal, id)| Event::OrdinalFreed { cell_id: id.clone(), ordinal: *ordinal });
+    let taken: BTreeSet<u32> = kept.iter().map(|(ordinal, _)| **ordinal).collect();
+    let numbered: BTreeSet<&CellId> = kept.iter().map(|(_, id)| *id).collect();
+    let free = (0..).filter(|ordinal| !taken.contains(ordinal));
+    let assigned = cells.difference(&numbered).zip(free);
+    let assigned = assigned.map(|(id, ordinal)| Event::OrdinalAssigned { cell_id: (*id).clone(), ordinal });
+    freed.chain(assigned).take(ORDINALS_AT_ONCE).collect()
+}
+
 /// Folds what happened.
 #[must_use]
 pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<Cluster> {
     match event {
         Event::Founded { id, shards, format } => {
-            Some(Cluster { id: *id, shards: *shards, format: *format, bbs: None, auctioneer: None })
+            let ordinals = BTreeMap::new();
+            Some(Cluster { id: *id, shards: *shards, format: *format, bbs: None, auctioneer: None, ordinals })
         }
         Event::Elected { role, id, term } => cluster.map(|mut cluster| {
             let leader = Some(Leader { id: id.clone(), term: *term, since: at });
@@ -139,6 +176,14 @@ pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<
                 Role::Bbs => cluster.bbs = leader,
                 Role::Auctioneer => cluster.auctioneer = leader,
             }
+            cluster
+        }),
+        Event::OrdinalAssigned { cell_id, ordinal } => cluster.map(|mut cluster| {
+            cluster.ordinals.insert(*ordinal, cell_id.clone());
+            cluster
+        }),
+        Event::OrdinalFreed { ordinal, .. } => cluster.map(|mut cluster| {
+            cluster.ordinals.remove(ordinal);
             cluster
         }),
         Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),

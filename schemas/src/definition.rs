@@ -102,6 +102,17 @@ pub enum Placement {
 /// Routing data, opaque to Muster: for each router any JSON, kept as text.
 pub type Routes = BTreeMap<String, String>;
 
+/// Where the instances of a process run. Never changes while it is desired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// So many instances as are desired, wherever the auction finds the best places.
+    #[default]
+    Replicated,
+    /// One instance on each cell that fits the active definition (SwarmKit orchestrators, "Global orchestrator").
+    Global,
+}
+
 /// A DesiredLRP as a client desires it: a deployment with one definition (Updatable LRPs, "Promotion of existing
 /// DesiredLRP entities to `LRPDeployment` entities").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -110,7 +121,9 @@ pub struct DesiredLrp {
     pub process_guid: ProcessGuid,
     /// Its domain.
     pub domain: Domain,
-    /// How many instances.
+    /// Where its instances run.
+    pub mode: Mode,
+    /// How many instances; 0 where the cells say how many.
     pub instances: u32,
     /// Routing data.
     pub routes: Routes,

@@ -1,12 +1,14 @@
 //! The desired side of a process: a deployment with its definitions (Updatable LRPs, "`LRPDeployment`"; docs/model.md,
 //! "Definitions and keys").
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Routes};
-use crate::names::{DefinitionId, Domain, ProcessGuid};
+use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode, Routes};
+use crate::indices::Indices;
+use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use crate::policy::Policies;
 
 /// What is desired of a process. Instances, routes and annotation change without restarting anything.
@@ -14,6 +16,8 @@ use crate::policy::Policies;
 pub struct Desired {
     /// How many instances.
     pub instances: u32,
+    /// The cells of a global process by their ordinals, which are its indices; none: it is replicated.
+    pub cells: Option<BTreeMap<u32, GlobalCell>>,
     /// Routing data.
     pub routes: Routes,
     /// The consumer's own text.
@@ -27,6 +31,15 @@ pub struct Desired {
     /// The newest definition of which an instance was RUNNING and survived its monitor: instances that restart outside a
     /// rollout run it. None: no definition ever did.
     pub healthy_definition_id: Option<DefinitionId>,
+}
+
+/// A cell on which a global process runs an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GlobalCell {
+    /// Which cell.
+    pub cell_id: CellId,
+    /// Whether it takes no new work: what is there stays as it is, and rollouts pass it over.
+    pub cordoned: bool,
 }
 
 /// What happens to the desired side.
@@ -58,6 +71,13 @@ pub enum Event {
         /// Which.
         definition_ids: Vec<DefinitionId>,
     },
+    /// A global process runs on other cells: some came or changed, some left.
+    CellsChanged {
+        /// The cells that came or changed, each with its ordinal.
+        cells: Vec<(u32, GlobalCell)>,
+        /// The ordinals of those that left.
+        left: Indices,
+    },
     /// Nobody desires it.
     Removed {},
 }
@@ -72,7 +92,8 @@ impl Event {
             Self::DefinitionAdded { .. }
             | Self::Activated { .. }
             | Self::HealthyChanged { .. }
-            | Self::Pruned { .. } => false,
+            | Self::Pruned { .. }
+            | Self::CellsChanged { .. } => false,
         }
     }
 }
@@ -82,6 +103,46 @@ impl Desired {
     #[must_use]
     pub fn definition(&self, id: &DefinitionId) -> Option<&Arc<Definition>> {
         self.definitions.iter().find(|(known, _)| known == id).map(|(_, definition)| definition)
+    }
+
+    /// Where its instances run.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        match self.cells {
+            None => Mode::Replicated,
+            Some(_) => Mode::Global,
+        }
+    }
+
+    /// Whether an instance is desired at an index.
+    #[must_use]
+    pub fn has(&self, index: u32) -> bool {
+        self.cells.as_ref().map_or(index < self.instances, |cells| cells.contains_key(&index))
+    }
+
+    /// The indices at which an instance is desired, in order.
+    pub fn indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
+        let of_cells = self.cells.iter().flatten().map(|(index, _)| *index);
+        let dense = if self.cells.is_none() { self.instances } else { 0 };
+        (0..dense).chain(of_cells)
+    }
+
+    /// Whether a rollout replaces what is at an index: not on a cell that takes no new work.
+    #[must_use]
+    pub fn rolls(&self, index: u32) -> bool {
+        self.has(index) && !self.is_cordoned(index)
+    }
+
+    /// Whether the index of a global process is that of a cell that takes no new work.
+    #[must_use]
+    pub fn is_cordoned(&self, index: u32) -> bool {
+        self.cells.as_ref().and_then(|cells| cells.get(&index)).is_some_and(|cell| cell.cordoned)
+    }
+
+    /// The only cell on which an index may run; none: any.
+    #[must_use]
+    pub fn only_cell(&self, index: u32) -> Option<&CellId> {
+        self.cells.as_ref()?.get(&index).map(|cell| &cell.cell_id)
     }
 
     /// The part of an update that would change something; none: it is so already.
@@ -104,7 +165,8 @@ impl Desired {
         Some(DesiredLrp {
             process_guid: process_guid.clone(),
             domain: domain.clone(),
-            instances: self.instances,
+            mode: self.mode(),
+            instances: if self.cells.is_some() { 0 } else { self.instances },
             routes: self.routes.clone(),
             annotation: self.annotation.clone(),
             policies: self.policies.clone(),
@@ -120,6 +182,7 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
     match event {
         Event::Desired(lrp) => Some(Desired {
             instances: lrp.instances,
+            cells: (lrp.mode == Mode::Global).then(BTreeMap::new),
             routes: lrp.routes.clone(),
             annotation: lrp.annotation.clone(),
             policies: lrp.policies.clone(),
@@ -147,6 +210,13 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
         }
         Event::Pruned { definition_ids } => desired.map(|mut old| {
             old.definitions.retain(|(known, _)| !definition_ids.contains(known));
+            old
+        }),
+        Event::CellsChanged { cells, left } => desired.map(|mut old| {
+            let known = old.cells.get_or_insert_default();
+            known.retain(|index, _| !left.contains(*index));
+            known.extend(cells.iter().cloned());
+            old.instances = u32::try_from(known.len()).unwrap_or(u32::MAX);
             old
         }),
         Event::Removed {} => None,

@@ -56,6 +56,8 @@ pub enum Trigger {
     Evacuation,
     /// A rollout replaces an instance (rolling-update, deployment-watcher).
     Rollout,
+    /// A global process runs on another cell, or on one that takes work again (node-update).
+    CellsChanged,
     /// Only convergence found it. In a healthy cluster this stays at 0.
     Convergence,
 }

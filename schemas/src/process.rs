@@ -4,8 +4,9 @@
 //! evaluation) are promises of the process, so one decision sees all of it. The machines inside are [`desired`],
 //! [`actual`], [`evacuating`], [`crash`] and [`evaluation`]; this file says what a process is, where its
 //! decisions come from and how they are folded. `draft` puts the machines together, `report`, `converge` and `rolling` are
-//! what reps, time and rollouts ask, and `places` says which places are desired.
+//! what reps, time and rollouts ask, `places` says which places are desired, and `cells` on which cells a global process runs.
 
+mod cells;
 mod converge;
 mod draft;
 mod places;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::actual::{self, Actual, Ended, Unclaimed};
 use crate::cause::{Cause, Origin};
+use crate::cell::Cell;
 use crate::container::{Epoch, Instance};
 use crate::crash;
 use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
@@ -28,6 +30,7 @@ use crate::ended::{self, EndedInstance, Life};
 use crate::entry::{Event, Stamp};
 use crate::evacuating::{self, Evacuating, Gone};
 use crate::evaluation::{self, Evaluation};
+use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use crate::placement::Explanation;
@@ -185,7 +188,12 @@ pub struct Context<'a> {
     pub fresh: bool,
     /// Whether a cell is present.
     pub present: &'a dyn Fn(&CellId) -> bool,
+    /// Shows every cell that has an ordinal.
+    pub numbered: &'a dyn Fn(Visit<'_>),
 }
+
+/// Sees a cell, behind its ordinal and its id.
+pub type Visit<'a> = &'a mut dyn FnMut(u32, &CellId, &Cell);
 
 impl Process {
     /// A process of which nothing is known but its name.
@@ -434,6 +442,12 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
             let lost = twin.filter(|_| *cause == Gone::CellLost);
             process.origin(place, lost.map(|twin| &twin.by.cell_id))
         }
+        Event::Desired(desired::Event::CellsChanged { cells, left }) => {
+            let of = |index| process.desired.as_ref().and_then(|desired| desired.only_cell(index));
+            let joined = cells.first().map(|(_, cell)| &cell.cell_id);
+            let cell = joined.or_else(|| of(left.iter().next()?));
+            cell.cloned().map_or(Origin::Beginning, Origin::News)
+        }
         Event::Rollout(_)
         | Event::Desired(desired::Event::HealthyChanged { .. } | desired::Event::Pruned { .. }) => {
             process.rollout.as_ref().and_then(|rollout| rollout.cause).or(process.asked).into()
@@ -464,14 +478,15 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
                     process.epoch = Epoch(stamp.at);
                     process.domain = lrp.domain.clone();
                 }
-                let instances = process.desired.as_ref().map_or(0, |desired| desired.instances);
-                let rollout = process.rollout.take().map(|rollout| *rollout);
-                process.rollout = rollout_after(rollout, instances, event).map(Box::new);
                 if event.says_how_many() {
                     process.asked = Some(stamp.cause());
                 }
                 let old = process.desired.take().map(|old| *old);
+                let indices = old.as_ref().map(indices_of).unwrap_or_default();
                 process.desired = desired::evolve(old, event).map(Box::new);
+                let rollout = process.rollout.take().map(|rollout| *rollout);
+                process.rollout =
+                    rollout_after(rollout, &indices, process.desired.as_deref(), event).map(Box::new);
             }
             Event::Rollout(event) => {
                 let old = process.rollout.take().map(|old| *old);
@@ -504,15 +519,24 @@ fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
         .map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
 }
 
-/// What becomes of the rollout when the desired side changes: it ends with the life, and follows its scale.
-fn rollout_after(rollout: Option<Rollout>, instances: u32, event: &desired::Event) -> Option<Rollout> {
+/// The indices at which a rollout replaces what is there.
+fn indices_of(desired: &Desired) -> Indices {
+    desired.indices().filter(|index| desired.rolls(*index)).collect()
+}
+
+/// What becomes of the rollout when the desired side changes: it ends with the life, and follows its scale and its cells.
+fn rollout_after(
+    rollout: Option<Rollout>,
+    before: &Indices,
+    after: Option<&Desired>,
+    event: &desired::Event,
+) -> Option<Rollout> {
     let mut rollout = rollout?;
     match event {
         desired::Event::Desired(_) | desired::Event::Removed {} => None,
-        desired::Event::Updated(update) => {
-            if let Some(to) = update.instances {
-                rollout.scale(instances, to);
-            }
+        desired::Event::Updated(_) | desired::Event::CellsChanged { .. } => {
+            let after = after.map(indices_of).unwrap_or_default();
+            rollout.resize(before, &after);
             Some(rollout)
         }
         desired::Event::DefinitionAdded { .. }

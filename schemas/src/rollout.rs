@@ -23,6 +23,7 @@ use crate::Timestamp;
 use crate::actual::Actual;
 use crate::cause::Cause;
 use crate::crash;
+use crate::desired::Desired;
 use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::DefinitionId;
@@ -236,12 +237,23 @@ pub struct Seen<'a> {
 pub struct Context<'a> {
     /// The time of the decision.
     pub now: Timestamp,
-    /// How many instances are desired.
-    pub instances: u32,
-    /// How many of them have to run, whatever the rollout does.
+    /// What is desired: how many instances, and which definition is known to work.
+    pub desired: &'a Desired,
+    /// How many instances have to run, whatever the rollout does.
     pub min_running: u32,
+}
+
+impl<'a> Context<'a> {
+    /// The indices at which it replaces what is there, in order.
+    fn indices(self) -> impl Iterator<Item = u32> + Clone + use<'a> {
+        let desired = self.desired;
+        desired.indices().filter(|index| desired.rolls(*index))
+    }
+
     /// The definition that is known to work.
-    pub healthy: Option<&'a DefinitionId>,
+    const fn healthy(self) -> Option<&'a DefinitionId> {
+        self.desired.healthy_definition_id.as_ref()
+    }
 }
 
 impl<'a> Seen<'a> {
@@ -390,7 +402,7 @@ fn next_of_step(
                 let survived = lrp.since + rollout.policy.monitor() <= now;
                 return survived.then_some(Event::TookOver { index });
             }
-            if rollout.deadline(step, context.healthy).is_some_and(|deadline| deadline <= now) {
+            if rollout.deadline(step, context.healthy()).is_some_and(|deadline| deadline <= now) {
                 let retry_at = rollout.retry_at(index, now);
                 let reason = format!("not RUNNING after {} s", rollout.policy.index_deadline_ms / 1000);
                 return Some(Event::Stalled { index, retry_at, reason });
@@ -420,23 +432,27 @@ fn next_turn<'a>(
     see: impl Fn(u32) -> Seen<'a>,
     running: impl Fn() -> u32,
 ) -> Option<Event> {
-    let proven = context.healthy == Some(&rollout.target);
+    let proven = context.healthy() == Some(&rollout.target);
     let waits = |index: &u32| rollout.in_replacement(*index).is_none() && !see(*index).is_there(proven);
     let fresh = |index: &u32| waits(index) && !rollout.stalled.contains_key(index);
     // Nothing is known to work: there is nothing to protect where nothing runs.
-    if context.healthy.is_none() {
+    if context.healthy().is_none() {
         let idle = |index: &u32| fresh(index) && !see(*index).other_runs;
-        let indices: Indices = (rollout.cursor..context.instances).filter(idle).collect();
+        let indices: Indices =
+            context.indices().filter(|index| *index >= rollout.cursor).filter(idle).collect();
         if !indices.is_empty() {
             return Some(Event::Begun { indices });
         }
     }
     let rested = |step: &Step| matches!(step.stage, Stage::Resting(until) if until <= context.now);
     let busy = rollout.steps.values().filter(|step| !rested(step)).count();
-    if busy >= usize::try_from(rollout.policy.indices_at_once(context.instances)).unwrap_or(usize::MAX) {
+    if busy
+        >= usize::try_from(rollout.policy.indices_at_once(context.desired.instances)).unwrap_or(usize::MAX)
+    {
         return None;
     }
-    let mut in_turn = (rollout.cursor..context.instances).chain(0..rollout.cursor.min(context.instances));
+    let (passed, ahead) = (|index: &u32| *index < rollout.cursor, |index: &u32| *index >= rollout.cursor);
+    let mut in_turn = context.indices().filter(ahead).chain(context.indices().filter(passed));
     let index = in_turn.find(fresh).or_else(|| {
         let due = rollout.stalled.iter().filter(|(_, stalled)| stalled.retry_at <= context.now);
         due.filter(|(index, _)| waits(index))
@@ -454,7 +470,7 @@ fn completed<'a>(rollout: &Rollout, context: Context<'_>, see: impl Fn(u32) -> S
         Stage::Resting(_) => false,
     });
     let runs = |index: u32| see(index).is_there(false);
-    (!busy && (0..context.instances).all(runs)).then_some(Event::Completed {})
+    (!busy && context.indices().all(runs)).then_some(Event::Completed {})
 }
 
 /// What the failure of the new instance of an index means: what happens to the index and, if too many failed, why the
@@ -573,12 +589,14 @@ impl Rollout {
         self.since = at;
     }
 
-    /// The number of instances changed: what is no longer an index leaves it, and new ones come to it.
-    pub(crate) fn scale(&mut self, from: u32, to: u32) {
-        self.steps.retain(|index, _| *index < to);
-        self.stalled.retain(|index, _| *index < to);
-        self.failed.retain(|index| *index < to);
-        self.cursor = self.cursor.min(to);
-        self.total = self.total.saturating_add(to.saturating_sub(from));
+    /// Other indices take part: what no longer does leaves it, and new ones come to it.
+    pub(crate) fn resize(&mut self, before: &Indices, after: &Indices) {
+        self.steps.retain(|index, _| after.contains(*index));
+        self.stalled.retain(|index, _| after.contains(*index));
+        self.failed.retain(|index| after.contains(*index));
+        let last = after.ranges().last().map_or(0, |(_, last)| last.saturating_add(1));
+        self.cursor = self.cursor.min(last);
+        let new = after.iter().filter(|index| !before.contains(*index)).count();
+        self.total = self.total.saturating_add(u32::try_from(new).unwrap_or(u32::MAX));
     }
 }

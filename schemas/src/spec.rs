@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::action::{Secret, Variable};
 use crate::definition::{
-    DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes,
+    DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes,
     TaskDefinition,
 };
 use crate::fields::{Field, Fields, Problems, look_over, read_json_of_any_size};
@@ -124,7 +124,8 @@ pub fn to_json(lrp: &DesiredLrp) -> Value {
     let of_lrp = compact(json!({
         "process_guid": lrp.process_guid,
         "domain": lrp.domain,
-        "instances": lrp.instances,
+        "mode": (lrp.mode == Mode::Global).then_some(lrp.mode),
+        "instances": (lrp.mode == Mode::Replicated).then_some(lrp.instances),
         "routes": routes_to_json(&lrp.routes),
         "annotation": lrp.annotation,
         "definition_id": lrp.definition_id,
@@ -318,7 +319,8 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
     let mut fields = root.object()?;
     let process_guid = fields.must("process_guid", Field::name);
     let domain = must_domain(&mut fields, usual);
-    let instances = fields.or("instances", 1, take_instances);
+    let mode = fields.or("mode", Mode::Replicated, |field| policies::take_word(field, &MODES));
+    let instances = take_instances_of(mode, &mut fields);
     let routes = fields.or("routes", Routes::new(), take_routes);
     let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
     let policies = policies::take(&mut fields);
@@ -331,6 +333,7 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
     let process_guid: crate::names::ProcessGuid = process_guid?;
     let lrp = DesiredLrp {
         domain: domain?,
+        mode: mode?,
         instances: instances?,
         routes: routes?,
         annotation: annotation?,
@@ -443,6 +446,22 @@ fn take_environment(fields: &mut Fields<'_>) -> Option<Vec<Variable>> {
 
 fn take_grace(fields: &mut Fields<'_>) -> Option<u64> {
     fields.or("grace_period_ms", DEFAULT_GRACE_MS, |field| field.number(0..=limits::GRACE_MS))
+}
+
+const MODES: [(&str, Mode); 2] = [("replicated", Mode::Replicated), ("global", Mode::Global)];
+
+/// How many instances are desired: of a global process the cells say it.
+fn take_instances_of(mode: Option<Mode>, fields: &mut Fields<'_>) -> Option<u32> {
+    let given = fields.may("instances", take_instances)?;
+    match (mode, given) {
+        (Some(Mode::Global), Some(_)) => {
+            fields
+                .bad("instances", "can't be set with mode global: one instance runs on each cell that fits");
+            None
+        }
+        (Some(Mode::Global), None) => Some(0),
+        (Some(Mode::Replicated) | None, given) => Some(given.unwrap_or(1)),
+    }
 }
 
 fn take_instances(field: Field<'_>) -> Option<u32> {

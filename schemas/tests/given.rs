@@ -8,7 +8,9 @@ use proptest::option;
 use proptest::prelude::*;
 use schemas::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Variable};
 use schemas::container::Instance;
-use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
+use schemas::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, TaskDefinition,
+};
 use schemas::limits;
 use schemas::names::{DefinitionId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
@@ -138,12 +140,15 @@ fn any_definition() -> impl Strategy<Value = Definition> {
 pub(crate) fn any_lrp() -> impl Strategy<Value = DesiredLrp> {
     let names = (any_name(), any_name(), option::of(any_name()));
     let sides = (any_routes(), any_text(), any_policies());
-    (names, 1..=limits::INSTANCES, sides, any_definition()).prop_map(
+    // The cells say how many instances a global process has.
+    let instances = option::weighted(0.8, 1..=limits::INSTANCES);
+    (names, instances, sides, any_definition()).prop_map(
         |((guid, domain_name, definition_id), instances, (routes, annotation, policies), definition)| {
             DesiredLrp {
                 process_guid: ProcessGuid::new(&guid).unwrap(),
                 domain: domain(&domain_name),
-                instances,
+                mode: instances.map_or(Mode::Global, |_| Mode::Replicated),
+                instances: instances.unwrap_or(0),
                 routes,
                 annotation,
                 policies,

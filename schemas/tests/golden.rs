@@ -13,7 +13,7 @@ use schemas::cell::Presence;
 use schemas::cluster::Role;
 use schemas::container::{Epoch, NetInfo};
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
 use schemas::entry::{Actor, Aggregate, Entry, Event};
 use schemas::evaluation::Trigger;
@@ -110,6 +110,7 @@ pub(crate) fn lrp() -> DesiredLrp {
     DesiredLrp {
         process_guid: ProcessGuid::new("web").unwrap(),
         domain: Domain::new("apps").unwrap(),
+        mode: Mode::Replicated,
         instances: 3,
         routes: routes(),
         annotation: "first".into(),
@@ -172,6 +173,10 @@ fn process_events() -> Vec<Event> {
         desired::Event::Activated { definition_id: web_v2() },
         desired::Event::HealthyChanged { definition_id: web_v2() },
         desired::Event::Pruned { definition_ids: vec![definition_id("web-v1")] },
+        desired::Event::CellsChanged {
+            cells: vec![(4, desired::GlobalCell { cell_id: CellId::new("c5").unwrap(), cordoned: false })],
+            left: [0, 2].into_iter().collect(),
+        },
         desired::Event::Removed {},
     ];
     let actual = [
@@ -305,6 +310,8 @@ fn other_events() -> Vec<Event> {
     let cluster = [
         cluster::Event::Founded { id: ClusterId(id(0xd1)), shards: 32, format: 1 },
         cluster::Event::Elected { role: Role::Bbs, id: ServiceId::new("bbs-1").unwrap(), term: 7 },
+        cluster::Event::OrdinalAssigned { cell_id: CellId::new("c1").unwrap(), ordinal: 0 },
+        cluster::Event::OrdinalFreed { cell_id: CellId::new("c1").unwrap(), ordinal: 0 },
         cluster::Event::FormatRaised { format: 1 },
         cluster::Event::PositionSetAside {
             position: Position(4711),

@@ -9,6 +9,8 @@ mod documented;
 #[cfg(test)]
 mod given;
 #[cfg(test)]
+mod global;
+#[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod limits;

@@ -197,7 +197,7 @@ impl World {
 
     fn decide(&self, command: &Command) -> Result<Vec<Event>, Refusal> {
         let present = |cell: &CellId| !self.absent.contains(cell);
-        let context = Context { now: self.now, fresh: self.fresh, present: &present };
+        let context = Context { now: self.now, fresh: self.fresh, present: &present, numbered: &|_| {} };
         process::decide(self.process.as_ref(), command, context)
     }
 
@@ -383,6 +383,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
                 Origin::Beginning => false,
                 Origin::Decision(cause) => slot.cause == *cause,
                 Origin::Cell(_, cause) => Some(slot.cause) == *cause,
+                Origin::News(_) => false,
             });
             assert_eq!(known, !events.is_empty(), "{origin:?} of {events:?}");
         }

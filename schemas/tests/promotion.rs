@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use schemas::container::Epoch;
-use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
 use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
 use schemas::names::{DecisionId, DefinitionId, Domain};
@@ -34,7 +34,7 @@ impl Deployment {
 
     fn ask(&mut self, command: &Command) -> Vec<Event> {
         self.now = self.now.next();
-        let context = Context { now: self.now, fresh: true, present: &|_| true };
+        let context = Context { now: self.now, fresh: true, present: &|_| true, numbered: &|_| {} };
         let events = process::decide(Some(&self.process), command, context).unwrap();
         let decision = DecisionId(id(u128::from(self.now.0)));
         let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
@@ -65,8 +65,9 @@ impl Deployment {
     }
 }
 
-/// With few instances, which are healthy as soon as they run.
+/// With few instances on whatever cells, which are healthy as soon as they run.
 fn without_monitor(mut lrp: DesiredLrp) -> DesiredLrp {
+    lrp.mode = Mode::Replicated;
     lrp.policies.update.monitor_ms = 0;
     lrp.instances = lrp.instances % 20 + 1;
     lrp

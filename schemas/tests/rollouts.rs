@@ -100,7 +100,7 @@ impl Stage {
         self.now = self.now.next();
         let absent = self.absent.clone();
         let present = |cell: &CellId| !absent.contains(cell);
-        let context = Context { now: self.now, fresh: true, present: &present };
+        let context = Context { now: self.now, fresh: true, present: &present, numbered: &|_| {} };
         let events = process::decide(self.process.as_ref(), command, context)?;
         if events.is_empty() {
             return Ok(events);
@@ -341,7 +341,12 @@ impl Stage {
                 assert!(target.is_some_and(Actual::is_running), "I10: {index} runs the target\n{}", told());
             }
         }
-        let again = Context { now: self.now, fresh: true, present: &|cell| !self.absent.contains(cell) };
+        let again = Context {
+            now: self.now,
+            fresh: true,
+            present: &|cell| !self.absent.contains(cell),
+            numbered: &|_| {},
+        };
         let in_time = process.next_due().is_none_or(|due| due > self.now);
         if in_time && events.iter().any(|event| matches!(event, Event::Rollout(_))) {
             let next = process::decide(Some(process), &Command::Steer(Steer::Pause), again);

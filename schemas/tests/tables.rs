@@ -76,7 +76,7 @@ impl Story {
         self.now = self.now.next();
         self.decisions += 1;
         let present = |_: &CellId| self.present;
-        let context = Context { now: self.now, fresh: self.fresh, present: &present };
+        let context = Context { now: self.now, fresh: self.fresh, present: &present, numbered: &|_| {} };
         let events = process::decide(self.process.as_ref(), command, context)?;
         let decision = DecisionId(id(self.decisions));
         let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };

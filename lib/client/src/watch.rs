@@ -341,6 +341,7 @@ mod tests {
             epoch: Epoch::default(),
             version: 1,
             desired: true,
+            mode: None,
             instances,
             running: count(InstanceState::Running),
             claimed: count(InstanceState::Claimed),

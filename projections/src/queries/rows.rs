@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemas::Place;
 use schemas::actual::{Actual, State};
 use schemas::cell::Cell;
+use schemas::desired::Desired;
 use schemas::evacuating::Evacuating;
 use schemas::evaluation::Evaluation;
 use schemas::names::{CellId, Domain};
@@ -35,6 +36,7 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         epoch: process.epoch,
         version: process.version,
         desired: desired.is_some(),
+        mode: desired.map(Desired::mode),
         instances: desired.map_or(0, |desired| desired.instances),
         running: count(InstanceState::Running),
         claimed: count(InstanceState::Claimed),
@@ -180,6 +182,7 @@ pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell, observed: &Obser
         state: CellState::of(cell, heard),
         evacuation_wanted: cell.evacuation_wanted,
         cordoned: cell.cordoned,
+        ordinal: world.ordinal(id),
         gone: cell.gone.clone(),
         heard_ms_ago: heard.map(|ago| u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
         instances: count(|work| matches!(work, WorkRef::Lrp(..))),

@@ -48,6 +48,9 @@ impl<'a> Draft<'a> {
     /// is due first, and with it whatever comes from the same place. The rest is due still, and gets a decision of its
     /// own.
     pub(super) fn converge(&mut self) {
+        if self.follow_a_cell() {
+            return;
+        }
         let mut first = None;
         let mut comes_along = |origin: Origin| first.get_or_insert_with(|| origin.clone()).is_where(&origin);
         for slot in self.slots() {

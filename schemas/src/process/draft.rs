@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::places::{self, Wanted};
 use super::{Context, Process, Slot};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
-use crate::definition::{DesiredLrp, DesiredLrpUpdate};
+use crate::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
 use crate::desired::{self, Desired};
 use crate::entry::Event;
 use crate::evacuating::{self, Evacuating};
@@ -107,7 +107,7 @@ impl<'a> Draft<'a> {
 
     /// Whether an instance is desired at an index, whatever it runs.
     pub(super) fn wants_index(&self, index: u32) -> bool {
-        index < self.instances()
+        self.desired().is_some_and(|desired| desired.has(index))
     }
 
     /// Whether an instance is desired at a place.
@@ -168,6 +168,7 @@ impl<'a> Draft<'a> {
         self.record_desired(desired::Event::Desired(Box::new(lrp.clone())));
         let leftovers = self.slots().iter().map(|slot| slot.place.clone()).collect();
         self.end(leftovers, Ended::Superseded);
+        self.follow_cells();
         self.create_missing(Trigger::Desire);
         Ok(())
     }
@@ -178,6 +179,12 @@ impl<'a> Draft<'a> {
             return Ok(());
         };
         let instances = difference.instances.unwrap_or_else(|| self.instances());
+        if difference.instances.is_some()
+            && self.desired().is_some_and(|desired| desired.mode() == Mode::Global)
+        {
+            let problem = "can't be set: a global process has one instance on each cell that fits".into();
+            return Err(Refusal::invalid(vec![BadField { field: "instances".into(), problem }]));
+        }
         if let Some(problem) = difference.policies.as_ref().and_then(|policies| policies.fault(instances)) {
             return Err(Refusal::invalid(vec![BadField { field: "policies.min_running".into(), problem }]));
         }
@@ -217,7 +224,8 @@ impl<'a> Draft<'a> {
 
     /// Diego Dev Notes, "Computing ∆s", second half: what is desired and has no record is created and placed.
     pub(super) fn create_missing(&mut self, trigger: Trigger) {
-        self.create(0..self.instances(), trigger);
+        let indices: Vec<u32> = self.desired().map(|desired| desired.indices().collect()).unwrap_or_default();
+        self.create(indices.into_iter(), trigger);
     }
 
     /// Creates an instance at each of these indices that is desired and has none.
@@ -247,7 +255,7 @@ impl<'a> Draft<'a> {
 
     /// Brings every index to what is desired there.
     pub(super) fn settle_all(&mut self, trigger: Trigger) {
-        let indices: Vec<u32> = (0..self.instances()).collect();
+        let indices: Vec<u32> = self.desired().map(|desired| desired.indices().collect()).unwrap_or_default();
         self.settle_each(&indices, trigger);
     }
 
@@ -295,7 +303,9 @@ impl<'a> Draft<'a> {
     /// An instance is on no cell any more and shall start again: as what it was, or with the definition that is known to
     /// work (Updatable LRPs, "`UpdateLRPDeployment`").
     pub(super) fn restart(&mut self, place: &Place, cause: Unclaimed, trigger: Trigger) {
-        if self.wanted(place.index, Some(place)).has(&place.definition_id) {
+        // On a cell that takes no new work it waits.
+        let waits = self.desired().is_some_and(|desired| desired.is_cordoned(place.index));
+        if waits || self.wanted(place.index, Some(place)).has(&place.definition_id) {
             self.record(actual::Event::Unclaimed { places: place.clone().into(), cause });
             self.made.get_or_insert(trigger);
         } else {
@@ -310,10 +320,12 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn record_desired(&mut self, event: desired::Event) {
-        let rollout = self.rollout.take().map(Cow::into_owned);
-        self.rollout = super::rollout_after(rollout, self.instances(), &event).map(Cow::Owned);
         let old = self.desired.take().map(Cow::into_owned);
+        let indices = old.as_ref().map(super::indices_of).unwrap_or_default();
         self.desired = desired::evolve(old, &event).map(Cow::Owned);
+        let rollout = self.rollout.take().map(Cow::into_owned);
+        let rollout = super::rollout_after(rollout, &indices, self.desired(), &event);
+        self.rollout = rollout.map(Cow::Owned);
         self.events.push(Event::Desired(event));
     }
 

@@ -1,4 +1,4 @@
-//! Which places of a process are desired: at each index below the number of instances one, and two while a rollout has
+//! Which places of a process are desired: at each of its indices one, and two while a rollout has
 //! the index in replacement. Creation, scale, the delta between desired and actual, and convergence all ask here.
 
 use crate::actual::{Actual, State};
@@ -42,10 +42,13 @@ impl<'a> Wanted<'a> {
 }
 
 impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, There> {
-    /// The definitions that the index is to run; none above the number of instances.
+    /// The definitions that the index is to run; none where no instance is desired.
     pub(super) fn wanted(self) -> Wanted<'a> {
-        if self.index >= self.desired.instances {
+        if !self.desired.has(self.index) {
             return Wanted::default();
+        }
+        if self.desired.is_cordoned(self.index) {
+            return Wanted { usual: self.left_alone(), ..Wanted::default() };
         }
         let step = self.rollout.and_then(|rollout| Some((rollout, rollout.in_replacement(self.index)?)));
         let Some((rollout, step)) = step else {
@@ -69,6 +72,15 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         let usual = self.beside(target);
         let waits = self.evacuates && usual.is_some() && !there;
         Wanted { usual, target: Some(target).filter(|_| !waits), beside: true }
+    }
+
+    /// The definition of what is on a cell that takes no new work: nothing takes its place.
+    fn left_alone(&self) -> Option<&'a DefinitionId> {
+        let active = &self.desired.active_definition_id;
+        let known =
+            self.there.clone().filter(|(place, _)| self.desired.definition(&place.definition_id).is_some());
+        let best = known.max_by_key(|(place, lrp)| (rank(lrp), place.definition_id == *active));
+        best.map(|(place, _)| &place.definition_id)
     }
 
     fn rolls(&self) -> bool {

@@ -6,6 +6,7 @@ use super::draft::{Draft, by_definition};
 use super::{Report, ReportStep, Unplaced};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::container::Instance;
+use crate::definition::Mode;
 use crate::evacuating::Gone;
 use crate::evaluation::Trigger;
 use crate::key::Place;
@@ -54,7 +55,12 @@ impl Draft<'_> {
     /// What nobody wants and has no record is kept for nobody, and neither is what another definition takes the place of.
     fn check_evacuated(&self, report: &Report, command: &evacuating::Command) -> Result<(), Refusal> {
         let place = &report.place;
+        let global = self.desired().is_some_and(|desired| desired.mode() == Mode::Global);
         match command {
+            evacuating::Command::Set { .. } if global => {
+                let why = "a global process runs on no other cell: its instance is stopped";
+                Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
+            }
             evacuating::Command::Set { .. } if self.is_unwanted(place) && self.actual(place).is_none() => {
                 let why = format!("index {} is not desired", place.index);
                 Err(Refusal::new(Code::ActualLrpCannotBeEvacuated, why))
@@ -128,10 +134,12 @@ impl Draft<'_> {
                 return Err(Refusal::new(Code::ActualLrpCannotBeClaimed, why));
             }
             (actual::Step::Claim, actual::Command::Claim { placement }) => {
+                self.check_cell(report, Code::ActualLrpCannotBeClaimed)?;
                 self.record(actual::Event::Claimed { place, by, placement: placement.clone() });
                 self.left.placed = true;
             }
             (actual::Step::Start, actual::Command::Start { net }) => {
+                self.check_cell(report, Code::ActualLrpCannotBeStarted)?;
                 self.record(actual::Event::Started { place, by, net: net.clone() });
                 self.left.placed = true;
                 let crowded = self.has_others(&report.place);

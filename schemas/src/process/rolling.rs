@@ -138,9 +138,10 @@ impl Draft<'_> {
         };
         let rollback_to = desired.healthy_definition_id.clone().filter(|id| id != target);
         let is_there = |index: &u32| Seen::of(target, self.actuals_at(*index)).is_there(false);
-        let there = u32::try_from((0..desired.instances).filter(is_there).count()).unwrap_or(u32::MAX);
-        let total = desired.instances.saturating_sub(there);
+        let to_replace = desired.indices().filter(|index| desired.rolls(*index) && !is_there(index)).count();
+        let total = u32::try_from(to_replace).unwrap_or(u32::MAX);
         self.record_desired(desired::Event::Activated { definition_id: target.clone() });
+        self.follow_cells();
         let (target, policy) = (target.clone(), Box::new(policy));
         self.record_rollout(rollout::Event::Started { kind, target, rollback_to, total, policy, reason });
         self.roll();
@@ -209,7 +210,6 @@ impl Draft<'_> {
         let monitor = self.monitor_of(desired);
         let now = self.context.now;
         let survived = |lrp: &Actual| lrp.runs_on() && lrp.since + monitor <= now;
-        let instances = desired.instances;
         // Only what was decided can be news, but where the definition or the time is.
         let mut indices: BTreeSet<u32> = self.decided_indices().collect();
         let before = self.process.and_then(|process| process.desired.as_ref());
@@ -219,7 +219,7 @@ impl Draft<'_> {
         }
         let proven = indices
             .into_iter()
-            .filter(|index| *index < instances)
+            .filter(|index| desired.has(*index))
             .any(|index| self.actual(&Place::new(index, active.clone())).is_some_and(survived));
         if proven {
             self.set_healthy(&active);
@@ -297,14 +297,13 @@ pub(super) fn next<'a>(
             let seen = see(*index);
             seen.target_runs() || seen.other_runs
         };
-        u32::try_from((0..desired.instances).filter(runs).count()).unwrap_or(u32::MAX)
+        u32::try_from(desired.indices().filter(runs).count()).unwrap_or(u32::MAX)
     };
     let policy: &UpdatePolicy = &rollout.policy;
     let context = rollout::Context {
         now,
-        instances: desired.instances,
+        desired,
         min_running: desired.policies.running_at_least(policy, desired.instances),
-        healthy: desired.healthy_definition_id.as_ref(),
     };
     rollout::next(rollout, context, &see, running)
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{Finding, Services};
 use crate::container::{Epoch, Instance, PortMapping};
-use crate::definition::{Definition, Routes, TaskDefinition};
+use crate::definition::{Definition, Mode, Routes, TaskDefinition};
 use crate::ended::How;
 use crate::evaluation::Evaluation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
@@ -300,6 +300,8 @@ pub struct LrpRow {
     pub version: u64,
     /// Whether somebody desires it; if not, what is left of it is being stopped.
     pub desired: bool,
+    /// Where its instances run; none: nobody desires it.
+    pub mode: Option<Mode>,
     /// Desired instances.
     pub instances: u32,
     /// Instances in state RUNNING.
@@ -512,6 +514,8 @@ pub struct CellRow {
     pub evacuation_wanted: bool,
     /// Whether an operator wants no new work on it.
     pub cordoned: bool,
+    /// The index of what global processes run on it.
+    pub ordinal: Option<u32>,
     /// Why it is ABSENT, if it is.
     pub gone: Option<String>,
     /// How long ago its last heartbeat came to the BBS that answers, in milliseconds; none: it heard of none yet.

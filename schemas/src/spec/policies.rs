@@ -86,7 +86,7 @@ const FAILURE_ACTIONS: [(&str, FailureAction); 4] = [
 ];
 
 /// One word of a few.
-fn take_word<T: Copy>(field: Field<'_>, words: &[(&str, T)]) -> Option<T> {
+pub(super) fn take_word<T: Copy>(field: Field<'_>, words: &[(&str, T)]) -> Option<T> {
     let found = field.value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
     if let Some((_, meaning)) = found {
         return Some(*meaning);

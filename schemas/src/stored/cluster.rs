@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
 use crate::cluster;
-use crate::names::{ClusterId, ServiceId};
+use crate::names::{CellId, ClusterId, ServiceId};
 use crate::subject::Position;
 
 /// Events of the cluster.
@@ -31,6 +31,22 @@ pub enum Cluster {
         id: ServiceId,
         /// In which term.
         term: u64,
+    },
+    /// A cell got an ordinal.
+    #[serde(rename = "ordinal_assigned.v1")]
+    OrdinalAssignedV1 {
+        /// Which cell.
+        cell_id: CellId,
+        /// Which ordinal.
+        ordinal: u32,
+    },
+    /// The cell that had an ordinal is forgotten.
+    #[serde(rename = "ordinal_freed.v1")]
+    OrdinalFreedV1 {
+        /// Which cell.
+        cell_id: CellId,
+        /// Which ordinal.
+        ordinal: u32,
     },
     /// Everybody can read and write a higher level.
     #[serde(rename = "format_raised.v1")]
@@ -64,6 +80,10 @@ impl Mirror<cluster::Event> for Cluster {
         match self {
             Self::FoundedV1 { id, shards, format } => cluster::Event::Founded { id, shards, format },
             Self::ElectedV1 { role, id, term } => cluster::Event::Elected { role: role.mirror(), id, term },
+            Self::OrdinalAssignedV1 { cell_id, ordinal } => {
+                cluster::Event::OrdinalAssigned { cell_id, ordinal }
+            }
+            Self::OrdinalFreedV1 { cell_id, ordinal } => cluster::Event::OrdinalFreed { cell_id, ordinal },
             Self::FormatRaisedV1 { format } => cluster::Event::FormatRaised { format },
             Self::PositionSetAsideV1 { position, reason } => {
                 cluster::Event::PositionSetAside { position, reason }
@@ -77,6 +97,8 @@ impl Mirror<Cluster> for cluster::Event {
         match self {
             Self::Founded { id, shards, format } => Cluster::FoundedV1 { id, shards, format },
             Self::Elected { role, id, term } => Cluster::ElectedV1 { role: role.mirror(), id, term },
+            Self::OrdinalAssigned { cell_id, ordinal } => Cluster::OrdinalAssignedV1 { cell_id, ordinal },
+            Self::OrdinalFreed { cell_id, ordinal } => Cluster::OrdinalFreedV1 { cell_id, ordinal },
             Self::FormatRaised { format } => Cluster::FormatRaisedV1 { format },
             Self::PositionSetAside { position, reason } => Cluster::PositionSetAsideV1 { position, reason },
         }
@@ -88,6 +110,8 @@ impl Cluster {
         match event {
             cluster::Event::Founded { .. } => "cluster.founded.v1",
             cluster::Event::Elected { .. } => "cluster.elected.v1",
+            cluster::Event::OrdinalAssigned { .. } => "cluster.ordinal_assigned.v1",
+            cluster::Event::OrdinalFreed { .. } => "cluster.ordinal_freed.v1",
             cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
             cluster::Event::PositionSetAside { .. } => "cluster.position_set_aside.v1",
         }

@@ -194,6 +194,7 @@ impl Event {
         "desired.activated.v1",
         "desired.healthy_changed.v1",
         "desired.pruned.v1",
+        "desired.cells_changed.v1",
         "desired.removed.v1",
         "actual.created.v1",
         "actual.claimed.v1",
@@ -243,6 +244,8 @@ impl Event {
         "cell.disappeared.v1",
         "cluster.founded.v1",
         "cluster.elected.v1",
+        "cluster.ordinal_assigned.v1",
+        "cluster.ordinal_freed.v1",
         "cluster.format_raised.v1",
         "cluster.position_set_aside.v1",
     ];

@@ -51,10 +51,54 @@ pub enum Desired {
         /// Which.
         definition_ids: Vec<DefinitionId>,
     },
+    /// A global process runs on other cells.
+    #[serde(rename = "cells_changed.v1")]
+    CellsChangedV1 {
+        /// The cells that came or changed.
+        cells: Vec<GlobalCell>,
+        /// The ordinals of those that left.
+        left: Indices,
+    },
     /// Nobody desires it.
     #[serde(rename = "removed.v1")]
     RemovedV1 {},
 }
+
+/// A cell on which a global process runs an instance.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct GlobalCell {
+    /// Its ordinal, which is the index.
+    pub index: u32,
+    /// Which cell.
+    pub cell_id: crate::names::CellId,
+    /// Whether it takes no new work.
+    pub cordoned: bool,
+}
+
+impl Mirror<(u32, desired::GlobalCell)> for GlobalCell {
+    fn mirror(self) -> (u32, desired::GlobalCell) {
+        let Self { index, cell_id, cordoned } = self;
+        (index, desired::GlobalCell { cell_id, cordoned })
+    }
+}
+
+impl Mirror<GlobalCell> for (u32, desired::GlobalCell) {
+    fn mirror(self) -> GlobalCell {
+        let (index, desired::GlobalCell { cell_id, cordoned }) = self;
+        GlobalCell { index, cell_id, cordoned }
+    }
+}
+
+/// Where the instances of a process run.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// So many as are desired, wherever the auction finds the best places.
+    Replicated,
+    /// One on each cell that fits.
+    Global,
+}
+mirror!(enum Mode = definition::Mode { Replicated, Global });
 
 /// A `DesiredLRP` as a client desired it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -63,7 +107,9 @@ pub struct DesiredLrp {
     pub process_guid: ProcessGuid,
     /// Its domain.
     pub domain: Domain,
-    /// How many instances.
+    /// Where its instances run.
+    pub mode: Mode,
+    /// How many instances; 0 where the cells say how many.
     pub instances: u32,
     /// Routing data: for each router any JSON, kept as text.
     pub routes: BTreeMap<String, String>,
@@ -77,7 +123,7 @@ pub struct DesiredLrp {
     pub definition: Arc<Definition>,
 }
 mirror!(struct DesiredLrp = definition::DesiredLrp {
-    process_guid, domain, instances, routes, annotation, policies, definition_id, definition,
+    process_guid, domain, mode, instances, routes, annotation, policies, definition_id, definition,
 });
 
 /// What one instance of a process runs and needs.
@@ -136,6 +182,9 @@ impl Mirror<desired::Event> for Desired {
             Self::ActivatedV1 { definition_id } => desired::Event::Activated { definition_id },
             Self::HealthyChangedV1 { definition_id } => desired::Event::HealthyChanged { definition_id },
             Self::PrunedV1 { definition_ids } => desired::Event::Pruned { definition_ids },
+            Self::CellsChangedV1 { cells, left } => {
+                desired::Event::CellsChanged { cells: cells.mirror(), left }
+            }
             Self::RemovedV1 {} => desired::Event::Removed {},
         }
     }
@@ -152,6 +201,7 @@ impl Mirror<Desired> for desired::Event {
             Self::Activated { definition_id } => Desired::ActivatedV1 { definition_id },
             Self::HealthyChanged { definition_id } => Desired::HealthyChangedV1 { definition_id },
             Self::Pruned { definition_ids } => Desired::PrunedV1 { definition_ids },
+            Self::CellsChanged { cells, left } => Desired::CellsChangedV1 { cells: cells.mirror(), left },
             Self::Removed {} => Desired::RemovedV1 {},
         }
     }
@@ -518,9 +568,11 @@ pub enum Trigger {
     Rollout,
     /// Only convergence found it.
     Convergence,
+    /// A global process runs on another cell, or on one that takes work again.
+    CellsChanged,
 }
 mirror!(enum Trigger = evaluation::Trigger {
-    Desire, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, Convergence,
+    Desire, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, Convergence, CellsChanged,
 });
 
 impl Mirror<evaluation::Event> for Evaluation {
@@ -557,6 +609,7 @@ impl Desired {
             desired::Event::Activated { .. } => "desired.activated.v1",
             desired::Event::HealthyChanged { .. } => "desired.healthy_changed.v1",
             desired::Event::Pruned { .. } => "desired.pruned.v1",
+            desired::Event::CellsChanged { .. } => "desired.cells_changed.v1",
             desired::Event::Removed {} => "desired.removed.v1",
         }
     }

@@ -160,6 +160,7 @@ impl Log {
             let lrp = DesiredLrp {
                 process_guid: guid.clone(),
                 domain: domain.clone(),
+                mode: schemas::definition::Mode::Replicated,
                 instances,
                 routes: [].into(),
                 annotation: String::new(),

@@ -29,6 +29,8 @@ pub struct Item {
     pub order: Order,
     /// Cells that refused it: any other that fits is better.
     pub refused_by: BTreeSet<CellId>,
+    /// The only cell that may take it: it waits for room there, and nothing else is decided. None: any.
+    pub only: Option<CellId>,
 }
 
 /// What an auction answers for one piece of work.
@@ -50,7 +52,7 @@ impl Item {
     #[must_use]
     pub fn new(priority: u8, since: Timestamp, key: WorkKey, order: Order) -> Self {
         let rank = Rank::new(priority, order.resources().memory_mb, since, key);
-        Self { rank, order, refused_by: BTreeSet::new() }
+        Self { rank, order, refused_by: BTreeSet::new(), only: None }
     }
 
     /// Which cells may take it.
@@ -120,12 +122,12 @@ struct Round<'a> {
 impl Round<'_> {
     fn judge(&mut self, item: Item, family: usize) -> Verdict {
         let size = item.order.resources();
-        let view = self.view_of(item.constraint());
+        let view = self.view_of(&item);
         let tally = self.tally(view, size);
         let refused: Vec<u32> = item.refused_by.iter().filter_map(|id| self.board.number(id)).collect();
         let best = if tally.fitting == 0 {
             Best::default()
-        } else if refused.is_empty() {
+        } else if refused.is_empty() && item.only.is_none() {
             search(self.board, view, size, &mut self.families[family])
         } else {
             scan(self.board, view, size, &self.families[family], &refused)
@@ -136,12 +138,16 @@ impl Round<'_> {
         let explanation = explain::explain(self.board, seen, &tally, refused, places);
         let place = match places.first() {
             Some(winner) => Ok(self.place(winner.cell, size, family)),
-            None => Err(explain::error(self.board, seen, &tally)),
+            None => Err(explain::error(seen, &tally)),
         };
         Verdict { item, place, explanation }
     }
 
-    fn view_of(&mut self, constraint: &Constraint) -> usize {
+    fn view_of(&mut self, item: &Item) -> usize {
+        let constraint = item.constraint();
+        if let Some(only) = &item.only {
+            return self.board.view_of_cell(constraint, only);
+        }
         if let Some((known, view)) = &self.last
             && known == constraint
         {

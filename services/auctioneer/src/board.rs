@@ -60,6 +60,8 @@ pub struct Board {
     groups: Vec<Group>,
     views: Vec<View>,
     view_of: BTreeMap<Constraint, usize>,
+    /// The views of work that only one cell may take.
+    view_of_cell: BTreeMap<(CellId, Constraint), usize>,
 }
 
 /// A place in a group's order: what is used of the cell as the group's scale weighs it, and the cell's number.
@@ -81,6 +83,8 @@ pub(crate) struct Group {
 /// The cells as one constraint sees them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
+    /// Cells that were looked at: all, or the only one that may take the work.
+    pub(crate) cells: u32,
     /// Cells that offer another stack.
     pub(crate) stack: u32,
     /// Cells with other tags.
@@ -234,6 +238,7 @@ impl Board {
         if self.views.len() > VIEWS {
             self.views.clear();
             self.view_of.clear();
+            self.view_of_cell.clear();
         }
     }
 
@@ -242,16 +247,29 @@ impl Board {
         if let Some(view) = self.view_of.get(constraint) {
             return *view;
         }
-        let view = self.look(constraint);
+        let view = self.look(constraint, |_| true);
         self.views.push(view);
         self.view_of.insert(constraint.clone(), self.views.len() - 1);
         self.views.len() - 1
     }
 
-    fn look(&self, constraint: &Constraint) -> View {
+    /// The number of the view of a constraint, where only one cell may take the work.
+    pub(crate) fn view_of_cell(&mut self, constraint: &Constraint, only: &CellId) -> usize {
+        let key = (only.clone(), constraint.clone());
+        if let Some(view) = self.view_of_cell.get(&key) {
+            return *view;
+        }
+        let view = self.look(constraint, |cell| cell.id == *only);
+        self.views.push(view);
+        self.view_of_cell.insert(key, self.views.len() - 1);
+        self.views.len() - 1
+    }
+
+    fn look(&self, constraint: &Constraint, may_take: impl Fn(&BoardCell) -> bool) -> View {
         let mut view = View { takes: vec![false; self.cells.len()], ..View::default() };
         let mut zones: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        for (number, cell) in self.cells.iter().enumerate() {
+        for (number, cell) in self.cells.iter().enumerate().filter(|(_, cell)| may_take(cell)) {
+            view.cells += 1;
             match (constraint.mismatch(&cell.stack, &cell.placement_tags), cell.standing) {
                 (Some(Mismatch::Stack), _) => view.stack += 1,
                 (Some(Mismatch::Tags), _) => view.tags += 1,

@@ -13,8 +13,8 @@ use crate::tally::Tally;
 pub(crate) const CORDONED: &str = "cordoned";
 
 /// Why no cell takes the work (Diego Dev Notes, "Communicating Fullness").
-pub(crate) fn error(board: &Board, view: &View, tally: &Tally) -> String {
-    let compatible = board.len() - view.stack - view.tags;
+pub(crate) fn error(view: &View, tally: &Tally) -> String {
+    let compatible = view.cells - view.stack - view.tags;
     if compatible == 0 {
         // The nearest miss tells most: a cell with other tags has the right stack.
         let why = if view.tags > 0 { Some(Mismatch::Tags) } else { None };
@@ -56,7 +56,7 @@ pub(crate) fn explain(
     let lacks = Lack::ALL.map(|what| (what.word(), tally.lacking(what)));
     let passed_over = reasons.into_iter().chain(lacks).filter(|(_, cells)| *cells > 0);
     Explanation {
-        cells: board.len(),
+        cells: view.cells,
         passed_over: passed_over.map(|(reason, cells)| (reason.to_owned(), cells)).collect(),
         best: best.iter().map(|score| candidate(board, score)).collect(),
     }

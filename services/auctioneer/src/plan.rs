@@ -11,11 +11,14 @@ mod lacks;
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::actual::{self, Actual};
+use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
+use schemas::definition::Mode;
 use schemas::entry::{Event, Stamp};
 use schemas::message::Order;
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Steer, Unplaced};
+use schemas::query::CellRow;
 use schemas::resources::Resources;
 use schemas::rollout::{self, Pause, Rollout};
 use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
@@ -38,6 +41,8 @@ const IDLE: usize = 100;
 pub struct Copy {
     now: Timestamp,
     board: Board,
+    /// The cells that global processes follow, with their ordinals.
+    numbered: Vec<(u32, CellId, Cell)>,
     processes: BTreeMap<ProcessGuid, Process>,
     /// Whether room appeared since the last auction.
     freed: bool,
@@ -129,6 +134,7 @@ impl Copy {
         Self {
             now,
             board: Board::new(cells),
+            numbered: vec![],
             processes: processes.into_iter().map(|process| (process.guid.clone(), process)).collect(),
             freed: false,
             made: 0,
@@ -138,6 +144,25 @@ impl Copy {
             lacking: BTreeMap::new(),
             paused: BTreeSet::new(),
         }
+    }
+
+    /// The same, with the ordinals of these cells: global processes follow them.
+    #[must_use]
+    pub fn numbered(mut self, cells: &[CellRow]) -> Self {
+        self.numbered = cells.iter().filter_map(known::numbered_cell).collect();
+        let is_global = |process: &&Process| {
+            process.desired.as_ref().is_some_and(|desired| desired.mode() == Mode::Global)
+        };
+        let global: Vec<_> = self.processes.values().filter(is_global).cloned().collect();
+        for Process { guid, domain, .. } in global {
+            // Each cell that came is a decision of its own.
+            for _ in 0..=self.numbered.len() {
+                if !self.ask(&guid, &domain, &Command::Converge).unwrap_or(false) {
+                    break;
+                }
+            }
+        }
+        self
     }
 
     /// The cells, and what is free of each.
@@ -216,7 +241,10 @@ impl Copy {
         self.now = self.now.next();
         let board = &self.board;
         let present = |cell: &CellId| board.number(cell).is_some();
-        let context = Context { now: self.now, fresh: true, present: &present };
+        let numbered = |visit: process::Visit<'_>| {
+            self.numbered.iter().for_each(|(ordinal, id, cell)| visit(*ordinal, id, cell));
+        };
+        let context = Context { now: self.now, fresh: true, present: &present, numbered: &numbered };
         let events = process::decide(self.processes.get(guid), command, context)?;
         if events.is_empty() {
             return Ok(false);
@@ -414,10 +442,13 @@ impl Copy {
 
     fn item(&self, guid: &ProcessGuid, place: &Place, lrp: &Actual) -> Option<Item> {
         let process = self.processes.get(guid)?;
-        let definition = process.desired.as_deref()?.definition(&place.definition_id)?;
+        let desired = process.desired.as_deref()?;
+        let definition = desired.definition(&place.definition_id)?;
+        let only = desired.only_cell(place.index).cloned();
         let key = ActualLrpKey::new(guid.clone(), place.clone());
         let key = WorkKey::Lrp { key, epoch: process.epoch };
-        Some(Item::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone())))
+        let item = Item::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
+        Some(Item { only, ..item })
     }
 
     fn report(

@@ -290,6 +290,7 @@ fn rolling() -> LrpRow {
         epoch: Epoch(NOW),
         version: 7,
         desired: true,
+        mode: Some(schemas::definition::Mode::Replicated),
         instances: 2,
         running: 3,
         claimed: 0,

@@ -64,6 +64,8 @@ pub(crate) enum AggregateCommand {
     Left(CellId, Incarnation),
     /// An operator asks something of a cell.
     Cell(CellId, cell::Command),
+    /// Cells that came get an ordinal, and those of forgotten cells are free.
+    Number,
     /// Somebody campaigns; a journal without a cluster is founded first.
     Lead {
         role: cluster::Role,
@@ -109,6 +111,7 @@ impl QueuedCommand {
                 | AggregateCommand::Attach(_)
                 | AggregateCommand::Left(..)
                 | AggregateCommand::Cell(..)
+                | AggregateCommand::Number
                 | AggregateCommand::Lead { .. },
             )
             | (Requester::Single(_) | Requester::Part { .. }, _) => None,
@@ -146,7 +149,7 @@ impl AggregateCommand {
             | Self::Attach(cell)
             | Self::Left(cell, _)
             | Self::Cell(cell, _) => Subject::Cell(cell.clone()),
-            Self::Lead { .. } => Subject::Cluster,
+            Self::Number | Self::Lead { .. } => Subject::Cluster,
         }
     }
 
@@ -161,6 +164,7 @@ impl AggregateCommand {
             | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
+            | Self::Number
             | Self::Lead { .. } => None,
         }
     }

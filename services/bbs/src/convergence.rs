@@ -135,10 +135,11 @@ fn due_of(work: &WorkRef) -> Due {
 /// Everything that has something due: the safety net, a look at the whole world.
 pub(crate) fn everything(world: &World, now: Timestamp) -> Vec<Due> {
     let present = |cell: &CellId| world.is_present(cell);
+    let numbered = |visit: process::Visit<'_>| world.numbered(visit);
     let due_process = |guid: &ProcessGuid| {
         let known = world.process(guid);
         let fresh = known.is_some_and(|known| world.is_fresh(&known.domain, now));
-        let context = process::Context { now, fresh, present: &present };
+        let context = process::Context { now, fresh, present: &present, numbered: &numbered };
         process::decide(known, &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
     };
     let due_task = |guid: &TaskGuid| {

@@ -167,6 +167,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
         };
         let Some((what, stored)) = stored.filter(|(_, stored)| *stored != domain) else { return Ok(()) };
@@ -201,6 +202,7 @@ impl Batch<'_> {
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
+            | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
         };
         let request = Identity { actor: queued.actor.clone(), id, digest: queued.digest.clone() };
@@ -231,6 +233,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
         };
         if queued.epoch.is_none() || queued.epoch == known {
@@ -246,7 +249,9 @@ impl Batch<'_> {
             AggregateCommand::Process(guid, command) => {
                 let process = self.process(guid);
                 let fresh = process.is_some_and(|process| world.is_fresh(&process.domain, self.at));
-                let context = process::Context { now: self.at, fresh, present: &present };
+                let numbered = |visit: process::Visit<'_>| world.numbered(visit);
+                let context =
+                    process::Context { now: self.at, fresh, present: &present, numbered: &numbered };
                 process::decide(process, command, context)
             }
             AggregateCommand::Task(guid, command) => {
@@ -261,8 +266,15 @@ impl Batch<'_> {
                 Ok(events(cell::decide_left(self.cell(id), *incarnation)))
             }
             AggregateCommand::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
+            AggregateCommand::Number => Ok(self.number()),
             AggregateCommand::Lead { role, id, term, found } => self.lead(*role, id, *term, *found),
         }
+    }
+
+    fn number(&self) -> Vec<Event> {
+        let cells = self.world.cells().map(|(id, _)| id).collect();
+        let events = self.cluster.as_ref().map(|cluster| cluster::decide_ordinals(cluster, &cells));
+        events.into_iter().flatten().map(Event::Cluster).collect()
     }
 
     fn lead(
@@ -316,11 +328,13 @@ impl Batch<'_> {
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => Origin::Beginning,
         };
         match origin {
             Origin::Beginning => None,
             Origin::Decision(cause) => Some(cause),
+            Origin::News(id) => self.world.cell(&id).map(|cell| cell.cause),
             Origin::Cell(id, earlier) => {
                 let cell = self.world.cell(&id).filter(|cell| !cell.present || cell.evacuating);
                 cell.map(|cell| cell.cause).or(earlier)
@@ -380,7 +394,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(cell)
             | AggregateCommand::Left(cell, _)
             | AggregateCommand::Cell(cell, _) => Aggregate::Cell(cell.clone()),
-            AggregateCommand::Lead { .. } => Aggregate::Cluster,
+            AggregateCommand::Number | AggregateCommand::Lead { .. } => Aggregate::Cluster,
         }
     }
 
@@ -412,6 +426,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => self.only,
         }
     }

@@ -67,6 +67,7 @@ promises! {
     OnlyLeadersDecide "docs/model.md, Leadership" "a service decides only while the log says that it leads",
     ClientsInOrder "docs/model.md, Order and rest" "what a client asks of one thing in a row is carried out in that order",
     OneLife "docs/architecture.md, Entries" "nothing of an earlier life of a guid runs or reports in a later one",
+    OrdinalsSound "docs/model.md, Global processes" "each known cell has one ordinal, the lowest that was free",
     TermsCount "docs/model.md, Leadership" "a cluster is founded once, and each election has the next term",
     CellsSound "Diego Dev Notes, Detecting Cell Failures" "a cell appears, evacuates, sickens and disappears only when it can",
     OnePicture "docs/architecture.md, Invariants" "folding the log from its start, or from a snapshot, equals every service's own picture",

@@ -6,7 +6,7 @@
 
 use schemas::action::{Action, Group, Run, Secret, Try, Variable};
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
 use schemas::names::{DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::Policies;
@@ -636,6 +636,7 @@ fn utmost_lrp(process_guid: ProcessGuid) -> DesiredLrp {
     };
     DesiredLrp {
         domain: domain(),
+        mode: Mode::Replicated,
         instances: 0,
         routes: utmost_routes("x"),
         annotation: "x".repeat(ANNOTATION_BYTES),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, Routes, TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
 use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{FailureAction, Policies, UpdatePolicy};
@@ -315,6 +315,7 @@ fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) 
     DesiredLrp {
         process_guid: process.clone(),
         domain: domain.clone(),
+        mode: Mode::Replicated,
         instances,
         routes: routes("first"),
         annotation: format!("made of {process}"),

@@ -52,6 +52,8 @@ enum Stage {
 struct Shape {
     constraint: Constraint,
     size: Resources,
+    /// The only cell that may take it; none: any.
+    only: Option<CellId>,
 }
 
 /// All open work.
@@ -82,9 +84,11 @@ fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain)> {
             let lrp = process.actual(&key.place).filter(|lrp| lrp.is_unclaimed())?;
             let desired = process.desired.as_ref().filter(|_| process.wants(&key.place))?;
             let definition = desired.definition(&key.place.definition_id)?;
+            let place = &key.place;
             let key = WorkKey::Lrp { key: key.clone(), epoch: process.epoch };
+            let only = desired.only_cell(place.index).cloned();
             let item = Item::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
-            Some((item, process.domain.clone()))
+            Some((Item { only, ..item }, process.domain.clone()))
         }
         WorkRef::Task(guid) => {
             let task = world.task(guid).filter(|task| task.is_pending())?;
@@ -345,7 +349,9 @@ impl Open {
     /// Makes ready what waits for a cell like this one: of each shape as much as has room there, in order.
     pub(crate) fn wake_for(&mut self, cell: &BoardCell, free: Resources, most: usize) {
         let fits = |shape: &&Shape| {
-            free.fits(shape.size) && shape.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
+            shape.only.as_ref().is_none_or(|only| *only == cell.id)
+                && free.fits(shape.size)
+                && shape.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
         };
         let shapes: Vec<Shape> = self.blocked.keys().filter(fits).cloned().collect();
         for shape in shapes {
@@ -388,7 +394,7 @@ impl Open {
 }
 
 fn shape(item: &Item) -> Shape {
-    Shape { constraint: item.constraint().clone(), size: item.order.resources() }
+    Shape { constraint: item.constraint().clone(), size: item.order.resources(), only: item.only.clone() }
 }
 
 /// How often work of this size fits.

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use schemas::actual::{self, Ended};
+use schemas::cause::Cause;
+use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo};
 use schemas::definition::{Definition, DesiredLrp};
 use schemas::desired;
 use schemas::entry::{Event, Stamp};
 use schemas::evacuating;
-use schemas::names::DecisionId;
+use schemas::names::{CellId, DecisionId};
 use schemas::process::{self, Process};
 use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
+use schemas::request::Requests;
 use schemas::resources::Resources;
 use schemas::rollout::{self, Kind, Pause};
 use schemas::{Place, Timestamp};
@@ -40,6 +43,25 @@ pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
         free: presence.total.minus(row.used),
         standing,
     })
+}
+
+/// A cell that global processes follow, behind its ordinal; none: it has none.
+pub(super) fn numbered_cell(row: &CellRow) -> Option<(u32, CellId, Cell)> {
+    let nobody = DecisionId(Uuid::nil());
+    let cell = Cell {
+        presence: row.presence.clone(),
+        present: row.state != CellState::Absent,
+        evacuating: row.state == CellState::Evacuating,
+        healthy: row.state != CellState::Unhealthy,
+        evacuation_wanted: row.evacuation_wanted,
+        cordoned: row.cordoned,
+        evacuation_began: None,
+        gone: row.gone.clone(),
+        since: row.since,
+        cause: Cause { decision: nobody, correlation: nobody },
+        requests: Requests::default(),
+    };
+    Some((row.ordinal?, row.cell_id.clone(), cell))
 }
 
 /// A process as its rows tell it: its own, with its definitions, and those of its instances. Of definitions but the active one no
@@ -74,6 +96,7 @@ fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
     let lrp = DesiredLrp {
         process_guid: row.process_guid.clone(),
         domain: row.domain.clone(),
+        mode: row.mode.unwrap_or_default(),
         instances: row.instances,
         routes: row.routes.clone(),
         annotation: row.annotation.clone(),

@@ -228,7 +228,12 @@ impl Chaos {
             let known = self.scene.auctioneer.world().process(&process).unwrap();
             let lost = cell.clone();
             let present = move |other: &CellId| *other != lost;
-            let context = process::Context { now: self.scene.now.next(), fresh: true, present: &present };
+            let context = process::Context {
+                now: self.scene.now.next(),
+                fresh: true,
+                present: &present,
+                numbered: &|_| {},
+            };
             let events = process::decide(Some(known), &process::Command::Converge, context).unwrap();
             let epoch = known.epoch;
             if !events.is_empty() {

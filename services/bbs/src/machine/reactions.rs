@@ -8,12 +8,13 @@ use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::Stop;
 use schemas::names::{CellId, InstanceGuid, TaskGuid};
+use schemas::subject::Subject;
 use schemas::task::CallbackVerdict;
-use schemas::{ActualLrpKey, Decision, Entry, cell, evacuating, task};
+use schemas::{ActualLrpKey, Decision, Entry, cell, cluster, evacuating, task};
 
 use super::{Bbs, not_leading};
 use crate::callbacks::Called;
-use crate::command::AggregateCommand;
+use crate::command::{AggregateCommand, QueuedCommand};
 use crate::convergence;
 use crate::effect::Effect;
 
@@ -55,12 +56,21 @@ impl Bbs {
                 }
             }
             Event::Domain(_) => self.convergence.sweep_by(self.now),
+            Event::Cluster(cluster::Event::OrdinalAssigned { .. } | cluster::Event::OrdinalFreed { .. }) => {
+                self.number_cells();
+                self.converge_global();
+            }
             Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)
             | Event::Rollout(_)
             | Event::Evaluation(_)
-            | Event::Cluster(_) => {}
+            | Event::Cluster(
+                cluster::Event::Founded { .. }
+                | cluster::Event::Elected { .. }
+                | cluster::Event::FormatRaised { .. }
+                | cluster::Event::PositionSetAside { .. },
+            ) => {}
         }
     }
 
@@ -74,15 +84,33 @@ impl Bbs {
             cell::Event::EvacuationRequested {} | cell::Event::EvacuationWithdrawn {} => {
                 self.evacuation_changed(id);
             }
-            cell::Event::Forgotten {} => self.presence.forget(id),
-            cell::Event::Appeared(_)
-            | cell::Event::Cordoned {}
+            cell::Event::Forgotten {} => {
+                self.presence.forget(id);
+                self.number_cells();
+            }
+            cell::Event::Appeared(_) => self.number_cells(),
+            cell::Event::Cordoned {}
             | cell::Event::Uncordoned {}
             | cell::Event::Evacuating {}
             | cell::Event::Resumed {}
             | cell::Event::Healthy {}
             | cell::Event::Unhealthy { .. } => {}
         }
+        self.converge_global();
+    }
+
+    /// Gives an ordinal to each cell that has none, once.
+    fn number_cells(&mut self) {
+        let waits = |queued: &QueuedCommand| matches!(queued.command, AggregateCommand::Number);
+        if self.world().lacks_ordinals() && !self.shards.holds(&Subject::Cluster, waits) {
+            self.enqueue_own(AggregateCommand::Number);
+        }
+    }
+
+    /// A cell came, changed or left: the global processes follow it.
+    fn converge_global(&mut self) {
+        let global: Vec<Due> = self.world().global().cloned().map(Due::Process).collect();
+        global.into_iter().for_each(|due| self.converge(due));
     }
 
     /// A cell is gone: everything that names it is converged.
@@ -125,6 +153,7 @@ impl Bbs {
             self.presence.begin(self.now);
             self.convergence.begin(self.now);
             self.owe_callbacks();
+            self.number_cells();
         } else {
             self.callbacks.clear();
             // What waits is refused, so that it is asked elsewhere. What is in flight is settled by the log.

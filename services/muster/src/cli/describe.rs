@@ -4,6 +4,7 @@ use schemas::actual::{self, Ended, Unclaimed};
 use schemas::cell;
 use schemas::cluster::{self, Role};
 use schemas::container::{Instance, NetInfo};
+use schemas::definition::Mode;
 use schemas::desired;
 use schemas::domain;
 use schemas::entry::{Actor, Aggregate, Event};
@@ -94,7 +95,10 @@ pub(crate) fn addresses(net: &NetInfo) -> String {
 
 fn of_desired(event: &desired::Event) -> String {
     match event {
-        desired::Event::Desired(lrp) => format!("desired with {}", count(lrp.instances.into(), "instance")),
+        desired::Event::Desired(lrp) => match lrp.mode {
+            Mode::Replicated => format!("desired with {}", count(lrp.instances.into(), "instance")),
+            Mode::Global => "desired on each cell that fits".to_owned(),
+        },
         desired::Event::Updated(update) => {
             let mut parts = vec![];
             parts.extend(
@@ -112,6 +116,7 @@ fn of_desired(event: &desired::Event) -> String {
         desired::Event::HealthyChanged { definition_id } => {
             format!("definition {definition_id} is known to work: instances restart with it")
         }
+        desired::Event::CellsChanged { cells, left } => cells_changed(cells, left),
         desired::Event::Pruned { definition_ids } => {
             let ids: Vec<&str> = definition_ids.iter().map(|id| id.as_str()).collect();
             let (what, it) = if ids.len() == 1 { ("definition", "it") } else { ("definitions", "them") };
@@ -119,6 +124,19 @@ fn of_desired(event: &desired::Event) -> String {
         }
         desired::Event::Removed {} => "no longer desired".to_owned(),
     }
+}
+
+/// The cells that a global process came to, and the indices whose cells left.
+fn cells_changed(cells: &[(u32, desired::GlobalCell)], left: &Indices) -> String {
+    let cordoned = |cell: &desired::GlobalCell| if cell.cordoned { ", which is cordoned" } else { "" };
+    let on = |(index, cell): &(u32, desired::GlobalCell)| {
+        format!("index {index} belongs to cell {}{}", cell.cell_id, cordoned(cell))
+    };
+    let mut parts: Vec<String> = cells.iter().map(on).collect();
+    if !left.is_empty() {
+        parts.push(format!("{} has no cell any more", indices(left)));
+    }
+    parts.join(", ")
 }
 
 fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
@@ -251,6 +269,7 @@ pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
         Trigger::Restart => "the wait after a crash is over",
         Trigger::CellLost => "a cell disappeared",
         Trigger::Evacuation => "a cell is evacuated",
+        Trigger::CellsChanged => "its cells changed",
         Trigger::Rollout => "a rollout replaces an instance",
         Trigger::Convergence => "found by convergence",
     }
@@ -313,6 +332,12 @@ fn of_cluster(event: &cluster::Event) -> String {
                 Role::Auctioneer => "auctioneer",
             };
             format!("{id} leads as {role} in term {term}")
+        }
+        cluster::Event::OrdinalAssigned { cell_id, ordinal } => {
+            format!("cell {cell_id} has ordinal {ordinal}")
+        }
+        cluster::Event::OrdinalFreed { cell_id, ordinal } => {
+            format!("ordinal {ordinal} of cell {cell_id} is free")
         }
         cluster::Event::FormatRaised { format } => format!("format raised to {format}"),
         cluster::Event::PositionSetAside { position, reason } => {

@@ -108,6 +108,7 @@ pub(crate) fn desired(row: LrpRow) -> Option<DesiredLrp> {
     row.desired.then(|| DesiredLrp {
         process_guid: row.process_guid,
         domain: row.domain,
+        mode: row.mode.unwrap_or_default(),
         instances: row.instances,
         routes: row.routes,
         annotation: row.annotation,

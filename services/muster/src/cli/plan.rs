@@ -101,7 +101,11 @@ impl Known {
         }
         let listed = client.cells().await?;
         let cells = listed.rows.iter().filter_map(board_cell);
-        Ok(Self { position: listed.position, copy: Copy::new(clock::now(), cells, processes), rows })
+        Ok(Self {
+            position: listed.position,
+            copy: Copy::new(clock::now(), cells, processes).numbered(&listed.rows),
+            rows,
+        })
     }
 }
 

@@ -95,6 +95,7 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
         let desired = DesiredLrp {
             process_guid: row.process_guid.clone(),
             domain: row.domain.clone(),
+            mode: row.mode.unwrap_or_default(),
             instances: row.instances,
             routes: row.routes.clone(),
             annotation: row.annotation.clone(),

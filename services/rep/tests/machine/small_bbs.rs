@@ -38,6 +38,7 @@ impl SmallBbs {
         let lrp = DesiredLrp {
             process_guid: words::process_guid(name),
             domain: words::domain(),
+            mode: schemas::definition::Mode::Replicated,
             instances,
             routes: BTreeMap::new(),
             annotation: String::new(),
@@ -63,7 +64,7 @@ impl SmallBbs {
         let guid = words::process_guid(name);
         let lost = &self.lost;
         let present = |cell: &CellId| !lost.contains(cell);
-        let context = process::Context { now, fresh: true, present: &present };
+        let context = process::Context { now, fresh: true, present: &present, numbered: &|_| {} };
         let events = process::decide(self.processes.get(&guid), command, context)?;
         let stamp = self.stamp(&events, now);
         let epoch = match command {

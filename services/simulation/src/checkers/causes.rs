@@ -310,7 +310,8 @@ impl Process {
                     desired::Event::DefinitionAdded { .. }
                     | desired::Event::Activated { .. }
                     | desired::Event::HealthyChanged { .. }
-                    | desired::Event::Pruned { .. } => None,
+                    | desired::Event::Pruned { .. }
+                    | desired::Event::CellsChanged { .. } => None,
                 };
                 self.wanted = wanted.map(|wanted| (wanted, decision)).or(self.wanted);
                 if let desired::Event::Desired(_) | desired::Event::Removed {} = event {

@@ -45,7 +45,8 @@ impl Heard {
                     | desired::Event::DefinitionAdded { .. }
                     | desired::Event::Activated { .. }
                     | desired::Event::HealthyChanged { .. }
-                    | desired::Event::Pruned { .. } => None,
+                    | desired::Event::Pruned { .. }
+                    | desired::Event::CellsChanged { .. } => None,
                 },
                 (Event::Task(task::Event::Desired(_)), Aggregate::Task { guid, .. }) => {
                     Some((Thing::Task(guid.clone()), true))

@@ -39,6 +39,8 @@ pub(super) struct Log {
     cells: BTreeMap<CellId, Vec<(Position, CellNow)>>,
     domains: BTreeMap<Domain, Vec<(Position, Option<Timestamp>)>>,
     terms: BTreeMap<Role, u64>,
+    /// The ordinals of cells.
+    ordinals: BTreeMap<u32, CellId>,
     /// Who was elected, and where.
     leaders: Vec<Leader>,
     founded: bool,
@@ -352,6 +354,21 @@ impl Log {
                 let last = self.terms.insert(*role, *term).unwrap_or_default();
                 notes.must(P::TermsCount, *term == last + 1, || {
                     format!("{role:?} goes from term {last} to {term}")
+                });
+            }
+            cluster::Event::OrdinalAssigned { cell_id, ordinal } => {
+                let free =
+                    !self.ordinals.contains_key(ordinal) && !self.ordinals.values().any(|id| id == cell_id);
+                let least = (0..*ordinal).all(|less| self.ordinals.contains_key(&less));
+                notes.must(P::OrdinalsSound, free && least, || {
+                    format!("cell {cell_id} gets ordinal {ordinal}, beside {:?}", self.ordinals)
+                });
+                self.ordinals.insert(*ordinal, cell_id.clone());
+            }
+            cluster::Event::OrdinalFreed { cell_id, ordinal } => {
+                let had = self.ordinals.remove(ordinal);
+                notes.must(P::OrdinalsSound, had.as_ref() == Some(cell_id), || {
+                    format!("ordinal {ordinal} of {cell_id} is freed, and was that of {had:?}")
                 });
             }
             cluster::Event::FormatRaised { .. } | cluster::Event::PositionSetAside { .. } => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Epoch, Instance, WorkKey};
-use schemas::definition::DesiredLrp;
+use schemas::definition::{DesiredLrp, Mode};
 use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::Trigger;
@@ -60,6 +60,8 @@ pub(super) struct Process {
 /// What somebody wants of a process.
 struct Wanted {
     instances: u32,
+    /// The cells of a global process, by their indices, and which of them take no new work.
+    cells: Option<BTreeMap<u32, (CellId, bool)>>,
     active: DefinitionId,
     /// The definition that is known to work.
     healthy: Option<DefinitionId>,
@@ -188,7 +190,7 @@ impl Process {
 
     /// Whether an instance is wanted at an index, whatever it runs.
     fn wants_index(&self, index: u32) -> bool {
-        self.wanted.as_ref().is_some_and(|wanted| index < wanted.instances)
+        self.wanted.as_ref().is_some_and(|wanted| wanted.has(index))
     }
 
     /// Whether an instance is wanted at a place, given those that are there.
@@ -342,7 +344,8 @@ impl Process {
                 | desired::Event::DefinitionAdded { .. }
                 | desired::Event::Activated { .. }
                 | desired::Event::HealthyChanged { .. }
-                | desired::Event::Pruned { .. },
+                | desired::Event::Pruned { .. }
+                | desired::Event::CellsChanged { .. },
             )
             | Event::Actual(_)
             | Event::Evacuating(_)
@@ -409,7 +412,7 @@ impl Process {
     fn desired(&mut self, guid: &ProcessGuid, event: &desired::Event, scene: &Scene<'_>, notes: &mut Notes) {
         match event {
             desired::Event::Desired(lrp) => {
-                let DesiredLrp { domain, instances, definition_id, definition, policies, .. } = &**lrp;
+                let DesiredLrp { domain, mode, instances, definition_id, definition, policies, .. } = &**lrp;
                 notes.must(P::DesiredSound, self.wanted.is_none(), || format!("{guid} is desired twice"));
                 let later = self.version <= 1 || self.epoch.0 < scene.decision.at;
                 notes.must(P::OneLife, later, || {
@@ -420,6 +423,7 @@ impl Process {
                 self.definitions = BTreeMap::from([(definition_id.clone(), definition.constraint.clone())]);
                 self.wanted = Some(Wanted {
                     instances: *instances,
+                    cells: (*mode == Mode::Global).then(BTreeMap::new),
                     active: definition_id.clone(),
                     healthy: None,
                     policies: policies.clone(),
@@ -456,6 +460,9 @@ impl Process {
                 if let Some(wanted) = &mut self.wanted {
                     wanted.healthy = Some(definition_id.clone());
                 }
+            }
+            desired::Event::CellsChanged { cells, left } => {
+                self.wanted.iter_mut().for_each(|wanted| wanted.change_cells(cells, left));
             }
             desired::Event::Pruned { definition_ids } => {
                 notes.saw(Situation::DefinitionPruned);
@@ -764,6 +771,7 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
             | Ended::Crashed => vec![Trigger::Stop],
             Ended::Evacuated => vec![Trigger::Stop, Trigger::Evacuation],
         },
+        Event::Desired(desired::Event::CellsChanged { .. }) => vec![Trigger::CellsChanged],
         Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => vec![Trigger::Rollout],
         Event::Evacuating(_) => vec![Trigger::Evacuation, Trigger::Stop],
         Event::Actual(actual::Event::StopRequested {

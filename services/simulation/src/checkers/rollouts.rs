@@ -158,6 +158,14 @@ impl Roll {
         self.total += to.saturating_sub(from);
     }
 
+    /// Other cells take part: the indices before, and those now.
+    pub(super) fn follow(&mut self, before: &BTreeSet<u32>, now: &BTreeSet<u32>) {
+        self.turns.retain(|index, _| now.contains(index));
+        self.stalled.retain(|index, _| now.contains(index));
+        self.failed.retain(|index| now.contains(index));
+        self.total += u32::try_from(now.difference(before).count()).unwrap_or(u32::MAX);
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.stands == Stands::Over
     }

@@ -1,13 +1,15 @@
 //! What is wanted at an index, and what a rollout may do (Updatable LRPs, "`UpdateLRPDeployment`"; docs/model.md, "Rollouts").
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use schemas::definition::DesiredLrpUpdate;
+use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Event};
 use schemas::names::{DefinitionId, ProcessGuid};
 use schemas::policy::UpdateOrder;
 use schemas::rollout::{self, Kind, Pause};
-use schemas::{Place, Timestamp};
+use schemas::{Indices, Place, Timestamp};
 
 use super::{Lrp, P, Process, Wanted};
 use crate::checkers::rollouts::{Part, Roll, Stands, at_once, runs_at_least};
@@ -50,6 +52,41 @@ impl Wanted {
         }
     }
 
+    /// Takes in which cells a global process runs on.
+    pub(super) fn change_cells(&mut self, cells: &[(u32, GlobalCell)], left: &Indices) {
+        let before: BTreeSet<u32> = self.indices().filter(|index| self.rolls(*index)).collect();
+        let known = self.cells.get_or_insert_default();
+        known.retain(|index, _| !left.contains(*index));
+        known.extend(cells.iter().map(|(index, cell)| (*index, (cell.cell_id.clone(), cell.cordoned))));
+        self.instances = u32::try_from(known.len()).unwrap_or(u32::MAX);
+        let now: BTreeSet<u32> = self.indices().filter(|index| self.rolls(*index)).collect();
+        self.roll.iter_mut().for_each(|roll| roll.follow(&before, &now));
+    }
+
+    /// Whether an instance is wanted at an index.
+    pub(super) fn has(&self, index: u32) -> bool {
+        self.cells.as_ref().map_or(index < self.instances, |cells| cells.contains_key(&index))
+    }
+
+    /// The indices at which an instance is wanted.
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        let most = self
+            .cells
+            .as_ref()
+            .map_or(self.instances, |cells| cells.keys().last().map_or(0, |last| last + 1));
+        (0..most).filter(|index| self.has(*index))
+    }
+
+    /// Whether the cell of an index takes no new work.
+    pub(super) fn is_closed(&self, index: u32) -> bool {
+        self.cells.as_ref().and_then(|cells| cells.get(&index)).is_some_and(|(_, cordoned)| *cordoned)
+    }
+
+    /// Whether a rollout replaces what is at an index.
+    pub(super) fn rolls(&self, index: u32) -> bool {
+        self.has(index) && !self.is_closed(index)
+    }
+
     /// The rollout that is under way.
     pub(super) fn rolling(&self) -> Option<&Roll> {
         self.roll.as_ref().filter(|roll| !roll.is_over())
@@ -70,9 +107,12 @@ impl Wanted {
 impl Process {
     /// What an index is to run, as if this instance were there too.
     pub(super) fn due_at(&self, index: u32, more: Option<(&Place, &Lrp)>) -> Due {
-        let Some(wanted) = self.wanted.as_ref().filter(|wanted| index < wanted.instances) else {
+        let Some(wanted) = self.wanted.as_ref().filter(|wanted| wanted.has(index)) else {
             return Due::default();
         };
+        if wanted.is_closed(index) {
+            return Due { stays: self.left_alone(wanted, index, more), ..Due::default() };
+        }
         let Some((roll, turn)) = wanted.rolling().and_then(|roll| Some((roll, roll.turn(index)?))) else {
             return Due { stays: Some(self.stays(wanted, index, None, more)), ..Due::default() };
         };
@@ -125,13 +165,18 @@ impl Process {
         self.best(wanted, index, but, more, |_| true).unwrap_or_else(|| wanted.restarts().clone())
     }
 
-    /// How many indices have an instance that runs and was not asked to stop.
-    fn running(&self) -> usize {
-        (0..self.instances()).filter(|index| self.runs_at(*index)).count()
+    /// What stays on a cell that takes no new work: what has the most to lose, and else what is active.
+    fn left_alone(&self, wanted: &Wanted, index: u32, more: Option<(&Place, &Lrp)>) -> Option<DefinitionId> {
+        let there = self.at(index).chain(more);
+        let known = there.filter(|(place, _)| self.definitions.contains_key(&place.definition_id));
+        let best = known.max_by_key(|(place, lrp)| (lrp.hold(), place.definition_id == wanted.active));
+        best.map(|(place, _)| place.definition_id.clone())
     }
 
-    fn instances(&self) -> u32 {
-        self.wanted.as_ref().map_or(0, |wanted| wanted.instances)
+    /// How many indices have an instance that runs and was not asked to stop.
+    fn running(&self) -> usize {
+        let all = self.wanted.iter().flat_map(Wanted::indices);
+        all.filter(|index| self.runs_at(*index)).count()
     }
 
     pub(super) fn runs_at(&self, index: u32) -> bool {
@@ -228,7 +273,7 @@ impl Process {
         match event {
             rollout::Event::Started { .. } => None,
             rollout::Event::Begun { indices } => indices.iter().find_map(|index| {
-                let fresh = roll.turn(index).is_none() && index < wanted.instances;
+                let fresh = roll.turn(index).is_none() && wanted.rolls(index);
                 let rolls = roll.stands == Stands::Rolls;
                 // Where nothing is known to work and nothing runs, all begin at once.
                 let free =
@@ -278,7 +323,7 @@ impl Process {
             rollout::Event::Completed {} => {
                 let there =
                     |index| self.target_runs(roll, index) && self.others_at(roll, index).next().is_none();
-                let all = (0..wanted.instances).all(there);
+                let all = wanted.indices().filter(|index| wanted.rolls(*index)).all(there);
                 (!all).then_some((P::CompletedTrue, "not every index runs the target alone"))
             }
         }
@@ -332,7 +377,7 @@ impl Process {
         let lost = needed.into_iter().flatten().find(|id| !self.definitions.contains_key(*id));
         notes
             .must(P::DefinitionsKept, lost.is_none(), || format!("{guid} needs {lost:?} and has it no more"));
-        for index in 0..wanted.instances {
+        for index in wanted.indices() {
             let twins = self.twins.iter().filter(|(place, twin)| {
                 let own = self.lrps.get(place).and_then(Lrp::holder);
                 place.index == index && own != Some(&twin.by)
@@ -366,7 +411,7 @@ impl Process {
         }
         let starts = self.lrps.iter().find(|(place, lrp)| {
             let pending = place.definition_id == roll.target && !lrp.is_running() && !lrp.stopping;
-            pending && place.index < wanted.instances && lrp.hold().is_none() && !roll.starts(place.index)
+            pending && wanted.has(place.index) && lrp.hold().is_none() && !roll.starts(place.index)
         });
         notes.must(P::RolloutBudget, starts.is_none(), || {
             format!("{guid} starts {starts:?} out of turn, in {:?}", scene.decision.events)
@@ -378,7 +423,7 @@ impl Process {
         let Some(wanted) = &self.wanted else { return true };
         let at = scene.decision.at;
         let survived = self.lrps.iter().any(|(place, lrp)| {
-            let own = place.definition_id == *id && place.index < wanted.instances;
+            let own = place.definition_id == *id && wanted.has(place.index);
             own && lrp.hold() == Some(1) && lrp.since + wanted.monitor() <= at
         });
         let goes_back = scene.decision.events.iter().any(|event| {
@@ -400,7 +445,7 @@ impl Process {
             return false;
         };
         self.lrps.iter().any(|(place, lrp)| {
-            let own = place.definition_id == wanted.active && place.index < wanted.instances;
+            let own = place.definition_id == wanted.active && wanted.has(place.index);
             own && lrp.hold() == Some(1) && lrp.since + wanted.monitor() <= clock
         })
     }

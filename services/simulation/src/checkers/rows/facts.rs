@@ -32,6 +32,8 @@ pub(super) struct Facts {
     pub(super) tasks: BTreeMap<TaskGuid, Task>,
     /// When each domain was refreshed, and until when that holds.
     pub(super) domains: BTreeMap<Domain, (Timestamp, Option<Timestamp>)>,
+    /// The ordinals of cells.
+    pub(super) ordinals: BTreeMap<u32, CellId>,
     pub(super) cells: BTreeMap<CellId, Cell>,
     /// The containers and the tasks that ended and are remembered, in the order of the log.
     pub(super) ended: Vec<EndedInstanceRow>,
@@ -46,6 +48,8 @@ pub(super) struct Process {
     pub(super) version: u64,
     pub(super) changed_at: Timestamp,
     pub(super) desired: Option<DesiredLrp>,
+    /// The indices of a global process, and which of their cells take no new work.
+    pub(super) cells: BTreeMap<u32, bool>,
     /// Every definition of its life that is kept, in the order in which they came.
     pub(super) definitions: Vec<(DefinitionId, Arc<Definition>)>,
     pub(super) healthy: Option<DefinitionId>,
@@ -163,6 +167,7 @@ impl Process {
                 self.desired = Some((**lrp).clone());
                 self.definitions = vec![(lrp.definition_id.clone(), Arc::clone(&lrp.definition))];
                 (self.healthy, self.roll) = (None, None);
+                self.cells.clear();
             }
             desired::Event::Updated(update) => {
                 let Some(desired) = &mut self.desired else { return };
@@ -194,6 +199,16 @@ impl Process {
                 }
             }
             desired::Event::HealthyChanged { definition_id } => self.healthy = Some(definition_id.clone()),
+            desired::Event::CellsChanged { cells, left } => {
+                let before = open_to_work(&self.cells);
+                self.cells.retain(|index, _| !left.contains(*index));
+                self.cells.extend(cells.iter().map(|(index, cell)| (*index, cell.cordoned)));
+                if let Some(roll) = &mut self.roll {
+                    roll.follow(&before, &open_to_work(&self.cells));
+                }
+                let count = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
+                self.desired.iter_mut().for_each(|desired| desired.instances = count);
+            }
             desired::Event::Pruned { definition_ids } => {
                 self.definitions.retain(|(id, _)| !definition_ids.contains(id));
             }
@@ -346,6 +361,7 @@ impl Facts {
             version: 0,
             changed_at: at,
             desired: None,
+            cells: BTreeMap::new(),
             definitions: vec![],
             healthy: None,
             roll: None,
@@ -438,6 +454,12 @@ impl Facts {
                     let leader = Leader { id: id.clone(), term: *term, since: decision.at };
                     self.leaders.insert(*role, leader);
                 }
+                cluster::Event::OrdinalAssigned { cell_id, ordinal } => {
+                    self.ordinals.insert(*ordinal, cell_id.clone());
+                }
+                cluster::Event::OrdinalFreed { ordinal, .. } => {
+                    self.ordinals.remove(ordinal);
+                }
                 cluster::Event::FormatRaised { format } => {
                     self.cluster = self.cluster.map(|(id, shards, _)| (id, shards, *format));
                 }
@@ -445,6 +467,11 @@ impl Facts {
             }
         }
     }
+}
+
+/// The indices at which a rollout replaces what is there.
+fn open_to_work(cells: &BTreeMap<u32, bool>) -> BTreeSet<u32> {
+    cells.iter().filter(|(_, cordoned)| !**cordoned).map(|(index, _)| *index).collect()
 }
 
 /// What an event makes of a cell.
