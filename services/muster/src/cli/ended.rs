@@ -122,3 +122,84 @@ fn note(row: &EndedInstanceRow) -> Option<String> {
         How::Displaced => Some("another container runs in its place".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use schemas::Timestamp;
+    use schemas::actual::Ended;
+    use schemas::container::Epoch;
+    use schemas::names::{CellId, Domain, InstanceGuid, ProcessGuid};
+    use schemas::subject::Position;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn row(how: How, stop: Option<Ended>, exit_status: Option<i32>) -> EndedInstanceRow {
+        EndedInstanceRow {
+            process_guid: ProcessGuid::new("web").unwrap(),
+            index: 0,
+            domain: Domain::new("shop").unwrap(),
+            epoch: Epoch::default(),
+            definition_id: DefinitionId::new("web").unwrap(),
+            instance_guid: InstanceGuid(Uuid::from_u128(7)),
+            cell_id: CellId::new("c1").unwrap(),
+            started_at: Some(Timestamp::from_millis(1_000)),
+            ended_at: Timestamp::from_millis(61_000),
+            duration_ms: Some(60_000),
+            how,
+            stop,
+            reason: exit_status.map(|status| format!("Exited with status {status}")),
+            exit_status,
+            crash_count: u32::from(exit_status.is_some()),
+            position: Position(9),
+            nth: 0,
+        }
+    }
+
+    #[test]
+    fn how_something_ended_is_told_in_words() {
+        let told = |row: &EndedInstanceRow| (state(row), note(row).unwrap_or_default());
+        let cases = [
+            (row(How::Crashed, None, Some(3)), "CRASHED", "Exited with status 3"),
+            (row(How::Crashed, None, Some(0)), "EXITED", "Exited with status 0"),
+            (row(How::Stopped, Some(Ended::Scale), None), "STOPPED", "fewer instances are desired"),
+            (row(How::Stopped, Some(Ended::RolloutFailed), None), "STOPPED", "its rollout gave it up"),
+            (row(How::Stopped, None, None), "STOPPED", ""),
+            (
+                row(How::CrashedStopping, Some(Ended::Removed), None),
+                "STOPPED (crashed)",
+                "the process was removed",
+            ),
+            (row(How::CellLost, None, None), "LOST", "its cell disappeared"),
+            (row(How::Evacuated, None, None), "EVACUATED", ""),
+            (
+                row(How::EvacuationExpired, None, None),
+                "EVACUATED (too late)",
+                "nothing ran in its place in time",
+            ),
+            (row(How::Displaced, None, None), "DISPLACED", "another container runs in its place"),
+        ];
+        for (row, state, note) in cases {
+            assert_eq!(told(&row), (state, note.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_container_that_ended_says_where_its_log_is() {
+        let look = Look { now: Timestamp::from_millis(100_000), full_ids: false, colour: false };
+        let text = instance(&row(How::Crashed, None, Some(3)), look);
+        for line in [
+            "instance     web/0",
+            "exit status  3",
+            "(39s ago), position 9",
+            "muster instance logs 00000000-",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        let v2 = EndedInstanceRow {
+            definition_id: DefinitionId::new("v2").unwrap(),
+            ..row(How::Evacuated, None, None)
+        };
+        assert_eq!(name(&v2), "web/0@v2");
+    }
+}

@@ -2,10 +2,12 @@
 
 use client::{Client, Only};
 use schemas::Position;
+use schemas::container::Instance;
+use schemas::ended::How;
 use schemas::message::Done;
 use schemas::names::ProcessGuid;
 use schemas::process::Steer;
-use schemas::query::LrpRow;
+use schemas::query::{EndedInstanceRow, LrpRow, RolloutRow};
 use schemas::rollout::Kind;
 use serde::Serialize;
 
@@ -47,14 +49,48 @@ pub(crate) async fn past(client: &Client, guid: &ProcessGuid) -> Result<Vec<Past
     Ok(rollouts(&decided(entries)))
 }
 
+/// The last crash of what a rollout brings, while it was under way: as what ended tells of it, and where that is no longer kept,
+/// as the log does.
+async fn last_crash(
+    client: &Client,
+    guid: &ProcessGuid,
+    rollout: &RolloutRow,
+) -> Result<Option<Crash>, Failure> {
+    let ended = client.ended_instances(&Only::process(guid.clone()), None).await?.rows;
+    let crash = crash_of(ended, rollout);
+    if crash.is_some() || rollout.failed.is_empty() {
+        return Ok(crash);
+    }
+    let all = past(client, guid).await?;
+    let past = all.into_iter().rev().find(|past| past.target == rollout.target);
+    Ok(past.and_then(|past| past.last_crash))
+}
+
+/// The newest of the containers that a rollout brought and that crashed while it was under way.
+fn crash_of(ended: Vec<EndedInstanceRow>, rollout: &RolloutRow) -> Option<Crash> {
+    let of_rollout = |row: &EndedInstanceRow| {
+        let until = rollout.is_over().then_some(rollout.since);
+        row.how == How::Crashed
+            && row.definition_id == rollout.target
+            && row.ended_at >= rollout.started_at
+            && until.is_none_or(|until| row.ended_at <= until)
+    };
+    let newest = ended.into_iter().filter(of_rollout).max_by_key(|row| (row.position, row.nth))?;
+    Some(Crash {
+        index: newest.index,
+        definition_id: newest.definition_id,
+        by: Instance { instance_guid: newest.instance_guid, cell_id: newest.cell_id },
+        reason: newest.reason.unwrap_or_default(),
+        at: newest.ended_at,
+    })
+}
+
 impl Session<'_> {
     async fn rollout_status(&self, guid: &ProcessGuid) -> Result<(), Failure> {
         let lrp = self.known(guid, "show the rollout of").await?.0;
         let Some(rollout) = &lrp.rollout else { return Err(had_none(guid)) };
         let instances = self.client.instances(&Only::process(guid.clone())).await?.rows;
-        let all = past(&self.client, guid).await?;
-        let last_crash = all.iter().rev().find(|past| past.target == rollout.target);
-        let last_crash = last_crash.and_then(|past| past.last_crash.clone());
+        let last_crash = last_crash(&self.client, guid, rollout).await?;
         let status = RolloutStatus { waits: waits::why(&lrp, &instances), last_crash, lrp };
         self.output.one(&status, rows::rollout)
     }
@@ -123,4 +159,68 @@ impl Session<'_> {
 fn had_none(guid: &ProcessGuid) -> Failure {
     let failure = Failure::not_found(format!("a rollout of process {guid}"));
     failure.advise("rollouts begin with muster lrp apply, update, activate and restart")
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::container::Epoch;
+    use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid};
+    use schemas::{Indices, Timestamp};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn ended(nth: u32, definition: &str, how: How, second: u64) -> EndedInstanceRow {
+        EndedInstanceRow {
+            process_guid: ProcessGuid::new("web").unwrap(),
+            index: nth,
+            domain: Domain::new("shop").unwrap(),
+            epoch: Epoch::default(),
+            definition_id: DefinitionId::new(definition).unwrap(),
+            instance_guid: InstanceGuid(Uuid::from_u128(nth.into())),
+            cell_id: CellId::new("c1").unwrap(),
+            started_at: None,
+            ended_at: Timestamp::from_millis(second * 1_000),
+            duration_ms: None,
+            how,
+            stop: None,
+            reason: Some(format!("boom {nth}")),
+            exit_status: Some(1),
+            crash_count: 1,
+            position: Position(second),
+            nth,
+        }
+    }
+
+    #[test]
+    fn the_last_crash_of_a_rollout_is_of_what_it_brings_while_it_is_under_way() {
+        let rollout = |status: &str| RolloutRow {
+            number: 1,
+            kind: Kind::Update,
+            status: status.into(),
+            reason: None,
+            target: DefinitionId::new("v2").unwrap(),
+            rollback_to: None,
+            total: 3,
+            replaced: 1,
+            in_replacement: Indices::default(),
+            stalled: Indices::default(),
+            failed: 0.into(),
+            started_at: Timestamp::from_millis(10_000),
+            since: Timestamp::from_millis(20_000),
+        };
+        let rows = || {
+            vec![
+                ended(0, "v2", How::Crashed, 9),
+                ended(1, "v2", How::Crashed, 12),
+                ended(2, "v1", How::Crashed, 13),
+                ended(3, "v2", How::Stopped, 14),
+                ended(4, "v2", How::Crashed, 25),
+            ]
+        };
+        let index = |status| crash_of(rows(), &rollout(status)).map(|crash| (crash.index, crash.reason));
+        assert_eq!(index("updating"), Some((4, "boom 4".into())));
+        assert_eq!(index("completed"), Some((1, "boom 1".into())));
+        assert_eq!(crash_of(rows()[2..4].to_vec(), &rollout("updating")), None);
+    }
 }
