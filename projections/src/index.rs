@@ -283,7 +283,7 @@ impl Counted {
             actual::State::Unclaimed { .. } => Self::Unclaimed,
             actual::State::Claimed { .. } => Self::Claimed,
             actual::State::Running { .. } => Self::Running,
-            actual::State::Crashed => Self::Crashed,
+            actual::State::Crashed { .. } => Self::Crashed,
         }
     }
 }

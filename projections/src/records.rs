@@ -62,7 +62,7 @@ fn lrp(process: &Process, place: &Place) -> Record {
         }
         State::Claimed { by, stopping } => LrpState::Claimed { by: by.clone(), stopping: *stopping },
         State::Running { by, stopping, .. } => LrpState::Running { by: by.clone(), stopping: *stopping },
-        State::Crashed => LrpState::Crashed,
+        State::Crashed { .. } => LrpState::Crashed,
     });
     Record::Lrp(LrpRecord {
         key: ActualLrpKey::new(process.guid.clone(), place.clone()),

@@ -87,7 +87,7 @@ pub(crate) fn share_slot(slot: &mut Slot, desired: Option<&Desired>, cells: &Ord
     if let Some(lrp) = &mut slot.actual {
         match &mut lrp.state {
             State::Claimed { by, .. } | State::Running { by, .. } => share_cell(&mut by.cell_id, cells),
-            State::Unclaimed { .. } | State::Crashed => {}
+            State::Unclaimed { .. } | State::Crashed { .. } => {}
         }
         if let Some(by) = &mut lrp.crashed_in {
             share_cell(&mut by.cell_id, cells);

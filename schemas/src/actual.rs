@@ -8,16 +8,18 @@
 //!                │                      │ crash             │ crash    │
 //!                └── restart when due ─ CRASHED ◀───────────┴──────────┘
 //! ```
+//! What its restart policy declines to restart stays CRASHED.
 //! A crash that restarts at once is the story `[crashed, unclaimed]` in one decision.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::container::{Instance, NetInfo};
+use crate::crash::{Attempts, Declined, Restart};
 use crate::key::{Place, Places};
 use crate::placement::Explanation;
 use crate::refusal::{Code, Refusal};
-use crate::{Timestamp, crash, limits};
+use crate::{Timestamp, limits};
 
 /// What is true of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +28,7 @@ pub struct Actual {
     pub state: State,
     /// When the state was entered. An UNCLAIMED record's `since` names the attempt to place it.
     pub since: Timestamp,
-    /// Crashes counted (see [`crash`]).
+    /// Crashes counted (see [`crash`](crate::crash)).
     pub crash_count: u32,
     /// Why it last crashed; empty: it never did.
     pub crash_reason: Box<str>,
@@ -34,6 +36,30 @@ pub struct Actual {
     pub crashed_in: Option<Box<Instance>>,
     /// Why it was asked to stop, if it was.
     pub stop: Option<Ended>,
+    /// The restarts that its policy counts; none: it didn't when it last crashed.
+    pub counted: Option<Box<Counted>>,
+}
+
+/// The restarts that a policy counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// As it was at the last crash.
+    pub attempts: Attempts,
+    /// When it was restarted, the newest last: as many as a policy can ask for.
+    pub restarts: Vec<Timestamp>,
+}
+
+impl Counted {
+    fn after(actual: Option<&Actual>, attempts: Attempts) -> Self {
+        Self { attempts, restarts: actual.map_or(&[][..], Actual::restarts).to_vec() }
+    }
+
+    fn count(&mut self, at: Timestamp) {
+        if self.restarts.len() >= limits::RESTART_ATTEMPTS as usize {
+            self.restarts.remove(0);
+        }
+        self.restarts.push(at);
+    }
 }
 
 /// The state of an ActualLRP. What a state has, it alone has: a placement error can't outlive an auction.
@@ -60,8 +86,11 @@ pub enum State {
         /// Whether it was asked to stop.
         stopping: bool,
     },
-    /// Crashed; no longer on a cell; restarted when its wait is over.
-    Crashed,
+    /// Crashed; no longer on a cell.
+    Crashed {
+        /// Whether and when it is restarted.
+        restart: Restart,
+    },
 }
 
 /// What a container's rep asks of the record. `by` is the container that speaks.
@@ -102,6 +131,16 @@ pub enum Unclaimed {
     CellLost,
     /// Its cell evacuates.
     Evacuation,
+}
+
+impl Unclaimed {
+    /// Whether a restart policy counts it.
+    const fn is_attempt(self) -> bool {
+        match self {
+            Self::Crash | Self::Restart => true,
+            Self::CellLost | Self::Evacuation => false,
+        }
+    }
 }
 
 /// Why an instance is asked to stop, or was removed.
@@ -170,6 +209,10 @@ pub enum Event {
         exit_status: Option<i32>,
         /// Crashes counted, with this one.
         crash_count: u32,
+        /// Whether and when it is restarted.
+        restart: Restart,
+        /// How many restarts its policy allows, and how many it counts; none: any number.
+        attempts: Option<Attempts>,
     },
     /// An auction could not place some.
     PlacementFailed {
@@ -207,7 +250,7 @@ impl State {
     const fn is_stopping(&self) -> bool {
         match self {
             Self::Claimed { stopping, .. } | Self::Running { stopping, .. } => *stopping,
-            Self::Unclaimed { .. } | Self::Crashed => false,
+            Self::Unclaimed { .. } | Self::Crashed { .. } => false,
         }
     }
 }
@@ -218,7 +261,7 @@ impl Actual {
     pub const fn holder(&self) -> Option<&Instance> {
         match &self.state {
             State::Claimed { by, .. } | State::Running { by, .. } => Some(by),
-            State::Unclaimed { .. } | State::Crashed => None,
+            State::Unclaimed { .. } | State::Crashed { .. } => None,
         }
     }
 
@@ -227,7 +270,7 @@ impl Actual {
     pub const fn is_running(&self) -> bool {
         match &self.state {
             State::Running { .. } => true,
-            State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed => false,
+            State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed { .. } => false,
         }
     }
 
@@ -255,13 +298,44 @@ impl Actual {
         matches!(self.state, State::Unclaimed { placement_error: Some(_) })
     }
 
-    /// When a CRASHED instance is to be restarted; none: it isn't CRASHED, or it is given up.
+    /// When a CRASHED instance is to be restarted; none: it isn't CRASHED, or it is not restarted.
     #[must_use]
-    pub fn restart_at(&self) -> Option<Timestamp> {
+    pub const fn restart_at(&self) -> Option<Timestamp> {
         match self.state {
-            State::Crashed => crash::restart_at(self.crash_count, self.since),
-            State::Unclaimed { .. } | State::Claimed { .. } | State::Running { .. } => None,
+            State::Crashed { restart: Restart::AtOnce } => Some(self.since),
+            State::Crashed { restart: Restart::At(due) } => Some(due),
+            State::Crashed { restart: Restart::Never(_) }
+            | State::Unclaimed { .. }
+            | State::Claimed { .. }
+            | State::Running { .. } => None,
         }
+    }
+
+    /// Why a CRASHED instance is not restarted; none: it isn't CRASHED, or it is restarted.
+    #[must_use]
+    pub const fn declined(&self) -> Option<Declined> {
+        match self.state {
+            State::Crashed { restart: Restart::Never(why) } => Some(why),
+            State::Crashed { restart: Restart::AtOnce | Restart::At(_) }
+            | State::Unclaimed { .. }
+            | State::Claimed { .. }
+            | State::Running { .. } => None,
+        }
+    }
+
+    /// Whether it ended and its policy's condition says that it shall not be restarted: nothing is missing.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        match self.declined() {
+            Some(Declined::Succeeded | Declined::NoRestarts) => true,
+            Some(Declined::UsedUp | Declined::GivenUp) | None => false,
+        }
+    }
+
+    /// When its policy's restarts of it were; none: it counts none.
+    #[must_use]
+    pub fn restarts(&self) -> &[Timestamp] {
+        self.counted.as_ref().map_or(&[], |counted| &counted.restarts)
     }
 
     /// The name of the state, as Diego writes it.
@@ -271,7 +345,7 @@ impl Actual {
             State::Unclaimed { .. } => "UNCLAIMED",
             State::Claimed { .. } => "CLAIMED",
             State::Running { .. } => "RUNNING",
-            State::Crashed => "CRASHED",
+            State::Crashed { .. } => "CRASHED",
         }
     }
 }
@@ -317,25 +391,25 @@ pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Resu
         (C::Claim { .. }, S::Claimed { .. })           => refuse(Code::ActualLrpCannotBeClaimed, "it is claimed by another container"),
         (C::Claim { .. }, S::Running { .. }) if mine   => Ok(Step::Claim),
         (C::Claim { .. }, S::Running { .. })           => refuse(Code::ActualLrpCannotBeClaimed, "it runs in another container"),
-        (C::Claim { .. }, S::Crashed)                  => refuse(Code::ActualLrpCannotBeClaimed, "it is CRASHED"),
+        (C::Claim { .. }, S::Crashed { .. })           => refuse(Code::ActualLrpCannotBeClaimed, "it is CRASHED"),
 
         (C::Start { .. }, S::Unclaimed { .. })         => Ok(Step::Start),
         (C::Start { .. }, S::Claimed { .. })           => Ok(Step::Start),
         (C::Start { net }, S::Running { net: known, .. }) if mine =>
                                                           Ok(if **known == *net { Step::Nothing } else { Step::Start }),
         (C::Start { .. }, S::Running { .. })           => refuse(Code::ActualLrpCannotBeStarted, "it runs in another container"),
-        (C::Start { .. }, S::Crashed)                  => Ok(Step::Start),
+        (C::Start { .. }, S::Crashed { .. })           => Ok(Step::Start),
 
         (C::Crash { .. }, S::Claimed { stopping: true, .. } | S::Running { stopping: true, .. }) if mine
                                                        => Ok(Step::Remove(Ended::Crashed)),
         (C::Crash { .. }, S::Claimed { .. } | S::Running { .. }) if mine
                                                        => Ok(Step::Crash),
-        (C::Crash { .. }, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed)
+        (C::Crash { .. }, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed { .. })
                                                        => refuse(Code::ActualLrpCannotBeCrashed, "the record names another container, or none"),
 
         (C::Remove, S::Claimed { .. } | S::Running { .. }) if mine
                                                        => Ok(Step::Remove(Ended::Stopped)),
-        (C::Remove, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed)
+        (C::Remove, S::Unclaimed { .. } | S::Claimed { .. } | S::Running { .. } | S::Crashed { .. })
                                                        => refuse(Code::ActualLrpCannotBeRemoved, "the record names another container, or none"),
 
         (C::Unclaim, S::Claimed { stopping: true, .. } | S::Running { stopping: true, .. }) if mine
@@ -343,7 +417,7 @@ pub fn decide(actual: Option<&Actual>, command: &Command, by: &Instance) -> Resu
         (C::Unclaim, S::Claimed { .. } | S::Running { .. }) if mine
                                                        => Ok(Step::Unclaim),
         (C::Unclaim, S::Unclaimed { .. })              => Ok(Step::Nothing),
-        (C::Unclaim, S::Claimed { .. } | S::Running { .. } | S::Crashed)
+        (C::Unclaim, S::Claimed { .. } | S::Running { .. } | S::Crashed { .. })
                                                        => refuse(Code::ActualLrpCannotBeUnclaimed, "the record names another container, or none"),
     }
 }
@@ -366,6 +440,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             crash_count: old.map_or(0, |old| old.crash_count),
             crash_reason: old.map_or_else(|| "".into(), |old| old.crash_reason.clone()),
             crashed_in: old.and_then(|old| old.crashed_in.clone()),
+            counted: old.and_then(|old| old.counted.clone()),
         })
     };
     match event {
@@ -376,6 +451,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             crash_reason: "".into(),
             crashed_in: None,
             stop: None,
+            counted: None,
         }),
         Event::Claimed { by, .. } => {
             actual.as_ref()?;
@@ -384,8 +460,9 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
         Event::Started { by, net, .. } => {
             enter(State::Running { by: by.clone(), net: net.clone().into(), stopping })
         }
-        Event::Crashed { by, reason, crash_count, .. } => Some(Actual {
-            state: State::Crashed,
+        Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Actual {
+            counted: attempts.map(|attempts| Counted::after(actual.as_ref(), attempts).into()),
+            state: State::Crashed { restart: *restart },
             since: at,
             crash_count: *crash_count,
             crash_reason: limits::cut(reason, limits::REASON_BYTES).into(),
@@ -396,13 +473,17 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
             let old = actual?;
             let state = match old.state {
                 State::Unclaimed { .. } => State::Unclaimed { placement_error: Some(error.as_str().into()) },
-                held @ (State::Claimed { .. } | State::Running { .. } | State::Crashed) => held,
+                held @ (State::Claimed { .. } | State::Running { .. } | State::Crashed { .. }) => held,
             };
             Some(Actual { state, ..old })
         }
-        Event::Unclaimed { .. } => {
+        Event::Unclaimed { cause, .. } => {
             actual.as_ref()?;
-            enter(State::Unclaimed { placement_error: None })
+            let mut new = enter(State::Unclaimed { placement_error: None })?;
+            if let Some(counted) = new.counted.as_mut().filter(|_| cause.is_attempt()) {
+                counted.count(at);
+            }
+            Some(new)
         }
         Event::StopRequested { cause, .. } => {
             let mut old = actual?;
@@ -411,7 +492,7 @@ pub fn evolve(actual: Option<Actual>, event: &Event, at: Timestamp) -> Option<Ac
                     *stopping = true;
                     old.stop = Some(*cause);
                 }
-                State::Unclaimed { .. } | State::Crashed => {}
+                State::Unclaimed { .. } | State::Crashed { .. } => {}
             }
             Some(old)
         }

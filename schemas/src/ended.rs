@@ -117,7 +117,7 @@ pub(crate) fn held(slot: &Slot) -> [Option<Held>; 2] {
         State::Running { by, .. } => {
             Some(Held { by: by.clone(), started_at: Some(lrp.since), stop: lrp.stop })
         }
-        State::Unclaimed { .. } | State::Crashed => None,
+        State::Unclaimed { .. } | State::Crashed { .. } => None,
     });
     let twin = slot.evacuating.as_deref();
     let twin = twin.map(|twin| Held { by: twin.by.clone(), started_at: Some(twin.started_at), stop: None });

@@ -61,6 +61,12 @@ pub const PROBES_KEPT: usize = 3;
 pub const PROBE_OUTPUT_LINES: usize = 8;
 /// Longest such line, in bytes; a longer one is cut.
 pub const PROBE_LINE_BYTES: usize = 256;
+/// Most restarts that a restart policy counts.
+pub const RESTART_ATTEMPTS: u32 = 100;
+/// Longest wait before a restart that a policy may ask for, in milliseconds: a day.
+pub const RESTART_DELAY_MS: u32 = 24 * 3_600_000;
+/// Longest time for which a policy may count restarts, in milliseconds: 30 days.
+pub const RESTART_WINDOW_MS: u32 = 30 * 24 * 3_600_000;
 /// Longest crash or failure reason, in bytes; a longer one is cut.
 pub const REASON_BYTES: usize = 1024;
 /// Request ids that a process or task remembers with their answers.

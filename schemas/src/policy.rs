@@ -1,4 +1,4 @@
-//! Policies of a deployment: how its instances are replaced. They live outside the definition, so that changing them
+//! Policies of a deployment: how its instances are replaced and restarted. They live outside the definition, so that changing them
 //! restarts nothing (SwarmKit orchestrators, "Update supervisor"; docs/model.md, "Rollouts").
 
 use std::borrow::Cow;
@@ -215,6 +215,66 @@ impl UpdatePolicy {
     }
 }
 
+/// Whether and when a crashed instance is restarted (SwarmKit orchestrators, "Restart supervisor"; docs/model.md,
+/// "Crashes"). As usual, it is the crash policy that decides. Lost cells and evacuations are no crashes: their instances
+/// start elsewhere whatever this says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RestartPolicy {
+    /// After which crashes it is restarted at all.
+    pub condition: RestartCondition,
+    /// How long each restart waits, in milliseconds; none: as long as the crash policy says. What crashes before it is
+    /// RUNNING waits as the crash policy says at least.
+    pub delay_ms: Option<u32>,
+    /// How often an index is restarted as one definition; none: for ever, or, without `delay_ms`, as often as the crash
+    /// policy says.
+    pub max_attempts: Option<u32>,
+    /// Restarts that are longer ago than this are not counted, in milliseconds; 0: all of them are.
+    pub window_ms: u32,
+}
+
+/// After which crashes an instance is restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartCondition {
+    /// After each, however it ended.
+    #[default]
+    Any,
+    /// Unless its action exited with status 0.
+    OnFailure,
+    /// After none.
+    None,
+}
+
+impl RestartPolicy {
+    /// What is wrong with `window_ms`; none: nothing.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let window = self.window_ms;
+        if window == 0 {
+            return None;
+        }
+        let Some(attempts) = self.max_attempts else {
+            return Some(format!(
+                "is {window}, and nothing is counted: give max_attempts too, or leave it out"
+            ));
+        };
+        let delay = self.delay_ms.unwrap_or(0);
+        let least = u64::from(delay) * u64::from(attempts.saturating_sub(1).max(1));
+        (u64::from(window) <= least).then(|| {
+            format!(
+                "is {window}, so max_attempts = {attempts} would never be reached with delay_ms = {delay}: must be more \
+                 than {least}, or 0 to count all restarts"
+            )
+        })
+    }
+
+    /// How long each restart waits; none: as long as the crash policy says.
+    #[must_use]
+    pub fn delay(&self) -> Option<Duration> {
+        self.delay_ms.map(|delay| Duration::from_millis(delay.into()))
+    }
+}
+
 /// The policies of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Policies {
@@ -228,6 +288,8 @@ pub struct Policies {
     /// How many containers that ended are kept of each index for queries to show; none: as the cluster says. Decides nothing
     /// else.
     pub history_limit: Option<u32>,
+    /// Whether and when a crashed instance is restarted.
+    pub restart: RestartPolicy,
 }
 
 impl Policies {
@@ -262,6 +324,7 @@ impl Default for Policies {
             rollback: UpdatePolicy::of_rollback(),
             min_running: None,
             history_limit: None,
+            restart: RestartPolicy::default(),
         }
     }
 }

@@ -321,15 +321,14 @@ impl Process {
         restart.into_iter().chain(expiry).chain(proof).min()
     }
 
-    /// When a CRASHED instance is to be restarted. What a rollout is starting is never given up (Updatable LRPs, "Failing
-    /// new LRP definition").
+    /// When a CRASHED instance is to be restarted. What a rollout starts is never given up (Updatable LRPs, "Failing new LRP
+    /// definition"): if its policy had declined to restart it, it waits as the crash policy says at most.
     fn restart_at(&self, place: &Place, lrp: &Actual) -> Option<Timestamp> {
         lrp.restart_at().or_else(|| {
-            let owns =
-                |rollout: &Rollout| rollout.target == place.definition_id && rollout.is_starting(place.index);
-            let given_up =
-                matches!(lrp.state, actual::State::Crashed) && self.rollout.as_deref().is_some_and(owns);
-            given_up.then(|| lrp.since + crash::LONGEST_WAIT)
+            let starts = self.rollout.as_deref().is_some_and(|rollout| rollout.starts(place));
+            let declined = lrp.declined().filter(|_| starts);
+            declined
+                .map(|_| crash::due(lrp.crash_count, lrp.since).unwrap_or(lrp.since + crash::LONGEST_WAIT))
         })
     }
 

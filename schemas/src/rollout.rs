@@ -13,6 +13,7 @@
 //! [`next`] says what follows from what is true, one event at a time, until nothing does: it looks only at what the log
 //! says and at the time. So whoever leads finds the same, and nothing follows twice.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -230,6 +231,8 @@ pub struct Seen<'a> {
     pub other: bool,
     /// Whether one is RUNNING and was not asked to stop.
     pub other_runs: bool,
+    /// Whether one ended, and its restart policy's condition says that this is the end of it.
+    pub done: bool,
 }
 
 /// What else a rollout depends on.
@@ -266,6 +269,7 @@ impl<'a> Seen<'a> {
             } else {
                 seen.other = true;
                 seen.other_runs |= lrp.runs_on();
+                seen.done |= lrp.is_done();
             }
         }
         seen
@@ -275,6 +279,19 @@ impl<'a> Seen<'a> {
     #[must_use]
     pub fn target_runs(&self) -> bool {
         self.target.is_some_and(Actual::runs_on)
+    }
+
+    /// Whether nothing is missing that a rollout could wait for: an instance runs, or it ended and is not to be restarted.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.target_runs() || self.other_runs || self.done || self.target.is_some_and(Actual::is_done)
+    }
+
+    /// Whether the index is on the target for good, and nothing else is there: its instance runs, or, if the target is known
+    /// to work, its restart policy has declined to restart it.
+    fn is_replaced(&self, proven: bool) -> bool {
+        let declined = self.target.is_some_and(|lrp| lrp.declined().is_some());
+        !self.other && (self.target_runs() || proven && declined)
     }
 
     /// Whether the index is on the target, and nothing else is there. What doesn't run is the restart policy's business only
@@ -313,6 +330,12 @@ impl Rollout {
     #[must_use]
     pub fn is_starting(&self, index: u32) -> bool {
         self.steps.get(&index).is_some_and(|step| step.stage == Stage::Starting)
+    }
+
+    /// Whether it is starting the instance of a place.
+    #[must_use]
+    pub fn starts(&self, place: &Place) -> bool {
+        self.target == place.definition_id && self.is_starting(place.index)
     }
 
     /// Where it stands, as SwarmKit calls it.
@@ -363,7 +386,8 @@ impl Rollout {
 }
 
 /// What follows from what is true: one event, or nothing. `see` shows an index, and `running` counts the indices below
-/// the number of instances at which an instance is RUNNING and was not asked to stop.
+/// the number of instances at which an instance is RUNNING and was not asked to stop, or ended for good
+/// ([`Seen::serves`]).
 pub fn next<'a>(
     rollout: &Rollout,
     context: Context<'_>,
@@ -451,26 +475,31 @@ fn next_turn<'a>(
     {
         return None;
     }
+    // Where too few run, an index at which nothing runs still has its turn.
+    let starts_first = rollout.policy.order == UpdateOrder::StartFirst;
+    let counted = OnceCell::new();
+    let running = || *counted.get_or_init(&running);
+    let may_begin = |index: &u32| starts_first || may_stop(see(*index), context, running);
     let (passed, ahead) = (|index: &u32| *index < rollout.cursor, |index: &u32| *index >= rollout.cursor);
     let mut in_turn = context.indices().filter(ahead).chain(context.indices().filter(passed));
-    let index = in_turn.find(fresh).or_else(|| {
+    let index = in_turn.find(|index| fresh(index) && may_begin(index)).or_else(|| {
         let due = rollout.stalled.iter().filter(|(_, stalled)| stalled.retry_at <= context.now);
-        due.filter(|(index, _)| waits(index))
+        due.filter(|(index, _)| waits(index) && may_begin(index))
             .min_by_key(|(_, stalled)| stalled.retry_at)
             .map(|(index, _)| *index)
     })?;
-    let starts_first = rollout.policy.order == UpdateOrder::StartFirst;
-    (starts_first || may_stop(see(index), context, running)).then(|| Event::Begun { indices: index.into() })
+    Some(Event::Begun { indices: index.into() })
 }
 
-/// Whether every index runs the target, and nothing else.
+/// Whether every index is on the target, and nothing else is there.
 fn completed<'a>(rollout: &Rollout, context: Context<'_>, see: impl Fn(u32) -> Seen<'a>) -> Option<Event> {
     let busy = rollout.steps.values().any(|step| match step.stage {
         Stage::Starting | Stage::Leaving => true,
         Stage::Resting(_) => false,
     });
-    let runs = |index: u32| see(index).is_there(false);
-    (!busy && context.indices().all(runs)).then_some(Event::Completed {})
+    let proven = context.healthy() == Some(&rollout.target);
+    let replaced = |index: u32| see(index).is_replaced(proven);
+    (!busy && context.indices().all(replaced)).then_some(Event::Completed {})
 }
 
 /// What the failure of the new instance of an index means: what happens to the index and, if too many failed, why the

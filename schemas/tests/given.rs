@@ -13,7 +13,9 @@ use schemas::definition::{
 };
 use schemas::limits;
 use schemas::names::{DefinitionId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
-use schemas::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
+use schemas::policy::{
+    FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
+};
 use schemas::resources::Constraint;
 
 pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net, place, run};
@@ -208,13 +210,32 @@ pub(crate) fn any_update_policy() -> impl Strategy<Value = UpdatePolicy> {
 /// The policies that a client may give.
 pub(crate) fn any_policies() -> impl Strategy<Value = Policies> {
     let history = option::of(0..=limits::HISTORY_LIMIT);
-    (any_update_policy(), any_update_policy(), history).prop_map(|(update, rollback, history_limit)| {
-        let rollback = match rollback.failure_action {
-            FailureAction::Rollback => UpdatePolicy { failure_action: FailureAction::Pause, ..rollback },
-            FailureAction::Hold | FailureAction::Pause | FailureAction::Continue => rollback,
-        };
-        Policies { update, rollback, min_running: Some(0), history_limit }
-    })
+    (any_update_policy(), any_update_policy(), history, any_restart_policy()).prop_map(
+        |(update, rollback, history_limit, restart)| {
+            let rollback = match rollback.failure_action {
+                FailureAction::Rollback => UpdatePolicy { failure_action: FailureAction::Pause, ..rollback },
+                FailureAction::Hold | FailureAction::Pause | FailureAction::Continue => rollback,
+            };
+            Policies { update, rollback, min_running: Some(0), history_limit, restart }
+        },
+    )
+}
+
+fn any_restart_policy() -> impl Strategy<Value = RestartPolicy> {
+    let condition = prop_oneof![
+        Just(RestartCondition::Any),
+        Just(RestartCondition::OnFailure),
+        Just(RestartCondition::None)
+    ];
+    let delay = option::of(0..=limits::RESTART_DELAY_MS);
+    let attempts = option::of(1..=limits::RESTART_ATTEMPTS);
+    (condition, delay, attempts, 0..=limits::RESTART_WINDOW_MS).prop_map(
+        |(condition, delay_ms, max_attempts, window_ms)| {
+            let policy = RestartPolicy { condition, delay_ms, max_attempts, window_ms };
+            let window_ms = if policy.fault().is_some() { 0 } else { window_ms };
+            RestartPolicy { window_ms, ..policy }
+        },
+    )
 }
 
 /// Any task that a client may desire.

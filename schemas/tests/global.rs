@@ -209,7 +209,7 @@ impl Stage {
             State::Claimed { by, stopping: false } => {
                 self.report(place, by, step(actual::Command::Start { net: net(1) })).unwrap();
             }
-            State::Running { .. } | State::Crashed => return false,
+            State::Running { .. } | State::Crashed { .. } => return false,
         }
         true
     }

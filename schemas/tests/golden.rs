@@ -12,6 +12,7 @@ use schemas::action::{Action, EmitProgress, Group, Run, Sealed, Secret, Timeout,
 use schemas::cell::Presence;
 use schemas::cluster::Role;
 use schemas::container::{Epoch, NetInfo};
+use schemas::crash::{Attempts, Restart};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
@@ -22,7 +23,9 @@ use schemas::names::{
     PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
-use schemas::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
+use schemas::policy::{
+    FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
+};
 use schemas::resources::{Constraint, Resources};
 use schemas::{
     Decision, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
@@ -189,6 +192,8 @@ fn process_events() -> Vec<Event> {
             reason: "exited with status 1".into(),
             exit_status: Some(1),
             crash_count: 4,
+            restart: Restart::At(Timestamp::from_millis(61_000)),
+            attempts: Some(Attempts { counted: 2, allowed: 3 }),
         },
         actual::Event::PlacementFailed {
             places: places(),
@@ -254,7 +259,13 @@ fn policies() -> Policies {
     let mut rollback = update.clone();
     rollback.parallelism = Parallelism::Count(2);
     rollback.failure_action = FailureAction::Hold;
-    Policies { update, rollback, min_running: Some(1), history_limit: Some(10) }
+    let restart = RestartPolicy {
+        condition: RestartCondition::OnFailure,
+        delay_ms: Some(5_000),
+        max_attempts: Some(3),
+        window_ms: 600_000,
+    };
+    Policies { update, rollback, min_running: Some(1), history_limit: Some(10), restart }
 }
 
 fn task_events() -> Vec<Event> {

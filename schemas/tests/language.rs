@@ -21,6 +21,8 @@ mod promotion;
 #[cfg(test)]
 mod queries;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 mod rollouts;
 #[cfg(test)]
 mod shapes;

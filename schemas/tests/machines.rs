@@ -416,7 +416,7 @@ fn crashes_are_counted_by_the_policy(
             if let actual::Event::Crashed { crash_count, .. } = event {
                 let since = expected.as_ref().and_then(|lrp| match lrp.state {
                     State::Running { .. } => Some(lrp.since),
-                    State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed => None,
+                    State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed { .. } => None,
                 });
                 let stored = expected.as_ref().map_or(0, |lrp| lrp.crash_count);
                 assert_eq!(*crash_count, crash::count_before(stored, since, now) + 1);

@@ -191,7 +191,7 @@ impl Stage {
                 self.report(place, by, crash()).unwrap();
                 true
             }
-            State::Running { .. } | State::Crashed => false,
+            State::Running { .. } | State::Crashed { .. } => false,
         }
     }
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use schemas::action::{Action, Variable};
 use schemas::definition::Placement;
 use schemas::names::{CellId, DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
-use schemas::policy::{FailureAction, Parallelism, Ratio, UpdateOrder};
+use schemas::policy::{FailureAction, Parallelism, Ratio, RestartCondition, UpdateOrder};
 use serde_json::Value;
 
 /// Environment variables: a list of names and values, or an object of them.
@@ -74,6 +74,24 @@ pub(crate) struct LrpDesire {
     /// How many containers that ended are kept of each index for queries to show, 0 to 100; left out: 20, of which a BBS shows
     /// 5 unless it was started otherwise.
     history_limit: Option<u32>,
+    /// Whether and when an instance that crashed is restarted.
+    restart: Option<Restarts>,
+}
+
+/// Whether and when an instance that crashed is restarted: what is left out is as usual.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Restarts {
+    /// After which crashes: `any` unless said otherwise, `on-failure`: not after exit status 0, `none`: after none.
+    condition: Option<RestartCondition>,
+    /// How long each restart waits, in milliseconds; left out: as long as the crash policy says. What crashes before it is
+    /// RUNNING waits as the crash policy says at least.
+    delay_ms: Option<u32>,
+    /// How often an index is restarted as one definition, 1 to 100; left out: for ever, or, without `delay_ms`, as often
+    /// as the crash policy says.
+    max_attempts: Option<u32>,
+    /// Restarts that are longer ago than this are not counted, in milliseconds; 0: all of them are.
+    window_ms: Option<u32>,
 }
 
 /// How a rollout replaces instances.
@@ -112,6 +130,8 @@ pub(crate) struct NewPolicies {
     min_running: Option<u32>,
     /// How many containers that ended are kept of each index for queries to show.
     history_limit: Option<u32>,
+    /// Whether and when an instance that crashed is restarted: it holds for the next crash.
+    restart: Option<Restarts>,
 }
 
 /// What each instance runs.

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use schemas::action::Action;
 use schemas::definition::Placement;
 use schemas::limits;
-use schemas::policy::{FailureAction, Parallelism, Policies, Ratio, UpdatePolicy};
+use schemas::policy::{
+    FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdatePolicy,
+};
 use schemas::process::Steer;
 use schemas::refusal::{Code, Refusal};
 use schemas::spec::{self, ClientCommand, Item, client_command};
@@ -157,6 +159,46 @@ fn policies_that_could_never_be_kept_are_refused() {
         bad_lrp(web_with("min_running", json!("all"))),
         ["min_running: must be a number, and is text"]
     );
+}
+
+#[test]
+fn a_restart_policy_is_read_and_one_that_means_nothing_is_refused() {
+    let policy = |restart| spec::lrp(web_with("restart", restart)).unwrap().policies.restart;
+    assert_eq!(policy(json!({})), RestartPolicy::default());
+    let whole = json!({"condition": "on-failure", "delay_ms": 5000, "max_attempts": 3, "window_ms": 10_001});
+    let read = RestartPolicy {
+        condition: RestartCondition::OnFailure,
+        delay_ms: Some(5_000),
+        max_attempts: Some(3),
+        window_ms: 10_001,
+    };
+    assert_eq!(policy(whole), read);
+    for (restart, problem) in [
+        (json!("always"), "restart: must be an object, and is text"),
+        (json!({"condition": "always"}), "restart.condition: must be one of any, on-failure, none"),
+        (json!({"delay": "5s"}), "restart.delay: is unknown: did you mean delay_ms?"),
+        (json!({"delay_ms": 86_400_001}), "restart.delay_ms: must be from 0 to 86400000"),
+        (json!({"max_attempts": 0}), "restart.max_attempts: must be from 1 to 100"),
+        (
+            json!({"window_ms": 5000}),
+            "restart.window_ms: is 5000, and nothing is counted: give max_attempts too, or \
+                                      leave it out",
+        ),
+        (
+            json!({"window_ms": 10_000, "max_attempts": 3, "delay_ms": 5000}),
+            "restart.window_ms: is 10000, so \
+          max_attempts = 3 would never be reached with delay_ms = 5000: must be more than 10000, or 0 to count all \
+          restarts",
+        ),
+        (
+            json!({"window_ms": 4_000, "max_attempts": 1, "delay_ms": 4000}),
+            "restart.window_ms: is 4000, so \
+          max_attempts = 1 would never be reached with delay_ms = 4000: must be more than 4000, or 0 to count all \
+          restarts",
+        ),
+    ] {
+        assert_eq!(bad_lrp(web_with("restart", restart)), [problem]);
+    }
 }
 
 #[test]

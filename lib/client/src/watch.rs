@@ -326,6 +326,8 @@ mod tests {
             crash_reason: None,
             crashed_in: None,
             restart_at: None,
+            declined: None,
+            attempts: None,
             definition_id: definition("web"),
             since: Timestamp(0),
         }

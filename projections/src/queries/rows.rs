@@ -76,7 +76,7 @@ pub(super) fn slot_rows(
 ) -> impl Iterator<Item = InstanceRow> + use<> {
     let evacuating_counts = match slot.actual.as_ref().map(|lrp| &lrp.state) {
         None | Some(State::Unclaimed { .. } | State::Claimed { .. }) => true,
-        Some(State::Running { .. } | State::Crashed) => false,
+        Some(State::Running { .. } | State::Crashed { .. }) => false,
     };
     let both = which == Which::Both;
     let ordinary = slot.actual.as_ref().filter(|_| both || !evacuating_counts || slot.evacuating.is_none());
@@ -104,6 +104,8 @@ fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow 
         crash_reason: None,
         crashed_in: None,
         restart_at: None,
+        declined: None,
+        attempts: None,
         definition_id: place.definition_id.clone(),
         since: twin.since,
     }
@@ -112,11 +114,11 @@ fn twin_row(process: &Process, place: &Place, twin: &Evacuating) -> InstanceRow 
 fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
     let (address, ports) = match &lrp.state {
         State::Running { net, .. } => (Some(net.address.clone()), net.ports.clone()),
-        State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed => (None, vec![]),
+        State::Unclaimed { .. } | State::Claimed { .. } | State::Crashed { .. } => (None, vec![]),
     };
     let placement_error = match &lrp.state {
         State::Unclaimed { placement_error } => placement_error.as_deref().map(str::to_owned),
-        State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+        State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
     };
     InstanceRow {
         process_guid: process.guid.clone(),
@@ -135,6 +137,8 @@ fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
         crash_reason: Some(lrp.crash_reason.to_string()).filter(|reason| !reason.is_empty()),
         crashed_in: lrp.crashed_in.as_deref().cloned(),
         restart_at: lrp.restart_at(),
+        declined: lrp.declined(),
+        attempts: lrp.counted.as_ref().map(|counted| counted.attempts),
         definition_id: place.definition_id.clone(),
         since: lrp.since,
     }

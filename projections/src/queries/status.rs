@@ -101,7 +101,7 @@ fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Ve
             row.instances_unplaced += u64::from(placement_error.is_some());
             placement_error.is_some()
         }
-        State::Crashed => true,
+        State::Crashed { .. } => true,
         State::Claimed { .. } => {
             if !lrp.is_stopping() {
                 claimed.push((lrp.since, format!("{}/{}", process.guid, slot.place.index)));

@@ -92,7 +92,7 @@ fn look_at_slot(answers: &mut Answers, process: &Process, slot: &Slot) {
         State::Unclaimed { .. } => counts.unclaimed += 1,
         State::Claimed { .. } => counts.claimed += 1,
         State::Running { .. } => counts.running += 1,
-        State::Crashed => counts.crashed += 1,
+        State::Crashed { .. } => counts.crashed += 1,
     }
     let work = WorkRef::Lrp(ActualLrpKey::new(process.guid.clone(), slot.place.clone()));
     if lrp.is_unclaimed() {

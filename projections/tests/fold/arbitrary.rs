@@ -3,6 +3,7 @@
 use projections::World;
 use proptest::prelude::*;
 use schemas::container::{Epoch, NetInfo};
+use schemas::crash::Restart;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
@@ -53,7 +54,9 @@ fn actual_event() -> impl Strategy<Value = actual::Event> {
             by,
             reason: "x".into(),
             exit_status: None,
-            crash_count: count % 300
+            crash_count: count % 300,
+            restart: Restart::At(Timestamp::from_millis(u64::from(count))),
+            attempts: None
         }),
         places().prop_map(|places| Event::PlacementFailed {
             places,

@@ -53,6 +53,8 @@ fn crashed(index: u32, number: u128) -> Event {
         reason,
         exit_status: i32::try_from(number % 7).ok(),
         crash_count: 1,
+        restart: schemas::crash::Restart::AtOnce,
+        attempts: None,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use projections::{Change, Due, REMEMBERED, WorkRef, World, records};
 use schemas::container::{Instance, NetInfo};
+use schemas::crash::Restart;
 use schemas::entry::Event;
 use schemas::message::{LrpRecord, LrpState, Record};
 use schemas::resources::Resources;
@@ -224,7 +225,8 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
     assert_eq!(state(&log), Some(LrpState::Running { by: wrong, stopping: true }));
 
     let running = Some(LrpState::Running { by: next.clone(), stopping: false });
-    let (by, reason, exit_status, crash_count) = (next.clone(), "boom".to_owned(), None, 4);
+    let (by, reason) = (next.clone(), "boom".to_owned());
+    let (exit_status, crash_count, restart, attempts) = (None, 4, Restart::AtOnce, None);
     let steps = [
         (Lrp::Created { places: new.clone().into() }, Some(LrpState::Unclaimed { placement_error: false })),
         (
@@ -232,7 +234,10 @@ fn a_place_that_only_evacuates_shows_who_takes_it() {
             Some(LrpState::Claimed { by: next.clone(), stopping: false }),
         ),
         (Lrp::Started { place: new.clone(), by: next.clone(), net: NetInfo::default() }, running.clone()),
-        (Lrp::Crashed { place: new.clone(), by, reason, exit_status, crash_count }, Some(LrpState::Crashed)),
+        (
+            Lrp::Crashed { place: new.clone(), by, reason, exit_status, crash_count, restart, attempts },
+            Some(LrpState::Crashed),
+        ),
         (Lrp::Started { place: new.clone(), by: next, net: NetInfo::default() }, running),
     ];
     for (event, expected) in steps {

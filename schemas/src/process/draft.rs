@@ -382,7 +382,7 @@ impl<'a> Draft<'a> {
         let indices = self.slots().iter().map(|slot| slot.place.index).chain(self.over.keys().copied());
         let error = |lrp: &Actual| match &lrp.state {
             State::Unclaimed { placement_error } => placement_error.as_deref().map(str::to_owned),
-            State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+            State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
         };
         indices.flat_map(|index| self.actuals_at(index)).filter_map(|(_, lrp)| error(lrp)).next()
     }

@@ -140,6 +140,6 @@ fn rank(lrp: &Actual) -> Option<u8> {
         State::Running { stopping: true, .. }
         | State::Claimed { stopping: true, .. }
         | State::Unclaimed { .. }
-        | State::Crashed => None,
+        | State::Crashed { .. } => None,
     }
 }

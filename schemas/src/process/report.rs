@@ -6,11 +6,13 @@ use super::draft::{Draft, by_definition};
 use super::{Report, ReportStep, Unplaced};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::container::Instance;
+use crate::crash::{Crash, Restart};
 use crate::definition::Mode;
 use crate::evacuating::Gone;
 use crate::evaluation::Trigger;
 use crate::key::Place;
 use crate::placement::Explanation;
+use crate::policy::RestartPolicy;
 use crate::refusal::{Code, Refusal};
 use crate::{Timestamp, crash, evacuating, limits};
 
@@ -180,19 +182,32 @@ impl Draft<'_> {
     /// The `RepCrashDance` (Diego Dev Notes, "Crashes").
     fn crash(&mut self, report: &Report, reason: &str, exit_status: Option<i32>) {
         let place = &report.place;
-        let (stored, running_since) = self.actual(place).map_or((0, None), |lrp| {
-            (lrp.crash_count, matches!(lrp.state, State::Running { .. }).then_some(lrp.since))
-        });
+        let known = self.actual(place);
+        let running_since = known.filter(|lrp| lrp.is_running()).map(|lrp| lrp.since);
+        let stored = known.map_or(0, |lrp| lrp.crash_count);
         let before = crash::count_before(stored, running_since, self.context.now);
+        let unset = RestartPolicy::default();
+        let policy = self.desired().map_or(&unset, |desired| &desired.policies.restart);
+        let crash = Crash {
+            before,
+            restarts: known.map_or(&[], Actual::restarts),
+            running_since,
+            succeeded: exit_status == Some(0),
+            is_starting: self.rollout().is_some_and(|rollout| rollout.starts(place)),
+            at: self.context.now,
+        };
+        let (restart, attempts) = crash::decide(policy, &crash);
         self.record(actual::Event::Crashed {
             place: place.clone(),
             by: report.by.clone(),
             reason: limits::cut(reason, limits::REASON_BYTES),
             exit_status,
             crash_count: before + 1,
+            restart,
+            attempts,
         });
         self.roll_failed(place, reason);
-        if crash::restarts_at_once(before) && self.wants(place) {
+        if restart == Restart::AtOnce && self.wants(place) {
             self.restart(place, Unclaimed::Crash, Trigger::Crash);
         }
     }
@@ -203,7 +218,7 @@ impl Draft<'_> {
             let judged = self.actual(place).filter(|lrp| lrp.since == *attempt);
             let known = judged.and_then(|lrp| match &lrp.state {
                 State::Unclaimed { placement_error } => Some(placement_error.as_deref()),
-                State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+                State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
             });
             let error = limits::cut(error, limits::REASON_BYTES);
             if known.is_some_and(|known| known != Some(error.as_str())) {

@@ -151,7 +151,7 @@ impl Draft<'_> {
     /// A new instance failed before it proved itself.
     pub(super) fn roll_failed(&mut self, place: &Place, reason: &str) {
         let Some(rollout) = self.rollout() else { return };
-        if rollout.target != place.definition_id || !rollout.is_starting(place.index) {
+        if !rollout.starts(place) {
             return;
         }
         let (events, too_many) = rollout::failed(rollout, place.index, reason, self.context.now);
@@ -293,11 +293,8 @@ pub(super) fn next<'a>(
     see: impl Fn(u32) -> Seen<'a>,
 ) -> Option<rollout::Event> {
     let running = || {
-        let runs = |index: &u32| {
-            let seen = see(*index);
-            seen.target_runs() || seen.other_runs
-        };
-        u32::try_from(desired.indices().filter(runs).count()).unwrap_or(u32::MAX)
+        let serves = |index: &u32| see(*index).serves();
+        u32::try_from(desired.indices().filter(serves).count()).unwrap_or(u32::MAX)
     };
     let policy: &UpdatePolicy = &rollout.policy;
     let context = rollout::Context {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{Finding, Services};
 use crate::container::{Epoch, Instance, PortMapping};
+use crate::crash::{Attempts, Declined};
 use crate::definition::{Definition, Mode, Routes, TaskDefinition};
 use crate::ended::How;
 use crate::evaluation::Evaluation;
@@ -130,7 +131,7 @@ impl From<&actual::State> for InstanceState {
             actual::State::Unclaimed { .. } => Self::Unclaimed,
             actual::State::Claimed { .. } => Self::Claimed,
             actual::State::Running { .. } => Self::Running,
-            actual::State::Crashed => Self::Crashed,
+            actual::State::Crashed { .. } => Self::Crashed,
         }
     }
 }
@@ -367,8 +368,12 @@ pub struct InstanceRow {
     pub crash_reason: Option<String>,
     /// The container that crashed last, whose log is there for a while.
     pub crashed_in: Option<Instance>,
-    /// When a CRASHED instance is restarted; none: it isn't CRASHED, or it is given up.
+    /// When a CRASHED instance is restarted; none: it isn't CRASHED, or it is not restarted.
     pub restart_at: Option<Timestamp>,
+    /// Why a CRASHED instance is not restarted; none: it isn't CRASHED, or it is restarted.
+    pub declined: Option<Declined>,
+    /// How many restarts its policy allowed when it last crashed, and how many it counted; none: any number.
+    pub attempts: Option<Attempts>,
     /// The definition that it runs.
     pub definition_id: DefinitionId,
     /// When its state was entered.

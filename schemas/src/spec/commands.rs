@@ -20,6 +20,7 @@ use crate::refusal::{BadField, Code, Refusal};
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there are few, and each lives until it is decided")]
 pub enum ClientCommand {
     /// `lrp.desire`: a process shall run.
     LrpDesire(Box<DesiredLrp>),

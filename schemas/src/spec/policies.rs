@@ -5,20 +5,24 @@ use serde_json::{Map, Value, json};
 use super::compact;
 use crate::fields::{Field, Fields};
 use crate::limits;
-use crate::policy::{FailureAction, Parallelism, Policies, Ratio, UpdateOrder, UpdatePolicy};
+use crate::policy::{
+    FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
+};
 
-/// The fields `update`, `rollback`, `min_running` and `history_limit`.
+/// The fields `update`, `rollback`, `min_running`, `history_limit` and `restart`.
 pub(super) fn take(fields: &mut Fields<'_>) -> Option<Policies> {
     let usual = Policies::default();
     let update = fields.or("update", usual.update, |field| take_one(field, UpdatePolicy::of_update()));
     let rollback = fields.or("rollback", usual.rollback, take_rollback);
     let min_running = fields.may("min_running", |field| field.number_32(0..=limits::INSTANCES));
     let history_limit = fields.may("history_limit", |field| field.number_32(0..=limits::HISTORY_LIMIT));
+    let restart = fields.or("restart", usual.restart, take_restart);
     Some(Policies {
         update: update?,
         rollback: rollback?,
         min_running: min_running?,
         history_limit: history_limit?,
+        restart: restart?,
     })
 }
 
@@ -51,6 +55,27 @@ fn take_rollback(field: Field<'_>) -> Option<UpdatePolicy> {
     Some(policy)
 }
 
+fn take_restart(field: Field<'_>) -> Option<RestartPolicy> {
+    let mut fields = field.object()?;
+    let usual = RestartPolicy::default();
+    let condition = fields.or("condition", usual.condition, |field| take_word(field, &CONDITIONS));
+    let delay_ms = fields.may("delay_ms", |field| field.number_32(0..=limits::RESTART_DELAY_MS));
+    let max_attempts = fields.may("max_attempts", |field| field.number_32(1..=limits::RESTART_ATTEMPTS));
+    let window_ms =
+        fields.or("window_ms", usual.window_ms, |field| field.number_32(0..=limits::RESTART_WINDOW_MS));
+    let policy = match (condition, delay_ms, max_attempts, window_ms) {
+        (Some(condition), Some(delay_ms), Some(max_attempts), Some(window_ms)) => {
+            Some(RestartPolicy { condition, delay_ms, max_attempts, window_ms })
+        }
+        (..) => None,
+    };
+    if let Some(problem) = policy.as_ref().and_then(RestartPolicy::fault) {
+        fields.bad("window_ms", problem);
+    }
+    fields.finish(&[]);
+    policy
+}
+
 fn take_one(field: Field<'_>, usual: UpdatePolicy) -> Option<UpdatePolicy> {
     let mut fields = field.object()?;
     let time = |field: Field<'_>| field.number(0..=limits::DURATION_MS);
@@ -78,6 +103,11 @@ fn take_one(field: Field<'_>, usual: UpdatePolicy) -> Option<UpdatePolicy> {
 
 const ORDERS: [(&str, UpdateOrder); 2] =
     [("start-first", UpdateOrder::StartFirst), ("stop-first", UpdateOrder::StopFirst)];
+const CONDITIONS: [(&str, RestartCondition); 3] = [
+    ("any", RestartCondition::Any),
+    ("on-failure", RestartCondition::OnFailure),
+    ("none", RestartCondition::None),
+];
 const FAILURE_ACTIONS: [(&str, FailureAction); 4] = [
     ("hold", FailureAction::Hold),
     ("pause", FailureAction::Pause),
@@ -130,6 +160,9 @@ pub(super) fn to_json(policies: &Policies) -> Map<String, Value> {
     if let Some(limit) = policies.history_limit {
         object.insert("history_limit".into(), limit.into());
     }
+    if policies.restart != usual.restart {
+        object.insert("restart".into(), restart_to_json(&policies.restart));
+    }
     object
 }
 
@@ -138,7 +171,17 @@ pub(super) fn all_to_json(policies: &Policies) -> Map<String, Value> {
     let mut object = to_json(policies);
     object.insert("update".into(), one_to_json(&policies.update));
     object.insert("rollback".into(), one_to_json(&policies.rollback));
+    object.insert("restart".into(), restart_to_json(&policies.restart));
     object
+}
+
+fn restart_to_json(policy: &RestartPolicy) -> Value {
+    compact(json!({
+        "condition": policy.condition,
+        "delay_ms": policy.delay_ms,
+        "max_attempts": policy.max_attempts,
+        "window_ms": policy.window_ms,
+    }))
 }
 
 fn one_to_json(policy: &UpdatePolicy) -> Value {

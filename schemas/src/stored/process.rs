@@ -13,7 +13,7 @@ use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
 use super::rollout::Policies;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
-use crate::{Indices, Place, Places, Timestamp, actual, definition, desired, evacuating, evaluation};
+use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating, evaluation};
 
 /// Events of the desired side.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -275,6 +275,10 @@ pub enum Actual {
         exit_status: Option<i32>,
         /// Crashes counted, with this one.
         crash_count: u32,
+        /// Whether and when it is restarted.
+        restart: Restart,
+        /// How many restarts its policy allows, and how many it counts; none: any number.
+        attempts: Option<Attempts>,
     },
     /// An auction could not place some.
     #[serde(rename = "placement_failed.v1")]
@@ -319,6 +323,44 @@ pub enum Actual {
         cause: Ended,
     },
 }
+
+/// Whether and when a crashed instance is restarted.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Restart {
+    /// In the same decision.
+    AtOnce,
+    /// At this time.
+    At(Timestamp),
+    /// Not by itself.
+    Never(Declined),
+}
+mirror!(enum Restart = crash::Restart { AtOnce, At(due), Never(why) });
+
+/// Why a crashed instance is not restarted.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Declined {
+    /// It exited with status 0, and the policy's condition is on-failure.
+    Succeeded,
+    /// The policy's condition is none.
+    NoRestarts,
+    /// The policy's restarts are used up.
+    UsedUp,
+    /// It crashed too often for the crash policy.
+    GivenUp,
+}
+mirror!(enum Declined = crash::Declined { Succeeded, NoRestarts, UsedUp, GivenUp });
+
+/// How many restarts a policy allows, and how many it counts.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Attempts {
+    /// Those that it counts, with the one that follows from the crash, if one does.
+    pub counted: u32,
+    /// Those that it allows.
+    pub allowed: u32,
+}
+mirror!(struct Attempts = crash::Attempts { counted, allowed });
 
 /// Why an instance was unclaimed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -387,12 +429,32 @@ impl Mirror<actual::Event> for Actual {
             Self::CrashedV0 { index, instance_guid, cell_id, status, crash_count, definition_id } => {
                 let by = Instance { instance_guid, cell_id };
                 let reason = format!("exited with status {status}");
-                let exit_status = i32::try_from(status).ok();
-                Self::CrashedV1 { index, definition_id, by, reason, exit_status, crash_count }.mirror()
+                let (exit_status, restart, attempts) = (i32::try_from(status).ok(), Restart::AtOnce, None);
+                Self::CrashedV1 {
+                    index,
+                    definition_id,
+                    by,
+                    reason,
+                    exit_status,
+                    crash_count,
+                    restart,
+                    attempts,
+                }
+                .mirror()
             }
-            Self::CrashedV1 { index, definition_id, by, reason, exit_status, crash_count } => {
+            Self::CrashedV1 {
+                index,
+                definition_id,
+                by,
+                reason,
+                exit_status,
+                crash_count,
+                restart,
+                attempts,
+            } => {
                 let place = Place { index, definition_id };
-                Event::Crashed { place, by: by.mirror(), reason, exit_status, crash_count }
+                let (by, restart, attempts) = (by.mirror(), restart.mirror(), attempts.mirror());
+                Event::Crashed { place, by, reason, exit_status, crash_count, restart, attempts }
             }
             Self::PlacementFailedV1 { indices, definition_id, error, explanation } => {
                 let places = Places { indices, definition_id };
@@ -424,8 +486,26 @@ impl Mirror<Actual> for actual::Event {
             Self::Started { place: Place { index, definition_id }, by, net } => {
                 Actual::StartedV1 { index, definition_id, by: by.mirror(), net: net.mirror() }
             }
-            Self::Crashed { place: Place { index, definition_id }, by, reason, exit_status, crash_count } => {
-                Actual::CrashedV1 { index, definition_id, by: by.mirror(), reason, exit_status, crash_count }
+            Self::Crashed {
+                place: Place { index, definition_id },
+                by,
+                reason,
+                exit_status,
+                crash_count,
+                restart,
+                attempts,
+            } => {
+                let (by, restart, attempts) = (by.mirror(), restart.mirror(), attempts.mirror());
+                Actual::CrashedV1 {
+                    index,
+                    definition_id,
+                    by,
+                    reason,
+                    exit_status,
+                    crash_count,
+                    restart,
+                    attempts,
+                }
             }
             Self::PlacementFailed { places: Places { indices, definition_id }, error, explanation } => {
                 let explanation = explanation.mirror();

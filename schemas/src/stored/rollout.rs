@@ -19,8 +19,37 @@ pub struct Policies {
     pub min_running: Option<u32>,
     /// How many containers that ended are kept of each index for queries to show.
     pub history_limit: Option<u32>,
+    /// Whether and when a crashed instance is restarted.
+    pub restart: RestartPolicy,
 }
-mirror!(struct Policies = policy::Policies { update, rollback, min_running, history_limit });
+mirror!(struct Policies = policy::Policies { update, rollback, min_running, history_limit, restart });
+
+/// Whether and when a crashed instance is restarted.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RestartPolicy {
+    /// After which crashes.
+    pub condition: RestartCondition,
+    /// How long each restart waits, in milliseconds; none: as long as the crash policy says.
+    pub delay_ms: Option<u32>,
+    /// How often an index is restarted as one definition.
+    pub max_attempts: Option<u32>,
+    /// For how long a restart counts, in milliseconds; 0: for ever.
+    pub window_ms: u32,
+}
+mirror!(struct RestartPolicy = policy::RestartPolicy { condition, delay_ms, max_attempts, window_ms });
+
+/// After which crashes an instance is restarted.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartCondition {
+    /// After each.
+    Any,
+    /// Unless its action exited with status 0.
+    OnFailure,
+    /// After none.
+    None,
+}
+mirror!(enum RestartCondition = policy::RestartCondition { Any, OnFailure, None });
 
 /// How a rollout replaces instances.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -24,7 +24,7 @@ fn an_old_version_is_read_as_todays_event_and_written_as_the_newest() {
     let old = json!({"actual": {"crashed.v0": {"index": 1, "instance_guid": guid, "cell_id": "c1", "status": 3,
         "crash_count": 4, "definition_id": "web-v1"}}});
     let read = Entry::decode(&entry_with(&old)).unwrap();
-    let [Event::Actual(actual::Event::Crashed { place, by, reason, exit_status, crash_count })] =
+    let [Event::Actual(actual::Event::Crashed { place, by, reason, exit_status, crash_count, .. })] =
         &*read.decisions[0].events
     else {
         panic!("{read:?}")

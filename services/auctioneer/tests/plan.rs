@@ -276,6 +276,8 @@ fn instance(index: u32, definition: &str, cell: &str) -> InstanceRow {
         crash_reason: None,
         crashed_in: None,
         restart_at: None,
+        declined: None,
+        attempts: None,
         definition_id: DefinitionId::new(definition).unwrap(),
         since: NOW,
     }

@@ -95,6 +95,7 @@ situations! {
     RestartedAtOnce "a crash restarts at once",
     RestartedAfterWait "a crash restarts after its wait",
     CrashLimit "a crash is one too many to restart at once",
+    RestartDeclined "a crash is one that the restart policy declines to restart",
     OlderLifeRefused "a report of an earlier life is refused",
     OrphanAdopted "a running container makes the record that was missing",
     UnwantedTold "a cell tells of what somebody removed or scaled away",

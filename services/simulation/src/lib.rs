@@ -45,6 +45,7 @@ pub mod plan;
 pub mod promises;
 mod reads;
 mod records;
+mod restarts;
 pub mod rng;
 mod rollouts;
 pub mod shrink;

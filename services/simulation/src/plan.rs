@@ -10,6 +10,7 @@ use super::bursts;
 use super::faults::{Faults, Rates};
 use super::large;
 use super::nodes::{Node, Shape};
+use super::restarts;
 use super::rng::Rng;
 use super::rollouts;
 use super::story::Expect;
@@ -194,6 +195,7 @@ impl Plan {
             let mut acts = rollouts::drawn(&mut Rng::new(seed, 23), plan.peace_at);
             rollouts::limit_histories(&mut acts, &mut Rng::new(seed, 25));
             plan.acts.extend(acts);
+            plan.acts.extend(restarts::drawn(&mut Rng::new(seed, 24), plan.peace_at));
             plan.acts.sort_by_key(|(at, _)| *at);
         }
         plan

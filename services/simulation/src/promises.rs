@@ -85,6 +85,8 @@ promises! {
     CrashCounted "Diego Dev Notes, Crashes" "a crash is told by the container that held the record, is counted as the policy says, and restarts at once while it may",
     RestartInTime "Diego Dev Notes, Crashes" "a crashed instance does not restart before its time, and never after the last",
     RestartNotLate "Diego Dev Notes, Crashes" "a crashed instance is unclaimed when its wait is over, and not later",
+    RestartsByPolicy "SwarmKit, Orchestrators, Restart supervisor" "what follows from a crash is what the restart policy says, and what it declines starts again only for a rollout",
+    AttemptsHold "SwarmKit, Orchestrators, Restart supervisor" "the restarts of an index as one definition are counted within the window, and never those that no crash is the cause of",
     ErrorOnlyUnclaimed "Diego Dev Notes, Distributing ActualLRPs: Auctioneer" "only what is UNCLAIMED or PENDING has a placement error",
     WorkHasEvaluation "docs/model.md, Evaluations" "work has an open evaluation, a pending evaluation has work, and a blocked one only work with an error",
     EvaluationSound "docs/model.md, Evaluations" "an evaluation goes only where it can",

@@ -8,7 +8,7 @@ use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
 use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
-use schemas::policy::{FailureAction, Policies, UpdatePolicy};
+use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
 use schemas::process::Steer;
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
@@ -42,6 +42,13 @@ pub enum Ask {
         process: ProcessGuid,
         /// What both say.
         text: String,
+    },
+    /// Another restart policy for a process; how it is rolled out is as usual then.
+    Policy {
+        /// Its guid.
+        process: ProcessGuid,
+        /// The policy.
+        restart: RestartPolicy,
     },
     /// Another definition for a process, and how it is rolled out.
     Deploy {
@@ -159,6 +166,7 @@ impl Rolls {
             update: self.update.clone(),
             min_running: self.min_running,
             history_limit: self.history,
+            ..Policies::default()
         }
     }
 }
@@ -248,6 +256,11 @@ impl Ask {
                     annotation: Some(text.clone()),
                     ..DesiredLrpUpdate::default()
                 };
+                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+            }
+            Self::Policy { process, restart } => {
+                let policies = Some(Policies { restart: restart.clone(), ..Policies::default() });
+                let update = DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() };
                 ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
             }
             Self::Deploy { process, definition, work, rolls } => {

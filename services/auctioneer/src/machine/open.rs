@@ -104,7 +104,9 @@ pub(crate) fn known_error<'a>(world: &'a World, work: &WorkRef) -> Option<&'a st
     match work {
         WorkRef::Lrp(key) => match &world.process(&key.process_guid)?.actual(&key.place)?.state {
             actual::State::Unclaimed { placement_error } => placement_error.as_deref(),
-            actual::State::Claimed { .. } | actual::State::Running { .. } | actual::State::Crashed => None,
+            actual::State::Claimed { .. } | actual::State::Running { .. } | actual::State::Crashed { .. } => {
+                None
+            }
         },
         WorkRef::Task(guid) => match world.task(guid)?.state.as_ref()? {
             task::State::Pending { placement_error } => placement_error.as_deref(),

@@ -6,6 +6,7 @@ use schemas::actual::{self, Ended};
 use schemas::cause::Cause;
 use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo};
+use schemas::crash::Restart;
 use schemas::definition::{Definition, DesiredLrp};
 use schemas::desired;
 use schemas::entry::{Event, Stamp};
@@ -181,6 +182,10 @@ fn instance_events(row: &InstanceRow) -> Vec<Event> {
                 reason: row.crash_reason.clone().unwrap_or_default(),
                 crash_count: row.crash_count,
                 exit_status: None,
+                restart: row
+                    .declined
+                    .map_or_else(|| row.restart_at.map_or(Restart::AtOnce, Restart::At), Restart::Never),
+                attempts: row.attempts,
             };
             events.extend(row.crashed_in.clone().map(crashed));
         }

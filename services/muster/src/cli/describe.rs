@@ -4,6 +4,7 @@ use schemas::actual::{self, Ended, Unclaimed};
 use schemas::cell;
 use schemas::cluster::{self, Role};
 use schemas::container::{Instance, NetInfo};
+use schemas::crash::Restart;
 use schemas::definition::Mode;
 use schemas::desired;
 use schemas::domain;
@@ -149,8 +150,13 @@ fn of_actual(process: &str, event: &actual::Event, full: bool) -> String {
             let reached = if addresses.is_empty() { String::new() } else { format!(" at {addresses}") };
             format!("{at}: running on {}{reached}", on(by, full))
         }
-        actual::Event::Crashed { by, reason, crash_count, .. } => {
-            format!("{at}: crashed on {} ({crash_count}): {}", on(by, full), one_line(reason))
+        actual::Event::Crashed { by, reason, crash_count, restart, .. } => {
+            let next = match restart {
+                Restart::AtOnce => String::new(),
+                Restart::At(due) => format!("; restarts at {} UTC", time_of_day(*due)),
+                Restart::Never(why) => format!("; not restarted: {why}"),
+            };
+            format!("{at}: crashed on {} ({crash_count}): {}{next}", on(by, full), one_line(reason))
         }
         actual::Event::PlacementFailed { error, .. } => format!("{at}: not placed: {}", one_line(error)),
         actual::Event::Unclaimed { cause, .. } => format!("{at}: to be placed again: {}", unclaimed(*cause)),
@@ -415,6 +421,8 @@ pub(crate) mod tests {
                 reason: "exit status 3\n".into(),
                 exit_status: Some(3),
                 crash_count: 2,
+                restart: Restart::AtOnce,
+                attempts: None,
             }),
             Event::Actual(actual::Event::Removed {
                 places: of("v1", Indices::from(0)),

@@ -411,7 +411,7 @@ fn with(found: &OfProcess, update: DesiredLrpUpdate) -> DesiredLrpUpdate {
         instances: update.instances.or_else(|| named(&["instances"]).then_some(lrp.instances)),
         routes: update.routes.or_else(|| named(&["routes"]).then(|| lrp.routes.clone())),
         annotation: update.annotation.or_else(|| named(&["annotation"]).then(|| lrp.annotation.clone())),
-        policies: named(&["update", "rollback", "min_running"]).then(|| lrp.policies.clone()),
+        policies: named(&["update", "rollback", "min_running", "restart"]).then(|| lrp.policies.clone()),
     }
 }
 

@@ -215,6 +215,8 @@ mod tests {
             reason: reason.to_owned(),
             exit_status: None,
             crash_count: 1,
+            restart: schemas::crash::Restart::AtOnce,
+            attempts: None,
         })
     }
 

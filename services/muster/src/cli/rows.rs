@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use schemas::cluster::Role;
+use schemas::crash::Attempts;
 use schemas::definition::{DesiredLrp, DesiredTask};
 use schemas::evaluation::Status;
 use schemas::names::{DefinitionId, ServiceId};
@@ -258,8 +259,8 @@ pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
         InstanceState::Unclaimed => row.placement_error.clone(),
         InstanceState::Crashed => {
             let reason = row.crash_reason.clone().unwrap_or_default();
-            let next = due().unwrap_or_else(|| "given up".to_owned());
-            Some(format!("{reason}; {next}"))
+            let next = due().unwrap_or_else(|| stays_down(row));
+            Some(format!("{reason}; {next}{}", of_attempts(row)))
         }
         InstanceState::Claimed | InstanceState::Running => {
             row.crash_reason.as_ref().map(|reason| format!("last crash: {reason}"))
@@ -270,9 +271,20 @@ pub(crate) fn note(row: &InstanceRow, look: Look) -> Option<String> {
 /// When a crashed instance comes back.
 pub(crate) fn comes_back(row: &InstanceRow) -> String {
     match row.restart_at {
-        Some(at) => format!("restarts at {} UTC", time_of_day(at)),
-        None => "given up".to_owned(),
+        Some(at) => format!("restarts at {} UTC{}", time_of_day(at), of_attempts(row)),
+        None => stays_down(row),
     }
+}
+
+/// Why a crashed instance does not come back.
+fn stays_down(row: &InstanceRow) -> String {
+    row.declined.map_or_else(|| "not restarted".to_owned(), |why| format!("not restarted: {why}"))
+}
+
+/// How many restarts are counted, of those that the policy allows.
+fn of_attempts(row: &InstanceRow) -> String {
+    let attempts = |Attempts { counted, allowed }| format!(" ({counted} of {allowed} restarts)");
+    row.attempts.map(attempts).unwrap_or_default()
 }
 
 /// One instance.
@@ -290,6 +302,8 @@ pub(crate) fn instance(name: &str, row: &InstanceRow, look: Look) -> String {
         ("crashes", row.crash_count.to_string()),
         ("last crash", text(row.crash_reason.clone())),
         ("restarts", text(row.restart_at.map(|at| format!("{at} ({})", until(look.now, at))))),
+        ("not restarted", text(row.declined.map(|why| why.to_string()))),
+        ("attempts", text(row.attempts.map(|of| format!("{} of {} restarts", of.counted, of.allowed)))),
         ("definition", row.definition_id.to_string()),
     ])
 }

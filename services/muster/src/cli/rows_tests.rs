@@ -42,6 +42,8 @@ pub(crate) fn running(index: u32) -> InstanceRow {
         crash_reason: None,
         crashed_in: None,
         restart_at: None,
+        declined: None,
+        attempts: None,
         definition_id: DefinitionId::new("web").unwrap(),
         since: ago(90),
     }

@@ -141,7 +141,7 @@ impl SmallBbs {
             }
             State::Claimed { by, stopping } => LrpState::Claimed { by: by.clone(), stopping: *stopping },
             State::Running { by, stopping, .. } => LrpState::Running { by: by.clone(), stopping: *stopping },
-            State::Crashed => LrpState::Crashed,
+            State::Crashed { .. } => LrpState::Crashed,
         });
         Record::Lrp(LrpRecord {
             key: ActualLrpKey::new(guid.clone(), place.clone()),

@@ -1,5 +1,6 @@
 //! Processes: what each event of an instance, a twin or an evaluation may do, and what holds after every decision.
 
+mod restarts;
 mod rolls;
 pub(super) mod rules;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Epoch, Instance, WorkKey};
+use schemas::crash::{Declined, Restart};
 use schemas::definition::{DesiredLrp, Mode};
 use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, Gone};
@@ -78,6 +80,8 @@ struct Lrp {
     stopping: bool,
     /// Where its state was entered.
     position: Position,
+    /// When it was restarted, if its policy counted that at its last crash.
+    restarts: Option<Vec<Timestamp>>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +89,7 @@ enum State {
     Unclaimed { error: Option<String> },
     Claimed(Instance),
     Running(Instance),
-    Crashed,
+    Crashed(Restart),
 }
 
 #[derive(Clone, Debug)]
@@ -113,7 +117,7 @@ impl Lrp {
     fn holder(&self) -> Option<&Instance> {
         match &self.state {
             State::Claimed(by) | State::Running(by) => Some(by),
-            State::Unclaimed { .. } | State::Crashed => None,
+            State::Unclaimed { .. } | State::Crashed(_) => None,
         }
     }
 
@@ -123,7 +127,7 @@ impl Lrp {
         match &self.state {
             State::Running(_) => (!self.stopping).then_some(1),
             State::Claimed(_) => (!self.stopping).then_some(0),
-            State::Unclaimed { .. } | State::Crashed => None,
+            State::Unclaimed { .. } | State::Crashed(_) => None,
         }
     }
 
@@ -132,24 +136,35 @@ impl Lrp {
     }
 
     const fn is_crashed(&self) -> bool {
-        matches!(self.state, State::Crashed)
+        matches!(self.state, State::Crashed(_))
     }
 
     const fn is_unclaimed(&self) -> bool {
         matches!(self.state, State::Unclaimed { .. })
     }
 
-    /// When a CRASHED instance may run again, as the crash policy has it (docs/model.md, "Crashes").
-    fn restart_at(&self) -> Option<Timestamp> {
-        restart_at(self.crashes, self.since)
+    /// When a CRASHED instance is to run again; none: it isn't CRASHED, or never does.
+    const fn restart_at(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Crashed(Restart::AtOnce) => Some(self.since),
+            State::Crashed(Restart::At(due)) => Some(due),
+            State::Crashed(Restart::Never(_))
+            | State::Unclaimed { .. }
+            | State::Claimed(_)
+            | State::Running(_) => None,
+        }
     }
-}
 
-/// When an instance may run again that is CRASHED since then, and crashed so often.
-pub(super) fn restart_at(crashes: u32, since: Timestamp) -> Option<Timestamp> {
-    let doublings = crashes.saturating_sub(3).min(10);
-    let wait = (30 * 2_u64.pow(doublings)).min(16 * 60);
-    (crashes <= 200).then(|| since + Duration::from_secs(wait))
+    /// Why a CRASHED instance does not run again.
+    const fn declined(&self) -> Option<Declined> {
+        match self.state {
+            State::Crashed(Restart::Never(why)) => Some(why),
+            State::Crashed(Restart::AtOnce | Restart::At(_))
+            | State::Unclaimed { .. }
+            | State::Claimed(_)
+            | State::Running(_) => None,
+        }
+    }
 }
 
 impl Process {
@@ -272,7 +287,7 @@ impl Process {
         let mut due = vec![];
         for (place, lrp) in &self.lrps {
             let name = name_of(guid, place);
-            if self.wants(place) && lrp.is_crashed() && lrp.restart_at().is_some_and(|at| at <= *clock) {
+            if self.wants(place) && self.restart_due(place, lrp).is_some_and(|at| at <= *clock) {
                 let what = format!("{name} is CRASHED since {}, its wait is over", lrp.since);
                 due.push(Thing::new(P::RestartNotLate, what));
             }
@@ -308,7 +323,21 @@ impl Process {
     /// Whether an instance is CRASHED and right to be: its wait is not over, or it is never restarted.
     pub(super) fn waits(&self, place: &Place, now: Timestamp, slack: Duration) -> bool {
         let crashed = self.lrps.get(place).filter(|lrp| lrp.is_crashed());
-        crashed.is_some_and(|lrp| lrp.restart_at().is_none_or(|at| now < at + slack))
+        crashed.is_some_and(|lrp| self.restart_due(place, lrp).is_none_or(|at| now < at + slack))
+    }
+
+    /// When an instance is to run again. What a rollout starts does so whatever its restart policy said.
+    fn restart_due(&self, place: &Place, lrp: &Lrp) -> Option<Timestamp> {
+        lrp.restart_at().or_else(|| {
+            lrp.declined().filter(|_| self.starts(place))?;
+            Some(lrp.since + restarts::usual_wait(lrp.crashes).unwrap_or(restarts::LONGEST))
+        })
+    }
+
+    /// Whether a rollout is starting what is at a place.
+    fn starts(&self, place: &Place) -> bool {
+        let rolling = self.wanted.as_ref().and_then(Wanted::rolling);
+        rolling.is_some_and(|roll| roll.target == place.definition_id && roll.starts(place.index))
     }
 
     /// Instances that a cell holds since before a position.
@@ -323,7 +352,7 @@ impl Process {
             let successors = self.successors(place);
             let lets_go = |lrp: &&Lrp| match &lrp.state {
                 State::Running(by) => *by != twin.by,
-                State::Crashed => true,
+                State::Crashed(_) => true,
                 State::Unclaimed { .. } | State::Claimed(_) => false,
             };
             successors.is_empty() || successors.iter().any(lets_go)
@@ -387,7 +416,7 @@ impl Process {
             .iter()
             .any(|event| matches!(event, Event::Actual(actual::Event::Crashed { .. })));
         for (place, lrp) in &self.lrps {
-            let stuck = matches!(lrp.state, State::Crashed) && lrp.crashes <= 3 && self.wants(place);
+            let stuck = matches!(lrp.state, State::Crashed(Restart::AtOnce)) && self.wants(place);
             notes.must(P::CrashCounted, !(crash_told && stuck && lrp.since == scene.decision.at), || {
                 let name = name_of(guid, place);
                 format!("{name} crashed {} times and does not restart at once", lrp.crashes)
@@ -687,7 +716,7 @@ impl Process {
                 State::Unclaimed { error } => format!("UNCLAIMED {error:?}"),
                 State::Claimed(by) => format!("CLAIMED {}", by.instance_guid),
                 State::Running(by) => format!("RUNNING {}", by.instance_guid),
-                State::Crashed => "CRASHED".into(),
+                State::Crashed(_) => "CRASHED".into(),
             };
             format!("{} {state} {} {} {}", words_of_place(place), lrp.stopping, lrp.crashes, lrp.since)
         });
@@ -722,7 +751,7 @@ pub(super) fn words_of(process: &process::Process) -> String {
             }
             actual::State::Claimed { by, .. } => format!("CLAIMED {}", by.instance_guid),
             actual::State::Running { by, .. } => format!("RUNNING {}", by.instance_guid),
-            actual::State::Crashed => "CRASHED".into(),
+            actual::State::Crashed { .. } => "CRASHED".into(),
         };
         let place = words_of_place(place);
         format!("{place} {state} {} {} {}", lrp.is_stopping(), lrp.crash_count, lrp.since)

@@ -143,7 +143,7 @@ impl Checkers {
                 let slack = self.clock_slack;
                 let right = match state {
                     Some(State::Running { .. }) => count == 1,
-                    Some(State::Crashed) => {
+                    Some(State::Crashed { .. }) => {
                         let by_design = is_crashing(&self.world, &key);
                         let before = self.peace_since.is_some_and(|peace| since <= peace + SETTLING + slack);
                         let process = self.lrps.get(&process.guid);
@@ -357,7 +357,10 @@ fn sizes_on(world: &World, cell: &CellId) -> Vec<Resources> {
 /// Whether an instance crashes by design, so that it comes and goes.
 fn is_crashing(world: &World, key: &ActualLrpKey) -> bool {
     behaves(world, key, |arg| {
-        arg.starts_with("exit=") || arg.starts_with("fail-create=") || arg == "never-healthy"
+        arg.starts_with("run=")
+            || arg.starts_with("exit=")
+            || arg.starts_with("fail-create=")
+            || arg == "never-healthy"
     })
 }
 
@@ -411,7 +414,7 @@ pub(super) fn demands<'a>(
             let lrp = process.actual(&key.place).filter(|_| process.wants(&key.place))?;
             let error = match &lrp.state {
                 State::Unclaimed { placement_error } => placement_error.as_deref(),
-                State::Claimed { .. } | State::Running { .. } | State::Crashed => None,
+                State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
             };
             let definition = process.desired.as_ref()?.definition(&key.place.definition_id)?;
             Some((&definition.constraint, definition.resources(), error))

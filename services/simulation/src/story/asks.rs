@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use schemas::names::{Domain, ProcessGuid};
+use schemas::policy::RestartPolicy;
 use schemas::refusal::Code;
 
 use super::rolling;
@@ -34,6 +35,10 @@ pub(super) fn write(
         }
         Ask::Scale { process, instances } => write!(f, "scale {process} x{instances}")?,
         Ask::Describe { process, text } => write!(f, "describe {process} {}", Quoted(text))?,
+        Ask::Policy { process, restart } => {
+            write!(f, "policy {process}")?;
+            rolling::write_restart(f, restart)?;
+        }
         Ask::Deploy { process, definition, work, rolls } => {
             write!(f, "deploy {process} {definition}{}", Options(work))?;
             rolls.as_ref().map_or(Ok(()), |rolls| rolling::write(f, rolls))?;
@@ -124,6 +129,10 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
         let process = process(words)?;
         let text = words.take_quoted().ok_or_else(|| words.wrong("a text in quotes"))?;
         Ask::Describe { process, text }
+    } else if words.take("policy") {
+        let (process, mut restart) = (process(words)?, RestartPolicy::default());
+        while tail.read(words)? || rolling::read_restart(&mut restart, words)? {}
+        Ask::Policy { process, restart }
     } else if words.take("deploy") {
         let (process, definition) = (process(words)?, words.name("the id of a definition")?);
         let (mut work, mut rolls) = (Work::usual(), None);

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use schemas::policy::{FailureAction, Parallelism, Ratio, UpdateOrder, UpdatePolicy};
+use schemas::policy::{
+    FailureAction, Parallelism, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
+};
 use schemas::process::Steer;
 
 use super::words::{Bad, Time, Words};
@@ -20,6 +22,12 @@ const FAILURES: [(&str, FailureAction); 4] = [
     ("pause", FailureAction::Pause),
     ("continue", FailureAction::Continue),
     ("rollback", FailureAction::Rollback),
+];
+
+const CONDITIONS: [(&str, RestartCondition); 3] = [
+    ("any", RestartCondition::Any),
+    ("on-failure", RestartCondition::OnFailure),
+    ("none", RestartCondition::None),
 ];
 
 /// What something is called.
@@ -112,6 +120,37 @@ pub(super) fn read(rolls: &mut Option<Box<Rolls>>, words: &mut Words) -> Result<
         rolls.min_running = Some(value.number()?);
     } else if let Some(mut value) = words.take_option("history") {
         rolls.history = Some(value.number()?);
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// A restart policy, as far as it is unusual.
+pub(super) fn write_restart(f: &mut fmt::Formatter<'_>, restart: &RestartPolicy) -> fmt::Result {
+    let RestartPolicy { condition, delay_ms, max_attempts, window_ms } = restart;
+    let time = |millis: u32| Time(Duration::from_millis(millis.into()));
+    if *condition != RestartCondition::default() {
+        write!(f, " condition={}", name_in(&CONDITIONS, condition))?;
+    }
+    delay_ms.map_or(Ok(()), |delay| write!(f, " delay={}", time(delay)))?;
+    max_attempts.map_or(Ok(()), |most| write!(f, " attempts={most}"))?;
+    if *window_ms == 0 { Ok(()) } else { write!(f, " window={}", time(*window_ms)) }
+}
+
+/// Reads one word more of a restart policy.
+pub(super) fn read_restart(restart: &mut RestartPolicy, words: &mut Words) -> Result<bool, Bad> {
+    let millis = |value: &mut Words| -> Result<u32, Bad> {
+        Ok(u32::try_from(value.duration()?.as_millis()).unwrap_or(u32::MAX))
+    };
+    if let Some(mut value) = words.take_option("condition") {
+        restart.condition = named(&CONDITIONS, &mut value)?;
+    } else if let Some(mut value) = words.take_option("delay") {
+        restart.delay_ms = Some(millis(&mut value)?);
+    } else if let Some(mut value) = words.take_option("attempts") {
+        restart.max_attempts = Some(value.number()?);
+    } else if let Some(mut value) = words.take_option("window") {
+        restart.window_ms = millis(&mut value)?;
     } else {
         return Ok(false);
     }

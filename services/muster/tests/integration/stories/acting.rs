@@ -162,6 +162,8 @@ impl Stage {
             Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
             Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
             Ask::Deploy { process, .. } => format!("lrp update {process} {} --detach", file()),
+            // The command line changes policies by a file that says all of a process.
+            Ask::Policy { .. } => return self.request(domain, ask),
             Ask::Activate(process, definition) => format!("lrp activate {process} {definition} --detach"),
             Ask::Restart(process) => format!("lrp restart {process} --detach"),
             Ask::Steer(process, Steer::Pause) => format!("lrp rollout pause {process}"),

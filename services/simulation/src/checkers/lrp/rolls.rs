@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use schemas::crash::Declined;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Event};
@@ -173,10 +174,12 @@ impl Process {
         best.map(|(place, _)| place.definition_id.clone())
     }
 
-    /// How many indices have an instance that runs and was not asked to stop.
+    /// How many indices have an instance that runs and was not asked to stop, or one that ended and whose restart policy
+    /// wants no other.
     fn running(&self) -> usize {
-        let all = self.wanted.iter().flat_map(Wanted::indices);
-        all.filter(|index| self.runs_at(*index)).count()
+        let done = |lrp: &Lrp| matches!(lrp.declined(), Some(Declined::Succeeded | Declined::NoRestarts));
+        let serves = |index: &u32| self.runs_at(*index) || self.at(*index).any(|(_, lrp)| done(lrp));
+        self.wanted.iter().flat_map(Wanted::indices).filter(serves).count()
     }
 
     pub(super) fn runs_at(&self, index: u32) -> bool {
@@ -321,8 +324,13 @@ impl Process {
             }
             rollout::Event::Resumed {} => sound(roll.stands == Stands::Paused, "it is not paused"),
             rollout::Event::Completed {} => {
-                let there =
-                    |index| self.target_runs(roll, index) && self.others_at(roll, index).next().is_none();
+                let proven = wanted.healthy.as_ref() == Some(&roll.target);
+                let declined =
+                    |index| proven && self.target_at(roll, index).is_some_and(|lrp| lrp.declined().is_some());
+                let there = |index| {
+                    let came = self.target_runs(roll, index) || declined(index);
+                    came && self.others_at(roll, index).next().is_none()
+                };
                 let all = wanted.indices().filter(|index| wanted.rolls(*index)).all(there);
                 (!all).then_some((P::CompletedTrue, "not every index runs the target alone"))
             }

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Instance, RunResult};
+use schemas::crash::Restart;
 use schemas::entry::{Actor, Aggregate};
 use schemas::placement::Explanation;
+use schemas::policy::RestartPolicy;
 use schemas::{Place, Position};
 
+use super::restarts::Fall;
 use super::{Lrp, Next, P, Process, State, Wrong};
 use crate::checkers::placing::Said;
 use crate::checkers::{Notes, Scene};
@@ -28,11 +31,15 @@ impl Process {
         let crashes = before.map_or(0, |lrp| lrp.crashes);
         let stopping = before.is_some_and(|lrp| lrp.stopping);
         let position = scene.position;
-        let enter = |state| Some(Lrp { state, since: at, crashes, stopping, position });
+        let restarts = before.and_then(|lrp| lrp.restarts.clone());
+        let enter = |state| {
+            let restarts = restarts.clone();
+            Some(Lrp { state, since: at, crashes, stopping, position, restarts })
+        };
         match event {
             actual::Event::Created { .. } => {
                 let state = State::Unclaimed { error: None };
-                let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position };
+                let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position, restarts: None };
                 let wrong = before.map(|_| (P::OneEvacuating, "it is there already"));
                 let unwanted = (!self.wants(place)).then_some((P::DesiredSound, "nobody wants it"));
                 let soon =
@@ -59,27 +66,18 @@ impl Process {
                 let untrue = untrue.then_some((P::TellsTheTruth, "it was not reached there"));
                 (enter(State::Running(by.clone())), wrong_start(before, by, scene).or(untrue))
             }
-            actual::Event::Crashed { by, crash_count, reason, exit_status, .. } => {
-                let crashes = *crash_count;
-                let crashed = Lrp { state: State::Crashed, since: at, crashes, stopping: false, position };
-                if reason.contains("never healthy") {
-                    notes.saw(Situation::NeverHealthy);
-                }
-                if *crash_count > 3 {
-                    notes.saw(Situation::CrashLimit);
-                }
-                (
-                    Some(crashed),
-                    wrong_crash(before, by, *crash_count, scene)
-                        .or_else(|| untrue_crash(by, reason, *exit_status, scene)),
-                )
-            }
+            actual::Event::Crashed { .. } => self.crashed(place, before, event, scene, notes),
             actual::Event::PlacementFailed { error, explanation, .. } => {
                 self.failed(place, before, (error, explanation.as_deref()), scene, notes)
             }
             actual::Event::Unclaimed { cause, .. } => {
                 let state = State::Unclaimed { error: None };
-                let after = Lrp { state, since: at, crashes, stopping: false, position };
+                let again = match cause {
+                    Unclaimed::Crash | Unclaimed::Restart => Some(at),
+                    Unclaimed::CellLost | Unclaimed::Evacuation => None,
+                };
+                let restarts = restarts.map(|restarts| restarts.into_iter().chain(again).collect());
+                let after = Lrp { state, since: at, crashes, stopping: false, position, restarts };
                 (Some(after), self.wrong_unclaim(place, before, *cause, scene, notes))
             }
             actual::Event::StopRequested { cause, .. } => {
@@ -121,6 +119,55 @@ impl Process {
         (Some(Lrp { state, ..lrp.clone() }), wrong)
     }
 
+    /// An instance crashed, and what follows from that is what the policy says that holds.
+    fn crashed(
+        &self,
+        place: &Place,
+        before: Option<&Lrp>,
+        event: &actual::Event,
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) -> Next {
+        let actual::Event::Crashed { by, crash_count, reason, exit_status, restart, attempts, .. } = event
+        else {
+            return (before.cloned(), None);
+        };
+        if reason.contains("never healthy") {
+            notes.saw(Situation::NeverHealthy);
+        }
+        if *crash_count > 3 {
+            notes.saw(Situation::CrashLimit);
+        }
+        if let Restart::Never(_) = restart {
+            notes.saw(Situation::RestartDeclined);
+        }
+        let known = before.and_then(|lrp| lrp.restarts.as_deref()).unwrap_or_default();
+        let crashed = Lrp {
+            state: State::Crashed(*restart),
+            since: scene.decision.at,
+            crashes: *crash_count,
+            stopping: false,
+            position: scene.position,
+            restarts: attempts.map(|_| known.to_vec()),
+        };
+        let usual = RestartPolicy::default();
+        let policy = self.wanted.as_ref().map_or(&usual, |wanted| &wanted.policies.restart);
+        let fall = Fall {
+            crashes: *crash_count,
+            restarts: known,
+            ran_since: before.filter(|lrp| lrp.is_running()).map(|lrp| lrp.since),
+            exit_status: *exit_status,
+            starts: self.starts(place),
+            at: scene.decision.at,
+        };
+        let (right, counted) = fall.follows(policy);
+        let wrong = (*restart != right).then_some((P::RestartsByPolicy, "another restart has to follow"));
+        let wrong =
+            wrong.or((*attempts != counted).then_some((P::AttemptsHold, "its restarts are counted wrongly")));
+        let untrue = || untrue_crash(by, reason, *exit_status, scene);
+        (Some(crashed), wrong_crash(before, by, *crash_count, scene).or_else(untrue).or(wrong))
+    }
+
     fn wrong_unclaim(
         &self,
         place: &Place,
@@ -134,11 +181,11 @@ impl Process {
         let legal = match cause {
             Unclaimed::Crash => {
                 notes.saw(Situation::RestartedAtOnce);
-                matches!(lrp.state, State::Crashed) && lrp.since == at && lrp.crashes <= 3
+                matches!(lrp.state, State::Crashed(Restart::AtOnce)) && lrp.since == at
             }
             Unclaimed::Restart => {
                 notes.saw(Situation::RestartedAfterWait);
-                matches!(lrp.state, State::Crashed) && lrp.restart_at().is_some_and(|due| due <= at)
+                self.restart_due(place, lrp).is_some_and(|due| due <= at)
             }
             Unclaimed::CellLost => {
                 notes.saw(Situation::InstanceLost);
@@ -148,6 +195,7 @@ impl Process {
         };
         let promise = match cause {
             Unclaimed::Crash => P::CrashCounted,
+            Unclaimed::Restart if lrp.declined().is_some() => P::RestartsByPolicy,
             Unclaimed::Restart => P::RestartInTime,
             Unclaimed::CellLost => P::LostOnlyIfAbsent,
             Unclaimed::Evacuation => P::OwnCellSpeaks,
@@ -276,7 +324,7 @@ fn wrong_claim(before: Option<&Lrp>, by: &Instance, scene: &Scene<'_>) -> Wrong 
     match before.map(|lrp| &lrp.state) {
         Some(State::Unclaimed { .. }) => None,
         Some(State::Running(holder)) if holder == by => None,
-        Some(State::Running(_) | State::Claimed(_) | State::Crashed) | None => {
+        Some(State::Running(_) | State::Claimed(_) | State::Crashed(_)) | None => {
             Some((P::OnlyUnclaimedClaimed, "it can't be claimed"))
         }
     }
@@ -291,7 +339,9 @@ fn wrong_start(before: Option<&Lrp>, by: &Instance, scene: &Scene<'_>) -> Wrong 
     }
     match before.map(|lrp| &lrp.state) {
         Some(State::Running(holder)) if holder != by => Some((P::NeverStolen, "another container runs")),
-        Some(State::Unclaimed { .. } | State::Claimed(_) | State::Running(_) | State::Crashed) | None => None,
+        Some(State::Unclaimed { .. } | State::Claimed(_) | State::Running(_) | State::Crashed(_)) | None => {
+            None
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use schemas::cell::Presence;
 use schemas::cluster::{self, Leader, Role};
 use schemas::container::{Epoch, Instance, NetInfo};
+use schemas::crash::{Attempts, Restart};
 use schemas::definition::{Definition, DesiredLrp, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
@@ -75,6 +76,9 @@ pub(super) struct Lrp {
     pub(super) crashes: u32,
     pub(super) reason: Option<String>,
     pub(super) crashed_in: Option<Instance>,
+    /// Whether and when it runs again; none: it isn't CRASHED.
+    pub(super) restart: Option<Restart>,
+    pub(super) attempts: Option<Attempts>,
 }
 
 /// An evacuating twin.
@@ -239,6 +243,8 @@ impl Process {
             crashes: 0,
             reason: None,
             crashed_in: None,
+            restart: None,
+            attempts: None,
         };
         match event {
             actual::Event::Created { .. } => Some(new()),
@@ -249,13 +255,23 @@ impl Process {
             actual::Event::Started { by, net, .. } => {
                 let (by, net) = (Some(self.held(place, by)), Some(net.clone()));
                 let old = old.unwrap_or_else(new);
-                Some(Lrp { state: InstanceState::Running, since: at, by, net, error: None, ..old })
+                Some(Lrp {
+                    state: InstanceState::Running,
+                    since: at,
+                    by,
+                    net,
+                    error: None,
+                    restart: None,
+                    ..old
+                })
             }
-            actual::Event::Crashed { by, reason, crash_count, .. } => Some(Lrp {
+            actual::Event::Crashed { by, reason, crash_count, restart, attempts, .. } => Some(Lrp {
                 state: InstanceState::Crashed,
                 crashes: *crash_count,
                 reason: Some(reason.clone()).filter(|reason| !reason.is_empty()),
                 crashed_in: Some(by.clone()),
+                restart: Some(*restart),
+                attempts: *attempts,
                 ..new()
             }),
             actual::Event::PlacementFailed { error, .. } => {
@@ -265,6 +281,7 @@ impl Process {
                 crashes: old.crashes,
                 reason: old.reason,
                 crashed_in: old.crashed_in,
+                attempts: old.attempts,
                 ..new()
             }),
             actual::Event::StopRequested { cause, .. } => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemas::crash::Restart;
 use schemas::definition::Definition;
 use schemas::evaluation::{Evaluation, Status};
 use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
@@ -16,7 +17,6 @@ use schemas::task::{Called, Outcome};
 use schemas::{Place, Timestamp};
 
 use super::facts::{Cell, Facts, Lrp, Process, Task, Twin};
-use crate::checkers::lrp::restart_at;
 use crate::checkers::rollouts::{Roll, Stands};
 
 /// Of a cell nothing was heard for so long: it is SILENT.
@@ -136,7 +136,12 @@ pub(super) fn records(guid: &ProcessGuid, process: &Process, place: &Place, both
 
 fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> InstanceRow {
     let by = lrp.by.as_ref().map(|held| &held.by);
-    let crashed = lrp.state == InstanceState::Crashed;
+    let (restart_at, declined) = match lrp.restart {
+        Some(Restart::AtOnce) => (Some(lrp.since), None),
+        Some(Restart::At(due)) => (Some(due), None),
+        Some(Restart::Never(why)) => (None, Some(why)),
+        None => (None, None),
+    };
     InstanceRow {
         process_guid: guid.clone(),
         index: place.index,
@@ -153,7 +158,9 @@ fn of_lrp(guid: &ProcessGuid, process: &Process, place: &Place, lrp: &Lrp) -> In
         crash_count: lrp.crashes,
         crash_reason: lrp.reason.clone(),
         crashed_in: lrp.crashed_in.clone(),
-        restart_at: restart_at(lrp.crashes, lrp.since).filter(|_| crashed),
+        restart_at,
+        declined,
+        attempts: lrp.attempts,
         definition_id: place.definition_id.clone(),
         since: lrp.since,
     }
@@ -177,6 +184,8 @@ fn of_twin(guid: &ProcessGuid, process: &Process, place: &Place, twin: &Twin) ->
         crash_reason: None,
         crashed_in: None,
         restart_at: None,
+        declined: None,
+        attempts: None,
         definition_id: place.definition_id.clone(),
         since: twin.since,
     }

@@ -1,0 +1,485 @@
+//! Restart policies (SwarmKit orchestrators, "Restart supervisor"): what follows from a crash as a table, and stories of a
+//! process whose instances end well, end badly, fail before they run, are lost or evacuated, and are rolled out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use schemas::actual::{self, Actual, State};
+use schemas::container::{Epoch, Instance};
+use schemas::crash::{self, Attempts, Crash, Declined, Restart};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
+use schemas::entry::{Event, Stamp};
+use schemas::names::{CellId, DecisionId, DefinitionId};
+use schemas::policy::{Policies, RestartCondition as If, RestartPolicy, UpdateOrder};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::{Place, Timestamp, limits};
+use uuid::Uuid;
+
+use crate::given::{domain, instance, lrp, net};
+
+const NOW: u64 = 10_000_000;
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(seconds * 1_000)
+}
+
+fn policy(condition: If, delay: Option<u32>, max_attempts: Option<u32>, window: u32) -> RestartPolicy {
+    RestartPolicy {
+        condition,
+        delay_ms: delay.map(|delay| delay * 1_000),
+        max_attempts,
+        window_ms: window * 1_000,
+    }
+}
+
+/// Seconds until it is restarted, or why it isn't; and what is counted.
+fn told(policy: &RestartPolicy, crash: &Crash<'_>) -> String {
+    let (restart, attempts) = crash::decide(policy, crash);
+    let restart = match restart {
+        Restart::AtOnce => "0".to_owned(),
+        Restart::At(due) => due.since(crash.at).as_secs().to_string(),
+        Restart::Never(Declined::Succeeded) => "succeeded".to_owned(),
+        Restart::Never(Declined::NoRestarts) => "no restarts".to_owned(),
+        Restart::Never(Declined::UsedUp) => "used up".to_owned(),
+        Restart::Never(Declined::GivenUp) => "given up".to_owned(),
+    };
+    let attempts = attempts.map(|Attempts { counted, allowed }| format!(", {counted} of {allowed}"));
+    format!("{restart}{}", attempts.unwrap_or_default())
+}
+
+/// A crash of what ran for a minute, ended badly, and was restarted so many seconds ago.
+#[rustfmt::skip]
+#[test]
+fn what_follows_from_a_crash_is_what_the_table_says() {
+    let ran = Some(at(NOW - 60));
+    let gap = Some(at(NOW));
+    for (policy,                              before, succeeded, running_since, is_starting, ago,            wanted) in [
+        // Nothing is said: the crash policy.
+        (policy(If::Any,       None, None, 0),    0,   true,  ran,  false, &[][..],           "0"),
+        (policy(If::Any,       None, None, 0),    2,   false, None, false, &[],               "0"),
+        (policy(If::Any,       None, None, 0),    3,   false, ran,  false, &[],               "60"),
+        (policy(If::Any,       None, None, 0),    199, false, ran,  false, &[],               "960"),
+        (policy(If::Any,       None, None, 0),    200, false, ran,  false, &[],               "given up"),
+        // Conditions.
+        (policy(If::OnFailure, None, None, 0),    0,   true,  ran,  false, &[],               "succeeded"),
+        (policy(If::OnFailure, None, None, 0),    0,   false, ran,  false, &[],               "0"),
+        (policy(If::None,      None, None, 0),    0,   true,  ran,  false, &[],               "no restarts"),
+        (policy(If::None,      None, None, 0),    0,   false, None, false, &[],               "no restarts"),
+        // Delays; what never ran waits as the crash policy says at least, and nothing is started twice in a second.
+        (policy(If::Any,       Some(5), None, 0), 0,   false, ran,  false, &[],               "5"),
+        (policy(If::Any,       Some(5), None, 0), 500, false, ran,  false, &[],               "5"),
+        (policy(If::Any,       Some(5), None, 0), 0,   false, None, false, &[],               "5"),
+        (policy(If::Any,       Some(5), None, 0), 3,   false, None, false, &[],               "60"),
+        (policy(If::Any,       Some(99), None, 0), 3,  false, None, false, &[],               "99"),
+        (policy(If::Any,       Some(5), None, 0), 500, false, None, false, &[],               "960"),
+        (policy(If::Any,       Some(0), None, 0), 500, false, ran,  false, &[],               "0"),
+        (policy(If::Any,       Some(0), None, 0), 0,   false, gap,  false, &[],               "1"),
+        // Restarts are counted.
+        (policy(If::Any,       None, Some(2), 0), 0,   false, ran,  false, &[],               "0, 1 of 2"),
+        (policy(If::Any,       None, Some(2), 0), 1,   false, ran,  false, &[9_999],          "0, 2 of 2"),
+        (policy(If::Any,       None, Some(2), 0), 2,   false, ran,  false, &[9_999, 1],       "used up, 2 of 2"),
+        (policy(If::OnFailure, None, Some(2), 0), 2,   true,  ran,  false, &[9_999, 1],       "succeeded, 2 of 2"),
+        (policy(If::None,      None, Some(2), 0), 2,   false, ran,  false, &[9_999, 1],       "no restarts, 2 of 2"),
+        (policy(If::Any,       None, Some(1), 0), 0,   false, ran,  false, &[9_999, 1],       "used up, 2 of 1"),
+        (policy(If::Any,       None, Some(2), 60), 2,  false, ran,  false, &[60, 59],         "0, 2 of 2"),
+        (policy(If::Any,       None, Some(2), 60), 2,  false, ran,  false, &[59, 1],          "used up, 2 of 2"),
+        (policy(If::Any,       None, Some(9), 0), 200, false, ran,  false, &[],               "given up, 0 of 9"),
+        (policy(If::Any,       Some(5), Some(9), 0), 200, false, ran, false, &[],             "5, 1 of 9"),
+        // What a rollout starts is the rollout's, until it gives it up.
+        (policy(If::None,      None, Some(1), 0), 0,   true,  ran,  true,  &[1],              "0"),
+        (policy(If::OnFailure, None, Some(1), 0), 3,   true,  ran,  true,  &[1],              "60"),
+        (policy(If::OnFailure, Some(5), None, 0), 0,   true,  ran,  true,  &[],               "5"),
+        (policy(If::Any,       None, None, 0),    200, false, None, true,  &[],               "960"),
+    ] {
+        let restarts: Vec<Timestamp> = ago.iter().map(|ago| at(NOW - ago)).collect();
+        let crash = Crash { before, restarts: &restarts, running_since, succeeded, is_starting, at: at(NOW) };
+        assert_eq!(told(&policy, &crash), wanted, "{policy:?} {crash:?}");
+    }
+}
+
+fn any_policy() -> impl Strategy<Value = RestartPolicy> {
+    let condition = prop_oneof![Just(If::Any), Just(If::OnFailure), Just(If::None)];
+    let attempts = prop::option::of(1..6_u32);
+    (condition, prop::option::of(0..20_u32), attempts, prop_oneof![Just(0), 1..200_u32])
+        .prop_map(|(condition, delay, attempts, window)| policy(condition, delay, attempts, window))
+}
+
+proptest! {
+    /// However an instance crashes: it isn't started in a loop, and no more often than its policy allows.
+    #[test]
+    fn an_instance_that_crashes_again_and_again_keeps_to_its_policy(
+        policy in any_policy(),
+        crashes in proptest::collection::vec((any::<bool>(), prop::option::of(0..400_u64)), 1..40),
+    ) {
+        let (mut now, mut count, mut restarts, mut starts) = (at(NOW), 0, vec![], vec![]);
+        for (succeeded, runs) in crashes {
+            let running_since = runs.map(|_| now);
+            now = now + Duration::from_millis(runs.unwrap_or(0) * 100);
+            let before = crash::count_before(count, running_since, now);
+            let crash = Crash { before, restarts: &restarts, running_since, succeeded, is_starting: false, at: now };
+            let (restart, attempts) = crash::decide(&policy, &crash);
+            count = before + 1;
+            prop_assert_eq!(attempts.map(|of| of.allowed), policy.max_attempts);
+            let due = match restart {
+                Restart::AtOnce => now,
+                Restart::At(due) => { prop_assert!(due > now); due }
+                Restart::Never(_) => break,
+            };
+            prop_assert!(policy.delay().is_none_or(|delay| due >= now + delay));
+            prop_assert!(policy.condition != If::None && !(policy.condition == If::OnFailure && succeeded));
+            now = due;
+            restarts.push(now);
+            starts.push((now, running_since.is_some()));
+            let window = Duration::from_millis(policy.window_ms.into());
+            let recent = restarts.iter().filter(|at| window.is_zero() || now.since(**at) < window).count();
+            prop_assert!(policy.max_attempts.is_none_or(|most| recent <= most as usize), "{:?}", restarts);
+        }
+        let failing = starts.split(|(_, ran)| *ran).map(<[_]>::len).max().unwrap_or(0);
+        let quick = starts.windows(5).filter(|five| five[4].0 == five[0].0).count();
+        prop_assert!(quick == 0 || failing < 5 && policy.delay().is_none(), "{:?}", starts);
+    }
+}
+
+/// A process of some instances.
+struct Scene {
+    process: Option<Process>,
+    now: Timestamp,
+    absent: BTreeSet<CellId>,
+    made: u128,
+}
+
+const CELLS: u128 = 3;
+
+fn id(name: &str) -> DefinitionId {
+    DefinitionId::new(name).unwrap()
+}
+
+fn place(index: u32, name: &str) -> Place {
+    Place::new(index, id(name))
+}
+
+fn definition(memory_mb: u64) -> Arc<Definition> {
+    Arc::new(Definition { memory_mb, ..(*lrp("apps", 1).definition).clone() })
+}
+
+impl Scene {
+    /// Every instance runs, by this restart policy.
+    fn new(instances: u32, restart: RestartPolicy) -> Self {
+        Self::with(instances, Policies { restart, ..Policies::default() })
+    }
+
+    fn with(instances: u32, policies: Policies) -> Self {
+        let mut scene = Self { process: None, now: at(NOW), absent: BTreeSet::new(), made: 0 };
+        let desired = DesiredLrp {
+            policies,
+            definition_id: id("v1"),
+            definition: definition(1),
+            ..lrp("apps", instances)
+        };
+        scene.do_(&Command::Desire(Box::new(desired)));
+        scene.settle();
+        scene
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().unwrap()
+    }
+
+    /// What a leader decides, who knows what the log and its snapshots say.
+    fn do_(&mut self, command: &Command) -> Vec<Event> {
+        self.now = self.now.next();
+        let bytes = postcard::to_stdvec(&self.process).unwrap();
+        self.process = postcard::from_bytes(&bytes).unwrap();
+        let absent = self.absent.clone();
+        let present = |cell: &CellId| !absent.contains(cell);
+        let context = Context { now: self.now, fresh: true, present: &present, numbered: &|_| {} };
+        let events = process::decide(self.process.as_ref(), command, context).unwrap();
+        if !events.is_empty() {
+            self.made += 1;
+            let decision = DecisionId(Uuid::from_u128(self.made));
+            let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+            let (guid, epoch) = (lrp("apps", 1).process_guid, Epoch(self.now));
+            let process = self.process.get_or_insert_with(|| Process::new(guid, domain("apps"), epoch));
+            process::evolve(process, &events, &stamp);
+        }
+        events
+    }
+
+    fn report(&mut self, place: &Place, by: Instance, command: actual::Command) -> Vec<Event> {
+        let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
+        let steps = vec![ReportStep::Actual(command)];
+        let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, judged, steps };
+        self.do_(&Command::Report(report))
+    }
+
+    /// Cells claim and start what there is to start, and stop what is to stop; convergence does what is due.
+    fn settle(&mut self) {
+        for _ in 0..40 {
+            let places: Vec<Place> = self.process().slots.iter().map(|slot| slot.place.clone()).collect();
+            let acted = places.iter().filter(|place| self.act(place)).count();
+            if acted + self.do_(&Command::Converge).len() == 0 {
+                return;
+            }
+        }
+        panic!("it comes to no rest: {:#?}", self.process());
+    }
+
+    fn act(&mut self, place: &Place) -> bool {
+        let Some(lrp) = self.process().actual(place).cloned() else { return false };
+        let (by, command) = match lrp.state {
+            State::Unclaimed { .. } => {
+                self.made += 1;
+                let mut cells = (0..CELLS).map(|cell| CellId::new(&format!("c{cell}")).unwrap());
+                let Some(cell_id) = cells.find(|cell| !self.absent.contains(cell)) else { return false };
+                (
+                    Instance { cell_id, ..instance(self.made, "c0") },
+                    actual::Command::Claim { placement: None },
+                )
+            }
+            State::Claimed { by, stopping: true } | State::Running { by, stopping: true, .. } => {
+                (by, actual::Command::Remove)
+            }
+            State::Claimed { by, .. } => (by, actual::Command::Start { net: net(1) }),
+            State::Running { .. } | State::Crashed { .. } => return false,
+        };
+        self.report(place, by, command);
+        true
+    }
+
+    /// An instance that is on a cell ends by itself; what the log says of that.
+    fn ends(&mut self, place: &Place, status: i32) -> (Restart, Option<Attempts>) {
+        let by = self.process().actual(place).and_then(Actual::holder).unwrap().clone();
+        let (reason, exit_status) = (format!("Exited with status {status}"), Some(status));
+        let events = self.report(place, by, actual::Command::Crash { reason, exit_status });
+        let said = events.iter().find_map(|event| {
+            let Event::Actual(actual::Event::Crashed { restart, attempts, exit_status, .. }) = event else {
+                return None;
+            };
+            assert_eq!(*exit_status, Some(status));
+            Some((*restart, *attempts))
+        });
+        said.unwrap()
+    }
+
+    /// Time passes, and whatever is due happens; nothing is due that then does not happen.
+    fn pass(&mut self, seconds: u64) {
+        let until = self.now + Duration::from_secs(seconds);
+        while let Some(due) = self.process().next_due().filter(|due| *due <= until) {
+            self.now = self.now.max(due);
+            assert!(!self.do_(&Command::Converge).is_empty(), "due at {due:?}, and nothing follows");
+            self.settle();
+        }
+        self.now = self.now.max(until);
+        self.settle();
+    }
+
+    fn lrp(&self, place: &Place) -> &Actual {
+        self.process().actual(place).unwrap()
+    }
+
+    fn change(&mut self, restart: RestartPolicy) -> Vec<Event> {
+        let policies = Some(Policies { restart, ..Policies::default() });
+        self.do_(&Command::Update(DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }))
+    }
+
+    fn deploy(&mut self, name: &str, memory_mb: u64) {
+        self.do_(&Command::Deploy {
+            update: DesiredLrpUpdate::default(),
+            definition_id: id(name),
+            definition: definition(memory_mb),
+        });
+    }
+
+    fn status(&self) -> &'static str {
+        self.process().rollout.as_ref().map_or("", |rollout| rollout.status())
+    }
+
+    /// The states of all instances, by index and definition.
+    fn states(&self) -> Vec<String> {
+        let slots = self.process().slots.iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)));
+        slots
+            .map(|(place, lrp)| format!("{}@{} {}", place.index, place.definition_id, lrp.state_name()))
+            .collect()
+    }
+}
+
+const ON_FAILURE: RestartPolicy =
+    RestartPolicy { condition: If::OnFailure, delay_ms: None, max_attempts: None, window_ms: 0 };
+const NEVER: RestartPolicy = RestartPolicy { condition: If::None, ..ON_FAILURE };
+
+#[test]
+fn what_ended_well_stays_down_on_failure_and_what_ended_badly_restarts() {
+    let (mut scene, first, second) = (Scene::new(2, ON_FAILURE), place(0, "v1"), place(1, "v1"));
+    assert_eq!(scene.ends(&first, 0), (Restart::Never(Declined::Succeeded), None));
+    assert_eq!(scene.ends(&second, 1), (Restart::AtOnce, None));
+    scene.pass(86_400);
+    assert_eq!(scene.states(), ["0@v1 CRASHED", "1@v1 RUNNING"]);
+    let lrp = scene.lrp(&first);
+    assert_eq!((lrp.restart_at(), lrp.declined()), (None, Some(Declined::Succeeded)));
+    assert_eq!(scene.process().next_due(), None, "nobody wakes up for it");
+    // Whoever stops it gets another one.
+    scene.do_(&Command::Retire { index: 0, definition_id: None });
+    scene.settle();
+    assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 RUNNING"]);
+}
+
+#[test]
+fn with_condition_none_nothing_restarts_but_what_a_lost_or_an_evacuated_cell_held() {
+    let (mut scene, first) = (Scene::new(1, NEVER), place(0, "v1"));
+    for _ in 0..3 {
+        scene.absent.insert(scene.lrp(&first).holder().unwrap().cell_id.clone());
+        if scene.absent.len() == 3 {
+            scene.absent.clear();
+        }
+        scene.settle();
+        assert_eq!(
+            (scene.states(), scene.lrp(&first).counted.as_ref()),
+            (vec!["0@v1 RUNNING".to_owned()], None)
+        );
+    }
+    let by = scene.lrp(&first).holder().unwrap().clone();
+    scene.report(&first, by, actual::Command::Unclaim);
+    scene.settle();
+    assert_eq!(scene.states(), ["0@v1 RUNNING"], "an evacuation is no crash");
+    assert_eq!(scene.ends(&first, 1).0, Restart::Never(Declined::NoRestarts));
+    scene.pass(3_600);
+    assert_eq!(scene.states(), ["0@v1 CRASHED"]);
+}
+
+#[test]
+fn attempts_are_counted_within_the_window_and_a_lost_cell_is_none() {
+    let restart =
+        RestartPolicy { delay_ms: Some(5_000), max_attempts: Some(2), window_ms: 60_000, ..ON_FAILURE };
+    let (mut scene, first) = (Scene::new(1, restart), place(0, "v1"));
+    let attempt = |scene: &mut Scene, counted| {
+        scene.pass(2);
+        let due = scene.now.next() + Duration::from_secs(5);
+        let of = Some(Attempts { counted, allowed: 2 });
+        assert_eq!(scene.ends(&first, 1), (Restart::At(due), of));
+        assert_eq!(scene.lrp(&first).restart_at(), Some(due), "the due time is in the log");
+        scene.pass(5);
+        assert_eq!(scene.states(), ["0@v1 RUNNING"]);
+    };
+    attempt(&mut scene, 1);
+    scene.absent.insert(CellId::new("c0").unwrap());
+    scene.settle();
+    attempt(&mut scene, 2);
+    scene.pass(60);
+    attempt(&mut scene, 1);
+    attempt(&mut scene, 2);
+    scene.pass(2);
+    let used_up = (Restart::Never(Declined::UsedUp), Some(Attempts { counted: 2, allowed: 2 }));
+    assert_eq!(scene.ends(&first, 1), used_up);
+    scene.pass(86_400);
+    assert_eq!(scene.states(), ["0@v1 CRASHED"]);
+}
+
+#[test]
+fn a_change_of_policy_restarts_nothing_moves_no_restart_and_holds_for_the_next_crash() {
+    let delay = |seconds: u32| RestartPolicy { delay_ms: Some(seconds * 1_000), ..ON_FAILURE };
+    let (mut scene, first, second) = (Scene::new(2, delay(100)), place(0, "v1"), place(1, "v1"));
+    scene.pass(2);
+    let Restart::At(due) = scene.ends(&first, 1).0 else { panic!("it waits") };
+    scene.ends(&second, 0);
+    assert_eq!(scene.change(delay(5)).len(), 1);
+    scene.pass(90);
+    assert_eq!(scene.states(), ["0@v1 CRASHED", "1@v1 CRASHED"]);
+    assert_eq!(scene.lrp(&first).restart_at(), Some(due));
+    scene.change(RestartPolicy { condition: If::Any, ..delay(5) });
+    scene.pass(20);
+    assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 CRASHED"], "what was declined stays so");
+    let wait = scene.now.next() + Duration::from_secs(5);
+    assert_eq!(scene.ends(&first, 0).0, Restart::At(wait));
+}
+
+#[test]
+fn what_fails_before_it_runs_waits_as_the_crash_policy_says_whatever_the_delay() {
+    let (mut scene, first) =
+        (Scene::new(1, RestartPolicy { delay_ms: Some(0), ..ON_FAILURE }), place(0, "v1"));
+    let mut waits = vec![];
+    for _ in 0..12 {
+        let begun = scene.now;
+        if scene.lrp(&first).holder().is_none() {
+            let due = scene.process().next_due().filter(|_| !scene.lrp(&first).is_unclaimed());
+            scene.now = scene.now.max(due.unwrap_or(scene.now));
+            scene.do_(&Command::Converge);
+            scene.act(&first);
+        }
+        waits.push(scene.now.since(begun).as_secs());
+        scene.ends(&first, 1);
+    }
+    // It ran a moment before its first crash.
+    assert_eq!(waits, [0, 0, 0, 0, 60, 120, 240, 480, 960, 960, 960, 960], "seconds");
+}
+
+#[test]
+fn what_a_rollout_starts_is_the_rollouts_until_it_took_over() {
+    let (mut scene, first) = (Scene::new(1, NEVER), place(0, "v1"));
+    scene.deploy("v2", 2);
+    let new = place(0, "v2");
+    scene.act(&new);
+    assert_eq!(scene.ends(&new, 1), (Restart::AtOnce, None), "condition none declines nothing here");
+    assert_eq!(scene.status(), "updating");
+    scene.settle();
+    assert_eq!((scene.states(), scene.status()), (vec!["0@v2 RUNNING".to_owned()], "completed"));
+    assert!(scene.process().actual(&first).is_none());
+    assert_eq!(scene.ends(&new, 0).0, Restart::Never(Declined::NoRestarts));
+    scene.pass(3_600);
+    // The next rollout replaces what stayed down.
+    scene.deploy("v3", 3);
+    scene.settle();
+    assert_eq!((scene.states(), scene.status()), (vec!["0@v3 RUNNING".to_owned()], "completed"));
+}
+
+/// Whatever ended for good before or during a rollout: the rollout ends, whichever comes first at an index.
+#[test]
+fn a_rollout_does_not_wait_for_what_ended_for_good() {
+    for order in [UpdateOrder::StartFirst, UpdateOrder::StopFirst] {
+        let mut policies = Policies { restart: ON_FAILURE, ..Policies::default() };
+        policies.update.order = order;
+        policies.update.delay_ms = 10_000;
+        let mut scene = Scene::with(3, policies);
+        scene.ends(&place(2, "v1"), 0);
+        scene.ends(&place(1, "v1"), 0);
+        scene.deploy("v2", 2);
+        scene.settle();
+        scene.ends(&place(0, "v2"), 0);
+        scene.pass(600);
+        assert_eq!(scene.states(), ["0@v2 CRASHED", "1@v2 RUNNING", "2@v2 RUNNING"], "{order:?}");
+        assert_eq!(scene.status(), "completed", "{order:?}");
+    }
+}
+
+/// Stop-first, what is down because its restarts are used up counts as missing, and has its turn first.
+#[test]
+fn what_is_down_has_its_turn_where_too_few_run() {
+    let mut policies =
+        Policies { restart: RestartPolicy { max_attempts: Some(1), ..ON_FAILURE }, ..Policies::default() };
+    policies.update.order = UpdateOrder::StopFirst;
+    let mut scene = Scene::with(3, policies);
+    let last = place(2, "v1");
+    scene.ends(&last, 1);
+    scene.settle();
+    assert_eq!(scene.ends(&last, 1).0, Restart::Never(Declined::UsedUp));
+    scene.deploy("v2", 2);
+    assert_eq!(scene.states(), ["0@v1 RUNNING", "1@v1 RUNNING", "2@v2 UNCLAIMED"]);
+    scene.settle();
+    assert_eq!(scene.states(), ["0@v2 RUNNING", "1@v2 RUNNING", "2@v2 RUNNING"]);
+    assert_eq!(scene.status(), "completed");
+}
+
+#[test]
+fn no_more_restarts_are_remembered_than_a_policy_can_ask_for() {
+    let most = limits::RESTART_ATTEMPTS;
+    let restart =
+        RestartPolicy { delay_ms: Some(0), max_attempts: Some(most), window_ms: 1_000, ..ON_FAILURE };
+    let (mut scene, first) = (Scene::new(1, restart), place(0, "v1"));
+    for _ in 0..most + 20 {
+        scene.pass(2);
+        assert_eq!(scene.ends(&first, 1), (Restart::AtOnce, Some(Attempts { counted: 1, allowed: most })));
+        scene.settle();
+    }
+    assert_eq!(scene.lrp(&first).restarts().len(), most as usize);
+}
