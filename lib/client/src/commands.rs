@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode};
 use schemas::message::{Done, OfCell, Request, SetAside};
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::process::Steer;
@@ -90,8 +90,13 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn replace_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
         let id = own_definition_id(&lrp);
+        // A global process has as many as there are cells that fit.
+        let instances = match lrp.mode {
+            Mode::Replicated => Some(lrp.instances),
+            Mode::Global => None,
+        };
         let update = DesiredLrpUpdate {
-            instances: Some(lrp.instances),
+            instances,
             routes: Some(lrp.routes),
             annotation: Some(lrp.annotation),
             policies: Some(lrp.policies),

@@ -197,14 +197,19 @@ impl Copy {
         .collect()
     }
 
-    /// Whether a process came to its end: every instance runs, and no rollout is left under way.
+    /// Whether a process came to its end: one instance runs wherever one is to run, and no rollout is left under way. Of a
+    /// global process, a cell that takes no new work is left as it is.
     #[must_use]
     pub fn is_carried_out(&self, guid: &ProcessGuid) -> bool {
         let Some(process) = self.processes.get(guid) else { return false };
         let rolls = process.rollout.as_deref().and_then(Rollout::under_way).is_some();
-        let wanted = process.desired.as_deref().map_or(0, |desired| desired.instances);
-        let runs = process.slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
-        !rolls && u32::try_from(runs.count()) == Ok(wanted)
+        let running = |index| process.actuals_at(index).filter(|(_, lrp)| lrp.runs_on()).count();
+        let desired = process.desired.as_deref();
+        let all = desired.is_none_or(|desired| {
+            desired.indices().filter(|index| desired.rolls(*index)).all(|index| running(index) == 1)
+        });
+        let extra = |slot: &Slot| desired.is_none_or(|desired| !desired.has(slot.place.index));
+        !rolls && all && !process.slots.iter().any(extra)
     }
 
     /// The most instances of a process on a cell that may have some, less the fewest.

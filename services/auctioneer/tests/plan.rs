@@ -6,14 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use auctioneer::board::{BoardCell, Standing};
-use auctioneer::plan::{Copy, Does, known_process};
+use auctioneer::plan::{Copy, Does, board_cell, known_process};
 use fixtures::{definition, lrp_of};
+use schemas::cell::Presence;
 use schemas::container::Epoch;
-use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
-use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, Stack, Zone};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode};
+use schemas::names::{
+    CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, Zone,
+};
 use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::Command;
-use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
+use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
 use schemas::resources::Resources;
 use schemas::rollout::Kind;
 use schemas::{Indices, Timestamp};
@@ -292,7 +295,7 @@ fn rolling() -> LrpRow {
         epoch: Epoch(NOW),
         version: 7,
         desired: true,
-        mode: Some(schemas::definition::Mode::Replicated),
+        mode: Some(Mode::Replicated),
         instances: 2,
         running: 3,
         claimed: 0,
@@ -345,4 +348,47 @@ fn a_rollout_that_is_under_way_goes_on_where_it_is() {
     let mut copy = Copy::new(NOW, cells(), [known_process(&paused, &rows)]);
     copy.walk().unwrap();
     assert_eq!(steps(&copy), ["0 -0@web c1"], "what has its turn comes to its end, and nothing else has one");
+}
+
+/// A cell as a row tells it.
+fn cell_row(number: u32, memory_mb: u64) -> CellRow {
+    let BoardCell { id, zone, stack, placement_tags, total, .. } = cell(number, memory_mb);
+    let (folder, incarnation) = (FolderId(Uuid::nil()), Incarnation(Uuid::nil()));
+    CellRow {
+        cell_id: id,
+        presence: Presence { folder, incarnation, zone, stack, placement_tags, total },
+        state: CellState::Present,
+        evacuation_wanted: false,
+        cordoned: false,
+        ordinal: Some(number),
+        gone: None,
+        heard_ms_ago: Some(1),
+        instances: 0,
+        tasks: 0,
+        used: Resources::default(),
+        since: NOW,
+    }
+}
+
+#[test]
+fn a_global_process_runs_on_each_cell_and_a_cordoned_one_is_left_as_it_is() {
+    let copy_of = |rows: &[CellRow]| {
+        let mut copy = Copy::new(NOW, rows.iter().filter_map(board_cell), []).numbered(rows);
+        desire(&mut copy, DesiredLrp { mode: Mode::Global, ..web(0, 64) });
+        copy.walk().unwrap();
+        copy
+    };
+    let rows = [cell_row(0, 1_000), CellRow { cordoned: true, ..cell_row(1, 1_000) }, cell_row(2, 1_000)];
+    let mut copy = copy_of(&rows);
+    assert_eq!(steps(&copy), ["0 +0@web c0", "0 +2@web c2"]);
+    assert!(copy.is_carried_out(&guid()), "{:?}", copy.left());
+    assert!(ask(&mut copy, &deploy("v2", of_memory(65), Policies::default())));
+    copy.walk().unwrap();
+    assert!(copy.is_carried_out(&guid()), "{:?}", steps(&copy));
+    assert_eq!(copy.steps().len(), 6);
+
+    let full = copy_of(&[cell_row(0, 1_000), cell_row(1, 10)]);
+    assert!(!full.is_carried_out(&guid()));
+    let [left] = &full.left()[..] else { panic!("{:?}", full.left()) };
+    assert_eq!((left.place.index, left.no_room.error.as_str()), (1, "insufficient resources: memory"));
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process};
 use client::{Client, Only, own_definition_id};
-use schemas::definition::{DesiredLrp, DesiredLrpUpdate};
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
 use schemas::process::{Command, Process};
 use schemas::query::LrpRow;
@@ -48,7 +48,7 @@ struct Planned {
     compared: Compared,
     /// Whether anything of it would change.
     changes: bool,
-    /// Instances as the file says.
+    /// Instances that are to run: as the file says or, of a global process, one on each cell that fits.
     instances: u32,
     /// Instances that would run then.
     would_run: u32,
@@ -137,19 +137,23 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
         let known = rows.get(&guid).cloned().and_then(diff::desired);
         let compared = known.as_ref().map(|known| diff::between(known, &lrp));
         let compared = compared.unwrap_or_else(|| Compared::unknown(guid.clone()));
-        let (instances, doing) = (lrp.instances, format!("plan process {guid}"));
+        let (mode, instances) = (lrp.mode, lrp.instances);
+        let doing = format!("plan process {guid}");
         let changes = ask(&mut copy, known.as_ref(), lrp).map_err(|failure| failure.doing(doing))?;
-        asked.push((compared, guid, instances, changes));
+        asked.push((compared, guid, (mode, instances), changes));
     }
     let changed: BTreeSet<ProcessGuid> =
         asked.iter().filter(|(.., changes)| *changes).map(|(_, guid, ..)| guid.clone()).collect();
     if !changed.is_empty() {
         copy.walk().map_err(Failure::from)?;
     }
-    let processes = asked.into_iter().map(|(compared, guid, instances, changes)| Planned {
+    let processes = asked.into_iter().map(|(compared, guid, (mode, instances), changes)| Planned {
         compared,
         changes,
-        instances,
+        instances: match mode {
+            Mode::Replicated => instances,
+            Mode::Global => desired(&copy, &guid),
+        },
         would_run: running(&copy, &guid),
         carried_out: !changes || copy.is_carried_out(&guid),
     });
@@ -183,15 +187,28 @@ fn ask(copy: &mut Copy, known: Option<&DesiredLrp>, lrp: DesiredLrp) -> Result<b
         return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
     }
     let definition_id = own_definition_id(&lrp);
-    let DesiredLrp { instances, routes, annotation, policies, definition, .. } = lrp;
+    if known.mode != lrp.mode {
+        let why = "whether it is global can't be changed: remove it, and desire it anew";
+        return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
+    }
+    let DesiredLrp { mode, instances, routes, annotation, policies, definition, .. } = lrp;
+    let instances = match mode {
+        Mode::Replicated => Some(instances),
+        Mode::Global => None,
+    };
     let update = DesiredLrpUpdate {
-        instances: Some(instances),
+        instances,
         routes: Some(routes),
         annotation: Some(annotation),
         policies: Some(policies),
     };
     let command = Command::Deploy { update, definition_id, definition };
     copy.ask(&guid, &domain, &command).map_err(Failure::from)
+}
+
+/// How many instances of a process are desired.
+fn desired(copy: &Copy, guid: &ProcessGuid) -> u32 {
+    copy.process(guid).and_then(|process| process.desired.as_deref()).map_or(0, |desired| desired.instances)
 }
 
 /// How many instances of a process run and stay.

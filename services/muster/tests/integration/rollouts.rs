@@ -424,3 +424,37 @@ fn a_router_that_is_slower_than_what_it_asks_drains_is_told_to_have_failed() {
     let said = muster.exits(1, "bench --rolling --drain 0 --lag 1000 --rate 20 --cells 5");
     said.tells(&["failed: index 0 of web: ", " requests failed"]);
 }
+
+#[test]
+fn a_global_process_is_planned_and_applied_cell_by_cell() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    let global = |version: &str| {
+        let path = file(&place, version, RUNS, "");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("instances = 3", "mode = \"global\"")).unwrap();
+        path
+    };
+    let v1 = global("v1");
+    let plan = muster.exits(1, &format!("lrp plan {v1} -o json")).json();
+    let cells = |plan: &Value| started(plan).into_iter().map(|(_, cell)| cell).collect::<BTreeSet<_>>();
+    assert_eq!(cells(&plan), ["c1", "c2", "c3"].map(str::to_owned).into(), "{plan}");
+    muster.ok(&format!("lrp apply {v1}"));
+    assert_eq!(placed(&muster.runs("web", 3)), started(&plan));
+    muster.ok(&format!("lrp plan {v1}")).tells(&["process web is as the file says"]);
+    muster.ok(&format!("lrp apply {v1}")).tells(&["is so already, nothing changed"]);
+    muster.ok("lrp rebalance web").tells(&["that is as even as can be"]);
+    let replicated =
+        place.file("replicated.toml", std::fs::read_to_string(&v1).unwrap().replace("mode = \"global\"", ""));
+    muster
+        .exits(4, &format!("lrp plan {}", replicated.display()))
+        .tells(&["whether it is global can't be changed"]);
+
+    let v2 = global("v2");
+    let plan = muster.exits(1, &format!("lrp plan {v2} -o json")).json();
+    assert_eq!((&plan["fits"], plan["steps"].as_array().unwrap().len()), (&true.into(), 6), "{plan}");
+    muster.ok(&format!("lrp apply {v2}"));
+    muster.ok(&format!("lrp plan {v2}"));
+    dev.end(&place);
+}
