@@ -35,6 +35,10 @@
 //! | line | meaning |
 //! |---|---|
 //! | `desire web x3 [WORK]`, `scale web x5`, `remove web`, `retire web/1` | a client's request |
+//! | `desire agent everywhere [WORK]` | an instance on each cell that fits |
+//! | `describe web "TEXT"` | other routes and another annotation |
+//! | `deploy web v2 [WORK] [rolls ROLLS]`, `activate web v1`, `restart web` | a definition for all instances: a new one, one that it has, the same |
+//! | `rollout pause web`, `rollout resume web`, `rollout back web` | by hand |
 //! | `run task job1 [WORK] [owner=none] [queue=30s]` | the owner is `none`, `well`, `moody` or `broken` when it is called |
 //! | `cancel job1`, `resolve job1` | |
 //! | `domain apps fresh for 20s \| ever` | |
@@ -50,20 +54,26 @@
 //! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
-//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `memory=64`, `stack=linux`, `tag`. Behind every request of
+//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`. Behind every request of
 //! a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
 //! it must get.
+//!
+//! What is desired as `web x3` has the definition `web-64`, after its memory. ROLLS is any of `parallelism=2` or `25%`,
+//! `delay=1s`, `monitor=2s`, `deadline=20s`, `order=stop-first`, `on-failure=rollback`, `ratio=0.5`, `pause-after=1`,
+//! `min-running=2` and `history=3`.
 //!
 //! What is expected, behind `at TIME expect`; at its end `within 10s` (it may come to be until then) or `until 40s` (it
 //! has to stay so):
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `web/0 RUNNING [on c1 \| not on c1] [crashes 2]` | its state; also `CLAIMED`, `UNCLAIMED ["WHY"]`, `CRASHED ["WHY"]` |
+//! | `web/0 RUNNING [of v2] [on c1 \| not on c1] [crashes 2]` | its state; also `CLAIMED`, `UNCLAIMED ["WHY"]`, `CRASHED ["WHY"]` |
 //! | `web/0 ended crashed`, `web/0 ended stopped for scale` | of what ended there and is shown, something that ended so |
 //! | `web/0 gone`, `web gone`, `job1 gone` | there is no record of it |
 //! | `web/0 evacuating on c1`, `web/0 not evacuating` | its evacuating twin |
-//! | `web: 3 RUNNING, 1 CRASHED [on c1]` | so many instances, and no others |
+//! | `web: 3 RUNNING, 1 CRASHED [of v2] [on c1]` | so many instances, and no others |
+//! | `web healthy v2`, `web healthy none`, `web definitions v1, v2` | the definition that is known to work; those that it has |
+//! | `web rollout completed` | or `updating`, `paused`, `rollback_started`, `rollback_paused`, `rollback_completed` |
 //! | `job1 COMPLETED ["RESULT"]`, `job1 COMPLETED failed ["WHY"]` | also `PENDING ["WHY"]`, `RUNNING`, `RESOLVING`, with `[on c1]` |
 //! | `cell c1 present` | or `absent`, `unhealthy`, `evacuating` |
 //! | `owner of job1 told`, `owner of job1 not told` | whether it was called and answered |
@@ -82,7 +92,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, fs, io};
 
-pub use expect::{CELL_STATES, Expect, INSTANCE_STATES, TASK_STATES, What, When, Where};
+pub use expect::{CELL_STATES, Expect, INSTANCE_STATES, ROLLOUT_STATES, TASK_STATES, What, When, Where};
 pub use judge::Facts;
 pub use telling::Seen;
 pub use words::{Bad, Time};

@@ -29,6 +29,13 @@ pub enum Ask {
         /// What each does.
         work: Work,
     },
+    /// An instance of a process on each cell that fits.
+    DesireGlobal {
+        /// Its guid.
+        process: ProcessGuid,
+        /// What each does.
+        work: Work,
+    },
     /// Another number of instances.
     Scale {
         /// Its guid.
@@ -245,6 +252,10 @@ impl Ask {
         match self {
             Self::Desire { process, instances, work } => {
                 ClientCommand::LrpDesire(Box::new(desired(process, domain, *instances, work)))
+            }
+            Self::DesireGlobal { process, work } => {
+                let lrp = desired(process, domain, 0, work);
+                ClientCommand::LrpDesire(Box::new(DesiredLrp { mode: Mode::Global, ..lrp }))
             }
             Self::Scale { process, instances } => {
                 let update = DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() };

@@ -65,7 +65,7 @@ fn a_story_that_expects_too_much_fails() {
     let wanted = [
         "at 12s expect web gone until 14s: at 12s 2 of web are desired",
         "remove other -> done: it is refused: ResourceNotFound",
-        "at 11s expect web: 3 RUNNING within 5s: at 16s web/0 is RUNNING on c1; web/1 is RUNNING on c2",
+        "at 11s expect web: 3 RUNNING within 5s: at 16s web/0 is RUNNING of web-64 on c1; web/1 is RUNNING of web-64 on c2",
     ];
     assert_eq!(broken, wanted);
 }

@@ -84,7 +84,7 @@ fn a_story_that_expects_too_much_fails_for_real() {
     let told = told.spawn(move || tell_within(Duration::from_secs(5), &story)).unwrap().join();
     let why = told.expect_err("it expects two and desires one");
     let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
-    assert!(why.starts_with("at 2s expect web: 2 RUNNING: web/0 is RUNNING on c1"), "{why}");
+    assert!(why.starts_with("at 2s expect web: 2 RUNNING: web/0 is RUNNING of web-64 on c1"), "{why}");
 }
 
 /// Something that is expected now.

@@ -33,6 +33,7 @@ pub(super) fn write(
         Ask::Desire { process, instances, work } => {
             write!(f, "desire {process} x{instances}{}", Options(work))?;
         }
+        Ask::DesireGlobal { process, work } => write!(f, "desire {process} everywhere{}", Options(work))?,
         Ask::Scale { process, instances } => write!(f, "scale {process} x{instances}")?,
         Ask::Describe { process, text } => write!(f, "describe {process} {}", Quoted(text))?,
         Ask::Policy { process, restart } => {
@@ -119,10 +120,14 @@ impl fmt::Display for Options<'_> {
 pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     let mut tail = Tail { domain: domain(), patience: PATIENCE };
     let ask = if words.take("desire") {
-        let (process, instances) = (process(words)?, instances(words)?);
+        let process = process(words)?;
+        let instances = if words.take("everywhere") { None } else { Some(instances(words)?) };
         let mut work = Work::usual();
         while tail.read(words)? || option(&mut work, words)? {}
-        Ask::Desire { process, instances, work }
+        match instances {
+            Some(instances) => Ask::Desire { process, instances, work },
+            None => Ask::DesireGlobal { process, work },
+        }
     } else if words.take("scale") {
         Ask::Scale { process: process(words)?, instances: instances(words)? }
     } else if words.take("describe") {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::actual::Ended;
 use schemas::ended::How;
-use schemas::names::{CellId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 
 use super::asks::instance;
 use super::rolling::{name_in, named};
@@ -35,7 +35,7 @@ pub enum When {
 /// What can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// `web/0 RUNNING on c1 crashes 2`: a record of an instance.
+    /// `web/0 RUNNING of v2 on c1 crashes 2`: a record of an instance.
     Instance {
         /// Its process.
         process: ProcessGuid,
@@ -43,6 +43,8 @@ pub enum What {
         index: u32,
         /// Its state, one of [`INSTANCE_STATES`].
         state: &'static str,
+        /// The definition that it runs.
+        definition: Option<DefinitionId>,
         /// Why it is UNCLAIMED or CRASHED.
         reason: Option<String>,
         /// Its cell.
@@ -65,15 +67,23 @@ pub enum What {
     NoInstance(ProcessGuid, u32),
     /// `web/0 evacuating on c1`, `web/0 not evacuating`: its evacuating twin, or that it has none.
     Twin(ProcessGuid, u32, Option<CellId>),
-    /// `web: 2 RUNNING, 1 CRASHED on c1`: so many instances in these states and none in any other.
+    /// `web: 2 RUNNING, 1 CRASHED of v2 on c1`: so many instances in these states and none in any other.
     Count {
         /// The process.
         process: ProcessGuid,
         /// How many in which state.
         counts: Vec<(usize, &'static str)>,
+        /// Only those that run this definition count.
+        definition: Option<DefinitionId>,
         /// Only those on this cell count.
         on: Option<CellId>,
     },
+    /// `web healthy v2`, `web healthy none`: the definition that is known to work.
+    Healthy(ProcessGuid, Option<DefinitionId>),
+    /// `web definitions v1, v2`: the definitions that a process has, and no others, in the order in which they came.
+    Definitions(ProcessGuid, Vec<DefinitionId>),
+    /// `web rollout paused`: where the rollout stands that is under way, or the last one, one of [`ROLLOUT_STATES`].
+    Rollout(ProcessGuid, &'static str),
     /// `web gone`: nothing of that name is left, neither process nor task.
     Gone(ProcessGuid),
     /// `job1 COMPLETED failed "cancelled"`: a task.
@@ -113,8 +123,14 @@ pub enum Where {
 pub const INSTANCE_STATES: [&str; 4] = ["UNCLAIMED", "CLAIMED", "RUNNING", "CRASHED"];
 /// The states of a task.
 pub const TASK_STATES: [&str; 4] = ["PENDING", "RUNNING", "COMPLETED", "RESOLVING"];
+/// Where a rollout stands.
+pub const ROLLOUT_STATES: [&str; 6] =
+    ["updating", "paused", "completed", "rollback_started", "rollback_paused", "rollback_completed"];
 /// The states of a cell.
 pub const CELL_STATES: [&str; 4] = ["present", "evacuating", "unhealthy", "absent"];
+
+/// What is expected where a definition is named.
+const DEFINITION: &str = "the id of a definition";
 
 /// How a container ended.
 const HOWS: [(&str, How); 7] = [
@@ -154,8 +170,9 @@ impl fmt::Display for Expect {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Instance { process, index, state, reason, place, crashes } => {
+            Self::Instance { process, index, state, definition, reason, place, crashes } => {
                 write!(f, "{process}/{index} {state}")?;
+                of_definition(f, definition.as_ref())?;
                 quoted(f, reason.as_deref())?;
                 placed(f, place.as_ref())?;
                 crashes.map_or(Ok(()), |crashes| write!(f, " crashes {crashes}"))
@@ -167,12 +184,22 @@ impl fmt::Display for What {
             Self::NoInstance(process, index) => write!(f, "{process}/{index} gone"),
             Self::Twin(process, index, Some(cell)) => write!(f, "{process}/{index} evacuating on {cell}"),
             Self::Twin(process, index, None) => write!(f, "{process}/{index} not evacuating"),
-            Self::Count { process, counts, on } => {
+            Self::Count { process, counts, definition, on } => {
                 let counts: Vec<String> =
                     counts.iter().map(|(count, state)| format!("{count} {state}")).collect();
                 write!(f, "{process}: {}", counts.join(", "))?;
+                of_definition(f, definition.as_ref())?;
                 on.as_ref().map_or(Ok(()), |cell| write!(f, " on {cell}"))
             }
+            Self::Healthy(process, definition) => {
+                let definition = definition.as_ref().map_or("none", DefinitionId::as_str);
+                write!(f, "{process} healthy {definition}")
+            }
+            Self::Definitions(process, definitions) => {
+                let definitions: Vec<&str> = definitions.iter().map(DefinitionId::as_str).collect();
+                write!(f, "{process} definitions {}", definitions.join(", "))
+            }
+            Self::Rollout(process, state) => write!(f, "{process} rollout {state}"),
             Self::Gone(name) => write!(f, "{name} gone"),
             Self::Task { task, state, failed, text, place } => {
                 write!(f, "{task} {state}{}", if *failed { " failed" } else { "" })?;
@@ -185,6 +212,10 @@ impl fmt::Display for What {
             }
         }
     }
+}
+
+fn of_definition(f: &mut fmt::Formatter<'_>, definition: Option<&DefinitionId>) -> fmt::Result {
+    definition.map_or(Ok(()), |definition| write!(f, " of {definition}"))
 }
 
 fn quoted(f: &mut fmt::Formatter<'_>, text: Option<&str>) -> fmt::Result {
@@ -236,6 +267,16 @@ fn what(words: &mut Words, shape: Shape) -> Result<What, Bad> {
     if words.take(":") {
         return of_process(name, words, shape);
     }
+    if words.take("healthy") {
+        let known = if words.take("none") { None } else { Some(words.name(DEFINITION)?) };
+        return Ok(What::Healthy(name, known));
+    }
+    if words.take("definitions") {
+        return definitions(words).map(|definitions| What::Definitions(name, definitions));
+    }
+    if words.take("rollout") {
+        return Ok(What::Rollout(name, state(words, ROLLOUT_STATES)?));
+    }
     let state = state(words, TASK_STATES)?;
     let failed = matches!(state, "COMPLETED" | "RESOLVING") && words.take("failed");
     let text = if state == "RUNNING" { None } else { words.take_quoted() };
@@ -263,10 +304,11 @@ fn of_instance(words: &mut Words, shape: Shape) -> Result<What, Bad> {
         return Ok(What::Twin(process, index, Some(words.cell_id(shape)?)));
     }
     let state = state(words, INSTANCE_STATES)?;
+    let definition = definition(words)?;
     let reason = if matches!(state, "UNCLAIMED" | "CRASHED") { words.take_quoted() } else { None };
     let place = if matches!(state, "CLAIMED" | "RUNNING") { place(words, shape)? } else { None };
     let crashes = if words.take("crashes") { Some(words.number()?) } else { None };
-    Ok(What::Instance { process, index, state, reason, place, crashes })
+    Ok(What::Instance { process, index, state, definition, reason, place, crashes })
 }
 
 fn of_process(process: ProcessGuid, words: &mut Words, shape: Shape) -> Result<What, Bad> {
@@ -277,11 +319,26 @@ fn of_process(process: ProcessGuid, words: &mut Words, shape: Shape) -> Result<W
             break;
         }
     }
+    let definition = definition(words)?;
     let on = if words.take("on") { Some(words.cell_id(shape)?) } else { None };
-    Ok(What::Count { process, counts, on })
+    Ok(What::Count { process, counts, definition, on })
 }
 
-fn state(words: &mut Words, states: [&'static str; 4]) -> Result<&'static str, Bad> {
+/// `of v2`, if it comes next.
+fn definition(words: &mut Words) -> Result<Option<DefinitionId>, Bad> {
+    if words.take("of") { words.name(DEFINITION).map(Some) } else { Ok(None) }
+}
+
+/// `v1, v2`.
+fn definitions(words: &mut Words) -> Result<Vec<DefinitionId>, Bad> {
+    let mut definitions = vec![words.name(DEFINITION)?];
+    while words.take(",") {
+        definitions.push(words.name(DEFINITION)?);
+    }
+    Ok(definitions)
+}
+
+fn state<const N: usize>(words: &mut Words, states: [&'static str; N]) -> Result<&'static str, Bad> {
     let expected = format!("a state: {}", states.join(", "));
     words.read(&expected, |word| states.into_iter().find(|state| *state == word))
 }

@@ -6,7 +6,7 @@ use projections::{Observed, World, queries};
 use schemas::Timestamp;
 use schemas::actual::Ended;
 use schemas::ended::How;
-use schemas::names::{CellId, ProcessGuid, ServiceId, TaskGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{
     CellRow, CellState, EndedInstanceRow, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow,
     MalformedEntries, TaskRow,
@@ -61,6 +61,12 @@ impl Facts {
         self.instances.iter().filter(move |row| row.process_guid == *process)
     }
 
+    /// What is desired of a process, or left of what was.
+    fn lrp(&self, process: &ProcessGuid) -> Result<&LrpRow, String> {
+        let row = self.lrps.iter().find(|row| row.process_guid == *process);
+        row.ok_or_else(|| format!("there is no process {process}"))
+    }
+
     fn ordinary<'a>(&'a self, process: &'a ProcessGuid) -> impl Iterator<Item = &'a InstanceRow> {
         self.of_process(process).filter(|row| row.presence != InstancePresence::Evacuating)
     }
@@ -87,6 +93,44 @@ impl Facts {
     }
 }
 
+/// What is desired of a process, and how it is rolled out.
+impl Facts {
+    fn healthy_is(&self, process: &ProcessGuid, wanted: Option<&DefinitionId>) -> Result<(), String> {
+        let known = self.lrp(process)?.healthy_definition_id.as_ref();
+        let name = || known.map_or("none", DefinitionId::as_str);
+        so(known == wanted, || format!("the healthy definition of {process} is {}", name()))
+    }
+
+    fn definitions_are(&self, process: &ProcessGuid, wanted: &[DefinitionId]) -> Result<(), String> {
+        let known = &self.lrp(process)?.definition_ids;
+        let names: Vec<&str> = known.iter().map(DefinitionId::as_str).collect();
+        so(known == wanted, || format!("{process} has the definitions {}", names.join(", ")))
+    }
+
+    fn rollout_is(&self, process: &ProcessGuid, wanted: &str) -> Result<(), String> {
+        let rollout = self.lrp(process)?.rollout.as_ref();
+        let rollout = rollout.ok_or_else(|| format!("{process} was never rolled out"))?;
+        so(rollout.status == wanted, || {
+            let reason = rollout.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            format!("the rollout of {process} to {} is {}{reason}", rollout.target, rollout.status)
+        })
+    }
+
+    /// Whether there is such a record of an instance.
+    fn has_instance(
+        &self,
+        (process, index): (&ProcessGuid, u32),
+        wanted: impl Fn(&InstanceRow) -> bool,
+    ) -> Result<(), String> {
+        let rows: Vec<&InstanceRow> = self.ordinary(process).filter(|row| row.index == index).collect();
+        if rows.is_empty() {
+            return Err(format!("{process}/{index} has no record"));
+        }
+        let right = rows.iter().any(|row| wanted(row));
+        so(right, || lines(rows.into_iter().map(instance_line), process.as_str()))
+    }
+}
+
 impl What {
     /// Whether it is so.
     ///
@@ -94,22 +138,16 @@ impl What {
     /// What is seen instead.
     pub fn judge(&self, facts: &Facts) -> Result<(), String> {
         match self {
-            Self::Instance { process, index, state, reason, place, crashes } => {
-                let rows: Vec<&InstanceRow> =
-                    facts.ordinary(process).filter(|row| row.index == *index).collect();
-                if rows.is_empty() {
-                    return Err(format!("{process}/{index} has no record"));
-                }
-                let right = rows.iter().any(|row| {
+            Self::Instance { process, index, state, definition, reason, place, crashes } => facts
+                .has_instance((process, *index), |row| {
                     let said = row.placement_error.as_deref().filter(|_| *state == "UNCLAIMED");
                     let said = said.or(row.crash_reason.as_deref().filter(|_| *state == "CRASHED"));
                     row.state.as_str() == *state
+                        && definition.as_ref().is_none_or(|definition| row.definition_id == *definition)
                         && says(said, reason.as_deref())
                         && is_at(row.cell_id.as_ref(), place.as_ref())
                         && crashes.is_none_or(|crashes| row.crash_count == crashes)
-                });
-                so(right, || lines(rows.into_iter().map(instance_line), process.as_str()))
-            }
+                }),
             Self::Ended { process, index, how, stop } => facts.ended_so((process, *index), *how, *stop),
             Self::NoInstance(process, index) => {
                 let row = facts.ordinary(process).find(|row| row.index == *index);
@@ -124,8 +162,11 @@ impl What {
                     twins => twins.iter().map(on).collect::<Vec<_>>().join("; "),
                 })
             }
-            Self::Count { process, counts, on } => {
-                let at = |row: &&InstanceRow| on.is_none() || row.cell_id == *on;
+            Self::Count { process, counts, definition, on } => {
+                let at = |row: &&InstanceRow| {
+                    (on.is_none() || row.cell_id == *on)
+                        && definition.as_ref().is_none_or(|definition| row.definition_id == *definition)
+                };
                 let rows: Vec<&InstanceRow> = facts.ordinary(process).filter(at).collect();
                 let in_state = |state: &str| rows.iter().filter(|row| row.state.as_str() == state).count();
                 let all: usize = counts.iter().map(|(count, _)| count).sum();
@@ -133,6 +174,9 @@ impl What {
                     rows.len() == all && counts.iter().all(|(count, state)| in_state(state) == *count);
                 so(right, || lines(facts.of_process(process).map(instance_line), process.as_str()))
             }
+            Self::Healthy(process, definition) => facts.healthy_is(process, definition.as_ref()),
+            Self::Definitions(process, definitions) => facts.definitions_are(process, definitions),
+            Self::Rollout(process, state) => facts.rollout_is(process, state),
             Self::Gone(name) => {
                 let process = facts.lrps.iter().find(|row| row.process_guid == *name);
                 let task = facts.tasks.iter().find(|row| row.task_guid.as_str() == name.as_str());
@@ -192,7 +236,7 @@ fn lines(lines: impl Iterator<Item = String>, name: &str) -> String {
 
 fn instance_line(row: &InstanceRow) -> String {
     let state = if row.presence == InstancePresence::Evacuating { "evacuating" } else { row.state.as_str() };
-    let mut line = format!("{}/{} is {state}", row.process_guid, row.index);
+    let mut line = format!("{}/{} is {state} of {}", row.process_guid, row.index, row.definition_id);
     line.extend(row.cell_id.as_ref().map(|cell| format!(" on {cell}")));
     line.extend(row.stopping.then_some(", stopping"));
     line.extend(row.placement_error.as_ref().map(|error| format!(", {error:?}")));

@@ -28,6 +28,7 @@ at 0s desire web x3 create=2s start=0s run=3s exit=1 memory=900 stack=linux tag 
 at 0s desire web x1 ignores-term hangs fails domain=strangers -> refused Forbidden
 at 200ms run task job1 result="a \"b\"\n\\" owner=moody queue=30s -> done
 at 1s scale web x0
+at 1s desire agent everywhere stack=linux
 at 1s expect web: 3 RUNNING
 at 1s expect web: 2 RUNNING, 1 CRASHED on c4 until 2m
 at 1s deploy web v2 memory=128
@@ -66,6 +67,13 @@ at 2s power cut
 at 2s power cut losing 3
 at 3s expect web/0 RUNNING on c1 crashes 2 within 10s
 at 3s expect web/0 CLAIMED not on c1
+at 3s expect web/0 RUNNING of v2 on c1 crashes 2 within 10s
+at 3s expect web/0 CRASHED of v2 "Exited with status 1"
+at 3s expect web: 2 RUNNING of v2 on c1
+at 3s expect web healthy v2
+at 3s expect web healthy none
+at 3s expect web definitions v1, v2
+at 3s expect web rollout rollback_completed within 5s
 at 3s expect web/0 UNCLAIMED "insufficient resources"
 at 3s expect web/0 CRASHED "Exited with status 1" crashes 3
 at 3s expect web/0 ended crashed

@@ -158,7 +158,7 @@ impl Stage {
             self.cluster.place.file("desired.json", text).display().to_string()
         };
         let line = match ask {
-            Ask::Desire { .. } => format!("lrp desire {} --detach", file()),
+            Ask::Desire { .. } | Ask::DesireGlobal { .. } => format!("lrp desire {} --detach", file()),
             Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
             Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
             Ask::Deploy { process, .. } => format!("lrp update {process} {} --detach", file()),

@@ -15,7 +15,7 @@ const FOR_EVER: &str = "100000";
 pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
     let mut spec = ask.command(domain).body();
     match ask {
-        Ask::Desire { work, .. } => {
+        Ask::Desire { work, .. } | Ask::DesireGlobal { work, .. } => {
             spec["action"] = run(&script(work, false));
             spec["setup"] = setup(work);
         }
