@@ -39,6 +39,7 @@
 //! | `describe web "TEXT"` | other routes and another annotation |
 //! | `deploy web v2 [WORK] [rolls ROLLS]`, `activate web v1`, `restart web` | a definition for all instances: a new one, one that it has, the same |
 //! | `rollout pause web`, `rollout resume web`, `rollout back web` | by hand |
+//! | `policy web RESTART` | another restart policy |
 //! | `run task job1 [WORK] [owner=none] [queue=30s]` | the owner is `none`, `well`, `moody` or `broken` when it is called |
 //! | `cancel job1`, `resolve job1` | |
 //! | `domain apps fresh for 20s \| ever` | |
@@ -60,7 +61,7 @@
 //!
 //! What is desired as `web x3` has the definition `web-64`, after its memory. ROLLS is any of `parallelism=2` or `25%`,
 //! `delay=1s`, `monitor=2s`, `deadline=20s`, `order=stop-first`, `on-failure=rollback`, `ratio=0.5`, `pause-after=1`,
-//! `min-running=2` and `history=3`.
+//! `min-running=2` and `history=3`; RESTART any of `condition=none` or `on-failure`, `delay=1s`, `attempts=2`, `window=60s`.
 //!
 //! What is expected, behind `at TIME expect`; at its end `within 10s` (it may come to be until then) or `until 40s` (it
 //! has to stay so):
