@@ -78,7 +78,11 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
         match self.desire_lrp(lrp.clone()).await {
-            Err(error) if error.code() == Some(Code::ResourceExists) => self.replace_lrp(lrp).await,
+            Err(error) if error.code() == Some(Code::ResourceExists) => {
+                let known = self.lrp(&lrp.process_guid).await?.row;
+                check_mode(&lrp, known.mode)?;
+                self.replace_lrp(lrp).await
+            }
             answer => answer,
         }
     }
@@ -214,4 +218,26 @@ pub fn own_definition_id(lrp: &DesiredLrp) -> DefinitionId {
 #[must_use]
 pub fn bad_name(field: &str, problem: &schemas::names::BadName) -> Refusal {
     Refusal::invalid(vec![BadField { field: field.to_owned(), problem: problem.to_string() }])
+}
+
+/// That a process keeps its mode as long as it is desired: `known` is the one that it has, if it is desired.
+///
+/// # Errors
+/// `ResourceConflict` if another one is asked for.
+pub fn check_mode(lrp: &DesiredLrp, known: Option<Mode>) -> Result<(), Error> {
+    let word = |mode| match mode {
+        Mode::Replicated => "replicated",
+        Mode::Global => "global",
+    };
+    match known.filter(|known| *known != lrp.mode) {
+        None => Ok(()),
+        Some(known) => {
+            let (known, wanted) = (word(known), word(lrp.mode));
+            let why = format!(
+                "process {} is {known} and can't become {wanted}: remove it and desire it anew",
+                lrp.process_guid
+            );
+            Err(Refusal::new(Code::ResourceConflict, why).into())
+        }
+    }
 }

@@ -37,7 +37,7 @@ pub mod target;
 mod watch;
 
 pub use client::{Client, Connect, default_domain};
-pub use commands::{bad_name, own_definition_id};
+pub use commands::{bad_name, check_mode, own_definition_id};
 pub use error::Error;
 pub use events::Events;
 pub use logs::{LogReader, Piece, Whose};

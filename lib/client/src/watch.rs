@@ -94,8 +94,8 @@ impl Snapshot {
         let ordinary = || self.ordinary();
         // Two definitions at one index: one of them is about to go.
         let indices: BTreeSet<u32> = ordinary().map(|row| row.index).collect();
-        let extra =
-            indices.len() < ordinary().count() || ordinary().any(|row| row.index >= wanted || row.stopping);
+        let extra = indices.len() < ordinary().count()
+            || ordinary().any(|row| !lrp.indices.contains(row.index) || row.stopping);
         if lrp.running == wanted && known == wanted && !extra {
             return Progress::Running;
         }
@@ -112,7 +112,7 @@ impl Snapshot {
     fn progress_of_rollout(&self, lrp: &LrpRow, rollout: &RolloutRow) -> Progress {
         let moves = |row: &InstanceRow| {
             row.stopping
-                || row.index >= lrp.instances
+                || !lrp.indices.contains(row.index)
                 || row.state == InstanceState::Claimed
                 || row.state == InstanceState::Unclaimed && row.placement_error.is_none()
         };
@@ -345,6 +345,7 @@ mod tests {
             desired: true,
             mode: None,
             instances,
+            indices: schemas::Indices::below(instances),
             running: count(InstanceState::Running),
             claimed: count(InstanceState::Claimed),
             unclaimed: count(InstanceState::Unclaimed),

@@ -38,6 +38,7 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         desired: desired.is_some(),
         mode: desired.map(Desired::mode),
         instances: desired.map_or(0, |desired| desired.instances),
+        indices: desired.map(|desired| desired.indices().collect()).unwrap_or_default(),
         running: count(InstanceState::Running),
         claimed: count(InstanceState::Claimed),
         unclaimed: count(InstanceState::Unclaimed),

@@ -305,6 +305,8 @@ pub struct LrpRow {
     pub mode: Option<Mode>,
     /// Desired instances.
     pub instances: u32,
+    /// The indices at which one is desired: those below `instances` or, of a global process, the ordinals of its cells.
+    pub indices: Indices,
     /// Instances in state RUNNING.
     pub running: u32,
     /// Instances in state CLAIMED.

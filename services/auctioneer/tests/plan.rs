@@ -297,6 +297,7 @@ fn rolling() -> LrpRow {
         desired: true,
         mode: Some(Mode::Replicated),
         instances: 2,
+        indices: Indices::below(2),
         running: 3,
         claimed: 0,
         unclaimed: 0,

@@ -135,7 +135,7 @@ fn cells_changed(cells: &[(u32, desired::GlobalCell)], left: &Indices) -> String
     };
     let mut parts: Vec<String> = cells.iter().map(on).collect();
     if !left.is_empty() {
-        parts.push(format!("{} has no cell any more", indices(left)));
+        parts.push(format!("index {} has no cell any more", indices(left)));
     }
     parts.join(", ")
 }

@@ -266,6 +266,7 @@ impl<'a> Session<'a> {
             let why = format!("process {guid} is in domain {}, not in {domain} as the file says", row.domain);
             return Err(doing(Failure::new(Exit::Conflict, "ResourceConflict", why)));
         }
+        client::check_mode(&lrp, row.mode).map_err(|error| doing(error.into()))?;
         let id = own_definition_id(&lrp);
         let deployed = client.deploy_lrp(guid.clone(), update, id, lrp.definition).await;
         let done = deployed.map_err(|error| doing(error.into()))?;

@@ -187,10 +187,7 @@ fn ask(copy: &mut Copy, known: Option<&DesiredLrp>, lrp: DesiredLrp) -> Result<b
         return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
     }
     let definition_id = own_definition_id(&lrp);
-    if known.mode != lrp.mode {
-        let why = "whether it is global can't be changed: remove it, and desire it anew";
-        return Err(Failure::new(Exit::Conflict, "ResourceConflict", why));
-    }
+    client::check_mode(&lrp, Some(known.mode)).map_err(Failure::from)?;
     let DesiredLrp { mode, instances, routes, annotation, policies, definition, .. } = lrp;
     let instances = match mode {
         Mode::Replicated => Some(instances),

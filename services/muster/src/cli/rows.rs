@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemas::cluster::Role;
 use schemas::crash::Attempts;
-use schemas::definition::{DesiredLrp, DesiredTask};
+use schemas::definition::{DesiredLrp, DesiredTask, Mode};
 use schemas::evaluation::Status;
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
@@ -82,7 +82,14 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
     let mut text = facts(&[
         ("process", row.process_guid.to_string()),
         ("domain", row.domain.to_string()),
-        ("desired", if row.desired { count(row.instances.into(), "instance") } else { "no longer".into() }),
+        (
+            "desired",
+            match row.mode {
+                Some(Mode::Replicated) => count(row.instances.into(), "instance"),
+                Some(Mode::Global) => format!("one on each cell that fits: {}", row.instances),
+                None => "no longer".into(),
+            },
+        ),
         ("running", row.running.to_string()),
         ("version", row.version.to_string()),
         ("changed", format!("{} ({} ago)", row.changed_at, age(look.now, row.changed_at))),
@@ -411,7 +418,11 @@ pub(crate) fn cells(rows: &[CellRow], look: Look) -> Table {
         table.row(vec![
             Cell::text(&row.cell_id),
             Cell::text(&row.presence.zone),
-            Cell::state(row.state),
+            if row.cordoned && row.gone.is_none() {
+                Cell::text(format!("{}, cordoned", row.state))
+            } else {
+                Cell::state(row.state)
+            },
             Cell::text(&row.presence.stack),
             Cell::maybe((!tags.is_empty()).then(|| tags.join(","))),
             Cell::number(row.instances),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemas::cell::Presence;
 use schemas::container::{Epoch, PortMapping};
-use schemas::definition::Routes;
+use schemas::definition::{Mode, Routes};
 use schemas::evaluation::{Evaluation, Trigger};
 use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{CellState, EvaluationSubject, TaskState};
@@ -124,8 +124,9 @@ fn process() -> LrpRow {
         epoch: Epoch::default(),
         version: 3,
         desired: true,
-        mode: Some(schemas::definition::Mode::Replicated),
+        mode: Some(Mode::Replicated),
         instances: 3,
+        indices: Indices::below(3),
         running: 1,
         claimed: 1,
         unclaimed: 1,

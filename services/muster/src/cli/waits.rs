@@ -119,7 +119,7 @@ fn between(lrp: &LrpRow, rollout: &RolloutRow, policy: &UpdatePolicy, instances:
     let missing = instances.iter().find(|row| {
         row.definition_id == rollout.target
             && row.state != InstanceState::Running
-            && row.index < lrp.instances
+            && lrp.indices.contains(row.index)
     });
     if let Some(missing) = missing {
         return of_index(rollout, policy, instances, missing.index).1;

@@ -449,7 +449,7 @@ fn a_global_process_is_planned_and_applied_cell_by_cell() {
         place.file("replicated.toml", std::fs::read_to_string(&v1).unwrap().replace("mode = \"global\"", ""));
     muster
         .exits(4, &format!("lrp plan {}", replicated.display()))
-        .tells(&["whether it is global can't be changed"]);
+        .tells(&["process web is global and can't become replicated"]);
 
     let v2 = global("v2");
     let plan = muster.exits(1, &format!("lrp plan {v2} -o json")).json();
@@ -457,4 +457,47 @@ fn a_global_process_is_planned_and_applied_cell_by_cell() {
     muster.ok(&format!("lrp apply {v2}"));
     muster.ok(&format!("lrp plan {v2}"));
     dev.end(&place);
+}
+
+#[test]
+fn a_global_process_follows_the_cells_and_is_updated_cell_by_cell() {
+    let place = Place::new();
+    let file = |version: &str| {
+        let text = format!(
+            "process_guid = \"web\"\ndomain = \"shop\"\nmode = \"global\"\nmemory_mb = 8\n\
+             env = {{ VERSION = \"{version}\" }}\naction.run = {{ path = \"sh\", args = [\"-c\", \"{RUNS}\"] }}\n"
+        );
+        place.file(&format!("{version}.toml"), text).display().to_string()
+    };
+    let v1 = file("v1");
+    let replicated = std::fs::read_to_string(&v1).unwrap().replace("mode = \"global\"", "");
+    let replicated = place.file("replicated.toml", replicated);
+    let dev = Dev::start(&place, &[&v1]);
+    let muster = &dev.muster;
+    muster.runs("web", 3);
+    muster.ok("cell cordon c1");
+    let plan = muster.exits(1, &format!("lrp plan {} -o json", file("v2"))).json();
+    assert_eq!(plan["changes"], true, "{plan}");
+    muster.ok(&format!("lrp apply {}", file("v2")));
+    let on = || -> BTreeMap<String, String> {
+        let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+        let rows = muster.json("instance list").as_array().unwrap().clone();
+        rows.iter().map(|row| (text(row, "cell_id"), text(row, "definition_id"))).collect()
+    };
+    let cordoned = on();
+    assert_eq!(cordoned["c1"], "web", "it keeps what it runs: {cordoned:?}");
+    assert!(cordoned["c2"] != "web" && cordoned["c2"] == cordoned["c3"], "{cordoned:?}");
+    muster.ok("cell uncordon c1");
+    eventually("the cell that takes work again is updated", || {
+        let on = on();
+        so(on.get("c1") == cordoned.get("c2"), || format!("{on:?}"))
+    });
+    muster.ok("cell evacuate c2 --wait");
+    eventually("nothing takes its place elsewhere", || {
+        let on = on();
+        so(on.keys().eq(["c1", "c3"]), || format!("{on:?}"))
+    });
+    muster.ok("lrp restart web");
+    muster.exits(4, &format!("lrp apply {}", replicated.display())).tells(&["can't become replicated"]);
+    muster.exits(1, "lrp scale web=5").tells(&["a global process has one instance on each cell that fits"]);
 }

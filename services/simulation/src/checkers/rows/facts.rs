@@ -8,7 +8,7 @@ use schemas::cell::Presence;
 use schemas::cluster::{self, Leader, Role};
 use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::crash::{Attempts, Restart};
-use schemas::definition::{Definition, DesiredLrp, TaskDefinition};
+use schemas::definition::{Definition, DesiredLrp, Mode, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
 use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
@@ -16,7 +16,7 @@ use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
 use schemas::task::{Callback, Outcome};
-use schemas::{Decision, Entry, Place, Timestamp, actual, cell, desired, domain, evacuating, task};
+use schemas::{Decision, Entry, Indices, Place, Timestamp, actual, cell, desired, domain, evacuating, task};
 
 use super::gone::Going;
 use crate::checkers::lrp::REMEMBERED;
@@ -162,6 +162,14 @@ impl Process {
         let known = self.definitions.iter().find(|(id, _)| *id == place.definition_id);
         let said = || known.map(|(_, definition)| definition.resources());
         Held { by: by.clone(), takes: noted.unwrap_or_else(said) }
+    }
+
+    /// The indices at which an instance is desired.
+    pub(super) fn indices_of(&self, desired: &DesiredLrp) -> Indices {
+        match desired.mode {
+            Mode::Replicated => (0..desired.instances).collect(),
+            Mode::Global => self.cells.keys().copied().collect(),
+        }
     }
 
     fn desired(&mut self, event: &desired::Event, at: Timestamp) {

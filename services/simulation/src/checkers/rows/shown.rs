@@ -58,6 +58,7 @@ pub(super) fn lrp(guid: &ProcessGuid, process: &Process, whole: bool) -> LrpRow 
         desired: desired.is_some(),
         mode: desired.map(|desired| desired.mode),
         instances: desired.map_or(0, |desired| desired.instances),
+        indices: desired.map(|desired| process.indices_of(desired)).unwrap_or_default(),
         running: count(InstanceState::Running),
         claimed: count(InstanceState::Claimed),
         unclaimed: count(InstanceState::Unclaimed),
