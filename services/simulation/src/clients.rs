@@ -9,6 +9,7 @@ use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::message::{Done, Envelope, Reported, Request};
 use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
+use schemas::policy::RestartPolicy;
 use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
 use schemas::spec::ClientCommand;
@@ -132,6 +133,11 @@ impl Cluster {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for (domain, ask) in rollouts::mending(&self.checkers.rolled_out(), &mut self.users) {
             self.client_wants(domain, &ask, patience);
+        }
+        // What crashes in short turns for ever comes to no rest.
+        for (process, domain) in self.checkers.restless() {
+            let usual = Ask::Policy { process, restart: RestartPolicy::default() };
+            self.client_wants(domain, &usual, patience);
         }
     }
 

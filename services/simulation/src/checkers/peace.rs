@@ -196,6 +196,14 @@ impl Checkers {
         rolled.map(|process| (process.guid.clone(), process.domain.clone())).collect()
     }
 
+    /// Processes whose instances are restarted again and again without a longer and longer wait.
+    pub(crate) fn restless(&self) -> Vec<(ProcessGuid, Domain)> {
+        let restless = self.world.processes_from(None).filter(|process| {
+            process.desired.as_ref().is_some_and(|desired| desired.policies.restart.delay_ms.is_some())
+        });
+        restless.map(|process| (process.guid.clone(), process.domain.clone())).collect()
+    }
+
     /// A rollout to a definition that works ends, wherever there is room, and every index runs it then.
     fn unfinished_rollouts(&self) -> Vec<Broken> {
         let unfinished = self.world.processes_from(None).filter_map(|process| {
