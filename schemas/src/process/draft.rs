@@ -175,16 +175,16 @@ impl<'a> Draft<'a> {
 
     pub(super) fn update(&mut self, update: &DesiredLrpUpdate) -> Result<(), Refusal> {
         let process = self.living()?;
-        let Some(difference) = process.desired.as_ref().and_then(|old| old.difference(update)) else {
-            return Ok(());
-        };
-        let instances = difference.instances.unwrap_or_else(|| self.instances());
-        if difference.instances.is_some()
-            && self.desired().is_some_and(|desired| desired.mode() == Mode::Global)
+        // Also where it has just so many: another time it would have not.
+        if update.instances.is_some() && self.desired().is_some_and(|desired| desired.mode() == Mode::Global)
         {
             let problem = "can't be set: a global process has one instance on each cell that fits".into();
             return Err(Refusal::invalid(vec![BadField { field: "instances".into(), problem }]));
         }
+        let Some(difference) = process.desired.as_ref().and_then(|old| old.difference(update)) else {
+            return Ok(());
+        };
+        let instances = difference.instances.unwrap_or_else(|| self.instances());
         if let Some(problem) = difference.policies.as_ref().and_then(|policies| policies.fault(instances)) {
             return Err(Refusal::invalid(vec![BadField { field: "policies.min_running".into(), problem }]));
         }
