@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::Timestamp;
+use schemas::definition::Mode;
 use schemas::message::{Done, Envelope};
 use schemas::names::{Domain, ProcessGuid, RequestId};
 use schemas::refusal::Code;
@@ -57,7 +58,11 @@ impl Asked {
     #[must_use]
     pub fn wants(&self) -> Option<(&ProcessGuid, u32)> {
         match &self.command {
-            ClientCommand::LrpDesire(lrp) => Some((&lrp.process_guid, lrp.instances)),
+            ClientCommand::LrpDesire(lrp) => {
+                // Its indices are those of the cells.
+                let all = if lrp.mode == Mode::Global { u32::MAX } else { lrp.instances };
+                Some((&lrp.process_guid, all))
+            }
             ClientCommand::LrpUpdate { process_guid, update, .. } => Some((process_guid, update.instances?)),
             ClientCommand::LrpRemove { process_guid } => Some((process_guid, 0)),
             ClientCommand::LrpRetire { .. }
@@ -125,24 +130,47 @@ impl Wanted {
         self.asked.get(request).map(|asked| asked.told)
     }
 
+    /// Whether an update of a process is to be refused: one that scales what was desired on each cell.
+    #[must_use]
+    pub fn scales_global(&self, command: &ClientCommand) -> bool {
+        let ClientCommand::LrpUpdate { process_guid, update, .. } = command else { return false };
+        let is_global = |asked: &Asked| match &asked.command {
+            ClientCommand::LrpDesire(lrp) => lrp.mode == Mode::Global && lrp.process_guid == *process_guid,
+            ClientCommand::LrpUpdate { .. }
+            | ClientCommand::LrpRemove { .. }
+            | ClientCommand::LrpRetire { .. }
+            | ClientCommand::LrpActivate { .. }
+            | ClientCommand::LrpRestart { .. }
+            | ClientCommand::LrpSteer { .. }
+            | ClientCommand::DomainUpsert { .. }
+            | ClientCommand::TaskDesire(_)
+            | ClientCommand::TaskCancel { .. }
+            | ClientCommand::TaskResolve { .. } => false,
+        };
+        update.instances.is_some() && self.asked.values().any(is_global)
+    }
+
     /// Everything that was ever asked.
     pub fn asked(&self) -> impl Iterator<Item = (&RequestId, &Asked)> {
         self.asked.iter()
     }
 }
 
-/// Instances of each process that has to be desired, after these commands in their order.
+/// Instances of each process that has to be desired, after these commands in their order; none: one on each cell that fits.
 #[must_use]
-pub fn desired<'a>(carried_out: impl Iterator<Item = &'a ClientCommand>) -> BTreeMap<ProcessGuid, u32> {
+pub fn desired<'a>(
+    carried_out: impl Iterator<Item = &'a ClientCommand>,
+) -> BTreeMap<ProcessGuid, Option<u32>> {
     let mut lrps = BTreeMap::new();
     for command in carried_out {
         match command {
             ClientCommand::LrpDesire(lrp) => {
-                lrps.insert(lrp.process_guid.clone(), lrp.instances);
+                let instances = (lrp.mode == Mode::Replicated).then_some(lrp.instances);
+                lrps.insert(lrp.process_guid.clone(), instances);
             }
             ClientCommand::LrpUpdate { process_guid, update, .. } => {
                 if let Some((count, wanted)) = lrps.get_mut(process_guid).zip(update.instances) {
-                    *count = wanted;
+                    *count = Some(wanted);
                 }
             }
             ClientCommand::LrpRemove { process_guid } => {

@@ -21,7 +21,7 @@ use super::asked::{ClientRequest, Response};
 use super::bus::{About, Kind, Question, bytes_of, decoded};
 use super::cluster::{Cluster, ClusterEvent, NodeEvent};
 use super::coverage::Situation;
-use super::nodes::{Life, Machine, Node, cell_id};
+use super::nodes::{Life, Machine, Node, cell_id, rep_of};
 use super::promises::Promise;
 use super::reads::Table;
 use super::rollouts;
@@ -125,6 +125,15 @@ impl Cluster {
         let patience = Duration::from_secs(30) + self.clocks_apart();
         for domain in [domain(), other_domain()] {
             self.client_wants(domain, &Ask::Fresh(None), patience);
+        }
+    }
+
+    /// Operators are done with every cell that they cordoned.
+    pub(super) fn take_back_cordons(&mut self) {
+        for cell in self.checkers.cordoned() {
+            if let Node::Rep(at) = rep_of(&cell) {
+                self.operator_asks(at, cell::Command::Uncordon);
+            }
         }
     }
 
@@ -234,7 +243,10 @@ impl Cluster {
                 self.schedule(self.now + Duration::from_millis(500), ClusterEvent::Request(Box::new(again)));
             }
             Some(Err(refusal)) => {
-                if refusal.code == Code::InvalidRequest {
+                let scales_global = self.wanted.scales_global(&request.command);
+                if refusal.code == Code::InvalidRequest && scales_global {
+                    self.saw(Situation::GlobalNotScaled);
+                } else if refusal.code == Code::InvalidRequest {
                     let how = format!("{} is refused: {refusal}", request.id());
                     self.broken(Promise::GoodSpecsTaken, how);
                 }

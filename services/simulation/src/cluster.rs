@@ -423,6 +423,7 @@ impl Cluster {
         self.make_peace();
         self.until(self.now + Duration::from_secs(60));
         self.refresh_for_ever();
+        self.take_back_cordons();
         self.mend_definitions();
         self.until(self.now + Duration::from_secs(240));
         self.look_for_idle_room();

@@ -37,6 +37,7 @@ pub mod coverage;
 pub mod directed;
 mod effects;
 pub mod faults;
+mod globals;
 pub mod journal;
 mod large;
 pub mod mutations;

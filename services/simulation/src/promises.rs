@@ -118,6 +118,11 @@ promises! {
     CompletedTrue "SwarmKit, Orchestrators, Update supervisor" "when a rollout has completed, every index runs its target and nothing else",
     MinRunning "docs/model.md, Rollouts" "no stop of a rollout leaves fewer running than have to",
 
+    // Global processes.
+    CellsFollowed "SwarmKit, Orchestrators, Global orchestrator" "a global process runs on those cells that fit, are there and are not evacuated, and says so of no other",
+    OwnCellOnly "SwarmKit, Orchestrators, Global orchestrator" "an index of a global process is claimed and started by the cell alone that has it as its ordinal",
+    GlobalHolds "SwarmKit, Orchestrators, Global orchestrator" "when all is quiet each cell that fits runs one instance of a global process, and no other cell does",
+
     TellsTheTruth "docs/architecture.md, Entries" "a crash reason, an address, ports, a trigger and a placement error are what they were",
     StopSaid "Diego Dev Notes, Stopping ActualLRPs" "whoever holds what shall stop is told so at once, and again until it is gone; and nobody else",
     OutcomeIsJudged "docs/model.md, Evaluations" "a placement error is one that an auctioneer found for this very attempt",
@@ -147,6 +152,7 @@ promises! {
     NoRoomSaid "Diego Dev Notes, Communicating Fullness" "work fails only if no cell has room, and the error names exactly what is lacking",
     FullnessTrue "Diego Dev Notes, Communicating Fullness" "what a cell says is free is what its containers and reservations leave, and an auctioneer knows it when all is quiet",
     BatchOrder "Diego Dev Notes, Auction Work Prioritization" "work of one batch is placed in its order",
+    CordonedTakesNothing "docs/operations.md, Cells" "nothing is given to a cell that is cordoned, as far as its auctioneer knows",
     EvacuatingTakesNothing "Diego Dev Notes, Evacuation" "a cell that evacuates takes nothing new",
     StaleTermHarmless "docs/model.md, Leadership" "a rep does nothing for an auctioneer of an earlier term than it has seen",
     EvacuatedEmpty "Diego Dev Notes, Evacuation" "a rep that has evacuated leaves nothing behind",

@@ -18,7 +18,7 @@ const PERMILLE: u64 = 600;
 const TICK: Duration = Duration::from_millis(400);
 
 /// How many definitions each process may get.
-const DEFINITIONS: u64 = 14;
+pub(super) const DEFINITIONS: u64 = 14;
 
 /// What a definition is called that clients deploy at peace.
 const MENDED: &str = "mended";
@@ -86,7 +86,7 @@ fn deploy(rng: &mut Rng, process: ProcessGuid, patient: bool) -> Ask {
     Ask::Deploy { process, definition: definition(number), work: work(number), rolls }
 }
 
-fn work(number: u64) -> Work {
+pub(super) fn work(number: u64) -> Work {
     let millis = Duration::from_millis;
     let work = Work::usual();
     match number {
@@ -103,7 +103,7 @@ fn work(number: u64) -> Work {
     }
 }
 
-fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
+pub(super) fn rolls(rng: &mut Rng, patient: bool) -> Rolls {
     let usual = UpdatePolicy::of_update();
     let order = if rng.chance(350) { UpdateOrder::StopFirst } else { UpdateOrder::StartFirst };
     let parallelism = match rng.below(6) {

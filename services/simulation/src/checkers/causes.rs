@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 
 use schemas::actual::{self, Ended, Unclaimed};
+use schemas::definition::Mode;
+use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, ProcessGuid, TaskGuid};
@@ -41,12 +43,15 @@ struct Ordered {
 struct Moved {
     decision: DecisionId,
     away: bool,
+    forgotten: bool,
 }
 
 #[derive(Default)]
 struct Process {
     /// How many instances somebody wants, and who said so last.
     wanted: Option<(u32, DecisionId)>,
+    /// The cells of a global process, by their indices.
+    cells: Option<BTreeMap<u32, GlobalCell>>,
     /// By which decision the last rollout of its life began.
     rollout: Option<DecisionId>,
     places: BTreeMap<Place, Records>,
@@ -65,7 +70,12 @@ impl Process {
     /// The last decision about a place, if somebody still knows of one: without records of its own it takes over from
     /// the one at its index that changed last.
     fn about(&self, place: &Place) -> Option<DecisionId> {
-        let unwanted = self.wanted.filter(|(wanted, _)| place.index >= *wanted).map(|(_, decision)| decision);
+        // On a cell that takes no new work nothing is wanted but what is there.
+        let may_start = |wanted: u32| match &self.cells {
+            None => place.index < wanted,
+            Some(cells) => cells.get(&place.index).is_some_and(|cell| !cell.cordoned),
+        };
+        let unwanted = self.wanted.filter(|(wanted, _)| !may_start(*wanted)).map(|(_, decision)| decision);
         let first = Place::new(place.index, DefinitionId::least());
         let others = || self.places.range(first..).take_while(|(known, _)| known.index == place.index);
         let newest = || others().map(|(_, known)| known).max_by_key(|known| known.changed_at);
@@ -128,6 +138,15 @@ impl Causes {
             Aggregate::Process { guid, .. } => {
                 let none = Process::default();
                 let known = self.processes.get(guid).unwrap_or(&none);
+                // What convergence does about a cell that came, changed or left comes of that.
+                if let Some(Event::Desired(desired::Event::CellsChanged { cells, left })) =
+                    decision.events.first()
+                {
+                    let before = |index| known.cells.as_ref()?.get(&index);
+                    let of = cells.first().map(|(_, cell)| cell).or_else(|| before(left.iter().next()?));
+                    let cause = of.and_then(|of| self.news(&of.cell_id, basis));
+                    return vec![(guid.to_string(), cause)];
+                }
                 if decision.events.first().is_some_and(is_of_rollout) {
                     let cause = known.rollout.or(known.wanted.map(|(_, decision)| decision));
                     return vec![(guid.to_string(), cause)];
@@ -216,9 +235,17 @@ impl Causes {
 
     /// What is the matter with a cell for somebody whose log ended there, if work leaves it.
     fn moved(&self, cell: &CellId, basis: Position) -> Option<DecisionId> {
+        self.last(cell, basis).filter(|last| last.away).map(|last| last.decision)
+    }
+
+    /// What happened last to a cell for somebody whose log ended there, if it was not forgotten.
+    fn news(&self, cell: &CellId, basis: Position) -> Option<DecisionId> {
+        self.last(cell, basis).filter(|last| !last.forgotten).map(|last| last.decision)
+    }
+
+    fn last(&self, cell: &CellId, basis: Position) -> Option<&Moved> {
         let history = self.cells.get(cell)?;
-        let (_, last) = history.iter().take_while(|(position, _)| *position <= basis).last()?;
-        last.away.then_some(last.decision)
+        history.iter().take_while(|(position, _)| *position <= basis).last().map(|(_, last)| last)
     }
 
     fn fold(&mut self, decision: &Decision, position: Position) {
@@ -241,7 +268,9 @@ impl Causes {
                         | cell::Event::Uncordoned {} => Some(before),
                         cell::Event::Healthy {} | cell::Event::Unhealthy { .. } => None,
                     };
-                    history.extend(away.map(|away| (position, Moved { decision: decision.id, away })));
+                    let forgotten = matches!(event, cell::Event::Forgotten {});
+                    let moved = |away| Moved { decision: decision.id, away, forgotten };
+                    history.extend(away.map(|away| (position, moved(away))));
                 }
                 (Event::Task(event), Aggregate::Task { guid, .. }) => match event {
                     task::Event::Desired(_)
@@ -303,6 +332,7 @@ impl Process {
     fn fold(&mut self, event: &Event, decision: DecisionId, at: Timestamp) {
         match event {
             Event::Desired(event) => {
+                self.change_cells(event);
                 let wanted = match event {
                     desired::Event::Desired(lrp) => Some(lrp.instances),
                     desired::Event::Updated(update) => update.instances,
@@ -339,6 +369,23 @@ impl Process {
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
+        }
+    }
+
+    fn change_cells(&mut self, event: &desired::Event) {
+        match event {
+            desired::Event::Desired(lrp) => self.cells = (lrp.mode == Mode::Global).then(BTreeMap::new),
+            desired::Event::Removed {} => self.cells = None,
+            desired::Event::CellsChanged { cells, left } => {
+                let known = self.cells.get_or_insert_default();
+                known.retain(|index, _| !left.contains(*index));
+                known.extend(cells.iter().cloned());
+            }
+            desired::Event::Updated(_)
+            | desired::Event::DefinitionAdded { .. }
+            | desired::Event::Activated { .. }
+            | desired::Event::HealthyChanged { .. }
+            | desired::Event::Pruned { .. } => {}
         }
     }
 

@@ -39,8 +39,8 @@ pub(super) struct Log {
     cells: BTreeMap<CellId, Vec<(Position, CellNow)>>,
     domains: BTreeMap<Domain, Vec<(Position, Option<Timestamp>)>>,
     terms: BTreeMap<Role, u64>,
-    /// The ordinals of cells.
-    ordinals: BTreeMap<u32, CellId>,
+    /// The ordinals of cells, as they changed.
+    ordinals: Vec<(Position, BTreeMap<u32, CellId>)>,
     /// Who was elected, and where.
     leaders: Vec<Leader>,
     founded: bool,
@@ -81,6 +81,20 @@ struct CellNow {
     present: bool,
     healthy: bool,
     evacuating: bool,
+    /// Whether an operator wants it evacuated.
+    wanted: bool,
+    cordoned: bool,
+}
+
+impl CellNow {
+    /// A cell, or a new incarnation of it, is there.
+    fn appeared(last: Option<Self>, incarnation: Incarnation) -> Self {
+        // One that was lost while it evacuated, and starts anew, has nothing left to move away.
+        let over = |last: &Self| !last.present && last.evacuating && last.incarnation != incarnation;
+        let wanted = last.is_some_and(|last| last.wanted && !over(&last));
+        let cordoned = last.is_some_and(|last| last.cordoned);
+        Self { incarnation, present: true, healthy: true, evacuating: false, wanted, cordoned }
+    }
 }
 
 impl Log {
@@ -357,16 +371,19 @@ impl Log {
                 });
             }
             cluster::Event::OrdinalAssigned { cell_id, ordinal } => {
-                let free =
-                    !self.ordinals.contains_key(ordinal) && !self.ordinals.values().any(|id| id == cell_id);
-                let least = (0..*ordinal).all(|less| self.ordinals.contains_key(&less));
+                let mut ordinals = self.ordinals_at(position);
+                let free = !ordinals.contains_key(ordinal) && !ordinals.values().any(|id| id == cell_id);
+                let least = (0..*ordinal).all(|less| ordinals.contains_key(&less));
                 notes.must(P::OrdinalsSound, free && least, || {
-                    format!("cell {cell_id} gets ordinal {ordinal}, beside {:?}", self.ordinals)
+                    format!("cell {cell_id} gets ordinal {ordinal}, beside {ordinals:?}")
                 });
-                self.ordinals.insert(*ordinal, cell_id.clone());
+                ordinals.insert(*ordinal, cell_id.clone());
+                self.ordinals.push((position, ordinals));
             }
             cluster::Event::OrdinalFreed { cell_id, ordinal } => {
-                let had = self.ordinals.remove(ordinal);
+                let mut ordinals = self.ordinals_at(position);
+                let had = ordinals.remove(ordinal);
+                self.ordinals.push((position, ordinals));
                 notes.must(P::OrdinalsSound, had.as_ref() == Some(cell_id), || {
                     format!("ordinal {ordinal} of {cell_id} is freed, and was that of {had:?}")
                 });
@@ -385,22 +402,29 @@ impl Log {
                 if last.is_some_and(|last| !last.present) {
                     notes.saw(Situation::CellBack);
                 }
-                let incarnation = presence.incarnation;
-                Some(CellNow { incarnation, present: true, healthy: true, evacuating: false })
+                Some(CellNow::appeared(last, presence.incarnation))
             }
-            (cell::Event::EvacuationRequested {}, Some(last)) if last.present => Some(last),
-            (
-                cell::Event::EvacuationWithdrawn {} | cell::Event::Cordoned {} | cell::Event::Uncordoned {},
-                Some(last),
-            ) => Some(last),
+            (cell::Event::EvacuationRequested {}, Some(last)) if last.present => {
+                Some(CellNow { wanted: true, ..last })
+            }
+            (cell::Event::EvacuationWithdrawn {}, Some(last)) => Some(CellNow { wanted: false, ..last }),
+            (cell::Event::Cordoned {}, Some(last)) if !last.cordoned => {
+                notes.saw(Situation::Cordoned);
+                Some(CellNow { cordoned: true, ..last })
+            }
+            (cell::Event::Uncordoned {}, Some(last)) if last.cordoned => {
+                Some(CellNow { cordoned: false, ..last })
+            }
             (cell::Event::Resumed {}, Some(last)) if last.present && last.evacuating => {
                 notes.saw(Situation::Uncordoned);
                 Some(CellNow { evacuating: false, ..last })
             }
-            (cell::Event::Left {}, Some(last)) if last.present => Some(CellNow { present: false, ..last }),
+            (cell::Event::Left {}, Some(last)) if last.present => {
+                Some(CellNow { present: false, evacuating: false, wanted: false, ..last })
+            }
             (cell::Event::Forgotten {}, Some(last)) if !last.present => {
                 notes.saw(Situation::CellForgotten);
-                Some(last)
+                Some(CellNow { evacuating: false, wanted: false, cordoned: false, ..last })
             }
             (cell::Event::Evacuating {}, Some(last)) if last.present && !last.evacuating => {
                 Some(CellNow { evacuating: true, ..last })
@@ -444,8 +468,33 @@ impl Log {
 
     /// Whether a cell was present for somebody whose log ended there.
     pub(super) fn is_present(&self, cell: &CellId, at: Position) -> bool {
-        let history = self.cells.get(cell).into_iter().flatten();
-        history.take_while(|(position, _)| *position <= at).last().is_some_and(|(_, now)| now.present)
+        self.cell_at(cell, at).is_some_and(|now| now.present)
+    }
+
+    /// Whether a cell was to get no new work, for somebody whose log ended there.
+    pub(super) fn is_cordoned(&self, cell: &CellId, at: Position) -> bool {
+        self.cell_at(cell, at).is_some_and(|now| now.cordoned)
+    }
+
+    /// The cells that keep what they have and may get more of a global process, for somebody whose log ended there: those
+    /// that are present and not to be emptied, by their ordinals, each with whether it is cordoned.
+    pub(super) fn staying(&self, at: Position) -> BTreeMap<u32, (CellId, bool)> {
+        let stays = |(ordinal, cell): (u32, CellId)| {
+            let now = self.cell_at(&cell, at)?;
+            let stays = now.present && !now.evacuating && !now.wanted;
+            stays.then_some((ordinal, (cell, now.cordoned)))
+        };
+        self.ordinals_at(at).into_iter().filter_map(stays).collect()
+    }
+
+    fn ordinals_at(&self, at: Position) -> BTreeMap<u32, CellId> {
+        let known = self.ordinals.iter().rev().find(|(position, _)| *position <= at);
+        known.map(|(_, ordinals)| ordinals.clone()).unwrap_or_default()
+    }
+
+    fn cell_at(&self, cell: &CellId, at: Position) -> Option<CellNow> {
+        let history = self.cells.get(cell)?.iter();
+        history.take_while(|(position, _)| *position <= at).last().map(|(_, now)| *now)
     }
 
     /// Whether a domain was fresh at that time for somebody whose log ended there.

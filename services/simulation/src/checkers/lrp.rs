@@ -11,6 +11,7 @@ use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::crash::{Declined, Restart};
 use schemas::definition::{DesiredLrp, Mode};
+use schemas::desired::GlobalCell;
 use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::Trigger;
@@ -18,7 +19,7 @@ use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::policy::Policies;
 use schemas::resources::Constraint;
 use schemas::subject::Position;
-use schemas::{ActualLrpKey, Place, Timestamp, desired, evaluation, process};
+use schemas::{ActualLrpKey, Indices, Place, Timestamp, desired, evaluation, process};
 
 use self::rules::{is_lost, may_speak, speaks};
 use super::due::Thing;
@@ -441,24 +442,7 @@ impl Process {
     fn desired(&mut self, guid: &ProcessGuid, event: &desired::Event, scene: &Scene<'_>, notes: &mut Notes) {
         match event {
             desired::Event::Desired(lrp) => {
-                let DesiredLrp { domain, mode, instances, definition_id, definition, policies, .. } = &**lrp;
-                notes.must(P::DesiredSound, self.wanted.is_none(), || format!("{guid} is desired twice"));
-                let later = self.version <= 1 || self.epoch.0 < scene.decision.at;
-                notes.must(P::OneLife, later, || {
-                    format!("{guid}: a life that is not later than the one before")
-                });
-                self.epoch = Epoch(scene.decision.at);
-                self.domain = domain.clone();
-                self.definitions = BTreeMap::from([(definition_id.clone(), definition.constraint.clone())]);
-                self.wanted = Some(Wanted {
-                    instances: *instances,
-                    cells: (*mode == Mode::Global).then(BTreeMap::new),
-                    active: definition_id.clone(),
-                    healthy: None,
-                    policies: policies.clone(),
-                    roll: None,
-                });
-                self.asked = true;
+                self.begins(guid, lrp, scene, notes);
             }
             desired::Event::Updated(update) => {
                 notes.must(P::DesiredSound, self.wanted.is_some(), || {
@@ -467,6 +451,10 @@ impl Process {
                 if update.annotation.is_some() || update.routes.is_some() {
                     notes.saw(Situation::Described);
                 }
+                let global = self.wanted.as_ref().is_some_and(|wanted| wanted.cells.is_some());
+                notes.must(P::DesiredSound, update.instances.is_none() || !global, || {
+                    format!("{guid} runs once on each cell, and is scaled: {update:?}")
+                });
                 self.wanted.iter_mut().for_each(|wanted| wanted.update(update));
             }
             desired::Event::DefinitionAdded { definition_id, definition } => {
@@ -491,7 +479,7 @@ impl Process {
                 }
             }
             desired::Event::CellsChanged { cells, left } => {
-                self.wanted.iter_mut().for_each(|wanted| wanted.change_cells(cells, left));
+                self.changes_cells(guid, (cells, left), scene, notes);
             }
             desired::Event::Pruned { definition_ids } => {
                 notes.saw(Situation::DefinitionPruned);
@@ -508,6 +496,46 @@ impl Process {
                 self.asked = true;
             }
         }
+    }
+
+    /// Somebody desires it.
+    fn begins(&mut self, guid: &ProcessGuid, lrp: &DesiredLrp, scene: &Scene<'_>, notes: &mut Notes) {
+        let DesiredLrp { domain, mode, instances, definition_id, definition, policies, .. } = lrp;
+        notes.must(P::DesiredSound, self.wanted.is_none(), || format!("{guid} is desired twice"));
+        let later = self.version <= 1 || self.epoch.0 < scene.decision.at;
+        notes.must(P::OneLife, later, || format!("{guid}: a life that is not later than the one before"));
+        self.epoch = Epoch(scene.decision.at);
+        self.domain = domain.clone();
+        self.definitions = BTreeMap::from([(definition_id.clone(), definition.constraint.clone())]);
+        self.wanted = Some(Wanted {
+            instances: *instances,
+            cells: (*mode == Mode::Global).then(BTreeMap::new),
+            active: definition_id.clone(),
+            healthy: None,
+            policies: policies.clone(),
+            roll: None,
+        });
+        self.asked = true;
+    }
+
+    /// A global process runs on other cells.
+    fn changes_cells(
+        &mut self,
+        guid: &ProcessGuid,
+        (cells, left): (&[(u32, GlobalCell)], &Indices),
+        scene: &Scene<'_>,
+        notes: &mut Notes,
+    ) {
+        if let Some(why) = self.wrong_cells(cells, left, scene) {
+            notes.broken(P::CellsFollowed, format!("{guid}: {why}, by {cells:?}, {left:?}"));
+        }
+        if !cells.is_empty() {
+            notes.saw(Situation::CellsJoined);
+        }
+        if !left.is_empty() {
+            notes.saw(Situation::CellsLeft);
+        }
+        self.wanted.iter_mut().for_each(|wanted| wanted.change_cells(cells, left));
     }
 
     fn evaluation(
@@ -669,6 +697,10 @@ impl Process {
             let fits = constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
             notes.must(P::PlacementObeys, fits, || format!("{name} is on {}", by.cell_id));
         }
+        let owner = self.wanted.as_ref().and_then(|wanted| wanted.owner(place.index));
+        notes.must(P::OwnCellOnly, owner.is_none_or(|owner| *owner == by.cell_id), || {
+            format!("{name} belongs to {owner:?} and is on {}", by.cell_id)
+        });
         let key = ActualLrpKey::new(guid.clone(), place.clone());
         let work = WorkKey::Lrp { key, epoch: self.epoch };
         if let actual::Event::Claimed { placement, .. } = event {

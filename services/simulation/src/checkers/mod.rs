@@ -620,6 +620,10 @@ impl Checkers {
         perform: &Perform,
     ) -> Option<Broken> {
         self.placing.gives(cell, perform);
+        if self.log.is_cordoned(cell, delivered) {
+            let how = format!("{} gives {:?} to {cell}", auctioneer.0, perform.work);
+            return Some(Broken { promise: Promise::CordonedTakesNothing, how });
+        }
         let present = self.log.present(delivered);
         self.placing.sees(auctioneer, &present, (now, self.clock_slack))
     }
@@ -710,7 +714,8 @@ impl Checkers {
                 // Who is behind speaks of a life that needed other room.
                 let (constraint, size, _) = peace::demands(&self.world, &work)?;
                 let constraint = constraint.clone();
-                (current == epoch).then_some(Unplaced { work, constraint, size })
+                let only = peace::only_cell(&self.world, &work).cloned();
+                (current == epoch).then_some(Unplaced { work, constraint, size, only })
             })
             .collect();
         if !placed.is_empty() && !unplaced.is_empty() {

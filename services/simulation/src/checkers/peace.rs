@@ -9,6 +9,7 @@ use projections::{Reader, WorkRef, World};
 use schemas::action::Action;
 use schemas::actual::State;
 use schemas::container::{Container, ContainerState, WorkKey};
+use schemas::definition::Mode;
 use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
 use schemas::resources::{Constraint, Resources};
@@ -168,6 +169,7 @@ impl Checkers {
             let how = format!("{count} containers of {} run and have no record", key.in_full());
             broken.push(Broken { promise: P::NothingLeaks, how });
         }
+        broken.extend(self.misplaced_globals(cells));
         broken.extend(self.unfinished_tasks(now));
         self.broken.append(&mut broken);
     }
@@ -226,6 +228,30 @@ impl Checkers {
         unfinished.collect()
     }
 
+    /// Global processes run where they have to.
+    fn misplaced_globals(&self, cells: &[Scripted]) -> Vec<Broken> {
+        let mut containers: BTreeMap<&ProcessGuid, Vec<(u32, CellId)>> = BTreeMap::new();
+        let lists: Vec<Vec<Container>> = cells.iter().map(Scripted::list).collect();
+        for (cell, list) in lists.iter().enumerate() {
+            for container in list {
+                if let WorkKey::Lrp { key, .. } = &container.work {
+                    containers.entry(&key.process_guid).or_default().push((key.place.index, cell_id(cell)));
+                }
+            }
+        }
+        let wrong = self.lrps.iter().filter_map(|(guid, process)| {
+            let there = containers.get(guid).map_or(&[][..], Vec::as_slice);
+            let why = process.wrong_at_peace(there, &self.log, self.shape)?;
+            Some(Broken { promise: P::GlobalHolds, how: format!("{guid} {why}") })
+        });
+        wrong.collect()
+    }
+
+    /// The cells that are cordoned.
+    pub(crate) fn cordoned(&self) -> Vec<CellId> {
+        self.world.cells().filter(|(_, cell)| cell.cordoned).map(|(id, _)| id.clone()).collect()
+    }
+
     fn unfinished_tasks(&self, now: Timestamp) -> Vec<Broken> {
         let pending = self.world.tasks_from(None).filter_map(|task| {
             let state = task.state.as_ref()?;
@@ -260,7 +286,9 @@ impl Checkers {
                 let cell = self.shape.cell(*cell);
                 constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
             };
-            let compatible: Vec<usize> = live.iter().copied().filter(compatible).collect();
+            let only = only_cell(&self.world, work);
+            let may = |cell: &usize| only.is_none_or(|only| *only == cell_id(*cell));
+            let compatible: Vec<usize> = live.iter().copied().filter(compatible).filter(may).collect();
             let reason = if compatible.is_empty() { NO_COMPATIBLE_CELLS } else { INSUFFICIENT_RESOURCES };
             if compatible.iter().any(|cell| free[*cell].fits(size)) {
                 idle.insert(format!("{work:?}"));
@@ -307,7 +335,11 @@ impl Checkers {
         let found: BTreeMap<_, _> = self
             .world
             .processes_from(None)
-            .filter_map(|process| Some((process.guid.clone(), process.desired.as_ref()?.instances)))
+            .filter_map(|process| {
+                let desired = process.desired.as_ref()?;
+                let instances = (desired.mode() == Mode::Replicated).then_some(desired.instances);
+                Some((process.guid.clone(), instances))
+            })
             .collect();
         if told != found {
             let how = format!("desired is {found:?}, clients asked for {told:?}");
@@ -408,6 +440,14 @@ fn script<'a>(world: &'a World, key: &ActualLrpKey) -> &'a [String] {
             | Action::EmitProgress(_),
         )
         | None => &[],
+    }
+}
+
+/// The only cell that work may go to.
+pub(super) fn only_cell<'a>(world: &'a World, work: &WorkRef) -> Option<&'a CellId> {
+    match work {
+        WorkRef::Lrp(key) => world.process(&key.process_guid)?.desired.as_ref()?.only_cell(key.place.index),
+        WorkRef::Task(_) => None,
     }
 }
 

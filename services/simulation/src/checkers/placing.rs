@@ -88,6 +88,8 @@ pub(super) struct Unplaced {
     pub(super) work: WorkRef,
     pub(super) constraint: Constraint,
     pub(super) size: Resources,
+    /// The only cell that may take it.
+    pub(super) only: Option<CellId>,
 }
 
 impl Placing {
@@ -272,6 +274,7 @@ impl Placing {
             let robbed = |waits: &&Unplaced| {
                 turn_of(&waits.work) < turn(&work.key)
                     && work.order.resources().fits(waits.size)
+                    && waits.only.as_ref().is_none_or(|only| only == cell)
                     && waits.constraint.mismatch(&has.stack, &has.placement_tags).is_none()
             };
             if let Some(waits) = unplaced.iter().find(robbed).filter(|_| !again) {

@@ -66,6 +66,8 @@ struct Failed<'a> {
 struct Auction<'a> {
     cells: Vec<Seen<'a>>,
     siblings: Siblings<'a>,
+    /// The only cell that may take what is judged.
+    only: Option<CellId>,
     broken: Vec<Broken>,
 }
 
@@ -188,6 +190,13 @@ impl Choice<'_> {
         }
     }
 
+    fn work(&self) -> WorkRef {
+        match self {
+            Self::Placed(_, work, _) => name_of(&work.key),
+            Self::Failed(failed) => failed.work.clone(),
+        }
+    }
+
     fn turn(&self) -> (u32, std::cmp::Reverse<u64>, Timestamp, WorkRef) {
         let (work, size, since) = match self {
             Self::Placed(_, work, _) => (name_of(&work.key), work.order.resources(), work.attempt),
@@ -201,7 +210,12 @@ impl<'a> Auction<'a> {
     fn new(world: &'a World, known: &'a Known, now: Times) -> Self {
         let cells = world.cells().filter(|(_, log)| log.present);
         let cells = cells.map(|(id, log)| known.sees(id, log, now)).collect();
-        Self { cells, siblings: Siblings { world, known, now, placed: vec![] }, broken: vec![] }
+        Self { cells, siblings: Siblings { world, known, now, placed: vec![] }, only: None, broken: vec![] }
+    }
+
+    /// The cells that may take what is judged.
+    fn seen(&self) -> impl Iterator<Item = &Seen<'a>> + Clone {
+        self.cells.iter().filter(|seen| self.only.as_ref().is_none_or(|only| only == seen.id))
     }
 
     fn must(&mut self, promise: Promise, holds: bool, otherwise: impl FnOnce() -> String) {
@@ -211,6 +225,7 @@ impl<'a> Auction<'a> {
     }
 
     fn judge(&mut self, choice: &Choice<'_>) {
+        self.only = super::peace::only_cell(self.siblings.world, &choice.work()).cloned();
         match choice {
             Choice::Placed(cell, work, why) => {
                 self.placed(cell, work, why);
@@ -229,8 +244,8 @@ impl<'a> Auction<'a> {
     /// Work went to a cell: it has room there, no other is better, and the explanation says so.
     fn placed(&mut self, cell: &CellId, work: &Work, why: &Explanation) {
         let (key, size, constraint) = (&work.key, work.order.resources(), constraint_of(work));
-        let Some(winner) = self.cells.iter().find(|seen| seen.id == cell) else {
-            let how = format!("{key} is given to {cell}, which is not present");
+        let Some(winner) = self.seen().find(|seen| seen.id == cell) else {
+            let how = format!("{key} is given to {cell}, which is not present or may not take it");
             return self.must(Promise::BestPlace, false, || how);
         };
         let (open, free) = (winner.open.1, winner.free.1);
@@ -247,7 +262,7 @@ impl<'a> Auction<'a> {
                 && !tried.contains_key(other.id)
                 && (just_refused || merit_of_other().is_better_than(&merit, other.id < cell))
         };
-        let better = self.cells.iter().find(better).map(|other| (other.id, other.free));
+        let better = self.seen().find(better).map(|other| (other.id, other.free));
         let told = why.best.first().is_some_and(|best| best.cell_id == *cell)
             && why.best.iter().all(|one| self.is_told(one, key, size))
             && self.are_all_told(why, constraint, size)
@@ -264,7 +279,7 @@ impl<'a> Auction<'a> {
 
     /// Whether a candidate is as good as it is said to be.
     fn is_told(&self, said: &Candidate, key: &WorkKey, size: Resources) -> bool {
-        let Some(seen) = self.cells.iter().find(|seen| *seen.id == said.cell_id) else { return false };
+        let Some(seen) = self.seen().find(|seen| *seen.id == said.cell_id) else { return false };
         let merit = Merit::of(key, size, seen, &self.siblings);
         let within = |bounds: Bounds<u32>, said: u32| bounds.0 <= said && said <= bounds.1;
         let used = f64::from(said.used_permille);
@@ -279,8 +294,8 @@ impl<'a> Auction<'a> {
         let able = |seen: &&Seen<'_>, open: bool, free: Resources| {
             is_compatible(constraint, seen) && open && free.fits(size)
         };
-        let least = self.cells.iter().filter(|seen| able(seen, seen.open.0, seen.free.0)).count();
-        let most = self.cells.iter().filter(|seen| able(seen, seen.open.1, seen.free.1)).count();
+        let least = self.seen().filter(|seen| able(seen, seen.open.0, seen.free.0)).count();
+        let most = self.seen().filter(|seen| able(seen, seen.open.1, seen.free.1)).count();
         let named: BTreeSet<&CellId> = why.best.iter().map(|one| &one.cell_id).collect();
         named.len() == why.best.len() && (least.min(CANDIDATES)..=most.min(CANDIDATES)).contains(&named.len())
     }
@@ -295,7 +310,7 @@ impl<'a> Auction<'a> {
     ) -> bool {
         let said = |word: &str| why.passed_over.get(word).copied().unwrap_or(0);
         let counts = |word: &str, is_so: &dyn Fn(&Seen<'_>) -> Bounds<bool>| {
-            let all: Vec<Bounds<bool>> = self.cells.iter().map(is_so).collect();
+            let all: Vec<Bounds<bool>> = self.seen().map(is_so).collect();
             let least = count(all.iter().filter(|so| so.0).count());
             (least..=count(all.iter().filter(|so| so.1).count())).contains(&said(word))
         };
@@ -309,7 +324,7 @@ impl<'a> Auction<'a> {
                 (seen.open.0 && lacks(seen.free.1), seen.open.1 && lacks(seen.free.0))
             })
         };
-        why.cells == count(self.cells.len())
+        why.cells == count(self.seen().count())
             && unfit(Mismatch::Stack)
             && unfit(Mismatch::Tags)
             && state("evacuating", &|seen| seen.evacuating)
@@ -328,16 +343,14 @@ impl<'a> Auction<'a> {
         if self.siblings.known.was_refused(work, *attempt) {
             return;
         }
-        let room = self
-            .cells
-            .iter()
-            .find(|seen| is_compatible(constraint, seen) && seen.open.0 && seen.free.0.fits(size));
+        let room =
+            self.seen().find(|seen| is_compatible(constraint, seen) && seen.open.0 && seen.free.0.fits(size));
         let room = room.map(|seen| seen.id.clone());
         let right = self.is_right(error, constraint, size);
         let counted = why.is_none_or(|why| {
             why.best.is_empty() && self.is_counted(why, constraint, size, &BTreeMap::new())
         });
-        let cells = self.cells.iter().filter(|seen| is_compatible(constraint, seen));
+        let cells = self.seen().filter(|seen| is_compatible(constraint, seen));
         let cells: Vec<String> =
             cells.map(|seen| format!("{} {:?} {:?}", seen.id, seen.open, seen.free)).collect();
         self.must(Promise::NoRoomSaid, room.is_none(), || {
@@ -352,8 +365,8 @@ impl<'a> Auction<'a> {
     /// Whether an error is the right one.
     fn is_right(&self, error: &str, constraint: &Constraint, size: Resources) -> bool {
         let (what, words) = error.split_once(": ").unwrap_or((error, ""));
-        let has = |what| self.cells.iter().any(|seen| mismatch(constraint, seen) == Some(what));
-        let compatible = || self.cells.iter().filter(|seen| is_compatible(constraint, seen));
+        let has = |what| self.seen().any(|seen| mismatch(constraint, seen) == Some(what));
+        let compatible = || self.seen().filter(|seen| is_compatible(constraint, seen));
         if compatible().next().is_none() {
             // The nearest miss is named: a cell with other tags has the right stack.
             let nearest = [Mismatch::Tags, Mismatch::Stack].into_iter().find(|what| has(*what));

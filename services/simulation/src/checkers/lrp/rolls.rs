@@ -1,21 +1,23 @@
 //! What is wanted at an index, and what a rollout may do (Updatable LRPs, "`UpdateLRPDeployment`"; docs/model.md, "Rollouts").
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::crash::Declined;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Event};
-use schemas::names::{DefinitionId, ProcessGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid};
 use schemas::policy::UpdateOrder;
 use schemas::rollout::{self, Kind, Pause};
-use schemas::{Indices, Place, Timestamp};
+use schemas::{Indices, Place, Position, Timestamp};
 
 use super::{Lrp, P, Process, Wanted};
+use crate::checkers::log::Log;
 use crate::checkers::rollouts::{Part, Roll, Stands, at_once, runs_at_least};
 use crate::checkers::{Notes, Scene};
 use crate::coverage::Situation;
+use crate::nodes::{Node, Shape, rep_of};
 
 /// So long an index waits for room beside what it runs.
 const NO_ROOM: Duration = Duration::from_secs(30);
@@ -64,6 +66,11 @@ impl Wanted {
         self.roll.iter_mut().for_each(|roll| roll.follow(&before, &now));
     }
 
+    /// The only cell that an index of a global process may run on.
+    pub(super) fn owner(&self, index: u32) -> Option<&CellId> {
+        self.cells.as_ref()?.get(&index).map(|(cell, _)| cell)
+    }
+
     /// Whether an instance is wanted at an index.
     pub(super) fn has(&self, index: u32) -> bool {
         self.cells.as_ref().map_or(index < self.instances, |cells| cells.contains_key(&index))
@@ -106,6 +113,76 @@ impl Wanted {
 }
 
 impl Process {
+    /// What of the cells that a global process is said to run on is not so for whoever decided it.
+    pub(super) fn wrong_cells(
+        &self,
+        cells: &[(u32, GlobalCell)],
+        left: &Indices,
+        scene: &Scene<'_>,
+    ) -> Option<String> {
+        let Some((wanted, known)) = self.wanted.as_ref().and_then(|one| Some((one, one.cells.as_ref()?)))
+        else {
+            return Some("it is not global".to_owned());
+        };
+        let fitting = self.fitting(wanted, scene.log.staying(scene.basis), scene.shape);
+        let untrue = cells.iter().find(|(index, cell)| {
+            let said = (cell.cell_id.clone(), cell.cordoned);
+            fitting.get(index) != Some(&said) || known.get(index) == Some(&said)
+        });
+        let stays = left.iter().find(|index| match (known.get(index), fitting.get(index)) {
+            (Some((before, _)), Some((now, _))) => before == now,
+            (Some(_), None) => false,
+            (None, _) => true,
+        });
+        let nothing = cells.is_empty() && left.is_empty();
+        (untrue.is_some() || stays.is_some() || nothing)
+            .then(|| format!("it was on {known:?} and {fitting:?} fit"))
+    }
+
+    /// Of these cells those that fit what is active.
+    fn fitting(
+        &self,
+        wanted: &Wanted,
+        cells: BTreeMap<u32, (CellId, bool)>,
+        shape: Shape,
+    ) -> BTreeMap<u32, (CellId, bool)> {
+        let constraint = self.definitions.get(&wanted.active);
+        let fits = |cell: &CellId| match (rep_of(cell), constraint) {
+            (Node::Rep(at), Some(constraint)) => {
+                let cell = shape.cell(at);
+                constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
+            }
+            (Node::Rep(_) | Node::Bbs(_) | Node::Auctioneer(_), _) => false,
+        };
+        cells.into_iter().filter(|(_, (cell, _))| fits(cell)).collect()
+    }
+
+    /// What is wrong with where a global process runs when all is quiet, given its containers, each with its index and cell.
+    pub(in crate::checkers) fn wrong_at_peace(
+        &self,
+        containers: &[(u32, CellId)],
+        log: &Log,
+        shape: Shape,
+    ) -> Option<String> {
+        let wanted = self.wanted.as_ref()?;
+        let known = wanted.cells.as_ref()?;
+        let fitting = self.fitting(wanted, log.staying(Position(u64::MAX)), shape);
+        if *known != fitting {
+            return Some(format!("is on {known:?}, and {fitting:?} fit"));
+        }
+        let elsewhere = containers.iter().find(|(index, cell)| wanted.owner(*index) != Some(cell));
+        if let Some(elsewhere) = elsewhere {
+            return Some(format!("has a container at {elsewhere:?}, and belongs to {known:?}"));
+        }
+        let count = |index: u32| containers.iter().filter(|(at, _)| *at == index).count();
+        // Where something is to run that doesn't, others see to why.
+        let alone = |index: &u32| self.runs_at(*index) && self.at(*index).count() == 1;
+        let wrong = wanted.indices().filter(alone).find(|index| count(*index) != 1);
+        let none =
+            wanted.indices().find(|index| !wanted.is_closed(*index) && self.at(*index).next().is_none());
+        wrong.or(none).map(|index| format!("has {} containers at {index}", count(index)))
+    }
+
     /// What an index is to run, as if this instance were there too.
     pub(super) fn due_at(&self, index: u32, more: Option<(&Place, &Lrp)>) -> Due {
         let Some(wanted) = self.wanted.as_ref().filter(|wanted| wanted.has(index)) else {
@@ -419,7 +496,8 @@ impl Process {
         }
         let starts = self.lrps.iter().find(|(place, lrp)| {
             let pending = place.definition_id == roll.target && !lrp.is_running() && !lrp.stopping;
-            pending && wanted.has(place.index) && lrp.hold().is_none() && !roll.starts(place.index)
+            // On a cell that takes no new work nothing starts.
+            pending && wanted.rolls(place.index) && lrp.hold().is_none() && !roll.starts(place.index)
         });
         notes.must(P::RolloutBudget, starts.is_none(), || {
             format!("{guid} starts {starts:?} out of turn, in {:?}", scene.decision.events)

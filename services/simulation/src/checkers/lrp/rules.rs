@@ -6,10 +6,10 @@ use std::time::Duration;
 use schemas::actual::{self, Ended, Unclaimed};
 use schemas::container::{Instance, RunResult};
 use schemas::crash::Restart;
-use schemas::entry::{Actor, Aggregate};
+use schemas::entry::{Actor, Aggregate, Event};
 use schemas::placement::Explanation;
 use schemas::policy::RestartPolicy;
-use schemas::{Place, Position};
+use schemas::{Place, Position, desired};
 
 use super::restarts::Fall;
 use super::{Lrp, Next, P, Process, State, Wrong};
@@ -201,7 +201,9 @@ impl Process {
             Unclaimed::Evacuation => P::OwnCellSpeaks,
         };
         // What another definition starts in place of is removed instead.
-        (!legal || !self.wants(place)).then_some((promise, "it may not be unclaimed"))
+        // On a cell that takes no new work it waits.
+        let waits = self.wanted.as_ref().is_some_and(|wanted| wanted.is_closed(place.index));
+        (!legal || !waits && !self.wants(place)).then_some((promise, "it may not be unclaimed"))
     }
 
     fn wrong_stop(
@@ -216,7 +218,8 @@ impl Process {
             return Some((P::StopHasCause, "there is nothing to stop"));
         }
         let legal = match cause {
-            Ended::Removed | Ended::Scale => !self.wants_with(place, before),
+            Ended::Removed => !self.wants_with(place, before),
+            Ended::Scale => !self.wants_with(place, before) || its_cell_left(place, scene),
             Ended::Replaced | Ended::RolloutFailed => {
                 self.wants_index(place.index)
                     && !self.wants_with(place, before)
@@ -224,7 +227,8 @@ impl Process {
             }
             Ended::Retired | Ended::Superseded => true,
             Ended::Undesired => self.is_undesired(place.index, scene, notes),
-            Ended::Stopped | Ended::Crashed | Ended::CellLost | Ended::Evacuated => false,
+            Ended::Evacuated => its_cell_left(place, scene),
+            Ended::Stopped | Ended::Crashed | Ended::CellLost => false,
         };
         let stops = (!legal).then_some((promise_of(cause), "it may not be stopped"));
         if cause == Ended::Replaced
@@ -255,7 +259,8 @@ impl Process {
         let holder = lrp.holder();
         let ended = holder.is_some_and(|by| speaks(by, scene) && !scene.truth.is_live(by.instance_guid));
         let legal = match cause {
-            Ended::Removed | Ended::Scale => holder.is_none() && !self.wants(place),
+            Ended::Removed => holder.is_none() && !self.wants(place),
+            Ended::Scale => holder.is_none() && (!self.wants(place) || its_cell_left(place, scene)),
             Ended::Replaced | Ended::RolloutFailed => {
                 let leaves = holder.is_none_or(|by| is_lost(by, scene) || speaks(by, scene));
                 leaves
@@ -272,12 +277,23 @@ impl Process {
                 if lrp.stopping {
                     notes.saw(Situation::StopAfterCellDeath);
                 }
-                holder.is_some_and(|by| is_lost(by, scene)) && (lrp.stopping || !self.wants(place))
+                let lost = holder.is_some_and(|by| is_lost(by, scene));
+                let left = holder.is_some_and(|by| !scene.log.is_present(&by.cell_id, scene.basis))
+                    && its_cell_left(place, scene);
+                lost && (lrp.stopping || !self.wants(place)) || left
             }
             Ended::Evacuated => holder.is_some_and(|by| speaks(by, scene)),
         };
         (!legal).then_some((promise_of(cause), "it may not be removed"))
     }
+}
+
+/// Whether the cell that a global process had at an index leaves with this decision.
+fn its_cell_left(place: &Place, scene: &Scene<'_>) -> bool {
+    scene.decision.events.iter().any(|event| {
+        let Event::Desired(desired::Event::CellsChanged { left, .. }) = event else { return false };
+        left.contains(place.index)
+    })
 }
 
 /// The promise that an end breaks which has no cause.
