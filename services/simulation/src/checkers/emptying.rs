@@ -80,7 +80,8 @@ impl Evacuations {
                 }
             }
             cell::Event::EvacuationWithdrawn {} => cell.wanted = None,
-            cell::Event::Resumed {} => (cell.evacuating, cell.goes_on) = (false, false),
+            // It may have been told to evacuate again before it said that it no longer does.
+            cell::Event::Resumed {} => (cell.evacuating, cell.goes_on) = (false, cell.wanted.is_some()),
             cell::Event::Left {} => {
                 (cell.present, cell.evacuating, cell.goes_on) = (false, false, false);
                 (cell.wanted, cell.known) = (None, None);

@@ -290,8 +290,13 @@ impl Checkers {
             let may = |cell: &usize| only.is_none_or(|only| *only == cell_id(*cell));
             let compatible: Vec<usize> = live.iter().copied().filter(compatible).filter(may).collect();
             let reason = if compatible.is_empty() { NO_COMPATIBLE_CELLS } else { INSUFFICIENT_RESOURCES };
-            if compatible.iter().any(|cell| free[*cell].fits(size)) {
-                idle.insert(format!("{work:?}"));
+            // An operator's request that comes late may cordon a cell still.
+            let open: Vec<usize> =
+                compatible.iter().copied().filter(|cell| !self.is_cordoned(*cell)).collect();
+            if open.is_empty() && !compatible.is_empty() {
+                waiting += 1;
+            } else if open.iter().any(|cell| free[*cell].fits(size)) {
+                idle.insert(format!("{work:?} since {}", attempt(&self.world, work)));
             } else if error.is_some_and(|error| !error.starts_with(reason)) {
                 idle.insert(format!("{work:?}, for {error:?},"));
             } else {
@@ -300,6 +305,10 @@ impl Checkers {
         }
         (0..waiting).for_each(|_| self.coverage.saw(Situation::BlockedAtPeace));
         idle
+    }
+
+    fn is_cordoned(&self, cell: usize) -> bool {
+        self.world.cell(&cell_id(cell)).is_some_and(|cell| cell.cordoned)
     }
 
     /// What clients were told is what the log says, and what the log says is what is desired.
@@ -449,6 +458,18 @@ pub(super) fn only_cell<'a>(world: &'a World, work: &WorkRef) -> Option<&'a Cell
         WorkRef::Lrp(key) => world.process(&key.process_guid)?.desired.as_ref()?.only_cell(key.place.index),
         WorkRef::Task(_) => None,
     }
+}
+
+/// When work began to wait in this attempt: what crashes again and again may wait at any two moments.
+fn attempt(world: &World, work: &WorkRef) -> Timestamp {
+    let since = match work {
+        WorkRef::Lrp(key) => world
+            .process(&key.process_guid)
+            .and_then(|process| process.actual(&key.place))
+            .map(|lrp| lrp.since),
+        WorkRef::Task(guid) => world.task(guid).map(|task| task.since),
+    };
+    since.unwrap_or(Timestamp(0))
 }
 
 /// What waiting work demands of a cell, and why it is said to wait.
