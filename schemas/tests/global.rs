@@ -246,6 +246,7 @@ impl Stage {
 fn a_global_process_runs_once_on_each_cell_and_follows_it() {
     let mut stage = Stage::new(2);
     assert_eq!(stage.running(), ["0@v1 on c0", "1@v1 on c1"]);
+    assert_eq!(stage.triggers, [Trigger::Desire], "somebody desired it");
     let process = stage.process();
     let projected = process.desired.as_ref().unwrap().project(&process.guid, &process.domain).unwrap();
     assert_eq!((projected.mode, projected.instances), (Mode::Global, 0));

@@ -22,17 +22,17 @@ struct Change {
 }
 
 impl Draft<'_> {
-    /// Follows every cell that came, changed or left.
-    pub(super) fn follow_cells(&mut self) {
+    /// Follows every cell that came, changed or left, for whatever makes work there.
+    pub(super) fn follow_cells(&mut self, trigger: Trigger) {
         let changes = self.changes_of_cells();
-        self.change_cells(changes);
+        self.change_cells(changes, trigger);
     }
 
     /// Follows one cell, so that what comes of it has one cause. Answers whether there was one.
     pub(super) fn follow_a_cell(&mut self) -> bool {
         let first: Vec<Change> = self.changes_of_cells().into_iter().take(1).collect();
         let followed = !first.is_empty();
-        self.change_cells(first);
+        self.change_cells(first, Trigger::CellsChanged);
         followed
     }
 
@@ -69,7 +69,7 @@ impl Draft<'_> {
         fitting
     }
 
-    fn change_cells(&mut self, changes: Vec<Change>) {
+    fn change_cells(&mut self, changes: Vec<Change>, trigger: Trigger) {
         if changes.is_empty() {
             return;
         }
@@ -79,7 +79,7 @@ impl Draft<'_> {
         let cells = changes.into_iter().filter_map(|change| Some((change.index, change.cell?))).collect();
         self.record_desired(desired::Event::CellsChanged { cells, left: left.clone() });
         left.iter().for_each(|index| self.leave(index));
-        self.settle_each(&indices, Trigger::CellsChanged);
+        self.settle_each(&indices, trigger);
     }
 
     /// Ends what is at an index whose cell left.

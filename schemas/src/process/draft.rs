@@ -168,7 +168,7 @@ impl<'a> Draft<'a> {
         self.record_desired(desired::Event::Desired(Box::new(lrp.clone())));
         let leftovers = self.slots().iter().map(|slot| slot.place.clone()).collect();
         self.end(leftovers, Ended::Superseded);
-        self.follow_cells();
+        self.follow_cells(Trigger::Desire);
         self.create_missing(Trigger::Desire);
         Ok(())
     }

@@ -141,7 +141,7 @@ impl Draft<'_> {
         let to_replace = desired.indices().filter(|index| desired.rolls(*index) && !is_there(index)).count();
         let total = u32::try_from(to_replace).unwrap_or(u32::MAX);
         self.record_desired(desired::Event::Activated { definition_id: target.clone() });
-        self.follow_cells();
+        self.follow_cells(Trigger::Rollout);
         let (target, policy) = (target.clone(), Box::new(policy));
         self.record_rollout(rollout::Event::Started { kind, target, rollback_to, total, policy, reason });
         self.roll();

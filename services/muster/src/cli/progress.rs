@@ -539,8 +539,8 @@ mod tests {
         assert_eq!(failure.exit, Exit::Failed);
         assert_eq!(
             failure.text(false),
-            "error: the rollout to v2 of process web waits: index 0 crashed 4 times: Exited with status 1; given up \
-             (Crashed)\n  what ran before runs on; mend it with muster lrp apply FILE, or muster lrp rollout rollback web"
+            "error: the rollout to v2 of process web waits: index 0 crashed 4 times: Exited with status 1; not \
+             restarted (Crashed)\n  what ran before runs on; mend it with muster lrp apply FILE, or muster lrp rollout rollback web"
         );
         let old = InstanceRow { state: InstanceState::Crashed, ..running(1) };
         assert_eq!(held(&lrp, &[], &[crashed, old]), None, "not of the rollout alone");
