@@ -96,7 +96,7 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             let update = DesiredLrpUpdate { instances, routes, annotation, policies: None };
             if let Some(found) = found {
                 let update = with(&found, update);
-                return Session::open(global).await?.update_to(found.lrp, update, wait.detach).await;
+                return Session::open(global).await?.update_to(found, update, wait.detach).await;
             }
             if update == DesiredLrpUpdate::default() {
                 let why = "nothing to change: give a file, --instances, --routes or --annotation";
@@ -254,7 +254,7 @@ impl<'a> Session<'a> {
 
     async fn update_to(
         &self,
-        lrp: DesiredLrp,
+        OfProcess { lrp, fields }: OfProcess,
         update: DesiredLrpUpdate,
         detach: bool,
     ) -> Result<(), Failure> {
@@ -266,7 +266,9 @@ impl<'a> Session<'a> {
             let why = format!("process {guid} is in domain {}, not in {domain} as the file says", row.domain);
             return Err(doing(Failure::new(Exit::Conflict, "ResourceConflict", why)));
         }
-        client::check_mode(&lrp, row.mode).map_err(|error| doing(error.into()))?;
+        if fields.contains("mode") {
+            client::check_mode(&lrp, row.mode).map_err(|error| doing(error.into()))?;
+        }
         let id = own_definition_id(&lrp);
         let deployed = client.deploy_lrp(guid.clone(), update, id, lrp.definition).await;
         let done = deployed.map_err(|error| doing(error.into()))?;
