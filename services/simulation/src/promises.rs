@@ -152,7 +152,7 @@ promises! {
     NoRoomSaid "Diego Dev Notes, Communicating Fullness" "work fails only if no cell has room, and the error names exactly what is lacking",
     FullnessTrue "Diego Dev Notes, Communicating Fullness" "what a cell says is free is what its containers and reservations leave, and an auctioneer knows it when all is quiet",
     BatchOrder "Diego Dev Notes, Auction Work Prioritization" "work of one batch is placed in its order",
-    CordonedTakesNothing "docs/operations.md, Cells" "nothing is given to a cell that is cordoned, as far as its auctioneer knows",
+    CordonedTakesNothing "docs/operations.md, Evacuate a cell" "nothing is given to a cell that is cordoned, as far as its auctioneer knows",
     EvacuatingTakesNothing "Diego Dev Notes, Evacuation" "a cell that evacuates takes nothing new",
     StaleTermHarmless "docs/model.md, Leadership" "a rep does nothing for an auctioneer of an earlier term than it has seen",
     EvacuatedEmpty "Diego Dev Notes, Evacuation" "a rep that has evacuated leaves nothing behind",
