@@ -10,7 +10,7 @@ use schemas::message::Stop;
 use schemas::names::{CellId, InstanceGuid, TaskGuid};
 use schemas::subject::Subject;
 use schemas::task::CallbackVerdict;
-use schemas::{ActualLrpKey, Decision, Entry, cell, cluster, evacuating, task};
+use schemas::{ActualLrpKey, Decision, Entry, cell, evacuating, task};
 
 use super::{Bbs, not_leading};
 use crate::callbacks::Called;
@@ -38,6 +38,10 @@ impl Bbs {
             }
         }
         self.send_stops(stops);
+        if changes.iter().any(|change| matches!(change, Change::Cell(_) | Change::Cluster)) {
+            self.number_cells();
+            self.converge_global();
+        }
     }
 
     fn react_to(&mut self, decision: &Decision, event: &Event, stops: &mut Stops) {
@@ -56,21 +60,12 @@ impl Bbs {
                 }
             }
             Event::Domain(_) => self.convergence.sweep_by(self.now),
-            Event::Cluster(cluster::Event::OrdinalAssigned { .. } | cluster::Event::OrdinalFreed { .. }) => {
-                self.number_cells();
-                self.converge_global();
-            }
             Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)
             | Event::Rollout(_)
             | Event::Evaluation(_)
-            | Event::Cluster(
-                cluster::Event::Founded { .. }
-                | cluster::Event::Elected { .. }
-                | cluster::Event::FormatRaised { .. }
-                | cluster::Event::PositionSetAside { .. },
-            ) => {}
+            | Event::Cluster(_) => {}
         }
     }
 
@@ -84,25 +79,21 @@ impl Bbs {
             cell::Event::EvacuationRequested {} | cell::Event::EvacuationWithdrawn {} => {
                 self.evacuation_changed(id);
             }
-            cell::Event::Forgotten {} => {
-                self.presence.forget(id);
-                self.number_cells();
-            }
-            cell::Event::Appeared(_) => self.number_cells(),
-            cell::Event::Cordoned {}
+            cell::Event::Forgotten {} => self.presence.forget(id),
+            cell::Event::Appeared(_)
+            | cell::Event::Cordoned {}
             | cell::Event::Uncordoned {}
             | cell::Event::Evacuating {}
             | cell::Event::Resumed {}
             | cell::Event::Healthy {}
             | cell::Event::Unhealthy { .. } => {}
         }
-        self.converge_global();
     }
 
     /// Gives an ordinal to each cell that has none, once.
     fn number_cells(&mut self) {
         let waits = |queued: &QueuedCommand| matches!(queued.command, AggregateCommand::Number);
-        if self.world().lacks_ordinals() && !self.shards.holds(&Subject::Cluster, waits) {
+        if !self.shards.holds(&Subject::Cluster, waits) && self.world().lacks_ordinals() {
             self.enqueue_own(AggregateCommand::Number);
         }
     }
