@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
 use schemas::container::Instance;
-use schemas::definition::Mode;
 use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
@@ -261,7 +260,7 @@ impl Whole {
     pub(crate) fn of_process(process: &Process) -> Self {
         Self {
             desired: process.desired.is_some(),
-            global: process.desired.as_ref().is_some_and(|desired| desired.mode() == Mode::Global),
+            global: process.desired.as_ref().is_some_and(|desired| desired.is_global()),
             due: process.rollout_due(),
             forget_at: process.is_gone().then(|| process.changed_at + REMEMBERED),
         }

@@ -114,6 +114,12 @@ impl Desired {
         }
     }
 
+    /// Whether it runs on each cell that fits.
+    #[must_use]
+    pub const fn is_global(&self) -> bool {
+        self.cells.is_some()
+    }
+
     /// Whether an instance is desired at an index.
     #[must_use]
     pub fn has(&self, index: u32) -> bool {
@@ -123,8 +129,13 @@ impl Desired {
     /// The indices at which an instance is desired, in order.
     pub fn indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
         let of_cells = self.cells.iter().flatten().map(|(index, _)| *index);
-        let dense = if self.cells.is_none() { self.instances } else { 0 };
+        let dense = if self.is_global() { 0 } else { self.instances };
         (0..dense).chain(of_cells)
+    }
+
+    /// The indices at which a rollout replaces what is there, in order.
+    pub fn rolling_indices(&self) -> impl Iterator<Item = u32> + Clone + use<'_> {
+        self.indices().filter(|index| self.rolls(*index))
     }
 
     /// Whether a rollout replaces what is at an index: not on a cell that takes no new work.
@@ -166,7 +177,7 @@ impl Desired {
             process_guid: process_guid.clone(),
             domain: domain.clone(),
             mode: self.mode(),
-            instances: if self.cells.is_some() { 0 } else { self.instances },
+            instances: if self.is_global() { 0 } else { self.instances },
             routes: self.routes.clone(),
             annotation: self.annotation.clone(),
             policies: self.policies.clone(),

@@ -281,13 +281,6 @@ impl Process {
         places::Index { desired, rollout, index, there, evacuates }.wanted()
     }
 
-    /// Whether it is known that nobody wants a place: somebody said what shall run, and it is not there. Where nobody
-    /// said anything that is remembered, nothing is known.
-    #[must_use]
-    pub fn is_unwanted(&self, place: &Place) -> bool {
-        self.asked.is_some() && !self.wants(place)
-    }
-
     /// Where a decision about a place comes from: from a cell, if it is for what happened to that; else from the last
     /// decision that made work for the place or asked its instance to stop. A place without records has that from
     /// another at its index, and one that nobody wants from whoever said how many instances shall run.
@@ -480,12 +473,11 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
                 if event.says_how_many() {
                     process.asked = Some(stamp.cause());
                 }
-                let old = process.desired.take().map(|old| *old);
-                let indices = old.as_ref().map(indices_of).unwrap_or_default();
-                process.desired = desired::evolve(old, event).map(Box::new);
-                let rollout = process.rollout.take().map(|rollout| *rollout);
-                process.rollout =
-                    rollout_after(rollout, &indices, process.desired.as_deref(), event).map(Box::new);
+                let (desired, rollout) = (process.desired.take(), process.rollout.take());
+                let (desired, rollout) =
+                    evolve_desired(desired.map(|old| *old), rollout.map(|old| *old), event);
+                process.desired = desired.map(Box::new);
+                process.rollout = rollout.map(Box::new);
             }
             Event::Rollout(event) => {
                 let old = process.rollout.take().map(|old| *old);
@@ -518,30 +510,26 @@ fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
         .map_or_else(|| desired.policies.update.monitor(), |rollout| rollout.policy.monitor())
 }
 
-/// The indices at which a rollout replaces what is there.
-fn indices_of(desired: &Desired) -> Indices {
-    desired.indices().filter(|index| desired.rolls(*index)).collect()
-}
-
-/// What becomes of the rollout when the desired side changes: it ends with the life, and follows its scale and its cells.
-fn rollout_after(
+/// Folds a change of the desired side. The rollout ends with the life, and follows its scale and its cells.
+fn evolve_desired(
+    desired: Option<Desired>,
     rollout: Option<Rollout>,
-    before: &Indices,
-    after: Option<&Desired>,
     event: &desired::Event,
-) -> Option<Rollout> {
-    let mut rollout = rollout?;
+) -> (Option<Desired>, Option<Rollout>) {
+    let Some(mut rollout) = rollout else { return (desired::evolve(desired, event), None) };
     match event {
-        desired::Event::Desired(_) | desired::Event::Removed {} => None,
+        desired::Event::Desired(_) | desired::Event::Removed {} => (desired::evolve(desired, event), None),
         desired::Event::Updated(_) | desired::Event::CellsChanged { .. } => {
-            let after = after.map(indices_of).unwrap_or_default();
-            rollout.resize(before, &after);
-            Some(rollout)
+            let rolling = |desired: &Desired| desired.rolling_indices().collect::<Indices>();
+            let before = desired.as_ref().map(rolling).unwrap_or_default();
+            let desired = desired::evolve(desired, event);
+            rollout.resize(&before, &desired.as_ref().map(rolling).unwrap_or_default());
+            (desired, Some(rollout))
         }
         desired::Event::DefinitionAdded { .. }
         | desired::Event::Activated { .. }
         | desired::Event::HealthyChanged { .. }
-        | desired::Event::Pruned { .. } => Some(rollout),
+        | desired::Event::Pruned { .. } => (desired::evolve(desired, event), Some(rollout)),
     }
 }
 

@@ -249,8 +249,7 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// The indices at which it replaces what is there, in order.
     fn indices(self) -> impl Iterator<Item = u32> + Clone + use<'a> {
-        let desired = self.desired;
-        desired.indices().filter(|index| desired.rolls(*index))
+        self.desired.rolling_indices()
     }
 
     /// The definition that is known to work.

@@ -326,7 +326,7 @@ fn work_has_one_open_evaluation(process: &Process) {
 
 /// What somebody removed or scaled away doesn't stay, whoever told of it since.
 fn what_is_known_to_be_unwanted_ends(process: &Process) {
-    for slot in process.slots.iter().filter(|slot| process.is_unwanted(&slot.place)) {
+    for slot in process.slots.iter().filter(|slot| process.asked.is_some() && !process.wants(&slot.place)) {
         let ends = slot.actual.as_ref().is_none_or(Actual::is_stopping);
         assert!(ends, "{:?} is unwanted and goes on: {process:#?}", slot.place);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::places::{self, Wanted};
 use super::{Context, Process, Slot};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
-use crate::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
+use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
 use crate::entry::Event;
 use crate::evacuating::{self, Evacuating};
@@ -105,6 +105,10 @@ impl<'a> Draft<'a> {
         self.desired.as_ref().map_or(0, |desired| desired.instances)
     }
 
+    fn desired_indices(&self) -> Vec<u32> {
+        self.desired().map(|desired| desired.indices().collect()).unwrap_or_default()
+    }
+
     /// Whether an instance is desired at an index, whatever it runs.
     pub(super) fn wants_index(&self, index: u32) -> bool {
         self.desired().is_some_and(|desired| desired.has(index))
@@ -145,7 +149,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether it is known that nobody wants a place.
+    /// Whether it is known that nobody wants a place: somebody said what shall run, and it is not there. Where nobody
+    /// said anything that is remembered, nothing is known.
     pub(super) fn is_unwanted(&self, place: &Place) -> bool {
         self.process.is_some_and(|process| process.asked.is_some()) && !self.wants(place)
     }
@@ -176,8 +181,7 @@ impl<'a> Draft<'a> {
     pub(super) fn update(&mut self, update: &DesiredLrpUpdate) -> Result<(), Refusal> {
         let process = self.living()?;
         // Also where it has just so many: another time it would have not.
-        if update.instances.is_some() && self.desired().is_some_and(|desired| desired.mode() == Mode::Global)
-        {
+        if update.instances.is_some() && self.desired().is_some_and(Desired::is_global) {
             let problem = "can't be set: a global process has one instance on each cell that fits".into();
             return Err(Refusal::invalid(vec![BadField { field: "instances".into(), problem }]));
         }
@@ -224,8 +228,7 @@ impl<'a> Draft<'a> {
 
     /// Diego Dev Notes, "Computing ∆s", second half: what is desired and has no record is created and placed.
     pub(super) fn create_missing(&mut self, trigger: Trigger) {
-        let indices: Vec<u32> = self.desired().map(|desired| desired.indices().collect()).unwrap_or_default();
-        self.create(indices.into_iter(), trigger);
+        self.create(self.desired_indices().into_iter(), trigger);
     }
 
     /// Creates an instance at each of these indices that is desired and has none.
@@ -255,8 +258,7 @@ impl<'a> Draft<'a> {
 
     /// Brings every index to what is desired there.
     pub(super) fn settle_all(&mut self, trigger: Trigger) {
-        let indices: Vec<u32> = self.desired().map(|desired| desired.indices().collect()).unwrap_or_default();
-        self.settle_each(&indices, trigger);
+        self.settle_each(&self.desired_indices(), trigger);
     }
 
     pub(super) fn settle_each(&mut self, indices: &[u32], trigger: Trigger) {
@@ -320,12 +322,10 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn record_desired(&mut self, event: desired::Event) {
-        let old = self.desired.take().map(Cow::into_owned);
-        let indices = old.as_ref().map(super::indices_of).unwrap_or_default();
-        self.desired = desired::evolve(old, &event).map(Cow::Owned);
-        let rollout = self.rollout.take().map(Cow::into_owned);
-        let rollout = super::rollout_after(rollout, &indices, self.desired(), &event);
-        self.rollout = rollout.map(Cow::Owned);
+        let (desired, rollout) = (self.desired.take(), self.rollout.take());
+        let (desired, rollout) =
+            super::evolve_desired(desired.map(Cow::into_owned), rollout.map(Cow::into_owned), &event);
+        (self.desired, self.rollout) = (desired.map(Cow::Owned), rollout.map(Cow::Owned));
         self.events.push(Event::Desired(event));
     }
 

@@ -7,7 +7,7 @@ use super::{Report, ReportStep, Unplaced};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::container::Instance;
 use crate::crash::{Crash, Restart};
-use crate::definition::Mode;
+use crate::desired::Desired;
 use crate::evacuating::Gone;
 use crate::evaluation::Trigger;
 use crate::key::Place;
@@ -57,7 +57,7 @@ impl Draft<'_> {
     /// What nobody wants and has no record is kept for nobody, and neither is what another definition takes the place of.
     fn check_evacuated(&self, report: &Report, command: &evacuating::Command) -> Result<(), Refusal> {
         let place = &report.place;
-        let global = self.desired().is_some_and(|desired| desired.mode() == Mode::Global);
+        let global = self.desired().is_some_and(Desired::is_global);
         match command {
             evacuating::Command::Set { .. } if global => {
                 let why = "a global process runs on no other cell: its instance is stopped";

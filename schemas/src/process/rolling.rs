@@ -138,7 +138,7 @@ impl Draft<'_> {
         };
         let rollback_to = desired.healthy_definition_id.clone().filter(|id| id != target);
         let is_there = |index: &u32| Seen::of(target, self.actuals_at(*index)).is_there(false);
-        let to_replace = desired.indices().filter(|index| desired.rolls(*index) && !is_there(index)).count();
+        let to_replace = desired.rolling_indices().filter(|index| !is_there(index)).count();
         let total = u32::try_from(to_replace).unwrap_or(u32::MAX);
         self.record_desired(desired::Event::Activated { definition_id: target.clone() });
         self.follow_cells(Trigger::Rollout);
