@@ -1,0 +1,473 @@
+//! A process whose definitions work, fail, are flaky or never start, its cells, and whoever does what the log asks. After
+//! each decision the promises of a rollout hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemas::actual::{self, Actual, Ended, State};
+use schemas::container::Instance;
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate};
+use schemas::entry::{Event, Stamp};
+use schemas::names::{CellId, DecisionId, DefinitionId};
+use schemas::policy::{Policies, UpdateOrder, UpdatePolicy};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep, Steer};
+use schemas::rollout;
+use schemas::{Place, Refusal, Timestamp, evacuating};
+use uuid::Uuid;
+
+use crate::given::{domain, instance, lrp, net};
+
+/// How the instances of a definition behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behaviour {
+    /// It runs.
+    Works,
+    /// It crashes before it runs.
+    Fails,
+    /// It crashes before it runs at all indices but 0.
+    FailsAbove0,
+    /// It stays CLAIMED.
+    Hangs,
+    /// It runs, and crashes at once.
+    RunsAndCrashes,
+    /// No cell takes it.
+    DoesNotFit,
+}
+
+pub(super) const CELLS: u128 = 4;
+
+/// A process, its cells, and whoever does what the log asks.
+pub(super) struct Stage {
+    pub(super) process: Option<Process>,
+    pub(super) now: Timestamp,
+    pub(super) behaves: BTreeMap<DefinitionId, Behaviour>,
+    pub(super) absent: BTreeSet<CellId>,
+    pub(super) made: u128,
+    pub(super) told: Vec<String>,
+    /// What was asked to stop or removed, and why.
+    pub(super) ended: Vec<(Place, Ended)>,
+}
+
+pub(super) fn id(name: &str) -> DefinitionId {
+    DefinitionId::new(name).unwrap()
+}
+
+pub(super) fn definition(name: &str) -> Arc<Definition> {
+    let mut definition = (*lrp("apps", 1).definition).clone();
+    definition.memory_mb = name.bytes().map(u64::from).sum();
+    Arc::new(definition)
+}
+
+impl Stage {
+    pub(super) fn new(instances: u32, policies: Policies) -> Self {
+        let mut stage = Self {
+            process: None,
+            now: Timestamp::from_millis(1_000_000_000),
+            behaves: BTreeMap::new(),
+            absent: BTreeSet::new(),
+            made: 0,
+            told: vec![],
+            ended: vec![],
+        };
+        let desired = DesiredLrp {
+            instances,
+            policies,
+            definition_id: id("id1"),
+            definition: definition("id1"),
+            ..lrp("apps", instances)
+        };
+        stage.must(&Command::Desire(Box::new(desired)));
+        stage
+    }
+
+    /// One that runs its first definition everywhere.
+    pub(super) fn stable(instances: u32, policies: Policies) -> Self {
+        let mut stage = Self::new(instances, policies);
+        stage.settle();
+        assert_eq!(stage.running(), (0..instances).map(|index| (index, "id1".to_owned())).collect());
+        stage.told.clear();
+        stage.ended.clear();
+        stage
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        self.process.as_ref().unwrap()
+    }
+
+    pub(super) fn do_(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+        self.now = self.now.next();
+        let absent = self.absent.clone();
+        let present = |cell: &CellId| !absent.contains(cell);
+        let context = Context { now: self.now, fresh: true, present: &present, numbered: &|_| {} };
+        let events = process::decide(self.process.as_ref(), command, context)?;
+        if events.is_empty() {
+            return Ok(events);
+        }
+        let before = self.process.clone();
+        self.made += 1;
+        let decision = DecisionId(Uuid::from_u128(self.made));
+        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        let guid = lrp("apps", 1).process_guid;
+        let epoch = schemas::container::Epoch(self.now);
+        let process = self.process.get_or_insert_with(|| Process::new(guid, domain("apps"), epoch));
+        process::evolve(process, &events, &stamp);
+        self.tell(&events);
+        self.check(before.as_ref(), &events);
+        Ok(events)
+    }
+
+    pub(super) fn must(&mut self, command: &Command) -> Vec<Event> {
+        self.do_(command).unwrap()
+    }
+
+    pub(super) fn update(&mut self, name: &str, behaves: Behaviour) {
+        self.behaves.insert(id(name), behaves);
+        self.must(&Command::Deploy {
+            update: DesiredLrpUpdate::default(),
+            definition_id: id(name),
+            definition: definition(name),
+        });
+    }
+
+    pub(super) fn scale(&mut self, instances: u32) {
+        let update = DesiredLrpUpdate { instances: Some(instances), ..DesiredLrpUpdate::default() };
+        self.must(&Command::Update(update));
+    }
+
+    pub(super) fn report(
+        &mut self,
+        place: &Place,
+        by: Instance,
+        steps: Vec<ReportStep>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let (epoch, judged) = (self.process().epoch, self.process().changed_at(place));
+        let report = Report { domain: domain("apps"), place: place.clone(), epoch, by, judged, steps };
+        self.do_(&Command::Report(report))
+    }
+
+    /// What a rep or the auctioneer does next about one instance. Whether there was something to do.
+    pub(super) fn act(&mut self, place: &Place) -> bool {
+        let Some(lrp) = self.process().actual(place).cloned() else { return false };
+        let behaves = *self.behaves.get(&place.definition_id).unwrap_or(&Behaviour::Works);
+        let step = |command| vec![ReportStep::Actual(command)];
+        let crash =
+            || step(actual::Command::Crash { reason: "exited with status 1".into(), exit_status: Some(1) });
+        match lrp.state {
+            State::Unclaimed { placement_error } if behaves == Behaviour::DoesNotFit => {
+                let error = "insufficient resources: memory".to_owned();
+                let unplaced = process::Unplaced { place: place.clone(), attempt: lrp.since, error };
+                self.must(&Command::Fail(vec![unplaced], None));
+                placement_error.is_none()
+            }
+            State::Unclaimed { .. } => {
+                self.made += 1;
+                let cells: Vec<u128> =
+                    (0..CELLS).filter(|cell| !self.absent.contains(&cell_id(*cell))).collect();
+                let Some(cell) = cells.get(usize::try_from(self.made).unwrap() % cells.len().max(1)) else {
+                    return false;
+                };
+                let by = Instance { cell_id: cell_id(*cell), ..instance(self.made, "c0") };
+                self.report(place, by, step(actual::Command::Claim { placement: None })).unwrap();
+                true
+            }
+            State::Claimed { by, stopping: true } | State::Running { by, stopping: true, .. } => {
+                self.report(place, by, step(actual::Command::Remove)).unwrap();
+                true
+            }
+            State::Claimed { by, .. } => {
+                let fails =
+                    behaves == Behaviour::Fails || behaves == Behaviour::FailsAbove0 && place.index > 0;
+                match behaves {
+                    Behaviour::Hangs => return false,
+                    _ if fails => self.report(place, by, crash()).unwrap(),
+                    Behaviour::Works
+                    | Behaviour::Fails
+                    | Behaviour::FailsAbove0
+                    | Behaviour::RunsAndCrashes
+                    | Behaviour::DoesNotFit => {
+                        self.report(place, by, step(actual::Command::Start { net: net(1) })).unwrap()
+                    }
+                };
+                true
+            }
+            State::Running { by, .. } if behaves == Behaviour::RunsAndCrashes => {
+                self.report(place, by, crash()).unwrap();
+                true
+            }
+            State::Running { .. } | State::Crashed { .. } => false,
+        }
+    }
+
+    pub(super) fn places(&self) -> Vec<Place> {
+        self.process().slots.iter().map(|slot| slot.place.clone()).collect()
+    }
+
+    /// Everybody does what there is to do, until there is nothing or it goes on for ever.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..40 {
+            let mut acted = false;
+            for place in self.places() {
+                acted |= self.act(&place);
+            }
+            acted |= !self.must(&Command::Converge).is_empty();
+            if !acted {
+                return;
+            }
+        }
+    }
+
+    /// Time passes, and whatever is due happens.
+    pub(super) fn pass(&mut self, seconds: u64) {
+        let until = self.now + Duration::from_secs(seconds);
+        for _ in 0..200 {
+            let Some(due) = self.process().next_due().filter(|due| *due <= until) else { break };
+            self.now = self.now.max(due);
+            assert!(
+                !self.must(&Command::Converge).is_empty(),
+                "due at {due:?} and nothing follows\n{:#?}",
+                self.told
+            );
+            self.settle();
+        }
+        self.now = self.now.max(until);
+        self.settle();
+    }
+
+    pub(super) fn running(&self) -> BTreeSet<(u32, String)> {
+        let running = |lrp: &Actual| lrp.is_running() && !lrp.is_stopping();
+        let slots = self.process().slots.iter().filter(|slot| slot.actual.as_ref().is_some_and(running));
+        slots.map(|slot| (slot.place.index, slot.place.definition_id.to_string())).collect()
+    }
+
+    pub(super) fn healthy(&self) -> Option<&str> {
+        self.process().desired.as_ref()?.healthy_definition_id.as_ref().map(DefinitionId::as_str)
+    }
+
+    pub(super) fn definitions(&self) -> Vec<&str> {
+        let desired = self.process().desired.as_ref().unwrap();
+        desired.definitions.iter().map(|(id, _)| id.as_str()).collect()
+    }
+
+    pub(super) fn status(&self) -> &'static str {
+        self.process().rollout.as_ref().map_or("", |rollout| rollout.status())
+    }
+
+    pub(super) fn tell(&mut self, events: &[Event]) {
+        for event in events {
+            if let Event::Actual(
+                actual::Event::StopRequested { places, cause } | actual::Event::Removed { places, cause },
+            ) = event
+            {
+                self.ended.extend(places.iter().map(|place| (place, *cause)));
+            }
+            let line = match event {
+                Event::Actual(actual::Event::Started { place, .. }) => {
+                    format!("{}@{} runs", place.index, place.definition_id)
+                }
+                Event::Actual(actual::Event::Created { places }) => {
+                    let each =
+                        places.iter().map(|place| format!("{}@{} created", place.index, place.definition_id));
+                    each.collect::<Vec<_>>().join("; ")
+                }
+                Event::Actual(actual::Event::StopRequested { places, .. }) => {
+                    let each =
+                        places.iter().map(|place| format!("{}@{} stops", place.index, place.definition_id));
+                    each.collect::<Vec<_>>().join("; ")
+                }
+                Event::Actual(actual::Event::Crashed { place, .. }) => {
+                    format!("{}@{} crashes", place.index, place.definition_id)
+                }
+                Event::Desired(schemas::desired::Event::HealthyChanged { definition_id }) => {
+                    format!("{definition_id} is healthy")
+                }
+                Event::Desired(schemas::desired::Event::Pruned { definition_ids }) => {
+                    format!("{definition_ids:?} pruned")
+                }
+                Event::Rollout(event) => match event {
+                    rollout::Event::Started { kind, target, .. } => format!("{kind:?} to {target}"),
+                    rollout::Event::Completed {} => "completed".to_owned(),
+                    rollout::Event::Paused { reason, .. } => format!("paused: {reason}"),
+                    rollout::Event::Stalled { index, .. } => format!("{index} stalls"),
+                    rollout::Event::FellBack { index } => format!("{index} falls back"),
+                    rollout::Event::Failed { index, .. } => format!("{index} fails"),
+                    rollout::Event::Begun { .. }
+                    | rollout::Event::TookOver { .. }
+                    | rollout::Event::Replaced { .. }
+                    | rollout::Event::Resumed {} => continue,
+                },
+                Event::Desired(_)
+                | Event::Actual(_)
+                | Event::Evacuating(_)
+                | Event::Evaluation(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => continue,
+            };
+            self.told.push(line);
+        }
+    }
+
+    pub(super) fn held(&self, pick: usize) -> Option<(Place, Instance)> {
+        let held = |slot: &process::Slot| Some((slot.place.clone(), slot.actual.as_ref()?.holder()?.clone()));
+        let all: Vec<_> = self.process().slots.iter().filter_map(held).collect();
+        all.get(pick % all.len().max(1)).cloned()
+    }
+
+    pub(super) fn evacuate(&mut self, pick: usize) {
+        let Some((place, by)) = self.held(pick).filter(|(_, by)| !self.absent.contains(&by.cell_id)) else {
+            return;
+        };
+        let runs = self.process().actual(&place).is_some_and(Actual::is_running);
+        let expires_at = self.now + Duration::from_secs(100);
+        let set = ReportStep::Evacuating(evacuating::Command::Set { net: net(1), expires_at });
+        let give_up = ReportStep::Actual(actual::Command::Unclaim);
+        let steps = if runs { vec![set, give_up.clone()] } else { vec![give_up.clone()] };
+        if self.report(&place, by.clone(), steps).is_err() {
+            self.report(&place, by, vec![give_up]).unwrap();
+        }
+    }
+
+    pub(super) fn twin_gone(&mut self, pick: usize) {
+        let twin = |slot: &process::Slot| Some((slot.place.clone(), slot.evacuating.as_ref()?.by.clone()));
+        let twins: Vec<_> = self.process().slots.iter().filter_map(twin).collect();
+        let Some((place, by)) = twins.get(pick % twins.len().max(1)).cloned() else { return };
+        if !self.absent.contains(&by.cell_id) {
+            self.report(&place, by, vec![ReportStep::Evacuating(evacuating::Command::Remove)]).unwrap();
+        }
+    }
+
+    /// The promises of a rollout, after every decision.
+    pub(super) fn check(&self, before: Option<&Process>, events: &[Event]) {
+        let process = self.process();
+        let told = || format!("{:#?}\n{events:#?}\n{process:#?}", self.told);
+        let Some(desired) = &process.desired else { return };
+        let knows = |id: &DefinitionId| desired.definition(id).is_some();
+        assert!(knows(&desired.active_definition_id), "I1: active is a definition\n{}", told());
+        assert!(desired.healthy_definition_id.iter().all(knows), "I2: healthy is a definition\n{}", told());
+        assert!(desired.definitions.len() <= schemas::limits::DEFINITIONS);
+        let rollout = process.rollout.as_deref();
+        let live = rollout.filter(|rollout| !rollout.is_over());
+        if let Some(to) = live.and_then(|rollout| rollout.rollback_to.as_ref()) {
+            assert!(knows(to), "I3: what a rollback goes to is kept\n{}", told());
+        }
+        let indices: BTreeSet<u32> = process.slots.iter().map(|slot| slot.place.index).collect();
+        for index in indices {
+            let stays = |lrp: &Actual| !lrp.is_stopping();
+            let slots = process.slots_at(index);
+            let actuals = slots.iter().filter(|slot| slot.actual.as_ref().is_some_and(stays)).count();
+            let twins = slots.iter().filter(|slot| slot.evacuating.is_some()).count();
+            assert!(actuals + twins <= 2, "I4: at most two at index {index}\n{}", told());
+        }
+        for slot in process.slots.iter().filter(|slot| slot.place.index < desired.instances) {
+            let goes_on = slot.actual.as_ref().is_some_and(|lrp| !lrp.is_stopping());
+            assert!(!goes_on || process.wants(&slot.place), "{:?} goes on unwanted\n{}", slot.place, told());
+        }
+        self.check_running(before, live, events, &told);
+        if let (Some(rollout), Some(Event::Rollout(rollout::Event::Completed {}))) = (
+            rollout,
+            events.iter().find(|event| matches!(event, Event::Rollout(rollout::Event::Completed {}))),
+        ) {
+            for index in 0..desired.instances {
+                let target = process.actual(&Place::new(index, rollout.target.clone()));
+                assert!(target.is_some_and(Actual::is_running), "I10: {index} runs the target\n{}", told());
+            }
+        }
+        let again = Context {
+            now: self.now,
+            fresh: true,
+            present: &|cell| !self.absent.contains(cell),
+            numbered: &|_| {},
+        };
+        let in_time = process.next_due().is_none_or(|due| due > self.now);
+        if in_time && events.iter().any(|event| matches!(event, Event::Rollout(_))) {
+            let next = process::decide(Some(process), &Command::Steer(Steer::Pause), again);
+            if let Ok(next) = next {
+                let more = next.iter().filter(|event| match event {
+                    Event::Rollout(rollout) => !matches!(rollout, rollout::Event::Paused { .. }),
+                    Event::Desired(_)
+                    | Event::Actual(_)
+                    | Event::Evacuating(_)
+                    | Event::Evaluation(_)
+                    | Event::Task(_)
+                    | Event::Domain(_)
+                    | Event::Cell(_)
+                    | Event::Cluster(_) => false,
+                });
+                assert_eq!(more.count(), 0, "everything follows in one decision\n{next:#?}\n{}", told());
+            }
+        }
+    }
+
+    pub(super) fn check_running(
+        &self,
+        before: Option<&Process>,
+        live: Option<&rollout::Rollout>,
+        events: &[Event],
+        told: &dyn Fn() -> String,
+    ) {
+        let (Some(before), Some(rollout)) = (before, live) else { return };
+        let desired = self.process().desired.as_ref().unwrap();
+        let runs = |process: &Process, index: u32| {
+            process.actuals_at(index).filter(|(_, lrp)| lrp.is_running() && !lrp.is_stopping()).count()
+        };
+        let stops = |index: u32| {
+            events.iter().any(|event| {
+                let Event::Actual(actual::Event::StopRequested {
+                    places,
+                    cause: Ended::Replaced | Ended::RolloutFailed,
+                }) = event
+                else {
+                    return false;
+                };
+                let place = Place::new(index, places.definition_id.clone());
+                places.contains(&place) && before.actual(&place).is_some_and(Actual::is_running)
+            })
+        };
+        for index in 0..desired.instances {
+            let order = rollout.steps.get(&index).map_or(UpdateOrder::StartFirst, |step| step.order);
+            let fell_back = Event::Rollout(rollout::Event::FellBack { index });
+            if events.contains(&fell_back) {
+                continue;
+            }
+            if order == UpdateOrder::StartFirst && stops(index) && runs(before, index) > 0 {
+                assert!(
+                    runs(self.process(), index) > 0,
+                    "I5: start-first, {index} goes on running\n{}",
+                    told()
+                );
+            }
+        }
+        let starting = rollout.steps.keys().filter(|index| {
+            let target = self.process().actual(&Place::new(**index, rollout.target.clone()));
+            target.is_some_and(|lrp| !lrp.is_running())
+        });
+        let begins = |event: &Event| matches!(event, Event::Rollout(rollout::Event::Begun { .. }));
+        if events.iter().any(begins)
+            && desired.healthy_definition_id.is_some()
+            && before.desired.as_ref().is_some_and(|old| old.healthy_definition_id.is_some())
+        {
+            let most = rollout.policy.indices_at_once(desired.instances);
+            assert!(
+                starting.count() <= usize::try_from(most).unwrap(),
+                "I7: at most {most} start\n{}",
+                told()
+            );
+        }
+    }
+}
+
+pub(super) fn cell_id(number: u128) -> CellId {
+    CellId::new(&format!("c{number}")).unwrap()
+}
+
+pub(super) fn on(definition: &str, indices: impl IntoIterator<Item = u32>) -> BTreeSet<(u32, String)> {
+    indices.into_iter().map(|index| (index, definition.to_owned())).collect()
+}
+
+pub(super) fn policies(change: impl FnOnce(&mut UpdatePolicy)) -> Policies {
+    let mut policies = Policies::default();
+    change(&mut policies.update);
+    policies
+}
