@@ -151,6 +151,8 @@ pub enum Ended {
     Removed,
     /// Fewer instances are desired.
     Scale,
+    /// Its cell doesn't fit the definition any more.
+    CellUnfit,
     /// Somebody stopped this instance.
     Retired,
     /// The process was desired anew; this belongs to its earlier life.

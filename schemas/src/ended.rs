@@ -207,6 +207,7 @@ fn how_instance(event: &actual::Event, gone: &Instance) -> How {
             Ended::Evacuated => How::Evacuated,
             Ended::Removed
             | Ended::Scale
+            | Ended::CellUnfit
             | Ended::Retired
             | Ended::Superseded
             | Ended::Undesired

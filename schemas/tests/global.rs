@@ -317,7 +317,44 @@ fn an_update_goes_cell_by_cell_and_other_cells_fit_what_it_brings() {
     stage.update("v2", "windows");
     stage.settle();
     assert_eq!(stage.running(), ["2@v2 on c2"]);
-    assert!(stage.ended.contains(&(0, Ended::Scale)) && stage.ended.contains(&(1, Ended::Scale)));
+    assert_eq!(stage.ended[..2], [(0, Ended::CellUnfit), (1, Ended::CellUnfit)]);
+    assert!(stage.ended.iter().all(|(_, cause)| *cause != Ended::Scale));
+}
+
+#[test]
+fn what_no_cell_has_yet_ends_for_what_became_of_its_cell() {
+    type Happens = fn(&mut Stage);
+    let cases: [(Happens, Ended); 3] = [
+        (|stage| stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() }), Ended::CellLost),
+        (|stage| stage.cell(1, &cell::Event::EvacuationRequested {}), Ended::Evacuated),
+        (|stage| stage.update("v2", "windows"), Ended::CellUnfit),
+    ];
+    for (happens, cause) in cases {
+        let mut stage = Stage::new(1);
+        stage.appear(1, "linux");
+        stage.must(&Command::Converge);
+        assert!(stage.process().actual(&Place::new(1, id("v1"))).unwrap().is_unclaimed());
+        happens(&mut stage);
+        stage.must(&Command::Converge);
+        assert_eq!(stage.ended.last(), Some(&(1, cause)));
+    }
+}
+
+#[test]
+fn what_runs_on_a_cell_that_came_back_and_does_not_fit_ends_for_that() {
+    let mut stage = Stage::new(2);
+    let place = Place::new(1, id("v1"));
+    let by = stage.process().actual(&place).unwrap().holder().unwrap().clone();
+    stage.cell(1, &cell::Event::Disappeared { reason: "silent".into() });
+    stage.settle();
+    stage.appear(1, "windows");
+    stage.settle();
+    stage.ended.clear();
+    let start = ReportStep::Actual(actual::Command::Start { net: net(1) });
+    stage.report(&place, by, start).unwrap();
+    assert_eq!(stage.ended, [(1, Ended::CellUnfit)]);
+    stage.settle();
+    assert_eq!(stage.running(), ["0@v1 on c0"]);
 }
 
 #[test]

@@ -8,10 +8,12 @@ use super::Report;
 use super::draft::Draft;
 use crate::actual::{self, Actual, Ended};
 use crate::cell::Cell;
+use crate::definition::Definition;
 use crate::desired::{self, Desired, GlobalCell};
 use crate::evaluation::Trigger;
 use crate::indices::Indices;
 use crate::key::Place;
+use crate::names::CellId;
 use crate::refusal::{Code, Refusal};
 
 /// What is to change at one index.
@@ -59,9 +61,7 @@ impl Draft<'_> {
         let mut fitting = BTreeMap::new();
         let Some(definition) = desired.definition(&desired.active_definition_id) else { return fitting };
         (self.context.numbered)(&mut |ordinal, id, cell| {
-            let presence = &cell.presence;
-            let fits = definition.constraint.mismatch(&presence.stack, &presence.placement_tags).is_none();
-            if fits && stays(cell) {
+            if fits(definition, cell) && stays(cell) {
                 let cell = GlobalCell { cell_id: id.clone(), cordoned: cell.cordoned };
                 fitting.insert(ordinal, cell);
             }
@@ -73,32 +73,30 @@ impl Draft<'_> {
         if changes.is_empty() {
             return;
         }
-        let left: Indices =
-            changes.iter().filter(|change| change.cell.is_none()).map(|change| change.index).collect();
+        let left: Vec<(u32, CellId)> = changes
+            .iter()
+            .filter(|change| change.cell.is_none())
+            .filter_map(|change| Some((change.index, self.desired()?.only_cell(change.index)?.clone())))
+            .collect();
         let indices: Vec<u32> = changes.iter().map(|change| change.index).collect();
         let cells = changes.into_iter().filter_map(|change| Some((change.index, change.cell?))).collect();
-        self.record_desired(desired::Event::CellsChanged { cells, left: left.clone() });
-        left.iter().for_each(|index| self.leave(index));
+        let indices_left: Indices = left.iter().map(|(index, _)| *index).collect();
+        self.record_desired(desired::Event::CellsChanged { cells, left: indices_left });
+        left.iter().for_each(|(index, cell)| self.leave(*index, cell));
         self.settle_each(&indices, trigger);
     }
 
     /// Ends what is at an index whose cell left.
-    fn leave(&mut self, index: u32) {
-        let there: Vec<(Place, Ended)> =
-            self.actuals_at(index).map(|(place, lrp)| (place.clone(), self.end_of(lrp))).collect();
-        for (place, cause) in there {
-            match cause {
-                Ended::CellLost => self.record(actual::Event::Removed { places: place.into(), cause }),
-                Ended::Evacuated
-                | Ended::Scale
-                | Ended::Removed
-                | Ended::Retired
-                | Ended::Superseded
-                | Ended::Undesired
-                | Ended::Stopped
-                | Ended::Crashed
-                | Ended::Replaced
-                | Ended::RolloutFailed => self.end(vec![place], cause),
+    fn leave(&mut self, index: u32, cell: &CellId) {
+        let cause = self.why_left(index, cell);
+        let is_lost = |lrp: &Actual| lrp.holder().is_some_and(|by| !(self.context.present)(&by.cell_id));
+        let there: Vec<(Place, bool)> =
+            self.actuals_at(index).map(|(place, lrp)| (place.clone(), is_lost(lrp))).collect();
+        for (place, lost) in there {
+            if lost {
+                self.record(actual::Event::Removed { places: place.into(), cause: Ended::CellLost });
+            } else {
+                self.end(vec![place], cause);
             }
         }
     }
@@ -113,20 +111,28 @@ impl Draft<'_> {
         }
     }
 
-    /// Why an instance ends whose cell left: the cell is lost, or evacuates, or doesn't fit any more.
-    fn end_of(&self, lrp: &Actual) -> Ended {
-        let Some(by) = lrp.holder() else { return Ended::Scale };
-        if !(self.context.present)(&by.cell_id) {
-            return Ended::CellLost;
-        }
-        let mut cause = Ended::Scale;
-        (self.context.numbered)(&mut |_, id, cell| {
-            if *id == by.cell_id && !stays(cell) {
-                cause = Ended::Evacuated;
+    /// Why what was on a cell ends at an index that isn't the cell's any more: the cell is to be emptied, or doesn't fit. Else
+    /// it was lost, also if it is there again by now, and perhaps with another ordinal.
+    pub(super) fn why_left(&self, index: u32, id: &CellId) -> Ended {
+        let active = self.desired().and_then(|desired| desired.definition(&desired.active_definition_id));
+        let mut cause = Ended::CellLost;
+        (self.context.numbered)(&mut |ordinal, numbered, cell| {
+            if ordinal == index && numbered == id && cell.present {
+                cause = match (stays(cell), active.is_some_and(|definition| fits(definition, cell))) {
+                    (false, _) => Ended::Evacuated,
+                    (true, false) => Ended::CellUnfit,
+                    (true, true) => Ended::CellLost,
+                };
             }
         });
         cause
     }
+}
+
+/// Whether a cell meets what a definition asks of it.
+fn fits(definition: &Definition, cell: &Cell) -> bool {
+    let presence = &cell.presence;
+    definition.constraint.mismatch(&presence.stack, &presence.placement_tags).is_none()
 }
 
 /// Whether a global process runs on a cell, if that fits.

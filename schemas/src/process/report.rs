@@ -7,10 +7,12 @@ use super::{Report, ReportStep, Unplaced};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::container::Instance;
 use crate::crash::{Crash, Restart};
+use crate::definition::Mode;
 use crate::desired::Desired;
 use crate::evacuating::Gone;
 use crate::evaluation::Trigger;
 use crate::key::Place;
+use crate::names::CellId;
 use crate::placement::Explanation;
 use crate::policy::RestartPolicy;
 use crate::refusal::{Code, Refusal};
@@ -90,12 +92,17 @@ impl Draft<'_> {
     }
 
     /// What a rep reported is recorded; what is too much at its index ends at once.
-    fn end_unwanted(&mut self, place: &Place, trigger: Trigger) {
+    fn end_unwanted(&mut self, place: &Place, cell: &CellId, trigger: Trigger) {
         if self.wants_index(place.index) {
             self.settle(place.index, trigger);
         } else if self.is_unwanted(place) {
-            let lives = self.process.is_some_and(|process| process.desired.is_some());
-            self.end(vec![place.clone()], if lives { Ended::Scale } else { Ended::Removed });
+            let desired = self.process.and_then(|process| process.desired.as_deref());
+            let cause = match desired.map(Desired::mode) {
+                Some(Mode::Replicated) => Ended::Scale,
+                Some(Mode::Global) => self.why_left(place.index, cell),
+                None => Ended::Removed,
+            };
+            self.end(vec![place.clone()], cause);
         }
     }
 
@@ -146,12 +153,12 @@ impl Draft<'_> {
                 self.left.placed = true;
                 let crowded = self.has_others(&report.place);
                 self.end_twins(report.place.index, |place| crowded || *place != report.place);
-                self.end_unwanted(&report.place, Trigger::Stop);
+                self.end_unwanted(&report.place, &report.by.cell_id, Trigger::Stop);
             }
             (actual::Step::Crash, actual::Command::Crash { .. }) if self.is_over(&place) => {}
             (actual::Step::Crash, actual::Command::Crash { reason, exit_status }) => {
                 self.crash(report, reason, *exit_status);
-                self.end_unwanted(&place, Trigger::Crash);
+                self.end_unwanted(&place, &report.by.cell_id, Trigger::Crash);
             }
             (actual::Step::Remove(cause), _) => {
                 let index = place.index;

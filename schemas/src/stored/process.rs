@@ -385,6 +385,8 @@ pub enum Ended {
     Removed,
     /// Fewer instances are desired.
     Scale,
+    /// Its cell doesn't fit the definition any more.
+    CellUnfit,
     /// Somebody stopped this instance.
     Retired,
     /// The process was desired anew; this belongs to its earlier life.
@@ -405,7 +407,7 @@ pub enum Ended {
     RolloutFailed,
 }
 mirror!(enum Ended = actual::Ended {
-    Removed, Scale, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated, Replaced,
+    Removed, Scale, CellUnfit, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated, Replaced,
     RolloutFailed,
 });
 

@@ -179,6 +179,7 @@ pub(crate) const fn ended(cause: Ended) -> &'static str {
     match cause {
         Ended::Removed => "the process was removed",
         Ended::Scale => "fewer instances are desired",
+        Ended::CellUnfit => "its cell doesn't fit the definition any more",
         Ended::Retired => "somebody stopped this instance",
         Ended::Superseded => "the process was desired anew",
         Ended::Undesired => "nobody desires it",

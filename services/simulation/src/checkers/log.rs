@@ -487,7 +487,8 @@ impl Log {
         self.ordinals_at(at).into_iter().filter_map(stays).collect()
     }
 
-    fn ordinals_at(&self, at: Position) -> BTreeMap<u32, CellId> {
+    /// The ordinals of cells, for somebody whose log ended there.
+    pub(super) fn ordinals_at(&self, at: Position) -> BTreeMap<u32, CellId> {
         let known = self.ordinals.iter().rev().find(|(position, _)| *position <= at);
         known.map(|(_, ordinals)| ordinals.clone()).unwrap_or_default()
     }

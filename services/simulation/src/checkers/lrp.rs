@@ -65,6 +65,8 @@ struct Wanted {
     instances: u32,
     /// The cells of a global process, by their indices, and which of them take no new work.
     cells: Option<BTreeMap<u32, (CellId, bool)>>,
+    /// The cells that last left their indices.
+    gone: BTreeMap<u32, CellId>,
     active: DefinitionId,
     /// The definition that is known to work.
     healthy: Option<DefinitionId>,
@@ -451,7 +453,7 @@ impl Process {
                 if update.annotation.is_some() || update.routes.is_some() {
                     notes.saw(Situation::Described);
                 }
-                let global = self.wanted.as_ref().is_some_and(|wanted| wanted.cells.is_some());
+                let global = self.is_global();
                 notes.must(P::DesiredSound, update.instances.is_none() || !global, || {
                     format!("{guid} runs once on each cell, and is scaled: {update:?}")
                 });
@@ -510,6 +512,7 @@ impl Process {
         self.wanted = Some(Wanted {
             instances: *instances,
             cells: (*mode == Mode::Global).then(BTreeMap::new),
+            gone: BTreeMap::new(),
             active: definition_id.clone(),
             healthy: None,
             policies: policies.clone(),
@@ -825,6 +828,7 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
             ],
             Ended::Removed
             | Ended::Scale
+            | Ended::CellUnfit
             | Ended::Retired
             | Ended::Superseded
             | Ended::Undesired

@@ -144,9 +144,10 @@ const HOWS: [(&str, How); 7] = [
 ];
 
 /// Why it was asked to stop.
-const STOPS: [(&str, Ended); 7] = [
+const STOPS: [(&str, Ended); 8] = [
     ("removed", Ended::Removed),
     ("scale", Ended::Scale),
+    ("cell-unfit", Ended::CellUnfit),
     ("retired", Ended::Retired),
     ("superseded", Ended::Superseded),
     ("undesired", Ended::Undesired),

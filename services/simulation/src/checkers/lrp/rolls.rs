@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use schemas::actual::Ended;
 use schemas::crash::Declined;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::desired::GlobalCell;
@@ -59,7 +60,10 @@ impl Wanted {
     pub(super) fn change_cells(&mut self, cells: &[(u32, GlobalCell)], left: &Indices) {
         let before: BTreeSet<u32> = self.indices().filter(|index| self.rolls(*index)).collect();
         let known = self.cells.get_or_insert_default();
-        known.retain(|index, _| !left.contains(*index));
+        for index in left.iter() {
+            let cell = known.remove(&index).map(|(cell, _)| (index, cell));
+            self.gone.extend(cell);
+        }
         known.extend(cells.iter().map(|(index, cell)| (*index, (cell.cell_id.clone(), cell.cordoned))));
         self.instances = u32::try_from(known.len()).unwrap_or(u32::MAX);
         let now: BTreeSet<u32> = self.indices().filter(|index| self.rolls(*index)).collect();
@@ -113,6 +117,11 @@ impl Wanted {
 }
 
 impl Process {
+    /// Whether it runs on each cell that fits.
+    pub(super) fn is_global(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| wanted.cells.is_some())
+    }
+
     /// What of the cells that a global process is said to run on is not so for whoever decided it.
     pub(super) fn wrong_cells(
         &self,
@@ -137,6 +146,25 @@ impl Process {
         let nothing = cells.is_empty() && left.is_empty();
         (untrue.is_some() || stays.is_some() || nothing)
             .then(|| format!("it was on {known:?} and {fitting:?} fit"))
+    }
+
+    /// Why what was on a cell has to leave an index of a global process that isn't the cell's any more: as the cell was for
+    /// whoever decided it. If none had taken it, the cell that left is meant.
+    pub(super) fn left_for(&self, index: u32, on: Option<&CellId>, scene: &Scene<'_>) -> Option<Ended> {
+        let wanted = self.wanted.as_ref().filter(|wanted| wanted.cells.is_some())?;
+        let cell = on.or_else(|| wanted.gone.get(&index)).filter(|cell| wanted.owner(index) != Some(cell))?;
+        let has =
+            |cells: &BTreeMap<u32, (CellId, bool)>| cells.get(&index).is_some_and(|(known, _)| known == cell);
+        let staying = scene.log.staying(scene.basis);
+        let lost = !scene.log.is_present(cell, scene.basis)
+            || scene.log.ordinals_at(scene.basis).get(&index) != Some(cell);
+        Some(match (lost, has(&staying)) {
+            (true, _) => Ended::CellLost,
+            (false, false) => Ended::Evacuated,
+            // It was lost, and is back before it was followed.
+            (false, true) if has(&self.fitting(wanted, staying, scene.shape)) => Ended::CellLost,
+            (false, true) => Ended::CellUnfit,
+        })
     }
 
     /// Of these cells those that fit what is active.

@@ -219,7 +219,11 @@ impl Process {
         }
         let legal = match cause {
             Ended::Removed => !self.wants_with(place, before),
-            Ended::Scale => !self.wants_with(place, before) || its_cell_left(place, scene),
+            Ended::Scale => !self.is_global() && !self.wants_with(place, before),
+            Ended::CellUnfit | Ended::Evacuated | Ended::CellLost => {
+                let on = before.and_then(Lrp::holder).map(|by| &by.cell_id);
+                self.left_for(place.index, on, scene) == Some(cause)
+            }
             Ended::Replaced | Ended::RolloutFailed => {
                 self.wants_index(place.index)
                     && !self.wants_with(place, before)
@@ -227,8 +231,7 @@ impl Process {
             }
             Ended::Retired | Ended::Superseded => true,
             Ended::Undesired => self.is_undesired(place.index, scene, notes),
-            Ended::Evacuated => its_cell_left(place, scene),
-            Ended::Stopped | Ended::Crashed | Ended::CellLost => false,
+            Ended::Stopped | Ended::Crashed => false,
         };
         let stops = (!legal).then_some((promise_of(cause), "it may not be stopped"));
         if cause == Ended::Replaced
@@ -258,9 +261,11 @@ impl Process {
         let Some(lrp) = before else { return Some((P::StopHasCause, "there is no record")) };
         let holder = lrp.holder();
         let ended = holder.is_some_and(|by| speaks(by, scene) && !scene.truth.is_live(by.instance_guid));
+        let left = holder.is_none() && self.left_for(place.index, None, scene) == Some(cause);
         let legal = match cause {
             Ended::Removed => holder.is_none() && !self.wants(place),
-            Ended::Scale => holder.is_none() && (!self.wants(place) || its_cell_left(place, scene)),
+            Ended::Scale => holder.is_none() && !self.is_global() && !self.wants(place),
+            Ended::CellUnfit => left,
             Ended::Replaced | Ended::RolloutFailed => {
                 let leaves = holder.is_none_or(|by| is_lost(by, scene) || speaks(by, scene));
                 leaves
@@ -278,11 +283,11 @@ impl Process {
                     notes.saw(Situation::StopAfterCellDeath);
                 }
                 let lost = holder.is_some_and(|by| is_lost(by, scene));
-                let left = holder.is_some_and(|by| !scene.log.is_present(&by.cell_id, scene.basis))
+                let cell_left = holder.is_some_and(|by| !scene.log.is_present(&by.cell_id, scene.basis))
                     && its_cell_left(place, scene);
-                lost && (lrp.stopping || !self.wants(place)) || left
+                lost && (lrp.stopping || !self.wants(place)) || cell_left || left
             }
-            Ended::Evacuated => holder.is_some_and(|by| speaks(by, scene)),
+            Ended::Evacuated => holder.is_some_and(|by| speaks(by, scene)) || left,
         };
         (!legal).then_some((promise_of(cause), "it may not be removed"))
     }
@@ -303,6 +308,7 @@ const fn promise_of(cause: Ended) -> P {
         Ended::CellLost => P::LostOnlyIfAbsent,
         Ended::Removed
         | Ended::Scale
+        | Ended::CellUnfit
         | Ended::Retired
         | Ended::Superseded
         | Ended::Stopped

@@ -145,6 +145,7 @@ fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container,
             Ended::Crashed => How::CrashedStopping,
             Ended::Removed
             | Ended::Scale
+            | Ended::CellUnfit
             | Ended::Retired
             | Ended::Superseded
             | Ended::Undesired
