@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub(crate) type Answers = Vec<(QueuedCommand, Verdict)>;
 
 /// What is held back, and the reads of last entries that are under way.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Confirmations {
     held: BTreeMap<Subject, Held>,
     /// Whose last entry has to be read, in this order, and the same as a set.
@@ -36,7 +36,7 @@ pub(crate) struct Confirmations {
 }
 
 /// What is held back on one subject.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Held {
     answers: Answers,
     /// The subject's last entry when they were judged.

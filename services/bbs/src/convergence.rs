@@ -14,7 +14,7 @@ use schemas::{Timestamp, process, task};
 const INTERVAL: Duration = Duration::from_secs(30);
 
 /// What is to be converged, and when the next look at everything is due.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Convergence {
     /// What waits to be decided.
     queued: BTreeSet<Due>,

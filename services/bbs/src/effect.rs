@@ -12,7 +12,7 @@ use schemas::subject::{Position, Subject};
 use crate::input::Query;
 
 /// What is to be done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Effect {
     /// Append this to the journal.
     Append {

@@ -13,7 +13,7 @@ use schemas::names::ServiceId;
 const STANDSTILL: Duration = Duration::from_secs(10);
 
 /// This BBS's part in the election of the one that decides.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Leadership {
     election: Election,
     leads: bool,

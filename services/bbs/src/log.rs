@@ -11,7 +11,7 @@ use schemas::query::{MalformedEntries, MalformedEntry};
 use schemas::subject::Position;
 
 /// The log as far as this BBS has folded it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Log {
     reader: Reader,
     world: World,

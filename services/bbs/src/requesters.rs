@@ -15,7 +15,7 @@ use crate::command::{QueuedCommand, Requester, Verdict};
 use crate::effect::Reply;
 
 /// Whoever waits for an answer, by the token that its answer names.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Requesters {
     messages: BTreeMap<u64, Message>,
     /// The commands of each client that wait; no empty sets.
@@ -23,7 +23,7 @@ pub(crate) struct Requesters {
 }
 
 /// A message of many parts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Message {
     parts: Parts,
     /// What became of its parts, by their number.
@@ -31,7 +31,7 @@ struct Message {
 }
 
 /// What a message of many parts holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Parts {
     /// A rep's reports: each is answered by itself.
     Reports(Vec<Report>),

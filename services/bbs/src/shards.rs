@@ -57,7 +57,7 @@ pub(crate) enum Delivered {
 }
 
 /// The queues and flights of all subjects.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Shards {
     /// What waits; no empty queues.
     queues: BTreeMap<Subject, Queue>,

@@ -13,12 +13,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) const MOST_QUERIES: usize = 100_000;
 
 /// The queries that wait, in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingQueries {
     queries: Vec<Waiting>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     until: Timestamp,
     token: u64,

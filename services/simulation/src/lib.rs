@@ -16,6 +16,7 @@
 //! | `records` | the way to the log and back: lost, late, unacknowledged; followers that lag |
 //! | `bus` | messages that are lost, late, doubled or old; questions and answers |
 //! | `arrived`, `effects` | what machines take, and what they want done |
+//! | `takeover` | what a new leader finds, alone with a copy of what it knows |
 //! | [`workload`], `clients` | what clients do, what they are told, and the owners of tasks |
 //! | [`spoiled`] | commands with one thing wrong, and commands as large as may be |
 //! | `reads` | what readers ask of the tables |
@@ -52,6 +53,7 @@ mod rollouts;
 pub mod shrink;
 pub mod spoiled;
 pub mod story;
+mod takeover;
 pub mod workload;
 
 pub use cluster::{Cluster, Outcome, run, run_plan, run_told};

@@ -537,6 +537,7 @@ impl Cluster {
         self.steps += 1;
         self.auctioneer_takes(node, &arrived);
         let answers = matches!(arrived, Arrived::Answer { bytes: Some(_), .. });
+        let ticks = matches!(arrived, Arrived::Tick);
         let gathers = !matches!(arrived, Arrived::Turn) && self.chaos.chance(self.faults.gathered);
         let now = self.now;
         let place = self.place_mut(node);
@@ -558,6 +559,7 @@ impl Cluster {
             self.schedule_for(at, life, NodeEvent::Turn);
         }
         self.auctioned(node, &effects);
+        self.look_at_takeover(node, &effects, ticks);
         for effect in effects {
             if let Some(life) = self.life(node) {
                 let broken = self.checkers.does(life, &effect, now);

@@ -65,6 +65,7 @@ promises! {
     VersionExpected "docs/clients.md, Envelope" "a command that expects a version changes that one alone",
     LedAgain "docs/model.md, Leadership" "where nothing hinders it, another BBS leads soon, whoever else claims to",
     OnlyLeadersDecide "docs/model.md, Leadership" "a service decides only while the log says that it leads",
+    OnePassFinds "SwarmKit, Orchestrators, Initialization" "a new leader finds everything that is due by one pass over the World, and a second pass emits nothing",
     ClientsInOrder "docs/model.md, Order and rest" "what a client asks of one thing in a row is carried out in that order",
     OneLife "docs/architecture.md, Entries" "nothing of an earlier life of a guid runs or reports in a later one",
     OrdinalsSound "docs/model.md, Global processes" "each known cell has one ordinal, the lowest that was free",
@@ -116,6 +117,7 @@ promises! {
     FailsOnce "SwarmKit, Orchestrators, Update supervisor" "an index fails at most once in a rollout",
     RollsBackOnce "SwarmKit, Orchestrators, Update supervisor" "a rollout goes back at most once, to the definition that was healthy when it began, and a rollback never",
     CompletedTrue "SwarmKit, Orchestrators, Update supervisor" "when a rollout has completed, every index runs its target and nothing else",
+    RolloutsGoOn "docs/model.md, Rollouts" "no rollout waits for instances that their restart policy keeps down: each index has one owner",
     MinRunning "docs/model.md, Rollouts" "no stop of a rollout leaves fewer running than have to",
 
     // Global processes.

@@ -74,7 +74,7 @@ pub struct Settings {
 }
 
 /// Decides: the only one who appends to the journal.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bbs {
     settings: Settings,
     ids: Ids,

@@ -23,6 +23,7 @@
 //! | `rates` | how often the same is said |
 //! | `sizes` | how large what is written and said becomes |
 //! | `specs` | what is desired, word for word |
+//! | `rollouts`, `rollout_rows` | rollouts as the log tells them, and which rows of their table were met |
 //! | `rows` | what queries answer |
 //! | `memory` | what is remembered, and of what |
 //! | `peace` | what is left when everything is quiet |
@@ -41,6 +42,7 @@ mod orders;
 mod peace;
 mod placing;
 mod rates;
+mod rollout_rows;
 mod rollouts;
 pub(crate) mod rows;
 pub(crate) mod signs;
@@ -336,10 +338,12 @@ impl Checkers {
             self.heard.decision(decision, position);
             self.specs.decided(decision, &mut notes);
         }
+        rollout_rows::of_entry(&self.world, &entry, &mut notes);
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
         for decision in &entry.decisions {
             self.compare(&decision.aggregate, &mut notes);
+            self.goes_on(&decision.aggregate, &mut notes);
             self.remembers(&decision.aggregate, &mut notes);
         }
         notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));
@@ -442,6 +446,17 @@ impl Checkers {
                 format!("{aggregate:?} should be {model} and is folded to {folded}"),
             );
         }
+    }
+
+    /// No rollout waits for instances that their restart policy keeps down: each index has one owner. Whatever is decided of
+    /// a process, what follows for its rollout is decided with it.
+    fn goes_on(&self, aggregate: &Aggregate, notes: &mut Notes) {
+        let Aggregate::Process { guid, .. } = aggregate else { return };
+        let Some(process) = self.world.process(guid) else { return };
+        let hangs = rollouts::hangs(process);
+        notes.must(Promise::RolloutsGoOn, !hangs, || {
+            format!("{guid} waits for what is kept down: {:?}, {:?}", process.rollout, process.slots)
+        });
     }
 
     /// Bytes that are no valid entry are in the log.

@@ -3,10 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use schemas::Timestamp;
+use schemas::actual::Actual;
 use schemas::names::DefinitionId;
-use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
-use schemas::rollout::{Event, Kind};
+use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
+use schemas::process::Process;
+use schemas::rollout::{Event, Kind, Phase, Rollout};
+use schemas::{Place, Timestamp};
+
+/// Whether a rollout that is not paused has indices left, at each of them something is that its restart policy keeps down
+/// and nothing else, and time changes nothing.
+pub(super) fn hangs(process: &Process) -> bool {
+    let Some(desired) = process.desired.as_deref() else { return false };
+    let rolling = process.rollout.as_deref().and_then(Rollout::under_way);
+    let Some(rolling) = rolling.filter(|rolling| rolling.phase == Phase::Rolling) else { return false };
+    let there = |index: u32| {
+        let slots = process.slots.iter().filter(move |slot| slot.place.index == index);
+        slots.filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
+    };
+    let is_left = |index: &u32| {
+        let replaced =
+            |(place, lrp): (&Place, &Actual)| rolling.target == place.definition_id && lrp.runs_on();
+        !there(*index).all(replaced) || there(*index).next().is_none()
+    };
+    let is_down = |index: u32| {
+        let kept_down = |(place, lrp): (&Place, &Actual)| lrp.declined().is_some() && !rolling.starts(place);
+        there(index).next().is_some() && there(index).all(kept_down)
+    };
+    let mut left = desired.indices().filter(|index| desired.rolls(*index)).filter(is_left).peekable();
+    left.peek().is_some() && left.all(is_down) && process.rollout_due().is_none()
+}
 
 /// A rollout.
 #[derive(Clone, Debug)]
@@ -164,6 +189,13 @@ impl Roll {
         self.stalled.retain(|index, _| now.contains(index));
         self.failed.retain(|index| now.contains(index));
         self.total += u32::try_from(now.difference(before).count()).unwrap_or(u32::MAX);
+    }
+
+    /// Whether so many failed that its policy goes back.
+    pub(super) fn gives_up(&self) -> bool {
+        let failed = u32::try_from(self.failed.len()).unwrap_or(u32::MAX);
+        self.policy.failure_action == FailureAction::Rollback
+            && self.policy.max_failure_ratio.is_exceeded_by(failed, self.total)
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -375,7 +375,7 @@ impl Process {
         let at = scene.decision.at;
         let Some(wanted) = &self.wanted else { return sound(false, "nobody desires it") };
         if let rollout::Event::Started { .. } = event {
-            return self.wrong_begin(wanted, event);
+            return self.wrong_begin(wanted, event, scene);
         }
         let Some(roll) = wanted.rolling() else { return sound(false, "no rollout is under way") };
         match event {
@@ -442,26 +442,34 @@ impl Process {
         }
     }
 
-    fn wrong_begin(&self, wanted: &Wanted, event: &rollout::Event) -> Option<(P, &'static str)> {
+    fn wrong_begin(
+        &self,
+        wanted: &Wanted,
+        event: &rollout::Event,
+        scene: &Scene<'_>,
+    ) -> Option<(P, &'static str)> {
         let rollout::Event::Started { kind, target, rollback_to, policy, .. } = event else { return None };
+        let backs = match (kind, wanted.rolling()) {
+            (Kind::Update, _) => true,
+            (Kind::Rollback, Some(roll)) => roll.kind == Kind::Update && roll.back.as_ref() == Some(target),
+            (Kind::Rollback, None) => false,
+        };
+        if !backs {
+            let why = "there is nothing to go back from, or that is not where it goes back to";
+            return Some((P::RollsBackOnce, why));
+        }
+        let asked = matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_));
+        if *kind == Kind::Rollback && !asked && !wanted.rolling().is_some_and(Roll::gives_up) {
+            return Some((P::RolloutSound, "nobody asked for it, and its policy has no reason to go back"));
+        }
         let right_policy = match kind {
             Kind::Update => **policy == wanted.policies.update,
             Kind::Rollback => **policy == wanted.policies.rollback,
         };
         let known = self.definitions.contains_key(target) && wanted.active == *target;
         let pins = *rollback_to == wanted.healthy.clone().filter(|healthy| healthy != target);
-        if !(right_policy && known && pins) {
-            return Some((P::RolloutSound, "its policy, its target or where it goes back to is another"));
-        }
-        let backs = match (kind, wanted.rolling()) {
-            (Kind::Update, _) => true,
-            (Kind::Rollback, Some(roll)) => roll.kind == Kind::Update && roll.back.as_ref() == Some(target),
-            (Kind::Rollback, None) => false,
-        };
-        (!backs).then_some((
-            P::RollsBackOnce,
-            "there is nothing to go back from, or that is not where it goes back to",
-        ))
+        let why = "its policy, its target or where it goes back to is another";
+        (!(right_policy && known && pins)).then_some((P::RolloutSound, why))
     }
 
     /// A stop that a rollout asked for leaves something running at its index, or enough elsewhere.

@@ -242,7 +242,7 @@ impl Process {
         }
         let rolls = matches!(cause, Ended::Replaced | Ended::RolloutFailed);
         let replaced = rolls.then(|| self.wrong_replacement(place, before)).flatten();
-        stops.or(replaced)
+        replaced.or(stops)
     }
 
     fn is_undesired(&self, index: u32, scene: &Scene<'_>, notes: &mut Notes) -> bool {
