@@ -110,7 +110,7 @@ pub enum Command {
         definition_id: DefinitionId,
     },
     /// A client wants every instance to be replaced by one that runs the same.
-    Restart,
+    Restart(Purpose),
     /// A client steers the rollout.
     Steer(Steer),
     /// A client no longer desires it.
@@ -128,6 +128,36 @@ pub enum Command {
     Fail(Vec<Unplaced>, Option<Box<Explanation>>),
     /// The BBS looks whether something is due: lost cells, missing, extra, crashed, expired.
     Converge,
+}
+
+/// Why every instance is replaced by one that runs the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// They shall begin anew.
+    #[default]
+    Restart,
+    /// They shall be spread more evenly over the cells.
+    Rebalance,
+}
+
+impl Purpose {
+    /// It in a word, as clients write it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Restart => "restart",
+            Self::Rebalance => "rebalance",
+        }
+    }
+
+    /// What is said of a process for which it was done.
+    #[must_use]
+    pub const fn done(self) -> &'static str {
+        match self {
+            Self::Restart => "restarted",
+            Self::Rebalance => "rebalanced",
+        }
+    }
 }
 
 /// What clients ask of a rollout.
@@ -365,7 +395,7 @@ pub fn decide(
             draft.deploy(update, definition_id, definition)?;
         }
         Command::Activate { definition_id } => draft.activate(definition_id)?,
-        Command::Restart => draft.restart_all()?,
+        Command::Restart(purpose) => draft.restart_all(*purpose)?,
         Command::Steer(steer) => draft.steer(*steer)?,
         Command::Remove => draft.remove()?,
         Command::Retire { index, definition_id } => draft.retire(*index, definition_id.as_ref())?,
@@ -385,7 +415,7 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Update(_)
         | Command::Deploy { .. }
         | Command::Activate { .. }
-        | Command::Restart
+        | Command::Restart(_)
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. } => Origin::Beginning,

@@ -13,7 +13,7 @@ use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::health::ContainerHealth;
 use schemas::message::{Done, Envelope, SetAside};
 use schemas::names::Domain;
-use schemas::process::Steer;
+use schemas::process::{Purpose, Steer};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
     InstanceRow, Logs, LrpRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
@@ -226,7 +226,10 @@ fn every_command() -> Vec<ClientCommand> {
                 let definition_id = lrp.definition_id.clone();
                 ClientCommand::LrpActivate { process_guid: process_guid.clone(), definition_id }
             }
-            ClientVerb::LrpRestart => ClientCommand::LrpRestart { process_guid: process_guid.clone() },
+            ClientVerb::LrpRestart => {
+                let purpose = Purpose::Rebalance;
+                ClientCommand::LrpRestart { process_guid: process_guid.clone(), purpose }
+            }
             ClientVerb::LrpPause => steer(Steer::Pause),
             ClientVerb::LrpResume => steer(Steer::Resume),
             ClientVerb::LrpRollback => steer(Steer::RollBack),

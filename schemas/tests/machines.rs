@@ -210,7 +210,7 @@ impl World {
             Command::Update(_)
             | Command::Deploy { .. }
             | Command::Activate { .. }
-            | Command::Restart
+            | Command::Restart(_)
             | Command::Steer(_)
             | Command::Remove
             | Command::Retire { .. }
@@ -342,7 +342,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         | Command::Update(_)
         | Command::Deploy { .. }
         | Command::Activate { .. }
-        | Command::Restart
+        | Command::Restart(_)
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. } => {
@@ -439,7 +439,7 @@ fn asks_once(world: &World, command: &Command) -> bool {
         | Command::Remove
         | Command::Fail(..)
         | Command::Converge => true,
-        Command::Restart => false,
+        Command::Restart(_) => false,
         Command::Retire { index, definition_id } => {
             let slot =
                 world.process.as_ref().and_then(|process| process.find(*index, definition_id.as_ref()));

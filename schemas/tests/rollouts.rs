@@ -9,7 +9,7 @@ use schemas::actual::{self, Actual, Ended};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Event;
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder};
-use schemas::process::{Command, ReportStep, Steer};
+use schemas::process::{Command, Purpose, ReportStep, Steer};
 use schemas::{Code, Place, evacuating};
 
 use self::stage::{Behaviour, Stage, definition, id, on, policies};
@@ -290,10 +290,16 @@ fn the_same_definition_under_another_name_rolls_nothing_out() {
         definition: definition("id2"),
     };
     assert_eq!(stage.do_(&taken).unwrap_err().code, Code::ResourceExists);
-    stage.must(&Command::Restart);
-    stage.settle();
-    assert_eq!(stage.running().len(), 2);
-    assert!(stage.definitions()[0].starts_with("id1-restart-"), "{:?}", stage.definitions());
+    for purpose in [Purpose::Restart, Purpose::Rebalance, Purpose::Restart] {
+        stage.must(&Command::Restart(purpose));
+        let rollout = stage.process().rollout.as_ref().unwrap();
+        assert_eq!(rollout.reason, purpose.done());
+        let named = format!("id1-{}-", purpose.word());
+        let number = rollout.target.as_str().strip_prefix(&named).unwrap_or_else(|| panic!("{rollout:?}"));
+        assert!(number.bytes().all(|byte| byte.is_ascii_digit()), "{rollout:?}");
+        stage.settle();
+        assert_eq!(stage.running().len(), 2);
+    }
 }
 
 #[test]

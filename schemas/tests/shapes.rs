@@ -202,6 +202,8 @@ pub(crate) struct LrpActivate {
 pub(crate) struct LrpRestart {
     /// Which process.
     process_guid: ProcessGuid,
+    /// What for, as the rollout says it: `"restart"` (the usual one), or `"rebalance"`.
+    purpose: Option<String>,
 }
 
 /// The process whose rollout is steered.

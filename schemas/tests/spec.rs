@@ -7,7 +7,7 @@ use schemas::limits;
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdatePolicy,
 };
-use schemas::process::Steer;
+use schemas::process::{Purpose, Steer};
 use schemas::refusal::{Code, Refusal};
 use schemas::spec::{self, ClientCommand, Item, client_command};
 use serde_json::{Value, json};
@@ -614,7 +614,8 @@ proptest! {
             ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update: update.clone(), definition },
             ClientCommand::LrpUpdate { process_guid: process_guid.clone(), update, definition: None },
             ClientCommand::LrpActivate { process_guid: process_guid.clone(), definition_id },
-            ClientCommand::LrpRestart { process_guid: process_guid.clone() },
+            ClientCommand::LrpRestart { process_guid: process_guid.clone(), purpose: Purpose::Restart },
+            ClientCommand::LrpRestart { process_guid: process_guid.clone(), purpose: Purpose::Rebalance },
             ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Pause },
             ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Resume },
             ClientCommand::LrpSteer { process_guid, steer: Steer::RollBack },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode};
 use schemas::message::{Done, OfCell, Request, SetAside};
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
-use schemas::process::Steer;
+use schemas::process::{Purpose, Steer};
 use schemas::spec::{self, ClientCommand};
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
@@ -56,12 +56,12 @@ impl Client {
         self.send(&ClientCommand::LrpActivate { process_guid: guid, definition_id }).await
     }
 
-    /// Replaces every instance of a process by one that runs the same, as its update policy says.
+    /// Replaces every instance of a process by one that runs the same, as its update policy says. The rollout says what for.
     ///
     /// # Errors
     /// See [`Client::desire_lrp`].
-    pub async fn restart_lrp(&self, guid: ProcessGuid) -> Result<Done, Error> {
-        self.send(&ClientCommand::LrpRestart { process_guid: guid }).await
+    pub async fn restart_lrp(&self, guid: ProcessGuid, purpose: Purpose) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpRestart { process_guid: guid, purpose }).await
     }
 
     /// Pauses the rollout of a process, resumes it, or rolls it back.

@@ -354,7 +354,7 @@ fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -
         OfProcess::Activate { definition } => {
             Command::Activate { definition_id: other_definition(*definition) }
         }
-        OfProcess::Restart => Command::Restart,
+        OfProcess::Restart => Command::Restart(process::Purpose::Restart),
         OfProcess::Steer { step } => {
             let steers = [process::Steer::Pause, process::Steer::Resume, process::Steer::RollBack];
             Command::Steer(steers[usize::from(*step)])

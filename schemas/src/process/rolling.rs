@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Steer;
 use super::draft::Draft;
+use super::{Purpose, Steer};
 use crate::actual::Actual;
 use crate::definition::{Definition, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
@@ -57,16 +57,18 @@ impl Draft<'_> {
     }
 
     /// Every instance is replaced by one that runs the same, under a new id: another definition is another id.
-    pub(super) fn restart_all(&mut self) -> Result<(), Refusal> {
+    pub(super) fn restart_all(&mut self, purpose: Purpose) -> Result<(), Refusal> {
         let desired = self.deployment()?;
         let active = &desired.active_definition_id;
         let Some(definition) = desired.definition(active).cloned() else { return Ok(()) };
         let version = self.process.map_or(0, |process| process.version);
         let base: String = active.as_str().chars().take(limits::ID_BYTES - RESTART_BYTES).collect();
-        let base = base.rsplit_once("-restart-").map_or(base.clone(), |(base, _)| base.to_owned());
-        let Ok(id) = DefinitionId::new(&format!("{base}-restart-{version}")) else { return Ok(()) };
+        let base = before_replaced(&base);
+        let Ok(id) = DefinitionId::new(&format!("{base}-{}-{version}", purpose.word())) else {
+            return Ok(());
+        };
         self.add_definition(&id, &definition)?;
-        self.roll_out(Kind::Update, &id, "restarted".to_owned());
+        self.roll_out(Kind::Update, &id, purpose.done().to_owned());
         Ok(())
     }
 
@@ -280,6 +282,15 @@ impl Draft<'_> {
             self.record_desired(desired::Event::Pruned { definition_ids });
         }
     }
+}
+
+/// The name that a definition was desired by, whose id may be one that [`Draft::restart_all`] made.
+fn before_replaced(id: &str) -> &str {
+    let made = |purpose: Purpose| {
+        let (base, number) = id.rsplit_once(&format!("-{}-", purpose.word()))?;
+        number.bytes().all(|byte| byte.is_ascii_digit()).then_some(base)
+    };
+    made(Purpose::Restart).or_else(|| made(Purpose::Rebalance)).unwrap_or(id)
 }
 
 /// Room for what [`Draft::restart_all`] adds to an id.

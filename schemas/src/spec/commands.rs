@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::policies::take_word;
 use super::{
     Usual, definition_to_json, take_freshness, take_lrp, take_new_definition, take_task, take_update,
     task_to_json, to_json, update_to_json, with,
@@ -15,7 +16,7 @@ use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
 use crate::names::{BadName, DefinitionId, Domain, ProcessGuid, TaskGuid};
-use crate::process::Steer;
+use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 
 /// What a client asks.
@@ -44,6 +45,8 @@ pub enum ClientCommand {
     LrpRestart {
         /// Which process.
         process_guid: ProcessGuid,
+        /// What for.
+        purpose: Purpose,
     },
     /// `lrp.pause`, `lrp.resume`, `lrp.rollback`: its rollout is steered.
     LrpSteer {
@@ -205,7 +208,12 @@ fn take_lrp_activate(body: Field<'_>) -> Option<ClientCommand> {
 }
 
 fn take_lrp_restart(body: Field<'_>) -> Option<ClientCommand> {
-    take_name_alone(body, "process_guid").map(|process_guid| ClientCommand::LrpRestart { process_guid })
+    let mut fields = body.object()?;
+    let process_guid = fields.must("process_guid", Field::name);
+    let words = [Purpose::Restart, Purpose::Rebalance].map(|purpose| (purpose.word(), purpose));
+    let purpose = fields.or("purpose", Purpose::default(), |field| take_word(field, &words));
+    fields.finish(&[]);
+    Some(ClientCommand::LrpRestart { process_guid: process_guid?, purpose: purpose? })
 }
 
 fn take_lrp_steer(body: Field<'_>, steer: Steer) -> Option<ClientCommand> {
@@ -325,9 +333,13 @@ impl ClientCommand {
                 let body = named("process_guid", process_guid.as_str());
                 with(body, "definition_id", definition_id.as_str().into())
             }
-            Self::LrpRemove { process_guid }
-            | Self::LrpRestart { process_guid }
-            | Self::LrpSteer { process_guid, .. } => named("process_guid", process_guid.as_str()),
+            Self::LrpRestart { process_guid, purpose } => {
+                let body = named("process_guid", process_guid.as_str());
+                with(body, "purpose", purpose.word().into())
+            }
+            Self::LrpRemove { process_guid } | Self::LrpSteer { process_guid, .. } => {
+                named("process_guid", process_guid.as_str())
+            }
             Self::LrpRetire { process_guid, index, definition_id } => {
                 let body = with(named("process_guid", process_guid.as_str()), "index", (*index).into());
                 let id = definition_id.as_ref().map(|id| id.as_str().into());

@@ -8,7 +8,7 @@ use schemas::actual;
 use schemas::container::Instance;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
-use schemas::process::{Command, ReportStep, Steer};
+use schemas::process::{Command, Purpose, ReportStep, Steer};
 use schemas::rollout::Phase;
 
 use super::stage::{Behaviour, CELLS, Stage, cell_id, definition, id, on};
@@ -120,7 +120,7 @@ impl Stage {
             Move::Activate(number) => {
                 drop(self.do_(&Command::Activate { definition_id: id(&name(*number)) }));
             }
-            Move::Restart => drop(self.do_(&Command::Restart)),
+            Move::Restart => drop(self.do_(&Command::Restart(Purpose::Restart))),
             Move::Steer(steer) => drop(self.do_(&Command::Steer(*steer))),
             Move::Scale(instances) => self.scale(*instances),
             Move::Crash(pick) => {

@@ -15,7 +15,7 @@ use schemas::names::{
     CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, Zone,
 };
 use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
-use schemas::process::Command;
+use schemas::process::{Command, Purpose};
 use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
 use schemas::resources::Resources;
 use schemas::rollout::Kind;
@@ -233,7 +233,7 @@ fn a_restart_evens_out_what_came_to_one_side() {
         lonely.cells().map(|(cell, free)| BoardCell { free, ..cell.clone() }).collect();
     let mut copy = Copy::new(NOW, cells.into_iter().chain([cell(2, 1_000)]), process);
     assert_eq!(copy.skew(&guid()), 4);
-    assert!(ask(&mut copy, &Command::Restart));
+    assert!(ask(&mut copy, &Command::Restart(Purpose::Rebalance)));
     copy.walk().unwrap();
     assert!(copy.is_carried_out(&guid()));
     assert!(copy.skew(&guid()) <= 2, "{:?}", copy.spread(&guid()));

@@ -297,7 +297,7 @@ impl Cluster {
             ClientCommand::LrpDesire(lrp) => &lrp.process_guid,
             ClientCommand::LrpUpdate { process_guid, .. }
             | ClientCommand::LrpActivate { process_guid, .. }
-            | ClientCommand::LrpRestart { process_guid }
+            | ClientCommand::LrpRestart { process_guid, .. }
             | ClientCommand::LrpSteer { process_guid, .. } => process_guid,
             ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
@@ -405,7 +405,7 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
         ClientCommand::LrpDesire(lrp) => described(&lrp.process_guid),
         ClientCommand::LrpUpdate { process_guid, .. }
         | ClientCommand::LrpActivate { process_guid, .. }
-        | ClientCommand::LrpRestart { process_guid }
+        | ClientCommand::LrpRestart { process_guid, .. }
         | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
         | ClientCommand::LrpRetire { process_guid, .. } => described(process_guid),
@@ -435,7 +435,7 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::LrpActivate { process_guid, definition_id } => {
             format!("{process_guid} {definition_id}")
         }
-        ClientCommand::LrpRestart { process_guid } => format!("{process_guid} anew"),
+        ClientCommand::LrpRestart { process_guid, .. } => format!("{process_guid} anew"),
         ClientCommand::LrpSteer { process_guid, steer } => format!("{process_guid} {steer:?}"),
         ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
         ClientCommand::LrpRetire { process_guid, index, .. } => format!("{process_guid}/{index}"),

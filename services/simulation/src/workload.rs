@@ -9,7 +9,7 @@ use schemas::definition::{
 };
 use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
-use schemas::process::Steer;
+use schemas::process::{Purpose, Steer};
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
 
@@ -288,7 +288,9 @@ impl Ask {
                 let (process_guid, definition_id) = (process.clone(), definition.clone());
                 ClientCommand::LrpActivate { process_guid, definition_id }
             }
-            Self::Restart(process) => ClientCommand::LrpRestart { process_guid: process.clone() },
+            Self::Restart(process) => {
+                ClientCommand::LrpRestart { process_guid: process.clone(), purpose: Purpose::Restart }
+            }
             Self::Steer(process, steer) => {
                 ClientCommand::LrpSteer { process_guid: process.clone(), steer: *steer }
             }

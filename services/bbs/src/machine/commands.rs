@@ -171,7 +171,9 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::LrpActivate { process_guid, definition_id } => {
             process(process_guid, process::Command::Activate { definition_id })
         }
-        ClientCommand::LrpRestart { process_guid } => process(process_guid, process::Command::Restart),
+        ClientCommand::LrpRestart { process_guid, purpose } => {
+            process(process_guid, process::Command::Restart(purpose))
+        }
         ClientCommand::LrpSteer { process_guid, steer } => {
             process(process_guid, process::Command::Steer(steer))
         }

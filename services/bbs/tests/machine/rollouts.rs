@@ -9,7 +9,7 @@ use schemas::entry::Event;
 use schemas::message::{Done, Report};
 use schemas::names::DefinitionId;
 use schemas::policy::{Policies, UpdatePolicy};
-use schemas::process::{self, Process, Steer};
+use schemas::process::{self, Process, Purpose, Steer};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Place, Refusal, Timestamp, actual, rollout};
 
@@ -212,7 +212,8 @@ fn what_cannot_be_rolled_out_is_refused_and_nothing_is_done() {
         assert_eq!(refusal.code, code, "{refusal}");
         assert!(refusal.to_string().contains(why), "{refusal}");
     }
-    let unknown = ClientCommand::LrpRestart { process_guid: process_guid("nobody") };
+    let unknown =
+        ClientCommand::LrpRestart { process_guid: process_guid("nobody"), purpose: Purpose::Restart };
     assert_eq!(refused(unknown).code, Code::ResourceNotFound);
     assert_eq!(scene.journal.len(), before, "nothing was decided");
 }

@@ -9,6 +9,7 @@ use schemas::entry::{Aggregate, Event};
 use schemas::limits::INSTANCES;
 use schemas::message::Done;
 use schemas::names::{DefinitionId, Domain, ProcessGuid};
+use schemas::process::Purpose;
 use schemas::query::{LrpRow, ReadEvents};
 use schemas::spec::Item;
 use schemas::{Position, desired, rollout as rollout_events};
@@ -287,7 +288,7 @@ impl<'a> Session<'a> {
 
     async fn restart(&self, guid: &ProcessGuid, detach: bool) -> Result<(), Failure> {
         let (_, client) = self.known(guid, "restart").await?;
-        self.replace_all(guid, &client, ("restart", "restarted"), detach).await
+        self.replace_all(guid, &client, Purpose::Restart, detach).await
     }
 
     /// Has every instance replaced by one that runs the same.
@@ -295,14 +296,15 @@ impl<'a> Session<'a> {
         &self,
         guid: &ProcessGuid,
         client: &Client,
-        (doing, did): (&str, &str),
+        purpose: Purpose,
         detach: bool,
     ) -> Result<(), Failure> {
-        let restarted = client.restart_lrp(guid.clone()).await.map_err(Failure::from);
-        let done = restarted.map_err(|failure| failure.doing(format!("{doing} process {guid}")))?;
+        let restarted = client.restart_lrp(guid.clone(), purpose).await.map_err(Failure::from);
+        let done =
+            restarted.map_err(|failure| failure.doing(format!("{} process {guid}", purpose.word())))?;
         let target = self.rollout_begun(guid, &done).await?;
         let asked = target.as_ref().map_or(Asked::Instances, Asked::Rollout);
-        self.carried_out(guid, done, did, asked, detach).await
+        self.carried_out(guid, done, purpose.done(), asked, detach).await
     }
 
     async fn list(&self) -> Result<(), Failure> {

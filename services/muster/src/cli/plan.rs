@@ -8,7 +8,7 @@ use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process
 use client::{Client, Only, own_definition_id};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
-use schemas::process::{Command, Process};
+use schemas::process::{Command, Process, Purpose};
 use schemas::query::LrpRow;
 use schemas::resources::Resources;
 use schemas::spec::Item;
@@ -309,7 +309,7 @@ impl Session<'_> {
         if skew <= 1 {
             return nothing(None, "that is as even as can be");
         }
-        copy.ask(guid, &row.domain, &Command::Restart)
+        copy.ask(guid, &row.domain, &Command::Restart(Purpose::Rebalance))
             .map_err(|refusal| Failure::from(refusal).doing(format!("rebalance process {guid}")))?;
         copy.walk().map_err(Failure::from)?;
         let (planned, afterwards) = (copy.skew(guid), spread(&copy.spread(guid)));
@@ -323,7 +323,7 @@ impl Session<'_> {
             return nothing(Some(planned), &format!("replacing all of them would come to {afterwards}"));
         }
         super::output::note(&format!("{before}; planned: {afterwards}"));
-        self.replace_all(guid, &client, ("rebalance", "rebalanced"), detach).await?;
+        self.replace_all(guid, &client, Purpose::Rebalance, detach).await?;
         if !detach {
             let after = Known::ask(&self.client, [guid]).await?.copy;
             super::output::note(&format!("now: {}", spread(&after.spread(guid))));

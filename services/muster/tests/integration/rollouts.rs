@@ -398,7 +398,10 @@ fn a_rebalance_evens_out_and_does_nothing_where_all_is_even() {
     };
     assert_eq!(on("c3"), 0);
     let said = muster.ok("lrp rebalance web");
-    said.tells(&["3 on c1, 3 on c2, 0 on c3; planned: ", "process web rebalanced", "now: "]);
+    said.tells(&["3 on c1, 3 on c2, 0 on c3; planned: ", "process web rebalanced to web-", "now: "]);
+    let past = muster.ok("lrp rollout history web");
+    past.tells(&["-rebalance-", "rebalanced"]);
+    muster.ok("lrp rollout status web").tells(&["-rebalance-"]);
     let spread = ["c1", "c2", "c3"].map(on);
     place.tell(&format!("spread {spread:?}"));
     assert!(spread.iter().max().unwrap() - spread.iter().min().unwrap() < 3, "{spread:?}");

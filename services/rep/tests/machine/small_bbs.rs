@@ -73,7 +73,7 @@ impl SmallBbs {
             | process::Command::Update(_)
             | process::Command::Deploy { .. }
             | process::Command::Activate { .. }
-            | process::Command::Restart
+            | process::Command::Restart(_)
             | process::Command::Steer(_)
             | process::Command::Remove
             | process::Command::Retire { .. }

@@ -124,7 +124,7 @@ fn thing(command: &ClientCommand) -> Thing {
         ClientCommand::LrpDesire(lrp) => Thing::Process(lrp.process_guid.clone()),
         ClientCommand::LrpUpdate { process_guid, .. }
         | ClientCommand::LrpActivate { process_guid, .. }
-        | ClientCommand::LrpRestart { process_guid }
+        | ClientCommand::LrpRestart { process_guid, .. }
         | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
         | ClientCommand::LrpRetire { process_guid, .. } => Thing::Process(process_guid.clone()),

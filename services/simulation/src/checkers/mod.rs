@@ -265,7 +265,7 @@ impl Checkers {
         match command {
             ClientCommand::LrpUpdate { process_guid, .. }
             | ClientCommand::LrpActivate { process_guid, .. }
-            | ClientCommand::LrpRestart { process_guid }
+            | ClientCommand::LrpRestart { process_guid, .. }
             | ClientCommand::LrpSteer { process_guid, .. }
             | ClientCommand::LrpRemove { process_guid }
             | ClientCommand::LrpRetire { process_guid, .. } => {
