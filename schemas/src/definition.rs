@@ -137,6 +137,22 @@ pub struct DesiredLrp {
     pub definition: std::sync::Arc<Definition>,
 }
 
+impl DesiredLrp {
+    /// What makes a process this, but for its definition. A global one has as many instances as there are cells that fit.
+    #[must_use]
+    pub fn to_update(&self) -> DesiredLrpUpdate {
+        DesiredLrpUpdate {
+            instances: match self.mode {
+                Mode::Replicated => Some(self.instances),
+                Mode::Global => None,
+            },
+            routes: Some(self.routes.clone()),
+            annotation: Some(self.annotation.clone()),
+            policies: Some(self.policies.clone()),
+        }
+    }
+}
+
 /// Changes to a process that restart nothing: what is absent stays (docs/model.md, "Definitions and keys").
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredLrpUpdate {

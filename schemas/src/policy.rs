@@ -8,6 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::rollout::Kind;
+
 /// How a rollout replaces instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UpdatePolicy {
@@ -293,6 +295,15 @@ pub struct Policies {
 }
 
 impl Policies {
+    /// How a rollout of this kind rolls.
+    #[must_use]
+    pub const fn of(&self, kind: Kind) -> &UpdatePolicy {
+        match kind {
+            Kind::Update => &self.update,
+            Kind::Rollback => &self.rollback,
+        }
+    }
+
     /// How many of so many instances a rollout by this policy leaves RUNNING at least.
     #[must_use]
     pub fn running_at_least(&self, rolls: &UpdatePolicy, instances: u32) -> u32 {

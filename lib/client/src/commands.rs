@@ -94,17 +94,7 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn replace_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
         let id = own_definition_id(&lrp);
-        // A global process has as many as there are cells that fit.
-        let instances = match lrp.mode {
-            Mode::Replicated => Some(lrp.instances),
-            Mode::Global => None,
-        };
-        let update = DesiredLrpUpdate {
-            instances,
-            routes: Some(lrp.routes),
-            annotation: Some(lrp.annotation),
-            policies: Some(lrp.policies),
-        };
+        let update = lrp.to_update();
         self.in_domain(lrp.domain).deploy_lrp(lrp.process_guid, update, id, lrp.definition).await
     }
 

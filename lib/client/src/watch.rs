@@ -10,7 +10,6 @@ use schemas::policy::UpdateOrder;
 use schemas::query::{
     InstancePresence, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, RolloutRow,
 };
-use schemas::rollout::Kind;
 use schemas::task::{self, Outcome};
 use schemas::{Position, Timestamp};
 use tokio::time::timeout;
@@ -158,10 +157,7 @@ impl Snapshot {
 /// once the target is known to work, and one without room falls back to stop-first if enough others run.
 fn goes_on_by_itself(lrp: &LrpRow, rollout: &RolloutRow, waiting: &[InstanceRow]) -> bool {
     let policies = lrp.policies.clone().unwrap_or_default();
-    let policy = match rollout.kind {
-        Kind::Update => &policies.update,
-        Kind::Rollback => &policies.rollback,
-    };
+    let policy = policies.of(rollout.kind);
     let proven = lrp.healthy_definition_id.as_ref() == Some(&rollout.target);
     let least = policies.running_at_least(policy, lrp.instances);
     let falls_back = policy.order == UpdateOrder::StartFirst
@@ -301,6 +297,7 @@ mod tests {
     use schemas::container::Epoch;
     use schemas::names::{DefinitionId, Domain, InstanceGuid};
     use schemas::policy::Policies;
+    use schemas::rollout::Kind;
 
     use super::*;
 

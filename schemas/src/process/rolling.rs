@@ -134,10 +134,7 @@ impl Draft<'_> {
     /// LRP definition during existing rolling deploy").
     fn roll_out(&mut self, kind: Kind, target: &DefinitionId, reason: String) {
         let Some(desired) = self.desired() else { return };
-        let policy = match kind {
-            Kind::Update => desired.policies.update.clone(),
-            Kind::Rollback => desired.policies.rollback.clone(),
-        };
+        let policy = desired.policies.of(kind).clone();
         let rollback_to = desired.healthy_definition_id.clone().filter(|id| id != target);
         let is_there = |index: &u32| Seen::of(target, self.actuals_at(*index)).is_there(false);
         let to_replace = desired.rolling_indices().filter(|index| !is_there(index)).count();

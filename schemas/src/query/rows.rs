@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::status::{Finding, Services};
 use crate::container::{Epoch, Instance, PortMapping};
 use crate::crash::{Attempts, Declined};
-use crate::definition::{Definition, Mode, Routes, TaskDefinition};
+use crate::definition::{Definition, DesiredLrp, Mode, Routes, TaskDefinition};
 use crate::ended::How;
 use crate::evaluation::Evaluation;
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
@@ -335,6 +335,25 @@ pub struct LrpRow {
     pub rollout: Option<RolloutRow>,
     /// When the last decision on it was made.
     pub changed_at: Timestamp,
+}
+
+impl LrpRow {
+    /// What is desired; none: nobody desires it any more, or the row was listed without its definition.
+    #[must_use]
+    pub fn to_desired(&self) -> Option<DesiredLrp> {
+        let (definition, definition_id) = (self.definition.clone()?, self.definition_id.clone()?);
+        self.desired.then(|| DesiredLrp {
+            process_guid: self.process_guid.clone(),
+            domain: self.domain.clone(),
+            mode: self.mode.unwrap_or_default(),
+            instances: self.instances,
+            routes: self.routes.clone(),
+            annotation: self.annotation.clone(),
+            policies: self.policies.clone().unwrap_or_default(),
+            definition_id,
+            definition: definition.into(),
+        })
+    }
 }
 
 /// An ActualLRP. `muster.query.instance.list|show`

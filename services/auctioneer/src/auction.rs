@@ -9,13 +9,14 @@ use schemas::container::WorkKey;
 use schemas::message::Order;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
+use schemas::process::Process;
 use schemas::resources::{Constraint, Resources};
-use schemas::{ActualLrpKey, Timestamp};
+use schemas::{ActualLrpKey, Place, Timestamp};
 
 use crate::board::{Board, at, count};
 use crate::explain;
 use crate::family::Family;
-use crate::priority::Rank;
+use crate::priority::{DEFAULT_PRIORITY, Rank};
 use crate::score::Score;
 use crate::search::{Best, scan, search};
 use crate::tally::{Taken, Tally};
@@ -53,6 +54,19 @@ impl Item {
     pub fn new(priority: u8, since: Timestamp, key: WorkKey, order: Order) -> Self {
         let rank = Rank::new(priority, order.resources().memory_mb, since, key);
         Self { rank, order, refused_by: BTreeSet::new(), only: None }
+    }
+
+    /// An instance that waits for a cell; none: there is none, or it is not desired.
+    #[must_use]
+    pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
+        let lrp = process.actual(place).filter(|lrp| lrp.is_unclaimed())?;
+        let desired = process.desired.as_ref().filter(|_| process.wants(place))?;
+        let definition = desired.definition(&place.definition_id)?;
+        let key = ActualLrpKey::new(process.guid.clone(), place.clone());
+        let key = WorkKey::Lrp { key, epoch: process.epoch };
+        let only = desired.only_cell(place.index).cloned();
+        let item = Self::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
+        Some(Self { only, ..item })
     }
 
     /// Which cells may take it.

@@ -13,9 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::actual::{self, Actual};
 use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
-use schemas::definition::Mode;
+use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
-use schemas::message::Order;
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Steer, Unplaced};
 use schemas::query::CellRow;
@@ -27,7 +26,6 @@ use uuid::Uuid;
 
 use crate::auction::{Item, Siblings, auction};
 use crate::board::{Board, BoardCell};
-use crate::priority::DEFAULT_PRIORITY;
 
 pub use known::{board_cell, process as known_process};
 pub use lacks::Lacks;
@@ -147,22 +145,16 @@ impl Copy {
     }
 
     /// The same, with the ordinals of these cells: global processes follow them.
-    #[must_use]
-    pub fn numbered(mut self, cells: &[CellRow]) -> Self {
+    ///
+    /// # Errors
+    /// See [`Self::walk`].
+    pub fn numbered(mut self, cells: &[CellRow]) -> Result<Self, Refusal> {
         self.numbered = cells.iter().filter_map(known::numbered_cell).collect();
-        let is_global = |process: &&Process| {
-            process.desired.as_ref().is_some_and(|desired| desired.mode() == Mode::Global)
-        };
-        let global: Vec<_> = self.processes.values().filter(is_global).cloned().collect();
-        for Process { guid, domain, .. } in global {
-            // Each cell that came is a decision of its own.
-            for _ in 0..=self.numbered.len() {
-                if !self.ask(&guid, &domain, &Command::Converge).unwrap_or(false) {
-                    break;
-                }
-            }
-        }
-        self
+        let is_global = |process: &&Process| process.desired.as_deref().is_some_and(Desired::is_global);
+        let global: Vec<ProcessGuid> =
+            self.processes.values().filter(is_global).map(|process| process.guid.clone()).collect();
+        global.iter().try_for_each(|guid| self.converge(guid))?;
+        Ok(self)
     }
 
     /// The cells, and what is free of each.
@@ -340,7 +332,8 @@ impl Copy {
         let instances: u32 = instances.map(|desired| desired.instances).sum();
         let (mut idle, most) = (0, IDLE + usize::try_from(instances).unwrap_or(usize::MAX));
         loop {
-            self.converge()?;
+            let guids: Vec<ProcessGuid> = self.processes.keys().cloned().collect();
+            guids.iter().try_for_each(|guid| self.converge(guid))?;
             if self.start_claimed()? | self.stop()? | self.place()? | self.resume()? {
                 idle = 0;
                 continue;
@@ -352,12 +345,9 @@ impl Copy {
         }
     }
 
-    fn converge(&mut self) -> Result<(), Refusal> {
-        let guids: Vec<ProcessGuid> = self.processes.keys().cloned().collect();
-        for guid in guids {
-            // Each decision settles something, so there is an end.
-            while self.ask_known(&guid, &Command::Converge)? {}
-        }
+    /// Has a process settle all that is due: each decision settles something, so there is an end.
+    fn converge(&mut self, guid: &ProcessGuid) -> Result<(), Refusal> {
+        while self.ask_known(guid, &Command::Converge)? {}
         Ok(())
     }
 
@@ -402,11 +392,12 @@ impl Copy {
     /// Runs an auction of what is to be placed; what no cell takes is tried again when there is more room.
     fn place(&mut self) -> Result<bool, Refusal> {
         let again = std::mem::take(&mut self.freed);
-        let open = self.all(|process, slot, lrp| {
-            lrp.is_unclaimed() && (again || !lrp.is_unplaced()) && process.wants(&slot.place)
-        });
-        let items: Vec<Item> =
-            open.iter().filter_map(|(guid, place, lrp)| self.item(guid, place, lrp)).collect();
+        let open = |process: &Process| {
+            let tried = |slot: &&Slot| slot.actual.as_ref().is_some_and(|lrp| again || !lrp.is_unplaced());
+            let slots = process.slots.iter().filter(tried);
+            slots.filter_map(|slot| Item::of_place(process, &slot.place)).collect::<Vec<_>>()
+        };
+        let items: Vec<Item> = self.processes.values().flat_map(open).collect();
         if items.is_empty() {
             return Ok(false);
         }
@@ -443,17 +434,6 @@ impl Copy {
             self.report(&guid, &place, &by, vec![actual::Command::Claim { placement: None }, start()])?;
         }
         Ok(any)
-    }
-
-    fn item(&self, guid: &ProcessGuid, place: &Place, lrp: &Actual) -> Option<Item> {
-        let process = self.processes.get(guid)?;
-        let desired = process.desired.as_deref()?;
-        let definition = desired.definition(&place.definition_id)?;
-        let only = desired.only_cell(place.index).cloned();
-        let key = ActualLrpKey::new(guid.clone(), place.clone());
-        let key = WorkKey::Lrp { key, epoch: process.epoch };
-        let item = Item::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
-        Some(Item { only, ..item })
     }
 
     fn report(

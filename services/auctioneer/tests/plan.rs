@@ -374,7 +374,7 @@ fn cell_row(number: u32, memory_mb: u64) -> CellRow {
 #[test]
 fn a_global_process_runs_on_each_cell_and_a_cordoned_one_is_left_as_it_is() {
     let copy_of = |rows: &[CellRow]| {
-        let mut copy = Copy::new(NOW, rows.iter().filter_map(board_cell), []).numbered(rows);
+        let mut copy = Copy::new(NOW, rows.iter().filter_map(board_cell), []).numbered(rows).unwrap();
         desire(&mut copy, DesiredLrp { mode: Mode::Global, ..web(0, 64) });
         copy.walk().unwrap();
         copy

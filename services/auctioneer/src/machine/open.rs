@@ -81,14 +81,7 @@ fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain)> {
     match work {
         WorkRef::Lrp(key) => {
             let process = world.process(&key.process_guid)?;
-            let lrp = process.actual(&key.place).filter(|lrp| lrp.is_unclaimed())?;
-            let desired = process.desired.as_ref().filter(|_| process.wants(&key.place))?;
-            let definition = desired.definition(&key.place.definition_id)?;
-            let place = &key.place;
-            let key = WorkKey::Lrp { key: key.clone(), epoch: process.epoch };
-            let only = desired.only_cell(place.index).cloned();
-            let item = Item::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
-            Some((Item { only, ..item }, process.domain.clone()))
+            Some((Item::of_place(process, &key.place)?, process.domain.clone()))
         }
         WorkRef::Task(guid) => {
             let task = world.task(guid).filter(|task| task.is_pending())?;

@@ -7,7 +7,7 @@ use schemas::cause::Cause;
 use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo};
 use schemas::crash::Restart;
-use schemas::definition::{Definition, DesiredLrp};
+use schemas::definition::Definition;
 use schemas::desired;
 use schemas::entry::{Event, Stamp};
 use schemas::evacuating;
@@ -16,7 +16,7 @@ use schemas::process::{self, Process};
 use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
 use schemas::request::Requests;
 use schemas::resources::Resources;
-use schemas::rollout::{self, Kind, Pause};
+use schemas::rollout::{self, Pause};
 use schemas::{Place, Timestamp};
 use uuid::Uuid;
 
@@ -91,25 +91,13 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
 }
 
 fn desired_events(row: &LrpRow) -> Vec<desired::Event> {
-    let (Some(definition), Some(active), true) = (&row.definition, &row.definition_id, row.desired) else {
-        return vec![];
-    };
-    let lrp = DesiredLrp {
-        process_guid: row.process_guid.clone(),
-        domain: row.domain.clone(),
-        mode: row.mode.unwrap_or_default(),
-        instances: row.instances,
-        routes: row.routes.clone(),
-        annotation: row.annotation.clone(),
-        policies: row.policies.clone().unwrap_or_default(),
-        definition_id: active.clone(),
-        definition: Arc::new(definition.clone()),
-    };
+    let Some(lrp) = row.to_desired() else { return vec![] };
+    let (active, definition) = (lrp.definition_id.clone(), lrp.definition.clone());
     let mut events = vec![desired::Event::Desired(Box::new(lrp))];
-    let others = row.sizes.iter().filter(|(id, _)| *id != active);
+    let others = row.sizes.iter().filter(|(id, _)| **id != active);
     events.extend(others.map(|(id, size)| desired::Event::DefinitionAdded {
         definition_id: id.clone(),
-        definition: Arc::new(of_size(definition, *size)),
+        definition: Arc::new(of_size(&definition, *size)),
     }));
     let healthy = row.healthy_definition_id.clone();
     events.extend(healthy.map(|definition_id| desired::Event::HealthyChanged { definition_id }));
@@ -124,10 +112,7 @@ fn of_size(active: &Definition, size: Resources) -> Definition {
 
 fn rollout_events(row: &LrpRow, rollout: &RolloutRow) -> Vec<rollout::Event> {
     let policies = row.policies.clone().unwrap_or_default();
-    let policy = match rollout.kind {
-        Kind::Update => policies.update,
-        Kind::Rollback => policies.rollback,
-    };
+    let policy = policies.of(rollout.kind).clone();
     let mut events = vec![rollout::Event::Started {
         kind: rollout.kind,
         target: rollout.target.clone(),

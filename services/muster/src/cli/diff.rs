@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use client::{Client, own_definition_id};
 use schemas::definition::DesiredLrp;
 use schemas::names::{DefinitionId, ProcessGuid};
-use schemas::query::LrpRow;
 use schemas::spec::{self, Item};
 use serde::Serialize;
 use serde_json::Value;
@@ -78,7 +76,7 @@ pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec
 pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp) -> Result<Compared, Failure> {
     let guid = lrp.process_guid.clone();
     let known = match client.lrp(&guid).await {
-        Ok(one) => desired(one.row),
+        Ok(one) => one.row.to_desired(),
         Err(error) if error.is_not_found() => None,
         Err(error) => return Err(error.into()),
     };
@@ -100,22 +98,6 @@ pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
     let (cluster, file) = (spec::whole_to_json(known), spec::whole_to_json(&file));
     walk(String::new(), Some(&cluster), Some(&file), &mut differences);
     Compared { process_guid: lrp.process_guid.clone(), desired: true, rollout_to, differences }
-}
-
-/// What a row says is desired, if it still is.
-pub(crate) fn desired(row: LrpRow) -> Option<DesiredLrp> {
-    let (definition, definition_id) = (row.definition?, row.definition_id?);
-    row.desired.then(|| DesiredLrp {
-        process_guid: row.process_guid,
-        domain: row.domain,
-        mode: row.mode.unwrap_or_default(),
-        instances: row.instances,
-        routes: row.routes,
-        annotation: row.annotation,
-        policies: row.policies.unwrap_or_default(),
-        definition_id,
-        definition: Arc::new(definition),
-    })
 }
 
 /// Goes down as long as both are of the same kind, and notes where they differ.
@@ -177,6 +159,8 @@ impl Compared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process};
 use client::{Client, Only, own_definition_id};
-use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Mode};
+use schemas::definition::{DesiredLrp, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
 use schemas::process::{Command, Process, Purpose};
 use schemas::query::LrpRow;
@@ -103,7 +103,7 @@ impl Known {
         let cells = listed.rows.iter().filter_map(board_cell);
         Ok(Self {
             position: listed.position,
-            copy: Copy::new(clock::now(), cells, processes).numbered(&listed.rows),
+            copy: Copy::new(clock::now(), cells, processes).numbered(&listed.rows)?,
             rows,
         })
     }
@@ -134,7 +134,7 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
     let mut asked = vec![];
     for lrp in lrps {
         let guid = lrp.process_guid.clone();
-        let known = rows.get(&guid).cloned().and_then(diff::desired);
+        let known = rows.get(&guid).and_then(LrpRow::to_desired);
         let compared = known.as_ref().map(|known| diff::between(known, &lrp));
         let compared = compared.unwrap_or_else(|| Compared::unknown(guid.clone()));
         let (mode, instances) = (lrp.mode, lrp.instances);
@@ -188,18 +188,7 @@ fn ask(copy: &mut Copy, known: Option<&DesiredLrp>, lrp: DesiredLrp) -> Result<b
     }
     let definition_id = own_definition_id(&lrp);
     client::check_mode(&lrp, Some(known.mode)).map_err(Failure::from)?;
-    let DesiredLrp { mode, instances, routes, annotation, policies, definition, .. } = lrp;
-    let instances = match mode {
-        Mode::Replicated => Some(instances),
-        Mode::Global => None,
-    };
-    let update = DesiredLrpUpdate {
-        instances,
-        routes: Some(routes),
-        annotation: Some(annotation),
-        policies: Some(policies),
-    };
-    let command = Command::Deploy { update, definition_id, definition };
+    let command = Command::Deploy { update: lrp.to_update(), definition_id, definition: lrp.definition };
     copy.ask(&guid, &domain, &command).map_err(Failure::from)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use schemas::cluster::Role;
 use schemas::crash::Attempts;
-use schemas::definition::{DesiredLrp, DesiredTask, Mode};
+use schemas::definition::{DesiredTask, Mode};
 use schemas::evaluation::Status;
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
@@ -99,18 +99,7 @@ pub(crate) fn lrp(row: &LrpRow, instances: &[InstanceRow], look: Look) -> String
         ("rollout", row.rollout.as_ref().map(|rollout| last_rollout(rollout, look)).unwrap_or_default()),
         ("waits", waits::why(row, instances).unwrap_or_default()),
     ]);
-    if let (Some(definition), Some(definition_id)) = (&row.definition, &row.definition_id) {
-        let desired = DesiredLrp {
-            process_guid: row.process_guid.clone(),
-            domain: row.domain.clone(),
-            mode: row.mode.unwrap_or_default(),
-            instances: row.instances,
-            routes: row.routes.clone(),
-            annotation: row.annotation.clone(),
-            policies: row.policies.clone().unwrap_or_default(),
-            definition_id: definition_id.clone(),
-            definition: Arc::new(definition.clone()),
-        };
+    if let Some(desired) = row.to_desired() {
         text.push_str(&format!("\n\n{}", indented(&as_written(spec::to_json(&desired)))));
     }
     if !instances.is_empty() {

@@ -17,12 +17,9 @@ pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
         return Some(paused(rollout));
     }
     let policies = lrp.policies.clone().unwrap_or_default();
-    let policy = match rollout.kind {
-        Kind::Update => policies.update,
-        Kind::Rollback => policies.rollback,
-    };
+    let policy = policies.of(rollout.kind);
     let mut indices: Vec<(u8, String)> =
-        rollout.in_replacement.iter().map(|index| of_index(rollout, &policy, instances, index)).collect();
+        rollout.in_replacement.iter().map(|index| of_index(rollout, policy, instances, index)).collect();
     // What is in trouble goes before what takes its time.
     indices.sort_by_key(|(rank, _)| *rank);
     let more = indices.len().saturating_sub(1);
@@ -30,7 +27,7 @@ pub(crate) fn why(lrp: &LrpRow, instances: &[InstanceRow]) -> Option<String> {
     Some(match first {
         Some(sentence) if more > 0 => format!("{sentence}; and {more} more in replacement"),
         Some(sentence) => sentence,
-        None => between(lrp, rollout, &policy, instances),
+        None => between(lrp, rollout, policy, instances),
     })
 }
 
