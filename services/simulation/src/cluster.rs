@@ -425,7 +425,10 @@ impl Cluster {
         self.refresh_for_ever();
         self.take_back_cordons();
         self.mend_definitions();
-        self.until(self.now + Duration::from_secs(240));
+        self.until(self.now + Duration::from_secs(125));
+        // Old copies of what operators said arrive until then.
+        self.take_back_cordons();
+        self.until(self.now + Duration::from_secs(115));
         self.look_for_idle_room();
         self.until(self.now + Duration::from_secs(45));
         self.look_for_leaks();

@@ -197,6 +197,7 @@ impl Plan {
             rollouts::limit_histories(&mut acts, &mut Rng::new(seed, 25));
             plan.acts.extend(acts);
             plan.acts.extend(restarts::drawn(&mut Rng::new(seed, 24), plan.peace_at));
+            plan.acts.extend(rollouts::back_to_what_fails(&mut Rng::new(seed, 27), plan.peace_at));
             plan.acts.extend(globals::drawn(&mut Rng::new(seed, 26), plan.shape, plan.peace_at));
             plan.acts.sort_by_key(|(at, _)| *at);
         }

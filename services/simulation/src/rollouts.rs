@@ -14,6 +14,13 @@ use crate::workload::{Ask, Rolls, Work, domain};
 /// In so many runs of a thousand somebody rolls out.
 const PERMILLE: u64 = 600;
 
+/// In so many runs of a thousand somebody goes back to what fails.
+const BACK_PERMILLE: u64 = 400;
+
+/// A definition that works, and one that runs for 4 s.
+const WORKS: u64 = 3;
+const RUNS_BRIEFLY: u64 = 10;
+
 /// How often somebody does something.
 const TICK: Duration = Duration::from_millis(400);
 
@@ -44,6 +51,47 @@ pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
             let ask = asked(rng, patient);
             acts.push((at, act(rng, ask)));
         }
+    }
+    acts.retain(|(at, _)| *at < peace_at);
+    acts
+}
+
+/// What clients do with a process that goes back to what fails: it ran for a moment, so it was known to work, and whoever
+/// goes back to it watches it for longer than it runs. Somebody goes on from there.
+#[must_use]
+pub(super) fn back_to_what_fails(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+    if !rng.chance(BACK_PERMILLE) {
+        return vec![];
+    }
+    let process = ProcessGuid::new("back").expect("a name");
+    let deploy = |number, update| {
+        let rolls = Some(Box::new(Rolls { update, ..Rolls::usual() }));
+        Ask::Deploy { process: process.clone(), definition: definition(number), work: work(number), rolls }
+    };
+    let usual = UpdatePolicy::of_update;
+    let (at_once, goes_on) = (Parallelism::Count(5), FailureAction::Continue);
+    let unwatched = UpdatePolicy { parallelism: at_once, failure_action: goes_on, ..usual() };
+    let failure_action = if rng.chance(500) { FailureAction::Pause } else { FailureAction::Rollback };
+    let order = if rng.chance(300) { UpdateOrder::StopFirst } else { UpdateOrder::StartFirst };
+    let watched = UpdatePolicy { monitor_ms: 5_000, delay_ms: 2_000, failure_action, order, ..usual() };
+    let last = match rng.below(3) {
+        0 => Ask::Activate(process.clone(), definition(WORKS)),
+        1 => deploy(4, usual()),
+        _ => Ask::Steer(process.clone(), Steer::Resume),
+    };
+    let instances = 2 + u32_below(rng, 2);
+    let asked = [
+        (1_000, Ask::Desire { process: process.clone(), instances, work: Work::usual() }),
+        (5_000, deploy(RUNS_BRIEFLY, unwatched)),
+        (5_000, deploy(WORKS, watched)),
+        (8_000, Ask::Steer(process.clone(), Steer::RollBack)),
+        (9_000, last),
+    ];
+    let mut at = Duration::ZERO;
+    let mut acts = vec![];
+    for (after, ask) in asked {
+        at += rng.millis(after, after + 1_500);
+        acts.push((at, act(rng, ask)));
     }
     acts.retain(|(at, _)| *at < peace_at);
     acts

@@ -1,6 +1,6 @@
 //! Reacting to what happened: what a recorded entry makes the leader tell others, and converge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use projections::{Change, Due, WorkRef};
 use schemas::actual::{self, Actual};
@@ -19,7 +19,7 @@ use crate::convergence;
 use crate::effect::Effect;
 
 /// The containers that each cell has to stop.
-type Stops = BTreeMap<CellId, Vec<(WorkKey, InstanceGuid)>>;
+type Stops = BTreeMap<CellId, BTreeSet<(WorkKey, InstanceGuid)>>;
 
 impl Bbs {
     /// An entry was recorded.
@@ -51,6 +51,11 @@ impl Bbs {
                     for place in places.iter() {
                         self.gather_stop(&ActualLrpKey::new(guid.clone(), place), stops);
                     }
+                }
+            }
+            Event::Actual(actual::Event::Started { place, .. }) => {
+                if let Aggregate::Process { guid, .. } = &decision.aggregate {
+                    self.gather_stop_of_successor(&ActualLrpKey::new(guid.clone(), place.clone()), stops);
                 }
             }
             Event::Task(event) => self.react_to_task(decision, event),
@@ -166,16 +171,25 @@ impl Bbs {
         self.send_stops(stops);
     }
 
+    /// Another container took a record whose instance was asked to stop: it shall stop in its place.
+    fn gather_stop_of_successor(&self, key: &ActualLrpKey, stops: &mut Stops) {
+        let lrp = self.world().process(&key.process_guid).and_then(|process| process.actual(&key.place));
+        if lrp.is_some_and(Actual::is_stopping) {
+            self.gather_stop(key, stops);
+        }
+    }
+
     fn gather_stop(&self, key: &ActualLrpKey, stops: &mut Stops) {
         let Some(process) = self.world().process(&key.process_guid) else { return };
         let Some(by) = process.actual(&key.place).and_then(Actual::holder) else { return };
         let key = WorkKey::Lrp { key: key.clone(), epoch: process.epoch };
-        stops.entry(by.cell_id.clone()).or_default().push((key, by.instance_guid));
+        stops.entry(by.cell_id.clone()).or_default().insert((key, by.instance_guid));
     }
 
     fn send_stops(&mut self, stops: Stops) {
         let term = self.leadership.term();
         for (cell, containers) in stops {
+            let containers: Vec<_> = containers.into_iter().collect();
             for containers in containers.chunks(schemas::limits::BATCH) {
                 self.emit(Effect::Stop(cell.clone(), Stop { term, containers: containers.to_vec() }));
             }

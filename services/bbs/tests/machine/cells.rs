@@ -124,6 +124,22 @@ fn who_is_asked_to_stop_is_asked_again_until_it_has_ended() {
 }
 
 #[test]
+fn who_takes_the_place_of_what_shall_stop_is_asked_at_once_as_well() {
+    let mut scene = Scene::with(1, &FIVE);
+    scene.client(0, words::lrp("web", 1));
+    let epoch = scene.epoch(0, "web");
+    let claim = actual::Command::Claim { placement: None };
+    scene.report(0, "c1", words::of_lrp("web", 0, epoch, container(1, "c1"), claim));
+    scene.client(0, words::scale("web", 0));
+    assert_eq!(scene.stops.len(), 1);
+    // A container on another cell, which evacuated and no longer does, runs and says so.
+    scene.report(0, "c2", words::of_lrp("web", 0, epoch, container(2, "c2"), start()));
+    let (cell, stop) = scene.stops.last().unwrap();
+    assert_eq!((scene.stops.len(), cell), (2, &words::cell_id("c2")));
+    assert_eq!(stop.containers[0].1, container(2, "c2").instance_guid);
+}
+
+#[test]
 fn a_task_on_a_lost_cell_has_failed() {
     let mut scene = Scene::with(1, &FIVE);
     scene.client(0, words::task("count", None));

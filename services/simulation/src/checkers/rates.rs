@@ -56,8 +56,8 @@ impl Kind {
             Self::Beat => 25,
             // Every 300 ms or so while nobody answers.
             Self::Campaign => 30,
-            // Every 5 s, and 200 ms after a change; something changes now and then.
-            Self::Heartbeat | Self::Records | Self::List => 40,
+            // Every 5 s, and 200 ms after a change; where much starts and ends, something changes all the time.
+            Self::Heartbeat | Self::Records | Self::List => 60,
             // Every 200 ms of a subject whose end is not known, and whatever else happens to it.
             Self::Read => 100,
             // As much as clients, reps and auctioneers have to say.

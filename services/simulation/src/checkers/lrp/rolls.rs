@@ -473,7 +473,12 @@ impl Process {
     }
 
     /// A stop that a rollout asked for leaves something running at its index, or enough elsewhere.
-    pub(super) fn wrong_replacement(&self, place: &Place, before: Option<&Lrp>) -> Option<(P, &'static str)> {
+    pub(super) fn wrong_replacement(
+        &self,
+        place: &Place,
+        before: Option<&Lrp>,
+        at: Timestamp,
+    ) -> Option<(P, &'static str)> {
         let wanted = self.wanted.as_ref()?;
         let ran = before.is_some_and(|lrp| lrp.hold() == Some(1))
             && self.definitions.contains_key(&place.definition_id);
@@ -483,7 +488,9 @@ impl Process {
         let roll = wanted.rolling()?;
         // The record itself is not among them any more.
         let least = runs_at_least(&wanted.policies, &roll.policy, wanted.instances);
-        if self.running() < least {
+        // What came back with its cell and is stopped as it is told of did not count before: as many run as did.
+        let came_back = before.is_some_and(|lrp| lrp.since == at);
+        if self.running() < least && !came_back {
             return Some((P::MinRunning, "too few run without it"));
         }
         let starts_first = roll.turn(place.index).is_none_or(|turn| turn.order == UpdateOrder::StartFirst);

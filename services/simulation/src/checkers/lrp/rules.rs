@@ -241,7 +241,7 @@ impl Process {
             notes.saw(Situation::StoppedFirst);
         }
         let rolls = matches!(cause, Ended::Replaced | Ended::RolloutFailed);
-        let replaced = rolls.then(|| self.wrong_replacement(place, before)).flatten();
+        let replaced = rolls.then(|| self.wrong_replacement(place, before, scene.decision.at)).flatten();
         replaced.or(stops)
     }
 
