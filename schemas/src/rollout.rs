@@ -430,7 +430,9 @@ fn next_of_step(
                 let reason = format!("not RUNNING after {} s", rollout.policy.index_deadline_ms / 1000);
                 return Some(Event::Stalled { index, retry_at, reason });
             }
+            // Where the old one evacuates there is nothing to make room; and it may come back.
             let no_room = seen.target.is_some_and(Actual::is_unplaced)
+                && seen.other
                 && step.order == UpdateOrder::StartFirst
                 && step.begun_at + NO_ROOM <= now;
             (no_room && may_stop(seen, context, running)).then_some(Event::FellBack { index })

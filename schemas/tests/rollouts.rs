@@ -248,6 +248,22 @@ fn what_has_no_room_beside_the_old_one_takes_its_room_if_enough_others_run() {
     }
 }
 
+/// An index whose old instance evacuates doesn't fall back: the old one may come back, and then it still runs.
+#[test]
+fn what_comes_back_from_an_evacuation_finds_that_nothing_fell_back_meanwhile() {
+    let mut stage = Stage::stable(3, Policies::default());
+    let old = Place::new(0, id("id1"));
+    stage.update("id2", Behaviour::DoesNotFit);
+    stage.settle();
+    let by = stage.process().actual(&old).and_then(Actual::holder).cloned().unwrap();
+    stage.evacuate(0);
+    stage.pass(60);
+    assert_eq!(stage.running().len(), 2);
+    stage.report(&old, by, vec![ReportStep::Actual(actual::Command::Start { net: net(1) })]).unwrap();
+    stage.pass(60);
+    assert_eq!(stage.running(), on("id1", 0..3), "{:#?}", stage.told);
+}
+
 #[test]
 fn policies_that_could_never_stop_an_instance_are_refused_and_nothing_is_done() {
     let mut stage = Stage::stable(3, Policies::default());

@@ -397,7 +397,8 @@ impl Process {
                     turn.order == UpdateOrder::StartFirst && turn.begun_at + NO_ROOM <= at
                 });
                 let unplaced = self.target_at(roll, *index).is_some_and(Lrp::is_unclaimed);
-                sound(waited && unplaced, "it does not wait for room")
+                let in_the_way = self.others_at(roll, *index).next().is_some();
+                sound(waited && unplaced && in_the_way, "it does not wait for room that another has")
             }
             rollout::Event::TookOver { index } => {
                 let lrp = self.target_at(roll, *index).filter(|lrp| lrp.hold() == Some(1));
