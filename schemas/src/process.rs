@@ -287,6 +287,23 @@ impl Process {
         self.slots_at(index).iter().filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)))
     }
 
+    /// The containers that stay: nobody asked them to stop, and none is what a rollout is about to replace. So many of a
+    /// cell or zone are in the way of another instance there.
+    pub fn staying(&self) -> impl Iterator<Item = &Instance> {
+        let stays = |slot: &&Slot| !self.is_replaced(&slot.place);
+        let lrps = self.slots.iter().filter(stays).filter_map(|slot| slot.actual.as_ref());
+        lrps.filter(|lrp| !lrp.is_stopping()).filter_map(Actual::holder)
+    }
+
+    /// Whether the rollout has an instance for the place of this one: it is to be placed, or on a cell.
+    fn is_replaced(&self, place: &Place) -> bool {
+        let rollout = self.rollout.as_deref().and_then(Rollout::under_way);
+        let rollout = rollout.filter(|rollout| rollout.in_replacement(place.index).is_some());
+        let target = rollout.map(|rollout| &rollout.target).filter(|target| **target != place.definition_id);
+        let others = target.and_then(|target| self.actual(&Place::new(place.index, target.clone())));
+        others.is_some_and(|new| !new.is_stopping() && (new.is_unclaimed() || new.holder().is_some()))
+    }
+
     /// When the records of a place last changed; where there are none, when the process did. Decisions on one subject
     /// are never at the same time, so this names one. Where only a twin is left, the instance that runs another
     /// definition in its place counts too.

@@ -222,7 +222,7 @@ impl Copy {
         let takes = |cell: &&BoardCell| lacks::takes(cell, &definition.constraint);
         let cells = self.board.cells().iter().filter(takes);
         let mut on: BTreeMap<CellId, u32> = cells.map(|cell| (cell.id.clone(), 0)).collect();
-        for by in staying(process) {
+        for by in process.staying() {
             if let Some(count) = on.get_mut(&by.cell_id) {
                 *count += 1;
             }
@@ -473,18 +473,12 @@ impl Copy {
     fn siblings(&self) -> Siblings {
         let mut siblings = Siblings::new();
         for (guid, process) in &self.processes {
-            for by in staying(process) {
+            for by in process.staying() {
                 *siblings.entry(guid.clone()).or_default().entry(by.cell_id.clone()).or_default() += 1;
             }
         }
         siblings
     }
-}
-
-/// The containers of a process that nobody asked to stop.
-fn staying(process: &Process) -> impl Iterator<Item = &Instance> {
-    let lrps = process.slots.iter().filter_map(|slot| slot.actual.as_ref());
-    lrps.filter(|lrp| !lrp.is_stopping()).filter_map(Actual::holder)
 }
 
 const fn start() -> actual::Command {

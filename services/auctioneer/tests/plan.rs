@@ -225,6 +225,21 @@ fn a_pause_to_look_is_told_and_the_rest_planned_all_the_same() {
     assert!(copy.is_carried_out(&guid()));
 }
 
+/// What is about to leave its cell is in nobody's way there: three instances on three cells are so after every update.
+#[test]
+fn an_even_spread_stays_even_through_updates() {
+    for parallelism in [1, 2, 3] {
+        let mut copy = running([1, 2, 3].map(|number| cell(number, 10_000)), web(3, 64));
+        for version in ["v2", "v3", "v4"] {
+            let memory_mb = 64 + version.bytes().map(u64::from).sum::<u64>();
+            ask(&mut copy, &deploy(version, of_memory(memory_mb), parallel(parallelism)));
+            copy.walk().unwrap();
+            assert!(copy.is_carried_out(&guid()));
+            assert_eq!(copy.skew(&guid()), 0, "{parallelism} at once, {version}: {:?}", steps(&copy));
+        }
+    }
+}
+
 #[test]
 fn a_restart_evens_out_what_came_to_one_side() {
     let lonely = running([cell(1, 1_000)], web(4, 64));

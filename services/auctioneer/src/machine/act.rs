@@ -6,6 +6,7 @@ use schemas::container::WorkKey;
 use schemas::message::{Perform, Work};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
+use schemas::process::Process;
 use schemas::{Timestamp, limits};
 
 use super::open::work_ref;
@@ -79,13 +80,8 @@ impl Auctioneer {
         let guids: BTreeSet<ProcessGuid> = items.iter().filter_map(guid).collect();
         let siblings = guids.into_iter().map(|guid| {
             let mut on: BTreeMap<CellId, u32> = BTreeMap::new();
-            let slots = self.world.process(&guid).map_or(&[][..], |process| &process.slots);
-            let staying =
-                slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| !lrp.is_stopping());
-            for by in staying.filter_map(|lrp| lrp.holder()) {
-                *on.entry(by.cell_id.clone()).or_default() += 1;
-            }
-            for cell in self.open.handed_out_of(&guid) {
+            let staying = self.world.process(&guid).into_iter().flat_map(Process::staying);
+            for cell in staying.map(|by| &by.cell_id).chain(self.open.handed_out_of(&guid)) {
                 *on.entry(cell.clone()).or_default() += 1;
             }
             (guid, on)

@@ -2,9 +2,12 @@
 
 use projections::World;
 use schemas::ActualLrpKey;
+use schemas::actual::{Actual, State};
 use schemas::container::WorkKey;
-use schemas::names::{CellId, ProcessGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid};
+use schemas::process::{Process, Slot};
 use schemas::resources::Resources;
+use schemas::rollout::{Phase, Stage};
 
 use super::known::{Bounds, Known, Seen, Times, count};
 
@@ -63,14 +66,39 @@ impl Siblings<'_> {
 
     /// Instances of a process that stay on a cell, or are on their way there.
     fn on_cell(&self, guid: &ProcessGuid, cell: &CellId) -> Bounds<u32> {
-        let slots = self.world.process(guid).map_or(&[][..], |process| &process.slots);
-        let stay = slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| !lrp.is_stopping());
-        let stay = count(stay.filter(|lrp| lrp.holder().is_some_and(|by| by.cell_id == *cell)).count());
+        let stay = self.world.process(guid).map_or(0, |process| stay_on(process, cell));
         let placed = count(self.placed.iter().filter(|(of, on)| of == guid && on == cell).count());
         let run = self.world.cell(cell).map(|log| log.presence.incarnation);
         let (least, most) = self.known.on_its_way(guid, (cell, run), self.now);
         (stay + placed + least, stay + placed + most)
     }
+}
+
+/// How many instances of a process are on a cell and stay there. Of the two of an index that a rollout replaces the new one
+/// does, as soon as it is to be placed.
+fn stay_on(process: &Process, cell: &CellId) -> u32 {
+    let begun = |index: u32| {
+        let rollout = process.rollout.as_ref().filter(|rollout| rollout.phase != Phase::Completed)?;
+        let step = rollout.steps.get(&index)?;
+        matches!(step.stage, Stage::Starting | Stage::Leaving).then_some(&rollout.target)
+    };
+    let lives = |state: &State| match state {
+        State::Unclaimed { .. } => true,
+        State::Claimed { stopping, .. } | State::Running { stopping, .. } => !stopping,
+        State::Crashed { .. } => false,
+    };
+    let is_new = |slot: &Slot, target: &DefinitionId| {
+        slot.place.definition_id == *target && slot.actual.as_ref().is_some_and(|lrp| lives(&lrp.state))
+    };
+    let stays = |slot: &&Slot| {
+        let there = slot.actual.as_ref().filter(|lrp| lives(&lrp.state)).and_then(Actual::holder);
+        let replaced = begun(slot.place.index).is_some_and(|target| {
+            slot.place.definition_id != *target
+                && process.slots.iter().any(|new| new.place.index == slot.place.index && is_new(new, target))
+        });
+        there.is_some_and(|by| by.cell_id == *cell) && !replaced
+    };
+    count(process.slots.iter().filter(stays).count())
 }
 
 /// The mean of the used parts of memory, disk and containers.
