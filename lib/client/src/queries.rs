@@ -167,6 +167,14 @@ impl Client {
         self.list(Query::TaskList, only).await
     }
 
+    /// Lists tasks with their definitions.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn tasks_with_definitions(&self, only: &Only) -> Result<Listed<TaskRow>, Error> {
+        self.list_filtered(Query::TaskList, Filter { definitions: true, ..filter(only) }).await
+    }
+
     /// One task, with its definition.
     ///
     /// # Errors

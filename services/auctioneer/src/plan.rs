@@ -2,8 +2,8 @@
 //!
 //! Nothing of it is written anywhere. In the copy whatever is placed runs at once and whatever is asked to stop is gone at
 //! once, and only where nothing else is left to do time goes on to what is due next: monitors, delays, and the moment at
-//! which an index without room for two stops its old instance first. What others want meanwhile isn't known: a plan is true
-//! for a cluster in which nothing else happens.
+//! which an index without room for two stops its old instance first. What waits for room of others is in every auction, where
+//! it has its turn; what they want later isn't known: a plan is true for a cluster in which nothing else is asked for.
 
 mod known;
 mod lacks;
@@ -24,10 +24,10 @@ use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::auction::{Item, Siblings, auction};
+use crate::auction::{Item, Siblings, Verdict, auction};
 use crate::board::{Board, BoardCell};
 
-pub use known::{board_cell, process as known_process};
+pub use known::{board_cell, process as known_process, task as known_task};
 pub use lacks::Lacks;
 
 /// How often time may go on without anything being placed or stopped, beside once for each instance, before a plan takes
@@ -42,6 +42,12 @@ pub struct Copy {
     /// The cells that global processes follow, with their ordinals.
     numbered: Vec<(u32, CellId, Cell)>,
     processes: BTreeMap<ProcessGuid, Process>,
+    /// The places at which something may be left to do: those that are not RUNNING to stay.
+    moving: BTreeSet<(ProcessGuid, Place)>,
+    /// Of each process how many instances stay on each cell.
+    siblings: Siblings,
+    /// What waits for room of others.
+    others: Others,
     /// Whether room appeared since the last auction.
     freed: bool,
     /// Names containers and decisions.
@@ -129,11 +135,14 @@ impl Copy {
         cells: impl IntoIterator<Item = BoardCell>,
         processes: impl IntoIterator<Item = Process>,
     ) -> Self {
-        Self {
+        let mut copy = Self {
             now,
             board: Board::new(cells),
             numbered: vec![],
-            processes: processes.into_iter().map(|process| (process.guid.clone(), process)).collect(),
+            processes: BTreeMap::new(),
+            moving: BTreeSet::new(),
+            siblings: Siblings::new(),
+            others: Others::default(),
             freed: false,
             made: 0,
             turn: 0,
@@ -141,7 +150,39 @@ impl Copy {
             steps: vec![],
             lacking: BTreeMap::new(),
             paused: BTreeSet::new(),
+        };
+        for process in processes {
+            let guid = process.guid.clone();
+            let places: Vec<Place> = process.slots.iter().map(|slot| slot.place.clone()).collect();
+            copy.processes.insert(guid.clone(), process);
+            places.iter().for_each(|place| copy.took_place(&guid, place, None));
         }
+        copy
+    }
+
+    /// The same, where these processes and tasks wait for room as well.
+    #[must_use]
+    pub fn beside(
+        mut self,
+        processes: impl IntoIterator<Item = Process>,
+        tasks: impl IntoIterator<Item = Item>,
+    ) -> Self {
+        for process in processes.into_iter().filter(|process| !self.processes.contains_key(&process.guid)) {
+            for by in process.staying() {
+                count(&mut self.siblings, &process.guid, &by.cell_id, true);
+            }
+            let places = process.slots.iter().map(|slot| &slot.place);
+            self.others.waiting.extend(places.filter_map(|place| Item::of_place(&process, place)));
+        }
+        self.others.waiting.extend(tasks);
+        self.others.untried = !self.others.waiting.is_empty();
+        self
+    }
+
+    /// How much of others waits for room, and how much of it would have been placed by now.
+    #[must_use]
+    pub fn others(&self) -> (usize, usize) {
+        (self.others.waiting.len() + self.others.placed, self.others.placed)
     }
 
     /// The same, with the ordinals of these cells: global processes follow them.
@@ -153,7 +194,9 @@ impl Copy {
         let is_global = |process: &&Process| process.desired.as_deref().is_some_and(Desired::is_global);
         let global: Vec<ProcessGuid> =
             self.processes.values().filter(is_global).map(|process| process.guid.clone()).collect();
-        global.iter().try_for_each(|guid| self.converge(guid))?;
+        for guid in &global {
+            self.converge(guid)?;
+        }
         Ok(self)
     }
 
@@ -247,13 +290,54 @@ impl Copy {
             return Ok(false);
         }
         events.iter().for_each(|event| self.note(guid, event));
+        let before = self.staying_at(guid, &events);
         self.made += 1;
         let decision = DecisionId(Uuid::from_u128(self.made));
         let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
         let epoch = schemas::container::Epoch(self.now);
         let new = || Process::new(guid.clone(), domain.clone(), epoch);
         process::evolve(self.processes.entry(guid.clone()).or_insert_with(new), &events, &stamp);
+        before.into_iter().for_each(|(place, cell)| self.took_place(guid, &place, cell));
         Ok(true)
+    }
+
+    /// The places that events are about, each with the cell on which an instance stays there.
+    fn staying_at(&self, guid: &ProcessGuid, events: &[Event]) -> BTreeMap<Place, Option<CellId>> {
+        let actual = |event: &Event| match event {
+            Event::Actual(event) => Some(event.places()),
+            Event::Desired(_)
+            | Event::Rollout(_)
+            | Event::Evacuating(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => None,
+        };
+        let places = events.iter().filter_map(actual).flat_map(|places| places.iter().collect::<Vec<_>>());
+        places.map(|place| (place.clone(), self.stays(guid, &place).cloned())).collect()
+    }
+
+    /// The cell on which an instance stays.
+    fn stays(&self, guid: &ProcessGuid, place: &Place) -> Option<&CellId> {
+        let lrp = self.processes.get(guid)?.actual(place)?;
+        lrp.holder().filter(|_| !lrp.is_stopping()).map(|by| &by.cell_id)
+    }
+
+    /// Something happened at a place, where an instance stayed on that cell before.
+    fn took_place(&mut self, guid: &ProcessGuid, place: &Place, before: Option<CellId>) {
+        let after = self.stays(guid, place).cloned();
+        if before != after {
+            before.iter().for_each(|cell| count(&mut self.siblings, guid, cell, false));
+            after.iter().for_each(|cell| count(&mut self.siblings, guid, cell, true));
+        }
+        let lrp = self.processes.get(guid).and_then(|process| process.actual(place));
+        let key = (guid.clone(), place.clone());
+        if lrp.is_some_and(|lrp| lrp.is_unclaimed() || lrp.holder().is_some() && !lrp.runs_on()) {
+            self.moving.insert(key);
+        } else {
+            self.moving.remove(&key);
+        }
     }
 
     /// Notes what an event makes of the copy, before the process is what it says.
@@ -331,11 +415,12 @@ impl Copy {
         let instances = self.processes.values().filter_map(|process| process.desired.as_deref());
         let instances: u32 = instances.map(|desired| desired.instances).sum();
         let (mut idle, most) = (0, IDLE + usize::try_from(instances).unwrap_or(usize::MAX));
+        self.converge_all()?;
         loop {
-            let guids: Vec<ProcessGuid> = self.processes.keys().cloned().collect();
-            guids.iter().try_for_each(|guid| self.converge(guid))?;
-            if self.start_claimed()? | self.stop()? | self.place()? | self.resume()? {
-                idle = 0;
+            // Convergence looks at every instance, and finds only what reports leave to do.
+            let does = self.start_claimed()? | self.stop()? | self.place()? | self.resume()?;
+            if does || self.converge_all()? {
+                idle = if does { 0 } else { idle };
                 continue;
             }
             let due = self.processes.values().filter_map(Process::next_due).min();
@@ -345,22 +430,32 @@ impl Copy {
         }
     }
 
-    /// Has a process settle all that is due: each decision settles something, so there is an end.
-    fn converge(&mut self, guid: &ProcessGuid) -> Result<(), Refusal> {
-        while self.ask_known(guid, &Command::Converge)? {}
-        Ok(())
+    /// Has every process settle all that is due; says whether that was anything.
+    fn converge_all(&mut self) -> Result<bool, Refusal> {
+        let guids: Vec<ProcessGuid> = self.processes.keys().cloned().collect();
+        let mut any = false;
+        for guid in guids {
+            any |= self.converge(&guid)?;
+        }
+        Ok(any)
     }
 
-    /// The instances of which something is true, with their processes.
-    fn all(&self, so: impl Fn(&Process, &Slot, &Actual) -> bool) -> Vec<(ProcessGuid, Place, Actual)> {
-        let of = |process: &'_ Process| {
-            let found = process.slots.iter().filter_map(|slot| {
-                let lrp = slot.actual.as_ref().filter(|lrp| so(process, slot, lrp))?;
-                Some((process.guid.clone(), slot.place.clone(), lrp.clone()))
-            });
-            found.collect::<Vec<_>>()
-        };
-        self.processes.values().flat_map(of).collect()
+    /// Has a process settle all that is due: each decision settles something, so there is an end.
+    fn converge(&mut self, guid: &ProcessGuid) -> Result<bool, Refusal> {
+        let mut any = false;
+        while self.ask_known(guid, &Command::Converge)? {
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// The instances at which something may be left to do and of which something is true, with their processes.
+    fn moving(&self, so: impl Fn(&Actual) -> bool) -> Vec<(ProcessGuid, Place, Actual)> {
+        let moving = self.moving.iter().filter_map(|(guid, place)| {
+            let lrp = self.processes.get(guid)?.actual(place).filter(|lrp| so(lrp))?;
+            Some((guid.clone(), place.clone(), lrp.clone()))
+        });
+        moving.collect()
     }
 
     fn is_there(&self, lrp: &Actual) -> bool {
@@ -369,7 +464,7 @@ impl Copy {
 
     /// What a cell took before runs.
     fn start_claimed(&mut self) -> Result<bool, Refusal> {
-        let claimed = self.all(|_, _, lrp| self.is_there(lrp) && !lrp.is_running() && !lrp.is_stopping());
+        let claimed = self.moving(|lrp| self.is_there(lrp) && !lrp.is_running() && !lrp.is_stopping());
         let mut any = false;
         for (guid, place, lrp) in claimed {
             let Some(by) = lrp.holder() else { continue };
@@ -380,7 +475,7 @@ impl Copy {
 
     /// What was asked to stop is gone.
     fn stop(&mut self) -> Result<bool, Refusal> {
-        let stopping = self.all(|_, _, lrp| self.is_there(lrp) && lrp.is_stopping());
+        let stopping = self.moving(|lrp| self.is_there(lrp) && lrp.is_stopping());
         let mut any = false;
         for (guid, place, lrp) in stopping {
             let Some(by) = lrp.holder() else { continue };
@@ -392,23 +487,29 @@ impl Copy {
     /// Runs an auction of what is to be placed; what no cell takes is tried again when there is more room.
     fn place(&mut self) -> Result<bool, Refusal> {
         let again = std::mem::take(&mut self.freed);
-        let open = |process: &Process| {
-            let tried = |slot: &&Slot| slot.actual.as_ref().is_some_and(|lrp| again || !lrp.is_unplaced());
-            let slots = process.slots.iter().filter(tried);
-            slots.filter_map(|slot| Item::of_place(process, &slot.place)).collect::<Vec<_>>()
+        let open = self.moving(|lrp| lrp.is_unclaimed() && (again || !lrp.is_unplaced()));
+        let item = |(guid, place, _): &(ProcessGuid, Place, Actual)| {
+            self.processes.get(guid).and_then(|process| Item::of_place(process, place))
         };
-        let items: Vec<Item> = self.processes.values().flat_map(open).collect();
+        let mut items: Vec<Item> = open.iter().filter_map(item).collect();
+        if again || std::mem::take(&mut self.others.untried) {
+            items.append(&mut self.others.waiting);
+        }
         if items.is_empty() {
             return Ok(false);
         }
-        let siblings = self.siblings();
         let mut placed = vec![];
-        for verdict in auction(&mut self.board, items, &siblings) {
-            let key = match verdict.item.rank.key {
-                WorkKey::Lrp { key, .. } => key,
-                WorkKey::Task { .. } => continue,
+        for verdict in auction(&mut self.board, items, &self.siblings) {
+            let own = match &verdict.item.rank.key {
+                WorkKey::Lrp { key, .. } => {
+                    Some(key).filter(|key| self.processes.contains_key(&key.process_guid))
+                }
+                WorkKey::Task { .. } => None,
             };
-            let ActualLrpKey { process_guid: guid, place } = key;
+            let Some(ActualLrpKey { process_guid: guid, place }) = own.cloned() else {
+                self.place_other(verdict);
+                continue;
+            };
             match verdict.place {
                 Ok(cell_id) => placed.push((guid, place, cell_id)),
                 Err(error) => {
@@ -470,14 +571,37 @@ impl Copy {
         Ok(any)
     }
 
-    fn siblings(&self) -> Siblings {
-        let mut siblings = Siblings::new();
-        for (guid, process) in &self.processes {
-            for by in process.staying() {
-                *siblings.entry(guid.clone()).or_default().entry(by.cell_id.clone()).or_default() += 1;
-            }
+    /// What an auction says of something that waits for room of others: it waits on, or takes its room.
+    fn place_other(&mut self, verdict: Verdict) {
+        let Ok(cell_id) = verdict.place else {
+            self.others.waiting.push(verdict.item);
+            return;
+        };
+        self.others.placed += 1;
+        match verdict.item.rank.key {
+            WorkKey::Lrp { key, .. } => count(&mut self.siblings, &key.process_guid, &cell_id, true),
+            WorkKey::Task { .. } => {}
         }
-        siblings
+    }
+}
+
+/// What waits for room of others.
+#[derive(Clone, Debug, Default)]
+struct Others {
+    waiting: Vec<Item>,
+    /// Whether none of it was in an auction yet.
+    untried: bool,
+    /// How much of it was placed.
+    placed: usize,
+}
+
+/// Counts an instance that stays on a cell, or does no longer.
+fn count(siblings: &mut Siblings, guid: &ProcessGuid, cell: &CellId, comes: bool) {
+    let on = siblings.entry(guid.clone()).or_default();
+    let known = on.entry(cell.clone()).or_default();
+    *known = if comes { *known + 1 } else { known.saturating_sub(1) };
+    if *known == 0 {
+        on.remove(cell);
     }
 }
 

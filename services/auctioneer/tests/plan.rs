@@ -408,3 +408,31 @@ fn a_global_process_runs_on_each_cell_and_a_cordoned_one_is_left_as_it_is() {
     let [left] = &full.left()[..] else { panic!("{:?}", full.left()) };
     assert_eq!((left.place.index, left.no_room.error.as_str()), (1, "insufficient resources: memory"));
 }
+
+#[test]
+fn what_waits_of_others_has_its_turn_in_the_same_auctions() {
+    let api = || {
+        let mut copy = Copy::new(NOW, [cell(1, 10)], []);
+        let lrp = lrp_of("api", "shop", 2, of_memory(64));
+        let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
+        assert!(copy.ask(&guid, &domain, &Command::Desire(Box::new(lrp))).unwrap());
+        copy.walk().unwrap();
+        copy.process(&guid).unwrap().clone()
+    };
+    // Index 0 of both goes before index 1 of any, and what waits for longer goes before what is new.
+    let fit = |memory_mb, instances| {
+        let mut copy = Copy::new(NOW.next(), [cell(1, memory_mb)], []).beside([api()], []);
+        desire(&mut copy, web(instances, 64));
+        copy.walk().unwrap();
+        (steps(&copy).len(), copy.others())
+    };
+    assert_eq!(fit(64, 1), (0, (2, 1)));
+    assert_eq!(fit(128, 2), (1, (2, 1)));
+    assert_eq!(fit(256, 2), (2, (2, 2)));
+    // What is freed is not for the one alone who freed it.
+    let mut copy = running([cell(1, 128)], web(2, 64)).beside([api()], []);
+    let update = DesiredLrpUpdate { instances: Some(1), ..DesiredLrpUpdate::default() };
+    assert!(ask(&mut copy, &Command::Update(update)));
+    copy.walk().unwrap();
+    assert_eq!((steps(&copy), copy.others()), (vec!["0 -1@web c1".to_owned()], (2, 1)));
+}

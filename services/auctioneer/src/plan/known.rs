@@ -5,22 +5,27 @@ use std::sync::Arc;
 use schemas::actual::{self, Ended};
 use schemas::cause::Cause;
 use schemas::cell::Cell;
-use schemas::container::{Instance, NetInfo};
+use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::crash::Restart;
 use schemas::definition::Definition;
 use schemas::desired;
 use schemas::entry::{Event, Stamp};
 use schemas::evacuating;
+use schemas::message::Order;
 use schemas::names::{CellId, DecisionId};
 use schemas::process::{self, Process};
-use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
+use schemas::query::{
+    CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow, TaskRow, TaskState,
+};
 use schemas::request::Requests;
 use schemas::resources::Resources;
 use schemas::rollout::{self, Pause};
 use schemas::{Place, Timestamp};
 use uuid::Uuid;
 
+use crate::auction::Item;
 use crate::board::{BoardCell, Standing};
+use crate::priority::DEFAULT_PRIORITY;
 
 /// A cell as an auction sees it; none: it is not there. What is free of it is what no record in the log takes.
 #[must_use]
@@ -88,6 +93,14 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
         instance_events(instance).into_iter().for_each(|event| fold(event, instance.since));
     }
     process
+}
+
+/// A task that waits for a cell as its row tells it; none: it doesn't, or was listed without its definition.
+#[must_use]
+pub fn task(row: &TaskRow) -> Option<Item> {
+    let definition = row.definition.clone().filter(|_| row.state == TaskState::Pending)?;
+    let key = WorkKey::Task { task_guid: row.task_guid.clone(), epoch: row.epoch };
+    Some(Item::new(DEFAULT_PRIORITY, row.epoch.0, key, Order::Task(definition.into())))
 }
 
 fn desired_events(row: &LrpRow) -> Vec<desired::Event> {

@@ -78,7 +78,7 @@ fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result
 
 async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
     match command {
-        Command::Lrp(verb) => lrp::run(verb, global).await,
+        Command::Lrp(verb) => Box::pin(lrp::run(verb, global)).await,
         Command::Instance(verb) => instance::run(verb, global).await,
         Command::Task(verb) => task::run(verb, global).await,
         Command::Domain(verb) => fleet::domain(verb, global).await,

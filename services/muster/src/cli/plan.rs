@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process};
+use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process, known_task};
 use client::{Client, Only, own_definition_id};
 use schemas::definition::{DesiredLrp, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
 use schemas::process::{Command, Process, Purpose};
-use schemas::query::LrpRow;
+use schemas::query::{LrpRow, TaskRow, TaskState};
 use schemas::resources::Resources;
 use schemas::spec::Item;
 use schemas::{ActualLrpKey, Place, Position};
@@ -37,8 +37,19 @@ struct Plan {
     steps: Vec<Step>,
     /// The instances that would find no place.
     left: Vec<Left>,
+    /// What waits for room of others.
+    others: Others,
     /// What the cells have free, before and afterwards.
     cells: Vec<Room>,
+}
+
+/// What waits for room of others: it has its turn in the same auctions.
+#[derive(Clone, Debug, Serialize)]
+struct Others {
+    /// Instances and tasks.
+    waiting: usize,
+    /// How many of them would find their place meanwhile.
+    placed: usize,
 }
 
 /// A process, planned.
@@ -99,14 +110,40 @@ impl Known {
             processes.push(known_process(&row, &instances));
             rows.insert(guid.clone(), row);
         }
+        let (others, tasks) = (others(client, &rows).await?, waiting_tasks(client).await?);
         let listed = client.cells().await?;
         let cells = listed.rows.iter().filter_map(board_cell);
-        Ok(Self {
-            position: listed.position,
-            copy: Copy::new(clock::now(), cells, processes).numbered(&listed.rows)?,
-            rows,
-        })
+        let copy = Copy::new(clock::now(), cells, processes).beside(others, tasks);
+        Ok(Self { position: listed.position, copy: copy.numbered(&listed.rows)?, rows })
     }
+}
+
+/// The other processes of which something waits for room.
+async fn others(client: &Client, known: &BTreeMap<ProcessGuid, LrpRow>) -> Result<Vec<Process>, Failure> {
+    let mut others = vec![];
+    for row in client.lrps(&Only::default()).await?.rows {
+        if row.unclaimed == 0 || known.contains_key(&row.process_guid) {
+            continue;
+        }
+        let row = match client.lrp(&row.process_guid).await {
+            Ok(one) => one.row,
+            Err(error) if error.is_not_found() => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let instances = client.instances(&Only::process(row.process_guid.clone())).await?.rows;
+        others.push(known_process(&row, &instances));
+    }
+    Ok(others)
+}
+
+/// The tasks that wait for room.
+async fn waiting_tasks(client: &Client) -> Result<Vec<auctioneer::auction::Item>, Failure> {
+    let waits = |row: &TaskRow| row.state == TaskState::Pending;
+    if !client.tasks(&Only::default()).await?.rows.iter().any(waits) {
+        return Ok(vec![]);
+    }
+    let rows = client.tasks_with_definitions(&Only::default()).await?.rows;
+    Ok(rows.iter().filter(|row| waits(row)).filter_map(known_task).collect())
 }
 
 /// Shows what applying a file would do.
@@ -172,6 +209,10 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
         steps: copy.steps().to_vec(),
         left: copy.left().into_iter().filter(|left| changed.contains(&left.process_guid)).collect(),
         processes,
+        others: {
+            let (waiting, placed) = copy.others();
+            Others { waiting, placed }
+        },
         cells: cells.collect(),
     })
 }
@@ -220,10 +261,25 @@ impl Plan {
             let all = count(planned.instances.into(), "instance");
             format!("process {guid} would not come to its end: {} of {all} would run", planned.would_run)
         }));
+        if self.changes && self.others.waiting > 0 {
+            parts.push(self.others.text());
+        }
         if self.changes && self.fits {
             parts.push("all of it would find its place".to_owned());
         }
         parts.join("\n")
+    }
+}
+
+impl Others {
+    fn text(&self) -> String {
+        let Self { waiting, placed } = self;
+        let wait = if *waiting == 1 {
+            "1 instance or task of others waits".to_owned()
+        } else {
+            format!("{waiting} instances and tasks of others wait")
+        };
+        format!("{wait} for room too: {placed} of them would be placed meanwhile")
     }
 }
 
