@@ -58,6 +58,8 @@ pub(super) struct Process {
     ran: BTreeMap<Place, InstanceGuid>,
     /// What a rollout gave up in the decision that is judged: a definition at an index, or at all of them.
     given_up: Vec<(Option<u32>, DefinitionId)>,
+    /// Whether so many indices failed in this decision that its rollout goes back.
+    goes_back: bool,
 }
 
 /// What somebody wants of a process.
@@ -188,6 +190,7 @@ impl Process {
             ended: BTreeSet::new(),
             ran: BTreeMap::new(),
             given_up: vec![],
+            goes_back: false,
         }
     }
 
@@ -259,6 +262,7 @@ impl Process {
         self.version = scene.decision.version;
         self.changed_at = scene.decision.at;
         self.given_up.clear();
+        self.goes_back = false;
         let retired = scene.log.retires(scene.decision);
         let retired = retired.and_then(|(index, definition)| self.meant(*index, definition.as_ref()));
         for event in &scene.decision.events {

@@ -328,7 +328,10 @@ impl Process {
         let Some(roll) = self.wanted.as_ref().and_then(Wanted::rolling) else { return };
         let asked = matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_));
         match event {
-            rollout::Event::Stalled { index, .. } => self.given_up.push((Some(*index), roll.target.clone())),
+            rollout::Event::Stalled { index, .. } => {
+                self.goes_back |= roll.gives_up();
+                self.given_up.push((Some(*index), roll.target.clone()));
+            }
             rollout::Event::Started { kind: Kind::Rollback, .. } if !asked => {
                 self.given_up.push((None, roll.target.clone()));
             }
@@ -460,7 +463,7 @@ impl Process {
             return Some((P::RollsBackOnce, why));
         }
         let asked = matches!(scene.decision.actor, Actor::Client { .. } | Actor::Operator(_));
-        if *kind == Kind::Rollback && !asked && !wanted.rolling().is_some_and(Roll::gives_up) {
+        if *kind == Kind::Rollback && !asked && !self.goes_back {
             return Some((P::RolloutSound, "nobody asked for it, and its policy has no reason to go back"));
         }
         let right_policy = match kind {
