@@ -290,8 +290,17 @@ impl Process {
     /// The containers that stay: nobody asked them to stop, and none is what a rollout is about to replace. So many of a
     /// cell or zone are in the way of another instance there.
     pub fn staying(&self) -> impl Iterator<Item = &Instance> {
+        self.staying_of(&self.slots)
+    }
+
+    /// The containers of an index that stay: see [`Self::staying`].
+    pub fn staying_at(&self, index: u32) -> impl Iterator<Item = &Instance> {
+        self.staying_of(self.slots_at(index))
+    }
+
+    fn staying_of<'a>(&'a self, slots: &'a [Slot]) -> impl Iterator<Item = &'a Instance> {
         let stays = |slot: &&Slot| !self.is_replaced(&slot.place);
-        let lrps = self.slots.iter().filter(stays).filter_map(|slot| slot.actual.as_ref());
+        let lrps = slots.iter().filter(stays).filter_map(|slot| slot.actual.as_ref());
         lrps.filter(|lrp| !lrp.is_stopping()).filter_map(Actual::holder)
     }
 

@@ -15,7 +15,7 @@ use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
-use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Zone};
+use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Steer, Unplaced};
 use schemas::query::CellRow;
 use schemas::resources::Resources;
@@ -46,6 +46,8 @@ pub struct Copy {
     moving: BTreeSet<(ProcessGuid, Place)>,
     /// Of each process how many instances stay on each cell.
     siblings: Siblings,
+    /// The cells that were counted so of each index.
+    counted: BTreeMap<(ProcessGuid, u32), Vec<CellId>>,
     /// What waits for room of others.
     others: Others,
     /// Whether room appeared since the last auction.
@@ -142,6 +144,7 @@ impl Copy {
             processes: BTreeMap::new(),
             moving: BTreeSet::new(),
             siblings: Siblings::new(),
+            counted: BTreeMap::new(),
             others: Others::default(),
             freed: false,
             made: 0,
@@ -153,9 +156,8 @@ impl Copy {
         };
         for process in processes {
             let guid = process.guid.clone();
-            let places: Vec<Place> = process.slots.iter().map(|slot| slot.place.clone()).collect();
             copy.processes.insert(guid.clone(), process);
-            places.iter().for_each(|place| copy.took_place(&guid, place, None));
+            copy.all_indices(&guid).into_iter().for_each(|index| copy.take_in_index(&guid, index));
         }
         copy
     }
@@ -290,54 +292,67 @@ impl Copy {
             return Ok(false);
         }
         events.iter().for_each(|event| self.note(guid, event));
-        let before = self.staying_at(guid, &events);
         self.made += 1;
         let decision = DecisionId(Uuid::from_u128(self.made));
         let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
         let epoch = schemas::container::Epoch(self.now);
         let new = || Process::new(guid.clone(), domain.clone(), epoch);
         process::evolve(self.processes.entry(guid.clone()).or_insert_with(new), &events, &stamp);
-        before.into_iter().for_each(|(place, cell)| self.took_place(guid, &place, cell));
+        self.take_in(guid, &events);
         Ok(true)
     }
 
-    /// The places that events are about, each with the cell on which an instance stays there.
-    fn staying_at(&self, guid: &ProcessGuid, events: &[Event]) -> BTreeMap<Place, Option<CellId>> {
-        let actual = |event: &Event| match event {
-            Event::Actual(event) => Some(event.places()),
-            Event::Desired(_)
-            | Event::Rollout(_)
-            | Event::Evacuating(_)
-            | Event::Evaluation(_)
-            | Event::Task(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => None,
-        };
-        let places = events.iter().filter_map(actual).flat_map(|places| places.iter().collect::<Vec<_>>());
-        places.map(|place| (place.clone(), self.stays(guid, &place).cloned())).collect()
+    /// Counts anew what stays, and where something may be left to do, at the indices that events are about.
+    fn take_in(&mut self, guid: &ProcessGuid, events: &[Event]) {
+        let mut indices = BTreeSet::new();
+        for event in events {
+            match event {
+                Event::Actual(event) => indices.extend(event.places().iter().map(|place| place.index)),
+                Event::Rollout(event) => match event.indices() {
+                    Some(some) => indices.extend(some.iter()),
+                    None => indices.extend(self.all_indices(guid)),
+                },
+                Event::Desired(_) => indices.extend(self.all_indices(guid)),
+                Event::Evacuating(_)
+                | Event::Evaluation(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
+            }
+        }
+        indices.into_iter().for_each(|index| self.take_in_index(guid, index));
     }
 
-    /// The cell on which an instance stays.
-    fn stays(&self, guid: &ProcessGuid, place: &Place) -> Option<&CellId> {
-        let lrp = self.processes.get(guid)?.actual(place)?;
-        lrp.holder().filter(|_| !lrp.is_stopping()).map(|by| &by.cell_id)
+    fn all_indices(&self, guid: &ProcessGuid) -> BTreeSet<u32> {
+        let slots = self.processes.get(guid).map_or(&[][..], |process| &process.slots);
+        slots.iter().map(|slot| slot.place.index).collect()
     }
 
-    /// Something happened at a place, where an instance stayed on that cell before.
-    fn took_place(&mut self, guid: &ProcessGuid, place: &Place, before: Option<CellId>) {
-        let after = self.stays(guid, place).cloned();
-        if before != after {
-            before.iter().for_each(|cell| count(&mut self.siblings, guid, cell, false));
-            after.iter().for_each(|cell| count(&mut self.siblings, guid, cell, true));
+    fn take_in_index(&mut self, guid: &ProcessGuid, index: u32) {
+        let Some(process) = self.processes.get(guid) else { return };
+        let counted = self.counted.entry((guid.clone(), index)).or_default();
+        for cell in std::mem::take(counted) {
+            count(&mut self.siblings, guid, &cell, false);
         }
-        let lrp = self.processes.get(guid).and_then(|process| process.actual(place));
-        let key = (guid.clone(), place.clone());
-        if lrp.is_some_and(|lrp| lrp.is_unclaimed() || lrp.holder().is_some() && !lrp.runs_on()) {
-            self.moving.insert(key);
-        } else {
-            self.moving.remove(&key);
+        for by in process.staying_at(index) {
+            count(&mut self.siblings, guid, &by.cell_id, true);
+            counted.push(by.cell_id.clone());
         }
+        let key = |place: Place| (guid.clone(), place);
+        let from = key(Place::new(index, DefinitionId::least()));
+        let known: Vec<_> = self
+            .moving
+            .range(from..)
+            .take_while(|(of, place)| of == guid && place.index == index)
+            .cloned()
+            .collect();
+        for gone in known {
+            self.moving.remove(&gone);
+        }
+        let is_moving = |lrp: &Actual| lrp.is_unclaimed() || lrp.holder().is_some() && !lrp.runs_on();
+        let moving = process.actuals_at(index).filter(|(_, lrp)| is_moving(lrp));
+        self.moving.extend(moving.map(|(place, _)| key(place.clone())));
     }
 
     /// Notes what an event makes of the copy, before the process is what it says.
