@@ -98,8 +98,14 @@ impl Living {
         self.others.values().map(|heard| heard.standing.position).fold(here, Position::max)
     }
 
-    /// Who beats now, with this BBS among them.
-    pub(crate) fn services(&self, me: Me<'_>, now: Timestamp) -> Services {
+    /// Who beats now, with this BBS among them. A leader that is dead or cut off may say that it leads when the log names
+    /// another already: `leader` says who that is.
+    pub(crate) fn services<'a>(
+        &self,
+        me: Me<'_>,
+        leader: impl Fn(Role) -> Option<&'a ServiceId>,
+        now: Timestamp,
+    ) -> Services {
         let millis = |at: Timestamp| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
         let alive = self.others.iter().filter(|(_, heard)| now.since(heard.last) < EXPIRES);
         let mut rows: Vec<ServiceRow> = alive
@@ -109,6 +115,9 @@ impl Living {
             .collect();
         let lag = self.newest(me.standing.position).0.saturating_sub(me.standing.position.0);
         rows.push(row(Role::Bbs, me.id, me.program, me.standing, (lag, 0)));
+        for row in &mut rows {
+            row.leads &= leader(row.role).is_none_or(|leader| *leader == row.id);
+        }
         rows.sort_by(|a, b| (a.role, !a.leads, &a.id).cmp(&(b.role, !b.leads, &b.id)));
         let listens = |(since, last)| now.since(last) < EXPIRES && now.since(since) >= LISTENS;
         Services { rows, complete: self.listens.is_some_and(listens) }
@@ -170,7 +179,7 @@ mod tests {
         }
 
         fn shown(&self, now: u64) -> Services {
-            self.living.services(self.me(), at(now))
+            self.living.services(self.me(), |_| None, at(now))
         }
 
         fn names(&self, now: u64) -> Vec<String> {
@@ -193,6 +202,18 @@ mod tests {
         scene.hears(beat(Role::Bbs, "b2", 160, false), None, 7_000);
         assert_eq!(scene.shown(7_000).rows.iter().map(|row| row.lag).collect::<Vec<_>>(), [60, 0]);
         assert_eq!(scene.living.others.len(), 1, "who is gone takes no room");
+    }
+
+    #[test]
+    fn who_says_that_it_leads_when_the_log_names_another_does_not() {
+        let mut scene = Scene::new();
+        scene.hears(beat(Role::Auctioneer, "a1", 90, true), None, 0);
+        scene.hears(beat(Role::Bbs, "b1", 90, true), None, 0);
+        let me = id("me");
+        let leader = |role| (role == Role::Bbs).then_some(&me);
+        let rows = scene.living.services(scene.me(), leader, at(1)).rows;
+        let leads: Vec<(&str, bool)> = rows.iter().map(|row| (row.id.as_str(), row.leads)).collect();
+        assert_eq!(leads, [("me", true), ("b1", false), ("a1", true)]);
     }
 
     #[test]

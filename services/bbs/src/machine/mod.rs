@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use projections::World;
 use projections::cluster_log::Positions;
+use schemas::cluster::Role;
 use schemas::message::{Alive, Program, Standing};
 use schemas::names::{Ids, ServiceId};
 use schemas::query::Services;
@@ -268,15 +269,14 @@ impl Bbs {
     /// Somebody is there.
     fn alive(&mut self, alive: Alive) {
         let world = self.log.world();
-        let leader = world.cluster().and_then(|cluster| cluster.leader(alive.role));
-        let leader = leader.map(|leader| &leader.id);
+        let leader = leader(world, alive.role);
         self.living.heard(alive, &self.settings.id, world.position(), leader, self.now);
     }
 
     /// Who beats now, and this BBS among them.
     fn services(&self) -> Services {
         let me = Me { id: &self.settings.id, program: &self.settings.program, standing: self.standing() };
-        self.living.services(me, self.now)
+        self.living.services(me, |role| leader(self.world(), role), self.now)
     }
 
     fn me(&self) -> schemas::entry::Actor {
@@ -310,4 +310,9 @@ impl Bbs {
 
 fn not_leading() -> Refusal {
     Refusal::new(Code::Unavailable, "this BBS does not lead: try again")
+}
+
+/// Who leads in a role, as the log says.
+fn leader(world: &World, role: Role) -> Option<&ServiceId> {
+    Some(&world.cluster()?.leader(role)?.id)
 }
