@@ -70,6 +70,7 @@
 //! |---|---|
 //! | `web/0 RUNNING [of v2] [on c1 \| not on c1] [crashes 2]` | its state; also `CLAIMED`, `UNCLAIMED ["WHY"]`, `CRASHED ["WHY"]` |
 //! | `web/0 ended crashed`, `web/0 ended stopped for scale` | of what ended there and is shown, something that ended so |
+//! | `web/0 ended 2 times` | so many that ended there are shown |
 //! | `web/0 gone`, `web gone`, `job1 gone` | there is no record of it |
 //! | `web/0 evacuating on c1`, `web/0 not evacuating` | its evacuating twin |
 //! | `web: 3 RUNNING, 1 CRASHED [of v2] [on c1]` | so many instances, and no others |

@@ -63,6 +63,15 @@ pub enum What {
         /// Why it was asked to stop.
         stop: Option<Ended>,
     },
+    /// `web/0 ended 2 times`: so many containers that ended at an index are shown.
+    EndedTimes {
+        /// Its process.
+        process: ProcessGuid,
+        /// Its index.
+        index: u32,
+        /// How many.
+        times: usize,
+    },
     /// `web/0 gone`: no record of an instance.
     NoInstance(ProcessGuid, u32),
     /// `web/0 evacuating on c1`, `web/0 not evacuating`: its evacuating twin, or that it has none.
@@ -182,6 +191,7 @@ impl fmt::Display for What {
                 write!(f, "{process}/{index} ended {}", name_in(&HOWS, how))?;
                 stop.map_or(Ok(()), |stop| write!(f, " for {}", name_in(&STOPS, &stop)))
             }
+            Self::EndedTimes { process, index, times } => write!(f, "{process}/{index} ended {times} times"),
             Self::NoInstance(process, index) => write!(f, "{process}/{index} gone"),
             Self::Twin(process, index, Some(cell)) => write!(f, "{process}/{index} evacuating on {cell}"),
             Self::Twin(process, index, None) => write!(f, "{process}/{index} not evacuating"),
@@ -293,6 +303,10 @@ fn of_instance(words: &mut Words, shape: Shape) -> Result<What, Bad> {
         return Ok(What::NoInstance(process, index));
     }
     if words.take("ended") {
+        if let Some(times) = words.take_number() {
+            words.must("times")?;
+            return Ok(What::EndedTimes { process, index, times });
+        }
         let how = named(&HOWS, words)?;
         let stop = if words.take("for") { Some(named(&STOPS, words)?) } else { None };
         return Ok(What::Ended { process, index, how, stop });

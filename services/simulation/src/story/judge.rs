@@ -79,6 +79,14 @@ impl Facts {
 }
 
 impl Facts {
+    /// Whether so many containers that ended at an index are shown.
+    fn ended_times(&self, process: &ProcessGuid, index: u32, times: usize) -> Result<(), String> {
+        let of_index = |row: &&EndedInstanceRow| row.process_guid == *process && row.index == index;
+        let rows: Vec<_> = self.ended.iter().filter(of_index).collect();
+        let right = rows.len() == times;
+        so(right, || lines(rows.into_iter().map(ended_line), &format!("{process}/{index}")))
+    }
+
     /// Whether a container of an index ended so.
     fn ended_so(
         &self,
@@ -148,6 +156,7 @@ impl What {
                         && is_at(row.cell_id.as_ref(), place.as_ref())
                         && crashes.is_none_or(|crashes| row.crash_count == crashes)
                 }),
+            Self::EndedTimes { process, index, times } => facts.ended_times(process, *index, *times),
             Self::Ended { process, index, how, stop } => facts.ended_so((process, *index), *how, *stop),
             Self::NoInstance(process, index) => {
                 let row = facts.ordinary(process).find(|row| row.index == *index);

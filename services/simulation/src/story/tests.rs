@@ -77,6 +77,7 @@ at 3s expect web rollout rollback_completed within 5s
 at 3s expect web/0 UNCLAIMED "insufficient resources"
 at 3s expect web/0 CRASHED "Exited with status 1" crashes 3
 at 3s expect web/0 ended crashed
+at 3s expect web/0 ended 2 times until 8s
 at 3s expect web/0 ended stopped for rollout-failed within 1m
 at 3s expect web/0 gone
 at 3s expect web gone

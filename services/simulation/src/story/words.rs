@@ -132,6 +132,13 @@ impl Words {
         self.read(what, |word| word.parse().ok())
     }
 
+    /// The next word, if it is a number.
+    pub(super) fn take_number<T: FromStr>(&mut self) -> Option<T> {
+        let number = self.peek_at(0)?.parse().ok()?;
+        self.at += 1;
+        Some(number)
+    }
+
     pub(super) fn number<T: FromStr>(&mut self) -> Result<T, Bad> {
         self.read("a number", |word| word.parse().ok())
     }
