@@ -52,13 +52,27 @@ impl Client {
         after: Position,
         about: Option<&str>,
     ) -> Result<(Vec<RecordedEntry>, Position), Error> {
+        self.history_until(after, Position(u64::MAX), about).await
+    }
+
+    /// The same, of what happened until a position.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn history_until(
+        &self,
+        after: Position,
+        until: Position,
+        about: Option<&str>,
+    ) -> Result<(Vec<RecordedEntry>, Position), Error> {
         let (mut entries, mut after) = (vec![], after);
         loop {
             let about = about.map(str::to_owned);
             let read = ReadEvents { after, limit: Some(POLL_ENTRIES), wait_ms: None, about };
             let page = self.read_events(&read).await?;
-            entries.extend(page.entries.into_iter().filter(|entry| entry.position > after));
-            if page.next <= after || page.next >= page.end {
+            let asked = |entry: &RecordedEntry| entry.position > after && entry.position <= until;
+            entries.extend(page.entries.into_iter().filter(asked));
+            if page.next <= after || page.next >= page.end.min(until) {
                 return Ok((entries, page.end));
             }
             after = page.next;

@@ -329,10 +329,13 @@ pub(crate) enum RolloutVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// List the rollouts of a process that the log tells of
+    /// List the newest rollouts of a process that the log tells of
     History {
         /// Guid of the process
         guid: ProcessGuid,
+        /// How many at most
+        #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = number(1..=INSTANCES), allow_negative_numbers = true)]
+        limit: u32,
     },
 }
 

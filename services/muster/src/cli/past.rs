@@ -1,5 +1,7 @@
 //! The rollouts of a process, as the log tells of them. Pure: decisions in, rollouts out.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use schemas::container::{Epoch, Instance};
 use schemas::entry::{Aggregate, Event};
 use schemas::names::DefinitionId;
@@ -97,24 +99,55 @@ impl Past {
     }
 }
 
-/// The rollouts that the decisions about a process tell of, in their order.
-pub(crate) fn rollouts(decided: &[Decided]) -> Vec<Past> {
-    let mut all: Vec<Past> = vec![];
-    let (mut life, mut number) = (None::<Epoch>, 0);
+/// A rollout, as some of the decisions about its process tell of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// It.
+    pub(crate) past: Past,
+    /// The life that it belongs to.
+    pub(crate) life: Epoch,
+    /// Whether its number is known: the decisions tell of its life from the beginning, or of the last one of it.
+    pub(crate) numbered: bool,
+}
+
+/// The rollouts that the decisions about a process tell of, in their order, given the life that goes on and the number of the
+/// last rollout of it.
+pub(crate) fn rollouts(decided: &[Decided], last: Option<(Epoch, u32)>) -> Vec<Found> {
+    let (mut all, mut lives): (Vec<Past>, Vec<Epoch>) = (vec![], vec![]);
+    let mut counts: BTreeMap<Epoch, u32> = BTreeMap::new();
+    let mut begun: BTreeSet<Epoch> = BTreeSet::new();
     for one in decided {
-        if let Aggregate::Process { epoch, .. } = one.decision.aggregate
-            && life != Some(epoch)
-        {
-            (life, number) = (Some(epoch), 0);
-        }
+        let Aggregate::Process { epoch, .. } = one.decision.aggregate else { continue };
         for event in &one.decision.events {
-            if let Event::Rollout(rollout::Event::Started { .. }) = event {
-                number += 1;
+            let count = counts.entry(epoch).or_default();
+            match event {
+                Event::Rollout(rollout::Event::Started { .. }) => {
+                    *count += 1;
+                    lives.push(epoch);
+                }
+                Event::Desired(desired::Event::Desired(_)) => drop(begun.insert(epoch)),
+                Event::Rollout(_)
+                | Event::Desired(_)
+                | Event::Actual(_)
+                | Event::Evacuating(_)
+                | Event::Evaluation(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
             }
+            let number = *count;
             take(&mut all, number, one, event);
         }
     }
-    all
+    let numbered = |(mut past, life): (Past, Epoch)| {
+        let last = last.filter(|(epoch, _)| *epoch == life).map(|(_, number)| number);
+        let before = last.filter(|_| !begun.contains(&life));
+        let missing = before.map(|last| last.saturating_sub(counts.get(&life).copied().unwrap_or(0)));
+        past.number += missing.unwrap_or(0);
+        Found { past, life, numbered: missing.is_some() || begun.contains(&life) }
+    };
+    all.into_iter().zip(lives).map(numbered).collect()
 }
 
 fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
@@ -245,9 +278,25 @@ mod tests {
         ]
     }
 
+    fn told(decided: &[Decided]) -> Vec<Past> {
+        rollouts(decided, None).into_iter().map(|found| found.past).collect()
+    }
+
+    #[test]
+    fn what_is_read_from_the_middle_is_numbered_by_the_last_of_its_life() {
+        let Aggregate::Process { epoch, .. } = story()[0].decision.aggregate else { panic!("a process") };
+        let of = |last| {
+            let found = rollouts(&story()[5..], last).into_iter();
+            found.map(|found| (found.past.number, found.numbered)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Some((epoch, 4))), [(2, true), (3, true), (4, true)]);
+        assert_eq!(of(Some((Epoch(Timestamp(99)), 4))), [(1, false), (2, false), (3, false)]);
+        assert_eq!(of(None), [(1, false), (2, false), (3, false)]);
+    }
+
     #[test]
     fn rollouts_are_read_from_the_log() {
-        let all = rollouts(&story());
+        let all = told(&story());
         let told: Vec<_> = all.iter().map(|past| (past.number, past.target.as_str(), past.status)).collect();
         assert_eq!(
             told,
@@ -271,7 +320,7 @@ mod tests {
             *epoch = Epoch(Timestamp(99));
         }
         let removed = at(11, vec![Event::Desired(desired::Event::Removed {})]);
-        let all = rollouts(&[story(), vec![removed, again]].concat());
+        let all = told(&[story(), vec![removed, again]].concat());
         assert_eq!((all[3].status, all[4].number), ("removed", 1));
     }
 
@@ -279,7 +328,7 @@ mod tests {
     fn they_are_a_table() {
         let look = Look { now: Timestamp::from_millis(15_000), full_ids: false, colour: false };
         assert_eq!(
-            rows::rollouts(&rollouts(&story())[1..3], look).render(false),
+            rows::rollouts(&told(&story())[1..3], look).render(false),
             "ROLLOUT   WHAT             STATUS               REPLACED   BEGAN                      TOOK   WHO               NOTE\n      \
              2   rollout to bad   rolled_back               0/2   1970-01-01T00:00:06.000Z   2s     client shop/ada   index 0 failed: exit 1\n      \
              3   rollback to v2   rollback_completed        0/2   1970-01-01T00:00:08.000Z   1s     client shop/ada   1 of 2 failed"

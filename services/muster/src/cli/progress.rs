@@ -233,6 +233,9 @@ fn taken_over(guid: &ProcessGuid, asked: Asked<'_>, snapshot: &Snapshot) -> Opti
     Some(failure.advise(format!("see muster lrp rollout history {guid}")))
 }
 
+/// So many rollouts before the last one may have taken the place of the one that somebody waits for.
+const LOOKED_BACK: usize = 10;
+
 /// How the rollout ended that somebody waits for: well, or not.
 async fn ended(
     client: &Client,
@@ -247,7 +250,7 @@ async fn ended(
     let Some(rollout) = lrp.rollout.as_ref().filter(|one| one.target != *target || !one.is_over()) else {
         return Ok(());
     };
-    let past = rollout::past(client, guid).await?;
+    let past = rollout::past(client, guid, LOOKED_BACK).await?;
     let failed = past.iter().rev().find(|past| past.kind == Kind::Update || past.target == *target);
     let crash = failed.and_then(|past| past.last_crash.as_ref());
     let said = crash.map(Crash::advice);

@@ -13,9 +13,10 @@ use serde::Serialize;
 
 use super::args::{Global, RolloutVerb};
 use super::describe::rollout_name;
-use super::events::decided;
+use super::events::{decided, end_of_log};
 use super::failure::{Exit, Failure};
 use super::lrp::{Changed, Session};
+use super::output::note;
 use super::past::{Crash, Past, rollouts};
 use super::progress::Asked;
 use super::{find, rows, waits};
@@ -39,14 +40,40 @@ pub(crate) async fn run(verb: RolloutVerb, global: &Global) -> Result<(), Failur
         RolloutVerb::Pause { guid } => session.pause(&guid).await,
         RolloutVerb::Resume { guid, wait } => session.resume(&guid, wait.detach).await,
         RolloutVerb::Rollback { guid, wait } => session.roll_back(&guid, wait.detach).await,
-        RolloutVerb::History { guid } => session.rollout_history(&guid).await,
+        RolloutVerb::History { guid, limit } => session.rollout_history(&guid, limit).await,
     }
 }
 
-/// The rollouts of a process that the log tells of.
-pub(crate) async fn past(client: &Client, guid: &ProcessGuid) -> Result<Vec<Past>, Failure> {
-    let (entries, _) = client.history(Position(0), Some(&format!("lrp:{guid}"))).await?;
-    Ok(rollouts(&decided(entries)))
+/// So many positions of the log are read at first for the newest rollouts of a process, and each time four times as many.
+const WINDOW: u64 = 1_000;
+
+/// The newest rollouts of a process, so many at most: of the life that goes on, or of all of them if it is gone. The log is read
+/// backwards until they are found.
+pub(crate) async fn past(client: &Client, guid: &ProcessGuid, most: usize) -> Result<Vec<Past>, Failure> {
+    let (position, last) = match client.lrp(guid).await {
+        Ok(one) => {
+            let number = one.row.rollout.as_ref().map_or(0, |rollout| rollout.number);
+            (one.position, Some((one.row.epoch, number)).filter(|_| one.row.desired))
+        }
+        Err(error) if error.is_not_found() => (end_of_log(client).await?, None),
+        Err(error) => return Err(error.into()),
+    };
+    let about = format!("lrp:{guid}");
+    let there = last.map_or(most, |(_, number)| most.min(usize::try_from(number).unwrap_or(most)));
+    let (mut from, mut window, mut all) = (position, WINDOW, vec![]);
+    loop {
+        let mut found = rollouts(&all, last);
+        found.retain(|found| last.is_none_or(|(life, _)| found.life == life));
+        let newest = found.split_off(found.len().saturating_sub(there));
+        let enough = newest.len() == there && newest.iter().all(|found| found.numbered);
+        if enough || from == Position(0) {
+            return Ok(newest.into_iter().map(|found| found.past).collect());
+        }
+        let after = Position(from.0.saturating_sub(window));
+        let mut older = decided(client.history_until(after, from, Some(&about)).await?.0);
+        older.append(&mut all);
+        (from, window, all) = (after, window.saturating_mul(4), older);
+    }
 }
 
 /// The last crash of what a rollout brings, while it was under way: as what ended tells of it, and where that is no longer kept,
@@ -61,7 +88,7 @@ async fn last_crash(
     if crash.is_some() || rollout.failed.is_empty() {
         return Ok(crash);
     }
-    let all = past(client, guid).await?;
+    let all = past(client, guid, 1).await?;
     let past = all.into_iter().rev().find(|past| past.target == rollout.target);
     Ok(past.and_then(|past| past.last_crash))
 }
@@ -135,11 +162,15 @@ impl Session<'_> {
         self.carried_out(guid, done, "rolled back", asked, detach).await
     }
 
-    async fn rollout_history(&self, guid: &ProcessGuid) -> Result<(), Failure> {
+    async fn rollout_history(&self, guid: &ProcessGuid, limit: u32) -> Result<(), Failure> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         // Also of a process that is gone: the log knows it.
-        let all = past(&self.client, guid).await?;
+        let all = past(&self.client, guid, limit).await?;
         if all.is_empty() {
             self.known(guid, "show the rollouts of").await?;
+        }
+        if all.first().is_some_and(|first| first.number > 1) && all.len() == limit {
+            note(&format!("only the newest {limit} are listed: see --limit"));
         }
         self.output.rows(&all, rows::rollouts)
     }

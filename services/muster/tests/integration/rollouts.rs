@@ -245,6 +245,8 @@ fn a_rollout_that_waits_says_why() {
     let history = muster.json("lrp rollout history web");
     let statuses: Vec<_> = history.as_array().unwrap().iter().map(statuses).collect();
     assert_eq!(statuses, ["superseded", "superseded", "updating"]);
+    let newest = muster.json("lrp rollout history web --limit 1");
+    assert_eq!((newest[0]["number"].clone(), newest.as_array().unwrap().len()), (3.into(), 1));
     muster.ok("lrp rollout rollback web");
     assert_eq!(guids(&muster.runs("web", 3)), guids(&before), "what ran first never stopped");
     always_running(muster, 3);
