@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use bbs::NotAppended;
@@ -124,6 +125,8 @@ pub struct Cluster {
     pub(super) questions: BTreeMap<u64, Question>,
     /// Who waits for a machine's answer: the question that it was asked by.
     pub(super) requesters: BTreeMap<u64, u64>,
+    /// When somebody forges beats all the time, if at all.
+    pub(super) storm: Range<Timestamp>,
     /// Until then no heartbeat arrives.
     pub(super) no_heartbeats_until: Timestamp,
     /// Until then no heartbeat of this cell arrives, and no probe.
@@ -210,6 +213,13 @@ fn clock_slack(plan: &Plan) -> Duration {
     Duration::from_millis(2 * plan.faults.skew_ms + steps.sum::<u64>() + 1)
 }
 
+/// When somebody forges beats all the time: in some runs, for longer than it takes until another BBS leads.
+fn storm(rng: &mut Rng) -> Range<Timestamp> {
+    let begins = START + rng.millis(3_000, 20_000);
+    let lasts = if rng.chance(500) { rng.millis(25_000, 45_000) } else { Duration::ZERO };
+    begins..begins + lasts
+}
+
 /// Runs a cluster: a minute of faults and requests, then peace until it must have become quiet.
 #[must_use]
 pub fn run(seed: u64) -> Outcome {
@@ -259,6 +269,7 @@ impl Cluster {
             counter: 0,
             questions: BTreeMap::new(),
             requesters: BTreeMap::new(),
+            storm: storm(&mut Rng::new(seed, 28)),
             no_heartbeats_until: START,
             unheard: (0, START),
             dark_until: START,

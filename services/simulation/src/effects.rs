@@ -18,6 +18,9 @@ use super::nodes::{Life, Node, cell_id, rep_of};
 use super::promises::Promise;
 use super::records::Append;
 
+/// How often somebody beats, in thousandths, who does it all the time.
+const STORM: u64 = 900;
+
 impl Cluster {
     pub(super) fn bbs_effect(&mut self, node: Node, effect: bbs::Effect) {
         use bbs::Effect as E;
@@ -97,7 +100,8 @@ impl Cluster {
 
     /// At times somebody beats in a term in which nobody was elected, often in the next one.
     pub(super) fn forge_beats(&mut self) {
-        if self.faults.forged == 0 || !self.chaos.chance(self.faults.forged) {
+        let often = if self.storm.contains(&self.now) { STORM } else { self.faults.forged };
+        if self.faults.forged == 0 || !self.chaos.chance(often) {
             return;
         }
         let Some(cluster) = self.checkers.world().cluster() else { return };
