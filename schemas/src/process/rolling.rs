@@ -34,7 +34,8 @@ impl Draft<'_> {
         match desired.definition(id) {
             Some(known) if known == definition => {}
             Some(_) => {
-                let why = format!("definition {id} of the process is another one already: use another id");
+                let why =
+                    format!("definition {id} of the process runs something else already: use another id");
                 return Err(Refusal::new(Code::ResourceExists, why));
             }
             None => self.add_definition(id, definition)?,
@@ -47,8 +48,8 @@ impl Draft<'_> {
         let desired = self.deployment()?;
         if desired.definition(id).is_none() {
             let known: Vec<_> = desired.definitions.iter().map(|(id, _)| id.as_str()).collect();
-            let why = format!("definition {id} (the process has {})", known.join(", "));
-            return Err(Refusal::not_found(why));
+            let why = format!("there is no definition {id}: the process has {}", known.join(", "));
+            return Err(Refusal::new(Code::ResourceNotFound, why));
         }
         if desired.active_definition_id != *id {
             self.roll_out(Kind::Update, id, String::new());

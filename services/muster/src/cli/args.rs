@@ -329,7 +329,7 @@ pub(crate) enum RolloutVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// List the newest rollouts of a process that the log tells of
+    /// List the newest rollouts of a process: of its present life or, if it is gone, of all that the log tells of
     History {
         /// Guid of the process
         guid: ProcessGuid,

@@ -170,7 +170,7 @@ impl Session<'_> {
             self.known(guid, "show the rollouts of").await?;
         }
         if all.first().is_some_and(|first| first.number > 1) && all.len() == limit {
-            note(&format!("only the newest {limit} are listed: see --limit"));
+            note("older ones are left out: see --limit");
         }
         self.output.rows(&all, rows::rollouts)
     }
@@ -188,7 +188,8 @@ impl Session<'_> {
 }
 
 fn had_none(guid: &ProcessGuid) -> Failure {
-    let failure = Failure::not_found(format!("a rollout of process {guid}"));
+    let why = format!("process {guid} had no rollout yet");
+    let failure = Failure::new(Exit::NotFound, "ResourceNotFound", why);
     failure.advise("rollouts begin with muster lrp apply, update, activate and restart")
 }
 

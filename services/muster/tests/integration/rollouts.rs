@@ -177,7 +177,7 @@ fn a_rollout_pauses_and_goes_on_or_back_when_somebody_says_so() {
     let place = Place::new();
     let (dev, before) = first(&place);
     let muster = &dev.muster;
-    muster.exits(3, "lrp rollout status web").tells(&["a rollout of process web does not exist"]);
+    muster.exits(3, "lrp rollout status web").tells(&["process web had no rollout yet"]);
     muster.exits(4, "lrp rollout rollback web").tells(&["no rollout is under way"]);
     let canary = file(&place, "canary", RUNS, &update("pause_after = 1"));
     let said = muster.exits(9, &format!("lrp update web {canary}"));
@@ -203,7 +203,7 @@ fn a_rollout_pauses_and_goes_on_or_back_when_somebody_says_so() {
     let active = muster.json("lrp show web")["definition_id"].as_str().unwrap().to_owned();
     let said = muster.ok(&format!("lrp activate web {active}"));
     said.tells(&["is so already, nothing changed"]);
-    muster.exits(3, "lrp activate web nothing").tells(&["definition nothing (the process has "]);
+    muster.exits(3, "lrp activate web nothing").tells(&["there is no definition nothing: the process has "]);
     always_running(muster, 3);
     dev.end(&place);
 }
