@@ -32,6 +32,8 @@ use super::story::Seen;
 pub const START: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 /// More steps than any run takes that becomes quiet.
 const STEPS: u64 = 5_000_000;
+/// More than happens at one moment where nothing goes round in circles.
+const AT_ONCE: u64 = 100_000;
 /// The longest story that is kept, in lines.
 const STORY: usize = 100_000;
 
@@ -158,6 +160,8 @@ pub struct Cluster {
     trace: u64,
     story: Vec<String>,
     pub(super) steps: u64,
+    /// How much happened at this very moment.
+    at_once: u64,
 }
 
 /// What a run showed.
@@ -288,6 +292,7 @@ impl Cluster {
             trace: 0xcbf2_9ce4_8422_2325,
             story: vec![],
             steps: 0,
+            at_once: 0,
         };
         for node in shape.nodes() {
             cluster.schedule(START, ClusterEvent::Restart(node));
@@ -323,8 +328,14 @@ impl Cluster {
             return false;
         };
         let ((at, _), event) = first.remove_entry();
+        self.at_once = if at > self.now { 0 } else { self.at_once + 1 };
         self.now = self.now.max(at);
         if self.steps > STEPS {
+            return false;
+        }
+        if self.at_once > AT_ONCE {
+            self.broken(Promise::NoHotLoop, format!("more than {AT_ONCE} things happen at one moment"));
+            self.steps = STEPS + 1;
             return false;
         }
         match event {

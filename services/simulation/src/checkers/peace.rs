@@ -48,11 +48,13 @@ impl Cluster {
     }
 
     /// Looks again and again what is under way: what never is at zero leaks, and so does what is never said to be in use as
-    /// it is.
+    /// it is. What was just given away is known to its auctioneer before anybody else, so that, too, has to be wrong at
+    /// every look.
     pub(crate) fn look_for_leaks(&mut self) {
         let mut least: BTreeMap<(Node, &'static str), usize> = BTreeMap::new();
         let mut kept = self.kept_for_nothing();
         let mut wrong = self.checkers.wrongly_used(&self.cells);
+        let mut unknown = self.wrongly_known();
         for look in 0..LOOKS {
             for node in self.all_nodes() {
                 for (name, count) in self.place(node).books() {
@@ -65,24 +67,28 @@ impl Cluster {
             wrong.retain(|cell, _| still.contains_key(cell));
             let still = self.kept_for_nothing();
             kept.retain(|what, _| still.contains_key(what));
+            let still = self.wrongly_known();
+            unknown.retain(|what, _| still.contains_key(what));
         }
         for ((node, name), count) in least.into_iter().filter(|(_, count)| *count > 0) {
             self.broken(P::NothingInFlight, format!("{node} has {count} {name} after minutes of peace"));
         }
         kept.into_values().for_each(|how| self.broken(P::NothingKept, how));
         wrong.into_values().for_each(|how| self.broken(P::NothingLeaks, how));
-        self.look_at_fullness();
+        unknown.into_values().for_each(|broken| self.breaks(broken));
     }
 
-    /// An auctioneer knows what is free of each cell.
-    fn look_at_fullness(&mut self) {
+    /// The cells of which an auctioneer does not know what is free.
+    fn wrongly_known(&mut self) -> BTreeMap<(Node, usize), Broken> {
+        let mut wrong = BTreeMap::new();
         for node in self.all_nodes() {
             for cell in 0..self.cells.len() {
                 let Some(free) = self.place(node).free_on(&cell_id(cell)) else { continue };
-                let wrong = self.checkers.knows_free(cell, free, &self.cells[cell].list(), self.now);
-                wrong.into_iter().for_each(|broken| self.breaks(broken));
+                let broken = self.checkers.knows_free(cell, free, &self.cells[cell].list(), self.now);
+                wrong.extend(broken.map(|broken| ((node, cell), broken)));
             }
         }
+        wrong
     }
 
     /// What has to be true after minutes of peace.
