@@ -48,8 +48,10 @@ impl Kind {
             Self::Run => 1,
             // Every 30 s while it fails, else more seldom; of a clock that jumps, sooner.
             Self::SelfTest => 5,
-            // Every 5 s, and at once when something changes; five rounds of an auction.
-            Self::Stop | Self::Order | Self::Container | Self::Perform | Self::Callback => 12,
+            // Every 5 s, and at once when something changes.
+            Self::Stop | Self::Order | Self::Container | Self::Callback => 12,
+            // Five rounds of an auction, and again whenever the only cell that may take it changes.
+            Self::Perform => 30,
             // Every second, and at once.
             Self::Outcome | Self::Report => 20,
             // Every 600 ms.
