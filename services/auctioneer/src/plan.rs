@@ -7,6 +7,7 @@
 
 mod known;
 mod lacks;
+mod overview;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,7 @@ use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
-use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, Zone};
+use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Steer, Unplaced};
 use schemas::query::CellRow;
 use schemas::resources::Resources;
@@ -24,7 +25,8 @@ use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::auction::{Item, Siblings, Verdict, auction};
+use self::overview::Overview;
+use crate::auction::{Item, Verdict, auction};
 use crate::board::{Board, BoardCell};
 
 pub use known::{board_cell, process as known_process, task as known_task};
@@ -42,12 +44,7 @@ pub struct Copy {
     /// The cells that global processes follow, with their ordinals.
     numbered: Vec<(u32, CellId, Cell)>,
     processes: BTreeMap<ProcessGuid, Process>,
-    /// The places at which something may be left to do: those that are not RUNNING to stay.
-    moving: BTreeSet<(ProcessGuid, Place)>,
-    /// Of each process how many instances stay on each cell.
-    siblings: Siblings,
-    /// The cells that were counted so of each index.
-    counted: BTreeMap<(ProcessGuid, u32), Vec<CellId>>,
+    overview: Overview,
     /// What waits for room of others.
     others: Others,
     /// Whether room appeared since the last auction.
@@ -142,9 +139,7 @@ impl Copy {
             board: Board::new(cells),
             numbered: vec![],
             processes: BTreeMap::new(),
-            moving: BTreeSet::new(),
-            siblings: Siblings::new(),
-            counted: BTreeMap::new(),
+            overview: Overview::default(),
             others: Others::default(),
             freed: false,
             made: 0,
@@ -155,9 +150,8 @@ impl Copy {
             paused: BTreeSet::new(),
         };
         for process in processes {
-            let guid = process.guid.clone();
-            copy.processes.insert(guid.clone(), process);
-            copy.all_indices(&guid).into_iter().for_each(|index| copy.take_in_index(&guid, index));
+            copy.overview.take_in(&process);
+            copy.processes.insert(process.guid.clone(), process);
         }
         copy
     }
@@ -171,7 +165,7 @@ impl Copy {
     ) -> Self {
         for process in processes.into_iter().filter(|process| !self.processes.contains_key(&process.guid)) {
             for by in process.staying() {
-                count(&mut self.siblings, &process.guid, &by.cell_id, true);
+                self.overview.count(&process.guid, &by.cell_id);
             }
             let places = process.slots.iter().map(|slot| &slot.place);
             self.others.waiting.extend(places.filter_map(|place| Item::of_place(&process, place)));
@@ -297,62 +291,10 @@ impl Copy {
         let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
         let epoch = schemas::container::Epoch(self.now);
         let new = || Process::new(guid.clone(), domain.clone(), epoch);
-        process::evolve(self.processes.entry(guid.clone()).or_insert_with(new), &events, &stamp);
-        self.take_in(guid, &events);
+        let process = self.processes.entry(guid.clone()).or_insert_with(new);
+        process::evolve(process, &events, &stamp);
+        self.overview.take_in_events(process, &events);
         Ok(true)
-    }
-
-    /// Counts anew what stays, and where something may be left to do, at the indices that events are about.
-    fn take_in(&mut self, guid: &ProcessGuid, events: &[Event]) {
-        let mut indices = BTreeSet::new();
-        for event in events {
-            match event {
-                Event::Actual(event) => indices.extend(event.places().iter().map(|place| place.index)),
-                Event::Rollout(event) => match event.indices() {
-                    Some(some) => indices.extend(some.iter()),
-                    None => indices.extend(self.all_indices(guid)),
-                },
-                Event::Desired(_) => indices.extend(self.all_indices(guid)),
-                Event::Evacuating(_)
-                | Event::Evaluation(_)
-                | Event::Task(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => {}
-            }
-        }
-        indices.into_iter().for_each(|index| self.take_in_index(guid, index));
-    }
-
-    fn all_indices(&self, guid: &ProcessGuid) -> BTreeSet<u32> {
-        let slots = self.processes.get(guid).map_or(&[][..], |process| &process.slots);
-        slots.iter().map(|slot| slot.place.index).collect()
-    }
-
-    fn take_in_index(&mut self, guid: &ProcessGuid, index: u32) {
-        let Some(process) = self.processes.get(guid) else { return };
-        let counted = self.counted.entry((guid.clone(), index)).or_default();
-        for cell in std::mem::take(counted) {
-            count(&mut self.siblings, guid, &cell, false);
-        }
-        for by in process.staying_at(index) {
-            count(&mut self.siblings, guid, &by.cell_id, true);
-            counted.push(by.cell_id.clone());
-        }
-        let key = |place: Place| (guid.clone(), place);
-        let from = key(Place::new(index, DefinitionId::least()));
-        let known: Vec<_> = self
-            .moving
-            .range(from..)
-            .take_while(|(of, place)| of == guid && place.index == index)
-            .cloned()
-            .collect();
-        for gone in known {
-            self.moving.remove(&gone);
-        }
-        let is_moving = |lrp: &Actual| lrp.is_unclaimed() || lrp.holder().is_some() && !lrp.runs_on();
-        let moving = process.actuals_at(index).filter(|(_, lrp)| is_moving(lrp));
-        self.moving.extend(moving.map(|(place, _)| key(place.clone())));
     }
 
     /// Notes what an event makes of the copy, before the process is what it says.
@@ -466,7 +408,7 @@ impl Copy {
 
     /// The instances at which something may be left to do and of which something is true, with their processes.
     fn moving(&self, so: impl Fn(&Actual) -> bool) -> Vec<(ProcessGuid, Place, Actual)> {
-        let moving = self.moving.iter().filter_map(|(guid, place)| {
+        let moving = self.overview.moving().filter_map(|(guid, place)| {
             let lrp = self.processes.get(guid)?.actual(place).filter(|lrp| so(lrp))?;
             Some((guid.clone(), place.clone(), lrp.clone()))
         });
@@ -514,7 +456,7 @@ impl Copy {
             return Ok(false);
         }
         let mut placed = vec![];
-        for verdict in auction(&mut self.board, items, &self.siblings) {
+        for verdict in auction(&mut self.board, items, self.overview.siblings()) {
             let own = match &verdict.item.rank.key {
                 WorkKey::Lrp { key, .. } => {
                     Some(key).filter(|key| self.processes.contains_key(&key.process_guid))
@@ -594,7 +536,7 @@ impl Copy {
         };
         self.others.placed += 1;
         match verdict.item.rank.key {
-            WorkKey::Lrp { key, .. } => count(&mut self.siblings, &key.process_guid, &cell_id, true),
+            WorkKey::Lrp { key, .. } => self.overview.count(&key.process_guid, &cell_id),
             WorkKey::Task { .. } => {}
         }
     }
@@ -608,16 +550,6 @@ struct Others {
     untried: bool,
     /// How much of it was placed.
     placed: usize,
-}
-
-/// Counts an instance that stays on a cell, or does no longer.
-fn count(siblings: &mut Siblings, guid: &ProcessGuid, cell: &CellId, comes: bool) {
-    let on = siblings.entry(guid.clone()).or_default();
-    let known = on.entry(cell.clone()).or_default();
-    *known = if comes { *known + 1 } else { known.saturating_sub(1) };
-    if *known == 0 {
-        on.remove(cell);
-    }
 }
 
 const fn start() -> actual::Command {

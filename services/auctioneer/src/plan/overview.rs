@@ -1,0 +1,103 @@
+//! What a plan knows of its instances without looking at each of them after every step: how many stay where, and which have
+//! something left to do. What an event changes is counted anew, index by index.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::Place;
+use schemas::actual::Actual;
+use schemas::entry::Event;
+use schemas::names::{CellId, DefinitionId, ProcessGuid};
+use schemas::process::Process;
+
+use crate::auction::Siblings;
+
+/// How many instances stay where, and which have something left to do.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overview {
+    /// The places at which something may be left to do: those that are not RUNNING to stay.
+    moving: BTreeSet<(ProcessGuid, Place)>,
+    /// Of each process how many instances stay on each cell.
+    siblings: Siblings,
+    /// The cells that were counted so of each index.
+    counted: BTreeMap<(ProcessGuid, u32), Vec<CellId>>,
+}
+
+impl Overview {
+    /// The places at which something may be left to do.
+    pub(super) fn moving(&self) -> impl Iterator<Item = &(ProcessGuid, Place)> {
+        self.moving.iter()
+    }
+
+    /// Of each process how many instances stay on each cell.
+    pub(super) const fn siblings(&self) -> &Siblings {
+        &self.siblings
+    }
+
+    /// Takes in every index of a process.
+    pub(super) fn take_in(&mut self, process: &Process) {
+        indices(process).into_iter().for_each(|index| self.take_in_index(process, index));
+    }
+
+    /// Takes in the indices that events are about, which the process has folded.
+    pub(super) fn take_in_events(&mut self, process: &Process, events: &[Event]) {
+        let mut about = BTreeSet::new();
+        for event in events {
+            match event {
+                Event::Actual(event) => about.extend(event.places().iter().map(|place| place.index)),
+                Event::Rollout(event) => match event.indices() {
+                    Some(some) => about.extend(some.iter()),
+                    None => about.extend(indices(process)),
+                },
+                Event::Desired(_) => about.extend(indices(process)),
+                Event::Evacuating(_)
+                | Event::Evaluation(_)
+                | Event::Task(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
+            }
+        }
+        about.into_iter().for_each(|index| self.take_in_index(process, index));
+    }
+
+    fn take_in_index(&mut self, process: &Process, index: u32) {
+        let guid = &process.guid;
+        for cell in self.counted.remove(&(guid.clone(), index)).unwrap_or_default() {
+            self.uncount(guid, &cell);
+        }
+        let stay: Vec<CellId> = process.staying_at(index).map(|by| by.cell_id.clone()).collect();
+        stay.iter().for_each(|cell| self.count(guid, cell));
+        self.counted.insert((guid.clone(), index), stay);
+
+        let key = |place: Place| (guid.clone(), place);
+        let from = key(Place::new(index, DefinitionId::least()));
+        let of_index = |(of, place): &&(ProcessGuid, Place)| of == guid && place.index == index;
+        let known: Vec<_> = self.moving.range(from..).take_while(of_index).cloned().collect();
+        for gone in known {
+            self.moving.remove(&gone);
+        }
+        let is_moving = |lrp: &Actual| lrp.is_unclaimed() || lrp.holder().is_some() && !lrp.runs_on();
+        let moving = process.actuals_at(index).filter(|(_, lrp)| is_moving(lrp));
+        self.moving.extend(moving.map(|(place, _)| key(place.clone())));
+    }
+
+    /// Counts an instance that stays on a cell.
+    pub(super) fn count(&mut self, guid: &ProcessGuid, cell: &CellId) {
+        *self.siblings.entry(guid.clone()).or_default().entry(cell.clone()).or_default() += 1;
+    }
+
+    fn uncount(&mut self, guid: &ProcessGuid, cell: &CellId) {
+        let Some(on) = self.siblings.get_mut(guid) else { return };
+        match on.get_mut(cell) {
+            Some(known) if *known > 1 => *known -= 1,
+            Some(_) | None => {
+                on.remove(cell);
+            }
+        }
+    }
+}
+
+/// The indices at which a process has records.
+fn indices(process: &Process) -> BTreeSet<u32> {
+    process.slots.iter().map(|slot| slot.place.index).collect()
+}
