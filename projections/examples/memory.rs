@@ -238,6 +238,7 @@ impl Journal {
                 zone: Zone::new(&format!("z{}", number % 3)).expect("legal"),
                 stack: Stack::new("linux").expect("legal"),
                 placement_tags: BTreeSet::new(),
+                attributes: schemas::attributes::Attributes::default(),
                 total: Resources { memory_mb: 1 << 20, disk_mb: 1 << 20, containers: 1000, ports: 1000 },
             };
             let event = Event::Cell(cell::Event::Appeared(presence));

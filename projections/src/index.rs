@@ -14,7 +14,7 @@ use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::task::{self, Task};
-use schemas::{ActualLrpKey, Place, Subject, Timestamp};
+use schemas::{ActualLrpKey, Place, Subject, Timestamp, evaluation};
 
 use crate::world::REMEMBERED;
 
@@ -126,8 +126,68 @@ pub(crate) struct Index {
     pub(crate) global: BTreeSet<ProcessGuid>,
     /// When the rollout of each process is next due.
     due_whole: BTreeSet<(Timestamp, Due)>,
-    /// What is only remembered, by the subject that will forget it and the time from which it does.
-    gone: BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>,
+    /// What is only remembered.
+    pub(crate) gone: BySubject,
+    /// What keeps ended evaluations.
+    pub(crate) evaluated: BySubject,
+}
+
+/// What a subject lets go of, and the time from which it does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BySubject(BTreeMap<Subject, BTreeSet<(Timestamp, Due)>>);
+
+impl BySubject {
+    /// The time of one thing is another one.
+    pub(crate) fn change(
+        &mut self,
+        subject: &Subject,
+        which: &Due,
+        before: Option<Timestamp>,
+        after: Option<Timestamp>,
+    ) {
+        if before == after {
+            return;
+        }
+        let all = self.0.entry(subject.clone()).or_default();
+        if let Some(at) = before {
+            all.remove(&(at, which.clone()));
+        }
+        if let Some(at) = after {
+            all.insert((at, which.clone()));
+        }
+        if all.is_empty() {
+            self.0.remove(subject);
+        }
+    }
+
+    /// Takes out one thing that a subject may let go of at `now`.
+    pub(crate) fn pop(&mut self, subject: &Subject, now: Timestamp) -> Option<Due> {
+        let all = self.0.get_mut(subject)?;
+        if all.first()?.0 > now {
+            return None;
+        }
+        let (_, which) = all.pop_first()?;
+        if all.is_empty() {
+            self.0.remove(subject);
+        }
+        Some(which)
+    }
+
+    /// Puts everything under the subjects of another number of shards.
+    fn deal_anew(&mut self, shards: u16) {
+        for (at, which) in std::mem::take(&mut self.0).into_values().flatten() {
+            self.0.entry(which.subject(shards)).or_default().insert((at, which));
+        }
+    }
+}
+
+impl Due {
+    fn subject(&self, shards: u16) -> Subject {
+        match self {
+            Self::Process(guid) => Subject::of_process(guid, shards),
+            Self::Task(guid) => Subject::of_task(guid, shards),
+        }
+    }
 }
 
 /// The state of a slot's instance or of a task, as far as it is counted.
@@ -172,6 +232,8 @@ pub(crate) struct Whole {
     due: Option<Timestamp>,
     /// From when it may be forgotten, if it is gone.
     forget_at: Option<Timestamp>,
+    /// When the first of its ended evaluations leaves.
+    pub(crate) leaves_at: Option<Timestamp>,
 }
 
 impl Facts {
@@ -263,6 +325,7 @@ impl Whole {
             global: process.desired.as_ref().is_some_and(|desired| desired.is_global()),
             due: process.rollout_due(),
             forget_at: process.is_gone().then(|| process.changed_at + REMEMBERED),
+            leaves_at: evaluation::next_leaves(&process.evaluations),
         }
     }
 
@@ -272,6 +335,7 @@ impl Whole {
             global: false,
             due: None,
             forget_at: task.state.is_none().then(|| task.since + REMEMBERED),
+            leaves_at: evaluation::next_leaves(&task.evaluations),
         }
     }
 }
@@ -375,8 +439,7 @@ impl Index {
     ) {
         self.counts.processes -= u64::from(before.desired);
         self.counts.processes += u64::from(after.desired);
-        let same_times = before.forget_at == after.forget_at && before.due == after.due;
-        if same_times && before.global == after.global {
+        if (Whole { desired: before.desired, ..after }) == before {
             return;
         }
         let which = which();
@@ -389,44 +452,17 @@ impl Index {
         if let Some(at) = after.due {
             self.due_whole.insert((at, which.clone()));
         }
-        if before.forget_at == after.forget_at {
-            return;
-        }
-        let subject = subject();
-        let gone = self.gone.entry(subject.clone()).or_default();
-        if let Some(at) = before.forget_at {
-            gone.remove(&(at, which.clone()));
-        }
-        if let Some(at) = after.forget_at {
-            gone.insert((at, which));
-        }
-        if gone.is_empty() {
-            self.gone.remove(&subject);
+        if (before.forget_at, before.leaves_at) != (after.forget_at, after.leaves_at) {
+            let subject = subject();
+            self.gone.change(&subject, &which, before.forget_at, after.forget_at);
+            self.evaluated.change(&subject, &which, before.leaves_at, after.leaves_at);
         }
     }
 
-    /// Takes out one thing that a subject may forget at `now`.
-    pub(crate) fn pop_forgotten(&mut self, subject: &Subject, now: Timestamp) -> Option<Due> {
-        let gone = self.gone.get_mut(subject)?;
-        if gone.first()?.0 > now {
-            return None;
-        }
-        let (_, which) = gone.pop_first()?;
-        if gone.is_empty() {
-            self.gone.remove(subject);
-        }
-        Some(which)
-    }
-
-    /// Puts what is gone under the subjects of another number of shards.
+    /// Puts what subjects let go of under those of another number of shards.
     pub(crate) fn deal_anew(&mut self, shards: u16) {
-        for gone in std::mem::take(&mut self.gone).into_values().flatten() {
-            let subject = match &gone.1 {
-                Due::Process(guid) => Subject::of_process(guid, shards),
-                Due::Task(guid) => Subject::of_task(guid, shards),
-            };
-            self.gone.entry(subject).or_default().insert(gone);
-        }
+        self.gone.deal_anew(shards);
+        self.evaluated.deal_anew(shards);
     }
 
     /// What is due at `now`, the earliest first.

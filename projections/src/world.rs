@@ -426,20 +426,35 @@ impl World {
     /// Forgets what a subject has remembered long enough. After folding, so that a decision always finds what it was
     /// decided on.
     fn forget(&mut self, subject: &Subject, now: Timestamp) {
-        while let Some(which) = self.index.pop_forgotten(subject, now) {
-            match which {
+        while let Some(which) = self.index.gone.pop(subject, now) {
+            let whole = match &which {
                 Due::Process(guid) => {
-                    if let Some(process) = self.processes.remove(&guid) {
+                    self.history.forget(guid);
+                    self.processes.remove(guid).map(|process| {
                         self.shared.leave(&process.domain);
-                    }
-                    self.history.forget(&guid);
+                        Whole::of_process(&process)
+                    })
                 }
-                Due::Task(guid) => {
-                    if let Some(task) = self.tasks.remove(&guid) {
-                        self.shared.leave(&task.domain);
-                    }
+                Due::Task(guid) => self.tasks.remove(guid).map(|task| {
+                    self.shared.leave(&task.domain);
+                    Whole::of_task(&task)
+                }),
+            };
+            let leaves_at = whole.and_then(|whole| whole.leaves_at);
+            self.index.evaluated.change(subject, &which, leaves_at, None);
+        }
+        while let Some(which) = self.index.evaluated.pop(subject, now) {
+            let kept = match &which {
+                Due::Process(guid) => {
+                    self.processes.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations)
                 }
-            }
+                Due::Task(guid) => self.tasks.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations),
+            };
+            let leaves_at = kept.and_then(|kept| {
+                evaluation::keep_newest(kept, now);
+                evaluation::next_leaves(kept)
+            });
+            self.index.evaluated.change(subject, &which, None, leaves_at);
         }
     }
 
@@ -484,7 +499,7 @@ fn only_convergence_found(decision: &Decision) -> bool {
     let mut removed: Vec<&Places> = vec![];
     let mut of_cells = false;
     decision.events.iter().any(|event| match event {
-        Event::Evaluation(evaluation::Event::Created { trigger }) => *trigger == Trigger::Convergence,
+        Event::Evaluation(evaluation::Event::Created { trigger, .. }) => *trigger == Trigger::Convergence,
         // A cell came to a global process: that is why.
         Event::Desired(desired::Event::CellsChanged { .. }) => {
             of_cells = true;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::{Instance, NetInfo};
 use crate::crash::{Attempts, Declined, Restart};
+use crate::evaluation::Duty;
 use crate::key::{Place, Places};
 use crate::placement::Explanation;
 use crate::refusal::{Code, Refusal};
@@ -294,6 +295,19 @@ impl Actual {
         matches!(self.state, State::Unclaimed { .. })
     }
 
+    /// What an open evaluation stands for of it; none: it waits for nothing.
+    #[must_use]
+    pub const fn duty(&self) -> Option<Duty> {
+        match self.state {
+            State::Unclaimed { placement_error: None } => Some(Duty::Place),
+            State::Unclaimed { placement_error: Some(_) } => Some(Duty::Unblock),
+            State::Crashed { restart: Restart::At(_) } => Some(Duty::Restart),
+            State::Crashed { restart: Restart::AtOnce | Restart::Never(_) }
+            | State::Claimed { .. }
+            | State::Running { .. } => None,
+        }
+    }
+
     /// Whether an auction could not place it.
     #[must_use]
     pub const fn is_unplaced(&self) -> bool {
@@ -307,6 +321,18 @@ impl Actual {
             State::Crashed { restart: Restart::AtOnce } => Some(self.since),
             State::Crashed { restart: Restart::At(due) } => Some(due),
             State::Crashed { restart: Restart::Never(_) }
+            | State::Unclaimed { .. }
+            | State::Claimed { .. }
+            | State::Running { .. } => None,
+        }
+    }
+
+    /// When the wait of a CRASHED instance is over; none: it isn't CRASHED, or waits for nothing.
+    #[must_use]
+    pub const fn waits_until(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Crashed { restart: Restart::At(due) } => Some(due),
+            State::Crashed { restart: Restart::AtOnce | Restart::Never(_) }
             | State::Unclaimed { .. }
             | State::Claimed { .. }
             | State::Running { .. } => None,

@@ -65,12 +65,16 @@ pub enum ClientVerb {
     LrpRemove,
     /// `lrp.retire`
     LrpRetire,
+    /// `lrp.retry`
+    LrpRetry,
     /// `task.desire`
     TaskDesire,
     /// `task.cancel`
     TaskCancel,
     /// `task.resolve`
     TaskResolve,
+    /// `task.retry`
+    TaskRetry,
     /// `domain.upsert`
     DomainUpsert,
 }
@@ -178,7 +182,7 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::LrpDesire,
         Self::LrpUpdate,
         Self::LrpActivate,
@@ -188,9 +192,11 @@ impl ClientVerb {
         Self::LrpRollback,
         Self::LrpRemove,
         Self::LrpRetire,
+        Self::LrpRetry,
         Self::TaskDesire,
         Self::TaskCancel,
         Self::TaskResolve,
+        Self::TaskRetry,
         Self::DomainUpsert,
     ];
 
@@ -207,9 +213,11 @@ impl ClientVerb {
             Self::LrpRollback => ("lrp", "rollback"),
             Self::LrpRemove => ("lrp", "remove"),
             Self::LrpRetire => ("lrp", "retire"),
+            Self::LrpRetry => ("lrp", "retry"),
             Self::TaskDesire => ("task", "desire"),
             Self::TaskCancel => ("task", "cancel"),
             Self::TaskResolve => ("task", "resolve"),
+            Self::TaskRetry => ("task", "retry"),
             Self::DomainUpsert => ("domain", "upsert"),
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::{Attributes, Offer};
 use crate::cause::{Cause, Origin};
 use crate::entry::{self, Stamp};
 use crate::names::{CellId, FolderId, Incarnation, PlacementTag, Stack, Zone};
@@ -27,8 +28,19 @@ pub struct Presence {
     pub stack: Stack,
     /// Work must ask for all of these to be placed here.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// What else its rep says of it.
+    pub attributes: Attributes,
     /// What it has in all.
     pub total: Resources,
+}
+
+impl Presence {
+    /// What it offers, as the cell with this id.
+    #[must_use]
+    pub const fn offer<'a>(&'a self, cell_id: &'a CellId) -> Offer<'a> {
+        let Self { folder: _, incarnation: _, zone, stack, placement_tags, attributes, total: _ } = self;
+        Offer { cell_id, zone, stack, placement_tags, attributes }
+    }
 }
 
 /// What is true of a cell.

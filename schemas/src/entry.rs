@@ -162,6 +162,8 @@ pub struct Stamp {
     pub decision: DecisionId,
     /// The first of its chain.
     pub correlation: DecisionId,
+    /// The decision that brought it about; none: it begins a chain.
+    pub cause: Option<DecisionId>,
     /// When.
     pub at: Timestamp,
     /// The request that it carries out, if its requester named it.
@@ -169,6 +171,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// Of a decision that begins a chain, and that nobody named.
+    #[must_use]
+    pub const fn beginning(decision: DecisionId, at: Timestamp) -> Self {
+        Self { decision, correlation: decision, cause: None, at, request: None }
+    }
+
     /// The decision as what follows from it names it.
     #[must_use]
     pub const fn cause(&self) -> Cause {
@@ -183,6 +191,7 @@ impl Decision {
         Stamp {
             decision: self.id,
             correlation: self.correlation,
+            cause: self.cause,
             at: self.at,
             request: self.request_id.clone().map(|id| Identity {
                 actor: self.actor.clone(),

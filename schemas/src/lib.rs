@@ -19,6 +19,7 @@
 
 pub mod action;
 pub mod actual;
+pub mod attributes;
 pub mod bus;
 pub mod cause;
 pub mod cell;
@@ -49,6 +50,7 @@ pub mod refusal;
 pub mod request;
 pub mod resources;
 pub mod rollout;
+pub mod rules;
 pub mod spec;
 pub mod stored;
 pub mod subject;

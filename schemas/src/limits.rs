@@ -1,5 +1,7 @@
 //! Every limit of the language, with its unit. Nothing in Muster is unbounded (docs/architecture.md, "Invariants").
 
+use std::time::Duration;
+
 /// Longest id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
 pub const ID_BYTES: usize = 128;
 /// Largest spec as it is sent, in bytes.
@@ -24,6 +26,24 @@ pub const ENVIRONMENT_BYTES: usize = 64 * 1024;
 pub const PORTS: usize = 64;
 /// Most placement tags of one definition.
 pub const PLACEMENT_TAGS: usize = 16;
+/// Longest name of a cell's attribute, in bytes.
+pub const ATTRIBUTE_NAME_BYTES: usize = 64;
+/// Longest value of a cell's attribute, in bytes.
+pub const ATTRIBUTE_VALUE_BYTES: usize = 256;
+/// Most attributes of one cell.
+pub const CELL_ATTRIBUTES: usize = 64;
+/// Largest set of attributes of one cell, in bytes of names and values.
+pub const ATTRIBUTES_BYTES: usize = 8 * 1024;
+/// Most constraints of one definition, and most affinities.
+pub const RULES: usize = 16;
+/// Most attributes over which one definition is spread.
+pub const SPREADS: usize = 4;
+/// Most values for which one spread names a target.
+pub const SPREAD_TARGETS: usize = 32;
+/// Largest weight of an affinity, either way, and of a spread.
+pub const WEIGHT: u8 = 100;
+/// Largest regular expression, in bytes of what it is compiled to.
+pub const PATTERN_BYTES: usize = 256 * 1024;
 /// Largest share of the processor, and the usual one, for which 0 stands, too.
 pub const CPU_WEIGHT: u32 = 1024;
 /// Longest time that a container may take to stop, in milliseconds: 10 minutes.
@@ -71,8 +91,12 @@ pub const RESTART_WINDOW_MS: u32 = 30 * 24 * 3_600_000;
 pub const REASON_BYTES: usize = 1024;
 /// Request ids that a process or task remembers with their answers.
 pub const REMEMBERED_REQUESTS: usize = 32;
-/// Evaluations that a process or task keeps, the newest.
-pub const KEPT_EVALUATIONS: usize = 4;
+/// Ended evaluations that a process or task keeps, the newest.
+pub const KEPT_EVALUATIONS: usize = 8;
+/// How long an ended evaluation is kept, in time of its subject's log: then only the log has it.
+pub const EVALUATION_KEPT_FOR: Duration = Duration::from_secs(3_600);
+/// Causes that a pending evaluation lists of those that joined it, the newest.
+pub const JOINED_CAUSES: usize = 8;
 /// Ended containers that are shown of each index, unless the cluster or its process says otherwise: as many as SwarmKit
 /// keeps of each slot, which counts the living one, too.
 pub const HISTORY_SHOWN: u32 = 5;

@@ -31,10 +31,11 @@ use crate::container::{Epoch, Instance, WorkKey};
 use crate::definition::{Definition, TaskDefinition};
 use crate::key::ActualLrpKey;
 use crate::names::{
-    CellId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId, ServiceId, TaskGuid,
+    CellId, Domain, EvaluationId, FolderId, Incarnation, InstanceGuid, ProcessGuid, RequestId, ServiceId,
+    TaskGuid,
 };
 use crate::placement::Explanation;
-use crate::process::{self, Unplaced};
+use crate::process;
 use crate::refusal::Refusal;
 use crate::resources::Resources;
 use crate::subject::Position;
@@ -386,41 +387,60 @@ pub struct RepOrder {
     pub position: Position,
 }
 
-/// What an auctioneer could not place, many in one message.
+/// What an auctioneer works on, and what it could not place, many in one message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcomes {
     /// Who says so.
     pub id: ServiceId,
     /// In which term. The BBS refuses a term that doesn't lead.
     pub term: u64,
+    /// The evaluations that it has, at most [`crate::limits::BATCH`].
+    pub leases: Vec<Lease>,
     /// The outcomes, at most [`crate::limits::BATCH`].
     pub outcomes: Vec<PlacementOutcome>,
 }
 
-/// What became of the work of one process, or of one task. Only what could not be placed is reported: claims say the rest.
+/// An auctioneer has a delivery of an evaluation. It says so again until it is answered: a BBS that hears nothing more of
+/// it, or hears it from a later term, gives it out again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Which.
+    pub evaluation: EvaluationId,
+    /// The how manieth delivery.
+    pub delivery: u32,
+    /// Of what.
+    pub of: Leased,
+}
+
+/// What an evaluation that somebody has is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Leased {
+    /// A process, in one of its lives.
+    Process(ProcessGuid, Epoch),
+    /// A task, in one of its lives.
+    Task(TaskGuid, Epoch),
+}
+
+/// What became of one evaluation. Only what could not be placed is reported: claims say the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlacementOutcome {
-    /// Instances of a process.
+    /// Of a process.
     Lrp {
         /// The process.
         process_guid: ProcessGuid,
         /// Which life.
         epoch: Epoch,
-        /// The places, each with the attempt that was judged and why it failed.
-        unplaced: Vec<Unplaced>,
-        /// Why, cell by cell, of the last one.
-        explanation: Option<Box<Explanation>>,
+        /// The evaluation, and what of it could not be placed.
+        outcome: process::Outcome,
     },
-    /// A task.
+    /// Of a task.
     Task {
         /// The task.
         task_guid: TaskGuid,
         /// Which life.
         epoch: Epoch,
-        /// Why, as users read it.
-        error: String,
-        /// Why, cell by cell.
-        explanation: Option<Box<Explanation>>,
+        /// The evaluation, and why the task could not be placed.
+        unplaced: task::Unplaced,
     },
 }
 

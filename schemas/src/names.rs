@@ -190,8 +190,11 @@ id!(
     /// Names an entry of the journal.
     EntryId);
 id!(
-    /// Names a decision. The evaluation that a decision creates has the decision's id.
+    /// Names a decision.
     DecisionId);
+id!(
+    /// Names an evaluation. The first that a decision creates has the decision's id.
+    EvaluationId);
 id!(
     /// Names a cluster.
     ClusterId);
@@ -201,6 +204,15 @@ id!(
 id!(
     /// Names one run of a rep: a rep that starts again is another incarnation of its cell.
     Incarnation);
+
+impl EvaluationId {
+    /// The id of the evaluation that a decision creates as its `number`th, from 0: it differs from the decision's in the
+    /// eighth digit from the end.
+    #[must_use]
+    pub const fn of(decision: DecisionId, number: u8) -> Self {
+        Self(Uuid::from_u128(decision.0.as_u128() ^ ((number as u128 & 0xf) << 28)))
+    }
+}
 
 /// Makes ids from a seed and the time: the one place that does. The same seed and times give the same ids.
 #[derive(Clone, Debug)]

@@ -26,6 +26,11 @@ pub struct Candidate {
     pub cell_id: CellId,
     /// Its zone.
     pub zone: Zone,
+    /// For what is spread over attributes: how many instances the process would have if the share of every value were as full
+    /// as this cell's would be; fewer is better. Else 0.
+    pub spread: u32,
+    /// The weights of the affinities that hold there, together; more is better.
+    pub affinity: i32,
     /// Instances of the same process in that zone.
     pub siblings_in_zone: u32,
     /// Instances of the same process on that cell.

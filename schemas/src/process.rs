@@ -13,6 +13,7 @@ mod places;
 mod report;
 mod rolling;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,10 +30,10 @@ use crate::desired::{self, Desired};
 use crate::ended::{self, EndedInstance, Life};
 use crate::entry::{Event, Stamp};
 use crate::evacuating::{self, Evacuating, Gone};
-use crate::evaluation::{self, Evaluation};
+use crate::evaluation::{self, Duty, Evaluation, Moved};
 use crate::indices::Indices;
 use crate::key::Place;
-use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
+use crate::names::{CellId, DefinitionId, Domain, EvaluationId, ProcessGuid};
 use crate::placement::Explanation;
 use crate::refusal::Refusal;
 use crate::request::Requests;
@@ -64,7 +65,9 @@ pub struct Process {
     pub unclaimed: u32,
     /// How many of those carry a placement error.
     pub unplaced: u32,
-    /// The newest evaluations, the newest last.
+    /// The CRASHED instances whose wait ends by itself, by when it does.
+    pub waits: BTreeSet<(Timestamp, Place)>,
+    /// The open evaluations and the newest that ended, the newest last.
     pub evaluations: Vec<Evaluation>,
     /// The newest requests and their answers.
     pub requests: Requests,
@@ -125,7 +128,16 @@ pub enum Command {
     /// A rep reports one container: all steps or none.
     Report(Report),
     /// The auctioneer could not place some.
-    Fail(Vec<Unplaced>, Option<Box<Explanation>>),
+    Fail(Outcome),
+    /// The auctioneer didn't answer a delivery of an evaluation.
+    Unanswered {
+        /// Which.
+        evaluation: EvaluationId,
+        /// The how manieth delivery.
+        delivery: u32,
+    },
+    /// A client wants an evaluation tried again now.
+    Retry(EvaluationId),
     /// The BBS looks whether something is due: lost cells, missing, extra, crashed, expired.
     Converge,
 }
@@ -198,6 +210,19 @@ pub enum ReportStep {
     Evacuating(evacuating::Command),
 }
 
+/// What an auctioneer could not place of one evaluation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Which.
+    pub evaluation: EvaluationId,
+    /// What could not be placed.
+    pub unplaced: Vec<Unplaced>,
+    /// Whether that is the end of its attempts: reps refused it too often.
+    pub used_up: bool,
+    /// Why, cell by cell, of the last one.
+    pub explanation: Option<Box<Explanation>>,
+}
+
 /// An instance that could not be placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unplaced {
@@ -240,6 +265,7 @@ impl Process {
             slots: vec![],
             unclaimed: 0,
             unplaced: 0,
+            waits: BTreeSet::new(),
             evaluations: vec![],
             requests: Requests::default(),
             asked: None,
@@ -347,10 +373,16 @@ impl Process {
         cell.map_or_else(|| cause.into(), |cell| Origin::Cell(cell.clone(), cause))
     }
 
-    /// The evaluation that is pending or blocked.
+    /// The open evaluation that stands for something.
     #[must_use]
-    pub fn open_evaluation(&self) -> Option<&Evaluation> {
-        evaluation::open(&self.evaluations)
+    pub fn open_evaluation(&self, duty: Duty) -> Option<&Evaluation> {
+        evaluation::open(&self.evaluations, duty)
+    }
+
+    /// The open evaluation that stands for an instance; none: it waits for nothing.
+    #[must_use]
+    pub fn evaluation_of(&self, lrp: &Actual) -> Option<&Evaluation> {
+        self.open_evaluation(lrp.duty()?)
     }
 
     /// The moment at which convergence next has something to do here, cells and freshness aside.
@@ -426,7 +458,9 @@ pub fn decide(
         Command::Remove => draft.remove()?,
         Command::Retire { index, definition_id } => draft.retire(*index, definition_id.as_ref())?,
         Command::Report(report) => draft.report(report)?,
-        Command::Fail(unplaced, explanation) => draft.fail(unplaced, explanation.as_deref()),
+        Command::Fail(outcome) => draft.fail(outcome)?,
+        Command::Unanswered { evaluation, delivery } => return draft.unanswered(*evaluation, *delivery),
+        Command::Retry(evaluation) => return draft.retry(*evaluation),
         Command::Converge => draft.converge(),
     }
     Ok(draft.finish())
@@ -444,8 +478,13 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Restart(_)
         | Command::Steer(_)
         | Command::Remove
-        | Command::Retire { .. } => Origin::Beginning,
-        Command::Report(_) | Command::Fail(..) | Command::Converge => {
+        | Command::Retire { .. }
+        | Command::Retry(_) => Origin::Beginning,
+        Command::Unanswered { evaluation, .. } => {
+            let known = process.into_iter().flat_map(|process| &process.evaluations);
+            known.into_iter().find(|one| one.id == *evaluation).map(Evaluation::cause).into()
+        }
+        Command::Report(_) | Command::Fail(_) | Command::Converge => {
             // What a lost cell's twin leaves behind comes of that loss, and so do instances that take its place.
             let is_origin = |event: &&Event| {
                 matches!(
@@ -603,21 +642,42 @@ fn evolve_actual(
     let causes = event.makes_work() || matches!(event, actual::Event::StopRequested { .. });
     for place in event.places().iter() {
         let (mut unclaimed, mut unplaced) = (0_i64, 0_i64);
+        let (mut waited, mut waits, mut moved) = (None, None, None);
         with_slot(process, &place, stamp.cause(), |slot| {
             let held = ended::held(slot);
             let before = slot.actual.take();
+            let duty = before.as_ref().and_then(Actual::duty);
             unclaimed -= i64::from(before.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced -= i64::from(before.as_ref().is_some_and(Actual::is_unplaced));
+            waited = before.as_ref().and_then(Actual::waits_until);
             slot.actual = actual::evolve(before, event, at);
+            waits = slot.actual.as_ref().and_then(Actual::waits_until);
+            moved = duty.map(|duty| (duty, moved_to(duty, slot.actual.as_ref())));
             slot.changed_at = if changes { at } else { slot.changed_at };
             slot.cause = if causes { stamp.cause() } else { slot.cause };
             unclaimed += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unclaimed));
             unplaced += i64::from(slot.actual.as_ref().is_some_and(Actual::is_unplaced));
             ended.extend(ended::by_instance(held, slot, event, &life));
         });
+        if let Some((duty, moved)) = moved {
+            evaluation::count(&mut process.evaluations, duty, moved);
+        }
+        if let Some(at) = waited {
+            process.waits.remove(&(at, place.clone()));
+        }
+        process.waits.extend(waits.map(|at| (at, place.clone())));
         let add = |count: u32, change: i64| u32::try_from(i64::from(count) + change).unwrap_or(0);
         process.unclaimed = add(process.unclaimed, unclaimed);
         process.unplaced = add(process.unplaced, unplaced);
+    }
+}
+
+/// What became of work that an evaluation stood for.
+fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
+    match (duty, after) {
+        (_, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
+        (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
+        (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
     }
 }
 

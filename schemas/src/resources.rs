@@ -1,11 +1,15 @@
 //! What work needs and what cells have. The one definition of "fits on this cell" is here.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Offer;
+use crate::checksum::crc64;
 use crate::names::{PlacementTag, Stack};
+use crate::rules::{Rule, Rules};
 
 /// Memory, disk, containers and host ports: what a cell has, what is free of it, or what work takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -108,37 +112,72 @@ pub struct Constraint {
     pub stack: Option<Stack>,
     /// Tags that the cell must carry, all of them.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// What it asks for beside that. None: nothing, as most do.
+    pub rules: Option<Box<Rules>>,
 }
 
 /// Why a cell is not compatible with a constraint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Mismatch {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mismatch<'a> {
     /// The cell offers another stack.
     Stack,
     /// The cell carries tags that the definition doesn't ask for, or lacks one that it does.
     Tags,
+    /// The cell doesn't meet this constraint, behind its place among them.
+    Rule(usize, &'a Rule),
 }
 
-impl Mismatch {
-    /// The word that placement errors use.
+impl Mismatch<'_> {
+    /// What placement errors say.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub fn word(self) -> Cow<'static, str> {
         match self {
-            Self::Stack => "stack",
-            Self::Tags => "tags",
+            Self::Stack => "stack".into(),
+            Self::Tags => "tags".into(),
+            Self::Rule(_, rule) => format!("constraint {rule}").into(),
         }
     }
 }
 
 impl Constraint {
-    /// Why a cell with this stack and these tags may not take the work, if so. A tagged cell is reserved for work
-    /// that asks for its tags, as isolation segments are in Diego.
+    /// Why a cell that offers this may not take the work, if so. A tagged cell is reserved for work that asks for its tags,
+    /// as isolation segments are in Diego. How many instances are where no cell can tell by itself: of `distinct_cell` and
+    /// `distinct_attribute` the auction and the BBS know more.
     #[must_use]
-    pub fn mismatch(&self, stack: &Stack, tags: &BTreeSet<PlacementTag>) -> Option<Mismatch> {
-        if self.stack.as_ref().is_some_and(|wanted| wanted != stack) {
+    pub fn mismatch(&self, offer: &Offer<'_>) -> Option<Mismatch<'_>> {
+        if self.stack.as_ref().is_some_and(|wanted| wanted != offer.stack) {
             return Some(Mismatch::Stack);
         }
-        (self.placement_tags != *tags).then_some(Mismatch::Tags)
+        if self.placement_tags != *offer.placement_tags {
+            return Some(Mismatch::Tags);
+        }
+        let unmet = self.rules.as_ref().and_then(|rules| rules.unmet(offer));
+        unmet.map(|(at, rule)| Mismatch::Rule(at, rule))
+    }
+
+    /// Whether cells of one [`CellClass`] may differ for it: it names what is unique, or asks how many instances are where.
+    #[must_use]
+    pub fn escapes(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.constraints.iter().any(Rule::escapes))
+    }
+}
+
+/// What cells share that are alike for every constraint that doesn't [escape](Constraint::escapes): a hash of stack, tags,
+/// zone, and attributes but for unique ones. The same in every program and at every time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct CellClass(pub u64);
+
+impl CellClass {
+    /// The class of a cell.
+    #[must_use]
+    pub fn of(offer: &Offer<'_>) -> Self {
+        let mut words = vec![offer.stack.as_str(), offer.zone.as_str()];
+        words.extend(offer.placement_tags.iter().map(PlacementTag::as_str));
+        let shared = offer.attributes.iter().filter(|(name, _)| !name.is_unique());
+        words.extend(shared.flat_map(|(name, value)| ["=", name.as_str(), value]));
+        // No word has a byte like the one between them.
+        let parts: Vec<&[u8]> = words.iter().flat_map(|word| [word.as_bytes(), &[0]]).collect();
+        Self(crc64(&parts))
     }
 }

@@ -13,6 +13,7 @@
 mod actions;
 mod commands;
 mod policies;
+mod rules;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -154,6 +155,9 @@ fn definition_to_json(definition: &Definition) -> Value {
     compact(json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
+        "constraints": rules::constraints_to_json(&definition.constraint),
+        "affinities": rules::affinities_to_json(&definition.constraint),
+        "spread": rules::spread_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
         "setup": definition.setup,
         "action": definition.action,
@@ -176,6 +180,8 @@ pub fn task_to_json(task: &DesiredTask) -> Value {
         "domain": task.domain,
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
+        "constraints": rules::constraints_to_json(&definition.constraint),
+        "affinities": rules::affinities_to_json(&definition.constraint),
         "environment_variables": definition.environment_variables,
         "action": definition.action,
         "memory_mb": definition.memory_mb,
@@ -326,6 +332,10 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
     let policies = policies::take(&mut fields);
     let definition_id = fields.may("definition_id", Field::name::<DefinitionId>);
     let definition = take_definition(&mut fields);
+    let rules = definition.as_ref().and_then(|definition| definition.constraint.rules.as_deref());
+    if let (Some(Mode::Global), Some(rules)) = (mode, rules) {
+        rules::check_alone(rules, "a global process has one instance on each cell that fits", &fields);
+    }
     if let (Some(policies), Some(instances)) = (&policies, instances) {
         policies::check(policies, instances, &fields);
     }
@@ -389,6 +399,9 @@ fn take_task(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredTask> {
 
 fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
     let constraint = take_constraint(fields);
+    if let Some(rules) = constraint.as_ref().and_then(|constraint| constraint.rules.as_deref()) {
+        rules::check_alone(rules, "a task has one instance", fields);
+    }
     let environment_variables = take_environment(fields);
     let action = fields.must("action", actions::take);
     let memory_mb = fields.or("memory_mb", 0, |field| field.number(0..=limits::RESOURCE_MB));
@@ -417,7 +430,8 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
 fn take_constraint(fields: &mut Fields<'_>) -> Option<Constraint> {
     let stack = fields.may("stack", Field::name);
     let placement_tags = fields.or("placement_tags", BTreeSet::new(), take_tags);
-    Some(Constraint { stack: stack?, placement_tags: placement_tags? })
+    let rules = rules::take(fields);
+    Some(Constraint { stack: stack?, placement_tags: placement_tags?, rules: rules? })
 }
 
 fn take_tags(field: Field<'_>) -> Option<BTreeSet<PlacementTag>> {

@@ -6,6 +6,8 @@
 //!                                                                     └── demoted ─────────┘
 //! ```
 
+mod settle;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +19,8 @@ use crate::cause::{Cause, Origin};
 use crate::container::{Epoch, Instance};
 use crate::definition::{DesiredTask, Placement, TaskDefinition};
 use crate::entry::{self, Stamp};
-use crate::evaluation::{self, Evaluation, Trigger};
-use crate::names::{CellId, Domain, TaskGuid};
+use crate::evaluation::{self, Duty, Evaluation};
+use crate::names::{CellId, Domain, EvaluationId, TaskGuid};
 use crate::placement::Explanation;
 use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
@@ -61,7 +63,7 @@ pub struct Task {
     pub definition: Arc<TaskDefinition>,
     /// Its state, with what that state has. None: it was deleted, and only its answers are remembered.
     pub state: Option<State>,
-    /// The newest evaluations, the newest last.
+    /// The open evaluation and the newest that ended, the newest last.
     pub evaluations: Vec<Evaluation>,
     /// The newest requests and their answers.
     pub requests: Requests,
@@ -192,13 +194,35 @@ pub enum Command {
     /// A rep reports its container.
     Report(Report),
     /// The auctioneer could not place it.
-    Fail(Option<Box<Explanation>>, String),
+    Fail(Unplaced),
+    /// The auctioneer didn't answer a delivery of its evaluation.
+    Unanswered {
+        /// Which.
+        evaluation: EvaluationId,
+        /// The how manieth delivery.
+        delivery: u32,
+    },
+    /// A client wants its evaluation tried again now.
+    Retry(EvaluationId),
     /// The BBS is about to call the completion callback.
     BeginResolving,
     /// The owner of this life was called, and what came of it.
     Called(Epoch, Called),
     /// The BBS looks whether something is due: a lost cell, an expired wait.
     Converge,
+}
+
+/// What an auctioneer says of a task that no cell takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unplaced {
+    /// The evaluation that was judged.
+    pub evaluation: EvaluationId,
+    /// Why, as users read it.
+    pub error: String,
+    /// Whether that is the end of its attempts: reps refused it too often.
+    pub used_up: bool,
+    /// Why, cell by cell.
+    pub explanation: Option<Box<Explanation>>,
 }
 
 /// What a rep asks of a task.
@@ -333,6 +357,14 @@ impl Task {
         matches!(self.state, Some(State::Pending { .. }))
     }
 
+    /// The open evaluation that stands for it; none: it is not to be placed.
+    #[must_use]
+    pub fn open_evaluation(&self) -> Option<&Evaluation> {
+        let State::Pending { placement_error } = self.state.as_ref()? else { return None };
+        let duty = if placement_error.is_some() { Duty::Unblock } else { Duty::Place };
+        evaluation::open(&self.evaluations, duty)
+    }
+
     /// When a task that waits for room gives up; every PENDING task does after 30 minutes.
     #[must_use]
     pub fn pending_until(&self) -> Timestamp {
@@ -382,16 +414,23 @@ pub fn decide(
         (Command::Cancel, Some((task, state))) => cancel(task, state)?,
         (Command::Resolve, Some((task, state))) => resolve(task, state)?,
         (Command::Report(report), Some((task, state))) => judge_report(task, state, report, context)?,
-        (Command::Fail(explanation, error), Some((task, state))) => {
-            fail_placement(task, state, explanation.as_deref(), error, context.now)
+        (Command::Fail(failed), Some((task, state))) => fail_placement(task, state, failed, context.now)?,
+        (Command::Unanswered { evaluation, delivery }, Some((task, _))) => {
+            let known = &task.evaluations;
+            let events = evaluation::decide_unanswered(known, *evaluation, *delivery, context.now)?;
+            return Ok(events.into_iter().map(entry::Event::Evaluation).collect());
+        }
+        (Command::Retry(evaluation), Some((task, _))) => {
+            let events = evaluation::decide_retry(&task.evaluations, *evaluation, &settle::left(Some(task)))?;
+            return Ok(events.into_iter().map(entry::Event::Evaluation).collect());
         }
         (Command::BeginResolving, Some((task, state))) => begin_resolving(task, state)?,
         (Command::Called(epoch, called), Some((task, state))) => owner_called(task, state, *epoch, called)?,
         (Command::Converge, Some((task, state))) => converge(task, state, context),
     };
-    let settled = settle(task, &events);
+    let settled = settle::settle(task, command, &events);
     let events = events.into_iter().map(entry::Event::Task);
-    Ok(events.chain(settled.map(entry::Event::Evaluation)).collect())
+    Ok(events.chain(settled.into_iter().map(entry::Event::Evaluation)).collect())
 }
 
 /// Where a decision comes from, told from what was true before it.
@@ -413,11 +452,14 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
         | entry::Event::Cluster(_) => None,
     });
     match (command, by_cell) {
-        (Command::Desire(_) | Command::Cancel | Command::Resolve, _) => Origin::Beginning,
+        (Command::Desire(_) | Command::Cancel | Command::Resolve | Command::Retry(_), _) => Origin::Beginning,
+        (Command::Unanswered { evaluation, .. }, _) => {
+            task.evaluations.iter().find(|one| one.id == *evaluation).map(Evaluation::cause).into()
+        }
         (Command::Converge | Command::Report(_), Some(cell)) => Origin::Cell(cell.clone(), Some(task.cause)),
         (
             Command::Report(_)
-            | Command::Fail(..)
+            | Command::Fail(_)
             | Command::BeginResolving
             | Command::Called(..)
             | Command::Converge,
@@ -574,16 +616,18 @@ fn bounded(outcome: &Outcome) -> Outcome {
     }
 }
 
+/// An outcome settles only what the evaluation that it names still stands for.
 fn fail_placement(
     task: &Task,
     state: &State,
-    explanation: Option<&Explanation>,
-    error: &str,
+    failed_to_place: &Unplaced,
     now: Timestamp,
-) -> Vec<Event> {
-    let explanation = explanation.cloned().map(Box::new);
-    let error = limits::cut(error, limits::REASON_BYTES);
-    match (state, task.definition.placement) {
+) -> Result<Vec<Event>, Refusal> {
+    let id = failed_to_place.evaluation;
+    evaluation::judged(task.evaluations.iter().find(|one| one.id == id), id)?;
+    let explanation = failed_to_place.explanation.clone();
+    let error = limits::cut(&failed_to_place.error, limits::REASON_BYTES);
+    Ok(match (state, task.definition.placement) {
         (State::Pending { placement_error }, Placement::Queue { .. }) if now < task.pending_until() => {
             let known = placement_error.as_deref() == Some(error.as_str());
             if known { vec![] } else { vec![Event::PlacementFailed { error, explanation }] }
@@ -592,7 +636,7 @@ fn fail_placement(
             vec![Event::Completed { by: None, outcome: failed(&error), explanation }]
         }
         (State::Running { .. } | State::Completed(_) | State::Resolving(_), _) => vec![],
-    }
+    })
 }
 
 /// The duties of Diego Dev Notes, "Maintaining Consistency: Convergence". The fourth, to ask for a COMPLETED task to be
@@ -615,25 +659,6 @@ fn converge(task: &Task, state: &State, context: Context<'_>) -> Vec<Event> {
         State::Resolving(_) if task.since + RESOLVING_DEMOTED <= now => vec![Event::Demoted {}],
         State::Pending { .. } | State::Running { .. } | State::Completed(_) | State::Resolving(_) => vec![],
     }
-}
-
-/// What the events mean for the task's evaluation.
-fn settle(task: Option<&Task>, events: &[Event]) -> Option<evaluation::Event> {
-    let open = task.and_then(|task| evaluation::open(&task.evaluations));
-    let of = |event: &Event| match event {
-        Event::Desired(_) => Some(evaluation::Event::Created { trigger: Trigger::Desire }),
-        Event::Started { .. } => open.map(|_| evaluation::Event::Completed {}),
-        Event::PlacementFailed { error, .. } => {
-            open.map(|_| evaluation::Event::Blocked { reason: error.clone() })
-        }
-        Event::Completed { by: None, outcome: Outcome::Failed { reason }, .. } if reason != CANCELLED => {
-            open.map(|_| evaluation::Event::Failed { reason: reason.clone() })
-        }
-        Event::Completed { by: Some(_), .. } => open.map(|_| evaluation::Event::Completed {}),
-        Event::Completed { .. } => open.map(|_| evaluation::Event::Canceled {}),
-        Event::Resolving {} | Event::CallbackTried { .. } | Event::Demoted {} | Event::Deleted {} => None,
-    };
-    events.iter().find_map(of)
 }
 
 /// Folds one decision's events. Total: the log is never argued with.

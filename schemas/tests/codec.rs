@@ -14,16 +14,16 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
 use schemas::entry::{DecodeError, Entry};
 use schemas::message::{
-    Alive, Answer, Beat, Done, Envelope, Heartbeat, Lead, LrpRecord, LrpState, Order, Outcomes, Perform,
-    PerformId, Performed, PlacementOutcome, Program, Record, RepOrder, Report, ReportResult, Reported,
-    Reports, Standing, Stop, TaskRecord, TaskState, Work,
+    Alive, Answer, Beat, Done, Envelope, Heartbeat, Lead, Lease, Leased, LrpRecord, LrpState, Order,
+    Outcomes, Perform, PerformId, Performed, PlacementOutcome, Program, Record, RepOrder, Report,
+    ReportResult, Reported, Reports, Standing, Stop, TaskRecord, TaskState, Work,
 };
 use schemas::names::{
-    BadName, ClusterId, Domain, EntryId, Ids, Incarnation, InstanceGuid, ProcessGuid, ServiceId, Stack,
-    TaskGuid, Zone,
+    BadName, ClusterId, Domain, EntryId, EvaluationId, Ids, Incarnation, InstanceGuid, ProcessGuid,
+    ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
-use schemas::process::{ReportStep, Unplaced};
+use schemas::process::{Outcome, ReportStep, Unplaced};
 use schemas::query::{Records, RecordsAnswer};
 use schemas::refusal::{BadField, Code, Refusal};
 use schemas::resources::Resources;
@@ -48,6 +48,8 @@ fn explanation() -> Option<Box<Explanation>> {
             zone: Zone::new("z1").unwrap(),
             siblings_in_zone: 1,
             siblings_on_cell: 0,
+            spread: 3,
+            affinity: -7,
             used_permille: 500,
         }],
     }))
@@ -166,6 +168,7 @@ fn heartbeat() -> Heartbeat {
             zone: Zone::new("z1").unwrap(),
             stack: Stack::new("linux").unwrap(),
             placement_tags: [schemas::names::PlacementTag::new("gpu").unwrap()].into(),
+            attributes: fixtures::attributes(&[("rack", "r1")]),
             total: resources,
         },
         free: resources,
@@ -204,9 +207,13 @@ fn outcomes() -> Outcomes {
     let error = "insufficient resources: memory".to_owned();
     let unplaced = vec![Unplaced { place: place(1, "web"), attempt: Timestamp(2), error: error.clone() }];
     let (explanation, epoch) = (explanation(), epoch());
-    let lrp = PlacementOutcome::Lrp { process_guid: web(), epoch, unplaced, explanation };
-    let task = PlacementOutcome::Task { task_guid: job(), epoch, error, explanation: None };
-    Outcomes { id: ServiceId::new("a1").unwrap(), term: 3, outcomes: vec![lrp, task] }
+    let evaluation = EvaluationId(id(5));
+    let outcome = Outcome { evaluation, unplaced, used_up: true, explanation };
+    let lrp = PlacementOutcome::Lrp { process_guid: web(), epoch, outcome };
+    let unplaced = task::Unplaced { evaluation, error, used_up: false, explanation: None };
+    let task = PlacementOutcome::Task { task_guid: job(), epoch, unplaced };
+    let leases = vec![Lease { evaluation, delivery: 2, of: Leased::Process(web(), epoch) }];
+    Outcomes { id: ServiceId::new("a1").unwrap(), term: 3, leases, outcomes: vec![lrp, task] }
 }
 
 /// What holds for every message, in both forms: it is read as it was written; cut off anywhere or with anything behind

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::health::ContainerHealth;
 use schemas::message::{Done, Envelope, SetAside};
-use schemas::names::Domain;
+use schemas::names::{Domain, EvaluationId};
 use schemas::process::{Purpose, Steer};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 use crate::golden::{WRITE, folder, job, lrp, may_write};
 use crate::shapes::{
     CellEvacuate, DomainUpsert, Environment, LrpActivate, LrpDesire, LrpRemove, LrpRestart, LrpRetire,
-    LrpSteer, LrpUpdate, TaskCancel, TaskDesire, TaskResolve,
+    LrpRetry, LrpSteer, LrpUpdate, TaskCancel, TaskDesire, TaskResolve, TaskRetry,
 };
 
 fn page() -> PathBuf {
@@ -73,9 +73,11 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             }
             ClientVerb::LrpRemove => schemas.of::<LrpRemove>(),
             ClientVerb::LrpRetire => schemas.of::<LrpRetire>(),
+            ClientVerb::LrpRetry => schemas.of::<LrpRetry>(),
             ClientVerb::TaskDesire => schemas.of::<TaskDesire>(),
             ClientVerb::TaskCancel => schemas.of::<TaskCancel>(),
             ClientVerb::TaskResolve => schemas.of::<TaskResolve>(),
+            ClientVerb::TaskRetry => schemas.of::<TaskRetry>(),
             ClientVerb::DomainUpsert => schemas.of::<DomainUpsert>(),
         };
         (name(verb.noun_and_verb()), body)
@@ -238,6 +240,12 @@ fn every_command() -> Vec<ClientCommand> {
                 let definition_id = Some(lrp.definition_id.clone());
                 ClientCommand::LrpRetire { process_guid: process_guid.clone(), index: 1, definition_id }
             }
+            ClientVerb::LrpRetry => {
+                ClientCommand::LrpRetry { process_guid: process_guid.clone(), evaluation: evaluation() }
+            }
+            ClientVerb::TaskRetry => {
+                ClientCommand::TaskRetry { task_guid: task_guid.clone(), evaluation: evaluation() }
+            }
             ClientVerb::TaskDesire => ClientCommand::TaskDesire(Box::new(job.clone())),
             ClientVerb::TaskCancel => ClientCommand::TaskCancel { task_guid: task_guid.clone() },
             ClientVerb::TaskResolve => ClientCommand::TaskResolve { task_guid: task_guid.clone() },
@@ -246,6 +254,10 @@ fn every_command() -> Vec<ClientCommand> {
             }
         })
         .to_vec()
+}
+
+fn evaluation() -> EvaluationId {
+    "0190f2a1-7c3e-7bbb-8001-0a2b3c4d5e6f".parse().unwrap()
 }
 
 #[test]

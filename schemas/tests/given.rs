@@ -7,16 +7,20 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use schemas::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Variable};
+use schemas::attributes::AttributeName;
 use schemas::container::Instance;
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, TaskDefinition,
 };
 use schemas::limits;
-use schemas::names::{DefinitionId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
+use schemas::names::{DefinitionId, EvaluationId, InstanceGuid, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
+use schemas::process::{Outcome, Process, Unplaced};
 use schemas::resources::Constraint;
+use schemas::rules::{Affinity, Operator, Rule, Rules};
+use schemas::task::{self, Task};
 
 pub(crate) use fixtures::{cell_id, definition, domain, lrp_key, net, place, run};
 
@@ -28,6 +32,25 @@ pub(crate) fn id(number: u128) -> uuid::Uuid {
 /// A container on a cell.
 pub(crate) fn instance(number: u128, cell: &str) -> Instance {
     Instance { instance_guid: InstanceGuid(id(number)), cell_id: cell_id(cell) }
+}
+
+/// What an auctioneer says of instances that it could not place: it names the evaluation that stands for the first.
+pub(crate) fn outcome(process: Option<&Process>, unplaced: Vec<Unplaced>) -> Outcome {
+    let of_first = unplaced
+        .first()
+        .zip(process)
+        .and_then(|(one, process)| process.actual(&one.place).and_then(|lrp| process.evaluation_of(lrp)));
+    let newest = || process.and_then(|process| process.evaluations.last());
+    let evaluation = of_first.or_else(newest).map_or(EvaluationId(id(0)), |one| one.id);
+    Outcome { evaluation, unplaced, used_up: false, explanation: None }
+}
+
+/// What an auctioneer says of a task that it could not place.
+pub(crate) fn unplaced_task(task: Option<&Task>, error: &str) -> task::Unplaced {
+    let open = task.and_then(Task::open_evaluation);
+    let known = open.or_else(|| task.and_then(|task| task.evaluations.last()));
+    let evaluation = known.map_or(EvaluationId(id(0)), |one| one.id);
+    task::Unplaced { evaluation, error: error.to_owned(), used_up: false, explanation: None }
 }
 
 /// A process in a domain.
@@ -87,10 +110,38 @@ pub(crate) fn any_action() -> impl Strategy<Value = Action> {
     })
 }
 
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let operator = proptest::sample::select(&Operator::ALL[..11]);
+    (any_name(), operator, any_name()).prop_map(|(name, operator, value)| {
+        let value = if matches!(operator, Operator::IsSet | Operator::IsNotSet) {
+            String::new()
+        } else if operator == Operator::Version {
+            format!(">= {}", value.len())
+        } else {
+            value
+        };
+        let attribute = AttributeName::new(&name.chars().take(64).collect::<String>()).ok();
+        Rule { attribute, operator, value: value.into() }
+    })
+}
+
+fn any_rules() -> impl Strategy<Value = Rules> {
+    let weight = (1..=100_i8, any::<bool>()).prop_map(|(weight, less)| if less { -weight } else { weight });
+    let affinity = (any_rule(), weight).prop_map(|(rule, weight)| Affinity { rule, weight });
+    (vec(any_rule(), 0..3), vec(affinity, 0..3)).prop_map(|(constraints, affinities)| Rules {
+        constraints,
+        affinities,
+        spread: vec![],
+    })
+}
+
 fn any_constraint() -> impl Strategy<Value = Constraint> {
     let tags = btree_set(any_name().prop_map(|tag| PlacementTag::new(&tag).unwrap()), 0..3);
     let stack = option::of(any_name().prop_map(|stack| Stack::new(&stack).unwrap()));
-    (stack, tags).prop_map(|(stack, placement_tags)| Constraint { stack, placement_tags })
+    (stack, tags, option::of(any_rules())).prop_map(|(stack, placement_tags, rules)| {
+        let rules = rules.filter(|rules| !rules.is_empty()).map(Box::new);
+        Constraint { stack, placement_tags, rules }
+    })
 }
 
 /// Any JSON without NUL, as the compact text that routes are kept in.

@@ -79,7 +79,7 @@ impl Stage {
         self.made += 1;
         self.now = self.now.next();
         let decision = DecisionId(Uuid::from_u128(self.made));
-        Stamp { decision, correlation: decision, at: self.now, request: None }
+        Stamp::beginning(decision, self.now)
     }
 
     fn cell(&mut self, cell: u32, event: &cell::Event) {
@@ -99,6 +99,7 @@ impl Stage {
             zone: Zone::new("z1").unwrap(),
             stack: Stack::new(stack).unwrap(),
             placement_tags: [].into(),
+            attributes: fixtures::attributes(&[]),
             total: schemas::resources::Resources::of_container(1_000, 1_000, 10),
         };
         self.cell(cell, &cell::Event::Appeared(presence));
@@ -139,7 +140,7 @@ impl Stage {
                 Event::Actual(
                     actual::Event::StopRequested { places, cause } | actual::Event::Removed { places, cause },
                 ) => self.ended.extend(places.iter().map(|place| (place.index, *cause))),
-                Event::Evaluation(schemas::evaluation::Event::Created { trigger }) => {
+                Event::Evaluation(schemas::evaluation::Event::Created { trigger, .. }) => {
                     self.triggers.push(*trigger);
                 }
                 Event::Actual(_)
@@ -464,7 +465,7 @@ proptest! {
         let running = stage.running();
         for (ordinal, id) in &stage.cluster.ordinals {
             let cell = &stage.cells[id];
-            let fits = definition.constraint.mismatch(&cell.presence.stack, &cell.presence.placement_tags).is_none();
+            let fits = definition.constraint.mismatch(&cell.presence.offer(id)).is_none();
             let stays = cell.present && !cell.evacuating && !cell.evacuation_wanted && fits;
             let runs = running.contains(&format!("{ordinal}@{active} on {id}"));
             prop_assert!(!stays || cell.cordoned || runs, "{id} {ordinal}: {running:?} {moves:?}");

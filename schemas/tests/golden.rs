@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use schemas::action::{Action, EmitProgress, Group, Run, Sealed, Secret, Timeout, Try, Variable};
+use schemas::attributes::AttributeName;
 use schemas::cell::Presence;
 use schemas::cluster::Role;
 use schemas::container::{Epoch, NetInfo};
@@ -17,16 +18,17 @@ use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
 use schemas::entry::{Actor, Aggregate, Entry, Event};
-use schemas::evaluation::Trigger;
+use schemas::evaluation::{Begin, Canceled, Trigger};
 use schemas::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, FolderId, Incarnation,
-    PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, FolderId,
+    Incarnation, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
 use schemas::resources::{Constraint, Resources};
+use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
 use schemas::{
     Decision, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
     rollout, task,
@@ -57,6 +59,8 @@ fn explanation() -> Option<Box<Explanation>> {
         best: vec![Candidate {
             cell_id: CellId::new("c1").unwrap(),
             zone: Zone::new("z1").unwrap(),
+            spread: 4,
+            affinity: -20,
             siblings_in_zone: 1,
             siblings_on_cell: 0,
             used_permille: 125,
@@ -100,9 +104,34 @@ fn action() -> Action {
     })
 }
 
+fn rules() -> Rules {
+    let rule = |attribute: &str, operator, value: &str| Rule {
+        attribute: AttributeName::new(attribute).ok(),
+        operator,
+        value: value.to_owned().into(),
+    };
+    Rules {
+        constraints: vec![
+            rule("os.name", Operator::Equal, "linux"),
+            rule("kernel.version", Operator::Version, ">= 5.15"),
+            rule("", Operator::DistinctCell, "2"),
+        ],
+        affinities: vec![Affinity { rule: rule("rack", Operator::NotEqual, "r1"), weight: -20 }],
+        spread: vec![Spread {
+            attribute: AttributeName::new("rack").unwrap(),
+            weight: 50,
+            targets: [("r1".to_owned(), 60)].into(),
+        }],
+    }
+}
+
 fn constraint() -> Constraint {
     let tags = ["gpu", "isolated"].map(|tag| PlacementTag::new(tag).unwrap());
-    Constraint { stack: Some(Stack::new("linux").unwrap()), placement_tags: tags.into() }
+    Constraint {
+        stack: Some(Stack::new("linux").unwrap()),
+        placement_tags: tags.into(),
+        rules: Some(Box::new(rules())),
+    }
 }
 
 fn routes() -> Routes {
@@ -271,12 +300,29 @@ fn policies() -> Policies {
 fn task_events() -> Vec<Event> {
     let by = instance(0xb1, "c2");
     let reason = "insufficient resources: memory".to_owned();
+    let evaluation_id = EvaluationId(id(0xe1));
     let evaluation = [
-        evaluation::Event::Created { trigger: Trigger::CellLost },
-        evaluation::Event::Blocked { reason: reason.clone() },
-        evaluation::Event::Completed {},
-        evaluation::Event::Failed { reason: reason.clone() },
-        evaluation::Event::Canceled {},
+        evaluation::Event::Created {
+            number: 1,
+            trigger: Trigger::Queued,
+            begin: Begin::Blocked { reason: reason.clone() },
+            previous: Some(evaluation_id),
+        },
+        evaluation::Event::Joined { evaluation: evaluation_id, trigger: Trigger::CellLost },
+        evaluation::Event::Waits { evaluation: evaluation_id, until: Timestamp(6) },
+        evaluation::Event::Due { evaluation: evaluation_id },
+        evaluation::Event::Redelivered { evaluation: evaluation_id, delivery: 2, until: Timestamp(7) },
+        evaluation::Event::Blocked { evaluation: evaluation_id, reason: reason.clone() },
+        evaluation::Event::Completed {
+            evaluation: evaluation_id,
+            placed: 2,
+            queued: 1,
+            rejected: 0,
+            blocked: Some(EvaluationId(id(0xe2))),
+        },
+        evaluation::Event::Failed { evaluation: evaluation_id, reason: reason.clone() },
+        evaluation::Event::Canceled { evaluation: evaluation_id, why: Canceled::Superseded },
+        evaluation::Event::Retried { evaluation: evaluation_id, blocked: Some(reason.clone()) },
     ];
     let task = [
         task::Event::Desired(Box::new(job())),
@@ -302,6 +348,7 @@ fn other_events() -> Vec<Event> {
         zone: Zone::new("z1").unwrap(),
         stack: Stack::new("linux").unwrap(),
         placement_tags: constraint().placement_tags,
+        attributes: fixtures::attributes(&[("os.name", "linux"), ("rack", "r1")]),
         total: Resources { memory_mb: 65_536, disk_mb: 1_048_576, containers: 250, ports: 10_000 },
     };
     let cell = [

@@ -1,11 +1,17 @@
 //! The tests of the language, as one program: it is linked once.
 
 #[cfg(test)]
+mod attributes;
+#[cfg(test)]
 mod bus;
 #[cfg(test)]
 mod codec;
 #[cfg(test)]
+mod distinct;
+#[cfg(test)]
 mod documented;
+#[cfg(test)]
+mod evaluations;
 #[cfg(test)]
 mod given;
 #[cfg(test)]
@@ -24,6 +30,8 @@ mod queries;
 mod restarts;
 #[cfg(test)]
 mod rollouts;
+#[cfg(test)]
+mod rules;
 #[cfg(test)]
 mod shapes;
 #[cfg(test)]

@@ -10,13 +10,13 @@ use schemas::actual::{self, Actual, State};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Actor, Aggregate, Entry, Event, Stamp};
-use schemas::evaluation::{Status, Trigger};
+use schemas::evaluation::{Duty, Trigger};
 use schemas::names::{CellId, DecisionId, DefinitionId, EntryId, ServiceId};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Unplaced};
 use schemas::task::{self, Outcome, Task};
 use schemas::{Decision, Origin, Place, Refusal, Timestamp, cluster, crash, evacuating, evaluation, limits};
 
-use crate::given::{cell_id, domain, id, instance, lrp, net, task as desired_task};
+use crate::given::{cell_id, domain, id, instance, lrp, net, outcome, task as desired_task, unplaced_task};
 
 /// What may happen next.
 #[derive(Clone, Debug)]
@@ -192,7 +192,7 @@ impl World {
             error: if place.index % 2 == 0 { error } else { "cell compatibility" }.to_owned(),
             place,
         });
-        Command::Fail(unplaced.collect(), None)
+        Command::Fail(outcome(self.process.as_ref(), unplaced.collect()))
     }
 
     fn decide(&self, command: &Command) -> Result<Vec<Event>, Refusal> {
@@ -214,7 +214,9 @@ impl World {
             | Command::Steer(_)
             | Command::Remove
             | Command::Retire { .. }
-            | Command::Fail(..)
+            | Command::Fail(_)
+            | Command::Unanswered { .. }
+            | Command::Retry(_)
             | Command::Converge => None,
         };
         let events = through_the_journal(events, self.now, self.decisions);
@@ -245,7 +247,7 @@ fn definition(other: bool) -> DefinitionId {
 
 fn stamp(at: Timestamp, decision: u128) -> Stamp {
     let decision = DecisionId(id(decision));
-    Stamp { decision, correlation: decision, at, request: None }
+    Stamp::beginning(decision, at)
 }
 
 /// What is written is what is read.
@@ -313,15 +315,18 @@ fn an_index_has_one_instance(process: &Process) {
     }
 }
 
+/// What waits is the duty of exactly one open evaluation each: what is to be placed, what found no place, and what restarts.
 fn work_has_one_open_evaluation(process: &Process) {
-    let open: Vec<_> = process.evaluations.iter().filter(|evaluation| evaluation.status.is_open()).collect();
-    assert!(open.len() <= 1 && process.evaluations.len() <= limits::KEPT_EVALUATIONS);
-    assert_eq!(open.len() == 1, process.unclaimed > 0, "{process:#?}");
-    assert_eq!(open.last().copied(), process.open_evaluation());
-    let Some(open) = open.last() else { return };
-    // Work without an answer is pending, and where everything has one it is blocked.
-    let answered = process.unplaced == process.unclaimed;
-    assert_eq!(matches!(open.status, Status::Blocked { .. }), answered, "{process:#?}");
+    let of = |duty| process.evaluations.iter().filter(|one| one.duty() == Some(duty)).count();
+    let due = |slot: &Slot| slot.actual.as_ref().and_then(Actual::waits_until);
+    let restarts = process.slots.iter().filter_map(due).min();
+    let counts = [Duty::Place, Duty::Unblock, Duty::Restart].map(of);
+    let expected = [process.unclaimed > process.unplaced, process.unplaced > 0, restarts.is_some()];
+    assert_eq!(counts, expected.map(usize::from), "{process:#?}");
+    let waits = process.open_evaluation(Duty::Restart).and_then(|one| one.wait.until());
+    assert_eq!(waits, restarts, "{process:#?}");
+    let ended = process.evaluations.iter().filter(|one| !one.status.is_open()).count();
+    assert!(ended <= limits::KEPT_EVALUATIONS);
 }
 
 /// What somebody removed or scaled away doesn't stay, whoever told of it since.
@@ -345,7 +350,9 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         | Command::Restart(_)
         | Command::Steer(_)
         | Command::Remove
-        | Command::Retire { .. } => {
+        | Command::Retire { .. }
+        | Command::Unanswered { .. }
+        | Command::Retry(_) => {
             assert_eq!(origin, Origin::Beginning);
         }
         Command::Report(report) if !events.is_empty() => {
@@ -360,7 +367,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
             assert!(origin == of_cell || origin == Origin::from(known), "{origin:?} of {events:?}");
         }
         Command::Report(_) => {}
-        Command::Fail(..) => {
+        Command::Fail(_) => {
             let told = |event: &Event| match event {
                 Event::Actual(event) => event.places().iter().min(),
                 Event::Desired(_)
@@ -437,9 +444,9 @@ fn asks_once(world: &World, command: &Command) -> bool {
         | Command::Activate { .. }
         | Command::Steer(_)
         | Command::Remove
-        | Command::Fail(..)
+        | Command::Fail(_)
         | Command::Converge => true,
-        Command::Restart(_) => false,
+        Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) => false,
         Command::Retire { index, definition_id } => {
             let slot =
                 world.process.as_ref().and_then(|process| process.find(*index, definition_id.as_ref()));
@@ -492,8 +499,10 @@ fn step(world: &mut World, what: &Move) {
     let once = asks_once(world, &command);
     steps_are_as_good_as_the_whole(world, &command);
     let Ok(events) = world.ask(&command) else { return };
-    let found_late = Event::Evaluation(evaluation::Event::Created { trigger: Trigger::Convergence });
-    assert!(!events.contains(&found_late), "only convergence found the work of {command:?}: {before:#?}");
+    let found_late = |event: &Event| {
+        matches!(event, Event::Evaluation(evaluation::Event::Created { trigger: Trigger::Convergence, .. }))
+    };
+    assert!(!events.iter().any(found_late), "only convergence found the work of {command:?}: {before:#?}");
     let Some(process) = &world.process else { return };
     the_counters_equal_a_recount(process);
     every_place_has_one_slot(process);
@@ -612,7 +621,9 @@ impl TaskWorld {
                 let by = self.task.as_ref()?.holder()?.clone();
                 report(by, epoch, task::ReportStep::Complete { outcome: outcome(bytes) })
             }
-            TaskMove::Fail { error } => task::Command::Fail(None, ERRORS[*error].into()),
+            TaskMove::Fail { error } => {
+                task::Command::Fail(unplaced_task(self.task.as_ref(), ERRORS[*error]))
+            }
             TaskMove::BeginResolving => task::Command::BeginResolving,
             TaskMove::Called { status } => task::Command::Called(epoch, task::Called::Answered(*status)),
             TaskMove::Converge => task::Command::Converge,
@@ -704,7 +715,8 @@ fn task_step(world: &mut TaskWorld, what: &TaskMove) {
     let Some(task) = &world.task else { return };
     let open = task.evaluations.iter().filter(|evaluation| evaluation.status.is_open()).count();
     assert_eq!(open == 1, task.is_pending(), "{task:#?}");
-    assert!(open <= 1 && task.evaluations.len() <= limits::KEPT_EVALUATIONS);
+    let ended = task.evaluations.len() - open;
+    assert!(open <= 1 && ended <= limits::KEPT_EVALUATIONS);
     if matches!(command, task::Command::Converge) {
         assert!(task.next_due().is_none_or(|due| due > world.now), "{task:#?}");
     }

@@ -37,7 +37,7 @@ impl Deployment {
         let context = Context { now: self.now, fresh: true, present: &|_| true, numbered: &|_| {} };
         let events = process::decide(Some(&self.process), command, context).unwrap();
         let decision = DecisionId(id(u128::from(self.now.0)));
-        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        let stamp = Stamp::beginning(decision, self.now);
         process::evolve(&mut self.process, &events, &stamp);
         events
     }

@@ -199,7 +199,7 @@ impl Scene {
         if !events.is_empty() {
             self.made += 1;
             let decision = DecisionId(Uuid::from_u128(self.made));
-            let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+            let stamp = Stamp::beginning(decision, self.now);
             let (guid, epoch) = (lrp("apps", 1).process_guid, Epoch(self.now));
             let process = self.process.get_or_insert_with(|| Process::new(guid, domain("apps"), epoch));
             process::evolve(process, &events, &stamp);

@@ -6,9 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use schemas::action::{Action, Variable};
+use schemas::attributes::AttributeName;
 use schemas::definition::Placement;
-use schemas::names::{CellId, DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
+use schemas::names::{
+    CellId, DefinitionId, Domain, EvaluationId, PlacementTag, ProcessGuid, Stack, TaskGuid,
+};
 use schemas::policy::{FailureAction, Parallelism, Ratio, RestartCondition, UpdateOrder};
+use schemas::rules::Operator;
 use serde_json::Value;
 
 /// Environment variables: a list of names and values, or an object of them.
@@ -56,6 +60,12 @@ pub(crate) struct LrpDesire {
     stack: Option<Stack>,
     /// Which cells may take it: those with exactly these tags.
     placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// What cells and the places of its instances must be like.
+    constraints: Option<Vec<NewRule>>,
+    /// What cells had better be like, or had better not.
+    affinities: Option<Vec<NewAffinity>>,
+    /// Attributes over whose values its instances are spread.
+    spread: Option<Vec<NewSpread>>,
     /// Routing data: for each router any JSON.
     routes: Option<BTreeMap<String, Value>>,
     /// The consumer's own text.
@@ -76,6 +86,45 @@ pub(crate) struct LrpDesire {
     history_limit: Option<u32>,
     /// Whether and when an instance that crashed is restarted.
     restart: Option<Restarts>,
+}
+
+/// What an attribute of a cell must be like, or how many instances may be where.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewRule {
+    /// The attribute; left out with `distinct_cell` alone.
+    attribute: Option<AttributeName>,
+    /// How it is compared, `=` unless said otherwise.
+    operator: Option<Operator>,
+    /// With what: text, or a number. Left out with `is_set` and `is_not_set`; with `distinct_cell` and `distinct_attribute` how
+    /// many instances may be there, 1 unless said otherwise.
+    value: Option<Value>,
+}
+
+/// The same as a preference.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewAffinity {
+    /// The attribute.
+    attribute: AttributeName,
+    /// How it is compared, `=` unless said otherwise; not how many instances are where.
+    operator: Option<Operator>,
+    /// With what: text, or a number.
+    value: Option<Value>,
+    /// How much that matters, from -100 to 100, and not 0.
+    weight: i8,
+}
+
+/// An attribute over whose values instances are spread.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewSpread {
+    /// Which.
+    attribute: AttributeName,
+    /// How much it matters beside other spreads, 1 to 100; 50 unless said otherwise.
+    weight: Option<u8>,
+    /// For values how many percent of the instances are wanted there. The other values share the rest evenly.
+    targets: Option<BTreeMap<String, u8>>,
 }
 
 /// Whether and when an instance that crashed is restarted: what is left out is as usual.
@@ -162,6 +211,12 @@ pub(crate) struct NewDefinition {
     stack: Option<Stack>,
     /// Which cells may take it: those with exactly these tags.
     placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// What cells and the places of its instances must be like.
+    constraints: Option<Vec<NewRule>>,
+    /// What cells had better be like, or had better not.
+    affinities: Option<Vec<NewAffinity>>,
+    /// Attributes over whose values its instances are spread.
+    spread: Option<Vec<NewSpread>>,
     /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
     grace_period_ms: Option<u64>,
 }
@@ -234,6 +289,26 @@ pub(crate) struct LrpRetire {
     definition_id: Option<DefinitionId>,
 }
 
+/// The evaluation that is tried again now.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LrpRetry {
+    /// Which process.
+    process_guid: ProcessGuid,
+    /// Which of its evaluations: one that waits, is blocked, or failed.
+    evaluation: EvaluationId,
+}
+
+/// The evaluation that is tried again now.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TaskRetry {
+    /// Which task.
+    task_guid: TaskGuid,
+    /// Which of its evaluations: one that waits, is blocked, or failed.
+    evaluation: EvaluationId,
+}
+
 /// A task that shall run once.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -264,6 +339,10 @@ pub(crate) struct TaskDesire {
     stack: Option<Stack>,
     /// Which cells may take it: those with exactly these tags.
     placement_tags: Option<BTreeSet<PlacementTag>>,
+    /// What cells must be like.
+    constraints: Option<Vec<NewRule>>,
+    /// What cells had better be like, or had better not.
+    affinities: Option<Vec<NewAffinity>>,
     /// The consumer's own text.
     annotation: Option<String>,
     /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.

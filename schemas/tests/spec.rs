@@ -515,7 +515,7 @@ fn a_bad_body_is_named() {
             "",
             "{}",
             ".: is not a command: use one of lrp.desire, lrp.update, lrp.activate, lrp.restart, lrp.pause, \
-            lrp.resume, lrp.rollback, lrp.remove, lrp.retire, task.desire, task.cancel, task.resolve, domain.upsert",
+            lrp.resume, lrp.rollback, lrp.remove, lrp.retire, lrp.retry, task.desire, task.cancel, task.resolve, task.retry, domain.upsert",
         ),
     ];
     for (noun, verb, body, problem) in bad {
@@ -607,6 +607,7 @@ proptest! {
         let task_guid = task.task_guid.clone();
         let definition_id = lrp.definition_id.clone();
         let definition = Some((definition_id.clone(), lrp.definition.clone()));
+        let evaluation = schemas::names::EvaluationId(uuid::Uuid::from_u128(index.into()));
         let commands = [
             ClientCommand::LrpRemove { process_guid: process_guid.clone() },
             ClientCommand::LrpRetire { process_guid: process_guid.clone(), index, definition_id: Some(lrp.definition_id.clone()) },
@@ -618,9 +619,11 @@ proptest! {
             ClientCommand::LrpRestart { process_guid: process_guid.clone(), purpose: Purpose::Rebalance },
             ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Pause },
             ClientCommand::LrpSteer { process_guid: process_guid.clone(), steer: Steer::Resume },
+            ClientCommand::LrpRetry { process_guid: process_guid.clone(), evaluation },
             ClientCommand::LrpSteer { process_guid, steer: Steer::RollBack },
             ClientCommand::LrpDesire(Box::new(lrp)),
             ClientCommand::TaskCancel { task_guid: task_guid.clone() },
+            ClientCommand::TaskRetry { task_guid: task_guid.clone(), evaluation },
             ClientCommand::TaskResolve { task_guid },
             ClientCommand::TaskDesire(Box::new(task)),
             ClientCommand::DomainUpsert { domain: domain(&name), ttl_ms },

@@ -7,13 +7,13 @@ use schemas::actual;
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
 use schemas::entry::{Event, Stamp};
-use schemas::evaluation::Status;
+use schemas::evaluation::{self, Begin, Canceled, Duty, Status, Trigger};
 use schemas::names::{CellId, DecisionId, ProcessGuid};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
 use schemas::task::{self, Outcome, Task};
 use schemas::{Code, Place, Places, Refusal, Timestamp, crash, desired, evacuating, limits};
 
-use crate::given::{domain, id, instance, lrp, net, place, task as desired_task};
+use crate::given::{domain, id, instance, lrp, net, outcome, place, task as desired_task, unplaced_task};
 
 /// The columns are what the container of the row's second word asks; a word in capitals is the record afterwards.
 /// `=`: it is so already. `gone`: the record is removed. `!`: refused.
@@ -79,7 +79,7 @@ impl Story {
         let context = Context { now: self.now, fresh: self.fresh, present: &present, numbered: &|_| {} };
         let events = process::decide(self.process.as_ref(), command, context)?;
         let decision = DecisionId(id(self.decisions));
-        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        let stamp = Stamp::beginning(decision, self.now);
         let born = || Process::new(ProcessGuid::new("web").unwrap(), domain("apps"), Epoch(Timestamp(1)));
         if !events.is_empty() {
             process::evolve(self.process.get_or_insert_with(born), &events, &stamp);
@@ -115,6 +115,10 @@ impl Story {
 
     fn evaluation(&self) -> Option<Status> {
         Some(self.process.as_ref()?.evaluations.last()?.status.clone())
+    }
+
+    fn of(&self, duty: Duty) -> Option<Status> {
+        Some(self.process.as_ref()?.open_evaluation(duty)?.status.clone())
     }
 
     /// Brings index 0 of a desired process into a state, held by `by`.
@@ -403,7 +407,10 @@ fn an_evaluation_says_how_its_work_ended() {
     let fail = |story: &Story, index: u32| {
         let attempt = story.process.as_ref().unwrap().actual(&web(index)).unwrap().since;
         let error = "insufficient resources: memory".to_owned();
-        Command::Fail(vec![process::Unplaced { place: web(index), attempt, error }], None)
+        {
+            let unplaced = vec![process::Unplaced { place: web(index), attempt, error }];
+            Command::Fail(outcome(story.process.as_ref(), unplaced))
+        }
     };
     let blocked = Some(Status::Blocked { reason: "insufficient resources: memory".into() });
     let claim = |story: &mut Story, index| story.report(index, &own, ReportStep::Actual(claim())).unwrap();
@@ -425,7 +432,7 @@ fn an_evaluation_says_how_its_work_ended() {
                 claim(&mut story, 1);
             }
         }
-        assert_eq!(story.evaluation(), blocked, "{order:?}");
+        assert_eq!((story.of(Duty::Place), story.of(Duty::Unblock)), (None, blocked.clone()), "{order:?}");
         claim(&mut story, 0);
         assert_eq!(story.evaluation(), Some(Status::Complete));
     }
@@ -434,7 +441,9 @@ fn an_evaluation_says_how_its_work_ended() {
     let command = fail(&story, 0);
     story.ask(&command).unwrap();
     story.ask(&Command::Remove).unwrap();
-    assert_eq!(story.evaluation(), Some(Status::Canceled));
+    let ended = story.process.as_ref().unwrap().evaluations.iter().map(|one| one.status.clone());
+    let canceled = Status::Canceled { why: Canceled::NothingLeft };
+    assert_eq!(ended.collect::<Vec<_>>(), [Status::Complete, canceled, Status::Complete]);
 }
 
 /// What a cell that was away reports of index 1, of which it still has a container, and what becomes of it. Who was
@@ -533,11 +542,7 @@ fn with_records(records: [(&str, &str); 2], desired: &str) -> Story {
     }
     let mut process = Process::new(ProcessGuid::new("web").unwrap(), domain("apps"), Epoch(Timestamp(1)));
     let decision = DecisionId(id(1));
-    process::evolve(
-        &mut process,
-        &events,
-        &Stamp { decision, correlation: decision, at: story.now, request: None },
-    );
+    process::evolve(&mut process, &events, &Stamp::beginning(decision, story.now));
     story.process = Some(process);
     story
 }
@@ -606,14 +611,24 @@ fn what_happens_to_several_indices_for_one_cause_is_one_event() {
 fn a_process_of_which_nothing_can_be_placed_is_blocked_with_the_reason() {
     let mut story = Story::desired(2);
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
-    let fail = |index, error: &str| {
-        let error = error.to_owned();
-        Command::Fail(vec![process::Unplaced { place: web(index), attempt, error }], None)
+    let fail = |story: &Story, index, error: &str| {
+        let unplaced = vec![process::Unplaced { place: web(index), attempt, error: error.to_owned() }];
+        Command::Fail(outcome(story.process.as_ref(), unplaced))
     };
-    story.ask(&fail(0, "insufficient resources: disk")).unwrap();
-    assert_eq!(story.evaluation(), Some(Status::Pending), "the other one may be placed");
-    story.ask(&fail(1, "insufficient resources: memory")).unwrap();
-    assert_eq!(story.evaluation(), Some(Status::Blocked { reason: "insufficient resources: memory".into() }));
+    let disk = fail(&story, 0, "insufficient resources: disk");
+    story.ask(&disk).unwrap();
+    assert_eq!(story.of(Duty::Place), Some(Status::Pending), "the other one may be placed");
+    assert_eq!(
+        story.of(Duty::Unblock),
+        Some(Status::Blocked { reason: "insufficient resources: disk".into() })
+    );
+    let memory = fail(&story, 1, "insufficient resources: memory");
+    story.ask(&memory).unwrap();
+    assert_eq!(story.of(Duty::Place), None);
+    assert_eq!(
+        story.of(Duty::Unblock),
+        Some(Status::Blocked { reason: "insufficient resources: memory".into() })
+    );
 }
 
 #[test]
@@ -627,7 +642,13 @@ fn whatever_is_left_of_a_process_can_be_removed() {
         story.report(index, &instance(index.into(), "c1"), ReportStep::Actual(start())).unwrap();
     }
     let stops = ended(&[0, 3], actual::Ended::Removed);
-    assert_eq!(story.ask(&Command::Remove), Ok(vec![removed, stops]));
+    let evaluated = Event::Evaluation(evaluation::Event::Created {
+        number: 0,
+        trigger: Trigger::Remove,
+        begin: Begin::Complete { stopped: 2 },
+        previous: None,
+    });
+    assert_eq!(story.ask(&Command::Remove), Ok(vec![removed, stops, evaluated]));
     assert_eq!(story.ask(&Command::Remove), Ok(vec![]), "they are being stopped");
     // Now it is remembered that nobody wants them.
     let late = instance(9, "c2");
@@ -645,9 +666,9 @@ const TASK: &str = "
     state     | start self | start other | end self  | end other | cancel    | resolve | begin     | 204     | 404       | 503       | fail
     DELETED   | !          | !           | !         | !         | !         | !       | !         | !       | !         | !         | !
     PENDING   | RUNNING    | RUNNING     | COMPLETED | COMPLETED | COMPLETED | !       | !         | !       | !         | !         | COMPLETED
-    RUNNING   | =          | !           | COMPLETED | !         | COMPLETED | !       | !         | !       | !         | !         | =
-    COMPLETED | !          | !           | =         | !         | !         | DELETED | RESOLVING | DELETED | COMPLETED | COMPLETED | =
-    RESOLVING | !          | !           | =         | !         | !         | !       | !         | DELETED | COMPLETED | RESOLVING | =
+    RUNNING   | =          | !           | COMPLETED | !         | COMPLETED | !       | !         | !       | !         | !         | !
+    COMPLETED | !          | !           | =         | !         | !         | DELETED | RESOLVING | DELETED | COMPLETED | COMPLETED | !
+    RESOLVING | !          | !           | =         | !         | !         | !       | !         | DELETED | COMPLETED | RESOLVING | !
 ";
 
 struct TaskStory {
@@ -704,8 +725,8 @@ impl TaskStory {
         let present = |_: &CellId| self.present;
         let context = task::Context { now: self.now, present: &present };
         let events = task::decide(self.task.as_ref(), command, context)?;
-        let decision = DecisionId(id(1));
-        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        let decision = DecisionId(id(self.now.0.into()));
+        let stamp = Stamp::beginning(decision, self.now);
         if !events.is_empty() {
             self.task = task::evolve(self.task.take(), &events, &stamp);
         }
@@ -729,7 +750,7 @@ fn a_task_changes_as_the_table_says() {
                 "resolve" => task::Command::Resolve,
                 "begin" => task::Command::BeginResolving,
                 "204" | "404" | "503" => story.called(column.parse().unwrap()),
-                _ => task::Command::Fail(None, "insufficient resources".into()),
+                _ => task::Command::Fail(unplaced_task(story.task.as_ref(), "insufficient resources")),
             };
             let answer = story.ask(&command);
             let outcome = match answer {
@@ -819,12 +840,13 @@ fn convergence_of_tasks_does_what_the_table_says() {
 fn a_task_that_waits_for_room_is_blocked_until_its_deadline() {
     let wait = Placement::Queue { deadline_ms: 600_000 };
     let mut story = TaskStory::with("PENDING", &instance(1, "c1"), wait);
-    let fail = task::Command::Fail(None, "insufficient resources".into());
-    story.ask(&fail).unwrap();
+    let fail =
+        |story: &TaskStory| task::Command::Fail(unplaced_task(story.task.as_ref(), "insufficient resources"));
+    story.ask(&fail(&story)).unwrap();
     let status = |story: &TaskStory| story.task.as_ref().unwrap().evaluations.last().unwrap().status.clone();
     let reason = "insufficient resources".to_owned();
     assert_eq!((story.state(), status(&story)), ("PENDING", Status::Blocked { reason: reason.clone() }));
-    assert_eq!(story.ask(&fail), Ok(vec![]));
+    assert_eq!(story.ask(&fail(&story)), Ok(vec![]));
     story.now = story.now + Duration::from_secs(600);
     story.ask(&task::Command::Converge).unwrap();
     assert_eq!((story.state(), status(&story)), ("COMPLETED", Status::Failed { reason: reason.clone() }));
@@ -853,17 +875,24 @@ fn an_outcome_settles_only_what_it_judged() {
     let own = instance(1, "c1");
     let mut story = Story::desired(1);
     let judged = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
-    let fail = |attempt| {
+    let fail = |story: &Story, attempt| {
         let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
-        Command::Fail(vec![unplaced], None)
+        Command::Fail(outcome(story.process.as_ref(), vec![unplaced]))
     };
+    let first = fail(&story, judged);
     story.tell(&own, start());
-    assert_eq!(story.ask(&fail(judged)), Ok(vec![]));
+    assert_eq!(
+        story.ask(&first).unwrap_err().code,
+        Code::InvalidStateTransition,
+        "its evaluation is complete"
+    );
     story.tell(&own, crash());
     assert_eq!(story.state(), "UNCLAIMED");
-    assert_eq!(story.ask(&fail(judged)), Ok(vec![]));
-    let current = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
-    assert_eq!(story.ask(&fail(current)).unwrap().len(), 2);
+    let earlier = fail(&story, judged);
+    assert_eq!(story.ask(&earlier), Ok(vec![]), "another attempt was judged");
+    let current = fail(&story, story.process.as_ref().unwrap().actual(&web(0)).unwrap().since);
+    // It has no place, its evaluation is complete with that, and another one waits with it.
+    assert_eq!(story.ask(&current).unwrap().len(), 3);
 }
 
 #[test]
@@ -931,7 +960,8 @@ fn a_report_on_records_that_have_changed_since_is_refused() {
     let claim = report(&story, ReportStep::Actual(claim()));
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let unplaced = process::Unplaced { place: web(0), attempt, error: "insufficient resources".into() };
-    story.ask(&Command::Fail(vec![unplaced], None)).unwrap();
+    let outcome = outcome(story.process.as_ref(), vec![unplaced]);
+    story.ask(&Command::Fail(outcome)).unwrap();
     assert_eq!(report(&story, ReportStep::Actual(start())).judged, claim.judged);
     let again = report(&story, ReportStep::Actual(start()));
     story.tell(&other, actual::Command::Claim { placement: None });
@@ -1003,10 +1033,10 @@ fn reasons_are_bounded_and_a_long_one_is_known_again() {
     let mut story = Story::desired(1);
     let attempt = story.process.as_ref().unwrap().actual(&web(0)).unwrap().since;
     let unplaced = process::Unplaced { place: web(0), attempt, error: long.clone() };
-    let fail = Command::Fail(vec![unplaced], None);
-    let text = format!("{:?}", story.ask(&fail).unwrap());
+    let fail = |story: &Story| Command::Fail(outcome(story.process.as_ref(), vec![unplaced.clone()]));
+    let text = format!("{:?}", story.ask(&fail(&story)).unwrap());
     assert!(text.len() < 2 * limits::REASON_BYTES + 500, "{text}");
-    assert_eq!(story.ask(&fail), Ok(vec![]));
+    assert_eq!(story.ask(&fail(&story)), Ok(vec![]));
     story.tell(&own, start());
     story.tell(&own, actual::Command::Crash { reason: long.clone(), exit_status: None });
     let reason = &story.process.as_ref().unwrap().actual(&web(0)).unwrap().crash_reason;
@@ -1014,9 +1044,9 @@ fn reasons_are_bounded_and_a_long_one_is_known_again() {
 
     let wait = Placement::Queue { deadline_ms: 600_000 };
     let mut story = TaskStory::with("PENDING", &own, wait);
-    let fail = task::Command::Fail(None, long);
-    assert!(format!("{:?}", story.ask(&fail).unwrap()).len() < 2 * limits::REASON_BYTES + 500);
-    assert_eq!(story.ask(&fail), Ok(vec![]));
+    let fail = |story: &TaskStory| task::Command::Fail(unplaced_task(story.task.as_ref(), &long));
+    assert!(format!("{:?}", story.ask(&fail(&story)).unwrap()).len() < 2 * limits::REASON_BYTES + 500);
+    assert_eq!(story.ask(&fail(&story)), Ok(vec![]));
 }
 
 #[test]

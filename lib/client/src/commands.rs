@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode};
 use schemas::message::{Done, OfCell, Request, SetAside};
-use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, EvaluationId, ProcessGuid, TaskGuid};
 use schemas::process::{Purpose, Steer};
 use schemas::spec::{self, ClientCommand};
 use schemas::{BadField, Code, Position, Refusal, cell};
@@ -118,6 +118,22 @@ impl Client {
         definition_id: Option<DefinitionId>,
     ) -> Result<Done, Error> {
         self.send(&ClientCommand::LrpRetire { process_guid: guid, index, definition_id }).await
+    }
+
+    /// Has one of a process's evaluations tried again now: one that waits, is blocked, or failed.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn retry_lrp(&self, guid: ProcessGuid, evaluation: EvaluationId) -> Result<Done, Error> {
+        self.send(&ClientCommand::LrpRetry { process_guid: guid, evaluation }).await
+    }
+
+    /// The same of a task.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn retry_task(&self, guid: TaskGuid, evaluation: EvaluationId) -> Result<Done, Error> {
+        self.send(&ClientCommand::TaskRetry { task_guid: guid, evaluation }).await
     }
 
     /// Desires a task: it shall run once.

@@ -2,7 +2,7 @@
 
 use schemas::container::PortMapping;
 use schemas::health::ContainerHealth;
-use schemas::names::{CellId, DecisionId, Domain, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
     InstanceRow, LrpRow, One, Page, ReadEvents, Show, StatusRow, TaskRow,
@@ -219,7 +219,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Client::lrps`].
-    pub async fn evaluation(&self, id: DecisionId) -> Result<One<EvaluationRow>, Error> {
+    pub async fn evaluation(&self, id: EvaluationId) -> Result<One<EvaluationRow>, Error> {
         self.show(Query::EvaluationShow, &id.to_string()).await
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use schemas::limits::{PAGE_BYTES, PAGE_ROWS};
 use schemas::names::{
-    CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, ServiceId, TaskGuid,
+    CellId, DefinitionId, Domain, EvaluationId, InstanceGuid, ProcessGuid, ServiceId, TaskGuid,
 };
 use schemas::process::{Process, Slot};
 use schemas::query::{
@@ -41,6 +41,8 @@ pub struct Observed {
     pub services: Services,
     /// How many ended containers are shown of each index, where its process doesn't say it.
     pub history_limit: u32,
+    /// How often somebody asked of an evaluation what its status doesn't allow, since it started.
+    pub refused_transitions: u64,
     /// How long ago each cell was heard; those of which it heard nothing yet are missing.
     pub heard: BTreeMap<CellId, Duration>,
 }
@@ -141,7 +143,7 @@ impl Query {
             Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
             Self::Cell(show) => cell(world, show, observed).and_then(|row| json(&row)),
             Self::Evaluations(filter) => evaluations(world, filter, observed).and_then(|page| json(&page)),
-            Self::Evaluation(show) => evaluation(world, show).and_then(|row| json(&row)),
+            Self::Evaluation(show) => evaluation(world, show, observed).and_then(|row| json(&row)),
             Self::Cluster(filter) => {
                 begin(world, filter, &[], |_| None::<()>)?;
                 cluster(world, observed).and_then(|row| json(&row))
@@ -361,7 +363,7 @@ pub fn evaluations(
     let after = begin(world, filter, &[Field::Domain, Field::Process], evaluation_key)?;
     let start = after.as_ref().map(|(subject, _)| subject);
     let mut behind = after.is_none();
-    let rows = evaluations_from(world, start)
+    let rows = evaluations_from(world, start, observed.now)
         .filter(|row| {
             let (subject, id) = match &after {
                 Some(after) if !behind => after,
@@ -381,7 +383,7 @@ pub fn evaluations(
     }))
 }
 
-fn evaluation_key(key: &str) -> Option<(EvaluationSubject, DecisionId)> {
+fn evaluation_key(key: &str) -> Option<(EvaluationSubject, EvaluationId)> {
     let mut parts = key.split('/');
     let (kind, guid, id) = (parts.next()?, parts.next()?, parts.next()?);
     let subject = match kind {
@@ -389,7 +391,7 @@ fn evaluation_key(key: &str) -> Option<(EvaluationSubject, DecisionId)> {
         "task" => EvaluationSubject::Task(TaskGuid::new(guid).ok()?),
         _ => return None,
     };
-    let id = DecisionId(id.parse().ok()?);
+    let id: EvaluationId = id.parse().ok()?;
     parts.next().is_none().then_some((subject, id))
 }
 
@@ -397,8 +399,9 @@ fn evaluation_key(key: &str) -> Option<(EvaluationSubject, DecisionId)> {
 ///
 /// # Errors
 /// `ResourceNotFound`: no such one, or it is no longer kept.
-pub fn evaluation(world: &World, show: &Show) -> Result<One<EvaluationRow>, Refusal> {
-    let row = evaluations_from(world, None).find(|row| row.evaluation.id.to_string() == show.id);
+pub fn evaluation(world: &World, show: &Show, observed: &Observed) -> Result<One<EvaluationRow>, Refusal> {
+    let row =
+        evaluations_from(world, None, observed.now).find(|row| row.evaluation.id.to_string() == show.id);
     one(world, row, format!("evaluation {}", show.id))
 }
 

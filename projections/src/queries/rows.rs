@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use schemas::Place;
+use schemas::Timestamp;
 use schemas::actual::{Actual, State};
 use schemas::cell::Cell;
 use schemas::desired::Desired;
 use schemas::evacuating::Evacuating;
-use schemas::evaluation::Evaluation;
+use schemas::evaluation::{Duty, Evaluation};
 use schemas::names::{CellId, Domain};
 use schemas::process::{Process, Slot};
 use schemas::query::RolloutRow;
 use schemas::query::{
-    CellRow, CellState, ClusterRow, EvaluationRow, EvaluationSubject, InstancePresence, InstanceRow,
-    InstanceState, LrpRow, TaskRow, TaskState,
+    CellRow, CellState, ClusterRow, EvaluationRow, EvaluationState, EvaluationSubject, InstancePresence,
+    InstanceRow, InstanceState, LrpRow, TaskRow, TaskState,
 };
 use schemas::task::{self, Outcome, Task};
 
@@ -201,14 +202,18 @@ pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell, observed: &Obser
 pub(super) fn evaluations_from<'a>(
     world: &'a World,
     start: Option<&'a EvaluationSubject>,
+    now: Timestamp,
 ) -> impl Iterator<Item = EvaluationRow> + use<'a> {
-    let row =
-        |subject: EvaluationSubject, domain: &Domain, evaluation: &Evaluation, left: u32| EvaluationRow {
+    let leads = world.cluster().is_some_and(|cluster| cluster.auctioneer.is_some());
+    let row = move |subject: EvaluationSubject, domain: &Domain, evaluation: &Evaluation, left: u32| {
+        EvaluationRow {
             subject,
             domain: domain.clone(),
+            state: EvaluationState::of(evaluation, now, leads),
             evaluation: evaluation.clone(),
-            left: if evaluation.status.is_open() { left } else { 0 },
-        };
+            left,
+        }
+    };
     let (processes, tasks): (Box<dyn Iterator<Item = &'a Process>>, Box<dyn Iterator<Item = &'a Task>>) =
         match start {
             None => (Box::new(world.processes_from(None)), Box::new(world.tasks_from(None))),
@@ -224,14 +229,20 @@ pub(super) fn evaluations_from<'a>(
     let of_processes = processes.flat_map(move |process| {
         process.evaluations.iter().map(move |of| {
             let subject = EvaluationSubject::Process(process.guid.clone());
-            row(subject, &process.domain, of, process.unclaimed)
+            let left = match of.duty() {
+                Some(Duty::Place) => process.unclaimed.saturating_sub(process.unplaced),
+                Some(Duty::Unblock) => process.unplaced,
+                Some(Duty::Restart) => u32::try_from(process.waits.len()).unwrap_or(u32::MAX),
+                None => 0,
+            };
+            row(subject, &process.domain, of, left)
         })
     });
     let of_tasks = tasks.flat_map(move |task| {
-        let left = u32::from(task.is_pending());
-        task.evaluations
-            .iter()
-            .map(move |of| row(EvaluationSubject::Task(task.guid.clone()), &task.domain, of, left))
+        task.evaluations.iter().map(move |of| {
+            let left = u32::from(of.duty().is_some());
+            row(EvaluationSubject::Task(task.guid.clone()), &task.domain, of, left)
+        })
     });
     of_processes.chain(of_tasks)
 }
@@ -264,6 +275,7 @@ pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterR
         instances: InstanceState::ALL.map(|state| (state, counts.instances.of(state))).into(),
         tasks: TaskState::ALL.map(|state| (state, counts.tasks.of(state))).into(),
         found_by_convergence: world.found_by_convergence(),
+        refused_transitions: observed.refused_transitions,
         durability: observed.durability.clone(),
         set_aside: observed.set_aside.clone(),
     })

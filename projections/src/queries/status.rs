@@ -120,7 +120,7 @@ fn look_at(process: &Process, slot: &Slot, row: &mut StatusRow, claimed: &mut Ve
 fn blocked<'a>(evaluations: impl IntoIterator<Item = &'a Evaluation>) -> u64 {
     let is_blocked = |one: &&Evaluation| match one.status {
         Status::Blocked { .. } => true,
-        Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled => false,
+        Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => false,
     };
     evaluations.into_iter().filter(is_blocked).count() as u64
 }

@@ -7,12 +7,14 @@ use schemas::crash::Restart;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{ClusterId, DecisionId, EntryId, Ids, RequestId, ServiceId};
+use schemas::names::{ClusterId, DecisionId, EntryId, EvaluationId, Ids, RequestId, ServiceId};
 use schemas::policy::UpdatePolicy;
 use schemas::{
     Decision, Entry, Place, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating,
     rollout, task,
 };
+
+use uuid::Uuid;
 
 use crate::log::{
     cell_id, cluster_id, definition_id, desired_task, domain as domain_name, fold, guid, instance, lrp,
@@ -155,10 +157,20 @@ fn task_event() -> impl Strategy<Value = Event> {
 
 fn other_event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        prop_oneof![Just(Trigger::Desire), Just(Trigger::Convergence)]
-            .prop_map(|trigger| Event::Evaluation(evaluation::Event::Created { trigger })),
-        Just(Event::Evaluation(evaluation::Event::Blocked { reason: "full".into() })),
-        Just(Event::Evaluation(evaluation::Event::Completed {})),
+        prop_oneof![Just(Trigger::Desire), Just(Trigger::Convergence)].prop_map(|trigger| {
+            let (begin, previous) = (evaluation::Begin::Pending, None);
+            Event::Evaluation(evaluation::Event::Created { number: 0, trigger, begin, previous })
+        }),
+        (0..40_u128).prop_map(|number| {
+            let (evaluation, reason) = (EvaluationId(Uuid::from_u128(number)), "full".to_owned());
+            Event::Evaluation(evaluation::Event::Failed { evaluation, reason })
+        }),
+        (0..40_u128).prop_map(|number| {
+            let (evaluation, blocked) = (EvaluationId(Uuid::from_u128(number)), None);
+            let event =
+                evaluation::Event::Completed { evaluation, placed: 1, queued: 0, rejected: 0, blocked };
+            Event::Evaluation(event)
+        }),
         prop::option::of(time())
             .prop_map(|expires_at| Event::Domain(domain::Event::Refreshed { expires_at })),
         Just(Event::Cell(cell::Event::Appeared(presence()))),

@@ -9,8 +9,8 @@ use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
-    ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, Ids, Incarnation,
+    InstanceGuid, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{self, Unplaced};
@@ -18,6 +18,7 @@ use schemas::resources::Resources;
 use schemas::{
     Decision, Entry, Place, Position, Subject, Timestamp, actual, cell, cluster, domain, evacuating, task,
 };
+use uuid::Uuid;
 
 /// When logs begin.
 pub(crate) const START_MILLIS: u64 = 1_800_000_000_000;
@@ -374,7 +375,11 @@ fn process_command(world: &World, number: u8, ask: &OfProcess, now: Timestamp) -
             let record = known.and_then(|process| process.actual(&place));
             let attempt = record.map_or(now, |record| record.since);
             let error = format!("insufficient resources: {error}");
-            Command::Fail(vec![Unplaced { place, attempt, error }], None)
+            let judged = known.zip(record).and_then(|(known, record)| known.evaluation_of(record));
+            let evaluation = judged.map_or(EvaluationId(Uuid::nil()), |one| one.id);
+            let unplaced = vec![Unplaced { place, attempt, error }];
+            let used_up = *index == 3;
+            Command::Fail(process::Outcome { evaluation, unplaced, used_up, explanation: None })
         }
     }
 }
@@ -460,7 +465,12 @@ fn task_command(world: &World, number: u8, ask: &OfTask) -> task::Command {
             commands[usize::from(*step)].clone()
         }
         OfTask::Report { container, step } => Command::Report(report_task(world, number, *container, *step)),
-        OfTask::Unplaced => Command::Fail(None, "insufficient resources".into()),
+        OfTask::Unplaced => {
+            let judged = world.task(&task_guid(number)).and_then(task::Task::open_evaluation);
+            let evaluation = judged.map_or(EvaluationId(Uuid::nil()), |one| one.id);
+            let error = "insufficient resources".to_owned();
+            Command::Fail(task::Unplaced { evaluation, error, used_up: false, explanation: None })
+        }
     }
 }
 
@@ -496,11 +506,12 @@ fn seen(world: &World, cell: u8, evacuating: bool, healthy: bool) -> Vec<(Aggreg
 
 pub(crate) fn presence() -> cell::Presence {
     cell::Presence {
-        folder: schemas::names::FolderId(uuid::Uuid::nil()),
+        folder: schemas::names::FolderId(Uuid::nil()),
         incarnation: Incarnation(Ids::new(5).next(Timestamp(0))),
         zone: Zone::new("z1").expect("it is legal"),
         stack: Stack::new("linux").expect("it is legal"),
         placement_tags: BTreeSet::new(),
+        attributes: fixtures::attributes(&[("rack", "r1")]),
         total: Resources { memory_mb: 4096, disk_mb: 4096, containers: 64, ports: 64 },
     }
 }

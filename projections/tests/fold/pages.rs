@@ -20,6 +20,7 @@ pub(crate) fn observed() -> Observed {
         now: Timestamp(0),
         durability: String::new(),
         history_limit: 5,
+        refused_transitions: 0,
         set_aside: MalformedEntries::default(),
         services: schemas::query::Services::default(),
         heard: std::collections::BTreeMap::new(),

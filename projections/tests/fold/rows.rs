@@ -127,6 +127,7 @@ fn observed(world: &World, services: Services) -> Observed {
         now: world.processes_from(None).map(|process| process.changed_at).max().unwrap_or_default(),
         durability: "on disk".into(),
         history_limit: 5,
+        refused_transitions: 0,
         set_aside: MalformedEntries::default(),
         services,
         heard: heard.chain([silent]).collect::<BTreeMap<_, _>>(),

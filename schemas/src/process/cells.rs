@@ -2,11 +2,12 @@
 //! cell's ordinal (SwarmKit orchestrators, "Global orchestrator"). A cell that is lost or evacuates leaves, and nothing
 //! takes its place elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Report;
 use super::draft::Draft;
+use super::{Process, Report};
 use crate::actual::{self, Actual, Ended};
+use crate::attributes::AttributeName;
 use crate::cell::Cell;
 use crate::definition::Definition;
 use crate::desired::{self, Desired, GlobalCell};
@@ -15,6 +16,7 @@ use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::CellId;
 use crate::refusal::{Code, Refusal};
+use crate::rules::{Distinct, Rules};
 
 /// What is to change at one index.
 struct Change {
@@ -61,7 +63,7 @@ impl Draft<'_> {
         let mut fitting = BTreeMap::new();
         let Some(definition) = desired.definition(&desired.active_definition_id) else { return fitting };
         (self.context.numbered)(&mut |ordinal, id, cell| {
-            if fits(definition, cell) && stays(cell) {
+            if fits(definition, id, cell) && stays(cell) {
                 let cell = GlobalCell { cell_id: id.clone(), cordoned: cell.cordoned };
                 fitting.insert(ordinal, cell);
             }
@@ -111,6 +113,44 @@ impl Draft<'_> {
         }
     }
 
+    /// An auction keeps to how many instances may be where, but doesn't know what an auctioneer before it has given away:
+    /// the log knows, so that a claim that would be one too many is refused.
+    pub(super) fn check_distinct(&self, report: &Report) -> Result<(), Refusal> {
+        let definition = self.desired().and_then(|desired| desired.definition(&report.place.definition_id));
+        let rules = definition.and_then(|definition| definition.constraint.rules.as_deref());
+        for (at, distinct) in rules.into_iter().flat_map(Rules::distinct) {
+            let (there, most) = match distinct {
+                Distinct::Cell { most } => (self.staying_where(&|id| *id == report.by.cell_id), most),
+                Distinct::Attribute { attribute, most } => {
+                    let alike = self.cells_alike(&report.by.cell_id, attribute);
+                    (self.staying_where(&|id| alike.contains(id)), most)
+                }
+            };
+            if there >= most as usize {
+                let rule = rules.map(|rules| rules.constraints[at].to_string()).unwrap_or_default();
+                let why = format!("constraint {rule}: {there} of the process are there already");
+                return Err(Refusal::new(Code::ActualLrpCannotBeClaimed, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn staying_where(&self, there: &dyn Fn(&CellId) -> bool) -> usize {
+        let staying = self.process.into_iter().flat_map(Process::staying);
+        staying.filter(|by| there(&by.cell_id)).count()
+    }
+
+    /// The cells that have the same value of an attribute as this one.
+    fn cells_alike(&self, id: &CellId, attribute: &AttributeName) -> BTreeSet<CellId> {
+        let mut values: BTreeMap<CellId, String> = BTreeMap::new();
+        (self.context.numbered)(&mut |_, id, cell| {
+            let value = cell.presence.offer(id).attribute(attribute.as_str());
+            values.extend(value.map(|value| (id.clone(), value.to_owned())));
+        });
+        let Some(is) = values.get(id).cloned() else { return BTreeSet::new() };
+        values.into_iter().filter(|(_, value)| *value == is).map(|(id, _)| id).collect()
+    }
+
     /// Why what was on a cell ends at an index that isn't the cell's any more: the cell is to be emptied, or doesn't fit. Else
     /// it was lost, also if it is there again by now, and perhaps with another ordinal.
     pub(super) fn why_left(&self, index: u32, id: &CellId) -> Ended {
@@ -118,7 +158,7 @@ impl Draft<'_> {
         let mut cause = Ended::CellLost;
         (self.context.numbered)(&mut |ordinal, numbered, cell| {
             if ordinal == index && numbered == id && cell.present {
-                cause = match (stays(cell), active.is_some_and(|definition| fits(definition, cell))) {
+                cause = match (stays(cell), active.is_some_and(|definition| fits(definition, id, cell))) {
                     (false, _) => Ended::Evacuated,
                     (true, false) => Ended::CellUnfit,
                     (true, true) => Ended::CellLost,
@@ -130,9 +170,8 @@ impl Draft<'_> {
 }
 
 /// Whether a cell meets what a definition asks of it.
-fn fits(definition: &Definition, cell: &Cell) -> bool {
-    let presence = &cell.presence;
-    definition.constraint.mismatch(&presence.stack, &presence.placement_tags).is_none()
+fn fits(definition: &Definition, id: &CellId, cell: &Cell) -> bool {
+    definition.constraint.mismatch(&cell.presence.offer(id)).is_none()
 }
 
 /// Whether a global process runs on a cell, if that fits.

@@ -1,12 +1,12 @@
 //! What convergence finds due (Diego Dev Notes, "Harmonizing DesiredLRPs with ActualLRPs: Convergence").
 
+use super::Slot;
 use super::draft::Draft;
-use super::{Process, Slot};
 use crate::actual::{self, Ended, Unclaimed};
 use crate::cause::Origin;
 use crate::container::Instance;
 use crate::evacuating::{self, Gone};
-use crate::evaluation::Trigger;
+use crate::evaluation::{self, Duty, Trigger};
 use crate::key::Place;
 
 /// What convergence finds due at one place.
@@ -63,9 +63,9 @@ impl<'a> Draft<'a> {
         if first.is_none() {
             self.create_missing(Trigger::Convergence);
             self.prune();
-            let open = self.process.and_then(Process::open_evaluation);
-            if self.left.unclaimed > 0 && open.is_none() {
-                self.made.get_or_insert(Trigger::Convergence);
+            let open = evaluation::open(self.evaluations(), Duty::Place);
+            if self.left.unanswered > 0 && open.is_none() {
+                self.did.made.get_or_insert(Trigger::Convergence);
             }
         }
     }

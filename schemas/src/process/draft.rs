@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::places::{self, Wanted};
 use super::{Context, Process, Slot};
-use crate::actual::{self, Actual, Ended, State, Unclaimed};
+use crate::Timestamp;
+use crate::actual::{self, Actual, Ended, Unclaimed};
 use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
 use crate::entry::Event;
 use crate::evacuating::{self, Evacuating};
-use crate::evaluation::{self, Left, Trigger};
+use crate::evaluation::{self, Did, Duty, Evaluation, Left, Moved, Trigger};
 use crate::key::{Place, Places};
 use crate::names::DefinitionId;
 use crate::refusal::{BadField, Code, Refusal};
@@ -30,8 +31,7 @@ pub(super) struct Draft<'a> {
     /// What a rollout gave up in this decision: a definition at an index, or at all of them.
     given_up: Vec<(Option<u32>, DefinitionId)>,
     pub(super) left: Left,
-    pub(super) made: Option<Trigger>,
-    pub(super) error: Option<String>,
+    pub(super) did: Did,
     pub(super) events: Vec<Event>,
 }
 
@@ -48,12 +48,11 @@ impl<'a> Draft<'a> {
             twins: BTreeMap::new(),
             given_up: vec![],
             left: Left {
-                unclaimed: process.map_or(0, |process| process.unclaimed),
+                unanswered: process.map_or(0, |process| process.unclaimed.saturating_sub(process.unplaced)),
                 unplaced: process.map_or(0, |process| process.unplaced),
-                placed: false,
+                restart_at: None,
             },
-            made: None,
-            error: None,
+            did: Did::default(),
             events: vec![],
         }
     }
@@ -195,6 +194,8 @@ impl<'a> Draft<'a> {
         self.record_desired(desired::Event::Updated(difference));
         self.end(self.extra(), Ended::Scale);
         self.create_missing(Trigger::Scale);
+        self.note_stopped(Trigger::Scale);
+        self.did.stopped = self.did.stopped.filter(|(_, stopped)| *stopped > 0);
         Ok(())
     }
 
@@ -206,6 +207,7 @@ impl<'a> Draft<'a> {
             self.record_desired(desired::Event::Removed {});
         }
         self.end(self.extra(), Ended::Removed);
+        self.note_stopped(Trigger::Remove);
         Ok(())
     }
 
@@ -236,7 +238,7 @@ impl<'a> Draft<'a> {
         let missing: Vec<Place> = indices.flat_map(|index| self.missing(index)).collect();
         for places in by_definition(missing) {
             self.record(actual::Event::Created { places });
-            self.made.get_or_insert(trigger);
+            self.did.made.get_or_insert(trigger);
         }
     }
 
@@ -309,7 +311,7 @@ impl<'a> Draft<'a> {
         let waits = self.desired().is_some_and(|desired| desired.is_cordoned(place.index));
         if waits || self.wanted(place.index, Some(place)).has(&place.definition_id) {
             self.record(actual::Event::Unclaimed { places: place.clone().into(), cause });
-            self.made.get_or_insert(trigger);
+            self.did.made.get_or_insert(trigger);
         } else {
             let cause = match cause {
                 Unclaimed::CellLost => Ended::CellLost,
@@ -344,9 +346,9 @@ impl<'a> Draft<'a> {
     pub(super) fn record(&mut self, event: actual::Event) {
         for place in event.places().iter() {
             let before = self.actual(&place).cloned();
-            self.count(before.as_ref(), false);
+            let duty = before.as_ref().and_then(Actual::duty);
             let after = actual::evolve(before, &event, self.context.now);
-            self.count(after.as_ref(), true);
+            self.count(duty, after.as_ref());
             let decided = self.over.entry(place.index).or_default();
             match decided.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, decided)) => *decided = after,
@@ -363,38 +365,79 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn count(&mut self, lrp: Option<&Actual>, add: bool) {
-        let by = |counter: &mut u32, counts: bool| match (counts, add) {
-            (true, true) => *counter += 1,
-            (true, false) => *counter = counter.saturating_sub(1),
-            (false, _) => {}
-        };
-        by(&mut self.left.unclaimed, lrp.is_some_and(Actual::is_unclaimed));
-        by(&mut self.left.unplaced, lrp.is_some_and(Actual::is_unplaced));
+    /// Counts what becomes of one instance.
+    fn count(&mut self, before: Option<Duty>, after: Option<&Actual>) {
+        let (left, did) = (&mut self.left, &mut self.did);
+        match before {
+            Some(Duty::Place) => left.unanswered = left.unanswered.saturating_sub(1),
+            Some(Duty::Unblock) => left.unplaced = left.unplaced.saturating_sub(1),
+            Some(Duty::Restart) | None => {}
+        }
+        match after.and_then(Actual::duty) {
+            Some(Duty::Place) => left.unanswered += 1,
+            Some(Duty::Unblock) => left.unplaced += 1,
+            Some(Duty::Restart) | None => {}
+        }
+        let Some(before) = before else { return };
+        match (super::moved_to(before, after), before) {
+            (Moved::Placed, Duty::Place) => did.placed += 1,
+            (Moved::Placed, Duty::Unblock) => did.unblocked += 1,
+            (Moved::Queued, _) => did.queued += 1,
+            (Moved::Placed, Duty::Restart) | (Moved::Elsewhere, _) => {}
+        }
     }
 
-    /// The placement error of the first instance that has one, if all work that is left has one: what was placed may
-    /// have been the last without an answer.
-    fn known_error(&self) -> Option<String> {
-        if self.left.unplaced < self.left.unclaimed {
-            return None;
+    /// When the wait of the first CRASHED instance is over.
+    fn first_restart(&self) -> Option<Timestamp> {
+        let waits = self.process.into_iter().flat_map(|process| &process.waits);
+        let known = waits.filter(|(_, place)| self.decided(place).is_none()).map(|(at, _)| *at).next();
+        let decided = self.over.values().flatten();
+        let decided = decided.filter_map(|(_, decided)| decided.as_ref()?.waits_until());
+        known.into_iter().chain(decided).min()
+    }
+
+    /// A client asked what is there to stop, in this decision.
+    fn note_stopped(&mut self, trigger: Trigger) {
+        let stopped = self.events.iter().map(|event| match event {
+            Event::Actual(actual::Event::StopRequested { places, .. }) => places.indices.len(),
+            Event::Actual(_)
+            | Event::Desired(_)
+            | Event::Evacuating(_)
+            | Event::Rollout(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => 0,
+        });
+        self.did.stopped = Some((trigger, u32::try_from(stopped.sum::<u64>()).unwrap_or(u32::MAX)));
+    }
+
+    pub(super) fn evaluations(&self) -> &'a [Evaluation] {
+        self.process.map_or(&[], |process| &process.evaluations)
+    }
+
+    /// The rollout of a global process goes from cell to cell by one evaluation after the other.
+    fn chain_rolling_updates(&mut self) {
+        if self.did.made != Some(Trigger::Rollout) || !self.desired().is_some_and(Desired::is_global) {
+            return;
         }
-        let indices = self.slots().iter().map(|slot| slot.place.index).chain(self.over.keys().copied());
-        let error = |lrp: &Actual| match &lrp.state {
-            State::Unclaimed { placement_error } => placement_error.as_deref().map(str::to_owned),
-            State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
+        self.did.made = Some(Trigger::RollingUpdate);
+        let began = self.rollout().and_then(|rollout| rollout.cause).map(|cause| cause.correlation);
+        let of_rollout = |one: &&Evaluation| {
+            one.trigger == Trigger::RollingUpdate && Some(one.correlation) == began && one.next.is_none()
         };
-        indices.flat_map(|index| self.actuals_at(index)).filter_map(|(_, lrp)| error(lrp)).next()
+        self.did.follows = self.evaluations().iter().rev().find(of_rollout).map(|one| one.id);
     }
 
     pub(super) fn finish(mut self) -> Vec<Event> {
         self.roll();
-        let open = self.process.and_then(Process::open_evaluation);
-        let touched = !self.events.is_empty() || self.made.is_some();
-        let pending = open.is_some_and(|open| open.status == evaluation::Status::Pending);
-        let error = self.error.take().or_else(|| self.known_error().filter(|_| pending));
-        let event = evaluation::decide(open, self.made, self.left, error.as_deref());
-        self.events.extend(event.filter(|_| touched).map(Event::Evaluation));
+        self.chain_rolling_updates();
+        self.left.restart_at = self.first_restart();
+        if !self.events.is_empty() || self.did.made.is_some() {
+            let evaluations = evaluation::decide(self.evaluations(), &self.left, &self.did);
+            self.events.extend(evaluations.into_iter().map(Event::Evaluation));
+        }
         self.events
     }
 }

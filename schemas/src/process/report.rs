@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::draft::{Draft, by_definition};
-use super::{Report, ReportStep, Unplaced};
+use super::{Outcome, Report, ReportStep, Unplaced};
 use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::container::Instance;
 use crate::crash::{Crash, Restart};
 use crate::definition::Mode;
 use crate::desired::Desired;
+use crate::entry::Event;
 use crate::evacuating::Gone;
-use crate::evaluation::Trigger;
+use crate::evaluation::{self, Trigger};
 use crate::key::Place;
-use crate::names::CellId;
-use crate::placement::Explanation;
+use crate::names::{CellId, EvaluationId};
 use crate::policy::RestartPolicy;
 use crate::refusal::{Code, Refusal};
 use crate::{Timestamp, crash, evacuating, limits};
@@ -144,13 +144,12 @@ impl Draft<'_> {
             }
             (actual::Step::Claim, actual::Command::Claim { placement }) => {
                 self.check_cell(report, Code::ActualLrpCannotBeClaimed)?;
+                self.check_distinct(report)?;
                 self.record(actual::Event::Claimed { place, by, placement: placement.clone() });
-                self.left.placed = true;
             }
             (actual::Step::Start, actual::Command::Start { net }) => {
                 self.check_cell(report, Code::ActualLrpCannotBeStarted)?;
                 self.record(actual::Event::Started { place, by, net: net.clone() });
-                self.left.placed = true;
                 let crowded = self.has_others(&report.place);
                 self.end_twins(report.place.index, |place| crowded || *place != report.place);
                 self.end_unwanted(&report.place, &report.by.cell_id, Trigger::Stop);
@@ -219,10 +218,13 @@ impl Draft<'_> {
         }
     }
 
-    pub(super) fn fail(&mut self, unplaced: &[Unplaced], explanation: Option<&Explanation>) {
+    /// What the auctioneer could not place of one evaluation, as far as that is still as it was judged.
+    pub(super) fn fail(&mut self, outcome: &Outcome) -> Result<(), Refusal> {
+        let known = self.evaluations().iter().rev().find(|one| one.id == outcome.evaluation);
+        let duty = evaluation::judged(known, outcome.evaluation)?;
         let mut by_error: BTreeMap<String, Vec<Place>> = BTreeMap::new();
-        for Unplaced { place, attempt, error } in unplaced {
-            let judged = self.actual(place).filter(|lrp| lrp.since == *attempt);
+        for Unplaced { place, attempt, error } in &outcome.unplaced {
+            let judged = self.actual(place).filter(|lrp| lrp.since == *attempt && lrp.duty() == Some(duty));
             let known = judged.and_then(|lrp| match &lrp.state {
                 State::Unclaimed { placement_error } => Some(placement_error.as_deref()),
                 State::Claimed { .. } | State::Running { .. } | State::Crashed { .. } => None,
@@ -237,11 +239,24 @@ impl Draft<'_> {
         in_order.sort_by_key(|(_, places)| places.iter().min().cloned());
         for (error, places) in in_order {
             for places in by_definition(places) {
-                let explanation = explanation.cloned().map(Box::new);
-                let error = error.clone();
+                let (error, explanation) = (error.clone(), outcome.explanation.clone());
                 self.record(actual::Event::PlacementFailed { places, error, explanation });
             }
-            self.error = Some(error);
+            self.did.error = Some(error);
         }
+        self.did.used_up = outcome.used_up && self.did.queued > 0;
+        Ok(())
+    }
+
+    /// The auctioneer didn't answer a delivery of an evaluation. What is not desired any more has none.
+    pub(super) fn unanswered(&self, id: EvaluationId, delivery: u32) -> Result<Vec<Event>, Refusal> {
+        let events = evaluation::decide_unanswered(self.evaluations(), id, delivery, self.context.now)?;
+        Ok(events.into_iter().map(Event::Evaluation).collect())
+    }
+
+    /// Somebody wants an evaluation tried again now.
+    pub(super) fn retry(&self, id: EvaluationId) -> Result<Vec<Event>, Refusal> {
+        let events = evaluation::decide_retry(self.evaluations(), id, &self.left)?;
+        Ok(events.into_iter().map(Event::Evaluation).collect())
     }
 }

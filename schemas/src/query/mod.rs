@@ -18,8 +18,8 @@ pub use self::events::{
 };
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
-    EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow, MalformedEntries,
-    MalformedEntry, RolloutRow, TaskRow, TaskState,
+    EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
+    MalformedEntries, MalformedEntry, RolloutRow, TaskRow, TaskState,
 };
 pub use self::status::{Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow};
 use crate::message::Record;

@@ -13,7 +13,7 @@ use crate::container::{Epoch, Instance, PortMapping};
 use crate::crash::{Attempts, Declined};
 use crate::definition::{Definition, DesiredLrp, Mode, Routes, TaskDefinition};
 use crate::ended::How;
-use crate::evaluation::Evaluation;
+use crate::evaluation::{Evaluation, Status};
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use crate::policy::Policies;
 use crate::resources::Resources;
@@ -563,10 +563,70 @@ pub struct EvaluationRow {
     pub subject: EvaluationSubject,
     /// Its domain.
     pub domain: Domain,
+    /// Where it stands, by the nine names of the document.
+    pub state: EvaluationState,
     /// The evaluation.
     pub evaluation: Evaluation,
-    /// What is left to place.
+    /// How much of what it stands for is left.
     pub left: u32,
+}
+
+/// Where an evaluation stands: the stored statuses, and what follows from them, from the time and from who leads (Nomad
+/// evaluation states). One that left the tables is deleted: then only the log has it, and no row shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluationState {
+    /// It is to be scheduled, and nobody leads who does.
+    Pending,
+    /// It is scheduled no sooner than its wait says.
+    Delayed,
+    /// The leading auctioneer has it, and nothing of it is placed yet.
+    Scheduling,
+    /// Some of it is placed.
+    Applying,
+    /// It waits for room.
+    Blocked,
+    /// What could be placed is placed.
+    Complete,
+    /// It was given up.
+    Failed,
+    /// It is no longer needed.
+    Canceled,
+    /// It left the tables: the log alone has it.
+    Deleted,
+}
+
+impl EvaluationState {
+    /// Where an evaluation stands at a time.
+    #[must_use]
+    pub fn of(evaluation: &Evaluation, now: Timestamp, auctioneer_leads: bool) -> Self {
+        match &evaluation.status {
+            Status::Pending if evaluation.wait.until().is_some_and(|until| until > now) => Self::Delayed,
+            Status::Pending if evaluation.placed > 0 => Self::Applying,
+            Status::Pending if auctioneer_leads => Self::Scheduling,
+            Status::Pending => Self::Pending,
+            Status::Blocked { .. } => Self::Blocked,
+            Status::Complete => Self::Complete,
+            Status::Failed { .. } => Self::Failed,
+            Status::Canceled { .. } => Self::Canceled,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Delayed => "delayed",
+            Self::Scheduling => "scheduling",
+            Self::Applying => "applying",
+            Self::Blocked => "blocked",
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Deleted => "deleted",
+        }
+    }
 }
 
 /// The cluster. `muster.query.cluster.show`
@@ -598,6 +658,9 @@ pub struct ClusterRow {
     pub tasks: BTreeMap<TaskState, u64>,
     /// Work that only convergence found.
     pub found_by_convergence: u64,
+    /// How often somebody asked of an evaluation what its status doesn't allow, since the BBS that answers started.
+    #[serde(default)]
+    pub refused_transitions: u64,
     /// Whether what is acknowledged survives a power cut, as far as the BBS can see.
     pub durability: String,
     /// The malformed entries of the journal.

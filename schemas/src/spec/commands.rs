@@ -15,7 +15,7 @@ use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask};
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
-use crate::names::{BadName, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use crate::names::{BadName, DefinitionId, Domain, EvaluationId, ProcessGuid, TaskGuid};
 use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 
@@ -69,6 +69,13 @@ pub enum ClientCommand {
         /// Of which definition; none: of the active one, if there are several at the index.
         definition_id: Option<DefinitionId>,
     },
+    /// `lrp.retry`: one of its evaluations is tried again now.
+    LrpRetry {
+        /// Which process.
+        process_guid: ProcessGuid,
+        /// Which of its evaluations.
+        evaluation: EvaluationId,
+    },
     /// `task.desire`: a task shall run once.
     TaskDesire(Box<DesiredTask>),
     /// `task.cancel`: it shall not run any more.
@@ -80,6 +87,13 @@ pub enum ClientCommand {
     TaskResolve {
         /// Which task.
         task_guid: TaskGuid,
+    },
+    /// `task.retry`: one of its evaluations is tried again now.
+    TaskRetry {
+        /// Which task.
+        task_guid: TaskGuid,
+        /// Which of its evaluations.
+        evaluation: EvaluationId,
     },
     /// `domain.upsert`: what is desired in the domain is up to date.
     DomainUpsert {
@@ -94,7 +108,7 @@ pub enum ClientCommand {
 type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The commands by noun and verb.
-const COMMANDS: [(&str, Read); 13] = [
+const COMMANDS: [(&str, Read); 15] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
     ("lrp.activate", take_lrp_activate),
@@ -104,9 +118,11 @@ const COMMANDS: [(&str, Read); 13] = [
     ("lrp.rollback", |body| take_lrp_steer(body, Steer::RollBack)),
     ("lrp.remove", take_lrp_remove),
     ("lrp.retire", take_lrp_retire),
+    ("lrp.retry", take_lrp_retry),
     ("task.desire", take_task_desire),
     ("task.cancel", take_task_cancel),
     ("task.resolve", take_task_resolve),
+    ("task.retry", take_task_retry),
     ("domain.upsert", take_domain_upsert),
 ];
 
@@ -249,6 +265,31 @@ fn take_task_resolve(body: Field<'_>) -> Option<ClientCommand> {
     take_name_alone(body, "task_guid").map(|task_guid| ClientCommand::TaskResolve { task_guid })
 }
 
+fn take_lrp_retry(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let process_guid = fields.must("process_guid", Field::name);
+    let evaluation = fields.must("evaluation", take_evaluation);
+    fields.finish(&[]);
+    Some(ClientCommand::LrpRetry { process_guid: process_guid?, evaluation: evaluation? })
+}
+
+fn take_task_retry(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let task_guid = fields.must("task_guid", Field::name);
+    let evaluation = fields.must("evaluation", take_evaluation);
+    fields.finish(&[]);
+    Some(ClientCommand::TaskRetry { task_guid: task_guid?, evaluation: evaluation? })
+}
+
+fn take_evaluation(field: Field<'_>) -> Option<EvaluationId> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let id = field.text(limits::ID_BYTES)?.parse().ok();
+    if id.is_none() {
+        problems.note(path, "must be the id of an evaluation, as 0190f2a1-7c3e-7bbb-8001-0a2b3c4d5e6f");
+    }
+    id
+}
+
 fn take_domain_upsert(body: Field<'_>) -> Option<ClientCommand> {
     let (domain, ttl_ms) = take_freshness(body)?;
     Some(ClientCommand::DomainUpsert { domain, ttl_ms })
@@ -276,9 +317,11 @@ impl ClientCommand {
             Self::LrpSteer { steer: Steer::RollBack, .. } => ClientVerb::LrpRollback,
             Self::LrpRemove { .. } => ClientVerb::LrpRemove,
             Self::LrpRetire { .. } => ClientVerb::LrpRetire,
+            Self::LrpRetry { .. } => ClientVerb::LrpRetry,
             Self::TaskDesire(_) => ClientVerb::TaskDesire,
             Self::TaskCancel { .. } => ClientVerb::TaskCancel,
             Self::TaskResolve { .. } => ClientVerb::TaskResolve,
+            Self::TaskRetry { .. } => ClientVerb::TaskRetry,
             Self::DomainUpsert { .. } => ClientVerb::DomainUpsert,
         }
     }
@@ -308,6 +351,8 @@ impl ClientCommand {
             | Self::LrpSteer { .. }
             | Self::LrpRemove { .. }
             | Self::LrpRetire { .. }
+            | Self::LrpRetry { .. }
+            | Self::TaskRetry { .. }
             | Self::TaskCancel { .. }
             | Self::TaskResolve { .. } => None,
         }
@@ -344,6 +389,14 @@ impl ClientCommand {
                 let body = with(named("process_guid", process_guid.as_str()), "index", (*index).into());
                 let id = definition_id.as_ref().map(|id| id.as_str().into());
                 id.map_or(body.clone(), |id| with(body, "definition_id", id))
+            }
+            Self::LrpRetry { process_guid, evaluation } => {
+                let body = named("process_guid", process_guid.as_str());
+                with(body, "evaluation", evaluation.to_string().into())
+            }
+            Self::TaskRetry { task_guid, evaluation } => {
+                let body = named("task_guid", task_guid.as_str());
+                with(body, "evaluation", evaluation.to_string().into())
             }
             Self::TaskDesire(task) => task_to_json(task),
             Self::TaskCancel { task_guid } | Self::TaskResolve { task_guid } => {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
+use crate::attributes::Attributes;
 use crate::names::{FolderId, Incarnation, PlacementTag, Stack, Zone};
 use crate::{Timestamp, cell, domain, resources};
 
@@ -70,10 +71,12 @@ pub struct Presence {
     pub stack: Stack,
     /// Work must ask for all of these to be placed here.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// What else its rep says of it, by name.
+    pub attributes: Attributes,
     /// What it has in all.
     pub total: Resources,
 }
-mirror!(struct Presence = cell::Presence { folder, incarnation, zone, stack, placement_tags, total });
+mirror!(struct Presence = cell::Presence { folder, incarnation, zone, stack, placement_tags, attributes, total });
 
 /// Memory, disk, containers and host ports.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

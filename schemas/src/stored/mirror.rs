@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::attributes::Attributes;
 use crate::container::Epoch;
 use crate::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, FolderId, Incarnation,
-    InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, FolderId,
+    Incarnation, InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use crate::policy::Ratio;
+use crate::rules::Rules;
 use crate::{Indices, Timestamp};
 
 /// Becomes the same on the other side of the seam. Total: what is stored is never argued with.
@@ -27,7 +29,7 @@ macro_rules! words {
     };
 }
 
-words!(bool, u8, u16, u32, u64, String, Timestamp, Indices, Epoch, Ratio);
+words!(bool, u8, u16, u32, u64, i32, String, Timestamp, Indices, Epoch, Ratio, Attributes, Rules);
 words!(
     CellId,
     ClientName,
@@ -36,6 +38,7 @@ words!(
     DefinitionId,
     Domain,
     EntryId,
+    EvaluationId,
     FolderId,
     Incarnation,
     InstanceGuid

@@ -12,7 +12,8 @@
 //!
 //! | the file | holds events of |
 //! |---|---|
-//! | [`process`] | desired sides, instances, evacuating twins, evaluations |
+//! | [`process`] | desired sides, instances, evacuating twins |
+//! | [`evaluation`] | evaluations |
 //! | [`task`] | tasks |
 //! | [`cell`] | cells and domains |
 //! | [`cluster`] | the cluster |
@@ -32,6 +33,7 @@ use crate::{Timestamp, entry};
 
 pub mod cell;
 pub mod cluster;
+pub mod evaluation;
 mod mirror;
 pub mod parts;
 pub mod process;
@@ -170,7 +172,7 @@ pub enum Event {
     /// To a rollout.
     Rollout(rollout::Rollout),
     /// To an evaluation.
-    Evaluation(process::Evaluation),
+    Evaluation(evaluation::Evaluation),
     /// To a task.
     Task(task::Task),
     /// To a domain.
@@ -217,10 +219,15 @@ impl Event {
         "rollout.resumed.v1",
         "rollout.completed.v1",
         "evaluation.created.v1",
+        "evaluation.joined.v1",
+        "evaluation.waits.v1",
+        "evaluation.due.v1",
+        "evaluation.redelivered.v1",
         "evaluation.blocked.v1",
         "evaluation.completed.v1",
         "evaluation.failed.v1",
         "evaluation.canceled.v1",
+        "evaluation.retried.v1",
         "task.desired.v1",
         "task.started.v1",
         "task.placement_failed.v1",
@@ -260,7 +267,7 @@ impl entry::Event {
             Self::Actual(event) => process::Actual::type_name(event),
             Self::Evacuating(event) => process::Evacuating::type_name(event),
             Self::Rollout(event) => rollout::Rollout::type_name(event),
-            Self::Evaluation(event) => process::Evaluation::type_name(event),
+            Self::Evaluation(event) => evaluation::Evaluation::type_name(event),
             Self::Task(event) => task::Task::type_name(event),
             Self::Domain(event) => cell::Domain::type_name(event),
             Self::Cell(event) => cell::Cell::type_name(event),

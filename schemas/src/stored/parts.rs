@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
 use crate::names::{CellId, InstanceGuid, PlacementTag, Stack, Zone};
+use crate::rules::Rules;
 use crate::{action, container, placement, resources};
 
 /// A container and the cell it is on.
@@ -59,6 +60,11 @@ pub struct Candidate {
     pub cell_id: CellId,
     /// Its zone.
     pub zone: Zone,
+    /// For what is spread over attributes: how many instances the process would have if the share of every value were as full
+    /// as this cell's would be. Else 0.
+    pub spread: u32,
+    /// The weights of the affinities that hold there, together.
+    pub affinity: i32,
     /// Instances of the same process in that zone.
     pub siblings_in_zone: u32,
     /// Instances of the same process on that cell.
@@ -67,7 +73,7 @@ pub struct Candidate {
     pub used_permille: u32,
 }
 mirror!(struct Candidate = placement::Candidate {
-    cell_id, zone, siblings_in_zone, siblings_on_cell, used_permille,
+    cell_id, zone, spread, affinity, siblings_in_zone, siblings_on_cell, used_permille,
 });
 
 /// What a definition demands of a cell, apart from resources.
@@ -77,8 +83,10 @@ pub struct Constraint {
     pub stack: Option<Stack>,
     /// Tags that the cell must carry, all of them.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// What it asks for beside that; none: nothing.
+    pub rules: Option<Box<Rules>>,
 }
-mirror!(struct Constraint = resources::Constraint { stack, placement_tags });
+mirror!(struct Constraint = resources::Constraint { stack, placement_tags, rules });
 
 /// An environment variable.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! What is stored of processes: the desired side, instances, evacuating twins, evaluations. Every version of every event.
+//! What is stored of processes: the desired side, instances, evacuating twins. Every version of every event.
 //!
 //! A new version of an event is a variant of its own (`CrashedV2`, `crashed.v2`) beside the old one. The `Mirror` into
 //! today's event then has an arm that upcasts the old version; the `Mirror` out of today's writes the new one.
@@ -13,7 +13,7 @@ use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
 use super::rollout::Policies;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
-use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating, evaluation};
+use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating};
 
 /// Events of the desired side.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -598,90 +598,6 @@ impl Mirror<Evacuating> for evacuating::Event {
     }
 }
 
-/// Events of evaluations, of processes and of tasks.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "EvaluationEvent")]
-pub enum Evaluation {
-    /// Work appeared.
-    #[serde(rename = "created.v1")]
-    CreatedV1 {
-        /// What made it.
-        trigger: Trigger,
-    },
-    /// What is left could not be placed.
-    #[serde(rename = "blocked.v1")]
-    BlockedV1 {
-        /// Why.
-        reason: String,
-    },
-    /// Everything was placed.
-    #[serde(rename = "completed.v1")]
-    CompletedV1 {},
-    /// The work will not be placed.
-    #[serde(rename = "failed.v1")]
-    FailedV1 {
-        /// Why.
-        reason: String,
-    },
-    /// Nothing was left to place.
-    #[serde(rename = "canceled.v1")]
-    CanceledV1 {},
-}
-
-/// What made the work.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Trigger {
-    /// A process was desired, or a task.
-    Desire,
-    /// More instances were desired.
-    Scale,
-    /// An instance was stopped and is still wanted.
-    Stop,
-    /// An instance crashed and restarts at once.
-    Crash,
-    /// A CRASHED instance's wait is over.
-    Restart,
-    /// A cell disappeared.
-    CellLost,
-    /// A cell evacuates.
-    Evacuation,
-    /// A rollout replaces an instance.
-    Rollout,
-    /// Only convergence found it.
-    Convergence,
-    /// A global process runs on another cell, or on one that takes work again.
-    CellsChanged,
-}
-mirror!(enum Trigger = evaluation::Trigger {
-    Desire, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, Convergence, CellsChanged,
-});
-
-impl Mirror<evaluation::Event> for Evaluation {
-    fn mirror(self) -> evaluation::Event {
-        use evaluation::Event;
-        match self {
-            Self::CreatedV1 { trigger } => Event::Created { trigger: trigger.mirror() },
-            Self::BlockedV1 { reason } => Event::Blocked { reason },
-            Self::CompletedV1 {} => Event::Completed {},
-            Self::FailedV1 { reason } => Event::Failed { reason },
-            Self::CanceledV1 {} => Event::Canceled {},
-        }
-    }
-}
-
-impl Mirror<Evaluation> for evaluation::Event {
-    fn mirror(self) -> Evaluation {
-        match self {
-            Self::Created { trigger } => Evaluation::CreatedV1 { trigger: trigger.mirror() },
-            Self::Blocked { reason } => Evaluation::BlockedV1 { reason },
-            Self::Completed {} => Evaluation::CompletedV1 {},
-            Self::Failed { reason } => Evaluation::FailedV1 { reason },
-            Self::Canceled {} => Evaluation::CanceledV1 {},
-        }
-    }
-}
-
 impl Desired {
     pub(super) const fn type_name(event: &desired::Event) -> &'static str {
         match event {
@@ -717,18 +633,6 @@ impl Evacuating {
         match event {
             evacuating::Event::Set { .. } => "evacuating.set.v1",
             evacuating::Event::Removed { .. } => "evacuating.removed.v1",
-        }
-    }
-}
-
-impl Evaluation {
-    pub(super) const fn type_name(event: &evaluation::Event) -> &'static str {
-        match event {
-            evaluation::Event::Created { .. } => "evaluation.created.v1",
-            evaluation::Event::Blocked { .. } => "evaluation.blocked.v1",
-            evaluation::Event::Completed {} => "evaluation.completed.v1",
-            evaluation::Event::Failed { .. } => "evaluation.failed.v1",
-            evaluation::Event::Canceled {} => "evaluation.canceled.v1",
         }
     }
 }

@@ -16,7 +16,7 @@ use schemas::rollout;
 use schemas::{Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
 
-use crate::given::{domain, instance, lrp, net};
+use crate::given::{domain, instance, lrp, net, outcome};
 
 /// How the instances of a definition behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Stage {
         let before = self.process.clone();
         self.made += 1;
         let decision = DecisionId(Uuid::from_u128(self.made));
-        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        let stamp = Stamp::beginning(decision, self.now);
         let guid = lrp("apps", 1).process_guid;
         let epoch = schemas::container::Epoch(self.now);
         let process = self.process.get_or_insert_with(|| Process::new(guid, domain("apps"), epoch));
@@ -157,7 +157,8 @@ impl Stage {
             State::Unclaimed { placement_error } if behaves == Behaviour::DoesNotFit => {
                 let error = "insufficient resources: memory".to_owned();
                 let unplaced = process::Unplaced { place: place.clone(), attempt: lrp.since, error };
-                self.must(&Command::Fail(vec![unplaced], None));
+                let outcome = outcome(Some(self.process()), vec![unplaced]);
+                self.must(&Command::Fail(outcome));
                 placement_error.is_none()
             }
             State::Unclaimed { .. } => {

@@ -134,6 +134,7 @@ impl Log {
             zone: cell.zone,
             stack: cell.stack,
             placement_tags: cell.placement_tags,
+            attributes: cell.attributes,
             total: cell.total,
         };
         let heartbeat = Heartbeat {
@@ -203,6 +204,7 @@ fn cell(number: u32, containers: u32) -> BoardCell {
         zone: Zone::new(&format!("z{}", number % 3)).unwrap(),
         stack: Stack::new("linux").unwrap(),
         placement_tags: [].into(),
+        attributes: schemas::attributes::Attributes::default(),
         total,
         free: total,
         standing: Standing::Open,
@@ -210,7 +212,7 @@ fn cell(number: u32, containers: u32) -> BoardCell {
 }
 
 fn constraint() -> Constraint {
-    Constraint { stack: Some(Stack::new("linux").unwrap()), placement_tags: [].into() }
+    Constraint { stack: Some(Stack::new("linux").unwrap()), ..Constraint::default() }
 }
 
 /// Memory differs from process to process.

@@ -13,12 +13,12 @@ use schemas::process::Process;
 use schemas::resources::{Constraint, Resources};
 use schemas::{ActualLrpKey, Place, Timestamp};
 
-use crate::board::{Board, at, count};
+use crate::board::{Board, count};
 use crate::explain;
 use crate::family::Family;
 use crate::priority::{DEFAULT_PRIORITY, Rank};
 use crate::score::Score;
-use crate::search::{Best, scan, search};
+use crate::search::{Best, Wanted, scan, search};
 use crate::tally::{Taken, Tally};
 
 /// One piece of work.
@@ -139,20 +139,23 @@ impl Round<'_> {
         let view = self.view_of(&item);
         let tally = self.tally(view, size);
         let refused: Vec<u32> = item.refused_by.iter().filter_map(|id| self.board.number(id)).collect();
-        let best = if tally.fitting == 0 {
-            Best::default()
-        } else if refused.is_empty() && item.only.is_none() {
-            search(self.board, view, size, &mut self.families[family])
-        } else {
-            scan(self.board, view, size, &self.families[family], &refused)
+        let kin = &mut self.families[family];
+        let lane = (!kin.is_empty()).then(|| kin.lane(self.board, view, size));
+        let wanted = Wanted { view, size, lane };
+        let best = match self.board.view(view).partition {
+            _ if tally.fitting == 0 => Best::default(),
+            Some(partition) if refused.is_empty() => search(self.board, wanted, partition, kin),
+            Some(_) | None => scan(self.board, wanted, kin, &refused),
         };
         let places = best.places();
-        let refused = self.passed_over(view, size, &refused, places);
+        let refused = self.passed_over(wanted, &self.families[family], &refused, places);
         let seen = self.board.view(view);
-        let explanation = explain::explain(self.board, seen, &tally, refused, places);
+        let kin = &self.families[family];
+        let crowded = lane.map_or(&[][..], |lane| &kin.lane_at(lane).counts().crowded);
+        let explanation = explain::explain(self.board, seen, (&tally, crowded, refused), places);
         let place = match places.first() {
             Some(winner) => Ok(self.place(winner.cell, size, family)),
-            None => Err(explain::error(seen, &tally)),
+            None => Err(explain::error(self.board, wanted, &tally, kin)),
         };
         Verdict { item, place, explanation }
     }
@@ -180,13 +183,17 @@ impl Round<'_> {
         *tally
     }
 
-    /// How many cells that have room were passed over because they had refused the work.
-    fn passed_over(&self, view: usize, size: Resources, refused: &[u32], places: &[Score]) -> u32 {
+    /// How many cells that could take the work were passed over because they had refused it.
+    fn passed_over(&self, wanted: Wanted, kin: &Family, refused: &[u32], places: &[Score]) -> u32 {
         if places.first().is_none_or(|winner| winner.refused) {
             return 0;
         }
-        let takes = &self.board.view(view).takes;
-        let able = |cell: &&u32| takes[at(**cell)] && self.board.free(**cell).fits(size);
+        let able = |cell: &&u32| {
+            let view = self.board.view(wanted.view);
+            view.takes(**cell)
+                && self.board.free(**cell).fits(wanted.size)
+                && kin.may_have_more(view, wanted.lane, **cell)
+        };
         count(refused.iter().filter(able).count())
     }
 

@@ -1,19 +1,26 @@
 //! The cells as an auction sees them, in the order in which it wants them.
 //!
 //! Cells that are alike for every piece of work (stack, tags, zone, totals) form a group, and a group keeps its cells in
-//! order of how full they are. The emptiest cell of each group is looked at first, and mostly only that one.
+//! order of how full they are. The emptiest cell of each group is looked at first, and mostly only that one. For work that
+//! names attributes, cells are grouped by those, too: a `Partition` for each set of attributes that is named.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use schemas::attributes::{AttributeName, Attributes, Offer, STACK, ZONE};
 use schemas::names::{CellId, PlacementTag, Stack, Zone};
-use schemas::resources::{Constraint, Mismatch, Resources};
+use schemas::resources::{Constraint, Resources};
+use schemas::rules::{Distinct, Rules};
 
 use crate::score::{Scale, bounded};
+use crate::view::{Cells, Column, View};
 
 /// Most constraints for which a board remembers the cells that satisfy them.
 pub const VIEWS: usize = 1_024;
 /// Most sizes that a group remembers as too large for all of its cells.
 const TOO_LARGE: usize = 16;
+/// Most sets of attributes by which a board groups its cells. Work that names others is looked for on every cell.
+pub const PARTITIONS: usize = 32;
 
 /// A cell that the log calls present.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +33,28 @@ pub struct BoardCell {
     pub stack: Stack,
     /// Work must ask for all of these to be placed here.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// What else is said of it.
+    pub attributes: Attributes,
     /// What it has in all.
     pub total: Resources,
     /// What is free of it.
     pub free: Resources,
     /// Whether it takes work.
     pub standing: Standing,
+}
+
+impl BoardCell {
+    /// What it offers.
+    #[must_use]
+    pub const fn offer(&self) -> Offer<'_> {
+        Offer {
+            cell_id: &self.id,
+            zone: &self.zone,
+            stack: &self.stack,
+            placement_tags: &self.placement_tags,
+            attributes: &self.attributes,
+        }
+    }
 }
 
 /// Whether a cell takes work.
@@ -56,8 +79,9 @@ pub struct Board {
     /// What is free of each cell, beside the cells so that a count over all of them is quick.
     free: Vec<Resources>,
     zone_of: Vec<u32>,
-    group_of: Vec<Option<u32>>,
-    groups: Vec<Group>,
+    /// The first is by no attribute.
+    partitions: Vec<Partition>,
+    columns: BTreeMap<AttributeName, Arc<Column>>,
     views: Vec<View>,
     view_of: BTreeMap<Constraint, usize>,
     /// The views of work that only one cell may take.
@@ -80,29 +104,12 @@ pub(crate) struct Group {
     too_large: Vec<Resources>,
 }
 
-/// The cells as one constraint sees them.
+/// The open cells in groups of those that are alike for every piece of work that names no attribute but these.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct View {
-    /// Cells that were looked at: all, or the only one that may take the work.
-    pub(crate) cells: u32,
-    /// Cells that offer another stack.
-    pub(crate) stack: u32,
-    /// Cells with other tags.
-    pub(crate) tags: u32,
-    /// Compatible cells that evacuate.
-    pub(crate) evacuating: u32,
-    /// Compatible cells that an operator cordoned.
-    pub(crate) cordoned: u32,
-    /// Compatible cells whose self-test fails.
-    pub(crate) unhealthy: u32,
-    /// Compatible cells that say nothing.
-    pub(crate) silent: u32,
-    /// The cells that are left, in order.
-    pub(crate) candidates: Vec<u32>,
-    /// For every cell, whether it is a candidate.
-    pub(crate) takes: Vec<bool>,
-    /// The groups of the candidates, zone by zone.
-    pub(crate) zones: Vec<(u32, Vec<u32>)>,
+pub(crate) struct Partition {
+    attributes: BTreeSet<AttributeName>,
+    group_of: Vec<Option<u32>>,
+    groups: Vec<Group>,
 }
 
 impl Group {
@@ -129,29 +136,78 @@ impl Board {
         board.cells.sort_by(|a, b| a.id.cmp(&b.id));
         board.cells.dedup_by(|later, first| later.id == first.id);
         let mut zones = BTreeMap::new();
-        let mut groups = BTreeMap::new();
-        for number in 0..board.len() {
-            let cell = &mut board.cells[at(number)];
+        for cell in &mut board.cells {
             (cell.total, cell.free) = bounded(cell.total, cell.free);
             let next = count(zones.len());
-            let zone = *zones.entry(cell.zone.clone()).or_insert(next);
-            let group = (cell.standing == Standing::Open).then(|| {
-                let alike = (cell.stack.clone(), cell.placement_tags.clone(), zone, cell.total);
-                *groups.entry(alike).or_insert_with(|| {
-                    board.groups.push(Group {
-                        scale: Scale::new(cell.total),
-                        order: BTreeSet::new(),
-                        too_large: vec![],
-                    });
-                    count(board.groups.len() - 1)
-                })
-            });
+            board.zone_of.push(*zones.entry(cell.zone.clone()).or_insert(next));
             board.free.push(cell.free);
-            board.zone_of.push(zone);
-            board.group_of.push(group);
-            board.enter(number);
         }
+        board.group_by(BTreeSet::new());
         board
+    }
+
+    /// Groups the cells by these attributes, too. Answers the number of the partition.
+    fn group_by(&mut self, attributes: BTreeSet<AttributeName>) -> usize {
+        let mut group_of = match self.partitions.first() {
+            Some(by_none) => by_none.group_of.clone(),
+            None => self.alike(),
+        };
+        for name in &attributes {
+            let column = self.column(name);
+            let mut known: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+            for (group, value) in group_of.iter_mut().zip(&column.of) {
+                let next = count(known.len());
+                *group = group.map(|group| *known.entry((group, *value)).or_insert(next));
+            }
+        }
+        let mut groups: Vec<(Scale, Vec<Spot>)> = vec![];
+        for (number, cell) in self.cells.iter().enumerate() {
+            let Some(group) = group_of[number] else { continue };
+            // Groups are numbered in the order of their first cells.
+            if at(group) == groups.len() {
+                groups.push((Scale::new(cell.total), vec![]));
+            }
+            let (scale, order) = &mut groups[at(group)];
+            if self.free[number].containers > 0 {
+                order.push((scale.weigh(cell.total.minus(self.free[number])), count(number)));
+            }
+        }
+        let group = |(scale, order): (Scale, Vec<Spot>)| Group {
+            scale,
+            order: order.into_iter().collect(),
+            too_large: vec![],
+        };
+        let groups = groups.into_iter().map(group).collect();
+        self.partitions.push(Partition { attributes, group_of, groups });
+        self.partitions.len() - 1
+    }
+
+    /// For each open cell the number of those that are alike but for attributes.
+    fn alike(&self) -> Vec<Option<u32>> {
+        let mut known = BTreeMap::new();
+        let number = |(cell, zone): (&'_ BoardCell, &u32)| {
+            let next = count(known.len());
+            let alike = (cell.stack.clone(), cell.placement_tags.clone(), *zone, cell.total);
+            (cell.standing == Standing::Open).then(|| *known.entry(alike).or_insert(next))
+        };
+        self.cells.iter().zip(&self.zone_of).map(number).collect()
+    }
+
+    /// The partition by these attributes, if there may be one: what is unique makes a group of every cell.
+    fn partition_by(&mut self, attributes: BTreeSet<AttributeName>) -> Option<usize> {
+        let known = self.partitions.iter().position(|one| one.attributes == attributes);
+        let may = self.partitions.len() < PARTITIONS && !attributes.iter().any(AttributeName::is_unique);
+        known.or_else(|| may.then(|| self.group_by(attributes)))
+    }
+
+    /// What each cell's value of an attribute is.
+    fn column(&mut self, name: &AttributeName) -> Arc<Column> {
+        if let Some(column) = self.columns.get(name) {
+            return Arc::clone(column);
+        }
+        let column = Arc::new(Column::new(&self.cells, name));
+        self.columns.insert(name.clone(), Arc::clone(&column));
+        column
     }
 
     /// How many cells there are.
@@ -200,10 +256,12 @@ impl Board {
         self.leave(number);
         self.free[at(number)] = free;
         self.enter(number);
-        if !before.fits(free)
-            && let Some(group) = self.group_of[at(number)]
-        {
-            self.groups[at(group)].too_large.clear();
+        if !before.fits(free) {
+            for partition in &mut self.partitions {
+                if let Some(group) = partition.group_of[at(number)] {
+                    partition.groups[at(group)].too_large.clear();
+                }
+            }
         }
     }
 
@@ -212,20 +270,21 @@ impl Board {
         self.zone_of[at(number)]
     }
 
-    /// The group of an open cell.
-    pub(crate) fn group_of(&self, number: u32) -> Option<&Group> {
-        self.group_of[at(number)].map(|group| &self.groups[at(group)])
+    /// The scale of an open cell.
+    pub(crate) fn scale(&self, number: u32) -> Option<&Scale> {
+        let partition = self.partitions.first()?;
+        partition.group_of[at(number)].map(|group| &partition.groups[at(group)].scale)
     }
 
-    /// A group, and what is free of every cell.
-    pub(crate) fn group(&mut self, group: u32) -> (&mut Group, &[Resources]) {
-        (&mut self.groups[at(group)], &self.free)
+    /// A group of a partition, and what is free of every cell.
+    pub(crate) fn group(&mut self, partition: usize, group: u32) -> (&mut Group, &[Resources]) {
+        (&mut self.partitions[partition].groups[at(group)], &self.free)
     }
 
     /// What is used of an open cell, as its group's scale weighs it.
     pub(crate) fn weight(&self, number: u32) -> u128 {
         let used = self.cell(number).total.minus(self.free(number));
-        self.group_of(number).map_or(0, |group| group.scale.weigh(used))
+        self.scale(number).map_or(0, |scale| scale.weigh(used))
     }
 
     /// A view by its number.
@@ -233,12 +292,14 @@ impl Board {
         &self.views[view]
     }
 
-    /// Forgets the views if they are many.
+    /// Forgets the views if they are many, and the partitions and columns that were made for them.
     pub(crate) fn bound_views(&mut self) {
-        if self.views.len() > VIEWS {
+        if self.views.len() > VIEWS || self.partitions.len() >= PARTITIONS {
             self.views.clear();
             self.view_of.clear();
             self.view_of_cell.clear();
+            self.partitions.truncate(1);
+            self.columns.clear();
         }
     }
 
@@ -247,7 +308,7 @@ impl Board {
         if let Some(view) = self.view_of.get(constraint) {
             return *view;
         }
-        let view = self.look(constraint, |_| true);
+        let view = self.look(constraint, None);
         self.views.push(view);
         self.view_of.insert(constraint.clone(), self.views.len() - 1);
         self.views.len() - 1
@@ -259,49 +320,53 @@ impl Board {
         if let Some(view) = self.view_of_cell.get(&key) {
             return *view;
         }
-        let view = self.look(constraint, |cell| cell.id == *only);
+        let view = self.look(constraint, Some(only));
         self.views.push(view);
         self.view_of_cell.insert(key, self.views.len() - 1);
         self.views.len() - 1
     }
 
-    fn look(&self, constraint: &Constraint, may_take: impl Fn(&BoardCell) -> bool) -> View {
-        let mut view = View { takes: vec![false; self.cells.len()], ..View::default() };
-        let mut zones: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        for (number, cell) in self.cells.iter().enumerate().filter(|(_, cell)| may_take(cell)) {
-            view.cells += 1;
-            match (constraint.mismatch(&cell.stack, &cell.placement_tags), cell.standing) {
-                (Some(Mismatch::Stack), _) => view.stack += 1,
-                (Some(Mismatch::Tags), _) => view.tags += 1,
-                (None, Standing::Evacuating) => view.evacuating += 1,
-                (None, Standing::Cordoned) => view.cordoned += 1,
-                (None, Standing::Unhealthy) => view.unhealthy += 1,
-                (None, Standing::Silent) => view.silent += 1,
-                (None, Standing::Open) => {
-                    view.candidates.push(count(number));
-                    view.takes[number] = true;
-                    zones.entry(self.zone_of[number]).or_default().extend(self.group_of[number]);
-                }
-            }
-        }
-        view.zones = zones.into_iter().map(|(zone, groups)| (zone, groups.into_iter().collect())).collect();
-        view
+    fn look(&mut self, constraint: &Constraint, only: Option<&CellId>) -> View {
+        let rules = constraint.rules.as_deref();
+        // Zone and stack part the cells anyway.
+        let named = rules.into_iter().flat_map(Rules::attributes);
+        let named: BTreeSet<AttributeName> =
+            named.filter(|name| !matches!(name.as_str(), ZONE | STACK)).cloned().collect();
+        // Work of one cell is looked for there alone.
+        let partition = if only.is_some() { None } else { self.partition_by(named) };
+        let spreads = rules.map_or(&[][..], |rules| &rules.spread);
+        let spreads: Vec<_> = spreads.iter().map(|spread| (spread, self.column(&spread.attribute))).collect();
+        let distinct: Vec<_> = rules.into_iter().flat_map(Rules::distinct).collect();
+        let distinct: Vec<_> = distinct
+            .into_iter()
+            .map(|(at, distinct)| match distinct {
+                Distinct::Cell { most } => (at, None, most),
+                Distinct::Attribute { attribute, most } => (at, Some(self.column(attribute)), most),
+            })
+            .collect();
+        let group_of = partition.map(|partition| self.partitions[partition].group_of.as_slice());
+        let cells = Cells { all: &self.cells, zone_of: &self.zone_of, group_of };
+        View::new(cells, (constraint, only), partition, spreads, distinct)
     }
 
-    /// Puts a cell into its group's order. Every work takes a container: a cell that has none free isn't looked at.
+    /// Puts a cell into its groups' orders. Every work takes a container: a cell that has none free isn't looked at.
     fn enter(&mut self, number: u32) {
-        let weight = self.weight(number);
-        if self.free(number).containers > 0
-            && let Some(group) = self.group_of[at(number)]
-        {
-            self.groups[at(group)].order.insert((weight, number));
+        if self.free(number).containers > 0 {
+            let weight = self.weight(number);
+            for partition in &mut self.partitions {
+                if let Some(group) = partition.group_of[at(number)] {
+                    partition.groups[at(group)].order.insert((weight, number));
+                }
+            }
         }
     }
 
     fn leave(&mut self, number: u32) {
         let weight = self.weight(number);
-        if let Some(group) = self.group_of[at(number)] {
-            self.groups[at(group)].order.remove(&(weight, number));
+        for partition in &mut self.partitions {
+            if let Some(group) = partition.group_of[at(number)] {
+                partition.groups[at(group)].order.remove(&(weight, number));
+            }
         }
     }
 }
@@ -329,6 +394,7 @@ mod tests {
             zone,
             stack: stack.clone(),
             placement_tags: BTreeSet::new(),
+            attributes: Attributes::default(),
             total: Resources::of_container(10, 10, 1),
             free: Resources::of_container(10, 10, 1),
             standing: Standing::Open,
@@ -336,8 +402,9 @@ mod tests {
         let constraint = |number: usize| Constraint {
             stack: Some(stack.clone()),
             placement_tags: [PlacementTag::new(&number.to_string()).expect("a name")].into(),
+            rules: None,
         };
-        let any = Constraint { stack: Some(stack.clone()), placement_tags: BTreeSet::new() };
+        let any = Constraint { stack: Some(stack.clone()), ..Constraint::default() };
         let mut board = Board::new([cell]);
         for number in 1..VIEWS {
             board.view_of(&constraint(number));

@@ -1,52 +1,123 @@
 //! What an auction says of its decision: the placement error that users read, and why, in counts and candidates.
 
+use std::borrow::Cow;
+
+use schemas::limits::cut;
 use schemas::placement::{
     Candidate, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS,
 };
-use schemas::resources::{Lack, Mismatch};
+use schemas::resources::{Lack, Mismatch, Resources};
+use schemas::rules::Rule;
 
-use crate::board::{Board, View, count};
+use crate::board::{Board, count};
+use crate::family::Family;
 use crate::score::Score;
+use crate::search::Wanted;
 use crate::tally::Tally;
+use crate::view::{Unmet, View};
 
 /// Why a cell is passed over that an operator wants no new work on.
 pub(crate) const CORDONED: &str = "cordoned";
+/// Constraints that an error names.
+const ERROR_RULES: usize = 3;
+/// Constraints that an explanation names.
+const EXPLAINED_RULES: usize = 4;
+/// What is said of one constraint, in bytes; a longer one is cut.
+const RULE_BYTES: usize = 80;
+/// What is said of one value, in characters.
+const VALUE_CHARS: usize = 40;
 
 /// Why no cell takes the work (Diego Dev Notes, "Communicating Fullness").
-pub(crate) fn error(view: &View, tally: &Tally) -> String {
-    let compatible = view.cells - view.stack - view.tags;
+pub(crate) fn error(board: &Board, wanted: Wanted, tally: &Tally, family: &Family) -> String {
+    let view = board.view(wanted.view);
+    let unmet: u32 = view.unmet.iter().map(|unmet| unmet.cells).sum();
+    let compatible = view.cells - view.stack - view.tags - unmet;
     if compatible == 0 {
-        // The nearest miss tells most: a cell with other tags has the right stack.
-        let why = if view.tags > 0 { Some(Mismatch::Tags) } else { None };
-        let why = why.or((view.stack > 0).then_some(Mismatch::Stack));
-        return sentence(NO_COMPATIBLE_CELLS, why.map(Mismatch::word));
+        return sentence(NO_COMPATIBLE_CELLS, nearest_misses(view));
     }
     if view.candidates.is_empty() {
-        let cordoned = (view.cordoned == compatible).then_some(CORDONED);
+        let cordoned = (view.cordoned == compatible).then_some(CORDONED.into());
         return sentence(UNREACHABLE_CELLS, cordoned);
     }
     let all = count(view.candidates.len());
-    let lacked = Lack::ALL.into_iter().filter(|what| tally.lacking(*what) == all);
-    sentence(INSUFFICIENT_RESOURCES, lacked.map(Lack::word))
+    let Some(counts) =
+        wanted.lane.map(|lane| family.lane_at(lane).counts()).filter(|_| !view.distinct.is_empty())
+    else {
+        let lacked = Lack::ALL.into_iter().filter(|what| tally.lacking(*what) == all);
+        return sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.word().into()));
+    };
+    let may = |cell: &&u32| family.may_have_more(view, wanted.lane, **cell);
+    let left: Vec<Resources> = view.candidates.iter().filter(may).map(|cell| board.free(*cell)).collect();
+    let crowded = view.distinct.iter().zip(&counts.crowded).filter(|(_, cells)| **cells > 0);
+    let crowded = crowded.map(|(one, cells)| {
+        let are = if *cells == 1 { "cell is" } else { "cells are" };
+        format!("{} ({cells} {are} taken)", named(&view.rules[one.rule])).into()
+    });
+    if left.is_empty() {
+        return sentence(NO_COMPATIBLE_CELLS, crowded);
+    }
+    let lacked =
+        Lack::ALL.into_iter().filter(|what| left.iter().all(|free| lacks(*free, wanted.size, *what)));
+    sentence(INSUFFICIENT_RESOURCES, lacked.map(|what| what.word().into()).chain(crowded))
 }
 
-fn sentence(what: &str, why: impl IntoIterator<Item = &'static str>) -> String {
-    let why: Vec<&str> = why.into_iter().collect();
+fn lacks(free: Resources, size: Resources, what: Lack) -> bool {
+    free.lacks(size).any(|lacked| lacked == what)
+}
+
+/// What the cells lack that were nearest to be compatible: one that doesn't meet a constraint has the right stack and tags,
+/// and one with other tags has the right stack.
+fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
+    let missed: Vec<(&Rule, &Unmet)> =
+        view.rules.iter().zip(&view.unmet).filter(|(_, unmet)| unmet.cells > 0).collect();
+    if missed.is_empty() {
+        let tags = (view.tags > 0).then_some(Mismatch::Tags);
+        let why = tags.or((view.stack > 0).then_some(Mismatch::Stack));
+        return why.map(Mismatch::word).into_iter().collect();
+    }
+    let miss = |(rule, unmet): &(&Rule, &Unmet)| format!("{} ({})", named(rule), have(unmet)).into();
+    let more = missed.len().saturating_sub(ERROR_RULES);
+    let mut said: Vec<Cow<'static, str>> = missed.iter().take(ERROR_RULES).map(miss).collect();
+    said.extend((more > 0).then(|| format!("and {more} more").into()));
+    said
+}
+
+/// A constraint as an error or explanation names it.
+pub(crate) fn named(rule: &Rule) -> String {
+    cut(&Mismatch::Rule(0, rule).word(), RULE_BYTES)
+}
+
+/// What cells have that a constraint doesn't want: `3 cells have linux`.
+fn have(unmet: &Unmet) -> String {
+    let cells = |cells: u32, one: &str, many: &str| {
+        if cells == 1 { format!("1 cell {one}") } else { format!("{cells} cells {many}") }
+    };
+    let short = |value: &String| value.chars().take(VALUE_CHARS).collect::<String>();
+    let mut values: Vec<String> = unmet.values.iter().map(short).collect();
+    values.extend(unmet.more.then(|| "others".to_owned()));
+    let with = unmet.cells - unmet.without;
+    let with = (with > 0 && !values.is_empty())
+        .then(|| format!("{} {}", cells(with, "has", "have"), values.join(", ")));
+    let without = (unmet.without > 0).then(|| cells(unmet.without, "doesn't have it", "don't have it"));
+    with.into_iter().chain(without).collect::<Vec<_>>().join(", ")
+}
+
+fn sentence(what: &str, why: impl IntoIterator<Item = Cow<'static, str>>) -> String {
+    let why: Vec<Cow<'_, str>> = why.into_iter().collect();
     if why.is_empty() { what.to_owned() } else { format!("{what}: {}", why.join(", ")) }
 }
 
-/// The reasons in counts, and the best places. `refused` counts cells that fit and were passed over because they had
-/// refused this work.
+/// The reasons in counts, and the best places: given what candidates lack, for each constraint about how many instances are
+/// where how many candidates are taken by it, and how many cells that fit were passed over because they had refused this work.
 pub(crate) fn explain(
     board: &Board,
     view: &View,
-    tally: &Tally,
-    refused: u32,
+    (tally, crowded, refused): (&Tally, &[u32], u32),
     best: &[Score],
 ) -> Explanation {
     let reasons = [
-        (Mismatch::Stack.word(), view.stack),
-        (Mismatch::Tags.word(), view.tags),
+        ("stack", view.stack),
+        ("tags", view.tags),
         ("evacuating", view.evacuating),
         (CORDONED, view.cordoned),
         ("unhealthy", view.unhealthy),
@@ -54,19 +125,46 @@ pub(crate) fn explain(
         ("refused", refused),
     ];
     let lacks = Lack::ALL.map(|what| (what.word(), tally.lacking(what)));
-    let passed_over = reasons.into_iter().chain(lacks).filter(|(_, cells)| *cells > 0);
+    let passed_over = reasons.into_iter().chain(lacks).map(|(reason, cells)| (reason.to_owned(), cells));
+    let passed_over = passed_over.chain(rules(view, crowded)).filter(|(_, cells)| *cells > 0);
     Explanation {
         cells: view.cells,
-        passed_over: passed_over.map(|(reason, cells)| (reason.to_owned(), cells)).collect(),
-        best: best.iter().map(|score| candidate(board, score)).collect(),
+        passed_over: passed_over.collect(),
+        best: best.iter().map(|score| candidate(board, view, score)).collect(),
     }
 }
 
-fn candidate(board: &Board, score: &Score) -> Candidate {
+/// How many cells each constraint excludes: so many of them by name, and the others together.
+fn rules(view: &View, crowded: &[u32]) -> Vec<(String, u32)> {
+    let mut counts: Vec<u32> = view.unmet.iter().map(|unmet| unmet.cells).collect();
+    for (one, cells) in view.distinct.iter().zip(crowded) {
+        counts[one.rule] += cells;
+    }
+    let mut excluding: Vec<(&Rule, u32)> =
+        view.rules.iter().zip(counts).filter(|(_, cells)| *cells > 0).collect();
+    let others = excluding.split_off(excluding.len().min(EXPLAINED_RULES));
+    let mut said: Vec<(String, u32)> = vec![];
+    for (name, cells) in excluding.iter().map(|(rule, cells)| (named(rule), *cells)) {
+        // Two that are cut may read alike.
+        match said.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known += cells,
+            None => said.push((name, cells)),
+        }
+    }
+    if !others.is_empty() {
+        let cells = others.iter().map(|(_, cells)| cells).sum();
+        said.push((format!("and {} more constraints", others.len()), cells));
+    }
+    said
+}
+
+fn candidate(board: &Board, view: &View, score: &Score) -> Candidate {
     let cell = board.cell(score.cell);
     Candidate {
         cell_id: cell.id.clone(),
         zone: cell.zone.clone(),
+        spread: view.said(score.spread),
+        affinity: score.affinity.0,
         siblings_in_zone: score.siblings_in_zone,
         siblings_on_cell: score.siblings_on_cell,
         used_permille: score.load.permille(),
@@ -77,6 +175,7 @@ fn candidate(board: &Board, score: &Score) -> Candidate {
 mod tests {
     use schemas::limits;
     use schemas::names::{CellId, Zone};
+    use schemas::rules::Operator;
 
     use super::*;
 
@@ -86,15 +185,28 @@ mod tests {
         let candidate = Candidate {
             cell_id: CellId::new(&longest).unwrap(),
             zone: Zone::new(&longest).unwrap(),
+            spread: u32::MAX,
+            affinity: i32::MIN,
             siblings_in_zone: u32::MAX,
             siblings_on_cell: u32::MAX,
             used_permille: u32::MAX,
         };
         let reasons = ["stack", "tags", "evacuating", CORDONED, "unhealthy", "silent", "refused"];
         let reasons = reasons.into_iter().chain(Lack::ALL.map(Lack::word));
+        // Each of these takes two bytes in JSON.
+        let rule = |number: usize| Rule {
+            attribute: Some("a".parse().unwrap()),
+            operator: Operator::Equal,
+            value: format!("{number}{}", "\"".repeat(limits::ATTRIBUTE_VALUE_BYTES - 2)).into(),
+        };
+        let mut view = View::default();
+        view.rules = (0..limits::RULES).map(rule).collect();
+        view.unmet = vec![Unmet { cells: u32::MAX / 32, ..Unmet::default() }; limits::RULES];
+        let rules = rules(&view, &[]);
+        assert_eq!(rules.len(), EXPLAINED_RULES + 1);
         let explanation = Explanation {
             cells: u32::MAX,
-            passed_over: reasons.map(|reason| (reason.to_owned(), u32::MAX)).collect(),
+            passed_over: reasons.map(|reason| (reason.to_owned(), u32::MAX)).chain(rules).collect(),
             best: vec![candidate; limits::EXPLAINED_CANDIDATES],
         };
         let bytes = schemas::codec::encode(schemas::codec::Form::Json, &explanation);

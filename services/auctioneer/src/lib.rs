@@ -20,5 +20,6 @@ pub mod priority;
 pub mod score;
 mod search;
 mod tally;
+mod view;
 
 pub use machine::{Auctioneer, Effect, Input, Settings};

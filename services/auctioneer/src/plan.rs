@@ -17,7 +17,7 @@ use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
 use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Zone};
-use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Steer, Unplaced};
+use schemas::process::{self, Command, Context, Outcome, Process, Report, ReportStep, Slot, Steer, Unplaced};
 use schemas::query::CellRow;
 use schemas::resources::Resources;
 use schemas::rollout::{self, Pause, Rollout};
@@ -35,6 +35,9 @@ pub use lacks::Lacks;
 /// How often time may go on without anything being placed or stopped, beside once for each instance, before a plan takes
 /// what is left for impossible.
 const IDLE: usize = 100;
+
+/// What is made in a copy has greater numbers than anything that is drawn by chance or counted elsewhere.
+const MADE: u128 = u128::MAX << 64;
 
 /// A copy of a cluster, in which wishes come true.
 #[derive(Clone, Debug)]
@@ -142,7 +145,7 @@ impl Copy {
             overview: Overview::default(),
             others: Others::default(),
             freed: false,
-            made: 0,
+            made: MADE,
             turn: 0,
             turn_at: 0,
             steps: vec![],
@@ -288,7 +291,7 @@ impl Copy {
         events.iter().for_each(|event| self.note(guid, event));
         self.made += 1;
         let decision = DecisionId(Uuid::from_u128(self.made));
-        let stamp = Stamp { decision, correlation: decision, at: self.now, request: None };
+        let stamp = Stamp::beginning(decision, self.now);
         let epoch = schemas::container::Epoch(self.now);
         let new = || Process::new(guid.clone(), domain.clone(), epoch);
         let process = self.processes.entry(guid.clone()).or_insert_with(new);
@@ -474,7 +477,7 @@ impl Copy {
                     self.lacking
                         .insert((guid.clone(), place.clone()), NoRoom { error: error.clone(), cells });
                     let unplaced = Unplaced { place, attempt: verdict.item.rank.since, error };
-                    self.ask_known(&guid, &Command::Fail(vec![unplaced], None))?;
+                    self.fail(&guid, unplaced)?;
                 }
             }
         }
@@ -511,6 +514,15 @@ impl Copy {
             steps: steps.into_iter().map(ReportStep::Actual).collect(),
         };
         self.ask_known(guid, &Command::Report(report))
+    }
+
+    fn fail(&mut self, guid: &ProcessGuid, unplaced: Unplaced) -> Result<bool, Refusal> {
+        let process = self.processes.get(guid);
+        let judged = process.and_then(|process| process.evaluation_of(process.actual(&unplaced.place)?));
+        let Some(evaluation) = judged.map(|one| one.id) else { return Ok(false) };
+        let unplaced = vec![unplaced];
+        let outcome = Outcome { evaluation, unplaced, used_up: false, explanation: None };
+        self.ask_known(guid, &Command::Fail(outcome))
     }
 
     /// Asks something of a process that is there.

@@ -1,5 +1,7 @@
 //! How good a place is: a struct that sorts.
 
+use std::cmp::Reverse;
+
 use schemas::limits;
 use schemas::resources::Resources;
 
@@ -9,6 +11,11 @@ use schemas::resources::Resources;
 pub struct Load(u64);
 
 impl Load {
+    /// The least.
+    pub(crate) const LEAST: Self = Self(0);
+    /// More than any cell has.
+    pub(crate) const MOST: Self = Self(u64::MAX);
+
     /// The same in thousandths, to the nearest, as explanations say it.
     #[must_use]
     pub fn permille(self) -> u32 {
@@ -22,6 +29,11 @@ impl Load {
 pub struct Score {
     /// Whether this cell refused this very work: any other cell that fits is better.
     pub refused: bool,
+    /// How full the shares of the places' values would be with this instance, for work that is spread over attributes: what is
+    /// emptier is better. Else 0.
+    pub spread: u64,
+    /// The weights of the affinities that hold on the cell, together: more is better.
+    pub affinity: Reverse<i32>,
     /// Instances of the same process in the cell's zone. A task has no siblings.
     pub siblings_in_zone: u32,
     /// Instances of the same process on the cell.
@@ -135,21 +147,27 @@ mod tests {
     }
 
     #[test]
-    fn the_zone_matters_more_than_the_cell_and_the_cell_more_than_the_load() {
-        let score = |refused, siblings_in_zone, siblings_on_cell, load, cell| Score {
+    fn the_spread_matters_most_then_affinity_and_the_zone_matters_more_than_the_cell_and_the_cell_more_than_the_load()
+     {
+        let score = |refused, (spread, affinity), (siblings_in_zone, siblings_on_cell), load, cell| Score {
             refused,
+            spread,
+            affinity: Reverse(affinity),
             siblings_in_zone,
             siblings_on_cell,
             load: Load(load),
             cell,
         };
         let row = [
-            score(false, 0, 0, 9, 9),
-            score(false, 1, 0, 8, 8),
-            score(false, 1, 1, 6, 7),
-            score(false, 1, 1, 7, 5),
-            score(false, 1, 1, 7, 6),
-            score(true, 0, 0, 0, 0),
+            score(false, (0, 50), (9, 9), 9, 9),
+            score(false, (0, 0), (0, 0), 9, 9),
+            score(false, (0, 0), (1, 0), 8, 8),
+            score(false, (0, 0), (1, 1), 6, 7),
+            score(false, (0, 0), (1, 1), 7, 5),
+            score(false, (0, 0), (1, 1), 7, 6),
+            score(false, (0, -1), (0, 0), 0, 0),
+            score(false, (1, 100), (0, 0), 0, 0),
+            score(true, (0, 0), (0, 0), 0, 0),
         ];
         assert!(row.is_sorted());
     }

@@ -2,7 +2,8 @@
 
 use schemas::resources::{Lack, Resources};
 
-use crate::board::{Board, View, at};
+use crate::board::Board;
+use crate::view::View;
 
 /// One placement of the auction: what was free of a cell before and after.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,7 @@ impl Tally {
             return;
         }
         for Taken { cell, before, after } in news {
-            if view.takes[at(*cell)] {
+            if view.takes(*cell) {
                 self.subtract(*before, size);
                 self.add(*after, size);
             }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "names and numbers that are drawn are good")]
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use auctioneer::auction::{Item, Siblings, Verdict, auction};
 use auctioneer::board::{Board, BoardCell, Standing};
 use auctioneer::score::{Scale, Score, bounded};
 use proptest::prelude::*;
+use schemas::attributes::{AttributeName, Attributes};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Definition, TaskDefinition};
 use schemas::limits::EXPLAINED_CANDIDATES;
@@ -16,6 +18,7 @@ use schemas::message::Order;
 use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
 use schemas::placement::{Candidate, Explanation};
 use schemas::resources::{Constraint, Lack, Mismatch, Resources};
+use schemas::rules::{Affinity, Distinct, Operator, Rule, Rules, Spread};
 use schemas::{ActualLrpKey, Timestamp};
 
 // The reference: no index, no memory, nothing clever.
@@ -31,12 +34,13 @@ fn judge(cells: &mut [BoardCell], item: Item, siblings: &mut Siblings) -> Verdic
     let size = item.order.resources();
     let mut scores: Vec<Score> = (0..cells.len())
         .filter(|at| is_candidate(&cells[*at], &item) && cells[*at].free.fits(size))
+        .filter(|at| crowding(cells, *at, &item, siblings).next().is_none())
         .map(|at| score(cells, at, &item, siblings))
         .collect();
     scores.sort();
-    let explanation = explain(cells, &item, &scores);
+    let explanation = explain(cells, &item, &scores, siblings);
     let place = match scores.first() {
-        None => Err(error(cells, &item)),
+        None => Err(error(cells, &item, siblings)),
         Some(winner) => {
             let cell = &mut cells[winner.cell as usize];
             cell.free = cell.free.minus(size);
@@ -50,8 +54,8 @@ fn judge(cells: &mut [BoardCell], item: Item, siblings: &mut Siblings) -> Verdic
     Verdict { item, place, explanation }
 }
 
-fn mismatch(cell: &BoardCell, item: &Item) -> Option<Mismatch> {
-    item.constraint().mismatch(&cell.stack, &cell.placement_tags)
+fn mismatch<'a>(cell: &BoardCell, item: &'a Item) -> Option<Mismatch<'a>> {
+    item.constraint().mismatch(&cell.offer())
 }
 
 fn is_candidate(cell: &BoardCell, item: &Item) -> bool {
@@ -60,21 +64,135 @@ fn is_candidate(cell: &BoardCell, item: &Item) -> bool {
 
 fn score(cells: &[BoardCell], at: usize, item: &Item, siblings: &Siblings) -> Score {
     let cell = &cells[at];
-    let on = |cell: &BoardCell| match &item.rank.key {
-        WorkKey::Task { .. } => 0,
-        WorkKey::Lrp { key, .. } => {
-            siblings.get(&key.process_guid).and_then(|on_cells| on_cells.get(&cell.id)).copied().unwrap_or(0)
-        }
-    };
+    let on = |cell: &BoardCell| siblings_on(cell, item, siblings);
     let scale = Scale::new(cell.total);
     let used = cell.total.minus(cell.free.minus(item.order.resources()));
     Score {
         refused: item.refused_by.contains(&cell.id),
+        spread: deviation(cells, cell, item, siblings),
+        affinity: Reverse(affinity(cell, item)),
         siblings_in_zone: cells.iter().filter(|other| other.zone == cell.zone).map(on).sum(),
         siblings_on_cell: on(cell),
         load: scale.load(scale.weigh(used)),
         cell: u32::try_from(at).unwrap(),
     }
+}
+
+fn siblings_on(cell: &BoardCell, item: &Item, siblings: &Siblings) -> u32 {
+    match &item.rank.key {
+        WorkKey::Task { .. } => 0,
+        WorkKey::Lrp { key, .. } => {
+            siblings.get(&key.process_guid).and_then(|on_cells| on_cells.get(&cell.id)).copied().unwrap_or(0)
+        }
+    }
+}
+
+fn rules(item: &Item) -> Rules {
+    item.constraint().rules.as_deref().cloned().unwrap_or_default()
+}
+
+fn value<'a>(cell: &'a BoardCell, name: &AttributeName) -> Option<&'a str> {
+    cell.offer().attribute(name.as_str())
+}
+
+/// How many siblings are on cells with the same value.
+fn alike(
+    cells: &[BoardCell],
+    cell: &BoardCell,
+    name: &AttributeName,
+    item: &Item,
+    siblings: &Siblings,
+) -> u32 {
+    let same = cells.iter().filter(|other| value(other, name) == value(cell, name));
+    same.map(|other| siblings_on(other, item, siblings)).sum()
+}
+
+/// The constraints about how many instances are where that a cell can't meet any more.
+fn crowding(cells: &[BoardCell], at: usize, item: &Item, siblings: &Siblings) -> impl Iterator<Item = Rule> {
+    let cell = &cells[at];
+    let is_full = |rule: &Rule| match rule.distinct() {
+        None => false,
+        Some(Distinct::Cell { most }) => siblings_on(cell, item, siblings) >= most,
+        Some(Distinct::Attribute { attribute, most }) => {
+            alike(cells, cell, attribute, item, siblings) >= most
+        }
+    };
+    rules(item).constraints.into_iter().filter(is_full).collect::<Vec<_>>().into_iter()
+}
+
+fn affinity(cell: &BoardCell, item: &Item) -> i32 {
+    let of = |one: Affinity| if one.rule.holds(&cell.offer()) { i32::from(one.weight) } else { 0 };
+    rules(item).affinities.into_iter().map(of).sum()
+}
+
+fn deviation(cells: &[BoardCell], cell: &BoardCell, item: &Item, siblings: &Siblings) -> u64 {
+    let mut sum = 0;
+    for spread in rules(item).spread {
+        let there = u64::from(alike(cells, cell, &spread.attribute, item, siblings)) + 1;
+        let candidates = cells.iter().filter(|cell| is_candidate(cell, item));
+        let values: BTreeSet<&str> = candidates.filter_map(|cell| value(cell, &spread.attribute)).collect();
+        let others = values.iter().filter(|value| !spread.targets.contains_key(**value)).count() as u64;
+        let rest = 100 - spread.targets.values().map(|percent| u64::from(*percent)).sum::<u64>();
+        let (part, whole) = match value(cell, &spread.attribute) {
+            None => (0, 1),
+            Some(value) => match spread.targets.get(value) {
+                Some(percent) => (u64::from(*percent), 100),
+                None => (rest, 100 * others.max(1)),
+            },
+        };
+        let unwanted = (1 << 50) + (there << 16);
+        let filled = ((there << 16) * whole).checked_div(part).unwrap_or(unwanted);
+        sum += u64::from(spread.weight) * filled;
+    }
+    sum
+}
+
+/// A deviation in instances.
+fn said(item: &Item, deviation: u64) -> u32 {
+    let weights: u64 = rules(item).spread.iter().map(|spread| u64::from(spread.weight)).sum();
+    let mean = deviation.checked_div(weights).unwrap_or(0);
+    u32::try_from((mean + (1 << 15)) >> 16).unwrap_or(u32::MAX)
+}
+
+/// How often which constraint is what a cell doesn't meet first, with the values.
+fn missed(cells: &[BoardCell], item: &Item) -> Vec<String> {
+    let mut all = vec![];
+    for (number, rule) in rules(item).constraints.iter().enumerate() {
+        let misses =
+            |cell: &&BoardCell| matches!(mismatch(cell, item), Some(Mismatch::Rule(at, _)) if at == number);
+        let missing: Vec<&BoardCell> = cells.iter().filter(misses).collect();
+        let of = |cell: &&BoardCell| value(cell, rule.attribute.as_ref()?).map(str::to_owned);
+        let values: BTreeSet<String> = missing.iter().filter_map(of).collect();
+        let without = missing.iter().filter(|cell| of(cell).is_none()).count();
+        let with = missing.len() - without;
+        let cells = |n: usize, one: &str, many: &str| {
+            if n == 1 { format!("1 cell {one}") } else { format!("{n} cells {many}") }
+        };
+        let mut have = vec![];
+        if with > 0 {
+            let values = values.into_iter().collect::<Vec<_>>().join(", ");
+            have.push(format!("{} {values}", cells(with, "has", "have")));
+        }
+        if without > 0 {
+            have.push(cells(without, "doesn't have it", "don't have it"));
+        }
+        if !have.is_empty() {
+            all.push(format!("constraint {rule} ({})", have.join(", ")));
+        }
+    }
+    all
+}
+
+/// The constraints that candidates can't meet because of where instances are.
+fn taken(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> Vec<(Rule, usize)> {
+    let count = |rule: Rule| {
+        let is_full = |at: &usize| {
+            is_candidate(&cells[*at], item) && crowding(cells, *at, item, siblings).any(|full| full == rule)
+        };
+        let full = (0..cells.len()).filter(is_full).count();
+        (rule, full)
+    };
+    rules(item).constraints.into_iter().map(count).filter(|(_, full)| *full > 0).collect()
 }
 
 fn lacking(cells: &[BoardCell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
@@ -86,11 +204,15 @@ fn lacking(cells: &[BoardCell], item: &Item) -> (usize, BTreeMap<Lack, usize>) {
     (candidates.len(), lacking)
 }
 
-fn error(cells: &[BoardCell], item: &Item) -> String {
-    let mismatches: BTreeSet<Mismatch> = cells.iter().filter_map(|cell| mismatch(cell, item)).collect();
+fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
     if cells.iter().all(|cell| mismatch(cell, item).is_some()) {
+        let missed = missed(cells, item);
+        if !missed.is_empty() {
+            return format!("found no compatible cells: {}", missed.join(", "));
+        }
         // Of stack and tags the tags are the nearer miss.
-        return match mismatches.last() {
+        let mismatches = cells.iter().filter_map(|cell| mismatch(cell, item));
+        return match mismatches.max() {
             Some(why) => format!("found no compatible cells: {}", why.word()),
             None => "found no compatible cells".into(),
         };
@@ -102,20 +224,37 @@ fn error(cells: &[BoardCell], item: &Item) -> String {
         let why = if all { ": cordoned" } else { "" };
         return format!("unable to communicate to compatible cells{why}");
     }
-    let every: Vec<&str> =
-        lacking.iter().filter(|(_, n)| **n == candidates).map(|(what, _)| what.word()).collect();
+    let taken: Vec<String> = taken(cells, item, siblings)
+        .iter()
+        .map(|(rule, n)| {
+            format!("constraint {rule} ({n} {} taken)", if *n == 1 { "cell is" } else { "cells are" })
+        })
+        .collect();
+    let left: Vec<&BoardCell> = (0..cells.len())
+        .filter(|at| is_candidate(&cells[*at], item) && crowding(cells, *at, item, siblings).next().is_none())
+        .map(|at| &cells[at])
+        .collect();
+    if left.is_empty() {
+        return format!("found no compatible cells: {}", taken.join(", "));
+    }
+    assert!(!taken.is_empty() || left.len() == candidates && lacking.values().all(|n| *n <= candidates));
+    let size = item.order.resources();
+    let lacked = Lack::ALL
+        .into_iter()
+        .filter(|what| left.iter().all(|cell| cell.free.lacks(size).any(|one| one == *what)));
+    let every: Vec<String> = lacked.map(|what| what.word().to_owned()).chain(taken).collect();
     if every.is_empty() {
         return "insufficient resources".into();
     }
     format!("insufficient resources: {}", every.join(", "))
 }
 
-fn explain(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Explanation {
+fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblings) -> Explanation {
     let mut passed_over: BTreeMap<String, u32> = BTreeMap::new();
     let mut add = |reason: &str| *passed_over.entry(reason.to_owned()).or_default() += 1;
     for cell in cells {
         match (mismatch(cell, item), cell.standing) {
-            (Some(why), _) => add(why.word()),
+            (Some(why), _) => add(&why.word()),
             (None, Standing::Evacuating) => add("evacuating"),
             (None, Standing::Cordoned) => add("cordoned"),
             (None, Standing::Unhealthy) => add("unhealthy"),
@@ -125,12 +264,17 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Explanation {
             }
         }
     }
+    for (rule, full) in taken(cells, item, siblings) {
+        (0..full).for_each(|_| add(&format!("constraint {rule}")));
+    }
     if scores.first().is_some_and(|winner| !winner.refused) {
         scores.iter().filter(|score| score.refused).for_each(|_| add("refused"));
     }
     let best = scores.iter().take(EXPLAINED_CANDIDATES).map(|score| Candidate {
         cell_id: cells[score.cell as usize].id.clone(),
         zone: cells[score.cell as usize].zone.clone(),
+        spread: said(item, score.spread),
+        affinity: score.affinity.0,
         siblings_in_zone: score.siblings_in_zone,
         siblings_on_cell: score.siblings_on_cell,
         used_permille: score.load.permille(),
@@ -166,6 +310,67 @@ fn stack() -> impl Strategy<Value = Stack> {
     prop_oneof![12 => Just("linux"), 1 => Just("windows")].prop_map(|name| Stack::new(name).unwrap())
 }
 
+/// A few values of a few attributes, some of which a cell may lack.
+fn attributes() -> impl Strategy<Value = Attributes> {
+    let racks = proptest::option::weighted(0.8, 0..4_u32);
+    (racks, proptest::option::weighted(0.7, 0..3_u32)).prop_map(|(rack, size)| {
+        let named = |name: &str, value: Option<String>| Some((AttributeName::new(name).unwrap(), value?));
+        let rack = named("rack", rack.map(|rack| format!("r{rack}")));
+        let size = named("size", size.map(|size| size.to_string()));
+        Attributes::new(rack.into_iter().chain(size).collect()).unwrap()
+    })
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let rule = |attribute: &str, operator, value: String| Rule {
+        attribute: AttributeName::new(attribute).ok(),
+        operator,
+        value: value.into(),
+    };
+    prop_oneof![
+        (0..4_u32).prop_map(move |r| rule("rack", Operator::Equal, format!("r{r}"))),
+        (0..4_u32).prop_map(move |r| rule("rack", Operator::NotEqual, format!("r{r}"))),
+        (0..3_u32).prop_map(move |size| rule("size", Operator::AtLeast, size.to_string())),
+        (0..4_u32).prop_map(move |r| rule("rack", Operator::Regexp, format!("r[{r}-9]"))),
+        (0..30_u32).prop_map(move |c| rule("unique.cell_id", Operator::NotEqual, format!("cell-{c}"))),
+        (0..3_u32).prop_map(move |z| rule("zone", Operator::NotEqual, format!("z{z}"))),
+        Just(rule("rack", Operator::IsSet, String::new())),
+    ]
+}
+
+fn distinct_rule() -> impl Strategy<Value = Rule> {
+    let attribute = prop_oneof![Just(None), Just(Some("rack")), Just(Some("size")), Just(Some("zone"))];
+    (attribute, 1..5_u32).prop_map(|(attribute, most)| Rule {
+        attribute: attribute.and_then(|name| AttributeName::new(name).ok()),
+        operator: if attribute.is_some() { Operator::DistinctAttribute } else { Operator::DistinctCell },
+        value: if most == 1 { String::new() } else { most.to_string() }.into(),
+    })
+}
+
+fn any_rules() -> impl Strategy<Value = Option<Box<Rules>>> {
+    let weight = prop_oneof![-3..0_i8, 1..4_i8];
+    let affinity = (rule(), weight).prop_map(|(rule, weight)| Affinity { rule, weight });
+    let targets = proptest::collection::btree_map((0..5_u32).prop_map(|r| format!("r{r}")), 0..26_u8, 0..4);
+    let name =
+        prop_oneof![3 => Just("rack"), 1 => Just("size"), 1 => Just("zone"), 1 => Just("unique.cell_id")];
+    let spread = (name, 1..3_u8, targets).prop_map(|(name, weight, targets)| Spread {
+        attribute: AttributeName::new(name).unwrap(),
+        weight,
+        targets,
+    });
+    let few = |most| 0..=most;
+    let rules = (
+        proptest::collection::vec(prop_oneof![rule(), distinct_rule()], few(2)),
+        proptest::collection::vec(affinity, few(2)),
+        proptest::collection::vec(spread, few(2)),
+    );
+    let rules = rules.prop_map(|(mut constraints, affinities, spread)| {
+        constraints.dedup();
+        Some(Box::new(Rules { constraints, affinities, spread }))
+    });
+    prop_oneof![2 => Just(None), 3 => rules]
+}
+
 fn cell() -> impl Strategy<Value = BoardCell> {
     let standing = prop_oneof![
         20 => Just(Standing::Open),
@@ -179,12 +384,12 @@ fn cell() -> impl Strategy<Value = BoardCell> {
     let giant = Resources { memory_mb: 1 << 30, disk_mb: 1 << 30, containers: u32::MAX, ports: u32::MAX };
     let total = prop_oneof![1 => resources(), 2 => Just(small), 2 => Just(middle), 3 => Just(giant)];
     let zone = prop_oneof![4 => Just(0_u32), 2 => Just(1_u32), 1 => 2..5_u32];
-    (0..30_u32, zone, stack(), tags(), total, used(), standing).prop_map(
-        |(id, zone, stack, placement_tags, total, used, standing)| {
+    (0..30_u32, zone, stack(), tags(), attributes(), (total, used()), standing).prop_map(
+        |(id, zone, stack, placement_tags, attributes, (total, used), standing)| {
             let (total, free) = bounded(total, total.minus(used));
             let id = CellId::new(&format!("cell-{id}")).unwrap();
             let zone = Zone::new(&format!("z{zone}")).unwrap();
-            BoardCell { id, zone, stack, placement_tags, total, free, standing }
+            BoardCell { id, zone, stack, placement_tags, attributes, total, free, standing }
         },
     )
 }
@@ -203,8 +408,8 @@ fn used() -> impl Strategy<Value = Resources> {
 }
 
 fn constraint() -> impl Strategy<Value = Constraint> {
-    (proptest::option::of(stack()), tags())
-        .prop_map(|(stack, placement_tags)| Constraint { stack, placement_tags })
+    (proptest::option::of(stack()), tags(), any_rules())
+        .prop_map(|(stack, placement_tags, rules)| Constraint { stack, placement_tags, rules })
 }
 
 fn lrp(constraint: Constraint, memory_mb: u64, disk_mb: u64) -> Order {

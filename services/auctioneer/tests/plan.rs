@@ -31,6 +31,7 @@ fn cell(number: u32, memory_mb: u64) -> BoardCell {
         zone: Zone::new(&format!("z{}", number % 2)).unwrap(),
         stack: Stack::new("linux").unwrap(),
         placement_tags: BTreeSet::new(),
+        attributes: schemas::attributes::Attributes::default(),
         total,
         free: total,
         standing: Standing::Open,
@@ -368,11 +369,11 @@ fn a_rollout_that_is_under_way_goes_on_where_it_is() {
 
 /// A cell as a row tells it.
 fn cell_row(number: u32, memory_mb: u64) -> CellRow {
-    let BoardCell { id, zone, stack, placement_tags, total, .. } = cell(number, memory_mb);
+    let BoardCell { id, zone, stack, placement_tags, attributes, total, .. } = cell(number, memory_mb);
     let (folder, incarnation) = (FolderId(Uuid::nil()), Incarnation(Uuid::nil()));
     CellRow {
         cell_id: id,
-        presence: Presence { folder, incarnation, zone, stack, placement_tags, total },
+        presence: Presence { folder, incarnation, zone, stack, placement_tags, attributes, total },
         state: CellState::Present,
         evacuation_wanted: false,
         cordoned: false,

@@ -153,6 +153,28 @@ impl AggregateCommand {
         }
     }
 
+    /// Whether it asks something of an evaluation.
+    pub(crate) fn is_of_evaluation(&self) -> bool {
+        match self {
+            Self::Process(_, command) => matches!(
+                **command,
+                process::Command::Fail(_) | process::Command::Unanswered { .. } | process::Command::Retry(_)
+            ),
+            Self::Task(_, command) => matches!(
+                **command,
+                task::Command::Fail(_) | task::Command::Unanswered { .. } | task::Command::Retry(_)
+            ),
+            Self::Refresh(..)
+            | Self::Seen(..)
+            | Self::Lost(..)
+            | Self::Attach(_)
+            | Self::Left(..)
+            | Self::Cell(..)
+            | Self::Number
+            | Self::Lead { .. } => false,
+        }
+    }
+
     /// The cell that this gives up, if it does.
     pub(crate) const fn lost_cell(&self) -> Option<&CellId> {
         match self {

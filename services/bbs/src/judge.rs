@@ -364,7 +364,9 @@ impl Batch<'_> {
                     | process::Command::Steer(_)
                     | process::Command::Remove
                     | process::Command::Retire { .. }
-                    | process::Command::Fail(..)
+                    | process::Command::Fail(_)
+                    | process::Command::Unanswered { .. }
+                    | process::Command::Retry(_)
                     | process::Command::Converge => {
                         known.unwrap_or_else(|| (unknown_domain(), Epoch(self.at)))
                     }
@@ -381,7 +383,9 @@ impl Batch<'_> {
                     | task::Command::Cancel
                     | task::Command::Resolve
                     | task::Command::Report(_)
-                    | task::Command::Fail(..)
+                    | task::Command::Fail(_)
+                    | task::Command::Unanswered { .. }
+                    | task::Command::Retry(_)
                     | task::Command::BeginResolving
                     | task::Command::Called(..)
                     | task::Command::Converge => known.unwrap_or_else(|| (unknown_domain(), Epoch(self.at))),

@@ -15,7 +15,7 @@
 //! | `command` | a command for one aggregate, on its way to its entry |
 //! | `judge` | a batch of commands against the World and what the batch decided so far |
 //! | [`queue`] | what waits in a shard: actors take turns |
-//! | `log`, `shards`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `living`, [`callbacks`], `convergence` | the duties, one type each |
+//! | `log`, `shards`, `confirm`, `requesters`, `waiting`, `leadership`, [`presence`], `leases`, `living`, [`callbacks`], `convergence` | the duties, one type each |
 
 pub mod callbacks;
 mod command;
@@ -25,6 +25,7 @@ mod effect;
 mod input;
 mod judge;
 mod leadership;
+mod leases;
 mod living;
 mod log;
 mod machine;

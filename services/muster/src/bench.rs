@@ -17,6 +17,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use journal::Journal;
 use journal::{Sqlite, StreamSettings};
+use schemas::attributes::Attributes;
 use schemas::bus::Inbox;
 use schemas::names::{BadName, CellId, ClientName, Domain, ServiceId, Zone};
 use schemas::resources::Resources;
@@ -250,7 +251,7 @@ impl Place {
             let id = CellId::new(&format!("c{number}"))?;
             let zone = Zone::new(&format!("z{}", number % 3))?;
             let bus = self.bus(&Inbox::Rep(id.clone())).await?;
-            local.add_cell(id, zone, total, &Kind::Scripted, bus).await?;
+            local.add_cell(id, (zone, Attributes::default()), total, &Kind::Scripted, bus).await?;
         }
         Ok(local)
     }

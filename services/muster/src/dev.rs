@@ -25,11 +25,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::failure::{Exit, Failure};
 use crate::cli::output::{Output, note};
-use crate::cli::words::{count, number};
+use crate::cli::words::{Invalid, count, number};
 use crate::cli::{diff, file, watch};
 use crate::error::{ServiceError, chain};
 use crate::host;
 use crate::local::{Kind, Local, Roles, end_leftovers};
+use crate::serve::{self, GivenAttributes};
 
 /// Containers that a cell of a local cluster takes.
 const CONTAINERS: u32 = 100;
@@ -50,9 +51,26 @@ pub(crate) struct DevArgs {
     /// Cells, in two zones
     #[arg(long, default_value_t = 3, value_parser = number(1..=64_u32), allow_negative_numbers = true)]
     pub(crate) cells: u32,
+    /// What is true of the cells, for definitions to ask for, as rack=r1; of one cell as c1:rack=r1; may be given again
+    #[arg(long = "attribute", value_name = "[CELL:]NAME=VALUE", value_parser = parse_attributes)]
+    pub(crate) attributes: Vec<CellAttributes>,
     /// Show events line by line, also on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
+}
+
+/// What is said of one cell, or of all.
+type CellAttributes = (Option<CellId>, GivenAttributes);
+
+fn parse_attributes(text: &str) -> Result<CellAttributes, Invalid> {
+    let (cell, rest) = match text.split_once(':') {
+        // A value may have a colon, too.
+        Some((cell, rest)) if !cell.contains('=') => (Some(cell), rest),
+        Some(_) | None => (None, text),
+    };
+    let wrong = || Invalid::new("attribute", text, "[CELL:]NAME=VALUE, as rack=r1 or c1:rack=r1");
+    let cell = cell.map(CellId::new).transpose().map_err(|_| wrong())?;
+    Ok((cell, serve::parse_attributes(rest).map_err(|_| wrong())?))
 }
 
 /// Where a local cluster keeps what it has, and whether that outlives it.
@@ -119,7 +137,7 @@ pub(crate) async fn run(
         why = ready(&client) => why,
     };
     if result.is_ok() && !stop.is_cancelled() {
-        result = add_cells(&mut local, &bus, &cells, args.cells).await.map_err(Failure::from);
+        result = add_cells(&mut local, &bus, &cells, &args).await.map_err(Failure::from);
     }
     if result.is_ok() {
         result = tokio::select! {
@@ -168,8 +186,9 @@ async fn add_cells(
     local: &mut Local,
     bus: &InProcess,
     folder: &Path,
-    cells: u32,
+    args: &DevArgs,
 ) -> Result<(), ServiceError> {
+    let cells = args.cells;
     let host = host::resources(folder);
     let share = |whole: u64| (whole / u64::from(cells)).max(1);
     // The cells take their ports from one range.
@@ -180,7 +199,9 @@ async fn add_cells(
         let id = CellId::new(&format!("c{number}"))?;
         let zone = Zone::new(if number % 2 == 1 { "z1" } else { "z2" })?;
         let bus = bus.bus(&Inbox::Rep(id.clone()))?;
-        local.add_cell(id, zone, total, &Kind::Process(folder.to_owned()), bus).await?;
+        let of_cell = args.attributes.iter().filter(|(cell, _)| cell.as_ref().is_none_or(|cell| *cell == id));
+        let attributes = host::attributes(of_cell.flat_map(|(_, given)| given.iter().cloned()).collect())?;
+        local.add_cell(id, (zone, attributes), total, &Kind::Process(folder.to_owned()), bus).await?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use bus::BusError;
 use bus::nats::ConnectError;
 use executor::process::OpenError;
 use journal::JournalError;
+use schemas::attributes::BadAttribute;
 use schemas::names::BadName;
 use tokio::task::JoinError;
 
@@ -49,6 +50,9 @@ pub(crate) enum ServiceError {
     /// Where this program is, which starts shims, can't be found out.
     #[error("can't find out where this program is")]
     Program(#[source] io::Error),
+    /// What is said of the cell can't be said.
+    #[error(transparent)]
+    Attributes(#[from] BadAttribute),
     /// A name is none.
     #[error(transparent)]
     Name(#[from] BadName),

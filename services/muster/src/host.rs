@@ -1,7 +1,9 @@
 //! What this host has.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use schemas::attributes::{AttributeName, Attributes, BadAttribute, check_value};
 use schemas::limits::RESOURCE_MB;
 use schemas::message::Program;
 use schemas::resources::Resources;
@@ -25,12 +27,55 @@ pub(crate) fn resources(data: &Path) -> Resources {
 
 /// This program, as operators look for it.
 pub(crate) fn program() -> Program {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Program {
-        host: host.trim().to_owned(),
+        host: line_of("/proc/sys/kernel/hostname"),
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
+}
+
+/// What is said of the cells of this host: its fingerprint, and what an operator gives, which wins.
+///
+/// # Errors
+/// What the operator gives is too much, or may not be given.
+pub(crate) fn attributes(given: BTreeMap<AttributeName, String>) -> Result<Attributes, BadAttribute> {
+    let mut all = fingerprint();
+    all.extend(given);
+    Attributes::new(all)
+}
+
+/// What this host is, as far as it can be seen: taken once, for a rep says the same as long as it runs.
+fn fingerprint() -> BTreeMap<AttributeName, String> {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_kib(&text));
+    let found = [
+        ("os.name", Some(std::env::consts::OS.to_owned())),
+        ("os.distribution", of_release(&release, "ID")),
+        ("os.version", of_release(&release, "VERSION_ID")),
+        ("kernel.version", Some(line_of("/proc/sys/kernel/osrelease"))),
+        ("cpu.arch", Some(std::env::consts::ARCH.to_owned())),
+        ("cpu.count", std::thread::available_parallelism().ok().map(|count| count.to_string())),
+        ("memory.mb", memory.map(|kib| (kib / 1024).to_string())),
+        ("unique.hostname", Some(line_of("/proc/sys/kernel/hostname"))),
+        ("muster.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
+    ];
+    let known = |(name, value): (&str, Option<String>)| {
+        let value = value.filter(|value| check_value(value).is_ok())?;
+        Some((AttributeName::new(name).ok()?, value))
+    };
+    found.into_iter().filter_map(known).collect()
+}
+
+/// The first line of a file of the kernel; empty if it can't be read.
+fn line_of(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+/// A value of `/etc/os-release`, which may stand in quotes.
+fn of_release(text: &str, name: &str) -> Option<String> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim().trim_matches(['"', '\'']).to_owned())
 }
 
 /// How many ports a range has.
@@ -55,7 +100,27 @@ pub(crate) fn allow_many_files() {
 
 #[cfg(test)]
 mod tests {
-    use super::total_kib;
+    use super::*;
+
+    #[test]
+    fn what_is_given_wins_over_what_is_found() {
+        let name = |text: &str| AttributeName::new(text).unwrap();
+        let given = BTreeMap::from([(name("rack"), "r1".into()), (name("cpu.arch"), "z80".into())]);
+        let attributes = attributes(given).unwrap();
+        assert_eq!(attributes.get("rack"), Some("r1"));
+        assert_eq!(attributes.get("cpu.arch"), Some("z80"));
+        assert_eq!(attributes.get("os.name"), Some(std::env::consts::OS));
+        let refused = super::attributes(BTreeMap::from([(name("zone"), "z1".into())]));
+        assert_eq!(refused, Err(BadAttribute::Given("zone".into())));
+    }
+
+    #[test]
+    fn a_release_may_be_quoted() {
+        let text = "NAME=\"Ubuntu\"\nVERSION_ID=\"24.04\"\nID=ubuntu\nID_LIKE=debian\n";
+        assert_eq!(of_release(text, "VERSION_ID").as_deref(), Some("24.04"));
+        assert_eq!(of_release(text, "ID").as_deref(), Some("ubuntu"));
+        assert_eq!(of_release(text, "VARIANT"), None);
+    }
 
     #[test]
     fn memory_is_read_from_meminfo() {

@@ -84,6 +84,7 @@ impl From<ServiceError> for Failure {
             | ServiceError::AllEnded
             | ServiceError::Randomness(_)
             | ServiceError::Program(_)
+            | ServiceError::Attributes(_)
             | ServiceError::Name(_)
             | ServiceError::Bench(_) => Self::new(Exit::Failed, "Failed", why),
         }

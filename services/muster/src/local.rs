@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bus::{Bus, BusError};
 use journal::Journal;
+use schemas::attributes::Attributes;
 use schemas::bus::Inbox;
 use schemas::limits::HISTORY_SHOWN;
 use schemas::names::{CellId, Stack, Zone};
@@ -106,7 +107,7 @@ impl Local {
     pub(crate) async fn add_cell(
         &mut self,
         id: CellId,
-        zone: Zone,
+        (zone, attributes): (Zone, Attributes),
         total: Resources,
         kind: &Kind,
         bus: Bus,
@@ -131,7 +132,8 @@ impl Local {
             Kind::Process(folder) => home::folder_id(&folder.join(id.as_str()))?,
             Kind::Scripted => home::new_folder_id()?,
         };
-        let settings = ::rep::Settings::new(id.clone(), folder, zone, stack, total);
+        let mut settings = ::rep::Settings::new(id.clone(), folder, zone, stack, total);
+        settings.attributes = attributes;
         let stop = self.reps.child_token();
         let channel = (inputs, receiver);
         let running = rep::run(settings, seed, bus, containers.clone(), channel, stop.clone());

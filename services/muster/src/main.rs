@@ -101,6 +101,7 @@ fn read(arguments: Vec<OsString>, file: Option<&Path>) -> Result<Muster, clap::E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cli::DomainUse::{Checks, Fills, Filters, None as Nothing};
 
     fn words(line: &str) -> Vec<OsString> {
         std::iter::once("muster").chain(line.split(' ')).map(OsString::from).collect()
@@ -142,6 +143,7 @@ mod tests {
             "replicas" => ["1", "3"],
             "state" => ["running", "crashed"],
             "about" => ["lrp:a", "lrp:b"],
+            "attribute" => ["rack=r1", "rack=r2"],
             _ => ["7", "8"],
         }
     }
@@ -238,7 +240,11 @@ mod tests {
             "--socket /tmp/x cluster show",
             "status",
             "evaluation list",
+            "evaluation list --task t --open",
             "evaluation show deadbeef --full-ids",
+            "evaluation watch",
+            "evaluation watch deadbeef",
+            "evaluation retry deadbeef",
             "events tail --after 7",
             "events list --about lrp:web -o jsonl",
             "events show 7",
@@ -273,64 +279,67 @@ mod tests {
         found
     }
 
+    /// What a domain that is named does to each command.
+    const DOMAIN_USES: &[(&str, cli::DomainUse)] = &[
+        ("lrp desire f", Fills),
+        ("lrp apply f", Fills),
+        ("lrp diff f", Fills),
+        ("lrp plan f", Fills),
+        ("lrp list", Filters),
+        ("lrp show web", Checks),
+        ("lrp scale web=1", Checks),
+        ("lrp update web", Checks),
+        ("lrp activate web v2", Checks),
+        ("lrp restart web", Checks),
+        ("lrp rebalance web", Checks),
+        ("lrp rollout status web", Checks),
+        ("lrp rollout watch web", Checks),
+        ("lrp rollout pause web", Checks),
+        ("lrp rollout resume web", Checks),
+        ("lrp rollout rollback web", Checks),
+        ("lrp rollout history web", Checks),
+        ("lrp remove web", Checks),
+        ("instance list", Filters),
+        ("instance show web/0", Checks),
+        ("instance logs web/0", Checks),
+        ("instance stop web/0", Checks),
+        ("task run f", Fills),
+        ("task list", Filters),
+        ("task show t", Checks),
+        ("task cancel t", Checks),
+        ("task resolve t", Checks),
+        ("task logs t", Checks),
+        ("domain list", Filters),
+        ("domain refresh shop", Nothing),
+        ("cell list", Nothing),
+        ("cell show c1", Nothing),
+        ("cell evacuate c1", Nothing),
+        ("cell cordon c1", Nothing),
+        ("cell uncordon c1", Nothing),
+        ("cell forget c1", Nothing),
+        ("cluster show", Nothing),
+        ("status", Nothing),
+        ("evaluation list", Filters),
+        ("evaluation show deadbeef", Checks),
+        ("evaluation watch deadbeef", Checks),
+        ("evaluation retry deadbeef", Checks),
+        ("events tail", Nothing),
+        ("events list", Nothing),
+        ("journal set-aside 4", Nothing),
+        ("events show 7", Nothing),
+        ("history lrp web", Nothing),
+        ("history instance web/0", Nothing),
+        ("history task t", Nothing),
+        ("history cell c1", Nothing),
+        ("watch", Filters),
+        ("why web/0", Checks),
+        ("completion bash", Nothing),
+    ];
+
     #[test]
     fn a_domain_that_is_named_does_something_or_is_refused() {
-        use cli::DomainUse::{Checks, Fills, Filters, None as Nothing};
-        let table = [
-            ("lrp desire f", Fills),
-            ("lrp apply f", Fills),
-            ("lrp diff f", Fills),
-            ("lrp plan f", Fills),
-            ("lrp list", Filters),
-            ("lrp show web", Checks),
-            ("lrp scale web=1", Checks),
-            ("lrp update web", Checks),
-            ("lrp activate web v2", Checks),
-            ("lrp restart web", Checks),
-            ("lrp rebalance web", Checks),
-            ("lrp rollout status web", Checks),
-            ("lrp rollout watch web", Checks),
-            ("lrp rollout pause web", Checks),
-            ("lrp rollout resume web", Checks),
-            ("lrp rollout rollback web", Checks),
-            ("lrp rollout history web", Checks),
-            ("lrp remove web", Checks),
-            ("instance list", Filters),
-            ("instance show web/0", Checks),
-            ("instance logs web/0", Checks),
-            ("instance stop web/0", Checks),
-            ("task run f", Fills),
-            ("task list", Filters),
-            ("task show t", Checks),
-            ("task cancel t", Checks),
-            ("task resolve t", Checks),
-            ("task logs t", Checks),
-            ("domain list", Filters),
-            ("domain refresh shop", Nothing),
-            ("cell list", Nothing),
-            ("cell show c1", Nothing),
-            ("cell evacuate c1", Nothing),
-            ("cell cordon c1", Nothing),
-            ("cell uncordon c1", Nothing),
-            ("cell forget c1", Nothing),
-            ("cluster show", Nothing),
-            ("status", Nothing),
-            ("evaluation list", Filters),
-            ("evaluation show deadbeef", Checks),
-            ("events tail", Nothing),
-            ("events list", Nothing),
-            ("journal set-aside 4", Nothing),
-            ("events show 7", Nothing),
-            ("history lrp web", Nothing),
-            ("history instance web/0", Nothing),
-            ("history task t", Nothing),
-            ("history cell c1", Nothing),
-            ("watch", Filters),
-            ("why web/0", Checks),
-            ("completion bash", Nothing),
-        ];
         let mut left = commands_to_a_cluster();
-        for (line, meant) in table {
+        for &(line, meant) in DOMAIN_USES {
             let read = read(words(&format!("{line} --domain shop")), None).unwrap();
             let Command::Cli(command) = read.command else { panic!("{line} asks no cluster") };
             assert_eq!(cli::domain_use(&command), meant, "{line}");

@@ -11,6 +11,7 @@ use client::{Login, Tls};
 use journal::Journal;
 use journal::{Durability, JetStream, JournalError, StreamSettings};
 use schemas::Timestamp;
+use schemas::attributes::{AttributeName, check_value};
 use schemas::bus::Inbox;
 use schemas::limits::{HISTORY_KEPT, HISTORY_SHOWN, RESOURCE_MB};
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
@@ -79,6 +80,9 @@ pub(crate) struct RepArgs {
     /// A tag that work must ask for to be placed here; may be given again
     #[arg(long = "tag", value_name = "TAG", env = "MUSTER_TAGS", value_delimiter = ',')]
     pub(crate) tags: Vec<PlacementTag>,
+    /// What else is true of it, for definitions to ask for, as rack=r1; may be given again, and wins over what the rep finds
+    #[arg(long = "attribute", value_name = "NAME=VALUE", env = "MUSTER_ATTRIBUTES", value_parser = parse_attributes)]
+    pub(crate) attributes: Vec<GivenAttributes>,
     /// Memory that it gives to containers, in MiB [default: the host's]
     #[arg(long, value_parser = number(0..=RESOURCE_MB), allow_negative_numbers = true, value_name = "MIB", env = "MUSTER_MEMORY_MB")]
     pub(crate) memory_mb: Option<u64>,
@@ -101,6 +105,25 @@ pub(crate) struct RepArgs {
 
 /// The longest time in seconds that an option takes: ten years.
 const SECONDS: u64 = 10 * 365 * 86_400;
+
+/// What one `--attribute` gives.
+pub(crate) type GivenAttributes = Vec<(AttributeName, String)>;
+
+/// Reads `rack=r1`, and `rack=r1,class=a` as a variable or a file gives several. A piece without `=` goes on with the value
+/// before it, which may be a list.
+pub(crate) fn parse_attributes(text: &str) -> Result<GivenAttributes, Invalid> {
+    let wrong = || Invalid::new("attribute", text, "NAME=VALUE, as rack=r1");
+    let mut given = GivenAttributes::new();
+    for piece in text.split(',') {
+        match (piece.split_once('='), given.last_mut()) {
+            (Some((name, value)), _) => given.push((name.parse().map_err(|_| wrong())?, value.to_owned())),
+            (None, Some((_, value))) => value.extend([",", piece]),
+            (None, None) => return Err(wrong()),
+        }
+    }
+    let valid = given.iter().all(|(_, value)| check_value(value).is_ok());
+    if valid { Ok(given) } else { Err(wrong()) }
+}
 
 fn parse_replicas(text: &str) -> Result<usize, Invalid> {
     match text.parse() {
@@ -287,6 +310,7 @@ pub(crate) async fn run_rep(
     let (zone, stack) = (args.zone.clone(), args.stack.clone());
     let mut settings = ::rep::Settings::new(args.cell.clone(), folder, zone, stack, total);
     settings.placement_tags = args.tags.iter().cloned().collect::<BTreeSet<_>>();
+    settings.attributes = host::attributes(args.attributes.iter().flatten().cloned().collect())?;
     settings.evacuation_timeout = std::time::Duration::from_secs(args.evacuation_timeout);
     let (inputs, receiver) = mpsc::channel(INPUTS);
     let mut executor =
@@ -301,4 +325,24 @@ pub(crate) async fn run_rep(
 pub(crate) fn shim_command() -> Result<Vec<OsString>, ServiceError> {
     let program = std::env::current_exe().map_err(ServiceError::Program)?;
     Ok(vec![program.into(), "shim".into()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_pairs_and_a_value_may_be_a_list() {
+        let read = |text: &str| -> Option<Vec<String>> {
+            let given = parse_attributes(text).ok()?;
+            Some(given.iter().map(|(name, value)| format!("{name} is {value}")).collect())
+        };
+        assert_eq!(read("rack=r1").unwrap(), ["rack is r1"]);
+        assert_eq!(read("rack=r1,class=a,b,size=2").unwrap(), ["rack is r1", "class is a,b", "size is 2"]);
+        assert_eq!(read("note=a=b").unwrap(), ["note is a=b"]);
+        for bad in ["rack", "rack=", "=r1", "ra ck=1", ".rack=1", "rack=\n"] {
+            let said = parse_attributes(bad).unwrap_err().to_string();
+            assert!(said.contains("NAME=VALUE, as rack=r1"), "{said}");
+        }
+    }
 }

@@ -69,6 +69,8 @@ impl Asked {
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
+            | ClientCommand::LrpRetry { .. }
+            | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }
@@ -142,6 +144,8 @@ impl Wanted {
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
+            | ClientCommand::LrpRetry { .. }
+            | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }
@@ -180,6 +184,8 @@ pub fn desired<'a>(
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
+            | ClientCommand::LrpRetry { .. }
+            | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }

@@ -301,6 +301,8 @@ impl Cluster {
             | ClientCommand::LrpSteer { process_guid, .. } => process_guid,
             ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
+            | ClientCommand::LrpRetry { .. }
+            | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }
@@ -408,6 +410,7 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
         | ClientCommand::LrpRestart { process_guid, .. }
         | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
+        | ClientCommand::LrpRetry { process_guid, .. }
         | ClientCommand::LrpRetire { process_guid, .. } => described(process_guid),
         ClientCommand::TaskDesire(desired) => {
             ClientCommand::TaskCancel { task_guid: desired.task_guid.clone() }
@@ -415,7 +418,7 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
         ClientCommand::TaskCancel { task_guid } => {
             ClientCommand::TaskResolve { task_guid: task_guid.clone() }
         }
-        ClientCommand::TaskResolve { task_guid } => {
+        ClientCommand::TaskResolve { task_guid } | ClientCommand::TaskRetry { task_guid, .. } => {
             ClientCommand::TaskCancel { task_guid: task_guid.clone() }
         }
         ClientCommand::DomainUpsert { domain, .. } => {
@@ -439,6 +442,8 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::LrpSteer { process_guid, steer } => format!("{process_guid} {steer:?}"),
         ClientCommand::LrpRemove { process_guid } => process_guid.to_string(),
         ClientCommand::LrpRetire { process_guid, index, .. } => format!("{process_guid}/{index}"),
+        ClientCommand::LrpRetry { process_guid, evaluation } => format!("{process_guid} {evaluation}"),
+        ClientCommand::TaskRetry { task_guid, evaluation } => format!("{task_guid} {evaluation}"),
         ClientCommand::TaskDesire(desired) => desired.task_guid.to_string(),
         ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
             task_guid.to_string()

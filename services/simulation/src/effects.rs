@@ -366,11 +366,13 @@ fn report_line(report: &Report) -> String {
 
 fn outcomes_line(outcomes: &Outcomes) -> String {
     let words = outcomes.outcomes.iter().map(|outcome| match outcome {
-        PlacementOutcome::Lrp { process_guid, unplaced, .. } => {
-            let indices: Vec<u32> = unplaced.iter().map(|one| one.place.index).collect();
-            format!("{process_guid}{indices:?}: {}", unplaced.first().map_or("", |one| one.error.as_str()))
+        PlacementOutcome::Lrp { process_guid, outcome, .. } => {
+            let indices: Vec<u32> = outcome.unplaced.iter().map(|one| one.place.index).collect();
+            let error = outcome.unplaced.first().map_or("", |one| one.error.as_str());
+            format!("{process_guid}{indices:?}: {error}")
         }
-        PlacementOutcome::Task { task_guid, error, .. } => format!("{task_guid}: {error}"),
+        PlacementOutcome::Task { task_guid, unplaced, .. } => format!("{task_guid}: {}", unplaced.error),
     });
-    words.collect::<Vec<_>>().join("; ")
+    let leases = outcomes.leases.iter().map(|lease| format!("has {}", lease.evaluation));
+    words.chain(leases).collect::<Vec<_>>().join("; ")
 }

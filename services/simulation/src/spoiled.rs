@@ -600,7 +600,11 @@ fn utmost_routes(letter: &str) -> Routes {
 
 fn utmost_constraint() -> Constraint {
     let tag = |number| PlacementTag::new(&format!("t{number}")).ok();
-    Constraint { stack: Stack::new("nowhere").ok(), placement_tags: (0..TAGS).filter_map(tag).collect() }
+    Constraint {
+        stack: Stack::new("nowhere").ok(),
+        placement_tags: (0..TAGS).filter_map(tag).collect(),
+        rules: None,
+    }
 }
 
 /// As many variables as there may be, and as large together.

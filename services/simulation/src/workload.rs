@@ -241,7 +241,11 @@ impl Work {
     }
 
     fn constraint(&self) -> Constraint {
-        Constraint { stack: self.stack.clone(), placement_tags: self.tag.then(tag).into_iter().collect() }
+        Constraint {
+            stack: self.stack.clone(),
+            placement_tags: self.tag.then(tag).into_iter().collect(),
+            rules: None,
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use simulation::promises::Promise;
 use simulation::{Outcome, Plan, run, run_plan};
 
 /// Seeds of every run.
-const USUAL: Range<u64> = 0..400;
+const USUAL: Range<u64> = 0..560;
 
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("MUSTER_SEEDS") else { return USUAL };

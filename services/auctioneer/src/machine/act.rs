@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::container::WorkKey;
-use schemas::message::{Perform, Work};
+use schemas::message::{Leased, Perform, Work};
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::process::Process;
@@ -24,7 +24,7 @@ impl Auctioneer {
         let again = self.wake(now);
         let mut effects = self.hand_out(now, again, true);
         let gathers = self.cells.gathers_until(now).is_some();
-        let items = if gathers { vec![] } else { self.open.take(self.settings.batch) };
+        let items = if gathers { vec![] } else { self.take(now) };
         let mut batches = Batches::new();
         if !items.is_empty() {
             let siblings = self.siblings(&items);
@@ -35,7 +35,7 @@ impl Auctioneer {
                     }
                     Err(error) => {
                         let work = work_ref(&verdict.item.rank.key);
-                        self.fail(now, &work, error, Some(verdict.explanation));
+                        self.fail(now, &work, (error, Some(verdict.explanation)), false);
                     }
                 }
             }
@@ -43,6 +43,23 @@ impl Auctioneer {
         effects.extend(self.hand_out(now, batches, false));
         effects.extend(self.send(now, term));
         effects
+    }
+
+    /// Takes what is ready for an auction, and notes whose evaluations it has from then on.
+    fn take(&mut self, now: Timestamp) -> Vec<Item> {
+        self.round += 1;
+        let items = self.open.take(self.settings.batch, self.round);
+        for item in &items {
+            let attempt = self.open.attempt(&work_ref(&item.rank.key));
+            let of = || match &item.rank.key {
+                WorkKey::Lrp { key, epoch } => Leased::Process(key.process_guid.clone(), *epoch),
+                WorkKey::Task { task_guid, epoch } => Leased::Task(task_guid.clone(), *epoch),
+            };
+            if let Some(evaluation) = attempt.evaluation {
+                self.leases.hold(evaluation, of, attempt.delivery, attempt.is_pending.then_some(now));
+            }
+        }
+        items
     }
 
     /// Makes ready whose time has come, and what waits for the room that appeared. Answers what reps took and nobody
@@ -130,7 +147,8 @@ impl Auctioneer {
     }
 
     fn send(&mut self, now: Timestamp, term: u64) -> Vec<Effect> {
-        let (effects, late) = self.outgoing.send((&self.id, term));
+        let leases = self.leases.take_due(now, self.settings.lease);
+        let (effects, late) = self.outgoing.send((&self.id, term), leases);
         self.send_again(now, late);
         effects
     }

@@ -459,6 +459,7 @@ impl Cells {
                 zone: log.presence.zone.clone(),
                 stack: log.presence.stack.clone(),
                 placement_tags: log.presence.placement_tags.clone(),
+                attributes: log.presence.attributes.clone(),
                 total: log.presence.total,
                 free: room.map_or(Resources::default(), Room::free),
                 standing: room.unwrap_or(&Room::default()).standing(log, now, settings),

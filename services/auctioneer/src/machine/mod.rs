@@ -9,6 +9,7 @@
 
 mod act;
 mod cells;
+mod leases;
 mod open;
 mod outgoing;
 mod size;
@@ -21,9 +22,10 @@ use election::{Duty, Election};
 use projections::{Change, WorkRef, World};
 use schemas::cluster::{Leader, Role};
 use schemas::entry::{Aggregate, Event};
+use schemas::evaluation;
 use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
-use schemas::names::{CellId, ProcessGuid, ServiceId};
+use schemas::names::{CellId, DecisionId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
@@ -32,6 +34,7 @@ pub use self::cells::EARLY_HEARTBEATS;
 pub use self::outgoing::OUTGOING;
 
 use self::cells::{Cells, Lost};
+use self::leases::Leases;
 use self::open::{Open, known_error};
 use self::outgoing::{Failed, Outgoing};
 use crate::auction::Item;
@@ -51,10 +54,16 @@ pub struct Settings {
     pub asks: u8,
     /// Blocked work is tried again after this long, whatever happens.
     pub retry: Duration,
+    /// Work that is blocked because reps refused it too often is tried again after this long.
+    pub retry_refused: Duration,
+    /// The BBS is told again after this long which evaluations this auctioneer has.
+    pub lease: Duration,
     /// An outcome that the BBS didn't accept is reported again after this long.
     pub send_again: Duration,
-    /// Work that was refused so often is blocked.
-    pub rounds: u8,
+    /// An evaluation of a process of which reps refused something in so many rounds, none of it being placed, is given up.
+    pub attempts: u8,
+    /// The same of a task.
+    pub attempts_of_task: u8,
     /// Most work in one auction; the rest is in the next.
     pub batch: usize,
 }
@@ -67,8 +76,11 @@ impl Default for Settings {
             hand_out: Duration::from_secs(10),
             asks: 5,
             retry: Duration::from_secs(30),
+            retry_refused: Duration::from_secs(60),
+            lease: Duration::from_secs(20),
             send_again: Duration::from_secs(1),
-            rounds: 5,
+            attempts: 5,
+            attempts_of_task: 2,
             batch: 10_000,
         }
     }
@@ -166,6 +178,9 @@ pub struct Auctioneer {
     election: Election,
     cells: Cells,
     open: Open,
+    leases: Leases,
+    /// Counts its auctions.
+    round: u64,
     outgoing: Outgoing,
     clock: Steady,
     /// The time of the last step: what waits is measured by it.
@@ -191,6 +206,8 @@ impl Auctioneer {
             acting: None,
             cells: Cells::default(),
             open: Open::default(),
+            leases: Leases::default(),
+            round: 0,
             outgoing: Outgoing::default(),
             clock: Steady::default(),
             now: Timestamp(0),
@@ -221,7 +238,8 @@ impl Auctioneer {
         let waits = self.cells.gathers_until(self.now).filter(|_| !self.outgoing.is_due());
         let ready = (self.open.is_ready() || self.outgoing.is_due()).then_some(waits.unwrap_or(self.now));
         let election = self.follows_a_cluster().then(|| self.election.next_due());
-        let due = [election, self.open.next_timer(), ready].into_iter().flatten().min();
+        let leases = self.leases.next().filter(|_| self.acting.is_some());
+        let due = [election, self.open.next_timer(), leases, ready].into_iter().flatten().min();
         due.map(|due| self.clock.shown_at(due))
     }
 
@@ -249,6 +267,7 @@ impl Auctioneer {
             ("pieces of work", self.open.counts().0),
             ("timers of work", timers),
             ("pieces of work that are withheld", withheld),
+            ("evaluations that it has", self.leases.len()),
         ])
     }
 
@@ -333,6 +352,7 @@ impl Auctioneer {
         }
         self.acting = term;
         self.outgoing.clear();
+        self.leases.clear();
         match term {
             Some(term) => {
                 self.cells.begin(term, now, &self.settings);
@@ -353,7 +373,9 @@ impl Auctioneer {
                     let lost = self.cells.recorded(&self.world, id, now, &self.settings);
                     self.place_anew(&lost);
                 }
-                Change::Cluster | Change::Process(_) | Change::Task(_) | Change::Domain(_) => {}
+                // Perhaps another BBS leads, which knows of no lease.
+                Change::Cluster => self.leases.say_all(now),
+                Change::Process(_) | Change::Task(_) | Change::Domain(_) => {}
             }
         }
         if self.acting.is_some() && !changes.is_empty() {
@@ -365,9 +387,22 @@ impl Auctioneer {
     fn follow(&mut self, decision: &Decision) {
         match &decision.aggregate {
             Aggregate::Process { guid, .. } => {
-                decision.events.iter().for_each(|event| self.follow_process(guid, event));
+                for event in &decision.events {
+                    self.follow_process(guid, event);
+                    if let Event::Evaluation(event) = event {
+                        self.follow_evaluation(event, decision.id);
+                        self.follow_evaluation_of(guid, event);
+                    }
+                }
             }
-            Aggregate::Task { guid, .. } => self.open.refresh(&self.world, &WorkRef::Task(guid.clone())),
+            Aggregate::Task { guid, .. } => {
+                self.open.refresh(&self.world, &WorkRef::Task(guid.clone()));
+                for event in &decision.events {
+                    if let Event::Evaluation(event) = event {
+                        self.follow_evaluation(event, decision.id);
+                    }
+                }
+            }
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
         }
     }
@@ -378,7 +413,8 @@ impl Auctioneer {
             Event::Actual(event) => {
                 for place in event.places().iter() {
                     let key = ActualLrpKey::new(guid.clone(), place);
-                    self.open.refresh(&self.world, &WorkRef::Lrp(key));
+                    let gone = self.open.refresh(&self.world, &WorkRef::Lrp(key));
+                    gone.into_iter().for_each(|evaluation| self.leases.progressed(evaluation));
                 }
             }
             Event::Evacuating(_)
@@ -387,6 +423,31 @@ impl Auctioneer {
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
+        }
+    }
+
+    /// What is settled needs no lease any more.
+    fn follow_evaluation(&mut self, event: &evaluation::Event, decision: DecisionId) {
+        if event.ends() {
+            self.leases.end(event.evaluation(decision));
+        }
+    }
+
+    /// What is of another evaluation, or delivered again, is looked at anew.
+    fn follow_evaluation_of(&mut self, guid: &ProcessGuid, event: &evaluation::Event) {
+        match event {
+            evaluation::Event::Created { .. }
+            | evaluation::Event::Redelivered { .. }
+            | evaluation::Event::Failed { .. }
+            | evaluation::Event::Canceled { .. } => self.open.refresh_process(&self.world, guid),
+            evaluation::Event::Retried { evaluation, .. } => {
+                self.open.retry(&self.world, guid, *evaluation);
+            }
+            evaluation::Event::Joined { .. }
+            | evaluation::Event::Waits { .. }
+            | evaluation::Event::Due { .. }
+            | evaluation::Event::Blocked { .. }
+            | evaluation::Event::Completed { .. } => {}
         }
     }
 
@@ -440,13 +501,22 @@ impl Auctioneer {
         }
     }
 
-    /// Work that a rep refused is in the next auction, and another cell is better; after some rounds it is blocked.
+    /// Work that a rep refused is in the next auction, and another cell is better; after some rounds its evaluation is given
+    /// up. Where only that cell may take it, it waits for room there.
     fn carry_over(&mut self, now: Timestamp, item: &Item, by: (&CellId, PerformId), reason: String) {
         let Some(work) = self.open.handed(item, by) else { return };
-        if !self.open.carry_over(&work, by.0, self.settings.rounds) {
-            let reason = if reason.is_empty() { INSUFFICIENT_RESOURCES.to_owned() } else { reason };
-            self.fail(now, &work, reason, None);
+        self.open.avoid(&work, by.0);
+        let most = match &work {
+            WorkRef::Lrp(_) => self.settings.attempts,
+            WorkRef::Task(_) => self.settings.attempts_of_task,
+        };
+        let (round, attempt) = (self.open.round(&work), self.open.attempt(&work));
+        let again = attempt.evaluation.is_none_or(|id| self.leases.refused(id, round, most));
+        if again && !self.open.has_only_cell(&work) {
+            return self.open.make_ready(&work);
         }
+        let reason = if reason.is_empty() { INSUFFICIENT_RESOURCES.to_owned() } else { reason };
+        self.fail(now, &work, (reason, None), !again);
     }
 
     /// Work whose rep is gone, or another one, is placed anew at once.
@@ -459,18 +529,28 @@ impl Auctioneer {
     }
 
     /// No cell takes the work. Says so, unless that was said, or silence may be this auctioneer's own fault.
-    fn fail(&mut self, now: Timestamp, work: &WorkRef, error: String, explanation: Option<Explanation>) {
+    fn fail(
+        &mut self,
+        now: Timestamp,
+        work: &WorkRef,
+        (error, explanation): (String, Option<Explanation>),
+        used_up: bool,
+    ) {
         if self.cells.is_in_doubt(now, &self.settings) {
             return self.open.withhold(work, self.cells.doubt_ends(now, &self.settings));
         }
-        self.open.block(work, now + self.settings.retry);
+        let attempt = self.open.attempt(work);
+        let refused = used_up || attempt.after_refusals;
+        let retry = if refused { self.settings.retry_refused } else { self.settings.retry };
+        self.open.block(work, now + retry);
         let error = limits::cut(&error, limits::REASON_BYTES);
         if known_error(&self.world, work) == Some(&error) {
             return;
         }
         // What the log doesn't show after a while did not get there, whatever was answered.
+        let Some(evaluation) = attempt.evaluation else { return };
         if let Some(item) = self.open.report(work, &error, now, self.settings.retry) {
-            self.outgoing.add(Failed { item, error, explanation });
+            self.outgoing.add(Failed { item, evaluation, used_up, error, explanation });
         }
     }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use projections::{WorkRef, World};
 use schemas::actual;
 use schemas::container::WorkKey;
+use schemas::evaluation::{Duty, Evaluation, Trigger};
 use schemas::message::{Order, PerformId};
-use schemas::names::{CellId, Domain, ProcessGuid};
+use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid};
 use schemas::resources::{Constraint, Resources};
 use schemas::task;
 use schemas::{ActualLrpKey, Timestamp};
@@ -25,17 +26,53 @@ struct Piece {
     item: Item,
     domain: Domain,
     stage: Stage,
-    /// How often a rep refused it since it was last blocked.
-    rounds: u8,
+    attempt: Attempt,
+    /// The last auction that it was in.
+    round: u64,
     /// How often the rep that took it was asked again.
     asked: u8,
     /// The placement error that the BBS last got, and when.
     reported: Option<(Timestamp, String)>,
 }
 
+/// The evaluation that stands for a piece of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    /// Which; none: none does, which convergence sees to.
+    pub(crate) evaluation: Option<EvaluationId>,
+    /// The how manieth delivery it is.
+    pub(crate) delivery: u32,
+    /// It is scheduled no sooner than then.
+    until: Option<Timestamp>,
+    /// Whether it is to be placed: then the BBS waits for an answer.
+    pub(crate) is_pending: bool,
+    /// Whether it waits because reps refused it too often.
+    pub(crate) after_refusals: bool,
+}
+
+impl Attempt {
+    fn of(evaluation: Option<&Evaluation>) -> Self {
+        evaluation.map_or_else(Self::default, |one| Self {
+            evaluation: Some(one.id),
+            delivery: one.delivery,
+            until: one.wait.until(),
+            is_pending: one.duty() == Some(Duty::Place),
+            after_refusals: one.trigger == Trigger::Attempts,
+        })
+    }
+
+    /// Whether this is to be scheduled anew, or no sooner than another time.
+    fn is_news(&self, before: &Self) -> bool {
+        let again = self.evaluation == before.evaluation && self.delivery != before.delivery;
+        again || self.until != before.until
+    }
+}
+
 /// How far an auctioneer is with a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Its evaluation waits until then.
+    Waiting { until: Timestamp },
     /// To be placed in the next auction.
     Ready,
     /// In the auction that is under way.
@@ -77,17 +114,20 @@ pub(crate) fn work_ref(key: &WorkKey) -> WorkRef {
 }
 
 /// The work at this place of the World, if there is some.
-fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain)> {
+fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain, Attempt)> {
     match work {
         WorkRef::Lrp(key) => {
             let process = world.process(&key.process_guid)?;
-            Some((Item::of_place(process, &key.place)?, process.domain.clone()))
+            let item = Item::of_place(process, &key.place)?;
+            let evaluation = process.actual(&key.place).and_then(|lrp| process.evaluation_of(lrp));
+            Some((item, process.domain.clone(), Attempt::of(evaluation)))
         }
         WorkRef::Task(guid) => {
             let task = world.task(guid).filter(|task| task.is_pending())?;
             let key = WorkKey::Task { task_guid: guid.clone(), epoch: task.epoch };
             let order = Order::Task(task.definition.clone());
-            Some((Item::new(DEFAULT_PRIORITY, task.epoch.0, key, order), task.domain.clone()))
+            let item = Item::new(DEFAULT_PRIORITY, task.epoch.0, key, order);
+            Some((item, task.domain.clone(), Attempt::of(task.open_evaluation())))
         }
     }
 }
@@ -149,7 +189,11 @@ impl Open {
         let piece = self.pieces.get(&work).filter(|piece| piece.item.rank == item.rank)?;
         match &piece.stage {
             Stage::HandedOut { cell, id, .. } if cell == to && *id == perform => Some(work),
-            Stage::HandedOut { .. } | Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => None,
+            Stage::HandedOut { .. }
+            | Stage::Waiting { .. }
+            | Stage::Ready
+            | Stage::Auctioned
+            | Stage::Blocked { .. } => None,
         }
     }
 
@@ -157,23 +201,63 @@ impl Open {
     pub(crate) fn handed_out_of<'a>(&'a self, guid: &'a ProcessGuid) -> impl Iterator<Item = &'a CellId> {
         self.of_process(guid).filter_map(|(_, piece)| match &piece.stage {
             Stage::HandedOut { cell, .. } => Some(cell),
-            Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => None,
+            Stage::Waiting { .. } | Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => None,
         })
     }
 
-    /// Takes over what the World says of one piece. The same attempt stays where it is.
-    pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) {
+    /// Takes over what the World says of one piece. The same attempt stays where it is, unless its evaluation is delivered
+    /// again, or later. Answers the evaluation of one that is gone, or another one.
+    pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) -> Option<EvaluationId> {
         let found = look(world, work);
-        let known = self.pieces.get(work).map(|piece| &piece.item.rank);
-        if known.is_some() && known == found.as_ref().map(|(item, _)| &item.rank) {
-            return;
+        let known = self.pieces.get_mut(work);
+        let before = known.as_ref().and_then(|piece| piece.attempt.evaluation);
+        if let (Some(piece), Some((item, _, attempt))) = (known, &found)
+            && piece.item.rank == item.rank
+        {
+            let is_news = attempt.is_news(&piece.attempt);
+            piece.attempt = *attempt;
+            if is_news {
+                self.begin(work);
+            }
+            return None;
         }
         self.remove(work);
-        if let Some((item, domain)) = found {
-            self.ready.insert(item.rank.clone());
-            let piece = Piece { item, domain, stage: Stage::Ready, rounds: 0, asked: 0, reported: None };
+        if let Some((item, domain, attempt)) = found {
+            let stage = Stage::Auctioned;
+            let piece = Piece { item, domain, attempt, stage, round: 0, asked: 0, reported: None };
             self.pieces.insert(work.clone(), piece);
+            self.begin(work);
         }
+        before
+    }
+
+    /// A piece is in the next auction, or in the first after its evaluation's wait.
+    fn begin(&mut self, work: &WorkRef) {
+        let until = self.pieces.get(work).and_then(|piece| piece.attempt.until);
+        let Some(until) = until else { return self.make_ready(work) };
+        self.leave(work);
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.stage = Stage::Waiting { until };
+            self.timers.insert((until, work.clone()));
+        }
+    }
+
+    /// Somebody wants what is of an evaluation tried again now.
+    pub(crate) fn retry(&mut self, world: &World, guid: &ProcessGuid, evaluation: EvaluationId) {
+        self.refresh_process(world, guid);
+        let meant = |piece: &Piece| piece.attempt.evaluation == Some(evaluation);
+        let all: Vec<WorkRef> =
+            self.of_process(guid).filter(|(_, piece)| meant(piece)).map(|(work, _)| work.clone()).collect();
+        all.iter().filter(|work| self.is_blocked(work)).cloned().collect::<Vec<_>>().iter().for_each(
+            |work| {
+                self.make_ready(work);
+            },
+        );
+    }
+
+    /// The evaluation that stands for a piece.
+    pub(crate) fn attempt(&self, work: &WorkRef) -> Attempt {
+        self.pieces.get(work).map(|piece| piece.attempt).unwrap_or_default()
     }
 
     /// Takes over what the World says of every piece of a process.
@@ -194,14 +278,15 @@ impl Open {
         self.pieces.range(first..).take_while(move |(work, _)| of_process(work))
     }
 
-    /// Takes what is ready for an auction, at most this much: what has its turn first.
-    pub(crate) fn take(&mut self, most: usize) -> Vec<Item> {
+    /// Takes what is ready for this auction, at most this much: what has its turn first.
+    pub(crate) fn take(&mut self, most: usize, round: u64) -> Vec<Item> {
         let mut items = vec![];
         while items.len() < most
             && let Some(rank) = self.ready.pop_first()
         {
             if let Some(piece) = self.pieces.get_mut(&work_ref(&rank.key)) {
                 piece.stage = Stage::Auctioned;
+                piece.round = round;
                 items.push(piece.item.clone());
             }
         }
@@ -232,7 +317,6 @@ impl Open {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.stage = Stage::Blocked { again };
-            piece.rounds = 0;
             piece.item.refused_by.clear();
             self.timers.insert((again, work.clone()));
             self.blocked.entry(shape(&piece.item)).or_default().insert(piece.item.rank.clone());
@@ -265,17 +349,14 @@ impl Open {
         }
     }
 
-    /// A rep refused a piece: it is in the next auction, where another cell is better. Answers whether it is: after so many
-    /// rounds it isn't.
-    pub(crate) fn carry_over(&mut self, work: &WorkRef, cell: &CellId, most_rounds: u8) -> bool {
-        self.avoid(work, cell);
-        let Some(piece) = self.pieces.get_mut(work) else { return true };
-        piece.rounds += 1;
-        let again = piece.rounds < most_rounds;
-        if again {
-            self.make_ready(work);
-        }
-        again
+    /// The auction in which a piece was last.
+    pub(crate) fn round(&self, work: &WorkRef) -> u64 {
+        self.pieces.get(work).map_or(0, |piece| piece.round)
+    }
+
+    /// Whether only one cell may take a piece.
+    pub(crate) fn has_only_cell(&self, work: &WorkRef) -> bool {
+        self.pieces.get(work).is_some_and(|piece| piece.item.only.is_some())
     }
 
     /// The BBS gets the outcome that a piece can't be placed, unless it got that within `lately`. Answers what was judged.
@@ -334,7 +415,11 @@ impl Open {
                     }
                     piece.item.refused_by.insert(cell.clone());
                 }
-                Stage::HandedOut { .. } | Stage::Blocked { .. } | Stage::Ready | Stage::Auctioned => {}
+                Stage::HandedOut { .. }
+                | Stage::Waiting { .. }
+                | Stage::Blocked { .. }
+                | Stage::Ready
+                | Stage::Auctioned => {}
             }
             self.make_ready(&work);
         }
@@ -346,7 +431,7 @@ impl Open {
         let fits = |shape: &&Shape| {
             shape.only.as_ref().is_none_or(|only| *only == cell.id)
                 && free.fits(shape.size)
-                && shape.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
+                && shape.constraint.mismatch(&cell.offer()).is_none()
         };
         let shapes: Vec<Shape> = self.blocked.keys().filter(fits).cloned().collect();
         for shape in shapes {
@@ -371,7 +456,7 @@ impl Open {
                 self.ready.remove(&piece.item.rank);
             }
             Stage::Auctioned => {}
-            Stage::HandedOut { until, .. } => {
+            Stage::HandedOut { until, .. } | Stage::Waiting { until } => {
                 self.timers.remove(&(*until, work.clone()));
             }
             Stage::Blocked { again } => {

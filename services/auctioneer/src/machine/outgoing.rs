@@ -1,14 +1,16 @@
-//! Reports to the BBS what could not be placed, many in one message, and remembers what is on its way.
+//! Tells the BBS which evaluations this auctioneer has and what of them could not be placed, many in one message, and
+//! remembers what is on its way.
 
 use std::collections::BTreeMap;
 
 use projections::WorkRef;
 use schemas::container::{Epoch, WorkKey};
 use schemas::limits;
-use schemas::message::{Outcomes, PlacementOutcome};
-use schemas::names::{ProcessGuid, ServiceId};
+use schemas::message::{Lease, Outcomes, PlacementOutcome};
+use schemas::names::{EvaluationId, ProcessGuid, ServiceId};
 use schemas::placement::Explanation;
-use schemas::process::Unplaced;
+use schemas::process::{Outcome, Unplaced};
+use schemas::task;
 
 use super::Effect;
 use super::size;
@@ -32,6 +34,10 @@ pub(crate) struct Outgoing {
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) item: Item,
+    /// The evaluation that stands for it.
+    pub(crate) evaluation: EvaluationId,
+    /// Whether its attempts are used up.
+    pub(crate) used_up: bool,
     pub(crate) error: String,
     pub(crate) explanation: Option<Explanation>,
 }
@@ -64,32 +70,45 @@ impl Outgoing {
     }
 
     /// Writes the messages. Answers also what finds no place.
-    pub(crate) fn send(&mut self, (id, term): (&ServiceId, u64)) -> (Vec<Effect>, Vec<WorkRef>) {
+    pub(crate) fn send(
+        &mut self,
+        (id, term): (&ServiceId, u64),
+        leases: Vec<Lease>,
+    ) -> (Vec<Effect>, Vec<WorkRef>) {
         let (mut effects, mut late) = (vec![], vec![]);
-        for (outcomes, works) in messages(std::mem::take(&mut self.failed)) {
+        let mut messages = messages(std::mem::take(&mut self.failed)).into_iter();
+        let mut leases = leases.chunks(limits::BATCH).map(<[Lease]>::to_vec);
+        loop {
+            let (leases, outcomes) = (leases.next(), messages.next());
+            if leases.is_none() && outcomes.is_none() {
+                return (effects, late);
+            }
+            let (outcomes, works) = outcomes.unwrap_or_default();
             if self.waiting.len() >= OUTGOING {
                 late.extend(works);
                 continue;
             }
             self.last += 1;
             self.waiting.insert(self.last, works);
-            let outcomes = Outcomes { id: id.clone(), term, outcomes };
+            let outcomes = Outcomes { id: id.clone(), term, leases: leases.unwrap_or_default(), outcomes };
             effects.push(Effect::Outcomes { id: self.last, outcomes });
         }
-        (effects, late)
     }
 }
 
 type Message = (Vec<PlacementOutcome>, Vec<WorkRef>);
+/// A process in one of its lives, one of its evaluations, and whether the attempts of that are used up.
+type Group = (ProcessGuid, Epoch, EvaluationId, bool);
 
 /// Divides outcomes into messages, those of one process together as far as they fit.
 fn messages(failed: Vec<Failed>) -> Vec<Message> {
-    let mut lrps: BTreeMap<(ProcessGuid, Epoch), Vec<Failed>> = BTreeMap::new();
+    let mut lrps: BTreeMap<Group, Vec<Failed>> = BTreeMap::new();
     let mut messages = Messages::default();
     for one in failed {
         match &one.item.rank.key {
             WorkKey::Lrp { key, epoch } => {
-                lrps.entry((key.process_guid.clone(), *epoch)).or_default().push(one);
+                let group = (key.process_guid.clone(), *epoch, one.evaluation, one.used_up);
+                lrps.entry(group).or_default().push(one);
             }
             WorkKey::Task { task_guid, epoch } => {
                 let work = WorkRef::Task(task_guid.clone());
@@ -97,15 +116,19 @@ fn messages(failed: Vec<Failed>) -> Vec<Message> {
                 let outcome = PlacementOutcome::Task {
                     task_guid: task_guid.clone(),
                     epoch: *epoch,
-                    error: one.error,
-                    explanation: one.explanation.map(Box::new),
+                    unplaced: task::Unplaced {
+                        evaluation: one.evaluation,
+                        error: one.error,
+                        used_up: one.used_up,
+                        explanation: one.explanation.map(Box::new),
+                    },
                 };
                 messages.add(outcome, vec![work], bytes);
             }
         }
     }
-    for ((guid, epoch), failed) in lrps {
-        messages.add_process(&guid, epoch, failed);
+    for (group, failed) in lrps {
+        messages.add_process(&group, failed);
     }
     messages.finish()
 }
@@ -129,7 +152,8 @@ impl Messages {
     }
 
     /// Adds what of a process failed: one outcome, or several if they fill a message.
-    fn add_process(&mut self, guid: &ProcessGuid, epoch: Epoch, mut failed: Vec<Failed>) {
+    fn add_process(&mut self, (guid, epoch, evaluation, used_up): &Group, mut failed: Vec<Failed>) {
+        let (epoch, evaluation, used_up) = (*epoch, *evaluation, *used_up);
         failed.sort_by(|a, b| a.item.rank.key.cmp(&b.item.rank.key));
         let mut rest = failed.into_iter().peekable();
         while rest.peek().is_some() {
@@ -145,11 +169,8 @@ impl Messages {
                 }
             }
             let explanation = explanation.map(Box::new);
-            self.add(
-                PlacementOutcome::Lrp { process_guid: guid.clone(), epoch, unplaced, explanation },
-                works,
-                bytes,
-            );
+            let outcome = Outcome { evaluation, unplaced, used_up, explanation };
+            self.add(PlacementOutcome::Lrp { process_guid: guid.clone(), epoch, outcome }, works, bytes);
         }
     }
 

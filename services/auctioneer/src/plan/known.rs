@@ -11,6 +11,7 @@ use schemas::definition::Definition;
 use schemas::desired;
 use schemas::entry::{Event, Stamp};
 use schemas::evacuating;
+use schemas::evaluation::{self, Begin, Trigger};
 use schemas::message::Order;
 use schemas::names::{CellId, DecisionId};
 use schemas::process::{self, Process};
@@ -45,6 +46,7 @@ pub fn board_cell(row: &CellRow) -> Option<BoardCell> {
         zone: presence.zone.clone(),
         stack: presence.stack.clone(),
         placement_tags: presence.placement_tags.clone(),
+        attributes: presence.attributes.clone(),
         total: presence.total,
         free: presence.total.minus(row.used),
         standing,
@@ -77,11 +79,7 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     let mut process = Process::new(row.process_guid.clone(), row.domain.clone(), row.epoch);
     let mut fold = |event: Event, at: Timestamp| {
         let decision = DecisionId(Uuid::nil());
-        process::evolve(
-            &mut process,
-            &[event],
-            &Stamp { decision, correlation: decision, at, request: None },
-        );
+        process::evolve(&mut process, &[event], &Stamp::beginning(decision, at));
     };
     for event in desired_events(row) {
         fold(Event::Desired(event), row.epoch.0);
@@ -92,7 +90,21 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
     for instance in instances {
         instance_events(instance).into_iter().for_each(|event| fold(event, instance.since));
     }
+    evaluate(&mut process);
     process
+}
+
+/// What waits is some evaluation's: which, the rows of a process don't say.
+fn evaluate(process: &mut Process) {
+    let waits = process.unclaimed > process.unplaced;
+    let pending = waits.then_some((Trigger::Convergence, Begin::Pending));
+    let blocked = Begin::Blocked { reason: String::new() };
+    let blocked = (process.unplaced > 0).then_some((Trigger::Queued, blocked));
+    for (number, (trigger, begin)) in (0..).zip(pending.into_iter().chain(blocked)) {
+        let event = evaluation::Event::Created { number, trigger, begin, previous: None };
+        let stamp = Stamp::beginning(DecisionId(Uuid::nil()), process.changed_at);
+        evaluation::evolve(&mut process.evaluations, &event, &stamp);
+    }
 }
 
 /// A task that waits for a cell as its row tells it; none: it doesn't, or was listed without its definition.

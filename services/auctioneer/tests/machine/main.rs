@@ -15,8 +15,10 @@ use schemas::actual::Command as Lrp;
 use schemas::cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::definition::{Definition, Placement};
+use schemas::evaluation::{Duty, Evaluation, Trigger};
 use schemas::message::{Beat, Perform, PerformId, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, Incarnation, InstanceGuid, TaskGuid};
+use schemas::process::Outcome;
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::Resources;
 use schemas::{Code, Position, Refusal, limits};
@@ -456,7 +458,8 @@ fn blocked_work_is_told_once_and_tried_again_when_capacity_appears() {
     scene.claim("c1", &perform.work[0]);
     let (id, told) = only(outcomes(effects));
     assert_eq!((told.id.as_str(), told.term), ("a", 1));
-    let PlacementOutcome::Lrp { unplaced, explanation, .. } = &told.outcomes[0] else { panic!("{told:?}") };
+    let PlacementOutcome::Lrp { outcome, .. } = &told.outcomes[0] else { panic!("{told:?}") };
+    let Outcome { unplaced, explanation, .. } = outcome;
     assert_eq!(unplaced.iter().map(|one| one.place.index).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(explanation.as_ref().unwrap().passed_over, [("memory".to_owned(), 1)].into());
     scene.record_outcomes(id, told);
@@ -739,7 +742,7 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
             .outcomes
             .iter()
             .map(|outcome| match outcome {
-                PlacementOutcome::Lrp { unplaced, .. } => unplaced.len(),
+                PlacementOutcome::Lrp { outcome, .. } => outcome.unplaced.len(),
                 PlacementOutcome::Task { .. } => 0,
             })
             .sum::<usize>();
@@ -792,4 +795,103 @@ fn the_same_inputs_give_the_same_effects() {
         effects
     };
     assert_eq!(run(), run());
+}
+
+/// An evaluation that was handed out, and is not answered.
+fn pending(scene: &Scene, process: &str) -> Evaluation {
+    scene.auctioneer.world().process(&guid(process)).unwrap().open_evaluation(Duty::Place).unwrap().clone()
+}
+
+#[test]
+fn it_says_which_evaluations_it_has_until_they_are_settled() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 2, 100);
+    let (cell, perform) = only(performs(scene.turn()));
+    let evaluation = pending(&scene, "p");
+    let named = |scene: &Scene| {
+        scene.leases.iter().map(|lease| (lease.evaluation, lease.delivery)).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&scene), [(evaluation.id, 1)]);
+    scene.answer(&cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+    scene.beat("c1", mib(MIB_OF_A_CELL - 200), 1);
+    scene.claim("c1", &perform.work[0]);
+    scene.pass(SECOND * 21);
+    assert_eq!(named(&scene), [(evaluation.id, 1); 2], "again, while something of it is not claimed");
+    scene.claim("c1", &perform.work[1]);
+    scene.pass(SECOND * 60);
+    assert_eq!(scene.leases.len(), 2, "it is settled");
+}
+
+#[test]
+fn what_is_delivered_again_waits_until_its_time() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 100);
+    let evaluation = pending(&scene, "p").id;
+    scene.decide("p", &process::Command::Unanswered { evaluation, delivery: 1 });
+    assert_eq!(performs(scene.turn()), []);
+    assert_eq!(performs(scene.pass(SECOND / 2)), []);
+    assert_eq!(performs(scene.pass(SECOND)).len(), 1);
+    assert_eq!(scene.leases.last().map(|lease| lease.delivery), Some(2));
+    for delivery in [2, 3] {
+        scene.decide("p", &process::Command::Unanswered { evaluation, delivery });
+    }
+    let follow_up = pending(&scene, "p");
+    assert_eq!(follow_up.previous, Some(evaluation));
+    assert_eq!(performs(scene.pass(SECOND * 59)), []);
+    scene.beat("c1", mib(MIB_OF_A_CELL), 1);
+    assert_eq!(performs(scene.pass(SECOND * 2)).len(), 1);
+    assert_eq!(scene.leases.last().map(|lease| lease.evaluation), Some(follow_up.id));
+}
+
+#[test]
+fn a_blocked_evaluation_is_tried_again_at_once_when_somebody_asks_for_it() {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.desire("p", 1, 100_000);
+    let (id, told) = only(outcomes(scene.turn()));
+    scene.record_outcomes(id, told);
+    scene.turn();
+    assert_eq!(scene.counts().blocked, 1);
+    let world = scene.auctioneer.world();
+    let blocked = world.process(&guid("p")).unwrap().open_evaluation(Duty::Unblock).unwrap().id;
+    scene.decide("p", &process::Command::Retry(blocked));
+    assert_eq!((scene.counts().blocked, scene.counts().ready), (0, 1));
+}
+
+/// Refused in five auctions, none of it placed in between, an evaluation is given up; and what only one cell may take is not
+/// given to it again and again.
+#[test]
+fn attempts_count_by_auction_and_begin_anew_with_progress() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.desire("p", 3, 100);
+    let evaluation = pending(&scene, "p").id;
+    let refuse_all = |scene: &mut Scene, but: Option<u32>| {
+        let effects = scene.turn();
+        assert_eq!(outcomes(effects.clone()), [], "it is tried again");
+        let given = performs(effects);
+        for (cell, perform) in &given {
+            let keeps =
+                |work: &Work| matches!(&work.key, WorkKey::Lrp { key, .. } if Some(key.place.index) == but);
+            let places = (0..).zip(&perform.work).filter(|(_, work)| !keeps(work));
+            let refused = places.map(|(at, _)| (at, "insufficient resources: memory".to_owned())).collect();
+            scene.answer(cell, perform.id, Some(Ok(Performed { refused })));
+            for work in perform.work.iter().filter(|work| keeps(work)) {
+                scene.claim(cell.as_str(), work);
+            }
+        }
+        given.len()
+    };
+    for but in [None, None, None, Some(0), None, None, None, None] {
+        assert!(refuse_all(&mut scene, but) > 0, "{but:?}");
+    }
+    assert!(refuse_all(&mut scene, None) > 0);
+    let (id, told) = only(outcomes(scene.turn()));
+    let PlacementOutcome::Lrp { outcome, .. } = &told.outcomes[0] else { panic!("{told:?}") };
+    assert!(
+        outcome.used_up && outcome.unplaced.len() == 2 && outcome.evaluation == evaluation,
+        "{outcome:?}"
+    );
+    scene.record_outcomes(id, told);
+    let world = scene.auctioneer.world();
+    let blocked = world.process(&guid("p")).unwrap().open_evaluation(Duty::Unblock).unwrap();
+    assert_eq!((blocked.trigger, blocked.previous), (Trigger::Attempts, Some(evaluation)));
 }

@@ -12,7 +12,10 @@ use schemas::cluster::{self, Role};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{Definition, Placement, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::message::{Done, Heartbeat, Outcomes, Perform, PerformId, Performed, PlacementOutcome, Work};
+use schemas::evaluation::Evaluation;
+use schemas::message::{
+    Done, Heartbeat, Lease, Outcomes, Perform, PerformId, Performed, PlacementOutcome, Work,
+};
 use schemas::names::{
     CellId, ClusterId, DecisionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, Stack, Zone,
 };
@@ -34,7 +37,7 @@ pub(crate) fn mib(memory_mb: u64) -> Resources {
 }
 
 pub(crate) fn constraint() -> Constraint {
-    Constraint { stack: Some(Stack::new("linux").unwrap()), placement_tags: [].into() }
+    Constraint { stack: Some(Stack::new("linux").unwrap()), ..Constraint::default() }
 }
 
 pub(crate) fn definition(memory_mb: u64) -> Definition {
@@ -47,6 +50,8 @@ pub(crate) fn done() -> Done {
 
 /// An auctioneer, the log that it is told, and the reps' side of what it knows.
 pub(crate) struct Scene {
+    /// What the auctioneer said that it has.
+    pub(crate) leases: Vec<Lease>,
     pub(crate) auctioneer: Auctioneer,
     pub(crate) now: Timestamp,
     pub(crate) position: u64,
@@ -59,6 +64,7 @@ impl Scene {
     /// A founded cluster, and an auctioneer that knows the log and doesn't lead.
     pub(crate) fn founded() -> Self {
         let mut scene = Self {
+            leases: vec![],
             auctioneer: Auctioneer::new(name("a"), Settings::default()),
             now: Timestamp::from_millis(1_000_000),
             position: 0,
@@ -87,8 +93,25 @@ impl Scene {
         scene
     }
 
+    /// Takes a step. Messages that only tell what the auctioneer has are kept in `leases`, and answered.
     pub(crate) fn step(&mut self, input: Input) -> Vec<Effect> {
-        self.auctioneer.step(self.now, input)
+        let mut effects = self.auctioneer.step(self.now, input);
+        let mut said = vec![];
+        effects.retain(|effect| match effect {
+            Effect::Outcomes { id, outcomes } => {
+                self.leases.extend(outcomes.leases.iter().cloned());
+                if outcomes.outcomes.is_empty() {
+                    said.push(*id);
+                }
+                !outcomes.outcomes.is_empty()
+            }
+            Effect::Perform { .. } | Effect::Lead(_) | Effect::Beat(_) => true,
+        });
+        for id in said {
+            let answer = Some(Ok(done()));
+            effects.extend(self.auctioneer.step(self.now, Input::OutcomesAnswered { id, answer }));
+        }
+        effects
     }
 
     pub(crate) fn turn(&mut self) -> Vec<Effect> {
@@ -218,7 +241,9 @@ impl Scene {
             ..fixtures::task_definition()
         };
         let desired = fixtures::task_of(id, "d", definition);
-        let events = vec![Event::Task(task::Event::Desired(Box::new(desired)))];
+        let known = self.auctioneer.world().task(&task_guid);
+        let context = task::Context { now: self.now.next(), present: &|_| true };
+        let events = task::decide(known, &task::Command::Desire(Box::new(desired)), context).unwrap();
         self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
     }
 
@@ -226,15 +251,20 @@ impl Scene {
     pub(crate) fn record_outcomes(&mut self, id: u64, outcomes: Outcomes) {
         for outcome in outcomes.outcomes {
             match outcome {
-                PlacementOutcome::Lrp { process_guid, unplaced, explanation, .. } => {
-                    self.decide(process_guid.as_str(), &process::Command::Fail(unplaced, explanation));
+                // What is settled by now is refused, as the BBS does.
+                PlacementOutcome::Lrp { process_guid, outcome, .. } => {
+                    let known = self.auctioneer.world().process(&process_guid);
+                    let is_open = |one: &Evaluation| one.id == outcome.evaluation && one.status.is_open();
+                    if known.is_some_and(|known| known.evaluations.iter().any(is_open)) {
+                        self.decide(process_guid.as_str(), &process::Command::Fail(outcome));
+                    }
                 }
-                PlacementOutcome::Task { task_guid, epoch, error, explanation } => {
+                PlacementOutcome::Task { task_guid, epoch, unplaced } => {
                     let known = self.auctioneer.world().task(&task_guid);
                     let context = task::Context { now: self.now.next(), present: &|_| true };
-                    let events =
-                        task::decide(known, &task::Command::Fail(explanation, error), context).unwrap();
-                    self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
+                    if let Ok(events) = task::decide(known, &task::Command::Fail(unplaced), context) {
+                        self.record(Aggregate::Task { guid: task_guid, domain: domain(), epoch }, events);
+                    }
                 }
             }
         }
@@ -267,6 +297,7 @@ pub(crate) fn presence(incarnation: Incarnation, zone: &str, stack: &str) -> Pre
         zone: Zone::new(zone).unwrap(),
         stack: Stack::new(stack).unwrap(),
         placement_tags: BTreeSet::new(),
+        attributes: schemas::attributes::Attributes::default(),
         total: mib(MIB_OF_A_CELL),
     }
 }
@@ -306,10 +337,10 @@ pub(crate) fn errors(effects: Vec<Effect>) -> BTreeMap<String, usize> {
     let mut errors = BTreeMap::new();
     for outcome in outcomes(effects).into_iter().flat_map(|(_, outcomes)| outcomes.outcomes) {
         match outcome {
-            PlacementOutcome::Lrp { unplaced, .. } => {
-                unplaced.into_iter().for_each(|one| *errors.entry(one.error).or_default() += 1);
+            PlacementOutcome::Lrp { outcome, .. } => {
+                outcome.unplaced.into_iter().for_each(|one| *errors.entry(one.error).or_default() += 1);
             }
-            PlacementOutcome::Task { error, .. } => *errors.entry(error).or_default() += 1,
+            PlacementOutcome::Task { unplaced, .. } => *errors.entry(unplaced.error).or_default() += 1,
         }
     }
     errors

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use schemas::entry::Actor;
-use schemas::message::{Attach, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
+use schemas::limits::BATCH;
+use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal, cell, cluster, process, task};
@@ -133,19 +134,30 @@ impl Bbs {
     }
 
     fn asked_by_auctioneer(&mut self, requester: u64, outcomes: Outcomes) -> Result<(), Refusal> {
-        let Outcomes { id, term, outcomes } = outcomes;
+        let Outcomes { id, term, leases, outcomes } = outcomes;
         check_auctioneer(self.world(), &id, term)?;
+        if leases.len() > BATCH {
+            let why = format!("{} leases are too many for one message: at most {BATCH}", leases.len());
+            return Err(Refusal::new(Code::InvalidRequest, why));
+        }
+        let only_leases = outcomes.is_empty() && !leases.is_empty();
+        leases.into_iter().for_each(|lease| self.leased(lease, term));
+        if only_leases {
+            let position = self.world().position();
+            self.answer(requester, Reply::Done(Ok(Done { position, version: 0 })));
+            return Ok(());
+        }
         Parts::check(outcomes.len(), "outcomes")?;
         self.requesters.begin(requester, Parts::Outcomes(outcomes.len()));
         for (part, outcome) in outcomes.into_iter().enumerate() {
             // Whether it is stale is judged in its turn: the auctioneer may know an entry that is still on its way here.
             let (command, epoch) = match outcome {
-                PlacementOutcome::Lrp { process_guid, epoch, unplaced, explanation } => {
-                    let command = process::Command::Fail(unplaced, explanation);
+                PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
+                    let command = process::Command::Fail(outcome);
                     (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
                 }
-                PlacementOutcome::Task { task_guid, epoch, error, explanation } => {
-                    let command = task::Command::Fail(explanation, error);
+                PlacementOutcome::Task { task_guid, epoch, unplaced } => {
+                    let command = task::Command::Fail(unplaced);
                     (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
                 }
             };
@@ -180,6 +192,12 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::LrpRemove { process_guid } => process(process_guid, process::Command::Remove),
         ClientCommand::LrpRetire { process_guid, index, definition_id } => {
             process(process_guid, process::Command::Retire { index, definition_id })
+        }
+        ClientCommand::LrpRetry { process_guid, evaluation } => {
+            process(process_guid, process::Command::Retry(evaluation))
+        }
+        ClientCommand::TaskRetry { task_guid, evaluation } => {
+            task(task_guid, task::Command::Retry(evaluation))
         }
         ClientCommand::TaskDesire(desired) => task(desired.task_guid.clone(), task::Command::Desire(desired)),
         ClientCommand::TaskCancel { task_guid } => task(task_guid, task::Command::Cancel),

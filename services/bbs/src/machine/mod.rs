@@ -20,6 +20,7 @@
 mod cells;
 mod commands;
 mod journal;
+mod leases;
 mod queries;
 mod reactions;
 mod timers;
@@ -45,6 +46,7 @@ use crate::convergence::Convergence;
 use crate::effect::{Effect, Reply};
 use crate::input::Input;
 use crate::leadership::Leadership;
+use crate::leases::Leases;
 use crate::living::{Living, Me};
 use crate::log::Log;
 use crate::presence::{self, Presence};
@@ -96,6 +98,9 @@ pub struct Bbs {
     living: Living,
     callbacks: Callbacks,
     convergence: Convergence,
+    leases: Leases,
+    /// How often somebody asked of an evaluation what its status doesn't allow.
+    refused_transitions: u64,
     /// What this step wants done so far.
     effects: Vec<Effect>,
 }
@@ -121,6 +126,8 @@ impl Bbs {
             living: Living::default(),
             callbacks: Callbacks::default(),
             convergence: Convergence::default(),
+            leases: Leases::default(),
+            refused_transitions: 0,
             effects: vec![],
         }
     }
@@ -169,6 +176,7 @@ impl Bbs {
             Some(self.convergence.next_sweep()),
             self.world().stopping().next().map(|_| self.convergence.next_stops()),
             self.callbacks.next_due(),
+            self.leases.next_due(),
             self.presence.next_due(),
         ];
         let leading = leading.into_iter().filter(|_| self.leads());
@@ -240,6 +248,7 @@ impl Bbs {
             ("subjects whose end it knows", self.shards.ends()),
             ("cells that it watches", self.presence.watched()),
             ("calls that it owes", self.callbacks.owed()),
+            ("evaluations that the auctioneer has", self.leases.len()),
         ])
     }
 
@@ -288,6 +297,8 @@ impl Bbs {
         if let Some(due) = command.converges() {
             self.convergence.settled(&due);
         }
+        let illegal = verdict.as_ref().is_err_and(|refusal| refusal.code == Code::InvalidStateTransition);
+        self.refused_transitions += u64::from(illegal && command.command.is_of_evaluation());
         if let Some((requester, reply)) = self.requesters.settle(command, position, verdict, self.log.world())
         {
             self.emit(Effect::Answer { requester, reply });

@@ -49,6 +49,7 @@ impl Bbs {
             set_aside: self.log.set_aside().clone(),
             services: self.services(),
             history_limit: self.settings.history_limit,
+            refused_transitions: self.refused_transitions,
             heard: self.world().cells().filter_map(heard).collect(),
         };
         let picture = self.log.picture();

@@ -65,11 +65,11 @@ impl Bbs {
                 }
             }
             Event::Domain(_) => self.convergence.sweep_by(self.now),
+            Event::Evaluation(event) => self.follow_evaluation(event, decision.id),
             Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)
             | Event::Rollout(_)
-            | Event::Evaluation(_)
             | Event::Cluster(_) => {}
         }
     }
@@ -152,6 +152,7 @@ impl Bbs {
             self.number_cells();
         } else {
             self.callbacks.clear();
+            self.leases.clear();
             // What waits is refused, so that it is asked elsewhere. What is in flight is settled by the log.
             for command in self.shards.drain() {
                 self.refuse(&command, not_leading());
@@ -281,7 +282,9 @@ impl Bbs {
                 | task::Command::Cancel
                 | task::Command::Resolve
                 | task::Command::Report(_)
-                | task::Command::Fail(..)
+                | task::Command::Fail(_)
+                | task::Command::Unanswered { .. }
+                | task::Command::Retry(_)
                 | task::Command::Converge => false,
             }
         {

@@ -60,6 +60,9 @@ impl Bbs {
         if self.convergence.repeats_stops(self.now, STOP_AGAIN) {
             self.stop_again();
         }
+        for lease in self.leases.take_ended(self.now) {
+            self.unanswered(lease);
+        }
         for (guid, epoch) in self.callbacks.due(self.now) {
             self.begin_call(&guid, epoch);
         }

@@ -2,9 +2,10 @@
 
 use bbs::{Ask, Input, Reply};
 use schemas::cluster::Role;
+use schemas::evaluation::Duty;
 use schemas::message::{Alive, Lead, Outcomes, PlacementOutcome, Program, Standing};
 use schemas::names::ServiceId;
-use schemas::process::Unplaced;
+use schemas::process::{Outcome, Unplaced};
 use schemas::{Code, Position};
 
 use crate::scene::{Fate, Scene};
@@ -27,10 +28,14 @@ fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
     let outcome = PlacementOutcome::Lrp {
         process_guid: process.guid.clone(),
         epoch: process.epoch,
-        unplaced: vec![Unplaced { place, attempt, error: "insufficient resources".into() }],
-        explanation: None,
+        outcome: Outcome {
+            evaluation: process.open_evaluation(Duty::Place).unwrap().id,
+            unplaced: vec![Unplaced { place, attempt, error: "insufficient resources".into() }],
+            used_up: false,
+            explanation: None,
+        },
     };
-    let outcomes = Outcomes { id: auctioneer(name), term, outcomes: vec![outcome] };
+    let outcomes = Outcomes { id: auctioneer(name), term, leases: vec![], outcomes: vec![outcome] };
     scene.ask(0, Ask::Outcomes(outcomes))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemas::container::Epoch;
 use schemas::entry::Actor;
-use schemas::evaluation::{Status, Trigger};
+use schemas::evaluation::{Duty, Status, Trigger};
 use schemas::message::{Attach, Envelope, Heartbeat, Leave, Reports};
 use schemas::query::{CellRow, CellState, Filter, Page};
 use schemas::{Code, Timestamp, actual, cell};
@@ -49,7 +49,7 @@ fn what_was_on_a_lost_cell_is_placed_anew_at_once() {
     assert_eq!([0, 1, 2].map(|index| scene.state(0, "web", index)), ["UNCLAIMED", "RUNNING", "UNCLAIMED"]);
     assert!(between(&scene, "cell.disappeared.v1", "actual.unclaimed.v1") < SECOND);
     let process = scene.bbs(0).world().process(&words::process_guid("web")).unwrap();
-    let open = process.open_evaluation().unwrap();
+    let open = process.open_evaluation(Duty::Place).unwrap();
     assert_eq!((open.trigger, &open.status), (Trigger::CellLost, &Status::Pending));
     assert_eq!(scene.bbs(0).world().found_by_convergence(), 0);
 }
@@ -66,7 +66,7 @@ fn the_next_leader_does_it_at_once_if_the_first_dies_on_having_said_so() {
     let unclaimed = scene.times("actual.unclaimed.v1")[0];
     assert!(unclaimed.since(elected) < SECOND, "{:?}", unclaimed.since(elected));
     let process = scene.bbs(1).world().process(&words::process_guid("web")).unwrap();
-    assert_eq!(process.open_evaluation().unwrap().trigger, Trigger::CellLost);
+    assert_eq!(process.open_evaluation(Duty::Place).unwrap().trigger, Trigger::CellLost);
 }
 
 #[test]

@@ -153,6 +153,7 @@ fn cell(number: u32) -> BoardCell {
         zone: Zone::new(&format!("z{}", number % 3)).expect("a name"),
         stack: Stack::new("linux").expect("a name"),
         placement_tags: BTreeSet::new(),
+        attributes: schemas::attributes::Attributes::default(),
         total,
         free: total,
         standing: Standing::Open,

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
 use schemas::limits::INSTANCES;
 use schemas::names::{
-    CellId, ClientName, DecisionId, DefinitionId, Domain, ProcessGuid, RequestId, TaskGuid,
+    CellId, ClientName, DefinitionId, Domain, EvaluationId, ProcessGuid, RequestId, TaskGuid,
 };
 
 use super::words::{Invalid, number, parse_duration};
@@ -500,15 +500,31 @@ pub(crate) enum ClusterVerb {
 /// What can be done with evaluations.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum EvaluationVerb {
-    /// List the evaluations that are remembered
+    /// List the open evaluations, and the newest that ended
     #[command(alias = "ls")]
     List {
         /// Only of this process
         #[arg(long, value_name = "GUID")]
         lrp: Option<ProcessGuid>,
+        /// Only of this task
+        #[arg(long, value_name = "GUID", conflicts_with = "lrp")]
+        task: Option<TaskGuid>,
+        /// Only the open ones
+        #[arg(long)]
+        open: bool,
     },
-    /// Show an evaluation: its cause, and what it placed where
+    /// Show an evaluation: its cause, its chain, and what it placed where
     Show {
+        /// Id of the evaluation, or its beginning or end
+        id: String,
+    },
+    /// Tell what happens to an evaluation until it ends, or to all of them
+    Watch {
+        /// Id of the evaluation, or its beginning or end; all, if left out
+        id: Option<String>,
+    },
+    /// Have an evaluation tried again now: one that is delayed, blocked or failed
+    Retry {
         /// Id of the evaluation, or its beginning or end
         id: String,
     },
@@ -602,6 +618,6 @@ fn parse_about(text: &str) -> Result<String, Invalid> {
 }
 
 /// An evaluation's whole id, if the text is one.
-pub(crate) fn whole_id(text: &str) -> Option<DecisionId> {
+pub(crate) fn whole_id(text: &str) -> Option<EvaluationId> {
     (text.len() == 36).then(|| text.parse().ok()).flatten()
 }

@@ -10,7 +10,7 @@ use schemas::desired;
 use schemas::domain;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::evaluation::{self, Trigger};
+use schemas::evaluation::{self, Begin, Canceled, Trigger};
 use schemas::names::{DecisionId, DefinitionId};
 use schemas::rollout::{self, Kind, Pause};
 use schemas::task::{self, Outcome};
@@ -255,14 +255,85 @@ fn of_rollout(process: &str, decision: &Decision, event: &rollout::Event) -> Str
 }
 
 fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) -> String {
+    let name = short(&event.evaluation(decision), full);
     match event {
-        evaluation::Event::Created { trigger } => {
-            format!("evaluation {} begins: {}", short(&decision, full), trigger_name(*trigger))
+        evaluation::Event::Created { trigger, begin, .. } => {
+            let what = trigger_name(*trigger);
+            match begin {
+                Begin::Pending => format!("evaluation {name} begins: {what}"),
+                Begin::Delayed { until } => format!("evaluation {name} waits until {until}: {what}"),
+                Begin::Blocked { reason } => {
+                    format!("evaluation {name} is blocked: {what}: {}", one_line(reason))
+                }
+                Begin::Complete { stopped } => {
+                    format!(
+                        "evaluation {name} is complete: {what}, {} to stop",
+                        count(u64::from(*stopped), "instance")
+                    )
+                }
+            }
         }
-        evaluation::Event::Blocked { reason } => format!("evaluation blocked: {}", one_line(reason)),
-        evaluation::Event::Completed {} => "evaluation complete: everything is placed".to_owned(),
-        evaluation::Event::Failed { reason } => format!("evaluation failed: {}", one_line(reason)),
-        evaluation::Event::Canceled {} => "evaluation canceled: nothing is left to place".to_owned(),
+        evaluation::Event::Joined { trigger, .. } => {
+            format!("evaluation {name} has a further cause: {}", trigger_name(*trigger))
+        }
+        evaluation::Event::Waits { until, .. } => format!("evaluation {name} waits until {until}"),
+        evaluation::Event::Due { .. } => format!("evaluation {name} is due"),
+        evaluation::Event::Redelivered { delivery, until, .. } => {
+            format!("evaluation {name} was not answered: delivered for the {delivery}. time at {until}")
+        }
+        evaluation::Event::Blocked { reason, .. } => {
+            format!("evaluation {name} is still blocked: {}", one_line(reason))
+        }
+        evaluation::Event::Completed { placed, queued, rejected, .. } => {
+            format!("evaluation {name} is complete: {}", placement(*placed, *queued, *rejected, 0))
+        }
+        evaluation::Event::Failed { reason, .. } => {
+            format!("evaluation {name} failed: {}", one_line(reason))
+        }
+        evaluation::Event::Canceled { why, .. } => {
+            format!("evaluation {name} is canceled: {}", canceled(*why))
+        }
+        evaluation::Event::Retried { .. } => format!("evaluation {name} is tried again"),
+    }
+}
+
+/// What an evaluation placed, left and stopped.
+pub(crate) fn placement(placed: u32, queued: u32, rejected: u32, stopped: u32) -> String {
+    let parts = [
+        (placed, "placed"),
+        (queued, "left waiting for room"),
+        (rejected, "without a place"),
+        (stopped, "asked to stop"),
+    ];
+    let some = parts.into_iter().filter(|(number, _)| *number > 0);
+    let text = some.map(|(number, what)| format!("{number} {what}")).collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "nothing placed".to_owned() } else { text }
+}
+
+/// Why an evaluation is no longer needed.
+pub(crate) const fn canceled(why: Canceled) -> &'static str {
+    match why {
+        Canceled::NothingLeft => "nothing is left to place",
+        Canceled::Superseded => "another one took its work over",
+    }
+}
+
+/// What makes work is called in the document so (Nomad evaluation states).
+pub(crate) const fn triggered_by(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Desire => "job-register",
+        Trigger::Remove => "job-deregister",
+        Trigger::Scale => "job-scaling",
+        Trigger::Stop => "alloc-stop",
+        Trigger::Crash | Trigger::Restart => "alloc-failure",
+        Trigger::CellLost | Trigger::CellsChanged => "node-update",
+        Trigger::Evacuation => "node-drain",
+        Trigger::Rollout => "deployment-watcher",
+        Trigger::RollingUpdate => "rolling-update",
+        Trigger::Queued => "queued-allocs",
+        Trigger::Attempts => "max-plan-attempts",
+        Trigger::FollowUp => "failed-follow-up",
+        Trigger::Convergence => "scheduled",
     }
 }
 
@@ -270,14 +341,19 @@ fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) ->
 pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Desire => "desired",
-        Trigger::Scale => "more instances desired",
+        Trigger::Remove => "no longer desired",
+        Trigger::Scale => "another number of instances desired",
         Trigger::Stop => "an instance was stopped and is still desired",
-        Trigger::Crash => "a crash that restarts at once",
+        Trigger::Crash => "a crash",
         Trigger::Restart => "the wait after a crash is over",
         Trigger::CellLost => "a cell disappeared",
         Trigger::Evacuation => "a cell is evacuated",
         Trigger::CellsChanged => "its cells changed",
         Trigger::Rollout => "a rollout replaces an instance",
+        Trigger::RollingUpdate => "a rollout goes on to the next cell",
+        Trigger::Queued => "something found no place",
+        Trigger::Attempts => "reps refused it too often",
+        Trigger::FollowUp => "one that failed is followed up",
         Trigger::Convergence => "found by convergence",
     }
 }
@@ -434,7 +510,12 @@ pub(crate) mod tests {
                 place: Place::new(4, DefinitionId::new("v1").unwrap()),
                 cause: Gone::Replaced,
             }),
-            Event::Evaluation(evaluation::Event::Created { trigger: Trigger::Crash }),
+            Event::Evaluation(evaluation::Event::Created {
+                number: 0,
+                trigger: Trigger::Crash,
+                begin: Begin::Pending,
+                previous: None,
+            }),
         ];
         assert_eq!(
             sentences(&decision(9, client(), events), false),
@@ -446,7 +527,7 @@ pub(crate) mod tests {
                 "web/0@v1: gone: another definition takes its place",
                 "web/0-2@v2: created, to be placed",
                 "web/4@v1: no longer evacuating: a replacement runs",
-                "web: evaluation 00000009 begins: a crash that restarts at once",
+                "web: evaluation 00000009 begins: a crash",
             ]
         );
         assert_eq!(who(&client()), "client shop/ada");

@@ -4,7 +4,7 @@ use std::fmt;
 
 use client::{Client, Only, key_of};
 use schemas::Code;
-use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{CellRow, EvaluationRow, InstanceRow, LrpRow, One, TaskRow};
 
 use super::args::{Global, whole_id};
@@ -117,14 +117,16 @@ pub(crate) async fn instance(client: &Client, id: &str) -> Result<Found, Failure
 /// An evaluation: its id, or a part of it.
 pub(crate) async fn evaluation(client: &Client, id: &str) -> Result<EvaluationRow, Failure> {
     let missing = |failure: Failure| {
-        failure.advise("only the newest of each process are kept; all of them are in muster history")
+        failure.advise(
+            "only the open ones and the newest that ended are kept; all of them are in muster history",
+        )
     };
     match whole_id(id) {
         Some(id) => Ok(client.evaluation(id).await.map_err(|error| missing(error.into()))?.row),
         None => {
             check_fragment("evaluation", id, "the id, or its beginning or end")?;
             let rows = client.evaluations(&Only::default()).await?.rows;
-            let of = |row: &EvaluationRow| Some::<DecisionId>(row.evaluation.id).map(|id| id.to_string());
+            let of = |row: &EvaluationRow| Some(row.evaluation.id.to_string());
             pick("evaluation", id, rows, of).map_err(missing)
         }
     }

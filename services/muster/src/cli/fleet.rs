@@ -1,4 +1,4 @@
-//! `muster domain`, `cell`, `cluster` and `evaluation`.
+//! `muster domain`, `cell` and `cluster`.
 
 use std::time::Duration;
 
@@ -6,14 +6,12 @@ use client::{Client, Only};
 use schemas::Position;
 use schemas::cell::Command;
 use schemas::names::{CellId, Domain};
-use schemas::query::{EvaluationRow, EvaluationSubject};
 use serde::Serialize;
 
-use super::args::{CellVerb, ClusterVerb, DomainVerb, EvaluationVerb, Global};
+use super::args::{CellVerb, ClusterVerb, DomainVerb, Global};
 use super::connect::connect;
 use super::failure::Failure;
 use super::output::Output;
-use super::why::placements;
 use super::{find, rows};
 
 /// What a refresh did.
@@ -29,13 +27,6 @@ struct Refreshed {
 struct Ordered {
     cell_id: CellId,
     position: Position,
-}
-
-/// An evaluation, with what came of it.
-#[derive(Serialize)]
-struct Explained {
-    evaluation: EvaluationRow,
-    decisions: Vec<super::events::Decided>,
 }
 
 pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Failure> {
@@ -120,33 +111,6 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
         ClusterVerb::Show => {
             let row = connect(global).await?.cluster().await?.row;
             Output::new(global).one(&row, rows::cluster)
-        }
-    }
-}
-
-pub(crate) async fn evaluation(verb: EvaluationVerb, global: &Global) -> Result<(), Failure> {
-    let output = Output::new(global);
-    let client = connect(global).await?;
-    match verb {
-        EvaluationVerb::List { lrp } => {
-            let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: None };
-            output.rows(&client.evaluations(&only).await?.rows, rows::evaluations)
-        }
-        EvaluationVerb::Show { id } => {
-            let evaluation = find::evaluation(&client, &id).await?;
-            find::whose(global, format!("evaluation {id}"), evaluation.domain.clone())?;
-            let about = match &evaluation.subject {
-                EvaluationSubject::Process(guid) => format!("lrp:{guid}"),
-                EvaluationSubject::Task(guid) => format!("task:{guid}"),
-            };
-            let (entries, _) = client.history(Position(0), Some(&about)).await?;
-            let decisions = placements(entries, evaluation.evaluation.id);
-            let explained = Explained { evaluation, decisions };
-            output.one(&explained, |explained, look| {
-                let head = rows::evaluation(&explained.evaluation, look);
-                let text = super::why::describe(&explained.decisions, look);
-                if text.is_empty() { head } else { format!("{head}\n\n{text}") }
-            })
         }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod describe;
 pub(crate) mod diff;
 mod emptying;
 mod ended;
+mod evaluation;
 mod events;
 pub(crate) mod failure;
 pub(crate) mod file;
@@ -85,7 +86,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,
         Command::Status => status::run(global).await,
-        Command::Evaluation(verb) => fleet::evaluation(verb, global).await,
+        Command::Evaluation(verb) => evaluation::run(verb, global).await,
         Command::Events(verb) => events::run(verb, global).await,
         Command::Journal(verb) => journal::run(verb, global).await,
         Command::History(whose) => events::history(whose, global).await,

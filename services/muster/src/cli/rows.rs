@@ -7,18 +7,17 @@ use std::sync::Arc;
 use schemas::cluster::Role;
 use schemas::crash::Attempts;
 use schemas::definition::{DesiredTask, Mode};
-use schemas::evaluation::Status;
 use schemas::names::{DefinitionId, ServiceId};
 use schemas::query::{
-    CellRow, ClusterRow, DomainRow, EvaluationRow, Finding, InstancePresence, InstanceRow, InstanceState,
-    LrpRow, MalformedEntries, MalformedEntry, RecordedEntry, RolloutRow, Services, Severity, TaskRow,
+    CellRow, ClusterRow, DomainRow, Finding, InstancePresence, InstanceRow, InstanceState, LrpRow,
+    MalformedEntries, MalformedEntry, RecordedEntry, RolloutRow, Services, Severity, TaskRow,
 };
 use schemas::resources::Resources;
 use schemas::spec;
 use schemas::task::{Callback, CallbackVerdict};
 use serde_json::Value;
 
-use super::describe::{indices, rollout_name, trigger_name};
+use super::describe::{indices, rollout_name};
 use super::names::Names;
 use super::output::Look;
 use super::past::Past;
@@ -453,6 +452,9 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
     let Resources { memory_mb, disk_mb, containers, ports } = row.used;
     let total = row.presence.total;
     let tags: Vec<&str> = row.presence.placement_tags.iter().map(|tag| tag.as_str()).collect();
+    let attributes: Vec<String> =
+        row.presence.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let attributes = attributes.join(", ");
     let mut text = facts(&[
         ("cell", row.cell_id.to_string()),
         ("zone", row.presence.zone.to_string()),
@@ -460,6 +462,7 @@ pub(crate) fn cell(row: &CellRow, instances: &[InstanceRow], tasks: &[TaskRow], 
         ("last heartbeat", heard(row).map_or_else(|| "-".to_owned(), |ago| format!("{ago} ago"))),
         ("stack", row.presence.stack.to_string()),
         ("tags", tags.join(", ")),
+        ("attributes", attributes),
         ("memory", of(mebibytes(memory_mb), mebibytes(total.memory_mb))),
         ("disk", of(mebibytes(disk_mb), mebibytes(total.disk_mb))),
         ("containers", of(containers.to_string(), total.containers.to_string())),
@@ -543,6 +546,7 @@ pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
         ("instances", by_state(&row.instances)),
         ("tasks", by_state(&row.tasks)),
         ("found by convergence", row.found_by_convergence.to_string()),
+        ("refused transitions", row.refused_transitions.to_string()),
         ("durability", row.durability.clone()),
         ("shards", row.shards.to_string()),
         ("format", row.format.to_string()),
@@ -577,54 +581,6 @@ pub(crate) fn by_state<S: Display, N: Display + Default + PartialEq>(counts: &BT
     let some = counts.iter().filter(|(_, number)| **number != N::default());
     let text = some.map(|(state, number)| format!("{number} {state}")).collect::<Vec<_>>().join(", ");
     if text.is_empty() { "none".to_owned() } else { text }
-}
-
-/// Evaluations.
-pub(crate) fn evaluations(rows: &[EvaluationRow], look: Look) -> Table {
-    let mut table = Table::new(&["EVALUATION", "OF", "DOMAIN", "CAUSE", "STATE", "LEFT", "AGE", "NOTE"]);
-    for row in rows {
-        let (state, note) = status(&row.evaluation.status);
-        table.row(vec![
-            Cell::text(short(&row.evaluation.id, look.full_ids)),
-            Cell::text(&row.subject),
-            Cell::text(&row.domain),
-            Cell::text(trigger_name(row.evaluation.trigger)),
-            Cell::state(state),
-            Cell::number(row.left),
-            Cell::text(age(look.now, row.evaluation.created_at)),
-            Cell::maybe(note),
-        ]);
-    }
-    table
-}
-
-/// Where an evaluation stands, and why.
-fn status(status: &Status) -> (&'static str, Option<&str>) {
-    match status {
-        Status::Pending => ("PENDING", None),
-        Status::Blocked { reason } => ("BLOCKED", Some(reason)),
-        Status::Complete => ("COMPLETE", None),
-        Status::Failed { reason } => ("FAILED", Some(reason)),
-        Status::Canceled => ("CANCELED", None),
-    }
-}
-
-/// One evaluation.
-pub(crate) fn evaluation(row: &EvaluationRow, look: Look) -> String {
-    let evaluation = &row.evaluation;
-    let (state, reason) = status(&evaluation.status);
-    facts(&[
-        ("evaluation", evaluation.id.to_string()),
-        ("of", row.subject.to_string()),
-        ("domain", row.domain.to_string()),
-        ("cause", trigger_name(evaluation.trigger).to_owned()),
-        ("state", format!("{state} since {} ({})", evaluation.since, age(look.now, evaluation.since))),
-        ("reason", reason.map(one_line).unwrap_or_default()),
-        ("left to place", row.left.to_string()),
-        ("created", format!("{} ({} ago)", evaluation.created_at, age(look.now, evaluation.created_at))),
-        ("first command", evaluation.correlation.to_string()),
-        ("supersedes", evaluation.previous.map(|id| id.to_string()).unwrap_or_default()),
-    ])
 }
 
 /// One entry of the log, whole.

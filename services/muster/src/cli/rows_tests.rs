@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use schemas::cell::Presence;
 use schemas::container::{Epoch, PortMapping};
 use schemas::definition::{Mode, Routes};
-use schemas::evaluation::{Evaluation, Trigger};
-use schemas::names::{CellId, DecisionId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
-use schemas::query::{CellState, EvaluationSubject, TaskState};
+use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::query::{CellState, TaskState};
 use schemas::rollout::Kind;
 use schemas::{Indices, Timestamp};
 use uuid::Uuid;
@@ -283,7 +282,7 @@ pub(crate) fn a_cell() -> CellRow {
 }
 
 #[test]
-fn cells_domains_and_evaluations_are_tables() {
+fn cells_and_domains_are_tables() {
     assert_eq!(
         cells(&[a_cell()], LOOK).render(false),
         "CELL   ZONE   STATE     STACK   TAGS   INSTANCES   TASKS    MEMORY     DISK   CONTAINERS    PORTS   HEARD   SINCE\n\
@@ -296,25 +295,6 @@ fn cells_domains_and_evaluations_are_tables() {
         "DOMAIN   STATE       REFRESHED   EXPIRES\n\
          shop     FRESH       5s ago      never\n\
          shop     NOT FRESH   5s ago      2s ago"
-    );
-    let evaluation = EvaluationRow {
-        subject: EvaluationSubject::Process(ProcessGuid::new("web").unwrap()),
-        domain: domain(),
-        evaluation: Evaluation {
-            id: DecisionId(Uuid::from_u128(0xe1)),
-            correlation: DecisionId(Uuid::from_u128(1)),
-            trigger: Trigger::Scale,
-            status: Status::Blocked { reason: "insufficient resources".into() },
-            created_at: ago(7),
-            since: ago(6),
-            previous: None,
-        },
-        left: 2,
-    };
-    assert_eq!(
-        evaluations(&[evaluation], LOOK).render(false),
-        "EVALUATION   OF            DOMAIN   CAUSE                    STATE     LEFT   AGE   NOTE\n\
-         000000e1     process web   shop     more instances desired   BLOCKED      2   7s    insufficient resources"
     );
 }
 
@@ -334,6 +314,7 @@ fn a_cluster_tells_what_of_its_journal_is_no_entry() {
         instances: [].into(),
         tasks: [].into(),
         found_by_convergence: 0,
+        refused_transitions: 0,
         durability: "verified".into(),
         set_aside: MalformedEntries::default(),
     };

@@ -31,7 +31,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         | Command::Instance(InstanceVerb::List { .. })
         | Command::Task(TaskVerb::List { .. })
         | Command::Domain(DomainVerb::List)
-        | Command::Evaluation(EvaluationVerb::List { .. })
+        | Command::Evaluation(EvaluationVerb::List { .. } | EvaluationVerb::Watch { id: None })
         | Command::Watch => DomainUse::Filters,
         Command::Lrp(
             LrpVerb::Show { .. }
@@ -59,7 +59,11 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | TaskVerb::Resolve { .. }
             | TaskVerb::Logs { .. },
         )
-        | Command::Evaluation(EvaluationVerb::Show { .. })
+        | Command::Evaluation(
+            EvaluationVerb::Show { .. }
+            | EvaluationVerb::Watch { id: Some(_) }
+            | EvaluationVerb::Retry { .. },
+        )
         | Command::Why { .. } => DomainUse::Checks,
         Command::Domain(DomainVerb::Refresh { .. })
         | Command::Cell(

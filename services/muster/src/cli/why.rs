@@ -2,9 +2,9 @@
 
 use schemas::container::Epoch;
 use schemas::entry::{Aggregate, Event};
-use schemas::names::{DecisionId, ProcessGuid};
+use schemas::names::{DecisionId, EvaluationId, ProcessGuid};
 use schemas::placement::Explanation;
-use schemas::query::{InstanceRow, RecordedEntry};
+use schemas::query::InstanceRow;
 use schemas::{Decision, Position, actual, evaluation, task};
 use serde::Serialize;
 
@@ -208,16 +208,25 @@ fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
 fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
     let mut lines = vec![];
     if !explanation.best.is_empty() {
-        let mut table = Table::new(&["CELL", "ZONE", "IN ZONE", "ON CELL", "USED", ""]);
+        // Most work is neither spread over attributes nor drawn to any.
+        let spread = explanation.best.iter().any(|one| one.spread != 0);
+        let drawn = explanation.best.iter().any(|one| one.affinity != 0);
+        let optional = [(spread, "SPREAD"), (drawn, "AFFINITY")];
+        let mut headings = vec!["CELL", "ZONE"];
+        headings.extend(optional.into_iter().filter_map(|(shown, heading)| shown.then_some(heading)));
+        headings.extend(["IN ZONE", "ON CELL", "USED", ""]);
+        let mut table = Table::new(&headings);
         for (rank, candidate) in explanation.best.iter().enumerate() {
-            table.row(vec![
-                Cell::text(&candidate.cell_id),
-                Cell::text(&candidate.zone),
+            let mut row = vec![Cell::text(&candidate.cell_id), Cell::text(&candidate.zone)];
+            row.extend(spread.then(|| Cell::number(candidate.spread)));
+            row.extend(drawn.then(|| Cell::number(candidate.affinity)));
+            row.extend([
                 Cell::number(candidate.siblings_in_zone),
                 Cell::number(candidate.siblings_on_cell),
                 Cell::number(format!("{}.{}%", candidate.used_permille / 10, candidate.used_permille % 10)),
                 Cell::text(if rank == 0 && placed { "chosen" } else { "" }),
             ]);
+            table.row(row);
         }
         lines.extend(table.render(false).lines().map(|line| format!("{indent}{line}")));
     }
@@ -228,39 +237,32 @@ fn explained(explanation: &Explanation, placed: bool, indent: &str) -> String {
     lines.join("\n")
 }
 
-/// The decisions that an evaluation led to: where work was put, or why not. It is open from the decision that made it,
-/// whose id it has, until one that ends it or makes the next.
-pub(crate) fn placements(entries: Vec<RecordedEntry>, evaluation: DecisionId) -> Vec<Decided> {
-    let all = decided(entries);
-    let Some(made) = all.iter().position(|decided| decided.decision.id == evaluation) else { return vec![] };
+/// The decisions that an evaluation led to: where work was put, or why not. It is open from the decision that made it until
+/// one that ends it.
+pub(crate) fn placements(all: &[Decided], evaluation: EvaluationId) -> Vec<Decided> {
+    let speaks = |decided: &Decided, so: fn(&evaluation::Event) -> bool| {
+        decided.decision.events.iter().any(|event| match event {
+            Event::Evaluation(event) => event.evaluation(decided.decision.id) == evaluation && so(event),
+            Event::Desired(_)
+            | Event::Actual(_)
+            | Event::Evacuating(_)
+            | Event::Rollout(_)
+            | Event::Task(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => false,
+        })
+    };
+    let made =
+        |decided: &Decided| speaks(decided, |event| matches!(event, evaluation::Event::Created { .. }));
+    let Some(made) = all.iter().position(made) else { return vec![] };
     let of_it = |decided: &&Decided| decided.decision.aggregate == all[made].decision.aggregate;
     let later = || all[made + 1..].iter().filter(of_it);
-    let end = later().position(|decided| decided.decision.events.iter().any(ends_evaluation));
+    let end = later().position(|decided| speaks(decided, evaluation::Event::ends));
     let placed = later().take(end.map_or(usize::MAX, |end| end + 1));
     let explained =
         |decided: &&Decided| decided.decision.events.iter().any(|event| explanation_of(event).is_some());
     placed.filter(explained).cloned().collect()
-}
-
-/// Whether an event ends the open evaluation, or supersedes it.
-fn ends_evaluation(event: &Event) -> bool {
-    match event {
-        Event::Evaluation(event) => match event {
-            evaluation::Event::Created { .. }
-            | evaluation::Event::Completed {}
-            | evaluation::Event::Failed { .. }
-            | evaluation::Event::Canceled {} => true,
-            evaluation::Event::Blocked { .. } => false,
-        },
-        Event::Desired(_)
-        | Event::Actual(_)
-        | Event::Evacuating(_)
-        | Event::Rollout(_)
-        | Event::Task(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => false,
-    }
 }
 
 /// What an evaluation led to, for people.
@@ -274,10 +276,9 @@ mod tests {
     use schemas::container::NetInfo;
     use schemas::definition::DesiredLrpUpdate;
     use schemas::desired;
-    use schemas::names::{CellId, DefinitionId, EntryId, Zone};
+    use schemas::names::{CellId, DefinitionId, Zone};
     use schemas::placement::Candidate;
-    use schemas::query::ReadEntry;
-    use schemas::{Entry, Indices, Place, Places, Timestamp};
+    use schemas::{Indices, Place, Places, Timestamp};
 
     use super::*;
     use crate::cli::describe::tests::{client, container, decision, id};
@@ -294,6 +295,8 @@ mod tests {
         let candidate = |cell: &str, used_permille| Candidate {
             cell_id: CellId::new(cell).unwrap(),
             zone: Zone::new("z1").unwrap(),
+            spread: 0,
+            affinity: 0,
             siblings_in_zone: 0,
             siblings_on_cell: 0,
             used_permille,
@@ -405,23 +408,33 @@ mod tests {
             let placement = Some(placement());
             Event::Actual(actual::Event::Claimed { place: first(), by: container(number, "c1"), placement })
         };
+        let evaluation = EvaluationId(id(1));
         let decisions = [
-            vec![event(evaluation::Event::Created { trigger: evaluation::Trigger::Desire })],
+            vec![event(evaluation::Event::Created {
+                number: 0,
+                trigger: evaluation::Trigger::Desire,
+                begin: evaluation::Begin::Pending,
+                previous: None,
+            })],
             vec![claimed(1)],
-            vec![event(evaluation::Event::Blocked { reason: "no room".into() })],
-            vec![claimed(2), event(evaluation::Event::Completed {})],
+            vec![event(evaluation::Event::Joined { evaluation, trigger: evaluation::Trigger::Scale })],
+            vec![
+                claimed(2),
+                event(evaluation::Event::Completed {
+                    evaluation,
+                    placed: 2,
+                    queued: 0,
+                    rejected: 0,
+                    blocked: None,
+                }),
+            ],
             vec![claimed(3)],
         ];
-        let entries = (1..).zip(decisions).map(|(number, events)| RecordedEntry {
-            position: Position(number),
-            subject: "muster.event.lrp.0".into(),
-            entry: ReadEntry::Known(Entry {
-                id: EntryId(id(number.into())),
-                format: 1,
-                decisions: vec![decision(number, client(), events)],
-            }),
-        });
-        let placed = placements(entries.collect(), DecisionId(id(1)));
+        let decided: Vec<Decided> = (1..)
+            .zip(decisions)
+            .map(|(number, events)| at(number, None, decision(number, client(), events)))
+            .collect();
+        let placed = placements(&decided, evaluation);
         assert_eq!(placed.iter().map(|decided| decided.position.0).collect::<Vec<_>>(), [2, 4]);
     }
 

@@ -114,10 +114,14 @@ fn between_services() -> [Line; 13] {
     let outcome = PlacementOutcome::Task {
         task_guid: guid,
         epoch: Epoch(Timestamp(7)),
-        error: "none".into(),
-        explanation: None,
+        unplaced: schemas::task::Unplaced {
+            evaluation: schemas::names::EvaluationId(uuid::Uuid::nil()),
+            error: "none".into(),
+            used_up: false,
+            explanation: None,
+        },
     };
-    let outcomes = Outcomes { id: me.clone(), term: 1, outcomes: vec![outcome] };
+    let outcomes = Outcomes { id: me.clone(), term: 1, leases: vec![], outcomes: vec![outcome] };
     let work = Work {
         key: task("x"),
         attempt: Timestamp(7),

@@ -24,6 +24,7 @@ mod terms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use schemas::attributes::{Attributes, Offer};
 use schemas::cell::Evacuation;
 use schemas::cluster::Terms;
 use schemas::container::{Container, Recipe};
@@ -54,6 +55,8 @@ pub struct Settings {
     pub stack: Stack,
     /// Work must ask for all of these, and for no others.
     pub placement_tags: BTreeSet<PlacementTag>,
+    /// What else is said of the cell.
+    pub attributes: Attributes,
     /// What the cell has in all.
     pub total: Resources,
     /// How often containers and records are compared.
@@ -69,15 +72,28 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the cell offers.
+    #[must_use]
+    pub const fn offer(&self) -> Offer<'_> {
+        Offer {
+            cell_id: &self.cell_id,
+            zone: &self.zone,
+            stack: &self.stack,
+            placement_tags: &self.placement_tags,
+            attributes: &self.attributes,
+        }
+    }
+
     /// The usual settings.
     #[must_use]
-    pub const fn new(cell_id: CellId, folder: FolderId, zone: Zone, stack: Stack, total: Resources) -> Self {
+    pub fn new(cell_id: CellId, folder: FolderId, zone: Zone, stack: Stack, total: Resources) -> Self {
         Self {
             cell_id,
             folder,
             zone,
             stack,
             placement_tags: BTreeSet::new(),
+            attributes: Attributes::default(),
             total,
             poll: limits::POLL,
             evacuation_poll: limits::EVACUATION_POLL,

@@ -71,7 +71,7 @@ impl Rep {
         let Some(constraint) = constraint(work) else {
             return Some("the work and its definition are of different kinds".into());
         };
-        if let Some(mismatch) = constraint.mismatch(&self.settings.stack, &self.settings.placement_tags) {
+        if let Some(mismatch) = constraint.mismatch(&self.settings.offer()) {
             return Some(format!("{NO_COMPATIBLE_CELLS}: {}", mismatch.word()));
         }
         let lacks: Vec<&str> = free.lacks(work.order.resources()).map(Lack::word).collect();

@@ -73,6 +73,7 @@ impl Rep {
                 zone: self.settings.zone.clone(),
                 stack: self.settings.stack.clone(),
                 placement_tags: self.settings.placement_tags.clone(),
+                attributes: self.settings.attributes.clone(),
                 total: self.settings.total,
             },
             free,

@@ -81,7 +81,7 @@ fn a_running_instance_stays_routable_until_another_definition_runs_in_its_place(
         let events: Vec<_> = events.iter().cloned().map(Event::Actual).collect();
         let process = cell.bbs.processes.get_mut("web").unwrap();
         let decision = schemas::names::DecisionId(uuid::Uuid::from_u64_pair(8, process.version));
-        let stamp = Stamp { decision, correlation: decision, at: cell.now, request: None };
+        let stamp = Stamp::beginning(decision, cell.now);
         process::evolve(process, &events, &stamp);
     };
     let removed = actual::Event::Removed { places: old.into(), cause: actual::Ended::Replaced };

@@ -77,7 +77,9 @@ impl SmallBbs {
             | process::Command::Steer(_)
             | process::Command::Remove
             | process::Command::Retire { .. }
-            | process::Command::Fail(..)
+            | process::Command::Fail(_)
+            | process::Command::Unanswered { .. }
+            | process::Command::Retry(_)
             | process::Command::Converge => Epoch(now),
         };
         let process =
@@ -106,7 +108,7 @@ impl SmallBbs {
     fn stamp(&mut self, events: &[Event], at: Timestamp) -> Stamp {
         self.position += u64::from(!events.is_empty());
         let decision = DecisionId(uuid::Uuid::from_u64_pair(9, self.position));
-        Stamp { decision, correlation: decision, at, request: None }
+        Stamp::beginning(decision, at)
     }
 
     /// Takes what a rep reports, as its own message or as another cell's.

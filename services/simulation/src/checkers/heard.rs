@@ -127,11 +127,12 @@ fn thing(command: &ClientCommand) -> Thing {
         | ClientCommand::LrpRestart { process_guid, .. }
         | ClientCommand::LrpSteer { process_guid, .. }
         | ClientCommand::LrpRemove { process_guid }
+        | ClientCommand::LrpRetry { process_guid, .. }
         | ClientCommand::LrpRetire { process_guid, .. } => Thing::Process(process_guid.clone()),
         ClientCommand::TaskDesire(task) => Thing::Task(task.task_guid.clone()),
-        ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
-            Thing::Task(task_guid.clone())
-        }
+        ClientCommand::TaskCancel { task_guid }
+        | ClientCommand::TaskRetry { task_guid, .. }
+        | ClientCommand::TaskResolve { task_guid } => Thing::Task(task_guid.clone()),
         ClientCommand::DomainUpsert { domain, .. } => Thing::Domain(domain.clone()),
     }
 }
@@ -148,9 +149,11 @@ fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
         | ClientCommand::LrpRemove { .. }
         | ClientCommand::TaskCancel { .. }
         | ClientCommand::TaskResolve { .. } => (code == Code::ResourceNotFound).then_some(false),
-        // An instance or a definition, and not its process, is what is not found.
+        // An instance, a definition or an evaluation, and not its process, is what is not found.
         ClientCommand::LrpRetire { .. }
         | ClientCommand::LrpActivate { .. }
+        | ClientCommand::LrpRetry { .. }
+        | ClientCommand::TaskRetry { .. }
         | ClientCommand::DomainUpsert { .. } => None,
     }
 }

@@ -128,6 +128,8 @@ impl Log {
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
+            | ClientCommand::LrpRetry { .. }
+            | ClientCommand::TaskRetry { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::DomainUpsert { .. }
             | ClientCommand::TaskDesire(_)
@@ -141,6 +143,8 @@ impl Log {
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
+            | ClientCommand::LrpRetry { .. }
+            | ClientCommand::TaskRetry { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
             | ClientCommand::TaskDesire(_)

@@ -14,7 +14,7 @@ use schemas::definition::{DesiredLrp, Mode};
 use schemas::desired::GlobalCell;
 use schemas::entry::{Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::evaluation::Trigger;
+use schemas::evaluation::{Begin, Trigger};
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid};
 use schemas::policy::Policies;
 use schemas::resources::Constraint;
@@ -23,6 +23,7 @@ use schemas::{ActualLrpKey, Indices, Place, Timestamp, desired, evaluation, proc
 
 use self::rules::{is_lost, may_speak, speaks};
 use super::due::Thing;
+use super::evaluations::{self, Evaluations, Waiting};
 use super::log::Log;
 use super::orders::Orders;
 use super::rollouts::Roll;
@@ -48,8 +49,7 @@ pub(super) struct Process {
     changed_at: Timestamp,
     lrps: BTreeMap<Place, Lrp>,
     twins: BTreeMap<Place, Twin>,
-    /// The open evaluation: whether it is blocked.
-    evaluation: Option<bool>,
+    evaluations: Evaluations,
     claims: Vec<(InstanceGuid, WorkKey)>,
     stops: Vec<InstanceGuid>,
     /// Containers of which their reps said that they have ended.
@@ -184,7 +184,7 @@ impl Process {
             changed_at: Timestamp(0),
             lrps: BTreeMap::new(),
             twins: BTreeMap::new(),
-            evaluation: None,
+            evaluations: Evaluations::default(),
             claims: vec![],
             stops: vec![],
             ended: BTreeSet::new(),
@@ -429,20 +429,25 @@ impl Process {
                 format!("{name} crashed {} times and does not restart at once", lrp.crashes)
             });
         }
+        let waiting = self.waiting();
+        notes.must(P::WorkHasEvaluation, self.evaluations.stand_for(waiting), || {
+            format!("{guid} has {waiting:?}, and its open evaluations are {:?}", self.evaluations.in_words())
+        });
+    }
+
+    /// What waits for its place, for room, or for its restart.
+    fn waiting(&self) -> Waiting {
         let failed = |lrp: &&Lrp| matches!(lrp.state, State::Unclaimed { error: Some(_) });
         let unclaimed = self.lrps.values().filter(|lrp| lrp.is_unclaimed()).count();
-        let failed = self.lrps.values().filter(failed).count();
-        let right = match self.evaluation {
-            None => unclaimed == 0,
-            Some(false) => unclaimed > failed,
-            Some(true) => unclaimed > 0 && unclaimed == failed,
-        };
-        notes.must(P::WorkHasEvaluation, right, || {
-            let open = self.evaluation.map(|blocked| if blocked { "blocked" } else { "pending" });
-            format!(
-                "{guid} has {unclaimed} UNCLAIMED, {failed} with an error, and its evaluation is {open:?}"
-            )
+        let unplaced = self.lrps.values().filter(failed).count();
+        let restarts = self.lrps.values().filter_map(|lrp| match lrp.state {
+            State::Crashed(Restart::At(due)) => Some(due),
+            State::Crashed(Restart::AtOnce | Restart::Never(_))
+            | State::Unclaimed { .. }
+            | State::Claimed(_)
+            | State::Running(_) => None,
         });
+        Waiting { unanswered: unclaimed - unplaced, unplaced, restart_at: restarts.min() }
     }
 
     fn desired(&mut self, guid: &ProcessGuid, event: &desired::Event, scene: &Scene<'_>, notes: &mut Notes) {
@@ -552,40 +557,44 @@ impl Process {
         scene: &Scene<'_>,
         notes: &mut Notes,
     ) {
-        let before = self.evaluation;
-        let legal = match event {
-            evaluation::Event::Created { .. } => before != Some(false),
-            evaluation::Event::Blocked { .. }
-            | evaluation::Event::Completed {}
+        self.evaluations.take(event, scene.decision, (guid.as_str(), notes));
+        let made = match event {
+            evaluation::Event::Created { begin: Begin::Pending, trigger, .. }
+            | evaluation::Event::Joined { trigger, .. } => Some(*trigger),
+            evaluation::Event::Created { .. }
+            | evaluation::Event::Waits { .. }
+            | evaluation::Event::Due { .. }
+            | evaluation::Event::Redelivered { .. }
+            | evaluation::Event::Blocked { .. }
+            | evaluation::Event::Completed { .. }
             | evaluation::Event::Failed { .. }
-            | evaluation::Event::Canceled {} => before.is_some(),
+            | evaluation::Event::Canceled { .. }
+            | evaluation::Event::Retried { .. } => None,
         };
-        notes.must(P::EvaluationSound, legal, || {
-            format!("{guid}: {event:?} of an evaluation that is {before:?}")
+        let global = self.is_global();
+        notes.must(
+            P::TellsTheTruth,
+            made.is_none_or(|trigger| is_trigger(trigger, global, &scene.decision.events)),
+            || format!("{guid}: work that {made:?} made, by {:?}", scene.decision.events),
+        );
+        let reason = self.evaluations.blocked_for();
+        let known = |lrp: &Lrp| matches!(&lrp.state, State::Unclaimed { error: Some(error) } if Some(error.as_str()) == reason);
+        let says_why = match event {
+            evaluation::Event::Created { begin: Begin::Blocked { .. }, .. }
+            | evaluation::Event::Blocked { .. } => true,
+            evaluation::Event::Created { .. }
+            | evaluation::Event::Joined { .. }
+            | evaluation::Event::Waits { .. }
+            | evaluation::Event::Due { .. }
+            | evaluation::Event::Redelivered { .. }
+            | evaluation::Event::Completed { .. }
+            | evaluation::Event::Failed { .. }
+            | evaluation::Event::Canceled { .. }
+            | evaluation::Event::Retried { .. } => false,
+        };
+        notes.must(P::TellsTheTruth, !says_why || self.lrps.values().any(known), || {
+            format!("{guid} is blocked for {reason:?}, which is nothing's error")
         });
-        self.evaluation = match event {
-            evaluation::Event::Created { trigger } => {
-                notes.must(P::TellsTheTruth, is_trigger(*trigger, &scene.decision.events), || {
-                    format!("{guid}: work that {trigger:?} made, by {:?}", scene.decision.events)
-                });
-                Some(false)
-            }
-            evaluation::Event::Blocked { reason } => {
-                let known = |lrp: &Lrp| matches!(&lrp.state, State::Unclaimed { error: Some(error) } if error == reason);
-                notes.must(P::TellsTheTruth, self.lrps.values().any(known), || {
-                    format!("{guid} is blocked for {reason:?}, which is nothing's error")
-                });
-                notes.saw(Situation::EvaluationBlocked);
-                Some(true)
-            }
-            evaluation::Event::Completed {} => {
-                if before == Some(true) {
-                    notes.saw(Situation::BlockedWorkPlaced);
-                }
-                None
-            }
-            evaluation::Event::Failed { .. } | evaluation::Event::Canceled {} => None,
-        };
     }
 
     fn evacuating(
@@ -669,6 +678,7 @@ impl Process {
             let stopping = after.as_ref().filter(|lrp| lrp.stopping).and_then(Lrp::holder);
             self.stops.extend(stopping.map(|by| by.instance_guid));
             self.takes_down(&place, before.as_ref(), event, scene);
+            self.counts(before.as_ref(), after.as_ref());
             self.lrps.extend(after.map(|after| (place, after)));
         }
         let claim = match event {
@@ -687,6 +697,17 @@ impl Process {
         }
     }
 
+    /// Work that waited is placed, or found no place.
+    fn counts(&mut self, before: Option<&Lrp>, after: Option<&Lrp>) {
+        let Some(State::Unclaimed { error }) = before.map(|lrp| &lrp.state) else { return };
+        let had_error = error.is_some();
+        match after.map(|lrp| &lrp.state) {
+            Some(State::Claimed(_) | State::Running(_)) => self.evaluations.moved(had_error, true),
+            Some(State::Unclaimed { error: Some(_) }) if !had_error => self.evaluations.moved(false, false),
+            Some(State::Unclaimed { .. } | State::Crashed(_)) | None => {}
+        }
+    }
+
     /// A container was let in, or told of.
     fn claimed(
         &mut self,
@@ -701,7 +722,7 @@ impl Process {
         let constraint = self.definitions.get(&place.definition_id);
         if let (Node::Rep(at), Some(constraint)) = (rep_of(&by.cell_id), constraint) {
             let cell = scene.shape.cell(at);
-            let fits = constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
+            let fits = constraint.mismatch(&cell.offer()).is_none();
             notes.must(P::PlacementObeys, fits, || format!("{name} is on {}", by.cell_id));
         }
         let owner = self.wanted.as_ref().and_then(|wanted| wanted.owner(place.index));
@@ -766,7 +787,7 @@ impl Process {
         let wanted = self.wanted.as_ref();
         let ids: Vec<&DefinitionId> = self.definitions.keys().filter(|_| wanted.is_some()).collect();
         let wanted = wanted.map(|wanted| (wanted.instances, &wanted.active, wanted.healthy.as_ref()));
-        let head = (self.version, self.epoch, wanted, self.evaluation, ids);
+        let head = (self.version, self.epoch, wanted, self.evaluations.in_words(), ids);
         format!("{head:?} {all:?}")
     }
 }
@@ -799,7 +820,7 @@ pub(super) fn words_of(process: &process::Process) -> String {
     let twins =
         twins.map(|(place, twin)| format!("{} twin {}", words_of_place(place), twin.by.instance_guid));
     let all: Vec<String> = lrps.chain(twins).collect();
-    let open = process.open_evaluation().map(|open| open.status != evaluation::Status::Pending);
+    let open = evaluations::words_of(&process.evaluations);
     let wanted = process.desired.as_ref().map(|desired| {
         (desired.instances, &desired.active_definition_id, desired.healthy_definition_id.as_ref())
     });
@@ -810,7 +831,7 @@ pub(super) fn words_of(process: &process::Process) -> String {
 }
 
 /// Whether what happened in a decision makes work for this reason.
-fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
+fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
     let why = |event: &Event| match event {
         Event::Desired(desired::Event::Desired(_)) => vec![Trigger::Desire],
         Event::Desired(desired::Event::Updated(_)) => vec![Trigger::Scale],
@@ -841,12 +862,15 @@ fn is_trigger(trigger: Trigger, events: &[Event]) -> bool {
             Ended::Evacuated => vec![Trigger::Stop, Trigger::Evacuation],
         },
         Event::Desired(desired::Event::CellsChanged { .. }) => vec![Trigger::CellsChanged],
-        Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => vec![Trigger::Rollout],
+        Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => {
+            vec![if global { Trigger::RollingUpdate } else { Trigger::Rollout }]
+        }
         Event::Evacuating(_) => vec![Trigger::Evacuation, Trigger::Stop],
         Event::Actual(actual::Event::StopRequested {
             cause: Ended::Replaced | Ended::RolloutFailed, ..
         }) => {
-            vec![Trigger::Convergence, Trigger::Rollout, Trigger::Stop]
+            let rolls = if global { Trigger::RollingUpdate } else { Trigger::Rollout };
+            vec![Trigger::Convergence, rolls, Trigger::Stop]
         }
         Event::Desired(
             desired::Event::Removed {}

@@ -3,25 +3,27 @@
 use std::collections::BTreeMap;
 
 use schemas::entry::Aggregate;
+use schemas::evaluation::{Duty, Evaluation};
 
 use super::{Checkers, Notes};
 use crate::cluster::Cluster;
 use crate::nodes::Node;
 use crate::promises::Promise as P;
 
-/// docs/clients.md, Limits: requests that a process, task or domain remembers; evaluations that a process or task keeps.
+/// docs/clients.md, Limits: requests that a process, task or domain remembers; ended evaluations that a process or task keeps.
 const REQUESTS: usize = 32;
-pub(super) const EVALUATIONS: usize = 4;
+pub(super) const EVALUATIONS: usize = 8;
 
 impl Checkers {
     /// What just changed remembers no more than it may.
     pub(super) fn remembers(&self, aggregate: &Aggregate, notes: &mut Notes) {
+        let ended = |all: &[Evaluation]| all.iter().filter(|one| !one.status.is_open()).count();
         let kept = match aggregate {
             Aggregate::Process { guid, .. } => {
-                self.world.process(guid).map(|known| (known.requests.len(), known.evaluations.len()))
+                self.world.process(guid).map(|known| (known.requests.len(), ended(&known.evaluations)))
             }
             Aggregate::Task { guid, .. } => {
-                self.world.task(guid).map(|known| (known.requests.len(), known.evaluations.len()))
+                self.world.task(guid).map(|known| (known.requests.len(), ended(&known.evaluations)))
             }
             Aggregate::Domain(domain) => self.world.domain(domain).map(|known| (known.requests.len(), 0)),
             Aggregate::Cell(_) | Aggregate::Cluster => None,
@@ -42,10 +44,23 @@ impl Checkers {
             | "cells that the log doesn't name yet" => self.shape.cells,
             "calls that it owes" if leads => self.world.callbacks().count(),
             "pieces of work" | "timers of work" if leads => self.world.work().count(),
+            "evaluations that it has" if leads => self.open_evaluations(Evaluation::duty),
+            "evaluations that the auctioneer has" if leads => {
+                self.open_evaluations(|one| one.duty().filter(|duty| *duty == Duty::Place))
+            }
             "containers" | "pieces of work on the cell" => containers,
             // What it withholds is under way.
             _ => 0,
         }
+    }
+}
+
+impl Checkers {
+    /// How many evaluations stand for something of this kind.
+    fn open_evaluations(&self, of: impl Fn(&Evaluation) -> Option<Duty>) -> usize {
+        let processes = self.world.processes_from(None).flat_map(|process| &process.evaluations);
+        let tasks = self.world.tasks_from(None).flat_map(|task| &task.evaluations);
+        processes.chain(tasks).filter(|one| of(one).is_some()).count()
     }
 }
 

@@ -9,7 +9,8 @@
 //! | `causes` | what brought each decision about |
 //! | `log` | ids, versions, times, requests; the cluster, its cells and domains |
 //! | `heard` | what clients were told, and what they may be told after that |
-//! | `lrp` | processes: instances, evacuating twins, evaluations, crashes |
+//! | `lrp` | processes: instances, evacuating twins, crashes |
+//! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
 //! | `truth` | what the containers really did |
 //! | `auction` | every choice of an auctioneer, judged again |
@@ -33,6 +34,7 @@ mod calls;
 mod causes;
 mod due;
 mod emptying;
+mod evaluations;
 mod fullness;
 mod heard;
 mod log;
@@ -268,12 +270,13 @@ impl Checkers {
             | ClientCommand::LrpRestart { process_guid, .. }
             | ClientCommand::LrpSteer { process_guid, .. }
             | ClientCommand::LrpRemove { process_guid }
+            | ClientCommand::LrpRetry { process_guid, .. }
             | ClientCommand::LrpRetire { process_guid, .. } => {
                 self.world.process(process_guid).map(|process| process.version)
             }
-            ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
-                self.world.task(task_guid).map(|task| task.version)
-            }
+            ClientCommand::TaskCancel { task_guid }
+            | ClientCommand::TaskRetry { task_guid, .. }
+            | ClientCommand::TaskResolve { task_guid } => self.world.task(task_guid).map(|task| task.version),
             ClientCommand::LrpDesire(_)
             | ClientCommand::TaskDesire(_)
             | ClientCommand::DomainUpsert { .. } => None,

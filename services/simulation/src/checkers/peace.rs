@@ -290,7 +290,7 @@ impl Checkers {
             let Some((constraint, size, error)) = demands(&self.world, work) else { continue };
             let compatible = |cell: &usize| {
                 let cell = self.shape.cell(*cell);
-                constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
+                constraint.mismatch(&cell.offer()).is_none()
             };
             let only = only_cell(&self.world, work);
             let may = |cell: &usize| only.is_none_or(|only| *only == cell_id(*cell));

@@ -117,26 +117,26 @@ impl Placing {
         for outcome in &outcomes.outcomes {
             let by = outcomes.id.clone();
             match outcome {
-                PlacementOutcome::Lrp { process_guid, epoch, unplaced, explanation } => {
-                    self.outcomes.extend(unplaced.iter().map(|one| Found {
+                PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
+                    self.outcomes.extend(outcome.unplaced.iter().map(|one| Found {
                         by: by.clone(),
                         work: process_guid.to_string(),
                         epoch: *epoch,
                         place: Some(one.place.clone()),
                         attempt: Some(one.attempt),
                         error: one.error.clone(),
-                        why: explanation.as_deref().cloned(),
+                        why: outcome.explanation.as_deref().cloned(),
                     }));
                 }
-                PlacementOutcome::Task { task_guid, epoch, error, explanation } => {
+                PlacementOutcome::Task { task_guid, epoch, unplaced } => {
                     self.outcomes.push(Found {
                         by,
                         work: task_guid.to_string(),
                         epoch: *epoch,
                         place: None,
                         attempt: None,
-                        error: error.clone(),
-                        why: explanation.as_deref().cloned(),
+                        error: unplaced.error.clone(),
+                        why: unplaced.explanation.as_deref().cloned(),
                     });
                 }
             }
@@ -275,7 +275,7 @@ impl Placing {
                 turn_of(&waits.work) < turn(&work.key)
                     && work.order.resources().fits(waits.size)
                     && waits.only.as_ref().is_none_or(|only| only == cell)
-                    && waits.constraint.mismatch(&has.stack, &has.placement_tags).is_none()
+                    && waits.constraint.mismatch(&has.offer()).is_none()
             };
             if let Some(waits) = unplaced.iter().find(robbed).filter(|_| !again) {
                 let how = format!("{} is on {cell}, and {:?} finds no room", work.key, waits.work);
@@ -304,12 +304,12 @@ pub(super) const fn turn_of(work: &WorkRef) -> u32 {
 /// What an auctioneer says that there is no room for, each in the life that it knows.
 pub(super) fn without_room(outcomes: &Outcomes) -> Vec<(WorkRef, Epoch)> {
     let names = outcomes.outcomes.iter().flat_map(|outcome| match outcome {
-        PlacementOutcome::Lrp { process_guid, epoch, unplaced, .. } => {
-            let short = unplaced.iter().filter(|one| one.error.starts_with(INSUFFICIENT_RESOURCES));
+        PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
+            let short = outcome.unplaced.iter().filter(|one| one.error.starts_with(INSUFFICIENT_RESOURCES));
             short.map(|one| (lrp(process_guid, &one.place), *epoch)).collect::<Vec<_>>()
         }
-        PlacementOutcome::Task { task_guid, epoch, error, .. }
-            if error.starts_with(INSUFFICIENT_RESOURCES) =>
+        PlacementOutcome::Task { task_guid, epoch, unplaced }
+            if unplaced.error.starts_with(INSUFFICIENT_RESOURCES) =>
         {
             vec![(WorkRef::Task(task_guid.clone()), *epoch)]
         }

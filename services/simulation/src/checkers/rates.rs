@@ -141,11 +141,14 @@ fn of_auctioneer(effect: &auctioneer::Effect) -> Vec<(Kind, String)> {
         }
         E::Outcomes { outcomes, .. } => {
             let works = outcomes.outcomes.iter().flat_map(|outcome| match outcome {
-                PlacementOutcome::Lrp { process_guid, unplaced, .. } => unplaced
+                PlacementOutcome::Lrp { process_guid, outcome, .. } => outcome
+                    .unplaced
                     .iter()
                     .map(|one| format!("{}: {}", instance(process_guid, &one.place), one.error))
                     .collect(),
-                PlacementOutcome::Task { task_guid, error, .. } => vec![format!("{task_guid}: {error}")],
+                PlacementOutcome::Task { task_guid, unplaced, .. } => {
+                    vec![format!("{task_guid}: {}", unplaced.error)]
+                }
             });
             works.map(|what| (Kind::Outcome, what)).collect()
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemas::container::{Epoch, Instance, RunResult, WorkKey};
 use schemas::definition::{DesiredTask, Placement};
 use schemas::entry::{Actor, Event};
-use schemas::evaluation::Trigger;
+use schemas::evaluation::{Begin, Trigger};
 use schemas::names::{InstanceGuid, TaskGuid};
 use schemas::placement::Explanation;
 use schemas::resources::Constraint;
@@ -15,6 +15,7 @@ use schemas::{Timestamp, evaluation};
 
 use super::calls::Calls;
 use super::due::Thing;
+use super::evaluations::{self, Evaluations, Waiting};
 use super::log::Log;
 use super::lrp::rules::{is_lost, is_lost_now, may_speak};
 use super::placing::Said;
@@ -41,8 +42,7 @@ pub(super) struct Task {
     has_owner: bool,
     annotation: String,
     constraint: Constraint,
-    /// The open evaluation: whether it is blocked.
-    evaluation: Option<bool>,
+    evaluations: Evaluations,
     completed_at: Timestamp,
     /// Calls of its owner that the log tells of, and whether one was delivered or refused for good.
     attempts: u32,
@@ -130,6 +130,7 @@ impl Task {
             match event {
                 Event::Task(event) => {
                     let before = self.state.clone();
+                    self.counts(event);
                     let legal = self.is_legal(guid, event, scene, calls, peace_since, notes);
                     let promise = promise_of(event);
                     notes.must(promise, legal, || {
@@ -152,14 +153,34 @@ impl Task {
                 format!("task {guid}: a decision of another life, {epoch:?}")
             });
         }
-        let right = match (&self.state, self.evaluation) {
-            (Some(State::Pending { error }), Some(blocked)) => error.is_some() == blocked,
-            (Some(State::Pending { .. }), None) => false,
-            (Some(State::Running(_) | State::Completed | State::Resolving) | None, open) => open.is_none(),
+        let waiting = match &self.state {
+            Some(State::Pending { error: None }) => Waiting { unanswered: 1, ..Waiting::default() },
+            Some(State::Pending { error: Some(_) }) => Waiting { unplaced: 1, ..Waiting::default() },
+            Some(State::Running(_) | State::Completed | State::Resolving) | None => Waiting::default(),
         };
-        notes.must(P::WorkHasEvaluation, right, || {
-            format!("task {guid} is {:?}, its evaluation {:?}", self.state, self.evaluation)
+        notes.must(P::WorkHasEvaluation, self.evaluations.stand_for(waiting), || {
+            let open = self.evaluations.in_words();
+            format!("task {guid} is {:?}, its open evaluations are {open:?}", self.state)
         });
+    }
+
+    /// Work that waited is placed, or found no place.
+    fn counts(&mut self, event: &task::Event) {
+        let Some(State::Pending { error }) = &self.state else { return };
+        let had_error = error.is_some();
+        match event {
+            task::Event::Started { .. } | task::Event::Completed { by: Some(_), .. } => {
+                self.evaluations.moved(had_error, true);
+            }
+            task::Event::PlacementFailed { .. } if !had_error => self.evaluations.moved(false, false),
+            task::Event::PlacementFailed { .. }
+            | task::Event::Completed { by: None, .. }
+            | task::Event::Desired(_)
+            | task::Event::Resolving {}
+            | task::Event::CallbackTried { .. }
+            | task::Event::Demoted {}
+            | task::Event::Deleted {} => {}
+        }
     }
 
     fn is_legal(
@@ -312,7 +333,7 @@ impl Task {
             task::Event::Started { by, placement } => {
                 if let Node::Rep(at) = rep_of(&by.cell_id) {
                     let cell = scene.shape.cell(at);
-                    let fits = self.constraint.mismatch(&cell.stack, &cell.placement_tags).is_none();
+                    let fits = self.constraint.mismatch(&cell.offer()).is_none();
                     notes.must(P::PlacementObeys, fits, || format!("task {guid} is on {}", by.cell_id));
                 }
                 let work = WorkKey::Task { task_guid: guid.clone(), epoch: self.epoch };
@@ -374,43 +395,43 @@ impl Task {
         scene: &Scene<'_>,
         notes: &mut Notes,
     ) {
-        let before = self.evaluation;
+        self.evaluations.take(event, scene.decision, (guid.as_str(), notes));
         self.tells_why(guid, event, scene, notes);
-        let (legal, after) = match event {
-            evaluation::Event::Created { .. } => (before.is_none(), Some(false)),
-            evaluation::Event::Blocked { .. } => {
-                notes.saw(Situation::EvaluationBlocked);
-                (before.is_some(), Some(true))
-            }
-            evaluation::Event::Completed {} => {
-                if before == Some(true) {
-                    notes.saw(Situation::BlockedWorkPlaced);
-                }
-                (before.is_some(), None)
-            }
-            evaluation::Event::Failed { .. } | evaluation::Event::Canceled {} => (before.is_some(), None),
-        };
-        notes.must(P::EvaluationSound, legal, || {
-            format!("task {guid}: {event:?} of an evaluation that is {before:?}")
-        });
-        self.evaluation = after;
     }
 
     /// What an evaluation of a task says of its reason.
     fn tells_why(&self, guid: &TaskGuid, event: &evaluation::Event, scene: &Scene<'_>, notes: &mut Notes) {
-        let desires = |event: &Event| matches!(event, Event::Task(task::Event::Desired(_)));
-        let right = match (event, &self.state) {
-            (evaluation::Event::Created { trigger }, _) => {
-                *trigger == Trigger::Desire && scene.decision.events.iter().any(desires)
+        let says = |so: fn(&task::Event) -> bool| {
+            scene.decision.events.iter().any(|event| matches!(event, Event::Task(event) if so(event)))
+        };
+        let error = match &self.state {
+            Some(State::Pending { error }) => error.as_ref(),
+            Some(State::Running(_) | State::Completed | State::Resolving) | None => None,
+        };
+        let failed = match self.outcomes.get(&self.epoch) {
+            Some(Outcome::Failed { reason }) => Some(reason.as_str()),
+            Some(Outcome::Succeeded { .. }) | None => None,
+        };
+        let right = match event {
+            evaluation::Event::Created { trigger, begin: Begin::Pending, .. } => {
+                *trigger == Trigger::Desire && says(|event| matches!(event, task::Event::Desired(_)))
             }
-            (evaluation::Event::Blocked { reason }, Some(State::Pending { error })) => {
-                error.as_ref() == Some(reason)
+            evaluation::Event::Created { begin: Begin::Blocked { reason }, .. }
+            | evaluation::Event::Blocked { reason, .. } => error == Some(reason),
+            // Reps refused it too often, nobody answered, or its own end says why.
+            evaluation::Event::Failed { reason, .. } => {
+                let of_attempts =
+                    failed.or(error.map(String::as_str)).is_some_and(|why| reason.ends_with(why));
+                failed == Some(reason) || of_attempts || reason.contains("never answered")
             }
-            (evaluation::Event::Failed { reason }, _) => {
-                matches!(self.outcomes.get(&self.epoch), Some(Outcome::Failed { reason: why }) if why == reason)
-            }
-            (evaluation::Event::Completed {} | evaluation::Event::Canceled {}, _) => true,
-            (evaluation::Event::Blocked { .. }, _) => false,
+            evaluation::Event::Created { .. }
+            | evaluation::Event::Redelivered { .. }
+            | evaluation::Event::Completed { .. }
+            | evaluation::Event::Canceled { .. }
+            | evaluation::Event::Retried { .. } => true,
+            evaluation::Event::Joined { .. }
+            | evaluation::Event::Waits { .. }
+            | evaluation::Event::Due { .. } => false,
         };
         notes.must(P::TellsTheTruth, right, || format!("task {guid} is {:?}: {event:?}", self.state));
     }
@@ -429,7 +450,7 @@ impl Task {
             Some(State::Resolving) => format!("RESOLVING {:?}", self.outcomes.get(&self.epoch)),
             None => "DELETED".into(),
         };
-        format!("{:?} {state}", (self.version, self.epoch, self.since, self.evaluation))
+        format!("{:?} {state}", (self.version, self.epoch, self.since, self.evaluations.in_words()))
     }
 }
 
@@ -469,6 +490,6 @@ pub(super) fn words_of(task: &task::Task) -> String {
         Some(task::State::Resolving(done)) => format!("RESOLVING {:?}", Some(&done.outcome)),
         None => "DELETED".into(),
     };
-    let open = evaluation::open(&task.evaluations).map(|open| open.status != evaluation::Status::Pending);
+    let open = evaluations::words_of(&task.evaluations);
     format!("{:?} {state}", (task.version, task.epoch, task.since, open))
 }

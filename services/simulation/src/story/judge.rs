@@ -42,6 +42,7 @@ impl Facts {
             now: Timestamp(0),
             durability: String::new(),
             history_limit: crate::nodes::HISTORY,
+            refused_transitions: 0,
             set_aside: MalformedEntries::default(),
             services: schemas::query::Services::default(),
             heard: std::collections::BTreeMap::new(),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use client::Client;
 use journal::{Journal, Sqlite};
+use schemas::attributes::Attributes;
 use schemas::bus::Inbox;
 use schemas::definition::DesiredLrp;
 use schemas::names::{CellId, ClientName, Domain, ProcessGuid, Zone};
@@ -96,7 +97,7 @@ impl Cluster {
             let id = CellId::new(&format!("c{number}"))?;
             let zone = Zone::new(&format!("z{}", number % 3))?;
             let bus = self.bus.bus(&Inbox::Rep(id.clone()))?;
-            self.local.add_cell(id, zone, total, kind, bus).await?;
+            self.local.add_cell(id, (zone, Attributes::default()), total, kind, bus).await?;
         }
         let wanted = usize::try_from(cells).unwrap_or(usize::MAX);
         let present = async {

@@ -213,8 +213,8 @@ impl Known {
             self.given.iter_mut().filter(same).for_each(|one| one.refused = None);
         };
         match outcome {
-            PlacementOutcome::Lrp { process_guid, unplaced, .. } => {
-                let each = unplaced.iter();
+            PlacementOutcome::Lrp { process_guid, outcome, .. } => {
+                let each = outcome.unplaced.iter();
                 each.for_each(|one| anew(&lrp(process_guid, &one.place), one.attempt));
             }
             PlacementOutcome::Task { task_guid, epoch, .. } => {

@@ -23,6 +23,7 @@ use schemas::names::CellId;
 use schemas::placement::{
     Candidate, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS,
 };
+use schemas::process::Outcome;
 use schemas::resources::{Constraint, Mismatch, Resources};
 use schemas::{Refusal, Timestamp};
 
@@ -156,14 +157,16 @@ fn in_order<'a>(
     choices
 }
 
-/// What of an outcome an auction found, of work that is still as it was judged.
+/// What of an outcome an auction found, of work that is still as it was judged. What has no explanation was refused so often
+/// that it is not tried again: no auction found it.
 fn failures<'a>(world: &'a World, outcome: &'a PlacementOutcome) -> Vec<Failed<'a>> {
     let failed = |work: WorkRef, attempt, error, why| {
         let (constraint, size, _) = super::peace::demands(world, &work)?;
         Some(Failed { work, attempt, constraint, size, error, why })
     };
     match outcome {
-        PlacementOutcome::Lrp { process_guid, unplaced, explanation: Some(why), .. } => {
+        PlacementOutcome::Lrp { process_guid, outcome, .. } => {
+            let Outcome { unplaced, explanation: Some(why), .. } = outcome else { return vec![] };
             let last = unplaced.iter().max_by_key(|one| one.place.index).map(|one| &one.place);
             let each = unplaced.iter().filter_map(|one| {
                 let why = (Some(&one.place) == last).then_some(&**why);
@@ -171,13 +174,10 @@ fn failures<'a>(world: &'a World, outcome: &'a PlacementOutcome) -> Vec<Failed<'
             });
             each.collect()
         }
-        PlacementOutcome::Task { task_guid, epoch, error, explanation: Some(why) } => {
-            failed(WorkRef::Task(task_guid.clone()), epoch.0, error.as_str(), Some(why)).into_iter().collect()
-        }
-        // That was refused so often that it is not tried again: no auction found it.
-        PlacementOutcome::Lrp { explanation: None, .. }
-        | PlacementOutcome::Task { explanation: None, .. } => {
-            vec![]
+        PlacementOutcome::Task { task_guid, epoch, unplaced } => {
+            let Some(why) = &unplaced.explanation else { return vec![] };
+            let work = WorkRef::Task(task_guid.clone());
+            failed(work, epoch.0, unplaced.error.as_str(), Some(why)).into_iter().collect()
         }
     }
 }
@@ -398,19 +398,19 @@ const fn same(so: bool) -> Bounds<bool> {
     (so, so)
 }
 
-fn mismatch(constraint: &Constraint, seen: &Seen<'_>) -> Option<Mismatch> {
-    let presence = &seen.log.presence;
-    constraint.mismatch(&presence.stack, &presence.placement_tags)
+fn mismatch<'a>(constraint: &'a Constraint, seen: &Seen<'_>) -> Option<Mismatch<'a>> {
+    constraint.mismatch(&seen.log.presence.offer(seen.id))
 }
 
 fn is_compatible(constraint: &Constraint, seen: &Seen<'_>) -> bool {
     mismatch(constraint, seen).is_none()
 }
 
-const fn what_word(what: Mismatch) -> &'static str {
+const fn what_word(what: Mismatch<'_>) -> &'static str {
     match what {
         Mismatch::Stack => "stack",
         Mismatch::Tags => "tags",
+        Mismatch::Rule(_, _) => "constraint",
     }
 }
 

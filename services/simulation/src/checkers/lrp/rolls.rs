@@ -178,7 +178,7 @@ impl Process {
         let fits = |cell: &CellId| match (rep_of(cell), constraint) {
             (Node::Rep(at), Some(constraint)) => {
                 let cell = shape.cell(at);
-                constraint.mismatch(&cell.stack, &cell.placement_tags).is_none()
+                constraint.mismatch(&cell.offer()).is_none()
             }
             (Node::Rep(_) | Node::Bbs(_) | Node::Auctioneer(_), _) => false,
         };

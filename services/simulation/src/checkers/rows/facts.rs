@@ -10,7 +10,7 @@ use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::crash::{Attempts, Restart};
 use schemas::definition::{Definition, DesiredLrp, Mode, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
-use schemas::evaluation::{self, Evaluation, Status};
+use schemas::evaluation::{Evaluation, Status, Wait};
 use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, TaskState};
 use schemas::resources::Resources;
@@ -18,9 +18,9 @@ use schemas::subject::{Position, Subject};
 use schemas::task::{Callback, Outcome};
 use schemas::{Decision, Entry, Indices, Place, Timestamp, actual, cell, desired, domain, evacuating, task};
 
+use super::evaluated;
 use super::gone::Going;
 use crate::checkers::lrp::REMEMBERED;
-use crate::checkers::memory::EVALUATIONS;
 use crate::checkers::rollouts::Roll;
 
 /// What is true after a position.
@@ -137,10 +137,47 @@ impl Process {
         self.desired.is_none() && self.lrps.is_empty() && self.twins.is_empty()
     }
 
-    /// How many of its instances wait for a place.
-    pub(super) fn waiting(&self) -> u32 {
-        let waiting = self.lrps.values().filter(|lrp| lrp.state == InstanceState::Unclaimed).count();
-        u32::try_from(waiting).unwrap_or(u32::MAX)
+    /// How much of what an evaluation stands for is left.
+    pub(super) fn left(&self, of: &Evaluation) -> u32 {
+        let unclaimed = |error: bool| {
+            move |lrp: &&Lrp| lrp.state == InstanceState::Unclaimed && lrp.error.is_some() == error
+        };
+        let left = match (&of.status, of.wait) {
+            (Status::Pending, Wait::Restart(_)) => {
+                self.lrps.values().filter(|lrp| matches!(lrp.restart, Some(Restart::At(_)))).count()
+            }
+            (Status::Pending, Wait::Nothing | Wait::Delivery(_)) => {
+                self.lrps.values().filter(unclaimed(false)).count()
+            }
+            (Status::Blocked { .. }, _) => self.lrps.values().filter(unclaimed(true)).count(),
+            (Status::Complete | Status::Failed { .. } | Status::Canceled { .. }, _) => 0,
+        };
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+
+    /// Which of the places that an event names wait to be placed, and whether each has found no place before.
+    fn waiting_at(&self, event: &actual::Event) -> Vec<(Place, bool)> {
+        let waits = |place: Place| {
+            let lrp = self.lrps.get(&place).filter(|lrp| lrp.state == InstanceState::Unclaimed)?;
+            Some((place, lrp.error.is_some()))
+        };
+        event.places().iter().filter_map(waits).collect()
+    }
+
+    /// Counts what of that was placed, or found no place for the first time.
+    fn count_moved(&mut self, waited: Vec<(Place, bool)>) {
+        for (place, had_error) in waited {
+            let Some(lrp) = self.lrps.get(&place) else { continue };
+            match lrp.state {
+                InstanceState::Claimed | InstanceState::Running => {
+                    evaluated::moved(&mut self.evaluations, had_error, true);
+                }
+                InstanceState::Unclaimed if !had_error && lrp.error.is_some() => {
+                    evaluated::moved(&mut self.evaluations, false, false);
+                }
+                InstanceState::Unclaimed | InstanceState::Crashed => {}
+            }
+        }
     }
 
     /// The containers of a place: the instance's, and the twin's if that is another.
@@ -372,6 +409,16 @@ impl Facts {
             !(over && Subject::of_process(guid, shards) == *subject)
         });
         self.ended.retain(|row| self.processes.contains_key(&row.process_guid));
+        for (guid, process) in &mut self.processes {
+            if Subject::of_process(guid, shards) == *subject {
+                evaluated::drop_old(&mut process.evaluations, now);
+            }
+        }
+        for (guid, task) in &mut self.tasks {
+            if Subject::of_task(guid, shards) == *subject {
+                evaluated::drop_old(&mut task.evaluations, now);
+            }
+        }
         self.tasks.retain(|guid, task| {
             let over = task.state.is_none() && task.since + REMEMBERED <= now;
             !(over && Subject::of_task(guid, shards) == *subject)
@@ -401,10 +448,14 @@ impl Facts {
             going.event(guid, process, event, at);
             match event {
                 Event::Desired(event) => process.desired(event, at),
-                Event::Actual(event) => process.actual(event, at),
+                Event::Actual(event) => {
+                    let waited = process.waiting_at(event);
+                    process.actual(event, at);
+                    process.count_moved(waited);
+                }
                 Event::Evacuating(event) => process.evacuating(event, at),
                 Event::Rollout(event) => Roll::fold(&mut process.roll, event, at),
-                Event::Evaluation(event) => evaluated(&mut process.evaluations, event, decision),
+                Event::Evaluation(event) => evaluated::evaluated(&mut process.evaluations, event, decision),
                 Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
             }
         }
@@ -440,7 +491,7 @@ impl Facts {
             let Some(task) = self.tasks.get_mut(guid) else { continue };
             match event {
                 Event::Task(event) => task.event(event, at),
-                Event::Evaluation(event) => evaluated(&mut task.evaluations, event, decision),
+                Event::Evaluation(event) => evaluated::evaluated(&mut task.evaluations, event, decision),
                 Event::Desired(_)
                 | Event::Actual(_)
                 | Event::Evacuating(_)
@@ -536,36 +587,5 @@ fn next_cell(old: Option<Cell>, event: &cell::Event, at: Timestamp) -> Option<Ce
         }
         cell::Event::Disappeared { reason } => old.map(|old| away(old, reason)),
         cell::Event::Forgotten {} => None,
-    }
-}
-
-/// What an event makes of the evaluations of a thing: a new one takes the place of one that is open, and the last four
-/// are kept.
-fn evaluated(all: &mut Vec<Evaluation>, event: &evaluation::Event, decision: &Decision) {
-    let at = decision.at;
-    let status = match event {
-        evaluation::Event::Created { .. } | evaluation::Event::Canceled {} => Status::Canceled,
-        evaluation::Event::Blocked { reason } => Status::Blocked { reason: reason.clone() },
-        evaluation::Event::Completed {} => Status::Complete,
-        evaluation::Event::Failed { reason } => Status::Failed { reason: reason.clone() },
-    };
-    let is_open = |one: &Evaluation| matches!(one.status, Status::Pending | Status::Blocked { .. });
-    let open = all.last_mut().filter(|last| is_open(last));
-    let previous = open.map(|open| {
-        (open.status, open.since) = (status, at);
-        open.id
-    });
-    if let evaluation::Event::Created { trigger } = event {
-        all.push(Evaluation {
-            id: decision.id,
-            correlation: decision.correlation,
-            trigger: *trigger,
-            status: Status::Pending,
-            created_at: at,
-            since: at,
-            previous,
-        });
-        let extra = all.len().saturating_sub(EVALUATIONS);
-        all.drain(..extra);
     }
 }

@@ -3,6 +3,7 @@
 //! An answer names the position at which it stands. Up to there the log is folded again, the rows that the query asks for
 //! are made of that, and both have to be the same.
 
+mod evaluated;
 mod facts;
 mod gone;
 mod shown;
@@ -124,7 +125,7 @@ impl Rows {
             Query::EndedTasks(filter) => self.page(read, text, filter, |facts, _| gone::tasks(facts, filter)),
             Query::Tasks(filter) => self.page(read, text, filter, |facts, _| shown::tasks(facts, filter)),
             Query::Evaluations(filter) => {
-                self.page(read, text, filter, |facts, _| shown::evaluations(facts, filter))
+                self.page(read, text, filter, |facts, seen| evaluations(facts, filter, seen, when))
             }
             Query::Cells(filter) => self.page(read, text, filter, |facts, seen| cells(facts, filter, seen)),
             Query::Domains(filter) => {
@@ -146,8 +147,9 @@ impl Rows {
                 let filter = Filter { cell_id: CellId::new(&show.id).ok(), ..Filter::default() };
                 cells(facts, &filter, std::slice::from_ref(seen)).pop()
             }),
-            Query::Evaluation(show) => self.one::<EvaluationRow>(read, text, |facts, _| {
-                let mut all = shown::evaluations(facts, &Filter::default()).into_iter();
+            Query::Evaluation(show) => self.one::<EvaluationRow>(read, text, |facts, seen| {
+                let seen = std::slice::from_ref(seen);
+                let mut all = evaluations(facts, &Filter::default(), seen, when).into_iter();
                 all.find(|row| row.evaluation.id.to_string() == show.id)
             }),
             Query::Cluster(_) => self.whole::<ClusterRow>(read, text, cluster),
@@ -234,7 +236,7 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
         }
         Query::Cell(show) => CellId::new(&show.id).is_ok_and(|id| facts.cells.contains_key(&id)),
         Query::Evaluation(show) => {
-            let all = shown::evaluations(facts, &Filter::default());
+            let all = shown::evaluations(facts, &Filter::default(), Timestamp(0));
             all.iter().any(|row| row.evaluation.id.to_string() == show.id)
         }
         Query::Cluster(_) | Query::Status(_) => facts.cluster.is_some(),
@@ -293,6 +295,22 @@ fn cells(facts: &Facts, filter: &Filter, seen: &[CellRow]) -> Vec<CellRow> {
         CellRow { used: said.map_or(row.used, |said| said.used), ..row }
     })
     .collect()
+}
+
+/// The evaluations; near the moment at which one is due nobody can know which clock was asked.
+fn evaluations(facts: &Facts, filter: &Filter, seen: &[EvaluationRow], when: When) -> Vec<EvaluationRow> {
+    let early = shown::evaluations(facts, filter, Timestamp(when.asked.0.saturating_sub(nanos(when.slack))));
+    let late = shown::evaluations(facts, filter, when.now + when.slack);
+    let same = |row: &EvaluationRow| seen.iter().find(|one| one.evaluation.id == row.evaluation.id);
+    let between = early.into_iter().zip(late).map(|(early, late)| {
+        let is_late = same(&late).is_some_and(|seen| seen.state == late.state);
+        if is_late { late } else { early }
+    });
+    between.collect()
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The domains; near the moment at which one stops being fresh nobody can know which clock was asked.

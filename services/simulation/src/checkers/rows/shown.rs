@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemas::cluster::Role;
 use schemas::crash::Restart;
 use schemas::definition::Definition;
 use schemas::evaluation::{Evaluation, Status};
@@ -16,6 +17,7 @@ use schemas::rollout::Kind;
 use schemas::task::{Called, Outcome};
 use schemas::{Place, Timestamp};
 
+use super::evaluated::{self, is_open};
 use super::facts::{Cell, Facts, Lrp, Process, Task, Twin};
 use crate::checkers::rollouts::{Roll, Stands};
 
@@ -231,20 +233,19 @@ pub(super) fn task_row(guid: &TaskGuid, task: &Task, whole: bool) -> Option<Task
 }
 
 /// The evaluations that pass a filter, of processes first.
-pub(super) fn evaluations(facts: &Facts, filter: &Filter) -> Vec<EvaluationRow> {
-    let row = |subject: EvaluationSubject, domain: &Domain, of: &Evaluation, waiting: u32| {
-        let left = if is_open(of) { waiting } else { 0 };
-        EvaluationRow { subject, domain: domain.clone(), evaluation: of.clone(), left }
+pub(super) fn evaluations(facts: &Facts, filter: &Filter, now: Timestamp) -> Vec<EvaluationRow> {
+    let auctioneer = facts.leaders.contains_key(&Role::Auctioneer);
+    let row = move |subject: EvaluationSubject, domain: &Domain, of: &Evaluation, left: u32| {
+        let state = evaluated::state_of(of, now, auctioneer);
+        EvaluationRow { subject, domain: domain.clone(), state, evaluation: of.clone(), left }
     };
-    let of_processes = facts.processes.iter().flat_map(|(guid, process)| {
+    let of_processes = facts.processes.iter().flat_map(move |(guid, process)| {
         let subject = || EvaluationSubject::Process(guid.clone());
-        let waiting = process.waiting();
-        process.evaluations.iter().map(move |of| row(subject(), &process.domain, of, waiting))
+        process.evaluations.iter().map(move |of| row(subject(), &process.domain, of, process.left(of)))
     });
-    let of_tasks = facts.tasks.iter().flat_map(|(guid, task)| {
+    let of_tasks = facts.tasks.iter().flat_map(move |(guid, task)| {
         let subject = || EvaluationSubject::Task(guid.clone());
-        let waiting = u32::from(task.state == Some(TaskState::Pending));
-        task.evaluations.iter().map(move |of| row(subject(), &task.domain, of, waiting))
+        task.evaluations.iter().map(move |of| row(subject(), &task.domain, of, u32::from(is_open(of))))
     });
     let named = |subject: &EvaluationSubject| match subject {
         EvaluationSubject::Process(guid) => passes(filter.process_guid.as_ref(), guid),
@@ -252,10 +253,6 @@ pub(super) fn evaluations(facts: &Facts, filter: &Filter) -> Vec<EvaluationRow> 
     };
     let all = of_processes.chain(of_tasks);
     all.filter(|row| named(&row.subject) && passes(filter.domain.as_ref(), &row.domain)).collect()
-}
-
-fn is_open(evaluation: &Evaluation) -> bool {
-    matches!(evaluation.status, Status::Pending | Status::Blocked { .. })
 }
 
 /// The cells that pass a filter. What they take is none where nobody can say it.

@@ -1,0 +1,247 @@
+//! Attributes of cells: what a cell says of itself beside its stack, its tags and what it has, for definitions to ask
+//! for (docs/model.md, "Attributes").
+
+use std::borrow::{Borrow, Cow};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::limits;
+use crate::names::{CellId, PlacementTag, Stack, Zone};
+
+/// The attribute that is a cell's stack.
+pub const STACK: &str = "stack";
+/// The attribute that is a cell's zone.
+pub const ZONE: &str = "zone";
+/// The attribute that is a cell's id.
+pub const CELL_ID: &str = "unique.cell_id";
+/// Attributes that begin so differ from cell to cell.
+pub const UNIQUE: &str = "unique.";
+
+/// Attributes that a cell has without saying so as such: none may be set.
+pub const GIVEN: [&str; 3] = [STACK, ZONE, CELL_ID];
+
+/// Text that names no attribute, or can't be an attribute's value, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAttribute {
+    /// The name is none.
+    #[error(
+        "{0:?} is not a valid attribute name: use 1 to {max} of A-Z a-z 0-9 _ - . and no . at either end",
+        max = limits::ATTRIBUTE_NAME_BYTES
+    )]
+    Name(String),
+    /// The value is none.
+    #[error(
+        "{0:?} is not a valid value of an attribute: use 1 to {max} bytes without control characters",
+        max = limits::ATTRIBUTE_VALUE_BYTES
+    )]
+    Value(String),
+    /// The cell says it elsewhere.
+    #[error("the attribute {0} can't be set: it is what the cell's {0} is anyway")]
+    Given(String),
+    /// There are too many.
+    #[error("{0} attributes are more than {max}", max = limits::CELL_ATTRIBUTES)]
+    Many(usize),
+    /// They are too large together.
+    #[error("attributes of {0} bytes in all are more than {max}", max = limits::ATTRIBUTES_BYTES)]
+    Large(usize),
+}
+
+/// What of a bad text is quoted.
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// Names an attribute: 1 to 64 of `A-Z a-z 0-9 _ - .`, with no dot at either end.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AttributeName(Arc<str>);
+
+impl AttributeName {
+    /// Takes text as the name of an attribute.
+    ///
+    /// # Errors
+    /// `BadAttribute::Name` if it is none.
+    pub fn new(text: &str) -> Result<Self, BadAttribute> {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        let sized = (1..=limits::ATTRIBUTE_NAME_BYTES).contains(&text.len());
+        if sized && text.bytes().all(legal) && !text.starts_with('.') && !text.ends_with('.') {
+            return Ok(Self(text.into()));
+        }
+        Err(BadAttribute::Name(shortened(text)))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it differs from cell to cell.
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.0.starts_with(UNIQUE)
+    }
+}
+
+impl TryFrom<String> for AttributeName {
+    type Error = BadAttribute;
+    fn try_from(text: String) -> Result<Self, BadAttribute> {
+        Self::new(&text)
+    }
+}
+
+impl std::str::FromStr for AttributeName {
+    type Err = BadAttribute;
+    fn from_str(text: &str) -> Result<Self, BadAttribute> {
+        Self::new(text)
+    }
+}
+
+impl From<AttributeName> for String {
+    fn from(name: AttributeName) -> Self {
+        name.0.as_ref().to_owned()
+    }
+}
+
+impl Borrow<str> for AttributeName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AttributeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for AttributeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl JsonSchema for AttributeName {
+    fn schema_name() -> Cow<'static, str> {
+        "AttributeName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = "^[A-Za-z0-9_-]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9_-])?$";
+        json_schema!({"type": "string", "pattern": pattern})
+    }
+}
+
+/// What is said of a cell, by name. Cells are copied often: copies share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<AttributeName, String>", into = "BTreeMap<AttributeName, String>")]
+pub struct Attributes(Arc<BTreeMap<AttributeName, String>>);
+
+impl Attributes {
+    /// Takes these attributes for a cell's.
+    ///
+    /// # Errors
+    /// `BadAttribute` with the first that is bad, or if there are too many.
+    pub fn new(values: BTreeMap<AttributeName, String>) -> Result<Self, BadAttribute> {
+        if values.len() > limits::CELL_ATTRIBUTES {
+            return Err(BadAttribute::Many(values.len()));
+        }
+        for (name, value) in &values {
+            if GIVEN.contains(&name.as_str()) {
+                return Err(BadAttribute::Given(name.as_str().to_owned()));
+            }
+            check_value(value)?;
+        }
+        let bytes = values.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        if bytes > limits::ATTRIBUTES_BYTES {
+            return Err(BadAttribute::Large(bytes));
+        }
+        Ok(Self(Arc::new(values)))
+    }
+
+    /// The value of one.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// All of them, in order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&AttributeName, &str)> {
+        self.0.iter().map(|(name, value)| (name, value.as_str()))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Whether text can be an attribute's value.
+///
+/// # Errors
+/// `BadAttribute::Value` if not.
+pub fn check_value(value: &str) -> Result<(), BadAttribute> {
+    let sized = (1..=limits::ATTRIBUTE_VALUE_BYTES).contains(&value.len());
+    if sized && !value.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(BadAttribute::Value(shortened(value)))
+}
+
+impl TryFrom<BTreeMap<AttributeName, String>> for Attributes {
+    type Error = BadAttribute;
+    fn try_from(values: BTreeMap<AttributeName, String>) -> Result<Self, BadAttribute> {
+        Self::new(values)
+    }
+}
+
+impl From<Attributes> for BTreeMap<AttributeName, String> {
+    fn from(attributes: Attributes) -> Self {
+        Arc::unwrap_or_clone(attributes.0)
+    }
+}
+
+impl JsonSchema for Attributes {
+    fn schema_name() -> Cow<'static, str> {
+        "Attributes".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let value = json!({"type": "string", "minLength": 1});
+        json_schema!({"type": "object", "additionalProperties": value})
+    }
+}
+
+/// What a cell offers to those who ask for a place: everything but room.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// Its id.
+    pub cell_id: &'a CellId,
+    /// Its zone.
+    pub zone: &'a Zone,
+    /// Its stack.
+    pub stack: &'a Stack,
+    /// Its tags.
+    pub placement_tags: &'a std::collections::BTreeSet<PlacementTag>,
+    /// What else is said of it.
+    pub attributes: &'a Attributes,
+}
+
+impl<'a> Offer<'a> {
+    /// The value of an attribute, if the cell has it: [`GIVEN`] ones it always has.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<&'a str> {
+        match name {
+            STACK => Some(self.stack.as_str()),
+            ZONE => Some(self.zone.as_str()),
+            CELL_ID => Some(self.cell_id.as_str()),
+            _ => self.attributes.get(name),
+        }
+    }
+}

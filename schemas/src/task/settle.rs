@@ -1,0 +1,88 @@
+//! What a decision about a task means for its evaluations: it is one piece of work.
+
+use super::{CANCELLED, Command, Event, Outcome, State, Task};
+use crate::definition::Placement;
+use crate::evaluation::{self, Did, Left, Trigger};
+
+/// The work that a task is.
+pub(super) fn left(task: Option<&Task>) -> Left {
+    match task.and_then(|task| task.state.as_ref()) {
+        Some(State::Pending { placement_error: None }) => Left { unanswered: 1, ..Left::default() },
+        Some(State::Pending { placement_error: Some(_) }) => Left { unplaced: 1, ..Left::default() },
+        Some(State::Running { .. } | State::Completed(_) | State::Resolving(_)) | None => Left::default(),
+    }
+}
+
+/// What the events of a decision mean for the evaluations.
+pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -> Vec<evaluation::Event> {
+    let before = left(task);
+    let (mut after, mut did) = (before, Did::default());
+    let placed = |did: &mut Did| (did.placed, did.unblocked) = (before.unanswered, before.unplaced);
+    for event in events {
+        match event {
+            Event::Desired(_) => {
+                did.made = Some(Trigger::Desire);
+                after = Left { unanswered: 1, ..Left::default() };
+            }
+            Event::Started { .. } => {
+                placed(&mut did);
+                after = Left::default();
+            }
+            Event::PlacementFailed { error, .. } => {
+                (did.error, did.used_up) = (Some(error.clone()), uses_up(command) && before.unanswered > 0);
+                did.queued = before.unanswered;
+                after = Left { unplaced: 1, ..Left::default() };
+            }
+            Event::Completed { by: Some(_), outcome, .. } => {
+                placed(&mut did);
+                let asked = matches!(outcome, Outcome::Failed { reason } if reason == CANCELLED);
+                did.stopped = asked.then_some((Trigger::Remove, 1));
+                after = Left::default();
+            }
+            Event::Completed { by: None, outcome, .. } => {
+                gave_up(task, command, outcome, &mut did);
+                after = Left::default();
+            }
+            Event::Resolving {} | Event::CallbackTried { .. } | Event::Demoted {} | Event::Deleted {} => {}
+        }
+    }
+    let known = task.map_or(&[][..], |task| &task.evaluations);
+    if after == before && did == Did::default() { vec![] } else { evaluation::decide(known, &after, &did) }
+}
+
+/// It ended without having run: it may not wait for room, its time was over, or somebody cancelled it.
+fn gave_up(task: Option<&Task>, command: &Command, outcome: &Outcome, did: &mut Did) {
+    let Outcome::Failed { reason } = outcome else { return };
+    let waits = task.is_some_and(|task| task.definition.placement != Placement::Fail);
+    match command {
+        Command::Fail(_) if !waits => {
+            (did.rejected, did.used_up) = (1, uses_up(command));
+            did.error = Some(reason.clone());
+        }
+        Command::Cancel
+        | Command::Fail(_)
+        | Command::Desire(_)
+        | Command::Resolve
+        | Command::Report(_)
+        | Command::BeginResolving
+        | Command::Called(..)
+        | Command::Unanswered { .. }
+        | Command::Retry(_)
+        | Command::Converge => did.failed = Some(reason.clone()).filter(|reason| reason != CANCELLED),
+    }
+}
+
+const fn uses_up(command: &Command) -> bool {
+    match command {
+        Command::Fail(failed) => failed.used_up,
+        Command::Desire(_)
+        | Command::Cancel
+        | Command::Resolve
+        | Command::Report(_)
+        | Command::BeginResolving
+        | Command::Called(..)
+        | Command::Unanswered { .. }
+        | Command::Retry(_)
+        | Command::Converge => false,
+    }
+}

@@ -1,0 +1,74 @@
+//! What may be said of a cell.
+
+use std::collections::BTreeMap;
+
+use schemas::attributes::{AttributeName, Attributes, BadAttribute};
+use schemas::cell::{self, Seen};
+use schemas::entry::Stamp;
+use schemas::names::DecisionId;
+use schemas::{Timestamp, limits};
+use uuid::Uuid;
+
+fn named(count: usize, value: &str) -> BTreeMap<AttributeName, String> {
+    let name = |number: usize| AttributeName::new(&format!("a{number}")).unwrap();
+    (0..count).map(|number| (name(number), value.to_owned())).collect()
+}
+
+#[test]
+fn names_have_an_alphabet_and_a_length() {
+    for name in ["rack", "os.name", "unique.cell_id", "A-b_9", &"x".repeat(64)] {
+        assert_eq!(AttributeName::new(name).unwrap().as_str(), name);
+    }
+    for name in ["", ".", "rack.", ".rack", "a b", "ä", "a=b", &"x".repeat(65)] {
+        assert!(matches!(AttributeName::new(name), Err(BadAttribute::Name(_))), "{name}");
+    }
+}
+
+#[test]
+fn a_cell_has_so_many_attributes_of_such_a_size_and_not_more() {
+    assert!(Attributes::new(named(limits::CELL_ATTRIBUTES, "x")).is_ok());
+    let many = limits::CELL_ATTRIBUTES + 1;
+    assert_eq!(Attributes::new(named(many, "x")), Err(BadAttribute::Many(many)));
+    let longest = "x".repeat(limits::ATTRIBUTE_VALUE_BYTES);
+    assert!(Attributes::new(named(1, &longest)).is_ok());
+    assert!(matches!(Attributes::new(named(1, &format!("{longest}x"))), Err(BadAttribute::Value(_))));
+    assert!(matches!(Attributes::new(named(64, &longest)), Err(BadAttribute::Large(_))));
+    for bad in ["", "a\nb", "\u{7}"] {
+        assert!(matches!(Attributes::new(named(1, bad)), Err(BadAttribute::Value(_))), "{bad:?}");
+    }
+}
+
+#[test]
+fn what_is_recorded_of_a_cell_anyway_can_not_be_set() {
+    let presence = fixtures::presence(1);
+    let id = fixtures::cell_id("c1");
+    let offer = presence.offer(&id);
+    for (name, value) in [("stack", "linux"), ("zone", "z1"), ("unique.cell_id", "c1")] {
+        let one = BTreeMap::from([(AttributeName::new(name).unwrap(), "other".to_owned())]);
+        assert_eq!(Attributes::new(one), Err(BadAttribute::Given(name.to_owned())));
+        assert_eq!(offer.attribute(name), Some(value));
+    }
+}
+
+#[test]
+fn what_a_message_says_is_judged_too() {
+    let read = |text: &str| serde_json::from_str::<Attributes>(text).map_err(|error| error.to_string());
+    assert_eq!(read(r#"{"rack": "r1"}"#).unwrap().get("rack"), Some("r1"));
+    assert!(read(r#"{"zone": "z1"}"#).unwrap_err().contains("can't be set"));
+    assert!(read(r#"{"ra ck": "r1"}"#).unwrap_err().contains("not a valid attribute name"));
+}
+
+#[test]
+fn a_cell_appears_again_when_its_attributes_change() {
+    let seen = |rack| {
+        let attributes = fixtures::attributes(&[("rack", rack)]);
+        let presence = cell::Presence { attributes, ..fixtures::presence(1) };
+        Seen { presence, evacuating: false, unhealthy: None }
+    };
+    let decision = DecisionId(Uuid::from_u128(1));
+    let stamp = Stamp::beginning(decision, Timestamp(1));
+    let events = cell::decide_seen(None, &seen("r1"));
+    let known = cell::fold(None, &events, &stamp, 1).unwrap();
+    assert_eq!(cell::decide_seen(Some(&known), &seen("r1")), []);
+    assert_eq!(cell::decide_seen(Some(&known), &seen("r2")), [cell::Event::Appeared(seen("r2").presence)]);
+}

@@ -1,0 +1,108 @@
+//! How many instances may be where: claims that are one too many are refused, whoever placed them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemas::cell::{self, Cell, Presence};
+use schemas::container::{Epoch, Instance};
+use schemas::definition::{Definition, DesiredLrp};
+use schemas::entry::Stamp;
+use schemas::names::{CellId, DecisionId};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::resources::Constraint;
+use schemas::rules::{Operator, Rule, Rules};
+use schemas::{Code, Place, Refusal, Timestamp, actual};
+use uuid::Uuid;
+
+use crate::given::{domain, instance, lrp};
+
+struct Stage {
+    process: Process,
+    cells: BTreeMap<CellId, Cell>,
+    made: u64,
+}
+
+impl Stage {
+    /// Four instances, and four cells: two in rack r1, one in r2, one in none.
+    fn new(rule: Rule) -> Self {
+        let stamp = stamp(1);
+        let appear = |(id, attributes): (&str, &[(&str, &str)])| {
+            let presence = Presence { attributes: fixtures::attributes(attributes), ..fixtures::presence(1) };
+            let cell = cell::evolve(None, &cell::Event::Appeared(presence), &stamp).unwrap();
+            (fixtures::cell_id(id), cell)
+        };
+        let r1 = &[("rack", "r1")][..];
+        let cells = [("c1", r1), ("c2", r1), ("c3", &[("rack", "r2")][..]), ("c4", &[])].map(appear);
+        let rules = Rules { constraints: vec![rule], ..Rules::default() };
+        let constraint = Constraint { rules: Some(Box::new(rules)), ..Constraint::default() };
+        let definition = Arc::new(Definition { constraint, ..fixtures::definition() });
+        let web = DesiredLrp { definition, ..lrp("shop", 4) };
+        let process = Process::new(web.process_guid.clone(), domain("shop"), Epoch(stamp.at));
+        let mut stage = Self { process, cells: cells.into(), made: 1 };
+        stage.must(&Command::Desire(Box::new(web)));
+        stage
+    }
+
+    fn must(&mut self, command: &Command) {
+        self.do_(command).unwrap();
+    }
+
+    fn do_(&mut self, command: &Command) -> Result<(), Refusal> {
+        self.made += 1;
+        let stamp = stamp(self.made);
+        let numbered = |visit: process::Visit<'_>| {
+            (0..).zip(&self.cells).for_each(|(ordinal, (id, cell))| visit(ordinal, id, cell));
+        };
+        let context = Context { now: stamp.at, fresh: true, present: &|_| true, numbered: &numbered };
+        let known = Some(&self.process).filter(|process| process.desired.is_some());
+        let events = process::decide(known, command, context)?;
+        process::evolve(&mut self.process, &events, &stamp);
+        Ok(())
+    }
+
+    fn claim(&mut self, index: u32, cell: &str) -> Result<(), String> {
+        let definition = self.process.desired.as_ref().unwrap().active_definition_id.clone();
+        let by = Instance { cell_id: fixtures::cell_id(cell), ..instance(self.made.into(), "c0") };
+        let place = Place::new(index, definition);
+        let (epoch, judged) = (self.process.epoch, self.process.changed_at(&place));
+        let steps = vec![ReportStep::Actual(actual::Command::Claim { placement: None })];
+        let report = Report { domain: domain("shop"), place, epoch, by, judged, steps };
+        self.do_(&Command::Report(report)).map_err(|refusal| {
+            assert_eq!(refusal.code, Code::ActualLrpCannotBeClaimed);
+            refusal.message
+        })
+    }
+}
+
+fn stamp(number: u64) -> Stamp {
+    let decision = DecisionId(Uuid::from_u128(number.into()));
+    Stamp::beginning(decision, Timestamp::from_millis(number))
+}
+
+#[test]
+fn a_claim_that_is_one_too_many_on_a_cell_is_refused() {
+    let mut stage =
+        Stage::new(Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() });
+    stage.claim(0, "c1").unwrap();
+    let refused = stage.claim(1, "c1").unwrap_err();
+    assert!(refused.contains("constraint distinct_cell: 1 of the process are there already"), "{refused}");
+    stage.claim(1, "c2").unwrap();
+    // What is to stop is not in the way.
+    stage.must(&Command::Retire { index: 0, definition_id: None });
+    stage.claim(2, "c1").unwrap();
+    stage.claim(3, "c1").unwrap_err();
+}
+
+#[test]
+fn a_claim_that_is_one_too_many_of_a_value_is_refused() {
+    let mut stage = Stage::new(Rule {
+        attribute: Some("rack".parse().unwrap()),
+        operator: Operator::DistinctAttribute,
+        value: "2".to_owned().into(),
+    });
+    stage.claim(0, "c1").unwrap();
+    stage.claim(1, "c2").unwrap();
+    let refused = stage.claim(2, "c1").unwrap_err();
+    assert!(refused.contains("constraint distinct_attribute rack 2: 2 of the process"), "{refused}");
+    stage.claim(2, "c3").unwrap();
+}

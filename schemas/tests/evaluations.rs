@@ -1,0 +1,476 @@
+//! Evaluations: the table of their transitions, and a story for each arrow of the two diagrams of Nomad evaluation states.
+
+use std::time::Duration;
+
+use schemas::actual;
+use schemas::container::Epoch;
+use schemas::crash;
+use schemas::entry::{Event, Stamp};
+use schemas::evaluation::{
+    self, Begin, Canceled, Duty, Evaluation, Named, Status, Step, Trigger, Wait, follow_up_wait, transition,
+};
+use schemas::names::{CellId, DecisionId, EvaluationId, ProcessGuid};
+use schemas::process::{self, Command, Context, Process, Report, ReportStep, Unplaced};
+use schemas::refusal::Code;
+use schemas::{Refusal, Timestamp, limits};
+
+use crate::given::{domain, id, instance, lrp, net, outcome, place};
+
+const TABLE: &str = include_str!("../../tests/conformance/evaluation.csv");
+
+const STEPS: [(&str, Step); 11] = [
+    ("create", Step::Create),
+    ("create_blocked", Step::CreateBlocked),
+    ("create_complete", Step::CreateComplete),
+    ("note", Step::Note),
+    ("block", Step::Block),
+    ("complete", Step::Complete),
+    ("fail", Step::Fail),
+    ("cancel", Step::Cancel),
+    ("retry", Step::Retry),
+    ("retry_blocked", Step::RetryBlocked),
+    ("delete", Step::Delete),
+];
+
+const STATUSES: [(&str, Named); 7] = [
+    ("new", Named::New),
+    ("pending", Named::Pending),
+    ("blocked", Named::Blocked),
+    ("complete", Named::Complete),
+    ("failed", Named::Failed),
+    ("canceled", Named::Canceled),
+    ("deleted", Named::Deleted),
+];
+
+#[test]
+fn transitions_are_those_of_the_table_in_both_directions() {
+    let mut lines = TABLE.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    assert_eq!(head[1..], STATUSES.map(|(name, _)| name), "every status has a column");
+    let rows: Vec<Vec<&str>> = lines.collect();
+    assert_eq!(
+        rows.iter().map(|row| row[0]).collect::<Vec<_>>(),
+        STEPS.map(|(name, _)| name),
+        "every step a row"
+    );
+    for (row, (step_name, step)) in rows.iter().zip(STEPS) {
+        for ((from_name, from), says) in STATUSES.into_iter().zip(&row[1..]) {
+            let to = transition(from, step);
+            let name =
+                STATUSES.into_iter().find(|(_, named)| Some(*named) == to).map_or("!", |(name, _)| name);
+            assert_eq!(name, *says, "{step_name} of {from_name}");
+        }
+    }
+}
+
+/// What may not happen leaves an evaluation as it is, whatever a log says.
+#[test]
+fn a_step_that_may_not_be_changes_nothing() {
+    let one = EvaluationId(id(1));
+    let created =
+        |begin| evaluation::Event::Created { number: 0, trigger: Trigger::Desire, begin, previous: None };
+    let begins: [(Named, Vec<evaluation::Event>); 5] = [
+        (Named::Pending, vec![]),
+        (Named::Blocked, vec![]),
+        (Named::Complete, vec![completed(one)]),
+        (Named::Failed, vec![evaluation::Event::Failed { evaluation: one, reason: "r".into() }]),
+        (Named::Canceled, vec![canceled(one)]),
+    ];
+    for (named, before) in begins {
+        let begin = match named {
+            Named::Blocked => Begin::Blocked { reason: "full".into() },
+            Named::New
+            | Named::Pending
+            | Named::Complete
+            | Named::Failed
+            | Named::Canceled
+            | Named::Deleted => Begin::Pending,
+        };
+        let mut all = vec![];
+        let stamp = |number| Stamp::beginning(DecisionId(id(number)), Timestamp(5));
+        evaluation::evolve(&mut all, &created(begin), &stamp(1));
+        before.iter().for_each(|event| evaluation::evolve(&mut all, event, &stamp(2)));
+        assert_eq!(all[0].status.named(), named);
+        for event in every_event(one) {
+            let mut after = all.clone();
+            evaluation::evolve(&mut after, &event, &stamp(3));
+            match transition(named, event.step()) {
+                Some(to) => assert_eq!(after[0].status.named(), to, "{event:?} of {named:?}"),
+                None => assert_eq!(after, all, "{event:?} of {named:?}"),
+            }
+        }
+    }
+}
+
+fn completed(evaluation: EvaluationId) -> evaluation::Event {
+    evaluation::Event::Completed { evaluation, placed: 1, queued: 0, rejected: 0, blocked: None }
+}
+
+fn canceled(evaluation: EvaluationId) -> evaluation::Event {
+    evaluation::Event::Canceled { evaluation, why: Canceled::NothingLeft }
+}
+
+fn every_event(evaluation: EvaluationId) -> Vec<evaluation::Event> {
+    use evaluation::Event as E;
+    let until = Timestamp(9);
+    vec![
+        E::Joined { evaluation, trigger: Trigger::Scale },
+        E::Waits { evaluation, until },
+        E::Due { evaluation },
+        E::Redelivered { evaluation, delivery: 2, until },
+        E::Blocked { evaluation, reason: "other".into() },
+        completed(evaluation),
+        E::Failed { evaluation, reason: "r".into() },
+        canceled(evaluation),
+        E::Retried { evaluation, blocked: None },
+        E::Retried { evaluation, blocked: Some("full".into()) },
+    ]
+}
+
+/// A process, and what is asked of it.
+struct Story {
+    process: Option<Process>,
+    now: Timestamp,
+    decisions: u128,
+    absent: Vec<CellId>,
+}
+
+impl Story {
+    fn desired(instances: u32) -> Self {
+        let now = Timestamp::from_millis(1_000_000);
+        let mut story = Self { process: None, now, decisions: 0, absent: vec![] };
+        story.must(Command::Desire(Box::new(lrp("d", instances))));
+        story
+    }
+
+    fn decide(&self, command: &Command) -> Result<Vec<Event>, Refusal> {
+        let present = |cell: &CellId| !self.absent.contains(cell);
+        let context = Context { now: self.now, fresh: true, present: &present, numbered: &|_| {} };
+        process::decide(self.process.as_ref(), command, context)
+    }
+
+    fn ask(&mut self, command: Command) -> Result<Vec<Event>, Refusal> {
+        self.now = self.now.next();
+        let events = self.decide(&command)?;
+        self.decisions += 1;
+        let cause = self.process.as_ref().and_then(|process| process.slots.first()).map(|slot| slot.cause);
+        let stamp = Stamp::beginning(DecisionId(id(self.decisions)), self.now);
+        let stamp = Stamp { cause: cause.map(|cause| cause.decision), ..stamp };
+        let new = || Process::new(ProcessGuid::new("web").unwrap(), domain("d"), Epoch(self.now));
+        let mut process = self.process.take().unwrap_or_else(new);
+        process::evolve(&mut process, &events, &stamp);
+        self.process = Some(process);
+        Ok(events)
+    }
+
+    fn must(&mut self, command: Command) -> Vec<Event> {
+        self.ask(command).unwrap()
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().unwrap()
+    }
+
+    fn report(&mut self, index: u32, number: u128, command: actual::Command) {
+        let by = instance(number, "c1");
+        let report = Report {
+            domain: domain("d"),
+            place: place(index, "web"),
+            epoch: self.process().epoch,
+            by,
+            judged: self.now.next(),
+            steps: vec![ReportStep::Actual(command)],
+        };
+        self.must(Command::Report(report));
+    }
+
+    fn claim(&mut self, index: u32) {
+        self.report(index, u128::from(index) + 1, actual::Command::Claim { placement: None });
+    }
+
+    fn run(&mut self, index: u32) {
+        self.report(index, u128::from(index) + 1, actual::Command::Start { net: net(1) });
+    }
+
+    fn crash(&mut self, index: u32) {
+        let reason = "exited with status 1".to_owned();
+        self.report(index, u128::from(index) + 1, actual::Command::Crash { reason, exit_status: Some(1) });
+    }
+
+    /// It crashes until it has to wait, and is placed again each time before.
+    fn crash_until_it_waits(&mut self, index: u32) {
+        for _ in 0..=crash::IMMEDIATE_RESTARTS {
+            self.run(index);
+            self.crash(index);
+        }
+    }
+
+    fn unplaced(&mut self, indices: &[u32], used_up: bool) {
+        let unplaced = indices.iter().map(|index| {
+            let place = place(*index, "web");
+            let attempt = self.process().actual(&place).unwrap().since;
+            Unplaced { place, attempt, error: "insufficient resources: memory".into() }
+        });
+        let outcome = outcome(self.process.as_ref(), unplaced.collect());
+        self.must(Command::Fail(process::Outcome { used_up, ..outcome }));
+    }
+
+    fn all(&self) -> &[Evaluation] {
+        &self.process().evaluations
+    }
+
+    fn open(&self, duty: Duty) -> &Evaluation {
+        self.process().open_evaluation(duty).unwrap()
+    }
+
+    fn named(&self, id: EvaluationId) -> &Evaluation {
+        self.all().iter().find(|one| one.id == id).unwrap()
+    }
+}
+
+#[test]
+fn what_is_desired_is_scheduled_and_complete_when_all_of_it_is_placed() {
+    let mut story = Story::desired(2);
+    let first = story.open(Duty::Place).id;
+    assert_eq!(story.open(Duty::Place).trigger, Trigger::Desire);
+    story.claim(0);
+    assert_eq!((&story.named(first).status, story.named(first).placed), (&Status::Pending, 1));
+    story.claim(1);
+    assert_eq!((&story.named(first).status, story.named(first).placed), (&Status::Complete, 2));
+}
+
+/// `scheduling -. queued-allocs .-> blocked`, with `previous` and `blocked`; `blocked -- plan submitted --> complete`.
+#[test]
+fn what_finds_no_place_waits_in_a_child_and_the_parent_is_complete_with_the_rest() {
+    let mut story = Story::desired(3);
+    let parent = story.open(Duty::Place).id;
+    story.claim(0);
+    story.unplaced(&[1, 2], false);
+    let child = story.open(Duty::Unblock).id;
+    assert_eq!(story.named(child).trigger, Trigger::Queued);
+    assert_eq!((story.named(child).previous, story.named(parent).blocked), (Some(parent), Some(child)));
+    let ended = story.named(parent);
+    assert_eq!((&ended.status, ended.placed, ended.queued), (&Status::Complete, 1, 2));
+    story.claim(1);
+    assert!(
+        matches!(story.named(child).status, Status::Blocked { .. }),
+        "it keeps its id while some of it waits"
+    );
+    story.claim(2);
+    assert_eq!((&story.named(child).status, story.named(child).placed), (&Status::Complete, 2));
+}
+
+/// `scheduling -- reuse already-blocked eval --> blocked`.
+#[test]
+fn a_blocked_evaluation_takes_over_what_further_ones_could_not_place() {
+    let mut story = Story::desired(1);
+    story.unplaced(&[0], false);
+    let blocked = story.open(Duty::Unblock).id;
+    story.must(Command::Update(scale(2)));
+    let second = story.open(Duty::Place).id;
+    assert_ne!(second, blocked);
+    story.unplaced(&[1], false);
+    assert_eq!(story.named(second).blocked, Some(blocked));
+    assert_eq!((&story.named(second).status, story.named(second).queued), (&Status::Complete, 1));
+    assert_eq!(story.open(Duty::Unblock).id, blocked, "there is one");
+}
+
+/// `scheduling -. max-plan-attempts .-> blocked`, and the parent failed.
+#[test]
+fn an_evaluation_whose_attempts_are_used_up_fails_and_its_child_waits() {
+    let mut story = Story::desired(1);
+    let parent = story.open(Duty::Place).id;
+    story.unplaced(&[0], true);
+    let child = story.open(Duty::Unblock);
+    assert_eq!((child.trigger, child.previous), (Trigger::Attempts, Some(parent)));
+    assert!(
+        matches!(&story.named(parent).status, Status::Failed { reason } if reason.starts_with("its attempts are used up"))
+    );
+    assert_eq!(story.named(parent).blocked, Some(child.id));
+}
+
+/// `pending -- undeliverable --> failed`, `failed -- failed-follow-up --> pending`, with `previous` and `next`; the follow-ups
+/// of follow-ups wait longer.
+#[test]
+fn what_nobody_answers_is_delivered_three_times_and_then_followed_up() {
+    let mut story = Story::desired(1);
+    let first = story.open(Duty::Place).id;
+    let unanswered = |evaluation, delivery| Command::Unanswered { evaluation, delivery };
+    for (delivery, wait) in [(1, 1), (2, 20)] {
+        story.must(unanswered(first, delivery));
+        let known = story.named(first);
+        assert_eq!(known.delivery, delivery + 1);
+        assert_eq!(known.wait, Wait::Delivery(story.now + Duration::from_secs(wait)));
+        let again = story.ask(unanswered(first, delivery)).unwrap_err();
+        assert_eq!(again.code, Code::InvalidStateTransition, "that delivery is over");
+    }
+    let mut before = first;
+    for wait in [60, 120, 240] {
+        for delivery in story.named(before).delivery..=evaluation::DELIVERIES {
+            story.must(unanswered(before, delivery));
+        }
+        let follow_up = story.open(Duty::Place).id;
+        assert_eq!(story.named(follow_up).trigger, Trigger::FollowUp);
+        assert_eq!(story.named(follow_up).wait, Wait::Delivery(story.now + Duration::from_secs(wait)));
+        assert_eq!(
+            (story.named(follow_up).previous, story.named(before).next),
+            (Some(before), Some(follow_up))
+        );
+        assert!(matches!(story.named(before).status, Status::Failed { .. }));
+        before = follow_up;
+    }
+    assert_eq!(follow_up_wait(40), Duration::from_secs(3_600));
+    // What is new doesn't wait with it.
+    story.must(Command::Update(scale(2)));
+    assert_eq!(story.named(before).status, Status::Canceled { why: Canceled::Superseded });
+    assert_eq!(
+        (story.open(Duty::Place).trigger, story.open(Duty::Place).wait),
+        (Trigger::Scale, Wait::Nothing)
+    );
+    story.claim(0);
+    story.claim(1);
+    assert_eq!(story.all().iter().filter(|one| one.status.is_open()).count(), 0);
+}
+
+/// `pending -- if delayed --> delayed -- dequeued --> scheduling`.
+#[test]
+fn a_crash_that_waits_is_one_delayed_evaluation_until_it_is_due() {
+    let mut story = Story::desired(2);
+    story.claim(1);
+    story.crash_until_it_waits(0);
+    let delayed = story.open(Duty::Restart).id;
+    let due = story.process().waits.first().unwrap().0;
+    assert_eq!(
+        (story.named(delayed).trigger, story.named(delayed).wait),
+        (Trigger::Crash, Wait::Restart(due))
+    );
+    story.now = story.now + Duration::from_secs(5);
+    story.crash_until_it_waits(1);
+    assert_eq!(story.all().iter().filter(|one| one.duty() == Some(Duty::Restart)).count(), 1, "one timer");
+    assert_eq!(story.named(delayed).wait, Wait::Restart(due), "the first of both");
+    story.now = due;
+    story.must(Command::Converge);
+    let later = story.process().waits.first().unwrap().0;
+    assert_eq!(story.named(delayed).wait, Wait::Restart(later));
+    assert_eq!(story.open(Duty::Place).trigger, Trigger::Restart);
+    story.claim(0);
+    story.now = later;
+    story.must(Command::Converge);
+    assert_eq!(
+        (story.open(Duty::Place).id, story.named(delayed).wait),
+        (delayed, Wait::Nothing),
+        "it is due"
+    );
+    story.claim(1);
+    assert_eq!((&story.named(delayed).status, story.named(delayed).placed), (&Status::Complete, 1));
+}
+
+/// `scheduling -- canceled by job update/stop --> canceled`, for each of the three; job-deregister.
+#[test]
+fn a_removal_cancels_what_is_open_and_is_an_evaluation_of_its_own() {
+    let mut story = Story::desired(4);
+    story.run(3);
+    story.crash_until_it_waits(0);
+    story.unplaced(&[1], false);
+    let open: Vec<EvaluationId> =
+        story.all().iter().filter(|one| one.status.is_open()).map(|one| one.id).collect();
+    assert_eq!(open.len(), 3);
+    let placed = story.open(Duty::Place).placed;
+    story.must(Command::Remove);
+    for id in open {
+        let ended = &story.named(id).status;
+        let nothing = Status::Canceled { why: Canceled::NothingLeft };
+        let expected = if placed > 0 && story.named(id).placed > 0 { &Status::Complete } else { &nothing };
+        assert_eq!(ended, expected);
+    }
+    let removal = story.all().last().unwrap();
+    assert_eq!((removal.trigger, removal.stopped, &removal.status), (Trigger::Remove, 1, &Status::Complete));
+}
+
+#[test]
+fn a_manual_restart_and_a_scale_cancel_the_wait_after_a_crash() {
+    for command in [Command::Retire { index: 0, definition_id: None }, Command::Update(scale(0))] {
+        let mut story = Story::desired(1);
+        story.crash_until_it_waits(0);
+        let delayed = story.open(Duty::Restart).id;
+        story.must(command);
+        assert_eq!(story.named(delayed).status, Status::Canceled { why: Canceled::NothingLeft });
+    }
+}
+
+/// One pending evaluation of a process: further causes join it, and are listed.
+#[test]
+fn further_causes_join_what_is_pending_and_are_listed() {
+    let mut story = Story::desired(1);
+    let first = story.open(Duty::Place).id;
+    for instances in 2..=20 {
+        story.must(Command::Update(scale(instances)));
+    }
+    let known = story.named(first);
+    assert_eq!((story.all().len(), known.joins), (1, 19));
+    assert_eq!(known.joined.len(), limits::JOINED_CAUSES);
+    assert!(known.joined.iter().all(|joined| joined.trigger == Trigger::Scale));
+}
+
+/// `failed -- retry --> scheduling`, `failed -- if retried --> blocked`, and no other that has ended.
+#[test]
+fn somebody_may_have_what_failed_waits_or_is_blocked_tried_again() {
+    let mut story = Story::desired(1);
+    let first = story.open(Duty::Place).id;
+    assert_eq!(story.ask(Command::Retry(first)).unwrap_err().code, Code::InvalidStateTransition);
+    for delivery in 1..=evaluation::DELIVERIES {
+        story.must(Command::Unanswered { evaluation: first, delivery });
+    }
+    let follow_up = story.open(Duty::Place).id;
+    story.must(Command::Retry(first));
+    assert_eq!(story.named(follow_up).status, Status::Canceled { why: Canceled::Superseded });
+    assert_eq!((story.open(Duty::Place).id, story.open(Duty::Place).delivery), (first, 1));
+    story.unplaced(&[0], true);
+    let blocked = story.open(Duty::Unblock).id;
+    story.must(Command::Retry(blocked));
+    assert_eq!(story.open(Duty::Unblock).id, blocked);
+    story.must(Command::Retry(first));
+    assert_eq!(story.open(Duty::Unblock).id, first, "it goes on with what its child waited with");
+    story.claim(0);
+    assert_eq!(story.named(first).status, Status::Complete);
+    for ended in [first, blocked] {
+        assert_eq!(story.ask(Command::Retry(ended)).unwrap_err().code, Code::InvalidStateTransition);
+    }
+    assert_eq!(story.ask(Command::Retry(EvaluationId(id(77)))).unwrap_err().code, Code::ResourceNotFound);
+}
+
+/// `canceled, failed, complete -- garbage collection --> deleted`: by count, and by time.
+#[test]
+fn ended_evaluations_leave_by_count_and_by_time_and_open_ones_never() {
+    let mut story = Story::desired(1);
+    story.unplaced(&[0], false);
+    let blocked = story.open(Duty::Unblock).id;
+    for instances in 2..40 {
+        story.must(Command::Update(scale(instances)));
+        story.claim(instances - 1);
+    }
+    let ended = story.all().iter().filter(|one| !one.status.is_open()).count();
+    assert_eq!(ended, limits::KEPT_EVALUATIONS);
+    assert_eq!(story.open(Duty::Unblock).id, blocked);
+    story.now = story.now + limits::EVALUATION_KEPT_FOR;
+    story.must(Command::Update(scale(40)));
+    let left: Vec<EvaluationId> = story.all().iter().map(|one| one.id).collect();
+    assert_eq!(left, [blocked, story.open(Duty::Place).id]);
+}
+
+/// What caused an evaluation is told also where the diagrams leave its pointers unset.
+#[test]
+fn the_cause_of_an_evaluation_never_breaks() {
+    let mut story = Story::desired(1);
+    assert_eq!(story.open(Duty::Place).caused_by, None, "a client asked");
+    story.run(0);
+    story.absent = vec![crate::given::cell_id("c1")];
+    story.must(Command::Converge);
+    let lost = story.open(Duty::Place);
+    assert_eq!((lost.trigger, lost.previous), (Trigger::CellLost, None));
+    assert_eq!(lost.caused_by, Some(DecisionId(id(1))), "what made the work that is to be placed anew");
+}
+
+fn scale(instances: u32) -> schemas::definition::DesiredLrpUpdate {
+    schemas::definition::DesiredLrpUpdate { instances: Some(instances), ..Default::default() }
+}

@@ -1,0 +1,354 @@
+//! The cells as the constraint of some work sees them: which may take it, in which buckets, and how well each suits it
+//! apart from how full it is (docs/model.md, "The auction").
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use schemas::attributes::AttributeName;
+use schemas::names::CellId;
+use schemas::resources::{Constraint, Mismatch};
+use schemas::rules::{Rule, Spread};
+
+use crate::board::{BoardCell, Standing, at, count};
+
+/// No bucket, and no value.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Values of an attribute that an error names.
+const VALUES_NAMED: usize = 3;
+/// One part of what is in a share, as [`Share::filled`] counts: so fine that shares of 10,000 values differ.
+const PART: u64 = 1 << 16;
+/// More than any share is filled: no instance is wanted there.
+const UNWANTED: u64 = 1 << 50;
+
+/// The values of one attribute: of each cell a number.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    /// The value of each cell, as its place in `values`; [`NONE`]: it has none.
+    pub(crate) of: Vec<u32>,
+    /// The values that there are.
+    pub(crate) values: Vec<String>,
+}
+
+impl Column {
+    pub(crate) fn new(cells: &[BoardCell], name: &AttributeName) -> Self {
+        let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut of = Vec::with_capacity(cells.len());
+        for cell in cells {
+            let next = count(known.len());
+            let value = cell.offer().attribute(name.as_str());
+            of.push(value.map_or(NONE, |value| *known.entry(value).or_insert(next)));
+        }
+        let mut values = vec![String::new(); known.len()];
+        known.into_iter().for_each(|(value, number)| values[at(number)] = value.to_owned());
+        Self { of, values }
+    }
+
+    /// Where the instances on cells with the same value as this one are counted; those on cells without any are, too.
+    pub(crate) fn slot(&self, cell: u32) -> usize {
+        let value = self.of[at(cell)];
+        if value == NONE { self.values.len() } else { at(value) }
+    }
+}
+
+/// A part of the instances that is wanted on cells with one value: so many of so many. None: no instance is.
+#[derive(Clone, Copy, Debug)]
+struct Share(Option<(u64, u64)>);
+
+impl Share {
+    /// How full it is with one instance more, as the number of instances that the process would have if everything were as
+    /// full as this: in parts.
+    fn filled(self, there: u32) -> u64 {
+        let parts = (u64::from(there) + 1) * PART;
+        match self.0 {
+            Some((part, whole)) => parts * whole / part,
+            None => UNWANTED + parts,
+        }
+    }
+}
+
+/// A spread over an attribute.
+#[derive(Clone, Debug)]
+pub(crate) struct SpreadView {
+    pub(crate) column: Arc<Column>,
+    weight: u64,
+    /// By slot of the column.
+    shares: Vec<Share>,
+}
+
+impl SpreadView {
+    /// The shares of a spread: what is named gets its percentage, and the other values of candidates the rest, evenly.
+    fn new(spread: &Spread, column: Arc<Column>, candidates: &[u32]) -> Self {
+        let named = |value: usize| column.values.get(value).and_then(|value| spread.targets.get(value));
+        let there: BTreeSet<usize> = candidates.iter().map(|cell| column.slot(*cell)).collect();
+        let others = there.iter().filter(|value| **value < column.values.len() && named(**value).is_none());
+        let others = others.count() as u64;
+        let taken: u64 = spread.targets.values().map(|percent| u64::from(*percent)).sum();
+        let rest = 100_u64.saturating_sub(taken);
+        let share = |value: usize| match named(value) {
+            Some(0) => Share(None),
+            Some(percent) => Share(Some((u64::from(*percent), 100))),
+            // Cells without the attribute have no share, and neither has what is named by nobody where nothing is left.
+            None if value == column.values.len() || rest == 0 => Share(None),
+            None => Share(Some((rest, 100 * others.max(1)))),
+        };
+        let shares = (0..=column.values.len()).map(share).collect();
+        Self { column, weight: spread.weight.into(), shares }
+    }
+}
+
+/// A constraint about how many instances are where.
+#[derive(Clone, Debug)]
+pub(crate) struct DistinctView {
+    /// Its place among the constraints.
+    pub(crate) rule: usize,
+    /// The attribute; none: it is about cells.
+    pub(crate) column: Option<Arc<Column>>,
+    pub(crate) most: u32,
+    /// How many candidates have which value, by slot of the column.
+    pub(crate) candidates: Vec<u32>,
+}
+
+/// Cells that don't meet one constraint, and met those before it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unmet {
+    pub(crate) cells: u32,
+    /// Of them those that don't have the attribute.
+    pub(crate) without: u32,
+    /// What others have: a few.
+    pub(crate) values: BTreeSet<String>,
+    /// Whether there are more values.
+    pub(crate) more: bool,
+}
+
+/// Candidates that differ in nothing but how full they are and how many instances are on them.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) zone: u32,
+    /// For each spread the slot of its value.
+    spread: Vec<usize>,
+    /// For each constraint about how many instances are where the slot of its value.
+    distinct: Vec<usize>,
+    pub(crate) affinity: i32,
+    /// The groups of its cells, in the partition of the view.
+    pub(crate) groups: Vec<u32>,
+}
+
+/// How many instances of one process are where, as a view counts them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    /// For each spread by slot.
+    spread: Vec<Vec<u32>>,
+    /// For each constraint about how many instances are where by slot; empty for one about cells.
+    distinct: Vec<Vec<u32>>,
+    /// For each such constraint how many candidates may take no instance more.
+    pub(crate) crowded: Vec<u32>,
+}
+
+/// The cells as one constraint sees them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// Cells that were looked at: all, or the only one that may take the work.
+    pub(crate) cells: u32,
+    /// Cells that offer another stack.
+    pub(crate) stack: u32,
+    /// Cells with other tags.
+    pub(crate) tags: u32,
+    /// For each constraint the cells that don't meet it.
+    pub(crate) unmet: Vec<Unmet>,
+    /// The constraints, to be named.
+    pub(crate) rules: Vec<Rule>,
+    /// Compatible cells that evacuate.
+    pub(crate) evacuating: u32,
+    /// Compatible cells that an operator cordoned.
+    pub(crate) cordoned: u32,
+    /// Compatible cells whose self-test fails.
+    pub(crate) unhealthy: u32,
+    /// Compatible cells that say nothing.
+    pub(crate) silent: u32,
+    /// The cells that are left, in order.
+    pub(crate) candidates: Vec<u32>,
+    /// Of every cell its bucket; [`NONE`]: it is no candidate.
+    bucket_of: Vec<u32>,
+    pub(crate) buckets: Vec<Bucket>,
+    pub(crate) spreads: Vec<SpreadView>,
+    pub(crate) distinct: Vec<DistinctView>,
+    /// The partition whose groups the buckets have. None: each candidate has to be looked at.
+    pub(crate) partition: Option<usize>,
+}
+
+/// The cells of a board.
+#[derive(Clone, Copy)]
+pub(crate) struct Cells<'a> {
+    pub(crate) all: &'a [BoardCell],
+    pub(crate) zone_of: &'a [u32],
+    pub(crate) group_of: Option<&'a [Option<u32>]>,
+}
+
+impl View {
+    pub(crate) fn new(
+        cells: Cells<'_>,
+        (constraint, only): (&Constraint, Option<&CellId>),
+        partition: Option<usize>,
+        spreads: Vec<(&Spread, Arc<Column>)>,
+        distinct: Vec<(usize, Option<Arc<Column>>, u32)>,
+    ) -> Self {
+        let rules = constraint.rules.as_ref().map_or(vec![], |rules| rules.constraints.clone());
+        let unmet = vec![Unmet::default(); rules.len()];
+        let mut view = Self { unmet, rules, partition, ..Self::default() };
+        let may_take = |cell: &BoardCell| only.is_none_or(|only| cell.id == *only);
+        for (number, cell) in cells.all.iter().enumerate().filter(|(_, cell)| may_take(cell)) {
+            view.look_at(count(number), cell, constraint);
+        }
+        view.spreads = spreads
+            .into_iter()
+            .map(|(spread, column)| SpreadView::new(spread, column, &view.candidates))
+            .collect();
+        view.distinct = distinct
+            .into_iter()
+            .map(|(rule, column, most)| {
+                let mut candidates = vec![0; column.as_ref().map_or(0, |column| column.values.len() + 1)];
+                if let Some(column) = &column {
+                    view.candidates.iter().for_each(|cell| candidates[column.slot(*cell)] += 1);
+                }
+                DistinctView { rule, column, most, candidates }
+            })
+            .collect();
+        view.fill_buckets(cells, constraint);
+        view
+    }
+
+    fn look_at(&mut self, number: u32, cell: &BoardCell, constraint: &Constraint) {
+        self.cells += 1;
+        match (constraint.mismatch(&cell.offer()), cell.standing) {
+            (Some(Mismatch::Stack), _) => self.stack += 1,
+            (Some(Mismatch::Tags), _) => self.tags += 1,
+            (Some(Mismatch::Rule(at, rule)), _) => {
+                let name = rule.attribute.as_ref().map_or("", AttributeName::as_str);
+                self.unmet[at].add(cell.offer().attribute(name));
+            }
+            (None, Standing::Evacuating) => self.evacuating += 1,
+            (None, Standing::Cordoned) => self.cordoned += 1,
+            (None, Standing::Unhealthy) => self.unhealthy += 1,
+            (None, Standing::Silent) => self.silent += 1,
+            (None, Standing::Open) => self.candidates.push(number),
+        }
+    }
+
+    fn fill_buckets(&mut self, cells: Cells<'_>, constraint: &Constraint) {
+        let mut known: BTreeMap<(u32, Vec<usize>, Vec<usize>, i32), u32> = BTreeMap::new();
+        let mut groups: Vec<BTreeSet<u32>> = vec![];
+        // The cells of a group are of one bucket.
+        let mut of_group: BTreeMap<u32, u32> = BTreeMap::new();
+        self.bucket_of = vec![NONE; cells.all.len()];
+        for &number in &self.candidates {
+            let group = cells.group_of.and_then(|group_of| group_of[at(number)]);
+            if let Some(bucket) = group.and_then(|group| of_group.get(&group)) {
+                self.bucket_of[at(number)] = *bucket;
+                continue;
+            }
+            let zone = cells.zone_of[at(number)];
+            let spread: Vec<usize> = self.spreads.iter().map(|spread| spread.column.slot(number)).collect();
+            let slot = |one: &DistinctView| one.column.as_ref().map_or(0, |column| column.slot(number));
+            let distinct: Vec<usize> = self.distinct.iter().map(slot).collect();
+            let offer = cells.all[at(number)].offer();
+            let affinity = constraint.rules.as_ref().map_or(0, |rules| rules.affinity(&offer));
+            let bucket = *known.entry((zone, spread, distinct, affinity)).or_insert_with_key(|key| {
+                let (zone, spread, distinct, affinity) = key.clone();
+                self.buckets.push(Bucket { zone, spread, distinct, affinity, groups: vec![] });
+                groups.push(BTreeSet::new());
+                count(self.buckets.len() - 1)
+            });
+            self.bucket_of[at(number)] = bucket;
+            groups[at(bucket)].extend(group);
+            of_group.extend(group.map(|group| (group, bucket)));
+        }
+        for (bucket, groups) in self.buckets.iter_mut().zip(groups) {
+            bucket.groups = groups.into_iter().collect();
+        }
+    }
+
+    /// Whether a cell is a candidate.
+    pub(crate) fn takes(&self, cell: u32) -> bool {
+        self.bucket_of[at(cell)] != NONE
+    }
+
+    /// The place of a candidate's bucket.
+    pub(crate) fn bucket_of(&self, cell: u32) -> usize {
+        at(self.bucket_of[at(cell)])
+    }
+
+    /// How full the shares of a bucket would be with one instance more, together.
+    pub(crate) fn deviation(&self, bucket: &Bucket, counts: &Counts) -> u64 {
+        let filled = |(at, (spread, slot)): (usize, (&SpreadView, &usize))| {
+            let there = counts.spread.get(at).map_or(0, |counts| counts[*slot]);
+            spread.weight * spread.shares[*slot].filled(there)
+        };
+        self.spreads.iter().zip(&bucket.spread).enumerate().map(filled).sum()
+    }
+
+    /// A deviation as explanations say it: how many instances the process would have if all were as full as this place.
+    pub(crate) fn said(&self, deviation: u64) -> u32 {
+        let weights: u64 = self.spreads.iter().map(|spread| spread.weight).sum();
+        let mean = deviation.checked_div(weights).unwrap_or(0);
+        u32::try_from((mean + PART / 2) / PART).unwrap_or(u32::MAX)
+    }
+
+    /// Whether no cell of a bucket may take an instance more, because of the values of attributes.
+    pub(crate) fn is_crowded(&self, bucket: &Bucket, counts: &Counts) -> bool {
+        self.distinct.iter().zip(&bucket.distinct).enumerate().any(|(at, (one, slot))| {
+            let there = counts.distinct.get(at).and_then(|counts| counts.get(*slot));
+            one.column.is_some() && there.is_some_and(|there| *there >= one.most)
+        })
+    }
+
+    /// How many instances may be on one cell.
+    pub(crate) fn most_on_cell(&self) -> u32 {
+        let most = self.distinct.iter().filter(|one| one.column.is_none()).map(|one| one.most);
+        most.min().unwrap_or(u32::MAX)
+    }
+
+    /// No instance anywhere.
+    pub(crate) fn no_counts(&self) -> Counts {
+        let slots = |column: &Column| vec![0; column.values.len() + 1];
+        Counts {
+            spread: self.spreads.iter().map(|spread| slots(&spread.column)).collect(),
+            distinct: self.distinct.iter().map(|one| one.column.as_deref().map_or(vec![], slots)).collect(),
+            crowded: vec![0; self.distinct.len()],
+        }
+    }
+
+    /// Takes in that a cell that had so many instances has more.
+    pub(crate) fn count(&self, counts: &mut Counts, (cell, before, more): (u32, u32, u32)) {
+        for (spread, counts) in self.spreads.iter().zip(&mut counts.spread) {
+            counts[spread.column.slot(cell)] += more;
+        }
+        let Counts { distinct, crowded, .. } = counts;
+        for ((one, counts), crowded) in self.distinct.iter().zip(distinct).zip(crowded) {
+            let (before, candidates) = match &one.column {
+                None => (before, u32::from(self.takes(cell))),
+                Some(column) => {
+                    let slot = column.slot(cell);
+                    counts[slot] += more;
+                    (counts[slot] - more, one.candidates[slot])
+                }
+            };
+            if before < one.most && before + more >= one.most {
+                *crowded += candidates;
+            }
+        }
+    }
+}
+
+impl Unmet {
+    fn add(&mut self, value: Option<&str>) {
+        self.cells += 1;
+        match value {
+            None => self.without += 1,
+            Some(value) if self.values.contains(value) => {}
+            Some(value) if self.values.len() < VALUES_NAMED => {
+                self.values.insert(value.to_owned());
+            }
+            Some(_) => self.more = true,
+        }
+    }
+}

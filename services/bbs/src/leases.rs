@@ -1,0 +1,117 @@
+//! Which evaluations the auctioneer says that it has. One that it no longer speaks of, or that a later term speaks of
+//! without its having been answered, is given out again: whoever had it is gone, or stuck.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use schemas::Timestamp;
+use schemas::message::{Lease, Leased};
+use schemas::names::EvaluationId;
+
+/// An auctioneer that speaks of an evaluation no more has lost it after this long.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+/// The evaluations that the auctioneer has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leases {
+    held: BTreeMap<EvaluationId, Held>,
+    due: BTreeSet<(Timestamp, EvaluationId)>,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    of: Leased,
+    delivery: u32,
+    /// The term of the auctioneer that has it.
+    term: u64,
+    ends_at: Timestamp,
+}
+
+impl Leases {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// When the first of them ends.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Another BBS leads.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// An auctioneer says that it has this. Answers whether an earlier term had the same delivery and never answered it.
+    pub(crate) fn said(&mut self, lease: &Lease, term: u64, now: Timestamp) -> bool {
+        let before = self.settled(lease.evaluation);
+        let was_lost = before.is_some_and(|held| held.delivery == lease.delivery && held.term < term);
+        if !was_lost {
+            let ends_at = now + LEASE;
+            let (of, delivery) = (lease.of.clone(), lease.delivery);
+            self.held.insert(lease.evaluation, Held { of, delivery, term, ends_at });
+            self.due.insert((ends_at, lease.evaluation));
+        }
+        was_lost
+    }
+
+    /// An evaluation is settled, or delivered again.
+    pub(crate) fn settle(&mut self, id: EvaluationId) {
+        self.settled(id);
+    }
+
+    fn settled(&mut self, id: EvaluationId) -> Option<Held> {
+        let held = self.held.remove(&id)?;
+        self.due.remove(&(held.ends_at, id));
+        Some(held)
+    }
+
+    /// Takes out what was not spoken of for too long.
+    pub(crate) fn take_ended(&mut self, now: Timestamp) -> Vec<Lease> {
+        let mut ended = vec![];
+        while let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).copied() {
+            self.due.pop_first();
+            let held = self.held.remove(&id);
+            ended.extend(held.map(|held| Lease { evaluation: id, delivery: held.delivery, of: held.of }));
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::container::Epoch;
+    use schemas::names::TaskGuid;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn lease(delivery: u32) -> Lease {
+        let of = Leased::Task(TaskGuid::new("t").unwrap(), Epoch::default());
+        Lease { evaluation: EvaluationId(Uuid::from_u128(1)), delivery, of }
+    }
+
+    #[test]
+    fn a_lease_ends_when_nobody_speaks_of_it_any_more() {
+        let (mut leases, now) = (Leases::default(), Timestamp::from_millis(1_000));
+        assert!(!leases.said(&lease(1), 1, now));
+        let later = now + LEASE / 2;
+        assert!(!leases.said(&lease(1), 1, later));
+        assert_eq!(leases.take_ended(now + LEASE), []);
+        assert_eq!(leases.next_due(), Some(later + LEASE));
+        assert_eq!(leases.take_ended(later + LEASE), [lease(1)]);
+        assert_eq!((leases.len(), leases.next_due()), (0, None));
+    }
+
+    #[test]
+    fn what_a_later_term_has_without_an_answer_was_lost() {
+        let (mut leases, now) = (Leases::default(), Timestamp::from_millis(1_000));
+        assert!(!leases.said(&lease(1), 1, now));
+        assert!(leases.said(&lease(1), 2, now), "the first term never answered");
+        assert_eq!(leases.len(), 0);
+        assert!(!leases.said(&lease(2), 2, now), "it was delivered again");
+        leases.settle(lease(2).evaluation);
+        assert_eq!((leases.len(), leases.next_due()), (0, None));
+    }
+}

@@ -1,0 +1,59 @@
+//! Which evaluations the auctioneer has, and what becomes of those that it never answers.
+
+use schemas::evaluation::{self, Duty, Evaluation};
+use schemas::message::{Lease, Leased};
+use schemas::names::DecisionId;
+use schemas::{process, task};
+
+use super::Bbs;
+use crate::command::{AggregateCommand, QueuedCommand, Requester};
+
+impl Bbs {
+    /// The auctioneer has an evaluation. Of one that is not open so, as far as is known here, nothing is noted.
+    pub(super) fn leased(&mut self, lease: Lease, term: u64) {
+        let world = self.log.world();
+        let known = match &lease.of {
+            Leased::Process(guid, _) => world.process(guid).map(|process| &process.evaluations),
+            Leased::Task(guid, _) => world.task(guid).map(|task| &task.evaluations),
+        };
+        let is_open = |one: &Evaluation| {
+            one.id == lease.evaluation && one.duty() == Some(Duty::Place) && one.delivery == lease.delivery
+        };
+        if known.is_some_and(|known| known.iter().any(is_open)) && self.leases.said(&lease, term, self.now) {
+            self.unanswered(lease);
+        }
+    }
+
+    /// Whoever had an evaluation never answered it.
+    pub(super) fn unanswered(&mut self, lease: Lease) {
+        let Lease { evaluation, delivery, of } = lease;
+        let (command, epoch) = match of {
+            Leased::Process(guid, epoch) => {
+                let command = process::Command::Unanswered { evaluation, delivery };
+                (AggregateCommand::Process(guid, Box::new(command)), epoch)
+            }
+            Leased::Task(guid, epoch) => {
+                let command = task::Command::Unanswered { evaluation, delivery };
+                (AggregateCommand::Task(guid, Box::new(command)), epoch)
+            }
+        };
+        let queued = QueuedCommand::new(Requester::Own, self.me(), command);
+        self.enqueue(QueuedCommand { epoch: Some(epoch), ..queued });
+    }
+
+    /// What is settled, or delivered again, nobody has any more.
+    pub(super) fn follow_evaluation(&mut self, event: &evaluation::Event, decision: DecisionId) {
+        match event {
+            evaluation::Event::Redelivered { .. }
+            | evaluation::Event::Completed { .. }
+            | evaluation::Event::Failed { .. }
+            | evaluation::Event::Canceled { .. } => self.leases.settle(event.evaluation(decision)),
+            evaluation::Event::Created { .. }
+            | evaluation::Event::Joined { .. }
+            | evaluation::Event::Waits { .. }
+            | evaluation::Event::Due { .. }
+            | evaluation::Event::Blocked { .. }
+            | evaluation::Event::Retried { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! `muster evaluation`: every scheduling attempt, its cause, its chain and what came of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use client::{Client, Only};
+use schemas::entry::{Aggregate, Event};
+use schemas::evaluation::{self, Evaluation, Status};
+use schemas::names::{DecisionId, Domain, EvaluationId, TaskGuid};
+use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, RecordedEntry};
+use schemas::{Position, Timestamp};
+use serde::Serialize;
+
+use super::args::{EvaluationVerb, Global};
+use super::connect::connect;
+use super::describe::{canceled, placement, sentence, trigger_name, triggered_by};
+use super::events::{Decided, decided, end_of_log};
+use super::failure::{Exit, Failure};
+use super::find;
+use super::output::{Look, Output};
+use super::table::{Cell, Table, facts};
+use super::why::{describe, placements};
+use super::words::{age, one_line, short, time_of_day};
+
+/// Links of a chain that are shown before and behind an evaluation.
+const SHOWN: usize = 16;
+
+/// An evaluation, with what came before and after it, and what came of it.
+#[derive(Serialize)]
+struct Explained {
+    evaluation: EvaluationRow,
+    chain: Vec<Link>,
+    decisions: Vec<Decided>,
+}
+
+/// An evaluation of a chain.
+#[derive(Clone, Debug, Serialize)]
+struct Link {
+    evaluation: Evaluation,
+    state: EvaluationState,
+    /// The evaluation that it goes on with, or that brought it about; none: it begins the chain.
+    parent: Option<EvaluationId>,
+}
+
+/// What a retry did.
+#[derive(Serialize)]
+struct Retried {
+    evaluation: EvaluationId,
+    position: Position,
+}
+
+pub(crate) async fn run(verb: EvaluationVerb, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let client = connect(global).await?;
+    match verb {
+        EvaluationVerb::List { lrp, task, open } => {
+            let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: None };
+            let mut rows = client.evaluations(&only).await?.rows;
+            rows.retain(|row| task.as_ref().is_none_or(|task| is_of_task(row, task)));
+            rows.retain(|row| !open || row.evaluation.status.is_open());
+            output.rows(&rows, table)
+        }
+        EvaluationVerb::Show { id } => {
+            let evaluation = found(&client, &id, global).await?;
+            let entries = history(&client, &evaluation.subject).await?;
+            let known = of_subject(&client, &evaluation.subject).await?;
+            let all = decided(entries);
+            let chain = chain(links(&all, known), evaluation.evaluation.id);
+            let decisions = placements(&all, evaluation.evaluation.id);
+            output.one(&Explained { evaluation, chain, decisions }, text)
+        }
+        EvaluationVerb::Watch { id: None } => watch_all(&client, global, output).await,
+        EvaluationVerb::Watch { id: Some(id) } => {
+            let evaluation = found(&client, &id, global).await?;
+            watch(&client, evaluation, output).await
+        }
+        EvaluationVerb::Retry { id } => {
+            let row = found(&client, &id, global).await?;
+            let evaluation = row.evaluation.id;
+            let client = client.in_domain(row.domain.clone());
+            let done = match &row.subject {
+                EvaluationSubject::Process(guid) => client.retry_lrp(guid.clone(), evaluation).await,
+                EvaluationSubject::Task(guid) => client.retry_task(guid.clone(), evaluation).await,
+            };
+            let done = done.map_err(|error| Failure::from(error).doing(format!("retry evaluation {id}")))?;
+            output.next(&Retried { evaluation, position: done.position }, |retried, look| {
+                format!("evaluation {} is tried again", short(&retried.evaluation, look.full_ids))
+            })
+        }
+    }
+}
+
+async fn found(client: &Client, id: &str, global: &Global) -> Result<EvaluationRow, Failure> {
+    let evaluation = find::evaluation(client, id).await?;
+    find::whose(global, format!("evaluation {id}"), evaluation.domain.clone())?;
+    Ok(evaluation)
+}
+
+fn is_of_task(row: &EvaluationRow, task: &TaskGuid) -> bool {
+    match &row.subject {
+        EvaluationSubject::Task(guid) => guid == task,
+        EvaluationSubject::Process(_) => false,
+    }
+}
+
+fn about(subject: &EvaluationSubject) -> String {
+    match subject {
+        EvaluationSubject::Process(guid) => format!("lrp:{guid}"),
+        EvaluationSubject::Task(guid) => format!("task:{guid}"),
+    }
+}
+
+async fn history(client: &Client, subject: &EvaluationSubject) -> Result<Vec<RecordedEntry>, Failure> {
+    Ok(client.history(Position(0), Some(&about(subject))).await?.0)
+}
+
+/// The evaluations of one thing that are in the tables.
+async fn of_subject(client: &Client, subject: &EvaluationSubject) -> Result<Vec<EvaluationRow>, Failure> {
+    let process_guid = match subject {
+        EvaluationSubject::Process(guid) => Some(guid.clone()),
+        EvaluationSubject::Task(_) => None,
+    };
+    let only = Only { domain: None, process_guid, cell_id: None };
+    let rows = client.evaluations(&only).await?.rows;
+    Ok(rows.into_iter().filter(|row| row.subject == *subject).collect())
+}
+
+/// Every evaluation that the log tells of, with what the tables say of those that are there.
+fn links(all: &[Decided], known: Vec<EvaluationRow>) -> Vec<Link> {
+    let mut past = vec![];
+    for Decided { decision, .. } in all {
+        for event in &decision.events {
+            if let Event::Evaluation(event) = event {
+                evaluation::fold(&mut past, event, &decision.stamp());
+            }
+        }
+    }
+    let mut known: BTreeMap<EvaluationId, EvaluationRow> =
+        known.into_iter().map(|row| (row.evaluation.id, row)).collect();
+    let makers = makers(&past);
+    let links = past.into_iter().map(|evaluation| {
+        let caused_by = evaluation.caused_by.and_then(|decision| makers.get(&decision)).copied();
+        let parent = evaluation.previous.or(caused_by).filter(|parent| *parent != evaluation.id);
+        match known.remove(&evaluation.id) {
+            Some(row) => Link { evaluation: row.evaluation, state: row.state, parent },
+            None => Link { evaluation, state: EvaluationState::Deleted, parent },
+        }
+    });
+    links.collect()
+}
+
+/// The evaluation that a decision made, or joined.
+fn makers(all: &[Evaluation]) -> BTreeMap<DecisionId, EvaluationId> {
+    let joined = all.iter().flat_map(|one| one.joined.iter().map(|joined| (joined.decision, one.id)));
+    let made = all.iter().rev().map(|one| (one.decision, one.id));
+    joined.chain(made).collect()
+}
+
+/// The links of the chain in which an evaluation stands: those that led to it, the oldest first, and those behind it.
+fn chain(all: Vec<Link>, id: EvaluationId) -> Vec<Link> {
+    let parents: BTreeMap<EvaluationId, Option<EvaluationId>> =
+        all.iter().map(|link| (link.evaluation.id, link.parent)).collect();
+    let mut chain = BTreeSet::from([id]);
+    let mut above = parents.get(&id).copied().flatten();
+    while let Some(parent) = above.filter(|parent| chain.len() <= SHOWN && chain.insert(*parent)) {
+        above = parents.get(&parent).copied().flatten();
+    }
+    let of = all.iter().find(|link| link.evaluation.id == id);
+    let since = of.map_or(Timestamp(0), |link| link.evaluation.created_at);
+    let mut behind = 0;
+    for link in all.iter().filter(|link| link.evaluation.created_at >= since) {
+        let is_behind = link.parent.is_some_and(|parent| chain.contains(&parent));
+        if is_behind && behind < SHOWN && chain.insert(link.evaluation.id) {
+            behind += 1;
+        }
+    }
+    all.into_iter().filter(|link| chain.contains(&link.evaluation.id)).collect()
+}
+
+/// The chain as a tree: each below the one that it goes on with.
+fn tree(chain: &[Link], of: EvaluationId, look: Look) -> Vec<String> {
+    let there: BTreeSet<EvaluationId> = chain.iter().map(|link| link.evaluation.id).collect();
+    let roots = chain.iter().filter(|link| link.parent.is_none_or(|parent| !there.contains(&parent)));
+    let mut lines = vec![];
+    for root in roots {
+        branch(chain, root, of, (String::new(), String::new()), look, &mut lines);
+    }
+    lines
+}
+
+fn branch(
+    chain: &[Link],
+    link: &Link,
+    of: EvaluationId,
+    (first, rest): (String, String),
+    look: Look,
+    lines: &mut Vec<String>,
+) {
+    let one = &link.evaluation;
+    let mark = if one.id == of { " <" } else { "" };
+    let note = note(one).map(|note| format!(": {}", one_line(&note))).unwrap_or_default();
+    lines.push(format!(
+        "{first}{}  {} {}{note}{mark}",
+        short(&one.id, look.full_ids),
+        trigger_name(one.trigger),
+        link.state.word().to_uppercase(),
+    ));
+    let children: Vec<&Link> = chain.iter().filter(|child| child.parent == Some(one.id)).collect();
+    let last = children.len().saturating_sub(1);
+    for (at, child) in children.into_iter().enumerate() {
+        let (to, on) = if at == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        branch(chain, child, of, (format!("{rest}{to}"), format!("{rest}{on}")), look, lines);
+    }
+}
+
+/// Evaluations.
+fn table(rows: &[EvaluationRow], look: Look) -> Table {
+    let mut table =
+        Table::new(&["EVALUATION", "OF", "DOMAIN", "CAUSE", "STATE", "PLACED", "LEFT", "AGE", "NOTE"]);
+    for row in rows {
+        let one = &row.evaluation;
+        table.row(vec![
+            Cell::text(short(&one.id, look.full_ids)),
+            Cell::text(&row.subject),
+            Cell::text(&row.domain),
+            Cell::text(trigger_name(one.trigger)),
+            Cell::state(row.state.word().to_uppercase()),
+            Cell::number(one.placed),
+            Cell::number(row.left),
+            Cell::text(age(look.now, one.created_at)),
+            Cell::maybe(note(one)),
+        ]);
+    }
+    table
+}
+
+/// Why an evaluation stands where it stands.
+fn note(one: &Evaluation) -> Option<String> {
+    match &one.status {
+        Status::Pending => one.wait.until().map(|until| format!("until {until}")),
+        Status::Blocked { reason } | Status::Failed { reason } => Some(reason.clone()),
+        Status::Complete => Some(placement(one.placed, one.queued, one.rejected, one.stopped)),
+        Status::Canceled { why } => Some(canceled(*why).to_owned()),
+    }
+}
+
+fn text(explained: &Explained, look: Look) -> String {
+    let row = &explained.evaluation;
+    let one = &row.evaluation;
+    let id = |id: Option<EvaluationId>| id.map(|id| id.to_string()).unwrap_or_default();
+    let joined: Vec<String> =
+        one.joined.iter().map(|joined| trigger_name(joined.trigger).to_owned()).collect();
+    let more = usize::try_from(one.joins).unwrap_or(usize::MAX).saturating_sub(joined.len());
+    let more = if more > 0 { format!(", and {more} before") } else { String::new() };
+    let joined = if joined.is_empty() { String::new() } else { joined.join(", ") + &more };
+    let state = row.state.word().to_uppercase();
+    let head = facts(&[
+        ("evaluation", one.id.to_string()),
+        ("of", row.subject.to_string()),
+        ("domain", row.domain.to_string()),
+        ("cause", format!("{} ({})", trigger_name(one.trigger), triggered_by(one.trigger))),
+        ("joined by", joined),
+        ("state", format!("{state} since {} ({})", one.since, age(look.now, one.since))),
+        ("reason", note(one).map(|note| one_line(&note)).unwrap_or_default()),
+        ("left", row.left.to_string()),
+        ("deliveries", one.delivery.to_string()),
+        ("created", format!("{} ({} ago)", one.created_at, age(look.now, one.created_at))),
+        ("previous", id(one.previous)),
+        ("next", id(one.next)),
+        ("blocked", id(one.blocked)),
+        ("caused by", one.caused_by.map(|decision| format!("decision {decision}")).unwrap_or_default()),
+        ("first command", one.correlation.to_string()),
+    ]);
+    let chain = match explained.chain.len() {
+        0 | 1 => String::new(),
+        _ => format!("\n\nchain\n{}", tree(&explained.chain, one.id, look).join("\n")),
+    };
+    let decisions = describe(&explained.decisions, look);
+    let decisions = if decisions.is_empty() { decisions } else { format!("\n\n{decisions}") };
+    format!("{head}{chain}{decisions}")
+}
+
+/// Tells what happens to an evaluation until it has ended.
+async fn watch(client: &Client, first: EvaluationRow, output: Output) -> Result<(), Failure> {
+    let id = first.evaluation.id;
+    let mut events = client.events(end_of_log(client).await?).about(about(&first.subject));
+    let (mut row, mut told) = (first, None);
+    loop {
+        if told.as_ref() != Some(&row) {
+            output.next(&row, line)?;
+            told = Some(row.clone());
+        }
+        if !row.evaluation.status.is_open() {
+            return ended(&row);
+        }
+        events.next().await?;
+        row = client.evaluation(id).await?.row;
+    }
+}
+
+fn line(row: &EvaluationRow, look: Look) -> String {
+    let one = &row.evaluation;
+    let note = note(one).map(|note| format!(": {}", one_line(&note))).unwrap_or_default();
+    let state = row.state.word().to_uppercase();
+    let (at, name) = (time_of_day(look.now), short(&one.id, look.full_ids));
+    format!("{at}  {name}  {} {state}, {} placed, {} left{note}", row.subject, one.placed, row.left)
+}
+
+/// How the program ends with an evaluation.
+fn ended(row: &EvaluationRow) -> Result<(), Failure> {
+    let one = &row.evaluation;
+    let name = one.id;
+    let not_placed = |why: String| Err(Failure::new(Exit::NotPlaced, "NotPlaced", why));
+    match &one.status {
+        Status::Pending | Status::Blocked { .. } | Status::Canceled { .. } => Ok(()),
+        Status::Complete if one.queued + one.rejected == 0 => Ok(()),
+        Status::Complete => {
+            let what = placement(one.placed, one.queued, one.rejected, one.stopped);
+            let goes_on =
+                one.blocked.map(|child| format!("; evaluation {child} waits for room")).unwrap_or_default();
+            not_placed(format!("evaluation {name}: {what}{goes_on}"))
+        }
+        Status::Failed { reason } => {
+            let child = one.next.or(one.blocked);
+            let goes_on = child.map(|child| format!("; evaluation {child} goes on")).unwrap_or_default();
+            not_placed(format!("evaluation {name} failed: {reason}{goes_on}"))
+        }
+    }
+}
+
+fn is_in(aggregate: &Aggregate, domain: &Domain) -> bool {
+    match aggregate {
+        Aggregate::Process { domain: of, .. } | Aggregate::Task { domain: of, .. } => of == domain,
+        Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
+    }
+}
+
+/// Tells what happens to all evaluations of a domain, or of all.
+async fn watch_all(client: &Client, global: &Global, output: Output) -> Result<(), Failure> {
+    let mut events = client.events(end_of_log(client).await?);
+    loop {
+        let entry = events.next().await?;
+        for one in decided(vec![entry]) {
+            if global.domain.as_ref().is_some_and(|only| !is_in(&one.decision.aggregate, only)) {
+                continue;
+            }
+            let about = one.decision.events.iter().filter(|event| matches!(event, Event::Evaluation(_)));
+            let lines: Vec<String> =
+                about.map(|event| sentence(&one.decision, event, output.look().full_ids)).collect();
+            if !lines.is_empty() {
+                let at = time_of_day(one.decision.at);
+                output.next(&one, |_, _| {
+                    lines.iter().map(|line| format!("{at}  {line}")).collect::<Vec<_>>().join("\n")
+                })?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::evaluation::{Begin, Event, Trigger};
+    use schemas::names::ProcessGuid;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const LOOK: Look = Look { now: Timestamp::from_millis(60_000), full_ids: false, colour: false };
+
+    fn decision(number: u128) -> DecisionId {
+        DecisionId(Uuid::from_u128(number))
+    }
+
+    fn stamp(number: u128, cause: Option<u128>) -> schemas::entry::Stamp {
+        let at = Timestamp::from_millis(53_000);
+        let stamp = schemas::entry::Stamp::beginning(decision(number), at);
+        schemas::entry::Stamp { cause: cause.map(decision), correlation: decision(1), ..stamp }
+    }
+
+    /// Two of three instances find a place, and one crashes later.
+    fn story() -> Vec<Evaluation> {
+        let id = |number| EvaluationId::of(decision(number), 0);
+        let created = |trigger, begin, previous| Event::Created { number: 0, trigger, begin, previous };
+        let reason = "insufficient resources: memory".to_owned();
+        let complete =
+            Event::Completed { evaluation: id(1), placed: 2, queued: 1, rejected: 0, blocked: None };
+        let mut all = vec![];
+        for (number, cause, event) in [
+            (1, None, created(Trigger::Desire, Begin::Pending, None)),
+            (2, Some(1), created(Trigger::Queued, Begin::Blocked { reason }, Some(id(1)))),
+            (3, Some(1), complete),
+            (4, Some(1), created(Trigger::Crash, Begin::Pending, None)),
+        ] {
+            evaluation::fold(&mut all, &event, &stamp(number, cause));
+        }
+        all
+    }
+
+    #[test]
+    fn evaluations_are_a_table() {
+        let row = |one: Evaluation| EvaluationRow {
+            subject: EvaluationSubject::Process(ProcessGuid::new("web").unwrap()),
+            domain: Domain::new("shop").unwrap(),
+            state: EvaluationState::of(&one, LOOK.now, true),
+            left: u32::from(one.status.is_open()),
+            evaluation: one,
+        };
+        let rows: Vec<EvaluationRow> = story().into_iter().map(row).collect();
+        assert_eq!(
+            table(&rows, LOOK).render(false),
+            "EVALUATION   OF            DOMAIN   CAUSE                      STATE        PLACED   LEFT   AGE   NOTE\n\
+             00000001     process web   shop     desired                    COMPLETE          2      0   7s    2 placed, 1 left waiting for room\n\
+             00000002     process web   shop     something found no place   BLOCKED           0      1   7s    insufficient resources: memory\n\
+             00000004     process web   shop     a crash                    SCHEDULING        0      1   7s    -"
+        );
+    }
+
+    #[test]
+    fn a_chain_is_a_tree_of_what_goes_on_with_what() {
+        let makers = makers(&story());
+        let links = story().into_iter().map(|evaluation| Link {
+            state: EvaluationState::of(&evaluation, LOOK.now, true),
+            parent: evaluation.previous.or_else(|| makers.get(&evaluation.caused_by?).copied()),
+            evaluation,
+        });
+        let of = EvaluationId::of(decision(2), 0);
+        let chain = chain(links.collect(), of);
+        assert_eq!(
+            tree(&chain, of, LOOK),
+            [
+                "00000001  desired COMPLETE: 2 placed, 1 left waiting for room",
+                "├─ 00000002  something found no place BLOCKED: insufficient resources: memory <",
+                "└─ 00000004  a crash SCHEDULING",
+            ]
+        );
+    }
+}
