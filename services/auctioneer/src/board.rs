@@ -57,6 +57,15 @@ impl BoardCell {
     }
 }
 
+/// Why a cell takes no work: it evacuates.
+pub(crate) const EVACUATING: &str = "evacuating";
+/// An operator wants no new work on it.
+pub(crate) const CORDONED: &str = "cordoned";
+/// Its self-test fails.
+pub(crate) const UNHEALTHY: &str = "unhealthy";
+/// It says nothing.
+pub(crate) const SILENT: &str = "silent";
+
 /// Whether a cell takes work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
@@ -70,6 +79,20 @@ pub enum Standing {
     Unhealthy,
     /// It doesn't say what is free of it, or didn't answer.
     Silent,
+}
+
+impl Standing {
+    /// Why it takes no work, as errors and explanations say it; none: it does.
+    #[must_use]
+    pub const fn closed(self) -> Option<&'static str> {
+        match self {
+            Self::Open => None,
+            Self::Evacuating => Some(EVACUATING),
+            Self::Cordoned => Some(CORDONED),
+            Self::Unhealthy => Some(UNHEALTHY),
+            Self::Silent => Some(SILENT),
+        }
+    }
 }
 
 /// The cells, ready for auctions. Cells are numbered in the order of their ids.

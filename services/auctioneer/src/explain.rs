@@ -9,15 +9,13 @@ use schemas::placement::{
 use schemas::resources::{Lack, Mismatch, Resources};
 use schemas::rules::Rule;
 
-use crate::board::{Board, count};
+use crate::board::{Board, CORDONED, EVACUATING, SILENT, UNHEALTHY, count};
 use crate::family::Family;
 use crate::score::Score;
 use crate::search::Wanted;
 use crate::tally::Tally;
 use crate::view::{Unmet, View};
 
-/// Why a cell is passed over that an operator wants no new work on.
-pub(crate) const CORDONED: &str = "cordoned";
 /// Constraints that an error names.
 const ERROR_RULES: usize = 3;
 /// Constraints that an explanation names.
@@ -118,10 +116,10 @@ pub(crate) fn explain(
     let reasons = [
         ("stack", view.stack),
         ("tags", view.tags),
-        ("evacuating", view.evacuating),
+        (EVACUATING, view.evacuating),
         (CORDONED, view.cordoned),
-        ("unhealthy", view.unhealthy),
-        ("silent", view.silent),
+        (UNHEALTHY, view.unhealthy),
+        (SILENT, view.silent),
         ("refused", refused),
     ];
     let lacks = Lack::ALL.map(|what| (what.word(), tally.lacking(what)));
@@ -191,7 +189,7 @@ mod tests {
             siblings_on_cell: u32::MAX,
             used_permille: u32::MAX,
         };
-        let reasons = ["stack", "tags", "evacuating", CORDONED, "unhealthy", "silent", "refused"];
+        let reasons = ["stack", "tags", EVACUATING, CORDONED, UNHEALTHY, SILENT, "refused"];
         let reasons = reasons.into_iter().chain(Lack::ALL.map(Lack::word));
         // Each of these takes two bytes in JSON.
         let rule = |number: usize| Rule {

@@ -30,7 +30,7 @@ use crate::auction::{Item, Verdict, auction};
 use crate::board::{Board, BoardCell};
 
 pub use known::{board_cell, process as known_process, task as known_task};
-pub use lacks::Lacks;
+pub use lacks::{Keeps, Lacks, Nearest, nearest};
 
 /// How often time may go on without anything being placed or stopped, beside once for each instance, before a plan takes
 /// what is left for impossible.
@@ -458,7 +458,7 @@ impl Copy {
         if items.is_empty() {
             return Ok(false);
         }
-        let mut placed = vec![];
+        let (mut placed, mut failed) = (vec![], vec![]);
         for verdict in auction(&mut self.board, items, self.overview.siblings()) {
             let own = match &verdict.item.rank.key {
                 WorkKey::Lrp { key, .. } => {
@@ -472,13 +472,7 @@ impl Copy {
             };
             match verdict.place {
                 Ok(cell_id) => placed.push((guid, place, cell_id)),
-                Err(error) => {
-                    let cells = lacks::of(&self.board, &verdict.item.order);
-                    self.lacking
-                        .insert((guid.clone(), place.clone()), NoRoom { error: error.clone(), cells });
-                    let unplaced = Unplaced { place, attempt: verdict.item.rank.since, error };
-                    self.fail(&guid, unplaced)?;
-                }
+                Err(error) => failed.push((guid, place, error, verdict.item)),
             }
         }
         // All of them start before the first of them runs.
@@ -493,6 +487,11 @@ impl Copy {
             self.made += 1;
             let by = Instance { instance_guid: InstanceGuid(Uuid::from_u128(self.made)), cell_id };
             self.report(&guid, &place, &by, vec![actual::Command::Claim { placement: None }, start()])?;
+        }
+        for (guid, place, error, item) in failed {
+            let cells = lacks::of(&self.board, &item, self.overview.siblings().get(&guid));
+            self.lacking.insert((guid.clone(), place.clone()), NoRoom { error: error.clone(), cells });
+            self.fail(&guid, Unplaced { place, attempt: item.rank.since, error })?;
         }
         Ok(any)
     }

@@ -5,27 +5,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use auctioneer::board::{BoardCell, Standing};
-use auctioneer::plan::{Copy, Does, board_cell, known_process};
+use auctioneer::auction::Item;
+use auctioneer::board::{Board, BoardCell, Standing};
+use auctioneer::plan::{Copy, Does, Keeps, board_cell, known_process, nearest};
+use auctioneer::priority::DEFAULT_PRIORITY;
 use fixtures::{definition, lrp_of};
 use schemas::cell::Presence;
-use schemas::container::Epoch;
+use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode};
+use schemas::message::Order;
 use schemas::names::{
-    CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, Zone,
+    CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
 };
 use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{Command, Purpose};
 use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
-use schemas::resources::Resources;
+use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Kind;
+use schemas::rules::{Operator, Rule, Rules};
 use schemas::{Indices, Timestamp};
 use uuid::Uuid;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
 fn cell(number: u32, memory_mb: u64) -> BoardCell {
-    let total = Resources { memory_mb, disk_mb: 10_000, containers: 100, ports: 100 };
+    let total = memory(memory_mb);
     BoardCell {
         id: CellId::new(&format!("c{number}")).unwrap(),
         zone: Zone::new(&format!("z{}", number % 2)).unwrap(),
@@ -436,4 +440,56 @@ fn what_waits_of_others_has_its_turn_in_the_same_auctions() {
     assert!(ask(&mut copy, &Command::Update(update)));
     copy.walk().unwrap();
     assert_eq!((steps(&copy), copy.others()), (vec!["0 -1@web c1".to_owned()], (2, 1)));
+}
+
+fn distinct_cell() -> Constraint {
+    let rule = Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() };
+    let rules = Rules { constraints: vec![rule], ..Rules::default() };
+    Constraint { rules: Some(Box::new(rules)), ..Constraint::default() }
+}
+
+#[test]
+fn a_cell_with_enough_instances_says_by_which_constraint() {
+    let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 50)], []);
+    desire(&mut copy, lrp_of("web", "shop", 2, Definition { constraint: distinct_cell(), ..of_memory(64) }));
+    copy.walk().unwrap();
+    let [left] = &copy.left()[..] else { panic!("{:?}", copy.left()) };
+    let cells: Vec<String> =
+        left.no_room.cells.iter().map(|(id, why)| format!("{id} {}", why.join(" "))).collect();
+    assert_eq!(cells, ["c1 constraint distinct_cell", "c2 memory"]);
+}
+
+#[test]
+fn the_nearest_cell_is_the_one_that_lacks_least() {
+    let item = |constraint| {
+        let key = WorkKey::Task { task_guid: TaskGuid::new("t").unwrap(), epoch: Epoch(NOW) };
+        let definition = Definition { constraint, ..of_memory(100) };
+        Item::new(DEFAULT_PRIORITY, NOW, key, Order::Lrp(Arc::new(definition)))
+    };
+    let with = |number, free| BoardCell { free: memory(free), ..cell(number, 1_000) };
+    let closed = |number, free| BoardCell { standing: Standing::Cordoned, ..with(number, free) };
+    let of = |cells: &[BoardCell], siblings: &[(&str, u32)], constraint| {
+        let siblings = siblings.iter().map(|(id, count)| (CellId::new(id).unwrap(), *count)).collect();
+        let near = nearest(&Board::new(cells.iter().cloned()), &item(constraint), Some(&siblings));
+        near.map(|near| (near.cell_id.as_str().to_owned(), near.keeps))
+    };
+    let any = Constraint::default;
+    let is = |cell: &str, keeps| Some((cell.to_owned(), keeps));
+    let short = |memory_mb| Resources { memory_mb, ..Resources::default() };
+    assert_eq!(of(&[], &[], any()), None);
+    assert_eq!(of(&[with(1, 99), with(2, 100)], &[], any()), is("c2", None));
+    let taken = Some(Keeps::Taken(short(10)));
+    assert_eq!(of(&[with(1, 50), with(2, 90), closed(3, 100)], &[], any()), is("c2", taken));
+    let crowded = Some(Keeps::Crowded("constraint distinct_cell".into()));
+    assert_eq!(of(&[with(1, 500), closed(2, 500)], &[("c1", 1)], distinct_cell()), is("c1", crowded));
+    let cordoned = |memory_mb| Some(Keeps::Closed { why: "cordoned", taken: short(memory_mb) });
+    assert_eq!(of(&[closed(1, 50), closed(2, 60), cell(3, 99)], &[], any()), is("c2", cordoned(40)));
+    assert_eq!(of(&[cell(1, 50), cell(2, 60)], &[], any()), is("c2", Some(Keeps::Small(short(40)))));
+    let windows = Constraint { stack: Some(Stack::new("windows").unwrap()), ..any() };
+    let incompatible = Some(Keeps::Incompatible("stack".into()));
+    assert_eq!(of(&[cell(1, 500)], &[], windows), is("c1", incompatible));
+}
+
+fn memory(memory_mb: u64) -> Resources {
+    Resources { memory_mb, disk_mb: 10_000, containers: 100, ports: 100 }
 }

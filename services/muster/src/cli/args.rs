@@ -174,10 +174,10 @@ pub(crate) enum Command {
     History(History),
     /// Show what runs and what happens, live
     Watch,
-    /// Explain why an instance is where it is: from its state back to the first command
+    /// Explain why an instance or a task is where it is, or what keeps it from a cell: from its state back to the first command
     Why {
-        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
-        instance: String,
+        /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, the beginning or end of an instance guid, or a task
+        id: String,
     },
     /// Print completions for a shell
     Completion {

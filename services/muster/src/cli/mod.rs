@@ -20,6 +20,7 @@ mod instance;
 mod journal;
 mod live;
 mod lrp;
+mod missing;
 mod names;
 mod near;
 pub(crate) mod output;
@@ -91,7 +92,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Journal(verb) => journal::run(verb, global).await,
         Command::History(whose) => events::history(whose, global).await,
         Command::Watch => watch::run(global).await,
-        Command::Why { instance } => why::run(&instance, global).await,
+        Command::Why { id } => why::run(&id, global).await,
         Command::Completion { .. } => Ok(()),
     }
 }

@@ -1,10 +1,10 @@
 //! `muster why`: from what is, back to the first command.
 
-use schemas::container::Epoch;
+use client::Client;
 use schemas::entry::{Aggregate, Event};
-use schemas::names::{DecisionId, EvaluationId, ProcessGuid};
+use schemas::names::{DecisionId, EvaluationId, ProcessGuid, TaskGuid};
 use schemas::placement::Explanation;
-use schemas::query::InstanceRow;
+use schemas::query::{InstanceRow, InstanceState, TaskRow};
 use schemas::{Decision, Position, actual, evaluation, task};
 use serde::Serialize;
 
@@ -14,8 +14,9 @@ use super::describe::{sentence, sentences, who};
 use super::events::{Decided, decided, is_of};
 use super::failure::Failure;
 use super::find;
+use super::missing::{self, Missing};
 use super::output::{Look, Output};
-use super::rows::{reached, state};
+use super::rows::{note, reached, state, task_note};
 use super::table::{Cell, Table};
 use super::words::{age, one_line, short};
 
@@ -24,15 +25,26 @@ const LONGEST: usize = 256;
 /// Steps that are shown before those in the middle are left out.
 const SHOWN: usize = 12;
 
-/// Why an instance is where it is.
+/// Why an instance or a task is where it is.
 #[derive(Clone, Debug, Serialize)]
 struct Why {
     /// What it is called.
     #[serde(skip)]
     name: String,
-    instance: InstanceRow,
+    #[serde(flatten)]
+    work: Work,
+    /// What keeps it from a cell; none: it doesn't wait for one.
+    missing: Option<Missing>,
     /// From the newest decision back to the first command.
     chain: Vec<Decided>,
+}
+
+/// What is explained.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Work {
+    Instance(Box<InstanceRow>),
+    Task(Box<TaskRow>),
 }
 
 /// Causes, as far as the decisions at hand know them.
@@ -45,35 +57,119 @@ struct Chain<'a> {
 pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    let found =
-        find::instance(&client, id).await.map_err(|failure| failure.doing(format!("explain {id}")))?;
-    let instance =
-        found.rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
-    find::whose(global, format!("instance {id}"), instance.domain.clone())?;
-    let about = format!("lrp:{}", instance.process_guid);
-    let mut all = decided(client.history(Position(0), Some(&about)).await?.0);
-    if chain(&all, &instance).elsewhere.is_some() {
+    let (name, work, missing) = match find_task(&client, id).await? {
+        Some(row) => {
+            find::whose(global, format!("task {id}"), row.domain.clone())?;
+            let missing = missing::of_task(&client, &row).await?;
+            (format!("task {id}"), Work::Task(Box::new(row)), missing)
+        }
+        None => {
+            let (name, row) = find_instance(&client, id).await?;
+            find::whose(global, format!("instance {id}"), row.domain.clone())?;
+            let missing = missing::of_instance(&client, &row).await?;
+            (name, Work::Instance(Box::new(row)), missing)
+        }
+    };
+    let mut all = decided(client.history(Position(0), Some(&work.about())).await?.0);
+    if chain(&all, &work).elsewhere.is_some() {
         // The cause lies with something else, as a cell that was lost: only the whole log has it.
         all = decided(client.history(Position(0), None).await?.0);
     }
-    let chain = chain(&all, &instance).steps.into_iter().cloned().collect();
-    output.one(&Why { name: found.name, instance, chain }, text)
+    let chain = chain(&all, &work).steps.into_iter().cloned().collect();
+    output.one(&Why { name, work, missing, chain }, text)
 }
 
-/// From the newest decision about the instance back to the one that made it to be placed, and from there from cause to
-/// cause.
-fn chain<'a>(all: &'a [Decided], instance: &InstanceRow) -> Chain<'a> {
+/// The task of this name; none: it can only be an instance.
+async fn find_task(client: &Client, id: &str) -> Result<Option<TaskRow>, Failure> {
+    let Ok(guid) = TaskGuid::new(id) else { return Ok(None) };
+    match client.task(&guid).await {
+        Ok(one) => Ok(Some(one.row)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The instance that is meant, and what it is called.
+async fn find_instance(client: &Client, id: &str) -> Result<(String, InstanceRow), Failure> {
+    let doing = |failure: Failure| {
+        let failure = failure.doing(format!("explain {id}"));
+        // Whatever else it is, it is the name of no task.
+        if id.contains('/') { failure } else { failure.advise("or a task: see muster task list") }
+    };
+    let found = find::instance(client, id).await.map_err(doing)?;
+    let row = found.rows.into_iter().next().ok_or_else(|| Failure::not_found(format!("instance {id}")))?;
+    Ok((found.name, row))
+}
+
+impl Work {
+    /// As events are asked for by what they are about.
+    fn about(&self) -> String {
+        match self {
+            Self::Instance(row) => format!("lrp:{}", row.process_guid),
+            Self::Task(row) => format!("task:{}", row.task_guid),
+        }
+    }
+
+    /// Whether a decision is about this life of it.
+    fn is_of(&self, decided: &Decided) -> bool {
+        match (&decided.decision.aggregate, self) {
+            (Aggregate::Process { guid, epoch, .. }, Self::Instance(row)) => {
+                *guid == row.process_guid && *epoch == row.epoch
+            }
+            (Aggregate::Task { guid, epoch, .. }, Self::Task(row)) => {
+                *guid == row.task_guid && *epoch == row.epoch
+            }
+            (
+                Aggregate::Process { .. }
+                | Aggregate::Task { .. }
+                | Aggregate::Domain(_)
+                | Aggregate::Cell(_)
+                | Aggregate::Cluster,
+                _,
+            ) => false,
+        }
+    }
+
+    /// Whether an event of such a decision is about it.
+    fn has(&self, event: &Event) -> bool {
+        match self {
+            Self::Instance(row) => is_of(event, row.index, Some(&row.definition_id)),
+            Self::Task(_) => true,
+        }
+    }
+
+    /// Whether an event makes it wait for a place.
+    fn begins_with(&self, event: &Event) -> bool {
+        match self {
+            Self::Instance(_) => {
+                matches!(
+                    event,
+                    Event::Actual(actual::Event::Created { .. } | actual::Event::Unclaimed { .. })
+                )
+            }
+            Self::Task(_) => matches!(event, Event::Task(task::Event::Desired(_))),
+        }
+    }
+
+    /// The process and index, of an instance.
+    fn index(&self) -> Option<(&ProcessGuid, u32)> {
+        match self {
+            Self::Instance(row) => Some((&row.process_guid, row.index)),
+            Self::Task(_) => None,
+        }
+    }
+}
+
+/// From the newest decision about the work back to the one that made it to be placed, and from there from cause to cause.
+fn chain<'a>(all: &'a [Decided], work: &Work) -> Chain<'a> {
     let mut steps = vec![];
-    for decided in
-        all.iter().rev().filter(|decided| is_about(decided, &instance.process_guid, instance.epoch))
-    {
-        let is_of_it = |event: &&Event| is_of(event, instance.index, Some(&instance.definition_id));
-        let mut of_it = decided.decision.events.iter().filter(is_of_it).peekable();
+    for decided in all.iter().rev().filter(|decided| work.is_of(decided)) {
+        let mut of_it = decided.decision.events.iter().filter(|event| work.has(event)).peekable();
         if of_it.peek().is_none() {
             continue;
         }
         steps.push(decided);
-        if of_it.any(makes_work) {
+        if of_it.any(|event| work.begins_with(event)) {
             break;
         }
     }
@@ -91,32 +187,9 @@ fn chain<'a>(all: &'a [Decided], instance: &InstanceRow) -> Chain<'a> {
     Chain { steps, elsewhere: None }
 }
 
-fn is_about(decided: &Decided, process: &ProcessGuid, epoch: Epoch) -> bool {
-    match &decided.decision.aggregate {
-        Aggregate::Process { guid, epoch: of, .. } => guid == process && *of == epoch,
-        Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
-    }
-}
-
-/// Whether an event makes an index one that has to be placed.
-fn makes_work(event: &Event) -> bool {
-    matches!(event, Event::Actual(actual::Event::Created { .. } | actual::Event::Unclaimed { .. }))
-}
-
 fn text(why: &Why, look: Look) -> String {
-    let row = &why.instance;
-    let mut head = format!("{} is {}", why.name, state(row));
-    if let (Some(cell), Some(guid)) = (&row.cell_id, &row.instance_guid) {
-        head.push_str(&format!(" on {cell} (container {})", short(guid, look.full_ids)));
-    }
-    if let Some(address) = reached(row) {
-        head.push_str(&format!(" at {address}"));
-    }
-    head.push_str(&format!(", for {}", age(look.now, row.since)));
-    if let Some(error) = &row.placement_error {
-        head.push_str(&format!(": {}", one_line(error)));
-    }
-    let mut lines = vec![head];
+    let mut lines = vec![format!("{} is {}", why.name, why.work.head(look))];
+    lines.extend(why.missing.as_ref().map(Missing::sentence));
     let left_out = why.chain.len().saturating_sub(SHOWN);
     for (at, decided) in why.chain.iter().enumerate() {
         let from_end = why.chain.len() - at;
@@ -127,9 +200,41 @@ fn text(why: &Why, look: Look) -> String {
             continue;
         }
         lines.push(String::new());
-        lines.push(step(decided, Some((&row.process_guid, row.index)), look));
+        lines.push(step(decided, why.work.index(), look));
     }
     lines.join("\n")
+}
+
+impl Work {
+    /// Its state, where it is, since when, and what is to be said of it.
+    fn head(&self, look: Look) -> String {
+        let (state, cell, container, address, since, note) = match self {
+            Self::Instance(row) => (
+                state(row),
+                &row.cell_id,
+                &row.instance_guid,
+                reached(row),
+                row.since,
+                note(row, look)
+                    .filter(|_| matches!(row.state, InstanceState::Unclaimed | InstanceState::Crashed)),
+            ),
+            Self::Task(row) => {
+                (row.state.to_string(), &row.cell_id, &row.instance_guid, None, row.since, task_note(row))
+            }
+        };
+        let mut head = state;
+        if let (Some(cell), Some(guid)) = (cell, container) {
+            head.push_str(&format!(" on {cell} (container {})", short(guid, look.full_ids)));
+        }
+        if let Some(address) = address {
+            head.push_str(&format!(" at {address}"));
+        }
+        head.push_str(&format!(", for {}", age(look.now, since)));
+        if let Some(note) = note {
+            head.push_str(&format!(": {}", one_line(&note)));
+        }
+        head
+    }
 }
 
 /// One step: what happened, when and by whom, and how the place was chosen.
@@ -273,7 +378,7 @@ pub(crate) fn describe(decided: &[Decided], look: Look) -> String {
 #[cfg(test)]
 mod tests {
     use schemas::actual::Unclaimed;
-    use schemas::container::NetInfo;
+    use schemas::container::{Epoch, NetInfo};
     use schemas::definition::DesiredLrpUpdate;
     use schemas::desired;
     use schemas::names::{CellId, DefinitionId, Zone};
@@ -360,18 +465,22 @@ mod tests {
         }
     }
 
+    fn work(row: InstanceRow) -> Work {
+        Work::Instance(Box::new(row))
+    }
+
     #[test]
     fn the_chain_leads_back_over_other_things() {
         let all = story();
         let positions =
             |chain: &Chain<'_>| chain.steps.iter().map(|step| step.position.0).collect::<Vec<_>>();
-        assert_eq!(positions(&chain(&all, &instance())), [9, 8, 6, 5]);
+        assert_eq!(positions(&chain(&all, &work(instance()))), [9, 8, 6, 5]);
         let only_of_process: Vec<Decided> =
             all.iter().filter(|decided| decided.position.0 != 5).cloned().collect();
-        let part = chain(&only_of_process, &instance());
+        let part = chain(&only_of_process, &work(instance()));
         assert_eq!((positions(&part), part.elsewhere), (vec![9, 8, 6], Some(DecisionId(id(3)))));
         let before: Vec<Decided> = all.into_iter().take(2).collect();
-        assert_eq!(positions(&chain(&before, &instance())), [3, 2]);
+        assert_eq!(positions(&chain(&before, &work(instance()))), [3, 2]);
     }
 
     #[test]
@@ -384,7 +493,8 @@ mod tests {
         all.push(at(4, None, decision(7, client(), vec![stop(actual::Ended::Retired)])));
         let made = vec![gone(actual::Ended::Stopped), Event::Actual(again)];
         all.push(at(5, Some(7), decision(8, client(), made)));
-        let positions: Vec<u64> = chain(&all, &instance()).steps.iter().map(|step| step.position.0).collect();
+        let positions: Vec<u64> =
+            chain(&all, &work(instance())).steps.iter().map(|step| step.position.0).collect();
         assert_eq!(positions, [5, 4]);
     }
 
@@ -395,8 +505,9 @@ mod tests {
         let made = actual::Event::Created { places: of("v2", Indices::from(0)) };
         all.push(at(10, None, decision(7, client(), vec![Event::Actual(made)])));
         all.push(at(11, Some(7), decision(8, client(), vec![Event::Actual(gone)])));
-        let positions =
-            |row: InstanceRow| chain(&all, &row).steps.iter().map(|step| step.position.0).collect::<Vec<_>>();
+        let positions = |row: InstanceRow| {
+            chain(&all, &work(row)).steps.iter().map(|step| step.position.0).collect::<Vec<_>>()
+        };
         assert_eq!(positions(of_definition("v2", instance())), [10]);
         assert_eq!(positions(instance()), [11, 9, 8, 6, 5]);
     }
@@ -441,8 +552,8 @@ mod tests {
     #[test]
     fn a_placement_is_explained() {
         let before: Vec<Decided> = story().into_iter().take(2).collect();
-        let chain = chain(&before, &instance()).steps.into_iter().cloned().collect();
-        let text = text(&Why { name: "web/0".into(), instance: instance(), chain }, LOOK);
+        let chain = chain(&before, &work(instance())).steps.into_iter().cloned().collect();
+        let text = text(&Why { name: "web/0".into(), work: work(instance()), missing: None, chain }, LOOK);
         assert_eq!(
             text,
             "web/0 is RUNNING on c2 (container 0000abc0) at 10.0.0.1:60001, for 54s\n\

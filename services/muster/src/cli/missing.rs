@@ -1,0 +1,261 @@
+//! What keeps work from its place, in one sentence, and where it would fit if what were freed. Worked out here from what the
+//! cluster says: nothing is sent to it but questions.
+
+use std::collections::BTreeMap;
+
+use auctioneer::auction::Item;
+use auctioneer::board::Board;
+use auctioneer::plan::{Keeps, Nearest, board_cell, known_process, known_task, nearest};
+use client::{Client, Only, key_of};
+use schemas::Place;
+use schemas::container::WorkKey;
+use schemas::names::CellId;
+use schemas::query::{InstanceRow, InstanceState, TaskRow};
+use schemas::resources::Resources;
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::words::{count, mebibytes};
+
+/// Work that has to go for other work to fit is named up to so many.
+const NAMED: usize = 3;
+
+/// What keeps work that waits for a cell from one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Missing {
+    /// The cell that is nearest to taking it; none: there is none that it may run on.
+    nearest: Option<Nearest>,
+    /// What runs there and takes what it needs, as little of it as will do; nothing: that would not help.
+    taken_by: Vec<Taker>,
+}
+
+/// Something that runs on a cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Taker {
+    /// What it is called.
+    name: String,
+    /// What it takes.
+    takes: Resources,
+}
+
+/// What keeps an instance from its place; none: it doesn't wait for one.
+pub(crate) async fn of_instance(client: &Client, row: &InstanceRow) -> Result<Option<Missing>, Failure> {
+    if row.state != InstanceState::Unclaimed {
+        return Ok(None);
+    }
+    let lrp = client.lrp(&row.process_guid).await?.row;
+    let instances = client.instances(&Only::process(row.process_guid.clone())).await?.rows;
+    let process = known_process(&lrp, &instances);
+    let place = Place::new(row.index, row.definition_id.clone());
+    let Some(item) = Item::of_place(&process, &place) else { return Ok(None) };
+    let mut siblings: BTreeMap<CellId, u32> = BTreeMap::new();
+    for by in process.staying() {
+        *siblings.entry(by.cell_id.clone()).or_default() += 1;
+    }
+    of_item(client, &item, Some(&siblings)).await.map(Some)
+}
+
+/// What keeps a task from its place; none: it doesn't wait for one.
+pub(crate) async fn of_task(client: &Client, row: &TaskRow) -> Result<Option<Missing>, Failure> {
+    let Some(item) = known_task(row) else { return Ok(None) };
+    of_item(client, &item, None).await.map(Some)
+}
+
+async fn of_item(
+    client: &Client,
+    item: &Item,
+    siblings: Option<&BTreeMap<CellId, u32>>,
+) -> Result<Missing, Failure> {
+    let cells = client.cells().await?.rows;
+    let nearest = nearest(&Board::new(cells.iter().filter_map(board_cell)), item, siblings);
+    let taken = nearest.as_ref().and_then(|nearest| match nearest.keeps.as_ref()? {
+        Keeps::Taken(taken) | Keeps::Closed { taken, .. } => Some((&nearest.cell_id, *taken)),
+        Keeps::Crowded(_) | Keeps::Small(_) | Keeps::Incompatible(_) => None,
+    });
+    let taken_by = match taken {
+        Some((cell, taken)) if taken != Resources::default() => {
+            enough(taken, takers(client, cell, item).await?)
+        }
+        Some(_) | None => vec![],
+    };
+    Ok(Missing { nearest, taken_by })
+}
+
+/// What runs on a cell and is nothing of the same process.
+async fn takers(client: &Client, cell: &CellId, item: &Item) -> Result<Vec<Taker>, Failure> {
+    let own = match &item.rank.key {
+        WorkKey::Lrp { key, .. } => Some(&key.process_guid),
+        WorkKey::Task { .. } => None,
+    };
+    let only = Only::cell(cell.clone());
+    let instances = client.instances(&only).await?.rows;
+    let lrps = client.lrps(&Only::default()).await?.rows;
+    let lrps: BTreeMap<_, _> = lrps.iter().map(|row| (&row.process_guid, &row.sizes)).collect();
+    let others = instances.iter().filter(|row| own != Some(&row.process_guid));
+    let instance = |row: &InstanceRow| {
+        let takes = *lrps.get(&row.process_guid)?.get(&row.definition_id)?;
+        Some(Taker { name: key_of(row).to_string(), takes })
+    };
+    let tasks = client.tasks_with_definitions(&only).await?.rows;
+    let task = |row: &TaskRow| {
+        let takes = row.definition.as_ref()?.resources();
+        Some(Taker { name: row.task_guid.to_string(), takes })
+    };
+    Ok(others.filter_map(instance).chain(tasks.iter().filter_map(task)).collect())
+}
+
+/// As little as will do to free so much: the smallest that does by itself, else the largest until there is enough. Nothing,
+/// if all of them together take less.
+fn enough(mut short: Resources, mut takers: Vec<Taker>) -> Vec<Taker> {
+    let size = |taker: &Taker| (taker.takes.memory_mb, taker.takes.disk_mb, taker.takes.ports);
+    takers.sort_by(|a, b| (size(a), &a.name).cmp(&(size(b), &b.name)));
+    if let Some(one) = takers.iter().find(|taker| taker.takes.fits(short)) {
+        return vec![one.clone()];
+    }
+    let mut chosen = vec![];
+    for taker in takers.into_iter().rev() {
+        let left = short.minus(taker.takes);
+        if left != short {
+            short = left;
+            chosen.push(taker);
+        }
+        if short == Resources::default() {
+            return chosen;
+        }
+    }
+    vec![]
+}
+
+impl Missing {
+    /// As people read it.
+    pub(crate) fn sentence(&self) -> String {
+        let Some(Nearest { cell_id: cell, keeps }) = &self.nearest else {
+            return "there is no cell that it may run on".to_owned();
+        };
+        match keeps {
+            None => format!("cell {cell} has room for it by now: the next auction will tell"),
+            Some(Keeps::Taken(taken)) => {
+                format!(
+                    "it would fit on cell {cell} if {} were free there{}",
+                    much(*taken),
+                    self.takers(*taken)
+                )
+            }
+            Some(Keeps::Crowded(rule)) => {
+                format!("it would fit on cell {cell} if fewer instances were where {rule} allows no more")
+            }
+            Some(Keeps::Closed { why, taken }) if *taken == Resources::default() => {
+                format!("it would fit on cell {cell} if that took new work, but it is {why}")
+            }
+            Some(Keeps::Closed { why, taken }) => format!(
+                "it would fit on cell {cell}, which is {why}, if that took new work and {} were free there{}",
+                much(*taken),
+                self.takers(*taken)
+            ),
+            Some(Keeps::Small(short)) => {
+                format!(
+                    "no cell that may take it is large enough: cell {cell} has {} too little",
+                    much(*short)
+                )
+            }
+            Some(Keeps::Incompatible(why)) => {
+                format!("no room that is freed would help: cell {cell} is not compatible ({why})")
+            }
+        }
+    }
+
+    /// Who takes what is missing.
+    fn takers(&self, missing: Resources) -> String {
+        let named = |taker: &Taker| format!("{} takes {}", taker.name, much(of_those(taker.takes, missing)));
+        let mut named: Vec<String> = self.taken_by.iter().take(NAMED).map(named).collect();
+        let more = self.taken_by.len().saturating_sub(NAMED);
+        named.extend((more > 0).then(|| format!("{more} more would have to go, too")));
+        if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) }
+    }
+}
+
+/// So much of resources: `64M of memory, 1 port`.
+fn much(of: Resources) -> String {
+    let of = [
+        (of.memory_mb > 0).then(|| format!("{} of memory", mebibytes(of.memory_mb))),
+        (of.disk_mb > 0).then(|| format!("{} of disk", mebibytes(of.disk_mb))),
+        (of.containers > 0).then(|| count(of.containers.into(), "container")),
+        (of.ports > 0).then(|| count(of.ports.into(), "port")),
+    ];
+    of.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// What there is of those resources of which something is missing.
+fn of_those(there: Resources, missing: Resources) -> Resources {
+    Resources {
+        memory_mb: if missing.memory_mb > 0 { there.memory_mb } else { 0 },
+        disk_mb: if missing.disk_mb > 0 { there.disk_mb } else { 0 },
+        containers: if missing.containers > 0 { there.containers } else { 0 },
+        ports: if missing.ports > 0 { there.ports } else { 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taker(name: &str, memory_mb: u64) -> Taker {
+        Taker { name: name.into(), takes: Resources::of_container(memory_mb, 10, 0) }
+    }
+
+    fn memory(memory_mb: u64) -> Resources {
+        Resources { memory_mb, ..Resources::default() }
+    }
+
+    #[test]
+    fn as_little_as_will_do_has_to_go() {
+        let all = || vec![taker("a/0", 64), taker("b/0", 256), taker("c/0", 128), taker("d/0", 128)];
+        let names = |short| enough(short, all()).into_iter().map(|taker| taker.name).collect::<Vec<_>>();
+        assert_eq!(names(memory(10)), ["a/0"]);
+        assert_eq!(names(memory(100)), ["c/0"]);
+        assert_eq!(names(memory(300)), ["b/0", "d/0"]);
+        assert_eq!(names(memory(576)), ["b/0", "d/0", "c/0", "a/0"]);
+        assert!(names(memory(577)).is_empty(), "all of them together don't do");
+        assert!(names(Resources { ports: 1, ..memory(1) }).is_empty(), "none has a port");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_in_a_sentence() {
+        let near = |keeps| Missing {
+            nearest: Some(Nearest { cell_id: CellId::new("c2").unwrap(), keeps }),
+            taken_by: vec![taker("web/1", 256)],
+        };
+        for (keeps, said) in [
+            (None, "cell c2 has room for it by now: the next auction will tell"),
+            (
+                Some(Keeps::Taken(memory(64))),
+                "it would fit on cell c2 if 64M of memory were free there: web/1 takes 256M of memory",
+            ),
+            (
+                Some(Keeps::Crowded("distinct_cell".into())),
+                "it would fit on cell c2 if fewer instances were where distinct_cell allows no more",
+            ),
+            (
+                Some(Keeps::Closed { why: "cordoned", taken: memory(0) }),
+                "it would fit on cell c2 if that took new work, but it is cordoned",
+            ),
+            (
+                Some(Keeps::Closed { why: "silent", taken: memory(1_024) }),
+                "it would fit on cell c2, which is silent, if that took new work and 1G of memory were free there: \
+                 web/1 takes 256M of memory",
+            ),
+            (
+                Some(Keeps::Small(Resources { disk_mb: 2_048, ..memory(64) })),
+                "no cell that may take it is large enough: cell c2 has 64M of memory, 2G of disk too little",
+            ),
+            (
+                Some(Keeps::Incompatible("constraint zone = z9".into())),
+                "no room that is freed would help: cell c2 is not compatible (constraint zone = z9)",
+            ),
+        ] {
+            assert_eq!(near(keeps).sentence(), said);
+        }
+        let nowhere = Missing { nearest: None, taken_by: vec![] };
+        assert_eq!(nowhere.sentence(), "there is no cell that it may run on");
+    }
+}
