@@ -66,6 +66,8 @@ situations! {
     RepeatedAsDuplicate "a repeated append is answered as a duplicate",
     RepeatedForgotten "a repeated append comes when the journal has forgotten the first",
     BatchDidNotFit "a batch has work for which there is no room",
+    RuleUnmet "no cell meets a constraint",
+    Crowded "what may not be beside its siblings finds no cell",
     LossLookedAt "what a lost cell held is looked at a second later",
     Crowd "two containers of one ActualLRP run at once",
     CellGone "a cell vanishes for ever",

@@ -45,6 +45,7 @@ pub mod mutations;
 pub mod nodes;
 pub mod plan;
 pub mod promises;
+pub mod racks;
 mod reads;
 mod records;
 mod restarts;

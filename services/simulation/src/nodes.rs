@@ -22,6 +22,7 @@ use super::checkers::signs::MASS_LOSS_WAIT;
 use super::cluster::{Cluster, ClusterEvent, NodeEvent, START};
 use super::coverage::Situation;
 use super::promises::Promise;
+use super::racks;
 use super::rng::Rng;
 
 /// So many containers that ended BBSs show of each index.
@@ -341,6 +342,7 @@ impl Shape {
         if self.tagged && at + 1 == self.cells {
             settings.placement_tags.insert(tag());
         }
+        settings.attributes = racks::attributes(at);
         settings.evacuation_timeout = self.evacuation;
         settings.self_test = self.self_test;
         settings

@@ -55,7 +55,8 @@
 //! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
-//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`. Behind every request of
+//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`, `asks=one-per-cell` (or `two-per-rack`, `rack`,
+//! `other-rack`, `any-rack`, `unknown-rack`). Behind every request of
 //! a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
 //! it must get.
 //!

@@ -15,6 +15,7 @@ use schemas::spec::ClientCommand;
 
 use super::nodes::tag;
 use super::plan::Act;
+use super::racks::Asks;
 use super::rng::Rng;
 
 /// What a client asks.
@@ -205,6 +206,8 @@ pub struct Work {
     pub stack: Option<Stack>,
     /// Whether it asks for the tag `gpu`.
     pub tag: bool,
+    /// What it asks of racks, and of where its siblings are.
+    pub asks: Option<Asks>,
 }
 
 impl Work {
@@ -224,6 +227,7 @@ impl Work {
             memory_mb: 64,
             stack: None,
             tag: false,
+            asks: None,
         }
     }
 
@@ -244,7 +248,7 @@ impl Work {
         Constraint {
             stack: self.stack.clone(),
             placement_tags: self.tag.then(tag).into_iter().collect(),
-            rules: None,
+            rules: self.asks.map(|asks| Box::new(asks.rules())),
         }
     }
 }

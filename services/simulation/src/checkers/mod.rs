@@ -13,6 +13,7 @@
 //! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
 //! | `truth` | what the containers really did |
+//! | `apart` | how many instances of a process are where |
 //! | `auction` | every choice of an auctioneer, judged again |
 //! | `placing` | what auctioneers give and reps take |
 //! | `fullness` | what cells and auctioneers say is free |
@@ -29,6 +30,7 @@
 //! | `memory` | what is remembered, and of what |
 //! | `peace` | what is left when everything is quiet |
 
+mod apart;
 mod auction;
 mod calls;
 mod causes;
@@ -347,6 +349,7 @@ impl Checkers {
         for decision in &entry.decisions {
             self.compare(&decision.aggregate, &mut notes);
             self.goes_on(&decision.aggregate, &mut notes);
+            self.keeps_apart(&entry, decision, &mut notes);
             self.remembers(&decision.aggregate, &mut notes);
         }
         notes.coverage.into_iter().for_each(|situation| self.coverage.saw(situation));

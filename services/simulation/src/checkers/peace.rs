@@ -24,6 +24,7 @@ use crate::coverage::Situation;
 use crate::journal::SimJournal;
 use crate::nodes::{Node, cell_id};
 use crate::promises::{Broken, Promise as P};
+use crate::racks;
 use crate::rollouts;
 
 /// So often it is looked what is under way, and so far apart.
@@ -289,8 +290,9 @@ impl Checkers {
         for work in self.world.work() {
             let Some((constraint, size, error)) = demands(&self.world, work) else { continue };
             let compatible = |cell: &usize| {
-                let cell = self.shape.cell(*cell);
-                constraint.mismatch(&cell.offer()).is_none()
+                let offers = self.shape.cell(*cell);
+                constraint.mismatch(&offers.offer()).is_none()
+                    && racks::unmet(constraint, &cell_id(*cell)).is_none()
             };
             let only = only_cell(&self.world, work);
             let may = |cell: &usize| only.is_none_or(|only| *only == cell_id(*cell));
@@ -301,8 +303,14 @@ impl Checkers {
                 compatible.iter().copied().filter(|cell| !self.is_cordoned(*cell)).collect();
             if open.is_empty() && !compatible.is_empty() {
                 waiting += 1;
-            } else if open.iter().any(|cell| free[*cell].fits(size)) {
+            } else if open
+                .iter()
+                .any(|cell| free[*cell].fits(size) && self.has_place(work, constraint, *cell))
+            {
                 idle.insert(format!("{work:?} since {}", attempt(&self.world, work)));
+            } else if racks::is_limited(constraint) {
+                // Both reasons may be named.
+                waiting += 1;
             } else if error.is_some_and(|error| !error.starts_with(reason)) {
                 idle.insert(format!("{work:?}, for {error:?},"));
             } else {

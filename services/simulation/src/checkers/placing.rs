@@ -16,6 +16,7 @@ use schemas::{Place, Refusal, Timestamp};
 use super::auction::known::{lrp, name_of};
 use crate::nodes::{Life, Node, Shape, rep_of};
 use crate::promises::{Broken, Promise};
+use crate::racks;
 
 /// The messages so far.
 #[derive(Default)]
@@ -276,6 +277,8 @@ impl Placing {
                     && work.order.resources().fits(waits.size)
                     && waits.only.as_ref().is_none_or(|only| only == cell)
                     && waits.constraint.mismatch(&has.offer()).is_none()
+                    // Where its siblings are isn't known here.
+                    && !racks::is_limited(&waits.constraint)
             };
             if let Some(waits) = unplaced.iter().find(robbed).filter(|_| !again) {
                 let how = format!("{} is on {cell}, and {:?} finds no room", work.key, waits.work);

@@ -10,6 +10,7 @@ use schemas::refusal::Code;
 use super::rolling;
 use super::words::{Bad, Quoted, Time, Words, duration};
 use crate::plan::{Act, Answer};
+use crate::racks::Asks;
 use crate::workload::{Ask, Owner, Work, domain, other_domain};
 
 /// How long a client waits for its answer, where nothing else is said.
@@ -86,7 +87,7 @@ impl fmt::Display for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Work::usual();
         let Work { create, start, run, exit, result, ignores_term, hangs, fails, .. } = self.0;
-        let Work { unhealthy, memory_mb, stack, tag, .. } = self.0;
+        let Work { unhealthy, memory_mb, stack, tag, asks, .. } = self.0;
         let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
             if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
         };
@@ -110,7 +111,10 @@ impl fmt::Display for Options<'_> {
             write!(f, " memory={memory_mb}")?;
         }
         stack.as_ref().map_or(Ok(()), |stack| write!(f, " stack={stack}"))?;
-        if *tag { f.write_str(" tag") } else { Ok(()) }
+        if *tag {
+            f.write_str(" tag")?;
+        }
+        asks.map_or(Ok(()), |asks| write!(f, " asks={}", asks.name()))
     }
 }
 
@@ -252,6 +256,10 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
         work.memory_mb = value.number()?;
     } else if let Some(mut value) = words.take_option("stack") {
         work.stack = Some(value.name("the name of a stack")?);
+    } else if let Some(mut value) = words.take_option("asks") {
+        let known = |word: &str| Asks::NAMES.iter().find(|(_, name)| *name == word);
+        let expected = format!("what is asked: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
+        work.asks = Some(value.read(&expected, known)?.0);
     } else if words.take("ignores-term") {
         work.ignores_term = true;
     } else if words.take("hangs") {

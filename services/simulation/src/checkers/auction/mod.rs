@@ -11,7 +11,7 @@
 //! | this one | what is judged |
 
 pub(super) mod known;
-mod rank;
+pub(super) mod rank;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,12 +25,14 @@ use schemas::placement::{
 };
 use schemas::process::Outcome;
 use schemas::resources::{Constraint, Mismatch, Resources};
+use schemas::rules::Rule;
 use schemas::{Refusal, Timestamp};
 
 use self::known::{Bounds, Known, SILENT, Seen, Times, count, name_of};
 use self::rank::{Merit, Siblings};
 use crate::nodes::Life;
 use crate::promises::{Broken, Promise};
+use crate::racks;
 
 /// Most candidates of an explanation (docs/model.md, "The auction").
 const CANDIDATES: usize = 5;
@@ -224,6 +226,16 @@ impl<'a> Auction<'a> {
         }
     }
 
+    /// Whether a cell may have one more of what is judged, as far as siblings go: for sure, and perhaps.
+    fn has_place(&self, work: &WorkRef, constraint: &Constraint, on: &Seen<'_>) -> Bounds<bool> {
+        let WorkRef::Lrp(key) = work else { return same(true) };
+        let limits = racks::limits(constraint, on.id);
+        limits.iter().fold(same(true), |(sure, may), limit| {
+            let there = self.siblings.within(&key.process_guid, limit);
+            (sure && there.1 < limit.most, may && there.0 < limit.most)
+        })
+    }
+
     fn judge(&mut self, choice: &Choice<'_>) {
         self.only = super::peace::only_cell(self.siblings.world, &choice.work()).cloned();
         match choice {
@@ -255,8 +267,11 @@ impl<'a> Auction<'a> {
         let now = self.siblings.now.0;
         let just = |refused: &Option<Timestamp>| refused.is_some_and(|at| now.since(at) < AT_ONCE);
         let just_refused = tried.get(cell).is_some_and(just);
+        let name = name_of(key);
+        let place = |seen: &Seen<'_>| self.has_place(&name, constraint, seen);
         let better = |other: &&Seen<'_>| {
             let able = is_compatible(constraint, other) && other.open.0 && other.free.0.fits(size);
+            let able = able && place(other).0;
             let merit_of_other = || Merit::of(key, size, other, &self.siblings);
             able && other.id != cell
                 && !tried.contains_key(other.id)
@@ -265,10 +280,11 @@ impl<'a> Auction<'a> {
         let better = self.seen().find(better).map(|other| (other.id, other.free));
         let told = why.best.first().is_some_and(|best| best.cell_id == *cell)
             && why.best.iter().all(|one| self.is_told(one, key, size))
-            && self.are_all_told(why, constraint, size)
+            && self.are_all_told(why, (&name, constraint), size)
             && self.is_counted(why, constraint, size, &tried);
+        let open = open && place(winner).1;
         self.must(Promise::BestPlace, open && free.fits(size), || {
-            format!("{key} of {size:?} is given to {cell}, which takes work: {open}, and has {free:?} free")
+            format!("{key} of {size:?} is given to {cell}, which takes it: {open}, and has {free:?} free")
         });
         self.must(Promise::BestPlace, better.is_none(), || {
             let refused = if just_refused { " and had just refused it" } else { "" };
@@ -290,12 +306,18 @@ impl<'a> Auction<'a> {
     }
 
     /// Whether all cells that could take the work are named, or as many as fit.
-    fn are_all_told(&self, why: &Explanation, constraint: &Constraint, size: Resources) -> bool {
+    fn are_all_told(
+        &self,
+        why: &Explanation,
+        (work, constraint): (&WorkRef, &Constraint),
+        size: Resources,
+    ) -> bool {
         let able = |seen: &&Seen<'_>, open: bool, free: Resources| {
             is_compatible(constraint, seen) && open && free.fits(size)
         };
-        let least = self.seen().filter(|seen| able(seen, seen.open.0, seen.free.0)).count();
-        let most = self.seen().filter(|seen| able(seen, seen.open.1, seen.free.1)).count();
+        let place = |seen: &Seen<'_>| self.has_place(work, constraint, seen);
+        let least = self.seen().filter(|seen| able(seen, seen.open.0 && place(seen).0, seen.free.0)).count();
+        let most = self.seen().filter(|seen| able(seen, seen.open.1 && place(seen).1, seen.free.1)).count();
         let named: BTreeSet<&CellId> = why.best.iter().map(|one| &one.cell_id).collect();
         named.len() == why.best.len() && (least.min(CANDIDATES)..=most.min(CANDIDATES)).contains(&named.len())
     }
@@ -343,10 +365,12 @@ impl<'a> Auction<'a> {
         if self.siblings.known.was_refused(work, *attempt) {
             return;
         }
-        let room =
-            self.seen().find(|seen| is_compatible(constraint, seen) && seen.open.0 && seen.free.0.fits(size));
-        let room = room.map(|seen| seen.id.clone());
-        let right = self.is_right(error, constraint, size);
+        let able = |seen: &&Seen<'_>| {
+            let open = is_compatible(constraint, seen) && seen.open.0 && seen.free.0.fits(size);
+            open && self.has_place(work, constraint, seen).0
+        };
+        let room = self.seen().find(able).map(|seen| seen.id.clone());
+        let right = self.is_right(error, (work, constraint), size);
         let counted = why.is_none_or(|why| {
             why.best.is_empty() && self.is_counted(why, constraint, size, &BTreeMap::new())
         });
@@ -363,11 +387,15 @@ impl<'a> Auction<'a> {
     }
 
     /// Whether an error is the right one.
-    fn is_right(&self, error: &str, constraint: &Constraint, size: Resources) -> bool {
+    fn is_right(&self, error: &str, (work, constraint): (&WorkRef, &Constraint), size: Resources) -> bool {
         let (what, words) = error.split_once(": ").unwrap_or((error, ""));
         let has = |what| self.seen().any(|seen| mismatch(constraint, seen) == Some(what));
         let compatible = || self.seen().filter(|seen| is_compatible(constraint, seen));
         if compatible().next().is_none() {
+            let rule = self.seen().find_map(|seen| rule_unmet(constraint, seen));
+            if let Some(rule) = rule {
+                return what == NO_COMPATIBLE_CELLS && words.starts_with(&format!("constraint {rule} ("));
+            }
             // The nearest miss is named: a cell with other tags has the right stack.
             let nearest = [Mismatch::Tags, Mismatch::Stack].into_iter().find(|what| has(*what));
             return what == NO_COMPATIBLE_CELLS && words == nearest.map_or("", what_word);
@@ -378,16 +406,27 @@ impl<'a> Auction<'a> {
                 if words == "cordoned" { all(|seen| seen.cordoned.1) } else { !all(|seen| seen.cordoned.0) };
             return said && matches!(words, "" | "cordoned") && !compatible().any(|seen| seen.open.0);
         }
-        let words: BTreeSet<&str> = words.split(", ").filter(|word| !word.is_empty()).collect();
+        let place = |seen: &Seen<'_>| self.has_place(work, constraint, seen);
+        let (crowded, words): (BTreeSet<&str>, BTreeSet<&str>) = words
+            .split(", ")
+            .filter(|word| !word.is_empty())
+            .partition(|word| word.starts_with("constraint distinct_"));
+        if what == NO_COMPATIBLE_CELLS {
+            let full = compatible().filter(|seen| seen.open.0).all(|seen| !place(seen).0);
+            return racks::is_limited(constraint) && full && !crowded.is_empty() && words.is_empty();
+        }
         // What is named may be lacking everywhere; what surely is, is named.
         let may = |word: &&str| {
-            compatible().filter(|seen| seen.open.0).all(|seen| lacks(seen.free.0, size).contains(*word))
+            let left = compatible().filter(|seen| seen.open.0 && place(seen).0);
+            left.into_iter().all(|seen| lacks(seen.free.0, size).contains(*word))
         };
         let surely = |word: &&str| {
-            compatible().filter(|seen| seen.open.1).all(|seen| lacks(seen.free.1, size).contains(*word))
+            let left = compatible().filter(|seen| seen.open.1 && place(seen).1);
+            left.into_iter().all(|seen| lacks(seen.free.1, size).contains(*word))
         };
         what == INSUFFICIENT_RESOURCES
-            && compatible().any(|seen| seen.open.1)
+            && compatible().any(|seen| seen.open.1 && place(seen).1)
+            && (crowded.is_empty() || racks::is_limited(constraint))
             && words.iter().all(may)
             && LACKS.iter().filter(|word| surely(word)).all(|word| words.contains(word))
     }
@@ -399,7 +438,20 @@ const fn same(so: bool) -> Bounds<bool> {
 }
 
 fn mismatch<'a>(constraint: &'a Constraint, seen: &Seen<'_>) -> Option<Mismatch<'a>> {
-    constraint.mismatch(&seen.log.presence.offer(seen.id))
+    match constraint.mismatch(&seen.log.presence.offer(seen.id)) {
+        Some(what @ (Mismatch::Stack | Mismatch::Tags)) => Some(what),
+        Some(Mismatch::Rule(..)) | None => {
+            racks::unmet(constraint, seen.id).map(|rule| Mismatch::Rule(0, rule))
+        }
+    }
+}
+
+/// The constraint that keeps a cell from the work which has the right stack and tags.
+fn rule_unmet<'a>(constraint: &'a Constraint, seen: &Seen<'_>) -> Option<&'a Rule> {
+    match mismatch(constraint, seen)? {
+        Mismatch::Rule(_, rule) => Some(rule),
+        Mismatch::Stack | Mismatch::Tags => None,
+    }
 }
 
 fn is_compatible(constraint: &Constraint, seen: &Seen<'_>) -> bool {

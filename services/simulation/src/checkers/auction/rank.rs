@@ -10,6 +10,7 @@ use schemas::resources::Resources;
 use schemas::rollout::{Phase, Stage};
 
 use super::known::{Bounds, Known, Seen, Times, count};
+use crate::racks::Limit;
 
 /// Loads that are closer than this may be the same when they are rounded.
 const CLOSE: f64 = 1e-6;
@@ -64,6 +65,15 @@ impl Siblings<'_> {
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
+    /// Instances of a process on the cells of a limit.
+    pub(super) fn within(&self, guid: &ProcessGuid, limit: &Limit) -> Bounds<u32> {
+        let cells = self.world.cells().filter(|(id, _)| limit.has(id));
+        cells.fold((0, 0), |sum, (id, log)| {
+            let (least, most) = self.on_cell(guid, id);
+            (sum.0 + if log.present { least } else { 0 }, sum.1 + most)
+        })
+    }
+
     /// Instances of a process that stay on a cell, or are on their way there.
     fn on_cell(&self, guid: &ProcessGuid, cell: &CellId) -> Bounds<u32> {
         let stay = self.world.process(guid).map_or(0, |process| stay_on(process, cell));
@@ -76,7 +86,7 @@ impl Siblings<'_> {
 
 /// How many instances of a process are on a cell and stay there. Of the two of an index that a rollout replaces the new one
 /// does, as soon as it is to be placed.
-fn stay_on(process: &Process, cell: &CellId) -> u32 {
+pub(in crate::checkers) fn stay_on(process: &Process, cell: &CellId) -> u32 {
     let begun = |index: u32| {
         let rollout = process.rollout.as_ref().filter(|rollout| rollout.phase != Phase::Completed)?;
         let step = rollout.steps.get(&index)?;
