@@ -12,10 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::attributes::{AttributeName, Offer};
 use crate::limits;
+use crate::refusal::BadField;
 
 mod version;
 
 pub use version::{BadRange, Range, Version};
+
+/// Why what is about several instances has no effect on a global process.
+pub const ONE_ON_EACH_CELL: &str = "a global process has one instance on each cell that fits";
 
 /// What a definition asks for beside stack and tags. Most ask for nothing of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -247,6 +251,17 @@ impl Rules {
     /// How many instances of the process may be where, with the place of each constraint.
     pub fn distinct(&self) -> impl Iterator<Item = (usize, Distinct<'_>)> {
         self.constraints.iter().enumerate().filter_map(|(at, rule)| Some((at, rule.distinct()?)))
+    }
+
+    /// What of it is about several instances, each as a field with what is wrong with it where there is only one.
+    pub fn about_several(&self) -> impl Iterator<Item = BadField> {
+        let distinct = self.constraints.iter().enumerate().filter(|(_, rule)| rule.operator.is_distinct());
+        let distinct = distinct.map(|(at, rule)| BadField {
+            field: format!("constraints[{at}].operator"),
+            problem: format!("{} has no effect", rule.operator.word()),
+        });
+        let spread = || BadField { field: "spread".to_owned(), problem: "has no effect".to_owned() };
+        distinct.chain((!self.spread.is_empty()).then(spread))
     }
 
     /// Every attribute that is named.

@@ -31,6 +31,7 @@ use crate::limits;
 use crate::names::{DefinitionId, Domain, PlacementTag};
 use crate::refusal::Refusal;
 use crate::resources::Constraint;
+use crate::rules::ONE_ON_EACH_CELL;
 
 pub use commands::{ClientCommand, client_command};
 
@@ -334,7 +335,7 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
     let definition = take_definition(&mut fields);
     let rules = definition.as_ref().and_then(|definition| definition.constraint.rules.as_deref());
     if let (Some(Mode::Global), Some(rules)) = (mode, rules) {
-        rules::check_alone(rules, "a global process has one instance on each cell that fits", &fields);
+        rules::check_alone(rules, ONE_ON_EACH_CELL, &fields);
     }
     if let (Some(policies), Some(instances)) = (&policies, instances) {
         policies::check(policies, instances, &fields);

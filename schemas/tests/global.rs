@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use schemas::actual::{self, Ended, State};
+use schemas::attributes::AttributeName;
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::{Epoch, Instance};
@@ -14,6 +15,7 @@ use schemas::entry::{Event, Stamp};
 use schemas::evaluation::Trigger;
 use schemas::names::{CellId, ClusterId, DecisionId, DefinitionId, FolderId, Incarnation, Stack, Zone};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep};
+use schemas::rules::{Operator, Rule, Rules, Spread};
 use schemas::{Code, Origin, Place, Refusal, Timestamp, evacuating};
 use uuid::Uuid;
 
@@ -473,4 +475,29 @@ proptest! {
         }
         prop_assert_eq!(desired.cells.unwrap().len(), desired.instances as usize);
     }
+}
+
+#[test]
+fn an_update_can_not_ask_what_is_about_several_instances() {
+    let mut stage = Stage::new(2);
+    let rack: AttributeName = "rack".parse().unwrap();
+    let distinct = Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() };
+    let spread = Spread { attribute: rack.clone(), weight: 50, targets: BTreeMap::new() };
+    let is_set = Rule { attribute: Some(rack), operator: Operator::IsSet, value: String::new().into() };
+    let mut deploy = |rules: Rules| {
+        let mut definition = (*definition("v2", "linux")).clone();
+        definition.constraint.rules = Some(Box::new(rules));
+        let (update, definition) = (DesiredLrpUpdate::default(), definition.into());
+        stage.do_(&Command::Deploy { update, definition_id: id("v2"), definition })
+    };
+    let both =
+        Rules { constraints: vec![is_set.clone(), distinct], affinities: vec![], spread: vec![spread] };
+    let refusal = deploy(both).unwrap_err();
+    assert_eq!(refusal.code, Code::InvalidRequest);
+    let why = "has no effect: a global process has one instance on each cell that fits";
+    let said: Vec<String> =
+        refusal.fields.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect();
+    let distinct = format!("definition.constraints[1].operator: distinct_cell {why}");
+    assert_eq!(said, [distinct, format!("definition.spread: {why}")]);
+    deploy(Rules { constraints: vec![is_set], ..Rules::default() }).unwrap();
 }

@@ -15,8 +15,9 @@ use crate::key::Place;
 use crate::limits;
 use crate::names::DefinitionId;
 use crate::policy::{FailureAction, UpdatePolicy};
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{BadField, Code, Refusal};
 use crate::rollout::{self, Kind, Pause, Phase, Rollout, Seen};
+use crate::rules::ONE_ON_EACH_CELL;
 
 impl Draft<'_> {
     pub(super) fn deploy(
@@ -38,7 +39,10 @@ impl Draft<'_> {
                     format!("definition {id} of the process runs something else already: use another id");
                 return Err(Refusal::new(Code::ResourceExists, why));
             }
-            None => self.add_definition(id, definition)?,
+            None => {
+                check_global(desired, definition)?;
+                self.add_definition(id, definition)?;
+            }
         }
         self.roll_out(Kind::Update, id, String::new());
         Ok(())
@@ -312,4 +316,18 @@ pub(super) fn next<'a>(
         min_running: desired.policies.running_at_least(policy, desired.instances),
     };
     rollout::next(rollout, context, &see, running)
+}
+
+/// Refuses for a global process what is about several of its instances: whoever desires it can't say that either.
+fn check_global(desired: &Desired, definition: &Definition) -> Result<(), Refusal> {
+    let rules = definition.constraint.rules.as_ref().filter(|_| desired.is_global());
+    let bad: Vec<BadField> = rules.map_or(vec![], |rules| rules.about_several().collect());
+    if bad.is_empty() {
+        return Ok(());
+    }
+    let told = |one: BadField| BadField {
+        field: format!("definition.{}", one.field),
+        problem: format!("{}: {ONE_ON_EACH_CELL}", one.problem),
+    };
+    Err(Refusal::invalid(bad.into_iter().map(told).collect()))
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::attributes::{AttributeName, check_value};
 use crate::fields::{Field, Fields};
 use crate::limits;
+use crate::refusal::BadField;
 use crate::resources::Constraint;
 use crate::rules::{Affinity, Operand, Operator, Range, Rule, Rules, Spread, pattern};
 
@@ -30,14 +31,10 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Option<Option<Box<Rules>>> {
     Some((!rules.is_empty()).then(|| Box::new(rules)))
 }
 
-/// Notes what is about how many instances are where, for work that has no others.
+/// Notes what is about several instances, for work that has only one.
 pub(super) fn check_alone(rules: &Rules, why: &str, fields: &Fields<'_>) {
-    for (at, rule) in rules.constraints.iter().enumerate().filter(|(_, rule)| rule.operator.is_distinct()) {
-        let word = rule.operator.word();
-        fields.bad(&format!("constraints[{at}].operator"), format!("{word} has no effect: {why}"));
-    }
-    if !rules.spread.is_empty() {
-        fields.bad("spread", format!("has no effect: {why}"));
+    for BadField { field, problem } in rules.about_several() {
+        fields.bad(&field, format!("{problem}: {why}"));
     }
 }
 
