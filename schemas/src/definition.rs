@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::{Action, Variable};
 use crate::names::{DefinitionId, Domain, ProcessGuid, TaskGuid};
 use crate::policy::Policies;
+use crate::rank::Priority;
 use crate::resources::{Constraint, Resources};
 
 /// How long a container that is asked to stop may take before it is killed, unless its definition says otherwise:
@@ -71,6 +72,8 @@ pub struct TaskDefinition {
     pub completion_callback_url: Option<crate::action::Secret>,
     /// The consumer's own text.
     pub annotation: String,
+    /// How urgent it is: whose priority is greater is placed first.
+    pub priority: Priority,
     /// What becomes of the task while no cell can take it.
     pub placement: Placement,
     /// Time between TERM and KILL when it is cancelled, in milliseconds.
@@ -125,6 +128,8 @@ pub struct DesiredLrp {
     pub mode: Mode,
     /// How many instances; 0 where the cells say how many.
     pub instances: u32,
+    /// How urgent it is: whose priority is greater is placed first.
+    pub priority: Priority,
     /// Routing data.
     pub routes: Routes,
     /// The consumer's own text.
@@ -146,6 +151,7 @@ impl DesiredLrp {
                 Mode::Replicated => Some(self.instances),
                 Mode::Global => None,
             },
+            priority: Some(self.priority),
             routes: Some(self.routes.clone()),
             annotation: Some(self.annotation.clone()),
             policies: Some(self.policies.clone()),
@@ -158,6 +164,8 @@ impl DesiredLrp {
 pub struct DesiredLrpUpdate {
     /// How many instances.
     pub instances: Option<u32>,
+    /// How urgent it is, from the next time that something of it is placed.
+    pub priority: Option<Priority>,
     /// Routing data.
     pub routes: Option<Routes>,
     /// The consumer's own text.

@@ -10,12 +10,15 @@ use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode, Routes};
 use crate::indices::Indices;
 use crate::names::{CellId, DefinitionId, Domain, ProcessGuid};
 use crate::policy::Policies;
+use crate::rank::Priority;
 
-/// What is desired of a process. Instances, routes and annotation change without restarting anything.
+/// What is desired of a process. Instances, priority, routes and annotation change without restarting anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Desired {
     /// How many instances.
     pub instances: u32,
+    /// How urgent it is.
+    pub priority: Priority,
     /// The cells of a global process by their ordinals, which are its indices; none: it is replicated.
     pub cells: Option<BTreeMap<u32, GlobalCell>>,
     /// Routing data.
@@ -47,7 +50,7 @@ pub struct GlobalCell {
 pub enum Event {
     /// The process was desired: a new epoch begins.
     Desired(Box<DesiredLrp>),
-    /// Its scale, routes, annotation or policies changed.
+    /// Its scale, priority, routes, annotation or policies changed.
     Updated(DesiredLrpUpdate),
     /// A definition came to it.
     DefinitionAdded {
@@ -161,6 +164,7 @@ impl Desired {
     pub fn difference(&self, update: &DesiredLrpUpdate) -> Option<DesiredLrpUpdate> {
         let difference = DesiredLrpUpdate {
             instances: update.instances.filter(|count| *count != self.instances),
+            priority: update.priority.filter(|priority| *priority != self.priority),
             routes: update.routes.clone().filter(|routes| *routes != self.routes),
             annotation: update.annotation.clone().filter(|text| *text != self.annotation),
             policies: update.policies.clone().filter(|policies| *policies != self.policies),
@@ -178,6 +182,7 @@ impl Desired {
             domain: domain.clone(),
             mode: self.mode(),
             instances: if self.is_global() { 0 } else { self.instances },
+            priority: self.priority,
             routes: self.routes.clone(),
             annotation: self.annotation.clone(),
             policies: self.policies.clone(),
@@ -193,6 +198,7 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
     match event {
         Event::Desired(lrp) => Some(Desired {
             instances: lrp.instances,
+            priority: lrp.priority,
             cells: (lrp.mode == Mode::Global).then(BTreeMap::new),
             routes: lrp.routes.clone(),
             annotation: lrp.annotation.clone(),
@@ -203,6 +209,7 @@ pub fn evolve(desired: Option<Desired>, event: &Event) -> Option<Desired> {
         }),
         Event::Updated(update) => desired.map(|old| Desired {
             instances: update.instances.unwrap_or(old.instances),
+            priority: update.priority.unwrap_or(old.priority),
             routes: update.routes.clone().unwrap_or(old.routes),
             annotation: update.annotation.clone().unwrap_or(old.annotation),
             policies: update.policies.clone().unwrap_or(old.policies),

@@ -6,7 +6,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | the words |
-//! | [`action`], [`definition`], [`container`], [`placement`] | what to run, where, and why there |
+//! | [`action`], [`definition`], [`container`], [`placement`], [`rank`] | what to run, where, why there, and in which order |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
 //! | [`task`], [`domain`], [`cell`], [`cluster`] | the other machines |
 //! | [`ended`] | what all of them leave behind, to be shown |
@@ -46,6 +46,7 @@ pub mod placement;
 pub mod policy;
 pub mod process;
 pub mod query;
+pub mod rank;
 pub mod refusal;
 pub mod request;
 pub mod resources;

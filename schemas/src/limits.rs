@@ -46,6 +46,12 @@ pub const WEIGHT: u8 = 100;
 pub const PATTERN_BYTES: usize = 256 * 1024;
 /// Largest share of the processor, and the usual one, for which 0 stands, too.
 pub const CPU_WEIGHT: u32 = 1024;
+/// The least priority of a process or task.
+pub const LEAST_PRIORITY: u8 = 1;
+/// The priority of what says nothing of it.
+pub const USUAL_PRIORITY: u8 = 50;
+/// The greatest priority of a process or task: it goes first.
+pub const GREATEST_PRIORITY: u8 = 100;
 /// Longest time that a container may take to stop, in milliseconds: 10 minutes.
 pub const GRACE_MS: u64 = 10 * 60 * 1000;
 /// Longest time that a client may name for anything else, in milliseconds: ten years.

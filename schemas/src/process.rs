@@ -96,7 +96,7 @@ pub struct Slot {
 pub enum Command {
     /// A client desires it.
     Desire(Box<DesiredLrp>),
-    /// A client changes its scale, routes, annotation or policies.
+    /// A client changes its scale, priority, routes, annotation or policies.
     Update(DesiredLrpUpdate),
     /// A client wants every instance to run another definition, and may change the rest, too.
     Deploy {

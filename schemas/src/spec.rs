@@ -29,6 +29,7 @@ use crate::definition::{
 use crate::fields::{Field, Fields, Problems, look_over, read_json_of_any_size};
 use crate::limits;
 use crate::names::{DefinitionId, Domain, PlacementTag};
+use crate::rank::Priority;
 use crate::refusal::Refusal;
 use crate::resources::Constraint;
 use crate::rules::ONE_ON_EACH_CELL;
@@ -128,6 +129,7 @@ pub fn to_json(lrp: &DesiredLrp) -> Value {
         "domain": lrp.domain,
         "mode": (lrp.mode == Mode::Global).then_some(lrp.mode),
         "instances": (lrp.mode == Mode::Replicated).then_some(lrp.instances),
+        "priority": lrp.priority,
         "routes": routes_to_json(&lrp.routes),
         "annotation": lrp.annotation,
         "definition_id": lrp.definition_id,
@@ -191,6 +193,7 @@ pub fn task_to_json(task: &DesiredTask) -> Value {
         "result_file": definition.result_file,
         "completion_callback_url": definition.completion_callback_url,
         "annotation": definition.annotation,
+        "priority": definition.priority,
         "placement": definition.placement,
         "grace_period_ms": definition.grace_period_ms,
     }))
@@ -328,6 +331,7 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
     let domain = must_domain(&mut fields, usual);
     let mode = fields.or("mode", Mode::Replicated, |field| policies::take_word(field, &MODES));
     let instances = take_instances_of(mode, &mut fields);
+    let priority = fields.or("priority", Priority::default(), take_priority);
     let routes = fields.or("routes", Routes::new(), take_routes);
     let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
     let policies = policies::take(&mut fields);
@@ -346,6 +350,7 @@ fn take_lrp(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredLrp> {
         domain: domain?,
         mode: mode?,
         instances: instances?,
+        priority: priority?,
         routes: routes?,
         annotation: annotation?,
         policies: policies?,
@@ -411,6 +416,7 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
     let result_file = fields.or("result_file", String::new(), take_result_file);
     let completion_callback_url = fields.may("completion_callback_url", take_url);
     let annotation = fields.or("annotation", String::new(), |field| field.text(limits::ANNOTATION_BYTES));
+    let priority = fields.or("priority", Priority::default(), take_priority);
     let placement = fields.or("placement", Placement::Fail, take_placement);
     let grace_period_ms = take_grace(fields);
     Some(TaskDefinition {
@@ -423,6 +429,7 @@ fn take_task_definition(fields: &mut Fields<'_>) -> Option<TaskDefinition> {
         result_file: result_file?,
         completion_callback_url: completion_callback_url?,
         annotation: annotation?,
+        priority: priority?,
         placement: placement?,
         grace_period_ms: grace_period_ms?,
     })
@@ -481,6 +488,11 @@ fn take_instances_of(mode: Option<Mode>, fields: &mut Fields<'_>) -> Option<u32>
 
 fn take_instances(field: Field<'_>) -> Option<u32> {
     field.number_32(0..=limits::INSTANCES)
+}
+
+fn take_priority(field: Field<'_>) -> Option<Priority> {
+    let number = field.number(limits::LEAST_PRIORITY.into()..=limits::GREATEST_PRIORITY.into())?;
+    u8::try_from(number).ok().and_then(Priority::new)
 }
 
 fn take_ports(field: Field<'_>) -> Option<Vec<u16>> {
@@ -554,11 +566,13 @@ fn take_placement(field: Field<'_>) -> Option<Placement> {
 /// Changes to a process, without its name.
 fn take_update(fields: &mut Fields<'_>) -> Option<DesiredLrpUpdate> {
     let instances = fields.may("instances", take_instances);
+    let priority = fields.may("priority", take_priority);
     let routes = fields.may("routes", take_routes);
     let annotation = fields.may("annotation", |field| field.text(limits::ANNOTATION_BYTES));
     let policies = fields.may("policies", policies::take_all);
     Some(DesiredLrpUpdate {
         instances: instances?,
+        priority: priority?,
         routes: routes?,
         annotation: annotation?,
         policies: policies?,
@@ -635,6 +649,9 @@ fn update_to_json(update: &DesiredLrpUpdate) -> Value {
     let mut object = Map::new();
     if let Some(instances) = update.instances {
         object.insert("instances".into(), instances.into());
+    }
+    if let Some(priority) = update.priority {
+        object.insert("priority".into(), u8::from(priority).into());
     }
     if let Some(routes) = &update.routes {
         object.insert("routes".into(), routes_to_json(routes));

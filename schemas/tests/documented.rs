@@ -211,6 +211,7 @@ fn every_command() -> Vec<ClientCommand> {
     let (process_guid, task_guid) = (lrp.process_guid.clone(), job.task_guid.clone());
     let update = schemas::definition::DesiredLrpUpdate {
         instances: Some(2),
+        priority: Some(lrp.priority),
         routes: Some(lrp.routes.clone()),
         annotation: Some("mine".into()),
         policies: Some(lrp.policies.clone()),
@@ -500,7 +501,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 33] = [
+    let limits: [(&str, usize); 34] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -515,6 +516,7 @@ fn limit_table() -> String {
         ("placement tags", limits::PLACEMENT_TAGS),
         ("MiB of memory, and of disk", usize::try_from(limits::RESOURCE_MB).unwrap()),
         ("CPU weight", limits::CPU_WEIGHT as usize),
+        ("priority", limits::GREATEST_PRIORITY.into()),
         ("milliseconds of a grace period", usize::try_from(limits::GRACE_MS).unwrap()),
         ("milliseconds of any other time", usize::try_from(limits::DURATION_MS).unwrap()),
         ("bytes of a path of a file", limits::PATH_BYTES),

@@ -18,6 +18,7 @@ use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
 use schemas::process::{Outcome, Process, Unplaced};
+use schemas::rank::Priority;
 use schemas::resources::Constraint;
 use schemas::rules::{Affinity, Operator, Rule, Rules};
 use schemas::task::{self, Task};
@@ -189,19 +190,30 @@ fn any_definition() -> impl Strategy<Value = Definition> {
     )
 }
 
+/// Any priority.
+fn any_priority() -> impl Strategy<Value = Priority> {
+    (limits::LEAST_PRIORITY..=limits::GREATEST_PRIORITY).prop_map(|number| Priority::new(number).unwrap())
+}
+
 /// Any process that a client may desire.
 pub(crate) fn any_lrp() -> impl Strategy<Value = DesiredLrp> {
     let names = (any_name(), any_name(), option::of(any_name()));
-    let sides = (any_routes(), any_text(), any_policies());
+    let sides = (any_priority(), any_routes(), any_text(), any_policies());
     // The cells say how many instances a global process has.
     let instances = option::weighted(0.8, 1..=limits::INSTANCES);
     (names, instances, sides, any_definition()).prop_map(
-        |((guid, domain_name, definition_id), instances, (routes, annotation, policies), definition)| {
+        |(
+            (guid, domain_name, definition_id),
+            instances,
+            (priority, routes, annotation, policies),
+            definition,
+        )| {
             DesiredLrp {
                 process_guid: ProcessGuid::new(&guid).unwrap(),
                 domain: domain(&domain_name),
                 mode: instances.map_or(Mode::Global, |_| Mode::Replicated),
                 instances: instances.unwrap_or(0),
+                priority,
                 routes,
                 annotation,
                 policies,
@@ -216,12 +228,14 @@ pub(crate) fn any_lrp() -> impl Strategy<Value = DesiredLrp> {
 pub(crate) fn any_update() -> impl Strategy<Value = DesiredLrpUpdate> {
     let parts = (
         option::of(0..=limits::INSTANCES),
+        option::of(any_priority()),
         option::of(any_routes()),
         option::of(any_text()),
         option::of(any_policies()),
     );
-    parts.prop_map(|(instances, routes, annotation, policies)| DesiredLrpUpdate {
+    parts.prop_map(|(instances, priority, routes, annotation, policies)| DesiredLrpUpdate {
         instances,
+        priority,
         routes,
         annotation,
         policies,
@@ -297,23 +311,27 @@ pub(crate) fn any_task() -> impl Strategy<Value = DesiredTask> {
     ];
     let url = option::of("https?://[a-z]{1,9}(:[0-9]{1,4})?/[a-z?=&]{0,9}");
     let texts = (any_name(), any_name(), "[a-z/]{0,2}[a-z]{0,3}", any_text(), url);
-    (texts, any_constraint(), any_variables(), any_action(), placement, 0..=limits::GRACE_MS).prop_map(
-        |(texts, constraint, environment_variables, action, placement, grace_period_ms)| DesiredTask {
-            task_guid: TaskGuid::new(&texts.0).unwrap(),
-            domain: domain(&texts.1),
-            definition: Arc::new(TaskDefinition {
-                constraint,
-                environment_variables,
-                action,
-                memory_mb: 1,
-                disk_mb: 0,
-                cpu_weight: 1024,
-                result_file: texts.2.trim_start_matches('/').to_owned(),
-                completion_callback_url: texts.4.map(Secret::Plain),
-                annotation: texts.3,
-                placement,
-                grace_period_ms,
-            }),
+    let when = (any_priority(), placement, 0..=limits::GRACE_MS);
+    (texts, any_constraint(), any_variables(), any_action(), when).prop_map(
+        |(texts, constraint, environment_variables, action, (priority, placement, grace_period_ms))| {
+            DesiredTask {
+                task_guid: TaskGuid::new(&texts.0).unwrap(),
+                domain: domain(&texts.1),
+                definition: Arc::new(TaskDefinition {
+                    constraint,
+                    environment_variables,
+                    action,
+                    memory_mb: 1,
+                    disk_mb: 0,
+                    cpu_weight: 1024,
+                    result_file: texts.2.trim_start_matches('/').to_owned(),
+                    completion_callback_url: texts.4.map(Secret::Plain),
+                    annotation: texts.3,
+                    priority,
+                    placement,
+                    grace_period_ms,
+                }),
+            }
         },
     )
 }

@@ -27,6 +27,7 @@ use schemas::placement::{Candidate, Explanation};
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
 use schemas::{
@@ -144,6 +145,7 @@ pub(crate) fn lrp() -> DesiredLrp {
         domain: Domain::new("apps").unwrap(),
         mode: Mode::Replicated,
         instances: 3,
+        priority: Priority::new(75).unwrap(),
         routes: routes(),
         annotation: "first".into(),
         policies: policies(),
@@ -178,6 +180,7 @@ pub(crate) fn job() -> DesiredTask {
             result_file: "out/result".into(),
             completion_callback_url: Some(Secret::Plain("https://example.com/done".into())),
             annotation: "nightly".into(),
+            priority: Priority::new(20).unwrap(),
             placement: Placement::Queue { deadline_ms: 600_000 },
             grace_period_ms: 5_000,
         }),
@@ -193,6 +196,7 @@ fn process_events() -> Vec<Event> {
     let (place, places) = (|| place(1, "web-v1"), || some("web-v1"));
     let update = DesiredLrpUpdate {
         instances: Some(5),
+        priority: Priority::new(80),
         routes: Some(routes()),
         annotation: Some("second".into()),
         policies: Some(policies()),

@@ -27,6 +27,8 @@ mod promotion;
 #[cfg(test)]
 mod queries;
 #[cfg(test)]
+mod rank;
+#[cfg(test)]
 mod restarts;
 #[cfg(test)]
 mod rollouts;

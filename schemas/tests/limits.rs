@@ -100,6 +100,8 @@ fn of_both() -> Vec<Limit> {
         ("disk_mb", 0.into(), (-1).into(), "disk_mb: must not be negative"),
         ("cpu_weight", 1024.into(), 1025.into(), "cpu_weight: must be from 0 to 1024"),
         ("grace_period_ms", 600_000.into(), 600_001.into(), "grace_period_ms: must be from 0 to 600000"),
+        ("priority", 1.into(), 0.into(), "priority: must be from 1 to 100"),
+        ("priority", 100.into(), 101.into(), "priority: must be from 1 to 100"),
         ("annotation", text(10_240), text(10_241), "annotation: has 10241 bytes, more than 10240"),
         (
             ENVIRONMENT,

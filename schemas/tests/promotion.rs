@@ -98,10 +98,11 @@ proptest! {
         let lrp = without_monitor(lrp);
         let mut deployment = Deployment::of(&lrp);
         let update = DesiredLrpUpdate { instances: update.instances.map(|instances| instances % 20), ..update };
-        let DesiredLrpUpdate { instances, routes, annotation, policies } = update.clone();
+        let DesiredLrpUpdate { instances, priority, routes, annotation, policies } = update.clone();
         deployment.ask(&Command::Update(update));
         let changed = DesiredLrp {
             instances: instances.unwrap_or(lrp.instances),
+            priority: priority.unwrap_or(lrp.priority),
             routes: routes.unwrap_or_else(|| lrp.routes.clone()),
             annotation: annotation.unwrap_or_else(|| lrp.annotation.clone()),
             policies: policies.unwrap_or_else(|| lrp.policies.clone()),

@@ -6,6 +6,7 @@ use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
 use schemas::policy::Policies;
 use schemas::query::{is_about, subject_about};
+use schemas::rank::Priority;
 use schemas::{Subject, desired};
 
 use crate::given::lrp;
@@ -43,6 +44,7 @@ fn of_an_update_only_what_differs_counts() {
     let known = desired::evolve(None, &desired::Event::Desired(Box::new(lrp.clone()))).unwrap();
     let same = DesiredLrpUpdate {
         instances: Some(lrp.instances),
+        priority: Some(lrp.priority),
         routes: Some(lrp.routes.clone()),
         annotation: Some(lrp.annotation),
         policies: Some(lrp.policies),
@@ -54,6 +56,7 @@ fn of_an_update_only_what_differs_counts() {
     let routes = [("other".to_owned(), "1".to_owned())].into();
     for change in [
         DesiredLrpUpdate { instances: Some(4), ..none() },
+        DesiredLrpUpdate { priority: Priority::new(1), ..none() },
         DesiredLrpUpdate { routes: Some(routes), ..none() },
         DesiredLrpUpdate { annotation: Some("other".into()), ..none() },
         DesiredLrpUpdate { policies: Some(policies), ..none() },
@@ -61,6 +64,7 @@ fn of_an_update_only_what_differs_counts() {
         assert_eq!(known.difference(&change), Some(change.clone()));
         let with_the_same = DesiredLrpUpdate {
             instances: change.instances.or(same.instances),
+            priority: change.priority.or(same.priority),
             routes: change.routes.clone().or_else(|| same.routes.clone()),
             annotation: change.annotation.clone().or_else(|| same.annotation.clone()),
             policies: change.policies.clone().or_else(|| same.policies.clone()),

@@ -12,6 +12,7 @@ use schemas::names::{
     CellId, DefinitionId, Domain, EvaluationId, PlacementTag, ProcessGuid, Stack, TaskGuid,
 };
 use schemas::policy::{FailureAction, Parallelism, Ratio, RestartCondition, UpdateOrder};
+use schemas::rank::Priority;
 use schemas::rules::Operator;
 use serde_json::Value;
 
@@ -70,6 +71,8 @@ pub(crate) struct LrpDesire {
     routes: Option<BTreeMap<String, Value>>,
     /// The consumer's own text.
     annotation: Option<String>,
+    /// How urgent it is, 1 to 100, 50 unless said otherwise: whose priority is greater is placed first.
+    priority: Option<Priority>,
     /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
     grace_period_ms: Option<u64>,
     /// Names what it runs; the process guid unless said otherwise.
@@ -233,6 +236,8 @@ pub(crate) struct LrpUpdate {
     routes: Option<BTreeMap<String, Value>>,
     /// The consumer's own text.
     annotation: Option<String>,
+    /// How urgent it is, 1 to 100, from the next time that something of it is placed.
+    priority: Option<Priority>,
     /// All of its policies: how its instances are replaced, from the next rollout on.
     policies: Option<NewPolicies>,
     /// What every instance shall run: a rollout begins, unless they run it already.
@@ -345,6 +350,8 @@ pub(crate) struct TaskDesire {
     affinities: Option<Vec<NewAffinity>>,
     /// The consumer's own text.
     annotation: Option<String>,
+    /// How urgent it is, 1 to 100, 50 unless said otherwise: whose priority is greater is placed first.
+    priority: Option<Priority>,
     /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
     grace_period_ms: Option<u64>,
 }

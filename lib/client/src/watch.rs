@@ -342,6 +342,7 @@ mod tests {
             desired: true,
             mode: None,
             instances,
+            priority: None,
             indices: schemas::Indices::below(instances),
             running: count(InstanceState::Running),
             claimed: count(InstanceState::Claimed),

@@ -3,6 +3,7 @@
 mod ended;
 mod rows;
 mod status;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -402,6 +403,7 @@ fn evaluation_key(key: &str) -> Option<(EvaluationSubject, EvaluationId)> {
 pub fn evaluation(world: &World, show: &Show, observed: &Observed) -> Result<One<EvaluationRow>, Refusal> {
     let row =
         evaluations_from(world, None, observed.now).find(|row| row.evaluation.id.to_string() == show.id);
+    let row = row.map(|row| EvaluationRow { turn: turn::of_evaluation(world, &row), ..row });
     one(world, row, format!("evaluation {}", show.id))
 }
 

@@ -39,6 +39,7 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
         desired: desired.is_some(),
         mode: desired.map(Desired::mode),
         instances: desired.map_or(0, |desired| desired.instances),
+        priority: desired.map(|desired| desired.priority),
         indices: desired.map(|desired| desired.indices().collect()).unwrap_or_default(),
         running: count(InstanceState::Running),
         claimed: count(InstanceState::Claimed),
@@ -174,6 +175,7 @@ pub(super) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
         first_completed_at: done.map(|done| done.first_completed_at),
         since: task.since,
         annotation: task.definition.annotation.clone(),
+        priority: task.definition.priority,
         definition: whole.then(|| (*task.definition).clone()),
     })
 }
@@ -212,6 +214,7 @@ pub(super) fn evaluations_from<'a>(
             state: EvaluationState::of(evaluation, now, leads),
             evaluation: evaluation.clone(),
             left,
+            turn: None,
         }
     };
     let (processes, tasks): (Box<dyn Iterator<Item = &'a Process>>, Box<dyn Iterator<Item = &'a Task>>) =

@@ -19,7 +19,7 @@ pub use self::events::{
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
     EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    MalformedEntries, MalformedEntry, RolloutRow, TaskRow, TaskState,
+    MalformedEntries, MalformedEntry, RolloutRow, TaskRow, TaskState, Turn,
 };
 pub use self::status::{Finding, FindingCode, Health, ServiceRow, Services, Severity, StatusRow};
 use crate::message::Record;

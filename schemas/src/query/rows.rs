@@ -16,6 +16,7 @@ use crate::ended::How;
 use crate::evaluation::{Evaluation, Status};
 use crate::names::{CellId, ClusterId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use crate::policy::Policies;
+use crate::rank::Priority;
 use crate::resources::Resources;
 use crate::rollout::{self, Rollout};
 use crate::subject::Position;
@@ -305,6 +306,8 @@ pub struct LrpRow {
     pub mode: Option<Mode>,
     /// Desired instances.
     pub instances: u32,
+    /// How urgent it is; none: nobody desires it.
+    pub priority: Option<Priority>,
     /// The indices at which one is desired: those below `instances` or, of a global process, the ordinals of its cells.
     pub indices: Indices,
     /// Instances in state RUNNING.
@@ -347,6 +350,7 @@ impl LrpRow {
             domain: self.domain.clone(),
             mode: self.mode.unwrap_or_default(),
             instances: self.instances,
+            priority: self.priority.unwrap_or_default(),
             routes: self.routes.clone(),
             annotation: self.annotation.clone(),
             policies: self.policies.clone().unwrap_or_default(),
@@ -434,6 +438,8 @@ pub struct TaskRow {
     pub since: Timestamp,
     /// The consumer's own text.
     pub annotation: String,
+    /// How urgent it is.
+    pub priority: Priority,
     /// What it runs; listed only if asked for.
     pub definition: Option<TaskDefinition>,
 }
@@ -569,6 +575,18 @@ pub struct EvaluationRow {
     pub evaluation: Evaluation,
     /// How much of what it stands for is left.
     pub left: u32,
+    /// Where that stands among all that waits for a cell; only if this evaluation alone is asked for, and something of it
+    /// waits for a cell.
+    pub turn: Option<Turn>,
+}
+
+/// Where work stands among all that waits for a cell, in the order in which auctions take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Turn {
+    /// How much has its turn before the first of it.
+    pub before: u32,
+    /// How much waits in all, with it.
+    pub waiting: u32,
 }
 
 /// Where an evaluation stands: the stored statuses, and what follows from them, from the time and from who leads (Nomad

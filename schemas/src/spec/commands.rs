@@ -25,7 +25,7 @@ use crate::refusal::{BadField, Code, Refusal};
 pub enum ClientCommand {
     /// `lrp.desire`: a process shall run.
     LrpDesire(Box<DesiredLrp>),
-    /// `lrp.update`: its scale, routes, annotation, policies or definition change.
+    /// `lrp.update`: its scale, priority, routes, annotation, policies or definition change.
     LrpUpdate {
         /// Which process.
         process_guid: ProcessGuid,

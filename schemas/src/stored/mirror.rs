@@ -10,6 +10,7 @@ use crate::names::{
     Incarnation, InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use crate::policy::Ratio;
+use crate::rank::Priority;
 use crate::rules::Rules;
 use crate::{Indices, Timestamp};
 
@@ -29,7 +30,7 @@ macro_rules! words {
     };
 }
 
-words!(bool, u8, u16, u32, u64, i32, String, Timestamp, Indices, Epoch, Ratio, Attributes, Rules);
+words!(bool, u8, u16, u32, u64, i32, String, Timestamp, Indices, Epoch, Ratio, Priority, Attributes, Rules);
 words!(
     CellId,
     ClientName,

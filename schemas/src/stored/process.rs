@@ -13,6 +13,7 @@ use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, NetInfo, Variable};
 use super::rollout::Policies;
 use crate::names::{DefinitionId, Domain, ProcessGuid};
+use crate::rank::Priority;
 use crate::{Indices, Place, Places, Timestamp, actual, crash, definition, desired, evacuating};
 
 /// Events of the desired side.
@@ -22,7 +23,7 @@ pub enum Desired {
     /// The process was desired: a new epoch begins.
     #[serde(rename = "desired.v1")]
     DesiredV1(Box<DesiredLrp>),
-    /// Its scale, routes, annotation or policies changed.
+    /// Its scale, priority, routes, annotation or policies changed.
     #[serde(rename = "updated.v1")]
     UpdatedV1(DesiredLrpUpdate),
     /// A definition came to it.
@@ -111,6 +112,8 @@ pub struct DesiredLrp {
     pub mode: Mode,
     /// How many instances; 0 where the cells say how many.
     pub instances: u32,
+    /// How urgent it is, 1 to 100: whose priority is greater is placed first.
+    pub priority: Priority,
     /// Routing data: for each router any JSON, kept as text.
     pub routes: BTreeMap<String, String>,
     /// The consumer's own text.
@@ -123,7 +126,7 @@ pub struct DesiredLrp {
     pub definition: Arc<Definition>,
 }
 mirror!(struct DesiredLrp = definition::DesiredLrp {
-    process_guid, domain, mode, instances, routes, annotation, policies, definition_id, definition,
+    process_guid, domain, mode, instances, priority, routes, annotation, policies, definition_id, definition,
 });
 
 /// What one instance of a process runs and needs.
@@ -162,6 +165,8 @@ mirror!(struct Definition = definition::Definition {
 pub struct DesiredLrpUpdate {
     /// How many instances.
     pub instances: Option<u32>,
+    /// How urgent it is, 1 to 100.
+    pub priority: Option<Priority>,
     /// Routing data.
     pub routes: Option<BTreeMap<String, String>>,
     /// The consumer's own text.
@@ -169,7 +174,7 @@ pub struct DesiredLrpUpdate {
     /// How its instances are replaced, from the next rollout on.
     pub policies: Option<Policies>,
 }
-mirror!(struct DesiredLrpUpdate = definition::DesiredLrpUpdate { instances, routes, annotation, policies });
+mirror!(struct DesiredLrpUpdate = definition::DesiredLrpUpdate { instances, priority, routes, annotation, policies });
 
 impl Mirror<desired::Event> for Desired {
     fn mirror(self) -> desired::Event {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::mirror::{Mirror, mirror};
 use super::parts::{Action, Constraint, Explanation, Instance, Secret, Variable};
 use crate::names::{Domain, TaskGuid};
+use crate::rank::Priority;
 use crate::{definition, task};
 
 /// Events of tasks.
@@ -95,6 +96,8 @@ pub struct TaskDefinition {
     pub completion_callback_url: Option<Secret>,
     /// The consumer's own text.
     pub annotation: String,
+    /// How urgent it is, 1 to 100: whose priority is greater is placed first.
+    pub priority: Priority,
     /// What becomes of the task while no cell can take it.
     pub placement: Placement,
     /// Time between TERM and KILL when it is cancelled, in milliseconds.
@@ -102,7 +105,7 @@ pub struct TaskDefinition {
 }
 mirror!(struct TaskDefinition = definition::TaskDefinition {
     constraint, environment_variables, action, memory_mb, disk_mb, cpu_weight, result_file,
-    completion_callback_url, annotation, placement, grace_period_ms,
+    completion_callback_url, annotation, priority, placement, grace_period_ms,
 });
 
 /// What becomes of a task that can't be placed.

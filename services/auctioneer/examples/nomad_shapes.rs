@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use auctioneer::auction::{Item, Siblings, auction};
 use auctioneer::board::{Board, BoardCell, Standing};
-use auctioneer::priority::DEFAULT_PRIORITY;
 use schemas::attributes::{AttributeName, Attributes};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::Definition;
 use schemas::message::Order;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rules::{Rules, Spread};
 use schemas::{ActualLrpKey, Place, Timestamp};
@@ -132,7 +132,7 @@ fn batch(instances: u32, spread: bool) -> Vec<Item> {
         let place = Place::new(index, DefinitionId::from(&process_guid));
         let key =
             WorkKey::Lrp { key: ActualLrpKey::new(process_guid.clone(), place), epoch: Epoch(Timestamp(1)) };
-        Item::new(DEFAULT_PRIORITY, Timestamp(1), key, Order::Lrp(Arc::clone(&definition)))
+        Item::new(Priority::default(), Timestamp(1), key, Order::Lrp(Arc::clone(&definition)))
     };
     (0..instances).map(item).collect()
 }

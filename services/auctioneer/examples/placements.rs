@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use auctioneer::auction::{Item, Siblings, auction};
 use auctioneer::board::{Board, BoardCell, Standing};
-use auctioneer::priority::DEFAULT_PRIORITY;
 use auctioneer::{Auctioneer, Effect, Input, Settings};
 use schemas::cell::Presence;
 use schemas::cluster::Role;
@@ -24,6 +23,7 @@ use schemas::names::{
     Stack, TaskGuid, Zone,
 };
 use schemas::policy::Policies;
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::{
     ActualLrpKey, Decision, Entry, Indices, Places, Position, Timestamp, actual, cell, cluster, desired,
@@ -163,6 +163,7 @@ impl Log {
                 domain: domain.clone(),
                 mode: schemas::definition::Mode::Replicated,
                 instances,
+                priority: Priority::default(),
                 routes: [].into(),
                 annotation: String::new(),
                 policies: Policies::default(),
@@ -226,7 +227,7 @@ fn processes(instances: u32) -> impl Fn(u32) -> Item {
         let guid = ProcessGuid::new(&format!("process-{process:06}")).unwrap();
         let key = ActualLrpKey::new(guid, fixtures::place(index, "v1"));
         let key = WorkKey::Lrp { key, epoch: Epoch::default() };
-        Item::new(DEFAULT_PRIORITY, Timestamp(u64::from(process)), key, Order::Lrp(definition(process)))
+        Item::new(Priority::default(), Timestamp(u64::from(process)), key, Order::Lrp(definition(process)))
     }
 }
 
@@ -252,5 +253,5 @@ fn tasks(number: u32) -> Item {
         disk_mb: 256,
         ..fixtures::task_definition()
     };
-    Item::new(DEFAULT_PRIORITY, Timestamp(u64::from(number)), key, Order::Task(Arc::new(definition)))
+    Item::new(Priority::default(), Timestamp(u64::from(number)), key, Order::Task(Arc::new(definition)))
 }

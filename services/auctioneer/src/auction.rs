@@ -10,13 +10,14 @@ use schemas::message::Order;
 use schemas::names::{CellId, ProcessGuid};
 use schemas::placement::Explanation;
 use schemas::process::Process;
+use schemas::rank::{Priority, Rank};
 use schemas::resources::{Constraint, Resources};
+use schemas::task::Task;
 use schemas::{ActualLrpKey, Place, Timestamp};
 
 use crate::board::{Board, count};
 use crate::explain;
 use crate::family::Family;
-use crate::priority::{DEFAULT_PRIORITY, Rank};
 use crate::score::Score;
 use crate::search::{Best, Wanted, scan, search};
 use crate::tally::{Taken, Tally};
@@ -51,22 +52,28 @@ pub type Siblings = BTreeMap<ProcessGuid, BTreeMap<CellId, u32>>;
 impl Item {
     /// Work that nobody refused.
     #[must_use]
-    pub fn new(priority: u8, since: Timestamp, key: WorkKey, order: Order) -> Self {
-        let rank = Rank::new(priority, order.resources().memory_mb, since, key);
+    pub fn new(priority: Priority, since: Timestamp, key: WorkKey, order: Order) -> Self {
+        Self::ranked(Rank::new(priority, order.resources().memory_mb, since, key), order)
+    }
+
+    const fn ranked(rank: Rank, order: Order) -> Self {
         Self { rank, order, refused_by: BTreeSet::new(), only: None }
     }
 
     /// An instance that waits for a cell; none: there is none, or it is not desired.
     #[must_use]
     pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
-        let lrp = process.actual(place).filter(|lrp| lrp.is_unclaimed())?;
-        let desired = process.desired.as_ref().filter(|_| process.wants(place))?;
+        let rank = Rank::of_place(process, place)?;
+        let desired = process.desired.as_ref()?;
         let definition = desired.definition(&place.definition_id)?;
-        let key = ActualLrpKey::new(process.guid.clone(), place.clone());
-        let key = WorkKey::Lrp { key, epoch: process.epoch };
         let only = desired.only_cell(place.index).cloned();
-        let item = Self::new(DEFAULT_PRIORITY, lrp.since, key, Order::Lrp(definition.clone()));
-        Some(Self { only, ..item })
+        Some(Self { only, ..Self::ranked(rank, Order::Lrp(definition.clone())) })
+    }
+
+    /// A task that waits for a cell; none: it doesn't.
+    #[must_use]
+    pub fn of_task(task: &Task) -> Option<Self> {
+        Some(Self::ranked(Rank::of_task(task)?, Order::Task(task.definition.clone())))
     }
 
     /// Which cells may take it.

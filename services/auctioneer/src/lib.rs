@@ -2,7 +2,7 @@
 //!
 //! | the file | holds |
 //! |---|---|
-//! | [`priority`], [`score`] | whose turn it is, and how good a place is: structs that sort |
+//! | [`score`] | how good a place is: a struct that sorts, as the [`rank`](schemas::rank) of work does |
 //! | [`auction`] | one auction: pure, the same cells and batch give the same answer |
 //! | [`board`] | the cells, indexed so that an auction looks at few of them |
 //! | [`plan`] | what would come of a wish: the same on a copy |
@@ -16,7 +16,6 @@ mod explain;
 mod family;
 pub mod machine;
 pub mod plan;
-pub mod priority;
 pub mod score;
 mod search;
 mod tally;

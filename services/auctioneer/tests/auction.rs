@@ -17,6 +17,7 @@ use schemas::limits::EXPLAINED_CANDIDATES;
 use schemas::message::Order;
 use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
 use schemas::placement::{Candidate, Explanation};
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Lack, Mismatch, Resources};
 use schemas::rules::{Affinity, Distinct, Operator, Rule, Rules, Spread};
 use schemas::{ActualLrpKey, Timestamp};
@@ -439,7 +440,7 @@ fn item() -> impl Strategy<Value = Item> {
         1 => (amount(), amount()).prop_map(Some),
     ];
     let key = (prop_oneof![1 => Just(true), 3 => Just(false)], 0..4_u32, 0..40_u32);
-    (key, constraint(), size, refused, 0..3_u64, prop_oneof![6 => Just(50_u8), 1 => any::<u8>()]).prop_map(
+    (key, constraint(), size, refused, 0..3_u64, prop_oneof![6 => Just(50_u8), 1 => 1..=100_u8]).prop_map(
         |((is_task, name, index), constraint, size, refused_by, since, priority)| {
             let (memory, disk) = size.unwrap_or((u64::from(name % 3), u64::from(name / 3)));
             let epoch = Epoch::default();
@@ -451,6 +452,7 @@ fn item() -> impl Strategy<Value = Item> {
                 let key = ActualLrpKey::new(process_guid, fixtures::place(index, "d"));
                 (WorkKey::Lrp { key, epoch }, lrp(constraint, memory, disk))
             };
+            let priority = Priority::new(priority).unwrap();
             Item { refused_by, ..Item::new(priority, Timestamp(since), key, order) }
         },
     )

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use auctioneer::auction::Item;
 use auctioneer::board::{Board, BoardCell, Standing};
 use auctioneer::plan::{Copy, Does, Keeps, board_cell, known_process, nearest};
-use auctioneer::priority::DEFAULT_PRIORITY;
 use fixtures::{definition, lrp_of};
 use schemas::cell::Presence;
 use schemas::container::{Epoch, WorkKey};
@@ -20,6 +19,7 @@ use schemas::names::{
 use schemas::policy::{Parallelism, Policies, UpdateOrder, UpdatePolicy};
 use schemas::process::{Command, Purpose};
 use schemas::query::{CellRow, CellState, InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow};
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Kind;
 use schemas::rules::{Operator, Rule, Rules};
@@ -317,6 +317,7 @@ fn rolling() -> LrpRow {
         desired: true,
         mode: Some(Mode::Replicated),
         instances: 2,
+        priority: Some(Priority::default()),
         indices: Indices::below(2),
         running: 3,
         claimed: 0,
@@ -464,7 +465,7 @@ fn the_nearest_cell_is_the_one_that_lacks_least() {
     let item = |constraint| {
         let key = WorkKey::Task { task_guid: TaskGuid::new("t").unwrap(), epoch: Epoch(NOW) };
         let definition = Definition { constraint, ..of_memory(100) };
-        Item::new(DEFAULT_PRIORITY, NOW, key, Order::Lrp(Arc::new(definition)))
+        Item::new(Priority::default(), NOW, key, Order::Lrp(Arc::new(definition)))
     };
     let with = |number, free| BoardCell { free: memory(free), ..cell(number, 1_000) };
     let closed = |number, free| BoardCell { standing: Standing::Cordoned, ..with(number, free) };

@@ -202,7 +202,7 @@ mod tests {
             "desired-lrp show web",
             "lrp scale web=3 --timeout 30s",
             "lrp scale web 3",
-            "lrp update web --routes r.json --annotation x --instances 2",
+            "lrp update web --routes r.json --annotation x --instances 2 --priority 80",
             "lrp update web web.toml",
             "lrp update web --file web.toml --instances 2",
             "lrp apply web.toml --no-wait",

@@ -17,6 +17,7 @@ use super::cluster::Last;
 use super::journal::Stored;
 
 /// What arrives at a node.
+#[expect(clippy::large_enum_variant, reason = "there are few, and each is taken in at once")]
 pub(super) enum Arrived {
     Recorded(Position, Stored),
     CaughtUp,

@@ -44,6 +44,7 @@ mod large;
 pub mod mutations;
 pub mod nodes;
 pub mod plan;
+mod priorities;
 pub mod promises;
 pub mod racks;
 mod reads;

@@ -646,8 +646,8 @@ impl Cluster {
             let broken = self.checkers.chose(life, world, now, (&placed, &unplaced));
             broken.into_iter().for_each(|broken| self.breaks(broken));
         }
-        if !placed.is_empty() {
-            let broken = self.checkers.auctioned(&placed, &unplaced);
+        if let Some(world) = self.places[&node].world().filter(|_| !placed.is_empty()) {
+            let broken = self.checkers.auctioned(world, &placed, &unplaced);
             broken.into_iter().for_each(|broken| self.breaks(broken));
         }
     }

@@ -10,6 +10,7 @@ use schemas::definition::{
 };
 use schemas::names::{DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::Policies;
+use schemas::rank::Priority;
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
 use schemas::{Code, Refusal};
@@ -35,6 +36,7 @@ const NAME_BYTES: usize = 128;
 const SPEC_BYTES: usize = 131_072;
 const ROUTES_BYTES: usize = 131_072;
 const ANNOTATION_BYTES: usize = 10_240;
+const GREATEST_PRIORITY: u8 = 100;
 const INSTANCES: u64 = 10_000;
 const ACTION_LEVELS: usize = 16;
 const ACTIONS: usize = 256;
@@ -372,7 +374,10 @@ fn of_scale() -> Vec<Fault> {
 }
 
 fn of_texts() -> Vec<Fault> {
-    of_text("body.annotation", ANNOTATION_BYTES)
+    let mut faults = of_text("body.annotation", ANNOTATION_BYTES);
+    faults.extend(of_limited("body.priority", GREATEST_PRIORITY.into()));
+    faults.push(named("body.priority", Put::Json("0".into()), "body.priority", "1 to 100"));
+    faults
 }
 
 /// What processes and tasks have in common.
@@ -575,6 +580,7 @@ pub fn utmost(rng: &mut Rng) -> ClientCommand {
             process_guid,
             update: DesiredLrpUpdate {
                 instances: None,
+                priority: Priority::new(GREATEST_PRIORITY),
                 routes: Some(utmost_routes("y")),
                 annotation: Some("y".repeat(ANNOTATION_BYTES)),
                 policies: None,
@@ -642,6 +648,7 @@ fn utmost_lrp(process_guid: ProcessGuid) -> DesiredLrp {
         domain: domain(),
         mode: Mode::Replicated,
         instances: 0,
+        priority: Priority::default(),
         routes: utmost_routes("x"),
         annotation: "x".repeat(ANNOTATION_BYTES),
         policies: Policies::default(),
@@ -663,6 +670,7 @@ fn utmost_task(task_guid: TaskGuid) -> DesiredTask {
         result_file: "x".repeat(PATH_BYTES),
         completion_callback_url: Some(Secret::Plain(format!("{:x<URL_BYTES$}", "http://owner/"))),
         annotation: "x".repeat(ANNOTATION_BYTES),
+        priority: Priority::default(),
         placement: Placement::Fail,
         grace_period_ms: GRACE_MS,
     };

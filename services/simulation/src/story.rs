@@ -36,6 +36,7 @@
 //! |---|---|
 //! | `desire web x3 [WORK]`, `scale web x5`, `remove web`, `retire web/1` | a client's request |
 //! | `desire agent everywhere [WORK]` | an instance on each cell that fits |
+//! | `priority web 80` | another priority |
 //! | `describe web "TEXT"` | other routes and another annotation |
 //! | `deploy web v2 [WORK] [rolls ROLLS]`, `activate web v1`, `restart web` | a definition for all instances: a new one, one that it has, the same |
 //! | `rollout pause web`, `rollout resume web`, `rollout back web` | by hand |
@@ -56,7 +57,7 @@
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
 //! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`, `asks=one-per-cell` (or `two-per-rack`, `rack`,
-//! `other-rack`, `any-rack`, `unknown-rack`). Behind every request of
+//! `other-rack`, `any-rack`, `unknown-rack`), `priority=80`. Behind every request of
 //! a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
 //! it must get.
 //!

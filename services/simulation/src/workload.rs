@@ -10,6 +10,7 @@ use schemas::definition::{
 use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
 use schemas::process::{Purpose, Steer};
+use schemas::rank::Priority;
 use schemas::resources::Constraint;
 use schemas::spec::ClientCommand;
 
@@ -43,6 +44,13 @@ pub enum Ask {
         process: ProcessGuid,
         /// How many.
         instances: u32,
+    },
+    /// Another priority for a process.
+    Rank {
+        /// Its guid.
+        process: ProcessGuid,
+        /// Which.
+        priority: Priority,
     },
     /// Other routes and another annotation for a process.
     Describe {
@@ -208,6 +216,8 @@ pub struct Work {
     pub tag: bool,
     /// What it asks of racks, and of where its siblings are.
     pub asks: Option<Asks>,
+    /// How urgent what is desired with it is; none: as usual.
+    pub priority: Option<Priority>,
 }
 
 impl Work {
@@ -228,6 +238,7 @@ impl Work {
             stack: None,
             tag: false,
             asks: None,
+            priority: None,
         }
     }
 
@@ -267,6 +278,10 @@ impl Ask {
             }
             Self::Scale { process, instances } => {
                 let update = DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() };
+                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+            }
+            Self::Rank { process, priority } => {
+                let update = DesiredLrpUpdate { priority: Some(*priority), ..DesiredLrpUpdate::default() };
                 ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
             }
             Self::Describe { process, text } => {
@@ -351,6 +366,7 @@ fn desired(process: &ProcessGuid, domain: &Domain, instances: u32, work: &Work) 
         domain: domain.clone(),
         mode: Mode::Replicated,
         instances,
+        priority: work.priority.unwrap_or_default(),
         routes: routes("first"),
         annotation: format!("made of {process}"),
         policies: Policies::default(),
@@ -382,6 +398,7 @@ fn desired_task(
         result_file: "result".into(),
         completion_callback_url: owner.url().map(Secret::Plain),
         annotation: format!("made of {task}"),
+        priority: work.priority.unwrap_or_default(),
         placement: queue.map_or(Placement::Fail, |time| Placement::Queue { deadline_ms: deadline(time) }),
         grace_period_ms: 1_000,
     };

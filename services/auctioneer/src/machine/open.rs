@@ -10,15 +10,15 @@ use projections::{WorkRef, World};
 use schemas::actual;
 use schemas::container::WorkKey;
 use schemas::evaluation::{Duty, Evaluation, Trigger};
-use schemas::message::{Order, PerformId};
+use schemas::message::PerformId;
 use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid};
+use schemas::rank::Rank;
 use schemas::resources::{Constraint, Resources};
 use schemas::task;
 use schemas::{ActualLrpKey, Timestamp};
 
 use crate::auction::Item;
 use crate::board::BoardCell;
-use crate::priority::{DEFAULT_PRIORITY, Rank};
 
 /// One piece of open work.
 #[derive(Clone, Debug)]
@@ -91,6 +91,8 @@ struct Shape {
     size: Resources,
     /// The only cell that may take it; none: any.
     only: Option<CellId>,
+    /// Whose it is, if a cell takes it or not by how many of that are where.
+    of: Option<ProcessGuid>,
 }
 
 /// All open work.
@@ -123,10 +125,8 @@ fn look(world: &World, work: &WorkRef) -> Option<(Item, Domain, Attempt)> {
             Some((item, process.domain.clone(), Attempt::of(evaluation)))
         }
         WorkRef::Task(guid) => {
-            let task = world.task(guid).filter(|task| task.is_pending())?;
-            let key = WorkKey::Task { task_guid: guid.clone(), epoch: task.epoch };
-            let order = Order::Task(task.definition.clone());
-            let item = Item::new(DEFAULT_PRIORITY, task.epoch.0, key, order);
+            let task = world.task(guid)?;
+            let item = Item::of_task(task)?;
             Some((item, task.domain.clone(), Attempt::of(task.open_evaluation())))
         }
     }
@@ -186,7 +186,7 @@ impl Open {
     /// The piece that this hand-out is about, if it still waits for it.
     pub(crate) fn handed(&self, item: &Item, (to, perform): (&CellId, PerformId)) -> Option<WorkRef> {
         let work = work_ref(&item.rank.key);
-        let piece = self.pieces.get(&work).filter(|piece| piece.item.rank == item.rank)?;
+        let piece = self.pieces.get(&work).filter(|piece| piece.item.rank.is_same_attempt(&item.rank))?;
         match &piece.stage {
             Stage::HandedOut { cell, id, .. } if cell == to && *id == perform => Some(work),
             Stage::HandedOut { .. }
@@ -212,10 +212,11 @@ impl Open {
         let known = self.pieces.get_mut(work);
         let before = known.as_ref().and_then(|piece| piece.attempt.evaluation);
         if let (Some(piece), Some((item, _, attempt))) = (known, &found)
-            && piece.item.rank == item.rank
+            && piece.item.rank.is_same_attempt(&item.rank)
         {
             let is_news = attempt.is_news(&piece.attempt);
             piece.attempt = *attempt;
+            self.rank_anew(work, &item.rank);
             if is_news {
                 self.begin(work);
             }
@@ -229,6 +230,21 @@ impl Open {
             self.begin(work);
         }
         before
+    }
+
+    /// Somebody may have changed the priority of a piece: it waits where it did, at another place in the order.
+    fn rank_anew(&mut self, work: &WorkRef, rank: &Rank) {
+        let Some(piece) = self.pieces.get_mut(work).filter(|piece| piece.item.rank != *rank) else { return };
+        let before = std::mem::replace(&mut piece.item.rank, rank.clone());
+        let waiting = match &piece.stage {
+            Stage::Ready => Some(&mut self.ready),
+            Stage::Blocked { .. } => self.blocked.get_mut(&shape(&piece.item)),
+            Stage::Waiting { .. } | Stage::Auctioned | Stage::HandedOut { .. } => None,
+        };
+        if let Some(waiting) = waiting {
+            waiting.remove(&before);
+            waiting.insert(rank.clone());
+        }
     }
 
     /// A piece is in the next auction, or in the first after its evaluation's wait.
@@ -474,7 +490,13 @@ impl Open {
 }
 
 fn shape(item: &Item) -> Shape {
-    Shape { constraint: item.constraint().clone(), size: item.order.resources(), only: item.only.clone() }
+    let constraint = item.constraint().clone();
+    let counts = constraint.rules.as_ref().is_some_and(|rules| rules.distinct().next().is_some());
+    let of = match &item.rank.key {
+        WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()).filter(|_| counts),
+        WorkKey::Task { .. } => None,
+    };
+    Shape { constraint, size: item.order.resources(), only: item.only.clone(), of }
 }
 
 /// How often work of this size fits.

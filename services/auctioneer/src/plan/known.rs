@@ -26,7 +26,6 @@ use uuid::Uuid;
 
 use crate::auction::Item;
 use crate::board::{BoardCell, Standing};
-use crate::priority::DEFAULT_PRIORITY;
 
 /// A cell as an auction sees it; none: it is not there. What is free of it is what no record in the log takes.
 #[must_use]
@@ -112,7 +111,7 @@ fn evaluate(process: &mut Process) {
 pub fn task(row: &TaskRow) -> Option<Item> {
     let definition = row.definition.clone().filter(|_| row.state == TaskState::Pending)?;
     let key = WorkKey::Task { task_guid: row.task_guid.clone(), epoch: row.epoch };
-    Some(Item::new(DEFAULT_PRIORITY, row.epoch.0, key, Order::Task(definition.into())))
+    Some(Item::new(row.priority, row.epoch.0, key, Order::Task(definition.into())))
 }
 
 fn desired_events(row: &LrpRow) -> Vec<desired::Event> {

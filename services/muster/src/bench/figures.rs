@@ -13,6 +13,7 @@ use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{DEFAULT_GRACE_MS, Definition};
 use schemas::message::Order;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, Stack, Zone};
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::{ActualLrpKey, Place, Timestamp};
 use serde_json::{Map, Value, json};
@@ -165,7 +166,7 @@ fn item(number: u32, definition: &Arc<Definition>) -> Item {
     let place = Place::new(0, DefinitionId::from(&process_guid));
     let key = ActualLrpKey::new(process_guid, place);
     let key = WorkKey::Lrp { key, epoch: Epoch(Timestamp(1)) };
-    Item::new(0, Timestamp(u64::from(number)), key, Order::Lrp(Arc::clone(definition)))
+    Item::new(Priority::default(), Timestamp(u64::from(number)), key, Order::Lrp(Arc::clone(definition)))
 }
 
 fn definition() -> Definition {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
-use schemas::limits::INSTANCES;
+use schemas::limits::{GREATEST_PRIORITY, INSTANCES, LEAST_PRIORITY};
 use schemas::names::{
     CellId, ClientName, DefinitionId, Domain, EvaluationId, ProcessGuid, RequestId, TaskGuid,
 };
+use schemas::rank::Priority;
 
 use super::words::{Invalid, number, parse_duration};
 
@@ -238,7 +239,7 @@ pub(crate) enum LrpVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Change a process: its instances, routes and annotation at once, and to what a file says by a rollout
+    /// Change a process: its instances, priority, routes and annotation at once, and to what a file says by a rollout
     Update {
         /// Guid of the process
         guid: ProcessGuid,
@@ -251,6 +252,9 @@ pub(crate) enum LrpVerb {
         /// Number of instances
         #[arg(long, value_name = "N", value_parser = number(0..=INSTANCES), allow_negative_numbers = true)]
         instances: Option<u32>,
+        /// How urgent it is, 1 to 100: whose priority is greater is placed first
+        #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
+        priority: Option<Priority>,
         /// File with routing data, TOML or JSON: any value for each router
         #[arg(long, value_name = "FILE")]
         routes: Option<PathBuf>,
@@ -598,6 +602,13 @@ pub(crate) enum History {
         /// Id of the cell
         id: CellId,
     },
+}
+
+fn parse_priority(text: &str) -> Result<Priority, Invalid> {
+    let (least, greatest) = (LEAST_PRIORITY, GREATEST_PRIORITY);
+    let expected = || format!("{least} to {greatest}");
+    let read = text.parse().ok().and_then(Priority::new);
+    read.ok_or_else(|| Invalid::new("priority", text, expected()))
 }
 
 fn parse_position(text: &str) -> Result<Position, Invalid> {

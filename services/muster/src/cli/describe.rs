@@ -105,6 +105,7 @@ fn of_desired(event: &desired::Event) -> String {
             parts.extend(
                 update.instances.map(|instances| format!("{} desired", count(instances.into(), "instance"))),
             );
+            parts.extend(update.priority.map(|priority| format!("priority {priority}")));
             parts.extend(update.routes.is_some().then(|| "routes changed".to_owned()));
             parts.extend(update.annotation.is_some().then(|| "annotation changed".to_owned()));
             parts.extend(update.policies.is_some().then(|| "policies changed".to_owned()));

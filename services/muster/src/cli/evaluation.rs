@@ -6,7 +6,7 @@ use client::{Client, Only};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
 use schemas::names::{DecisionId, Domain, EvaluationId, TaskGuid};
-use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, RecordedEntry};
+use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, RecordedEntry, Turn};
 use schemas::{Position, Timestamp};
 use serde::Serialize;
 
@@ -243,6 +243,12 @@ fn note(one: &Evaluation) -> Option<String> {
     }
 }
 
+/// How much goes before work that waits for a cell.
+fn turn(turn: Turn) -> String {
+    let others = turn.waiting.saturating_sub(1);
+    format!("{} of {others} others that wait for a cell go before it", turn.before)
+}
+
 fn text(explained: &Explained, look: Look) -> String {
     let row = &explained.evaluation;
     let one = &row.evaluation;
@@ -262,6 +268,7 @@ fn text(explained: &Explained, look: Look) -> String {
         ("state", format!("{state} since {} ({})", one.since, age(look.now, one.since))),
         ("reason", note(one).map(|note| one_line(&note)).unwrap_or_default()),
         ("left", row.left.to_string()),
+        ("turn", row.turn.map(turn).unwrap_or_default()),
         ("deliveries", one.delivery.to_string()),
         ("created", format!("{} ({} ago)", one.created_at, age(look.now, one.created_at))),
         ("previous", id(one.previous)),
@@ -402,6 +409,7 @@ mod tests {
             domain: Domain::new("shop").unwrap(),
             state: EvaluationState::of(&one, LOOK.now, true),
             left: u32::from(one.status.is_open()),
+            turn: None,
             evaluation: one,
         };
         let rows: Vec<EvaluationRow> = story().into_iter().map(row).collect();

@@ -90,17 +90,17 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             }
             several.end()
         }
-        LrpVerb::Update { guid, positional, file, instances, routes, annotation, wait } => {
+        LrpVerb::Update { guid, positional, file, instances, priority, routes, annotation, wait } => {
             let file = positional.or(file);
             let found = file.map(|file| file::process(&file, &guid, global.domain.as_ref())).transpose()?;
             let routes = routes.map(|file| read_routes(&file)).transpose()?;
-            let update = DesiredLrpUpdate { instances, routes, annotation, policies: None };
+            let update = DesiredLrpUpdate { instances, priority, routes, annotation, policies: None };
             if let Some(found) = found {
                 let update = with(&found, update);
                 return Session::open(global).await?.update_to(found, update, wait.detach).await;
             }
             if update == DesiredLrpUpdate::default() {
-                let why = "nothing to change: give a file, --instances, --routes or --annotation";
+                let why = "nothing to change: give a file, --instances, --priority, --routes or --annotation";
                 return Err(Failure::usage(why));
             }
             Session::open(global).await?.update(&guid, update, "updated", wait.detach).await
@@ -414,6 +414,7 @@ fn with(found: &OfProcess, update: DesiredLrpUpdate) -> DesiredLrpUpdate {
     let named = |fields: &[&str]| fields.iter().any(|field| found.fields.contains(*field));
     DesiredLrpUpdate {
         instances: update.instances.or_else(|| named(&["instances"]).then_some(lrp.instances)),
+        priority: update.priority.or_else(|| named(&["priority"]).then_some(lrp.priority)),
         routes: update.routes.or_else(|| named(&["routes"]).then(|| lrp.routes.clone())),
         annotation: update.annotation.or_else(|| named(&["annotation"]).then(|| lrp.annotation.clone())),
         policies: named(&["update", "rollback", "min_running", "restart"]).then(|| lrp.policies.clone()),
@@ -469,6 +470,8 @@ fn read_routes(path: &Path) -> Result<Routes, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use schemas::rank::Priority;
+
     use super::*;
 
     #[test]
@@ -496,9 +499,10 @@ mod tests {
         };
         let nothing = DesiredLrpUpdate::default();
         assert_eq!(with(&found(&["action", "memory_mb"]), nothing.clone()), nothing);
-        let all = with(&found(&["instances", "routes", "annotation", "min_running"]), nothing.clone());
+        let all =
+            with(&found(&["instances", "priority", "routes", "annotation", "min_running"]), nothing.clone());
         assert_eq!((all.instances, all.annotation.as_deref()), (Some(5), Some("of the file")));
-        assert!(all.routes.is_some() && all.policies.is_some());
+        assert!(all.routes.is_some() && all.policies.is_some() && all.priority == Some(Priority::default()));
         let flag = DesiredLrpUpdate { instances: Some(2), ..nothing };
         assert_eq!(with(&found(&["instances"]), flag.clone()), flag, "the command line goes first");
     }

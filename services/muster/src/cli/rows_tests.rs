@@ -7,6 +7,7 @@ use schemas::container::{Epoch, PortMapping};
 use schemas::definition::{Mode, Routes};
 use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::query::{CellState, TaskState};
+use schemas::rank::Priority;
 use schemas::rollout::Kind;
 use schemas::{Indices, Timestamp};
 use uuid::Uuid;
@@ -125,6 +126,7 @@ fn process() -> LrpRow {
         desired: true,
         mode: Some(Mode::Replicated),
         instances: 3,
+        priority: Some(Priority::default()),
         indices: Indices::below(3),
         running: 1,
         claimed: 1,
@@ -244,6 +246,7 @@ fn tasks_are_a_table() {
         first_completed_at: Some(ago(4)),
         since: ago(4),
         annotation: String::new(),
+        priority: Priority::default(),
         definition: None,
     };
     let failed = TaskRow {

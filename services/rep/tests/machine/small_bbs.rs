@@ -40,6 +40,7 @@ impl SmallBbs {
             domain: words::domain(),
             mode: schemas::definition::Mode::Replicated,
             instances,
+            priority: schemas::rank::Priority::default(),
             routes: BTreeMap::new(),
             annotation: String::new(),
             policies: Policies::default(),

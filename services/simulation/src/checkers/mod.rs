@@ -568,7 +568,7 @@ impl Checkers {
         rep: Life,
         guid: InstanceGuid,
         containers: &Scripted,
-        answered: bool,
+        (answered, now): (bool, Timestamp),
     ) -> Option<Broken> {
         let container = containers.list().into_iter().find(|container| container.instance_guid == guid)?;
         let lives = match container.state {
@@ -576,7 +576,7 @@ impl Checkers {
             ContainerState::Reserved | ContainerState::Completed(_) => false,
         };
         // A cell that evacuates deletes what nobody wants any more, and in the end all.
-        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell));
+        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell, now));
         if !self.truth.is_first_deletion(guid) || !lives || empties {
             return None;
         }
@@ -722,9 +722,14 @@ impl Checkers {
         self.auctions.judge(life, world, now, batch)
     }
 
-    /// An auctioneer is done with a batch.
+    /// An auctioneer whose picture of the log is `seen` is done with a batch.
     #[must_use]
-    pub(super) fn auctioned(&mut self, placed: &[(CellId, Perform)], outcomes: &[Outcomes]) -> Vec<Broken> {
+    pub(super) fn auctioned(
+        &mut self,
+        seen: &World,
+        placed: &[(CellId, Perform)],
+        outcomes: &[Outcomes],
+    ) -> Vec<Broken> {
         let names = outcomes.iter().flat_map(placing::without_room);
         let unplaced: Vec<Unplaced> = names
             .filter_map(|(work, epoch)| {
@@ -736,13 +741,14 @@ impl Checkers {
                 let (constraint, size, _) = peace::demands(&self.world, &work)?;
                 let constraint = constraint.clone();
                 let only = peace::only_cell(&self.world, &work).cloned();
-                (current == epoch).then_some(Unplaced { work, constraint, size, only })
+                let priority = peace::priority(seen, &work);
+                (current == epoch).then_some(Unplaced { work, constraint, size, only, priority })
             })
             .collect();
         if !placed.is_empty() && !unplaced.is_empty() {
             self.coverage.saw(Situation::BatchDidNotFit);
         }
-        self.placing.out_of_order(self.shape, placed, &unplaced)
+        self.placing.out_of_order((self.shape, seen), placed, &unplaced)
     }
 
     /// What a cell held that is absent since a second or more has to be in the auction.

@@ -12,6 +12,7 @@ use schemas::container::{Container, ContainerState, WorkKey};
 use schemas::definition::Mode;
 use schemas::names::{CellId, Domain, ProcessGuid};
 use schemas::placement::{INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS};
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Phase;
 use schemas::spec::ClientCommand;
@@ -472,6 +473,18 @@ pub(super) fn only_cell<'a>(world: &'a World, work: &WorkRef) -> Option<&'a Cell
         WorkRef::Lrp(key) => world.process(&key.process_guid)?.desired.as_ref()?.only_cell(key.place.index),
         WorkRef::Task(_) => None,
     }
+}
+
+/// How urgent work is.
+pub(super) fn priority(world: &World, work: &WorkRef) -> Priority {
+    let priority = match work {
+        WorkRef::Lrp(key) => {
+            let desired = world.process(&key.process_guid).and_then(|process| process.desired.as_ref());
+            desired.map(|desired| desired.priority)
+        }
+        WorkRef::Task(guid) => world.task(guid).map(|task| task.definition.priority),
+    };
+    priority.unwrap_or_default()
 }
 
 /// When work began to wait in this attempt: what crashes again and again may wait at any two moments.

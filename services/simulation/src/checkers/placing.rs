@@ -1,19 +1,22 @@
 //! What auctioneers give and reps take: in the order of priority (Diego Dev Notes,
 //! "Auction Work Prioritization"), from the newest term, and not while a cell evacuates.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use projections::WorkRef;
+use projections::{WorkRef, World};
 use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
 use schemas::message::{Heartbeat, Outcomes, Perform, Performed, PlacementOutcome, Work};
 use schemas::names::{CellId, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
+use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::{Place, Refusal, Timestamp};
 
 use super::auction::known::{lrp, name_of};
+use super::peace;
 use crate::nodes::{Life, Node, Shape, rep_of};
 use crate::promises::{Broken, Promise};
 use crate::racks;
@@ -91,6 +94,7 @@ pub(super) struct Unplaced {
     pub(super) size: Resources,
     /// The only cell that may take it.
     pub(super) only: Option<CellId>,
+    pub(super) priority: Priority,
 }
 
 impl Placing {
@@ -262,7 +266,7 @@ impl Placing {
     /// In one batch nothing takes a place in which work would have fitted that comes before it.
     pub(super) fn out_of_order(
         &mut self,
-        shape: Shape,
+        (shape, world): (Shape, &World),
         placed: &[(CellId, Perform)],
         unplaced: &[Unplaced],
     ) -> Vec<Broken> {
@@ -272,8 +276,10 @@ impl Placing {
             let again = !self.placed.insert((cell.clone(), work.key.clone(), work.attempt));
             let Node::Rep(at) = rep_of(cell) else { continue };
             let has = shape.cell(at);
+            let own = name_of(&work.key);
+            let turn = (Reverse(peace::priority(world, &own)), turn_of(&own));
             let robbed = |waits: &&Unplaced| {
-                turn_of(&waits.work) < turn(&work.key)
+                (Reverse(waits.priority), turn_of(&waits.work)) < turn
                     && work.order.resources().fits(waits.size)
                     && waits.only.as_ref().is_none_or(|only| only == cell)
                     && waits.constraint.mismatch(&has.offer()).is_none()
@@ -290,10 +296,6 @@ impl Placing {
 }
 
 /// Index 0, tasks, index 1, index 2...
-fn turn(key: &WorkKey) -> u32 {
-    turn_of(&name_of(key))
-}
-
 pub(super) const fn turn_of(work: &WorkRef) -> u32 {
     match work {
         WorkRef::Lrp(key) => match key.place.index {

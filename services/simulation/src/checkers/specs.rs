@@ -57,6 +57,7 @@ fn is_as_written(event: &Event, written: &ClientCommand) -> bool {
     {
         // What is so already is left out.
         (found.instances.is_none() || found.instances == update.instances)
+            && (found.priority.is_none() || found.priority == update.priority)
             && (found.routes.is_none() || found.routes == update.routes)
             && (found.annotation.is_none() || found.annotation == update.annotation)
             && (found.policies.is_none() || found.policies == update.policies)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemas::names::{Domain, ProcessGuid};
 use schemas::policy::RestartPolicy;
+use schemas::rank::Priority;
 use schemas::refusal::Code;
 
 use super::rolling;
@@ -36,6 +37,7 @@ pub(super) fn write(
         }
         Ask::DesireGlobal { process, work } => write!(f, "desire {process} everywhere{}", Options(work))?,
         Ask::Scale { process, instances } => write!(f, "scale {process} x{instances}")?,
+        Ask::Rank { process, priority } => write!(f, "priority {process} {priority}")?,
         Ask::Describe { process, text } => write!(f, "describe {process} {}", Quoted(text))?,
         Ask::Policy { process, restart } => {
             write!(f, "policy {process}")?;
@@ -87,7 +89,7 @@ impl fmt::Display for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Work::usual();
         let Work { create, start, run, exit, result, ignores_term, hangs, fails, .. } = self.0;
-        let Work { unhealthy, memory_mb, stack, tag, asks, .. } = self.0;
+        let Work { unhealthy, memory_mb, stack, tag, asks, priority, .. } = self.0;
         let time = |f: &mut fmt::Formatter<'_>, name: &str, time: Duration, usual: Duration| {
             if time == usual { Ok(()) } else { write!(f, " {name}={}", Time(time)) }
         };
@@ -114,7 +116,8 @@ impl fmt::Display for Options<'_> {
         if *tag {
             f.write_str(" tag")?;
         }
-        asks.map_or(Ok(()), |asks| write!(f, " asks={}", asks.name()))
+        asks.map_or(Ok(()), |asks| write!(f, " asks={}", asks.name()))?;
+        priority.map_or(Ok(()), |priority| write!(f, " priority={priority}"))
     }
 }
 
@@ -134,6 +137,8 @@ pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
         }
     } else if words.take("scale") {
         Ask::Scale { process: process(words)?, instances: instances(words)? }
+    } else if words.take("priority") {
+        Ask::Rank { process: process(words)?, priority: priority(words)? }
     } else if words.take("describe") {
         let process = process(words)?;
         let text = words.take_quoted().ok_or_else(|| words.wrong("a text in quotes"))?;
@@ -238,6 +243,10 @@ fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {
     }
 }
 
+fn priority(words: &mut Words) -> Result<Priority, Bad> {
+    words.read("a priority from 1 to 100", |word| word.parse().ok().and_then(Priority::new))
+}
+
 /// Reads one word more of how a container behaves and what it needs.
 fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
     for (name, time) in [("create", &mut work.create), ("start", &mut work.start)] {
@@ -260,6 +269,8 @@ fn option(work: &mut Work, words: &mut Words) -> Result<bool, Bad> {
         let known = |word: &str| Asks::NAMES.iter().find(|(_, name)| *name == word);
         let expected = format!("what is asked: {}", Asks::NAMES.map(|(_, name)| name).join(", "));
         work.asks = Some(value.read(&expected, known)?.0);
+    } else if let Some(mut value) = words.take_option("priority") {
+        work.priority = Some(priority(&mut value)?);
     } else if words.take("ignores-term") {
         work.ignores_term = true;
     } else if words.take("hangs") {

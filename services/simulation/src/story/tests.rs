@@ -24,10 +24,11 @@ self-test 1m
 journal of three
 journal without sync
 faults dropped 20, delay_ms 300
-at 0s desire web x3 create=2s start=0s run=3s exit=1 memory=900 stack=linux tag patience=2.4s
+at 0s desire web x3 create=2s start=0s run=3s exit=1 memory=900 stack=linux tag priority=80 patience=2.4s
 at 0s desire web x1 ignores-term hangs fails domain=strangers -> refused Forbidden
 at 200ms run task job1 result="a \"b\"\n\\" owner=moody queue=30s -> done
 at 1s scale web x0
+at 1s priority web 100
 at 1s desire agent everywhere stack=linux asks=rack
 at 1s expect web: 3 RUNNING
 at 1s expect web: 2 RUNNING, 1 CRASHED on c4 until 2m

@@ -160,6 +160,7 @@ impl Stage {
         let line = match ask {
             Ask::Desire { .. } | Ask::DesireGlobal { .. } => format!("lrp desire {} --detach", file()),
             Ask::Scale { process, instances } => format!("lrp scale {process}={instances} --detach"),
+            Ask::Rank { process, priority } => format!("lrp update {process} --priority {priority} --detach"),
             Ask::Describe { process, text } => format!("lrp update {process} --annotation {text} --detach"),
             Ask::Deploy { process, .. } => format!("lrp update {process} {} --detach", file()),
             // The command line changes policies by a file that says all of a process.

@@ -31,6 +31,7 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
             spec["definition"]["setup"] = setup(work);
         }
         Ask::Scale { .. }
+        | Ask::Rank { .. }
         | Ask::Policy { .. }
         | Ask::Activate(..)
         | Ask::Restart(_)

@@ -223,6 +223,11 @@ impl Known {
         }
     }
 
+    /// Whether a cell was given this attempt, and may have it.
+    pub(super) fn was_given(&self, work: &WorkRef, attempt: Timestamp) -> bool {
+        self.given.iter().any(|one| name_of(&one.key) == *work && one.attempt == attempt)
+    }
+
     /// Whether a rep may have refused this attempt: then it may have failed for that reason.
     pub(super) fn was_refused(&self, work: &WorkRef, attempt: Timestamp) -> bool {
         let same = |one: &Given| name_of(&one.key) == *work && one.attempt == attempt;

@@ -7,10 +7,12 @@
 //! | the file | holds |
 //! |---|---|
 //! | `known` | what an auctioneer was told, and what it gave |
+//! | `order` | whose turn it is |
 //! | `rank` | how good a place is |
 //! | this one | what is judged |
 
 pub(super) mod known;
+mod order;
 pub(super) mod rank;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +31,7 @@ use schemas::rules::Rule;
 use schemas::{Refusal, Timestamp};
 
 use self::known::{Bounds, Known, SILENT, Seen, Times, count, name_of};
+use self::order::{Turn, Waiting};
 use self::rank::{Merit, Siblings};
 use crate::nodes::Life;
 use crate::promises::{Broken, Promise};
@@ -71,6 +74,8 @@ struct Auction<'a> {
     siblings: Siblings<'a>,
     /// The only cell that may take what is judged.
     only: Option<CellId>,
+    /// What waits and finds no place in this auction.
+    waiting: Vec<Waiting<'a>>,
     broken: Vec<Broken>,
 }
 
@@ -120,7 +125,8 @@ impl Auctions {
         // What is given again is no choice of this auction: it goes where it is already.
         let again = |work: &Work| work.placement.is_none();
         give(known, world, placed, now, again);
-        let mut auction = Auction::new(world, known, now);
+        let waiting = left_waiting(world, known, &choices);
+        let mut auction = Auction { waiting, ..Auction::new(world, known, now) };
         choices.iter().for_each(|choice| auction.judge(choice));
         let broken = auction.broken;
         give(known, world, placed, now, |work| !again(work));
@@ -144,7 +150,19 @@ fn give(
     }
 }
 
-/// The choices of a batch as they had their turn: index 0, tasks, index 1 and so on; large before small; old before new.
+/// What could have been placed in an auction that placed something, and was not.
+fn left_waiting<'a>(world: &'a World, known: &Known, choices: &[Choice<'_>]) -> Vec<Waiting<'a>> {
+    let is_placed = |choice: &&Choice<'_>| matches!(choice, Choice::Placed(..));
+    let placed: BTreeSet<WorkRef> = choices.iter().filter(is_placed).map(Choice::work).collect();
+    if placed.is_empty() {
+        return vec![];
+    }
+    let mut waiting = order::waiting(world, known);
+    waiting.retain(|one| !placed.contains(&one.turn.4));
+    waiting
+}
+
+/// The choices of a batch as they had their turn.
 fn in_order<'a>(
     world: &'a World,
     placed: &'a [(CellId, Perform)],
@@ -155,7 +173,7 @@ fn in_order<'a>(
         placed.filter_map(|(cell, work)| Some(Choice::Placed(cell, work, work.placement.as_deref()?)));
     let failed = unplaced.iter().flat_map(|one| &one.outcomes).flat_map(|outcome| failures(world, outcome));
     let mut choices: Vec<Choice<'_>> = placed.chain(failed.map(Choice::Failed)).collect();
-    choices.sort_by_key(Choice::turn);
+    choices.sort_by_cached_key(|choice| choice.turn(world));
     choices
 }
 
@@ -199,12 +217,12 @@ impl Choice<'_> {
         }
     }
 
-    fn turn(&self) -> (u32, std::cmp::Reverse<u64>, Timestamp, WorkRef) {
+    fn turn(&self, world: &World) -> Turn {
         let (work, size, since) = match self {
             Self::Placed(_, work, _) => (name_of(&work.key), work.order.resources(), work.attempt),
             Self::Failed(failed) => (failed.work.clone(), failed.size, failed.attempt),
         };
-        (super::placing::turn_of(&work), std::cmp::Reverse(size.memory_mb), since, work)
+        order::turn(world, work, size, since)
     }
 }
 
@@ -212,7 +230,8 @@ impl<'a> Auction<'a> {
     fn new(world: &'a World, known: &'a Known, now: Times) -> Self {
         let cells = world.cells().filter(|(_, log)| log.present);
         let cells = cells.map(|(id, log)| known.sees(id, log, now)).collect();
-        Self { cells, siblings: Siblings { world, known, now, placed: vec![] }, only: None, broken: vec![] }
+        let siblings = Siblings { world, known, now, placed: vec![] };
+        Self { cells, siblings, only: None, waiting: vec![], broken: vec![] }
     }
 
     /// The cells that may take what is judged.
@@ -240,6 +259,7 @@ impl<'a> Auction<'a> {
         self.only = super::peace::only_cell(self.siblings.world, &choice.work()).cloned();
         match choice {
             Choice::Placed(cell, work, why) => {
+                self.by_priority(cell, &choice.turn(self.siblings.world));
                 self.placed(cell, work, why);
                 let size = work.order.resources();
                 if let Some(seen) = self.cells.iter_mut().find(|seen| seen.id == *cell) {
@@ -251,6 +271,20 @@ impl<'a> Auction<'a> {
             }
             Choice::Failed(failed) => self.failed(failed),
         }
+    }
+
+    /// Work went to a cell: nothing that waits, comes before it and fits there is left over.
+    fn by_priority(&mut self, cell: &CellId, turn: &Turn) {
+        let Some(seen) = self.cells.iter().find(|seen| seen.id == cell && seen.open.0) else { return };
+        let robbed = self.waiting.iter().take_while(|one| one.turn < *turn).find(|one| {
+            one.only.is_none_or(|only| only == cell)
+                && is_compatible(one.constraint, seen)
+                && seen.free.0.fits(one.size)
+        });
+        let robbed = robbed.map(|one| one.turn.clone());
+        self.must(Promise::PlacedByPriority, robbed.is_none(), || {
+            format!("{turn:?} goes to {cell}, where {robbed:?} waits and fits")
+        });
     }
 
     /// Work went to a cell: it has room there, no other is better, and the explanation says so.

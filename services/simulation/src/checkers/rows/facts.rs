@@ -224,6 +224,7 @@ impl Process {
                     roll.scale(desired.instances, to);
                 }
                 desired.instances = update.instances.unwrap_or(desired.instances);
+                desired.priority = update.priority.unwrap_or(desired.priority);
                 if let Some(policies) = &update.policies {
                     desired.policies.clone_from(policies);
                 }

@@ -7,6 +7,7 @@ mod evaluated;
 mod facts;
 mod gone;
 mod shown;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -150,7 +151,8 @@ impl Rows {
             Query::Evaluation(show) => self.one::<EvaluationRow>(read, text, |facts, seen| {
                 let seen = std::slice::from_ref(seen);
                 let mut all = evaluations(facts, &Filter::default(), seen, when).into_iter();
-                all.find(|row| row.evaluation.id.to_string() == show.id)
+                let row = all.find(|row| row.evaluation.id.to_string() == show.id)?;
+                Some(EvaluationRow { turn: turns::of(facts, &row), ..row })
             }),
             Query::Cluster(_) => self.whole::<ClusterRow>(read, text, cluster),
             Query::Status(_) => self.whole::<StatusRow>(read, text, status),

@@ -60,6 +60,7 @@ pub(super) fn lrp(guid: &ProcessGuid, process: &Process, whole: bool) -> LrpRow 
         desired: desired.is_some(),
         mode: desired.map(|desired| desired.mode),
         instances: desired.map_or(0, |desired| desired.instances),
+        priority: desired.map(|desired| desired.priority),
         indices: desired.map(|desired| process.indices_of(desired)).unwrap_or_default(),
         running: count(InstanceState::Running),
         claimed: count(InstanceState::Claimed),
@@ -228,6 +229,7 @@ pub(super) fn task_row(guid: &TaskGuid, task: &Task, whole: bool) -> Option<Task
         first_completed_at: task.ended.as_ref().map(|(at, _)| *at),
         since: task.since,
         annotation: task.definition.annotation.clone(),
+        priority: task.definition.priority,
         definition: whole.then(|| task.definition.clone()),
     })
 }
@@ -237,7 +239,7 @@ pub(super) fn evaluations(facts: &Facts, filter: &Filter, now: Timestamp) -> Vec
     let auctioneer = facts.leaders.contains_key(&Role::Auctioneer);
     let row = move |subject: EvaluationSubject, domain: &Domain, of: &Evaluation, left: u32| {
         let state = evaluated::state_of(of, now, auctioneer);
-        EvaluationRow { subject, domain: domain.clone(), state, evaluation: of.clone(), left }
+        EvaluationRow { subject, domain: domain.clone(), state, evaluation: of.clone(), left, turn: None }
     };
     let of_processes = facts.processes.iter().flat_map(move |(guid, process)| {
         let subject = || EvaluationSubject::Process(guid.clone());

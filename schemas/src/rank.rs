@@ -1,0 +1,127 @@
+//! The order of work: what has its turn first in an auction, and so who is before whom (Diego Dev Notes, "Auction Work
+//! Prioritization"; docs/model.md, "The auction").
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::container::WorkKey;
+use crate::definition::TaskDefinition;
+use crate::limits;
+use crate::process::Process;
+use crate::task::Task;
+use crate::{ActualLrpKey, Place, Timestamp};
+
+/// How urgent work is, 1 to 100: greater goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Priority(u8);
+
+impl Priority {
+    /// A priority; none: it is not within its limits.
+    #[must_use]
+    pub fn new(number: u8) -> Option<Self> {
+        (limits::LEAST_PRIORITY..=limits::GREATEST_PRIORITY).contains(&number).then_some(Self(number))
+    }
+}
+
+impl Default for Priority {
+    /// That of work of which nothing is said.
+    fn default() -> Self {
+        Self(limits::USUAL_PRIORITY)
+    }
+}
+
+impl From<Priority> for u8 {
+    fn from(priority: Priority) -> Self {
+        priority.0
+    }
+}
+
+impl TryFrom<u8> for Priority {
+    type Error = String;
+
+    fn try_from(number: u8) -> Result<Self, Self::Error> {
+        let (least, greatest) = (limits::LEAST_PRIORITY, limits::GREATEST_PRIORITY);
+        Self::new(number).ok_or_else(|| format!("{number} is no priority from {least} to {greatest}"))
+    }
+}
+
+impl JsonSchema for Priority {
+    fn schema_name() -> Cow<'static, str> {
+        "Priority".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let (least, greatest) = (limits::LEAST_PRIORITY, limits::GREATEST_PRIORITY);
+        json_schema!({"type": "integer", "minimum": least, "maximum": greatest})
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// When work has its turn: smaller goes first; the fields stand in order of importance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Higher priority first.
+    pub priority: Reverse<Priority>,
+    /// Index 0, then tasks, then index 1, index 2...: so every process gets one instance before any gets its second.
+    pub turn: u32,
+    /// Larger memory first: the small fits into what the large leaves, not the other way round.
+    pub memory_mb: Reverse<u64>,
+    /// The oldest first.
+    pub since: Timestamp,
+    /// The last word, so that the order is one.
+    pub key: WorkKey,
+}
+
+impl Rank {
+    /// The rank of work.
+    #[must_use]
+    pub fn new(priority: Priority, memory_mb: u64, since: Timestamp, key: WorkKey) -> Self {
+        let turn = turn(&key);
+        Self { priority: Reverse(priority), turn, memory_mb: Reverse(memory_mb), since, key }
+    }
+
+    /// That of an instance which waits for a cell; none: there is none, or it is not desired.
+    #[must_use]
+    pub fn of_place(process: &Process, place: &Place) -> Option<Self> {
+        let lrp = process.actual(place).filter(|lrp| lrp.is_unclaimed())?;
+        let desired = process.desired.as_ref().filter(|_| process.wants(place))?;
+        let memory_mb = desired.definition(&place.definition_id)?.memory_mb;
+        let key = ActualLrpKey::new(process.guid.clone(), place.clone());
+        let key = WorkKey::Lrp { key, epoch: process.epoch };
+        Some(Self::new(desired.priority, memory_mb, lrp.since, key))
+    }
+
+    /// That of a task which waits for a cell; none: it doesn't.
+    #[must_use]
+    pub fn of_task(task: &Task) -> Option<Self> {
+        let key = WorkKey::Task { task_guid: task.guid.clone(), epoch: task.epoch };
+        let TaskDefinition { priority, memory_mb, .. } = *task.definition;
+        task.is_pending().then(|| Self::new(priority, memory_mb, task.epoch.0, key))
+    }
+
+    /// Whether both are of the same attempt to place the same, whatever their priority was at the time.
+    #[must_use]
+    pub fn is_same_attempt(&self, other: &Self) -> bool {
+        (self.since, &self.key) == (other.since, &other.key)
+    }
+}
+
+/// Index 0 is 0, a task is 1, index n is n + 1.
+#[must_use]
+pub fn turn(key: &WorkKey) -> u32 {
+    match key {
+        WorkKey::Lrp { key, .. } if key.place.index == 0 => 0,
+        WorkKey::Task { .. } => 1,
+        WorkKey::Lrp { key, .. } => key.place.index.saturating_add(1),
+    }
+}
