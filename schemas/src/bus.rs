@@ -75,18 +75,6 @@ pub enum ClientVerb {
     TaskResolve,
     /// `task.retry`
     TaskRetry,
-    /// `periodic.desire`
-    PeriodicDesire,
-    /// `periodic.update`
-    PeriodicUpdate,
-    /// `periodic.pause`
-    PeriodicPause,
-    /// `periodic.resume`
-    PeriodicResume,
-    /// `periodic.launch`
-    PeriodicLaunch,
-    /// `periodic.remove`
-    PeriodicRemove,
     /// `domain.upsert`
     DomainUpsert,
 }
@@ -172,10 +160,6 @@ pub enum QueryVerb {
     TaskEnded,
     /// What a task wrote.
     TaskLogs,
-    /// Periodic tasks.
-    PeriodicList,
-    /// One periodic task.
-    PeriodicShow,
     /// Domains.
     DomainList,
     /// Cells.
@@ -198,7 +182,7 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 15] = [
         Self::LrpDesire,
         Self::LrpUpdate,
         Self::LrpActivate,
@@ -213,12 +197,6 @@ impl ClientVerb {
         Self::TaskCancel,
         Self::TaskResolve,
         Self::TaskRetry,
-        Self::PeriodicDesire,
-        Self::PeriodicUpdate,
-        Self::PeriodicPause,
-        Self::PeriodicResume,
-        Self::PeriodicLaunch,
-        Self::PeriodicRemove,
         Self::DomainUpsert,
     ];
 
@@ -240,12 +218,6 @@ impl ClientVerb {
             Self::TaskCancel => ("task", "cancel"),
             Self::TaskResolve => ("task", "resolve"),
             Self::TaskRetry => ("task", "retry"),
-            Self::PeriodicDesire => ("periodic", "desire"),
-            Self::PeriodicUpdate => ("periodic", "update"),
-            Self::PeriodicPause => ("periodic", "pause"),
-            Self::PeriodicResume => ("periodic", "resume"),
-            Self::PeriodicLaunch => ("periodic", "launch"),
-            Self::PeriodicRemove => ("periodic", "remove"),
             Self::DomainUpsert => ("domain", "upsert"),
         }
     }
@@ -339,7 +311,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 20] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -351,8 +323,6 @@ impl QueryVerb {
         Self::TaskShow,
         Self::TaskEnded,
         Self::TaskLogs,
-        Self::PeriodicList,
-        Self::PeriodicShow,
         Self::DomainList,
         Self::CellList,
         Self::CellShow,
@@ -379,8 +349,6 @@ impl QueryVerb {
             Self::TaskShow => ("task", "show"),
             Self::TaskEnded => ("task", "ended"),
             Self::TaskLogs => ("task", "logs"),
-            Self::PeriodicList => ("periodic", "list"),
-            Self::PeriodicShow => ("periodic", "show"),
             Self::DomainList => ("domain", "list"),
             Self::CellList => ("cell", "list"),
             Self::CellShow => ("cell", "show"),

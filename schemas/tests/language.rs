@@ -23,8 +23,6 @@ mod limits;
 #[cfg(test)]
 mod machines;
 #[cfg(test)]
-mod periodic;
-#[cfg(test)]
 mod promotion;
 #[cfg(test)]
 mod queries;

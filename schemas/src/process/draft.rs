@@ -406,7 +406,6 @@ impl<'a> Draft<'a> {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => 0,

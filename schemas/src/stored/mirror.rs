@@ -7,8 +7,7 @@ use crate::attributes::Attributes;
 use crate::container::Epoch;
 use crate::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, FolderId,
-    Incarnation, InstanceGuid, PeriodicGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack,
-    TaskGuid, Zone,
+    Incarnation, InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use crate::policy::Ratio;
 use crate::rank::Priority;
@@ -43,8 +42,7 @@ words!(
     EvaluationId,
     FolderId,
     Incarnation,
-    InstanceGuid,
-    PeriodicGuid
+    InstanceGuid
 );
 words!(PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone);
 

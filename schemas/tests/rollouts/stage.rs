@@ -302,7 +302,6 @@ impl Stage {
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
-                | Event::Periodic(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -393,7 +392,6 @@ impl Stage {
                     | Event::Evacuating(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
-                    | Event::Periodic(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_) => false,

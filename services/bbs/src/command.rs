@@ -6,11 +6,9 @@ use projections::Due;
 use schemas::container::Epoch;
 use schemas::entry::Actor;
 use schemas::message::Envelope;
-use schemas::names::{
-    CellId, ClusterId, Domain, Incarnation, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
-};
+use schemas::names::{CellId, ClusterId, Domain, Incarnation, ProcessGuid, ServiceId, TaskGuid};
 use schemas::subject::Subject;
-use schemas::{Refusal, cell, cluster, periodic, process, task};
+use schemas::{Refusal, cell, cluster, process, task};
 
 /// What became of a command: the version of the aggregate after it, or why it is refused.
 pub(crate) type Verdict = Result<u64, Refusal>;
@@ -53,7 +51,6 @@ pub(crate) enum Requester {
 pub(crate) enum AggregateCommand {
     Process(ProcessGuid, Box<process::Command>),
     Task(TaskGuid, Box<task::Command>),
-    Periodic(PeriodicGuid, Box<periodic::Command>),
     /// A domain is fresh for this long; none: without end.
     Refresh(Domain, Option<Duration>),
     /// A heartbeat told something new of a cell.
@@ -106,9 +103,6 @@ impl QueuedCommand {
             (Requester::Own, AggregateCommand::Task(guid, command)) => {
                 matches!(**command, task::Command::Converge).then(|| Due::Task(guid.clone()))
             }
-            (Requester::Own, AggregateCommand::Periodic(guid, command)) => {
-                matches!(**command, periodic::Command::Converge).then(|| Due::Periodic(guid.clone()))
-            }
             (
                 Requester::Own,
                 AggregateCommand::Refresh(..)
@@ -136,12 +130,11 @@ impl QueuedCommand {
 }
 
 impl AggregateCommand {
-    /// What converges a process, task or periodic task.
+    /// What converges a process or task.
     pub(crate) fn converge(due: Due) -> Self {
         match due {
             Due::Process(guid) => Self::Process(guid, Box::new(process::Command::Converge)),
             Due::Task(guid) => Self::Task(guid, Box::new(task::Command::Converge)),
-            Due::Periodic(guid) => Self::Periodic(guid, Box::new(periodic::Command::Converge)),
         }
     }
 
@@ -150,7 +143,6 @@ impl AggregateCommand {
         match self {
             Self::Process(guid, _) => Subject::of_process(guid, shards),
             Self::Task(guid, _) => Subject::of_task(guid, shards),
-            Self::Periodic(guid, _) => Subject::of_periodic(guid, shards),
             Self::Refresh(domain, _) => Subject::Domain(domain.clone()),
             Self::Seen(cell, _)
             | Self::Lost(cell, _)
@@ -172,8 +164,7 @@ impl AggregateCommand {
                 **command,
                 task::Command::Fail(_) | task::Command::Unanswered { .. } | task::Command::Retry(_)
             ),
-            Self::Periodic(..)
-            | Self::Refresh(..)
+            Self::Refresh(..)
             | Self::Seen(..)
             | Self::Lost(..)
             | Self::Attach(_)
@@ -190,7 +181,6 @@ impl AggregateCommand {
             Self::Lost(cell, _) => Some(cell),
             Self::Process(..)
             | Self::Task(..)
-            | Self::Periodic(..)
             | Self::Refresh(..)
             | Self::Seen(..)
             | Self::Attach(_)

@@ -43,7 +43,6 @@ pub mod journal;
 mod large;
 pub mod mutations;
 pub mod nodes;
-mod periodics;
 pub mod plan;
 mod priorities;
 pub mod promises;

@@ -8,7 +8,6 @@ mod clock;
 mod confirm;
 mod journal;
 mod limits;
-mod periodic;
 mod requests;
 mod rollouts;
 mod scene;

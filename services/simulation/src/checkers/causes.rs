@@ -11,9 +11,9 @@ use schemas::definition::Mode;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, ProcessGuid, TaskGuid};
 use schemas::subject::Position;
-use schemas::{Decision, Place, Timestamp, cell, desired, periodic, rollout, task};
+use schemas::{Decision, Place, Timestamp, cell, desired, rollout, task};
 
 use super::Notes;
 use crate::promises::Promise as P;
@@ -25,10 +25,6 @@ pub(super) struct Causes {
     first: BTreeMap<DecisionId, DecisionId>,
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, DecisionId>,
-    /// By which decision each periodic task last began to launch as it does.
-    periodics: BTreeMap<PeriodicGuid, DecisionId>,
-    /// By which decision each task was launched that was.
-    launched: BTreeMap<TaskGuid, DecisionId>,
     cells: BTreeMap<CellId, Vec<(Position, Moved)>>,
     ordered: BTreeMap<CellId, Ordered>,
 }
@@ -130,19 +126,9 @@ impl Causes {
     fn expected(&self, decision: &Decision, basis: Position) -> Vec<(String, Option<DecisionId>)> {
         let by_client = matches!(decision.actor, Actor::Client { .. });
         match &decision.aggregate {
-            Aggregate::Periodic { guid, .. } if by_client => vec![(guid.to_string(), None)],
-            Aggregate::Periodic { guid, .. } => {
-                vec![(guid.to_string(), self.periodics.get(guid).copied())]
-            }
-            Aggregate::Domain(_) | Aggregate::Cluster => {
-                vec![(format!("{:?}", decision.aggregate), None)]
-            }
+            Aggregate::Domain(_) | Aggregate::Cluster => vec![(format!("{:?}", decision.aggregate), None)],
             Aggregate::Cell(id) => vec![(id.to_string(), self.of_order(id, decision))],
             Aggregate::Process { guid, .. } if by_client => vec![(guid.to_string(), None)],
-            // What is launched comes of its launch, which stands in the same entry before it.
-            Aggregate::Task { guid, .. } if is_launched(decision) => {
-                vec![(guid.to_string(), self.launched.get(guid).copied())]
-            }
             Aggregate::Task { guid, .. } if by_client => vec![(guid.to_string(), None)],
             Aggregate::Task { guid, .. } => {
                 let lost = decision.events.iter().find_map(|event| task_lost_on(event));
@@ -203,7 +189,6 @@ impl Causes {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cluster(_) => false,
         });
@@ -230,7 +215,6 @@ impl Causes {
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
-                | Event::Periodic(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -300,20 +284,6 @@ impl Causes {
                     | task::Event::CallbackTried { .. }
                     | task::Event::Deleted {} => {}
                 },
-                (Event::Periodic(event), Aggregate::Periodic { guid, .. }) => match event {
-                    periodic::Event::Desired { .. }
-                    | periodic::Event::Updated { .. }
-                    | periodic::Event::Resumed { .. } => {
-                        self.periodics.insert(guid.clone(), decision.id);
-                    }
-                    periodic::Event::Launched { task_guid, .. } => {
-                        self.launched.insert(task_guid.clone(), decision.id);
-                    }
-                    periodic::Event::Skipped { .. }
-                    | periodic::Event::Queued { .. }
-                    | periodic::Event::Paused {}
-                    | periodic::Event::Removed {} => {}
-                },
                 (event, Aggregate::Process { guid, .. }) => {
                     self.processes.entry(guid.clone()).or_default().fold(event, decision.id, decision.at);
                 }
@@ -324,7 +294,6 @@ impl Causes {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
-                    | Event::Periodic(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -397,7 +366,6 @@ impl Process {
             Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
@@ -473,17 +441,10 @@ fn left_with<'a>(event: &'a Event, known: Option<&'a Records>) -> Option<&'a Cel
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,
     }
-}
-
-/// Whether a decision desires what a periodic task launched.
-pub(super) fn is_launched(decision: &Decision) -> bool {
-    let is_desire = |event: &Event| matches!(event, Event::Task(task::Event::Desired(desired)) if desired.task_guid.periodic().is_some());
-    decision.events.iter().any(is_desire)
 }
 
 /// The cell whose loss or evacuation ended a task.
@@ -499,7 +460,6 @@ fn task_lost_on(event: &Event) -> Option<&CellId> {
             Some(&by.cell_id)
         }
         Event::Task(_)
-        | Event::Periodic(_)
         | Event::Actual(_)
         | Event::Evacuating(_)
         | Event::Rollout(_)
@@ -521,7 +481,6 @@ fn is_of_rollout(event: &Event) -> bool {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

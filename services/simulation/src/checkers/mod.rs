@@ -12,7 +12,6 @@
 //! | `lrp` | processes: instances, evacuating twins, crashes |
 //! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
-//! | `periodics` | periodic tasks: what is launched, skipped and queued, and when |
 //! | `truth` | what the containers really did |
 //! | `apart` | how many instances of a process are where |
 //! | `auction` | every choice of an auctioneer, judged again |
@@ -45,7 +44,6 @@ mod lrp;
 mod memory;
 mod orders;
 mod peace;
-mod periodics;
 mod placing;
 mod rates;
 mod rollout_rows;
@@ -83,7 +81,6 @@ use self::fullness::Fullness;
 use self::heard::Heard;
 use self::log::Log;
 use self::orders::Orders;
-use self::periodics::Periodics;
 use self::placing::{Placing, Unplaced};
 use self::rates::Rates;
 use self::rows::{Next, Rows, When};
@@ -107,7 +104,6 @@ pub struct Checkers {
     causes: Causes,
     lrps: BTreeMap<ProcessGuid, lrp::Process>,
     tasks: BTreeMap<TaskGuid, task::Task>,
-    periodics: Periodics,
     truth: Truth,
     calls: Calls,
     due: Due,
@@ -188,7 +184,6 @@ impl Checkers {
             causes: Causes::default(),
             lrps: BTreeMap::new(),
             tasks: BTreeMap::new(),
-            periodics: Periodics::default(),
             truth: Truth::default(),
             calls: Calls::default(),
             due: Due::default(),
@@ -284,15 +279,8 @@ impl Checkers {
             ClientCommand::TaskCancel { task_guid }
             | ClientCommand::TaskRetry { task_guid, .. }
             | ClientCommand::TaskResolve { task_guid } => self.world.task(task_guid).map(|task| task.version),
-            ClientCommand::PeriodicUpdate(desired) => {
-                self.world.periodic(&desired.periodic_guid).map(|known| known.version)
-            }
-            ClientCommand::PeriodicAsk { periodic_guid, .. } => {
-                self.world.periodic(periodic_guid).map(|known| known.version)
-            }
             ClientCommand::LrpDesire(_)
             | ClientCommand::TaskDesire(_)
-            | ClientCommand::PeriodicDesire(_)
             | ClientCommand::DomainUpsert { .. } => None,
         }
     }
@@ -355,7 +343,6 @@ impl Checkers {
             self.heard.decision(decision, position);
             self.specs.decided(decision, &mut notes);
         }
-        self.periodics.entry(&entry, &mut notes);
         rollout_rows::of_entry(&self.world, &entry, &mut notes);
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
@@ -420,7 +407,7 @@ impl Checkers {
                     self.calls.deleted(guid, task.epoch(), position);
                 }
             }
-            Aggregate::Periodic { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
         }
     }
 
@@ -457,7 +444,6 @@ impl Checkers {
                 let folded = self.world.task(guid).map(task::words_of);
                 (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
             }
-            Aggregate::Periodic { guid, .. } => self.compare_periodic(guid),
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
         };
         if let Some((model, folded)) = difference {
@@ -875,7 +861,6 @@ fn words(entry: &Entry) -> String {
         let name = match &decision.aggregate {
             Aggregate::Process { guid, .. } => guid.to_string(),
             Aggregate::Task { guid, .. } => guid.to_string(),
-            Aggregate::Periodic { guid, .. } => guid.to_string(),
             Aggregate::Domain(domain) => domain.to_string(),
             Aggregate::Cell(cell) => cell.to_string(),
             Aggregate::Cluster => "cluster".into(),
@@ -890,7 +875,6 @@ fn words(entry: &Entry) -> String {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => event.type_name().to_owned(),

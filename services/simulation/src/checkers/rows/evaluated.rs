@@ -122,7 +122,6 @@ fn create(
             | Trigger::Rollout
             | Trigger::RollingUpdate
             | Trigger::CellsChanged
-            | Trigger::Periodic
             | Trigger::FollowUp
             | Trigger::Convergence => &mut parent.next,
         };

@@ -74,7 +74,6 @@ impl Going {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
