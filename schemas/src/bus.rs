@@ -75,6 +75,18 @@ pub enum ClientVerb {
     TaskResolve,
     /// `task.retry`
     TaskRetry,
+    /// `periodic.desire`
+    PeriodicDesire,
+    /// `periodic.update`
+    PeriodicUpdate,
+    /// `periodic.pause`
+    PeriodicPause,
+    /// `periodic.resume`
+    PeriodicResume,
+    /// `periodic.launch`
+    PeriodicLaunch,
+    /// `periodic.remove`
+    PeriodicRemove,
     /// `domain.upsert`
     DomainUpsert,
 }
@@ -160,6 +172,10 @@ pub enum QueryVerb {
     TaskEnded,
     /// What a task wrote.
     TaskLogs,
+    /// Periodic tasks.
+    PeriodicList,
+    /// One periodic task.
+    PeriodicShow,
     /// Domains.
     DomainList,
     /// Cells.
@@ -182,7 +198,7 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 21] = [
         Self::LrpDesire,
         Self::LrpUpdate,
         Self::LrpActivate,
@@ -197,6 +213,12 @@ impl ClientVerb {
         Self::TaskCancel,
         Self::TaskResolve,
         Self::TaskRetry,
+        Self::PeriodicDesire,
+        Self::PeriodicUpdate,
+        Self::PeriodicPause,
+        Self::PeriodicResume,
+        Self::PeriodicLaunch,
+        Self::PeriodicRemove,
         Self::DomainUpsert,
     ];
 
@@ -218,6 +240,12 @@ impl ClientVerb {
             Self::TaskCancel => ("task", "cancel"),
             Self::TaskResolve => ("task", "resolve"),
             Self::TaskRetry => ("task", "retry"),
+            Self::PeriodicDesire => ("periodic", "desire"),
+            Self::PeriodicUpdate => ("periodic", "update"),
+            Self::PeriodicPause => ("periodic", "pause"),
+            Self::PeriodicResume => ("periodic", "resume"),
+            Self::PeriodicLaunch => ("periodic", "launch"),
+            Self::PeriodicRemove => ("periodic", "remove"),
             Self::DomainUpsert => ("domain", "upsert"),
         }
     }
@@ -311,7 +339,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -323,6 +351,8 @@ impl QueryVerb {
         Self::TaskShow,
         Self::TaskEnded,
         Self::TaskLogs,
+        Self::PeriodicList,
+        Self::PeriodicShow,
         Self::DomainList,
         Self::CellList,
         Self::CellShow,
@@ -349,6 +379,8 @@ impl QueryVerb {
             Self::TaskShow => ("task", "show"),
             Self::TaskEnded => ("task", "ended"),
             Self::TaskLogs => ("task", "logs"),
+            Self::PeriodicList => ("periodic", "list"),
+            Self::PeriodicShow => ("periodic", "show"),
             Self::DomainList => ("domain", "list"),
             Self::CellList => ("cell", "list"),
             Self::CellShow => ("cell", "show"),

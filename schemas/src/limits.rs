@@ -4,6 +4,14 @@ use std::time::Duration;
 
 /// Longest id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
 pub const ID_BYTES: usize = 128;
+/// Longest guid of a periodic task, in bytes: what it launches adds a time to it.
+pub const PERIODIC_GUID_BYTES: usize = 96;
+/// Largest periodic task as it is stored, in bytes: one decision may change it and launch a task.
+pub const PERIODIC_BYTES: usize = 64 * 1024;
+/// Longest cron expression, and longest name of a time zone, in bytes.
+pub const CRON_BYTES: usize = 128;
+/// Missed launches that are counted one by one; a skip that says so many may stand for more.
+pub const MISSED_COUNTED: u32 = 1_000;
 /// Largest spec as it is sent, in bytes.
 pub const SPEC_BYTES: usize = 128 * 1024;
 /// Largest annotation, in bytes.

@@ -111,6 +111,9 @@ name!(
     /// Names a task.
     TaskGuid, "task guid");
 name!(
+    /// Names a periodic task: what launches tasks by a schedule.
+    PeriodicGuid, "periodic guid");
+name!(
     /// Names one definition of a process ; the first is named after its process.
     DefinitionId, "definition id");
 name!(
@@ -137,6 +140,43 @@ name!(
 name!(
     /// A label that a cell must carry to take a definition that asks for it.
     PlacementTag, "placement tag");
+
+/// What stands between the guid of a periodic task and what tells its launches apart.
+pub const LAUNCH_MARK: &str = "--";
+
+impl PeriodicGuid {
+    /// The guid of the task that is launched for the moment at which it was due: `report--1795402800`.
+    ///
+    /// # Errors
+    /// `BadName` if the guid is too long for that: a spec takes none that is.
+    pub fn launch(&self, due: crate::Timestamp) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_MARK}{}", due.seconds()))
+    }
+
+    /// The guid of the task that somebody wants launched now, whatever the schedule says: `report--now-1795402817`.
+    ///
+    /// # Errors
+    /// See [`PeriodicGuid::launch`].
+    pub fn launch_now(&self, now: crate::Timestamp) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_MARK}now-{}", now.seconds()))
+    }
+}
+
+impl TaskGuid {
+    /// What decides on which shard a task is: for what a periodic task launched its guid, so that all of that is on the
+    /// shard of who launches it, and for anything else the whole name.
+    #[must_use]
+    pub fn stem(&self) -> &str {
+        self.as_str().rsplit_once(LAUNCH_MARK).map_or(self.as_str(), |(stem, _)| stem)
+    }
+
+    /// The periodic task that launched it, if one did: no client may choose such a name.
+    #[must_use]
+    pub fn periodic(&self) -> Option<PeriodicGuid> {
+        let (stem, _) = self.as_str().rsplit_once(LAUNCH_MARK)?;
+        PeriodicGuid::new(stem).ok()
+    }
+}
 
 impl DefinitionId {
     /// No id is before this one in their order: it is the shortest, of the first character that names may have.

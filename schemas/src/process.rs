@@ -548,6 +548,7 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
         )
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => Origin::Beginning,
@@ -587,7 +588,7 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
             Event::Evaluation(event) => {
                 evaluation::evolve(&mut process.evaluations, event, stamp);
             }
-            Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+            Event::Task(_) | Event::Periodic(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
         }
     }
     process.version += 1;

@@ -16,17 +16,18 @@ use schemas::names::{Domain, EvaluationId};
 use schemas::process::{Purpose, Steer};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
-    InstanceRow, Logs, LrpRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
+    InstanceRow, Logs, LrpRow, PeriodicRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
 };
 use schemas::refusal::{Class, Code};
-use schemas::spec::{ClientCommand, client_command};
+use schemas::spec::{self, ClientCommand, client_command};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 
-use crate::golden::{WRITE, folder, job, lrp, may_write};
+use crate::golden::{WRITE, folder, job, lrp, may_write, periodic};
 use crate::shapes::{
     CellEvacuate, DomainUpsert, Environment, LrpActivate, LrpDesire, LrpRemove, LrpRestart, LrpRetire,
-    LrpRetry, LrpSteer, LrpUpdate, TaskCancel, TaskDesire, TaskResolve, TaskRetry,
+    LrpRetry, LrpSteer, LrpUpdate, PeriodicAsk, PeriodicDesire, TaskCancel, TaskDesire, TaskResolve,
+    TaskRetry,
 };
 
 fn page() -> PathBuf {
@@ -78,6 +79,11 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             ClientVerb::TaskCancel => schemas.of::<TaskCancel>(),
             ClientVerb::TaskResolve => schemas.of::<TaskResolve>(),
             ClientVerb::TaskRetry => schemas.of::<TaskRetry>(),
+            ClientVerb::PeriodicDesire | ClientVerb::PeriodicUpdate => schemas.of::<PeriodicDesire>(),
+            ClientVerb::PeriodicPause
+            | ClientVerb::PeriodicResume
+            | ClientVerb::PeriodicLaunch
+            | ClientVerb::PeriodicRemove => schemas.of::<PeriodicAsk>(),
             ClientVerb::DomainUpsert => schemas.of::<DomainUpsert>(),
         };
         (name(verb.noun_and_verb()), body)
@@ -110,6 +116,8 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::InstanceHealth => (schemas.of::<Show>(), list_of(&schemas.of::<ContainerHealth>())),
             QueryVerb::TaskList => (schemas.of::<Filter>(), page_of(schemas.of::<TaskRow>())),
             QueryVerb::TaskShow => (schemas.of::<Show>(), one_of(schemas.of::<TaskRow>())),
+            QueryVerb::PeriodicList => (schemas.of::<Filter>(), page_of(schemas.of::<PeriodicRow>())),
+            QueryVerb::PeriodicShow => (schemas.of::<Show>(), one_of(schemas.of::<PeriodicRow>())),
             QueryVerb::DomainList => (schemas.of::<Filter>(), page_of(schemas.of::<DomainRow>())),
             QueryVerb::CellList => (schemas.of::<Filter>(), page_of(schemas.of::<CellRow>())),
             QueryVerb::CellShow => (schemas.of::<Show>(), one_of(schemas.of::<CellRow>())),
@@ -250,11 +258,21 @@ fn every_command() -> Vec<ClientCommand> {
             ClientVerb::TaskDesire => ClientCommand::TaskDesire(Box::new(job.clone())),
             ClientVerb::TaskCancel => ClientCommand::TaskCancel { task_guid: task_guid.clone() },
             ClientVerb::TaskResolve => ClientCommand::TaskResolve { task_guid: task_guid.clone() },
+            ClientVerb::PeriodicDesire => ClientCommand::PeriodicDesire(Box::new(periodic())),
+            ClientVerb::PeriodicUpdate => ClientCommand::PeriodicUpdate(Box::new(periodic())),
+            ClientVerb::PeriodicPause => of_periodic(spec::PeriodicAsk::Pause),
+            ClientVerb::PeriodicResume => of_periodic(spec::PeriodicAsk::Resume),
+            ClientVerb::PeriodicLaunch => of_periodic(spec::PeriodicAsk::Launch),
+            ClientVerb::PeriodicRemove => of_periodic(spec::PeriodicAsk::Remove),
             ClientVerb::DomainUpsert => {
                 ClientCommand::DomainUpsert { domain: lrp.domain.clone(), ttl_ms: Some(1) }
             }
         })
         .to_vec()
+}
+
+fn of_periodic(ask: spec::PeriodicAsk) -> ClientCommand {
+    ClientCommand::PeriodicAsk { periodic_guid: periodic().periodic_guid, ask }
 }
 
 fn evaluation() -> EvaluationId {
@@ -311,6 +329,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<EndedInstanceRow>(),
         schemas.of::<TaskRow>(),
         schemas.of::<EndedTaskRow>(),
+        schemas.of::<PeriodicRow>(),
         schemas.of::<DomainRow>(),
         schemas.of::<CellRow>(),
         schemas.of::<EvaluationRow>(),
@@ -501,7 +520,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 34] = [
+    let limits: [(&str, usize); 37] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -519,6 +538,9 @@ fn limit_table() -> String {
         ("priority", limits::GREATEST_PRIORITY.into()),
         ("milliseconds of a grace period", usize::try_from(limits::GRACE_MS).unwrap()),
         ("milliseconds of any other time", usize::try_from(limits::DURATION_MS).unwrap()),
+        ("bytes of the name of a periodic task", limits::PERIODIC_GUID_BYTES),
+        ("bytes of a periodic task in the log", limits::PERIODIC_BYTES),
+        ("bytes of a cron expression, and of the name of a time zone", limits::CRON_BYTES),
         ("bytes of a path of a file", limits::PATH_BYTES),
         ("levels of arrays and objects in a message", schemas::codec::JSON_DEPTH),
         ("bytes of a URL", limits::URL_BYTES),

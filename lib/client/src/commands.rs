@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredPeriodic, DesiredTask, Mode};
 use schemas::message::{Done, OfCell, Request, SetAside};
-use schemas::names::{CellId, DefinitionId, EvaluationId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DefinitionId, EvaluationId, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::process::{Purpose, Steer};
-use schemas::spec::{self, ClientCommand};
+use schemas::spec::{self, ClientCommand, PeriodicAsk};
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
 
@@ -158,6 +158,30 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn resolve_task(&self, guid: TaskGuid) -> Result<Done, Error> {
         self.send(&ClientCommand::TaskResolve { task_guid: guid }).await
+    }
+
+    /// Desires a periodic task: it launches tasks as its schedule says.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn desire_periodic(&self, periodic: DesiredPeriodic) -> Result<Done, Error> {
+        self.send(&ClientCommand::PeriodicDesire(Box::new(periodic))).await
+    }
+
+    /// Makes a periodic task what is given, from its next launch on. What was due before is launched as it was.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn update_periodic(&self, periodic: DesiredPeriodic) -> Result<Done, Error> {
+        self.send(&ClientCommand::PeriodicUpdate(Box::new(periodic))).await
+    }
+
+    /// Pauses a periodic task, resumes it, has it launch a task now, or removes it.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `ResourceExists` for a second launch in the same second.
+    pub async fn ask_periodic(&self, guid: PeriodicGuid, ask: PeriodicAsk) -> Result<Done, Error> {
+        self.send(&ClientCommand::PeriodicAsk { periodic_guid: guid, ask }).await
     }
 
     /// Says that what is desired in this client's domain is up to date, for `ttl` from now or for ever: only then is

@@ -278,6 +278,7 @@ fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
                 Some(TaskEnd { outcome: outcome.clone(), by: by.clone(), at: decision.at })
             }
             Event::Task(_)
+            | Event::Periodic(_)
             | Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)

@@ -4,11 +4,13 @@ use projections::World;
 use proptest::prelude::*;
 use schemas::container::{Epoch, NetInfo};
 use schemas::crash::Restart;
-use schemas::definition::DesiredLrpUpdate;
+use schemas::definition::{DesiredLrpUpdate, DesiredPeriodic, Overlap};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{ClusterId, DecisionId, EntryId, EvaluationId, Ids, RequestId, ServiceId};
+use schemas::names::{ClusterId, DecisionId, EntryId, EvaluationId, Ids, PeriodicGuid, RequestId, ServiceId};
+use schemas::periodic::{self, LaunchReason, SkipReason};
 use schemas::policy::UpdatePolicy;
+use schemas::schedule::Schedule;
 use schemas::{
     Decision, Entry, Place, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating,
     rollout, task,
@@ -155,6 +157,42 @@ fn task_event() -> impl Strategy<Value = Event> {
     .prop_map(Event::Task)
 }
 
+fn periodic_event() -> impl Strategy<Value = Event> {
+    let next = || prop::option::of(time());
+    let desired = |number: u8| {
+        Box::new(DesiredPeriodic {
+            periodic_guid: periodic_guid(number),
+            domain: domain_name(number % 2),
+            schedule: Schedule::new("* * * * *", "UTC").expect("it is legal"),
+            overlap: Overlap::Queued,
+            definition: desired_task(number, 0, 1).definition,
+        })
+    };
+    let event = prop_oneof![
+        3 => (0..3_u8, next())
+            .prop_map(move |(number, next)| periodic::Event::Desired { desired: desired(number), next }),
+        1 => (0..3_u8, next())
+            .prop_map(move |(number, next)| periodic::Event::Updated { desired: desired(number), next }),
+        3 => (time(), 0..3_u8, any::<bool>(), next()).prop_map(|(due, task, queued, next)| {
+            let reason = if queued { LaunchReason::Queued } else { LaunchReason::Due };
+            periodic::Event::Launched { due, task_guid: task_guid(task), reason, next }
+        }),
+        1 => (time(), any::<u32>(), next()).prop_map(|(due, count, next)| {
+            let reason = SkipReason::Missed;
+            periodic::Event::Skipped { from: due, until: due, count, reason, next }
+        }),
+        1 => (time(), next()).prop_map(|(due, next)| periodic::Event::Queued { due, next }),
+        1 => Just(periodic::Event::Paused {}),
+        1 => next().prop_map(|next| periodic::Event::Resumed { next }),
+        2 => Just(periodic::Event::Removed {}),
+    ];
+    event.prop_map(Event::Periodic)
+}
+
+fn periodic_guid(number: u8) -> PeriodicGuid {
+    PeriodicGuid::new(&format!("periodic-{number}")).expect("it is legal")
+}
+
 fn other_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         prop_oneof![Just(Trigger::Desire), Just(Trigger::Convergence)].prop_map(|trigger| {
@@ -198,7 +236,7 @@ fn other_event() -> impl Strategy<Value = Event> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![6 => process_event(), 3 => task_event(), 2 => other_event()]
+    prop_oneof![6 => process_event(), 3 => task_event(), 2 => periodic_event(), 2 => other_event()]
 }
 
 fn aggregate() -> impl Strategy<Value = Aggregate> {
@@ -208,6 +246,8 @@ fn aggregate() -> impl Strategy<Value = Aggregate> {
             .prop_map(|(process, name, epoch)| Aggregate::Process { guid: guid(process), domain: domain_name(name), epoch }),
         3 => (0..3_u8, 0..2_u8, epoch())
             .prop_map(|(task, name, epoch)| Aggregate::Task { guid: task_guid(task), domain: domain_name(name), epoch }),
+        2 => (0..3_u8, 0..2_u8, epoch())
+            .prop_map(|(number, name, epoch)| Aggregate::Periodic { guid: periodic_guid(number), domain: domain_name(name), epoch }),
         1 => (0..2_u8).prop_map(|name| Aggregate::Domain(domain_name(name))),
         1 => (0..3_u8).prop_map(|cell| Aggregate::Cell(cell_id(cell))),
         1 => Just(Aggregate::Cluster),

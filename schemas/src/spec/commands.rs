@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 
 use super::policies::take_word;
 use super::{
-    Usual, definition_to_json, take_freshness, take_lrp, take_new_definition, take_task, take_update,
-    task_to_json, to_json, update_to_json, with,
+    Usual, definition_to_json, periodic, take_freshness, take_lrp, take_new_definition, take_task,
+    take_update, task_to_json, to_json, update_to_json, with,
 };
 use crate::Timestamp;
 use crate::bus::ClientVerb;
-use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask};
+use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredPeriodic, DesiredTask};
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
-use crate::names::{BadName, DefinitionId, Domain, EvaluationId, ProcessGuid, TaskGuid};
+use crate::names::{BadName, DefinitionId, Domain, EvaluationId, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 
@@ -95,6 +95,17 @@ pub enum ClientCommand {
         /// Which of its evaluations.
         evaluation: EvaluationId,
     },
+    /// `periodic.desire`: a task shall be launched again and again.
+    PeriodicDesire(Box<DesiredPeriodic>),
+    /// `periodic.update`: it shall be like this from now on.
+    PeriodicUpdate(Box<DesiredPeriodic>),
+    /// `periodic.pause`, `.resume`, `.launch`, `.remove`.
+    PeriodicAsk {
+        /// Which periodic task.
+        periodic_guid: PeriodicGuid,
+        /// What is asked of it.
+        ask: PeriodicAsk,
+    },
     /// `domain.upsert`: what is desired in the domain is up to date.
     DomainUpsert {
         /// Which domain.
@@ -104,11 +115,24 @@ pub enum ClientCommand {
     },
 }
 
+/// What can be asked of a periodic task beside what it shall be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeriodicAsk {
+    /// It shall launch nothing until it is resumed.
+    Pause,
+    /// It shall launch again, from the next time that is due.
+    Resume,
+    /// It shall launch a task now, whatever its schedule says.
+    Launch,
+    /// It is no longer desired. What it launched runs on.
+    Remove,
+}
+
 /// How a command's body is read.
 type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The commands by noun and verb.
-const COMMANDS: [(&str, Read); 15] = [
+const COMMANDS: [(&str, Read); 21] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
     ("lrp.activate", take_lrp_activate),
@@ -123,6 +147,12 @@ const COMMANDS: [(&str, Read); 15] = [
     ("task.cancel", take_task_cancel),
     ("task.resolve", take_task_resolve),
     ("task.retry", take_task_retry),
+    ("periodic.desire", |body| take_periodic(body).map(ClientCommand::PeriodicDesire)),
+    ("periodic.update", |body| take_periodic(body).map(ClientCommand::PeriodicUpdate)),
+    ("periodic.pause", |body| take_periodic_ask(body, PeriodicAsk::Pause)),
+    ("periodic.resume", |body| take_periodic_ask(body, PeriodicAsk::Resume)),
+    ("periodic.launch", |body| take_periodic_ask(body, PeriodicAsk::Launch)),
+    ("periodic.remove", |body| take_periodic_ask(body, PeriodicAsk::Remove)),
     ("domain.upsert", take_domain_upsert),
 ];
 
@@ -281,6 +311,15 @@ fn take_task_retry(body: Field<'_>) -> Option<ClientCommand> {
     Some(ClientCommand::TaskRetry { task_guid: task_guid?, evaluation: evaluation? })
 }
 
+fn take_periodic(body: Field<'_>) -> Option<Box<DesiredPeriodic>> {
+    periodic::take(body, Usual::None).map(Box::new)
+}
+
+fn take_periodic_ask(body: Field<'_>, ask: PeriodicAsk) -> Option<ClientCommand> {
+    take_name_alone(body, "periodic_guid")
+        .map(|periodic_guid| ClientCommand::PeriodicAsk { periodic_guid, ask })
+}
+
 fn take_evaluation(field: Field<'_>) -> Option<EvaluationId> {
     let (path, problems) = (field.path.clone(), field.problems);
     let id = field.text(limits::ID_BYTES)?.parse().ok();
@@ -322,6 +361,12 @@ impl ClientCommand {
             Self::TaskCancel { .. } => ClientVerb::TaskCancel,
             Self::TaskResolve { .. } => ClientVerb::TaskResolve,
             Self::TaskRetry { .. } => ClientVerb::TaskRetry,
+            Self::PeriodicDesire(_) => ClientVerb::PeriodicDesire,
+            Self::PeriodicUpdate(_) => ClientVerb::PeriodicUpdate,
+            Self::PeriodicAsk { ask: PeriodicAsk::Pause, .. } => ClientVerb::PeriodicPause,
+            Self::PeriodicAsk { ask: PeriodicAsk::Resume, .. } => ClientVerb::PeriodicResume,
+            Self::PeriodicAsk { ask: PeriodicAsk::Launch, .. } => ClientVerb::PeriodicLaunch,
+            Self::PeriodicAsk { ask: PeriodicAsk::Remove, .. } => ClientVerb::PeriodicRemove,
             Self::DomainUpsert { .. } => ClientVerb::DomainUpsert,
         }
     }
@@ -344,8 +389,10 @@ impl ClientCommand {
         match self {
             Self::LrpDesire(lrp) => Some(&lrp.domain),
             Self::TaskDesire(task) => Some(&task.domain),
+            Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => Some(&periodic.domain),
             Self::DomainUpsert { domain, .. } => Some(domain),
-            Self::LrpUpdate { .. }
+            Self::PeriodicAsk { .. }
+            | Self::LrpUpdate { .. }
             | Self::LrpActivate { .. }
             | Self::LrpRestart { .. }
             | Self::LrpSteer { .. }
@@ -402,6 +449,8 @@ impl ClientCommand {
             Self::TaskCancel { task_guid } | Self::TaskResolve { task_guid } => {
                 named("task_guid", task_guid.as_str())
             }
+            Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => periodic::to_json(periodic),
+            Self::PeriodicAsk { periodic_guid, .. } => named("periodic_guid", periodic_guid.as_str()),
             Self::DomainUpsert { domain, ttl_ms } => {
                 let body = named("domain", domain.as_str());
                 ttl_ms.map_or(body.clone(), |ttl_ms| with(body, "ttl_ms", ttl_ms.into()))

@@ -7,7 +7,8 @@ use crate::attributes::Attributes;
 use crate::container::Epoch;
 use crate::names::{
     CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, FolderId,
-    Incarnation, InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    Incarnation, InstanceGuid, PeriodicGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack,
+    TaskGuid, Zone,
 };
 use crate::policy::Ratio;
 use crate::rank::Priority;
@@ -42,7 +43,8 @@ words!(
     EvaluationId,
     FolderId,
     Incarnation,
-    InstanceGuid
+    InstanceGuid,
+    PeriodicGuid
 );
 words!(PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone);
 

@@ -302,6 +302,7 @@ impl Stage {
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -392,6 +393,7 @@ impl Stage {
                     | Event::Evacuating(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
+                    | Event::Periodic(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_) => false,

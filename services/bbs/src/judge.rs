@@ -1,6 +1,8 @@
 //! Judging a batch: each command against the World and what the batch decided before it, on a scratch copy. Deciding
 //! never changes the World.
 
+mod launches;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +11,10 @@ use projections::World;
 use schemas::container::Epoch;
 use schemas::domain::Freshness;
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
-use schemas::names::{CellId, DecisionId, Domain, EntryId, Ids, ProcessGuid, ServiceId, TaskGuid};
+use schemas::names::{
+    CellId, DecisionId, Domain, EntryId, Ids, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
+};
+use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::request::Identity;
 use schemas::task::{self, Task};
@@ -26,6 +31,7 @@ pub(crate) struct Batch<'a> {
     at: Timestamp,
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, Option<Task>>,
+    periodics: BTreeMap<PeriodicGuid, Option<Periodic>>,
     cells: BTreeMap<CellId, Option<cell::Cell>>,
     domains: BTreeMap<Domain, Freshness>,
     cluster: Option<cluster::Cluster>,
@@ -61,6 +67,7 @@ pub(crate) fn judge(
         at,
         processes: BTreeMap::new(),
         tasks: BTreeMap::new(),
+        periodics: BTreeMap::new(),
         cells: BTreeMap::new(),
         domains: BTreeMap::new(),
         cluster: world.cluster().cloned(),
@@ -125,23 +132,27 @@ impl Batch<'_> {
         }
     }
 
-    /// Makes a decision of events.
+    /// Makes a decision of events, and one of each task that they launch: all of them or none.
     fn record(&mut self, queued: &QueuedCommand, events: Vec<Event>) -> Verdict {
+        let launches = self.launches(&queued.command, &events);
         let decision = self.decision(queued, events);
-        let json = serde_json::to_vec(&decision).unwrap_or_default();
-        if json.is_empty() || json.len() > limits::DECISION_BYTES {
-            let why =
-                format!("the decision takes {} bytes, more than {}", json.len(), limits::DECISION_BYTES);
-            return Err(Refusal::new(Code::InvalidRequest, why));
+        let (version, mut at) = (decision.version, decision.at);
+        let cause = Cause { decision: decision.id, correlation: decision.correlation };
+        let mut all = vec![decision];
+        for desired in launches {
+            at = at.next();
+            all.push(self.launched(queued, desired, cause, at)?);
         }
-        if !self.json.is_empty() {
-            self.json.push(b',');
+        let json = all.iter().map(json_of).collect::<Result<Vec<_>, _>>()?;
+        for (decision, json) in all.into_iter().zip(json) {
+            if !self.json.is_empty() {
+                self.json.push(b',');
+            }
+            self.json.extend(json);
+            self.evolve(&decision);
+            self.at = self.at.next();
+            self.decisions.push(decision);
         }
-        self.json.extend(json);
-        self.evolve(&decision);
-        self.at = self.at.next();
-        let version = decision.version;
-        self.decisions.push(decision);
         Ok(version)
     }
 
@@ -161,6 +172,10 @@ impl Batch<'_> {
                 .task(guid)
                 .filter(|task| task.state.is_some())
                 .map(|task| (format!("task {guid}"), &task.domain)),
+            AggregateCommand::Periodic(guid, _) => self
+                .periodic(guid)
+                .filter(|periodic| !periodic.is_gone())
+                .map(|periodic| (format!("periodic task {guid}"), &periodic.domain)),
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -196,6 +211,7 @@ impl Batch<'_> {
         let requests = match &queued.command {
             AggregateCommand::Process(guid, _) => self.process(guid).map(|process| &process.requests),
             AggregateCommand::Task(guid, _) => self.task(guid).map(|task| &task.requests),
+            AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| &periodic.requests),
             AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
             AggregateCommand::Seen(..)
@@ -227,6 +243,7 @@ impl Batch<'_> {
         let known = match &queued.command {
             AggregateCommand::Process(guid, _) => self.process(guid).map(|process| process.epoch),
             AggregateCommand::Task(guid, _) => self.task(guid).map(|task| task.epoch),
+            AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| periodic.epoch),
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -258,6 +275,7 @@ impl Batch<'_> {
                 let context = task::Context { now: self.at, present: &present };
                 task::decide(self.task(guid), command, context)
             }
+            AggregateCommand::Periodic(guid, command) => self.decide_periodic(guid, command),
             AggregateCommand::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
             AggregateCommand::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
             AggregateCommand::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
@@ -321,6 +339,7 @@ impl Batch<'_> {
         let origin = match command {
             AggregateCommand::Process(guid, command) => process::origin(self.process(guid), command, events),
             AggregateCommand::Task(guid, command) => task::origin(self.task(guid), command, events),
+            AggregateCommand::Periodic(guid, command) => periodic::origin(self.periodic(guid), command),
             AggregateCommand::Seen(id, _) | AggregateCommand::Left(id, _) => {
                 cell::origin(self.cell(id), events)
             }
@@ -376,10 +395,11 @@ impl Batch<'_> {
             AggregateCommand::Task(guid, command) => {
                 let known = self.task(guid).map(|task| (task.domain.clone(), task.epoch));
                 let (domain, epoch) = match &**command {
-                    task::Command::Desire(desired) if !events.is_empty() => {
+                    task::Command::Desire(desired) | task::Command::Launch(desired) if !events.is_empty() => {
                         (desired.domain.clone(), Epoch(self.at))
                     }
                     task::Command::Desire(_)
+                    | task::Command::Launch(_)
                     | task::Command::Cancel
                     | task::Command::Resolve
                     | task::Command::Report(_)
@@ -392,6 +412,7 @@ impl Batch<'_> {
                 };
                 Aggregate::Task { guid: guid.clone(), domain, epoch }
             }
+            AggregateCommand::Periodic(guid, command) => self.named_periodic(guid, command, events),
             AggregateCommand::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
             AggregateCommand::Seen(cell, _)
             | AggregateCommand::Lost(cell, _)
@@ -424,6 +445,7 @@ impl Batch<'_> {
         match command {
             AggregateCommand::Process(guid, _) => self.process(guid).map_or(0, |process| process.version),
             AggregateCommand::Task(guid, _) => self.task(guid).map_or(0, |task| task.version),
+            AggregateCommand::Periodic(guid, _) => self.periodic(guid).map_or(0, |known| known.version),
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -450,6 +472,11 @@ impl Batch<'_> {
             Aggregate::Task { guid, .. } => {
                 let before = self.task(guid).cloned();
                 self.tasks.insert(guid.clone(), task::evolve(before, &decision.events, &stamp));
+            }
+            Aggregate::Periodic { guid, .. } => {
+                let before = self.periodic(guid).cloned();
+                let events = decision.events.iter().filter_map(Event::as_periodic);
+                self.periodics.insert(guid.clone(), periodic::evolve(before, events, &stamp));
             }
             Aggregate::Cell(id) => {
                 let events = decision.events.iter().filter_map(Event::as_cell);
@@ -479,6 +506,16 @@ impl Batch<'_> {
         let bytes = Entry::encode_decisions(id, &self.json);
         (Arc::new(Entry { id, format: cluster::FORMAT, decisions: self.decisions }), bytes.into())
     }
+}
+
+/// A decision as the entry holds it.
+fn json_of(decision: &Decision) -> Result<Vec<u8>, Refusal> {
+    let json = serde_json::to_vec(decision).unwrap_or_default();
+    if json.is_empty() || json.len() > limits::DECISION_BYTES {
+        let why = format!("the decision takes {} bytes, more than {}", json.len(), limits::DECISION_BYTES);
+        return Err(Refusal::new(Code::InvalidRequest, why));
+    }
+    Ok(json)
 }
 
 fn events(of_cell: Vec<cell::Event>) -> Vec<Event> {

@@ -190,6 +190,17 @@ mod tests {
         Muster::command().debug_assert();
     }
 
+    const OF_PERIODIC_TASKS: [&str; 8] = [
+        "periodic apply p.toml",
+        "periodic list",
+        "periodic show p",
+        "periodic pause p",
+        "periodic resume p",
+        "periodic launch p --reason because",
+        "periodic remove p",
+        "history periodic p",
+    ];
+
     #[test]
     fn every_command_of_the_documentation_is_read() {
         let lines = [
@@ -258,7 +269,7 @@ mod tests {
             "simulate tests/stories/crashes.txt --last 20",
             "simulate --seed 17 -o jsonl",
         ];
-        for line in lines {
+        for line in lines.into_iter().chain(OF_PERIODIC_TASKS) {
             assert!(read(words(line), None).is_ok(), "{line}");
         }
     }
@@ -309,6 +320,13 @@ mod tests {
         ("task cancel t", Checks),
         ("task resolve t", Checks),
         ("task logs t", Checks),
+        ("periodic apply f", Fills),
+        ("periodic list", Filters),
+        ("periodic show p", Checks),
+        ("periodic pause p", Checks),
+        ("periodic resume p", Checks),
+        ("periodic launch p", Checks),
+        ("periodic remove p", Checks),
         ("domain list", Filters),
         ("domain refresh shop", Nothing),
         ("cell list", Nothing),
@@ -330,6 +348,7 @@ mod tests {
         ("history lrp web", Nothing),
         ("history instance web/0", Nothing),
         ("history task t", Nothing),
+        ("history periodic p", Nothing),
         ("history cell c1", Nothing),
         ("watch", Filters),
         ("why web/0", Checks),

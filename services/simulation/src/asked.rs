@@ -66,6 +66,9 @@ impl Asked {
             ClientCommand::LrpUpdate { process_guid, update, .. } => Some((process_guid, update.instances?)),
             ClientCommand::LrpRemove { process_guid } => Some((process_guid, 0)),
             ClientCommand::LrpRetire { .. }
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
@@ -139,6 +142,9 @@ impl Wanted {
         let is_global = |asked: &Asked| match &asked.command {
             ClientCommand::LrpDesire(lrp) => lrp.mode == Mode::Global && lrp.process_guid == *process_guid,
             ClientCommand::LrpUpdate { .. }
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
             | ClientCommand::LrpActivate { .. }
@@ -181,6 +187,9 @@ pub fn desired<'a>(
                 lrps.remove(process_guid);
             }
             ClientCommand::LrpRetire { .. }
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }

@@ -43,6 +43,7 @@ pub mod journal;
 mod large;
 pub mod mutations;
 pub mod nodes;
+mod periodics;
 pub mod plan;
 mod priorities;
 pub mod promises;

@@ -29,6 +29,8 @@ pub(super) enum Table {
     Tasks,
     Task,
     EndedTasks,
+    Periodics,
+    Periodic,
     Domains,
     Cells,
     Cell,
@@ -39,7 +41,7 @@ pub(super) enum Table {
 }
 
 impl Table {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 17] = [
         Self::Lrps,
         Self::Lrp,
         Self::Instances,
@@ -48,6 +50,8 @@ impl Table {
         Self::Tasks,
         Self::Task,
         Self::EndedTasks,
+        Self::Periodics,
+        Self::Periodic,
         Self::Domains,
         Self::Cells,
         Self::Cell,
@@ -68,6 +72,8 @@ impl Table {
             Self::EndedTasks => Query::EndedTasks(must(bytes)),
             Self::Tasks => Query::Tasks(must(bytes)),
             Self::Task => Query::Task(must(bytes)),
+            Self::Periodics => Query::Periodics(must(bytes)),
+            Self::Periodic => Query::Periodic(must(bytes)),
             Self::Domains => Query::Domains(must(bytes)),
             Self::Cells => Query::Cells(must(bytes)),
             Self::Cell => Query::Cell(must(bytes)),
@@ -86,12 +92,14 @@ impl Table {
             Self::EndedInstances => &["domain", "process_guid", "cell_id", "index"],
             Self::EndedTasks => &["domain", "cell_id"],
             Self::Tasks => &["domain", "cell_id", "definitions"],
+            Self::Periodics => &["domain", "definitions"],
             Self::Domains => &["domain"],
             Self::Cells => &["cell_id"],
             Self::Evaluations => &["domain", "process_guid"],
             Self::Lrp
             | Self::Instance
             | Self::Task
+            | Self::Periodic
             | Self::Cell
             | Self::Evaluation
             | Self::Cluster
@@ -213,12 +221,14 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         Table::Lrp => process.to_string(),
         Table::Instance => some_instance(rng, world, &process),
         Table::Task => task.to_string(),
+        Table::Periodic => format!("clock{}", rng.below(4)),
         Table::Cell => format!("c{}", 1 + rng.below(5)),
         Table::Evaluation => some_evaluation(rng, world, (&process, &task)),
         Table::Lrps
         | Table::Instances
         | Table::EndedInstances
         | Table::EndedTasks
+        | Table::Periodics
         | Table::Tasks
         | Table::Domains
         | Table::Cells

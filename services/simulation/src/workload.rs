@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredPeriodic, DesiredTask, Mode, Overlap, Placement, Routes,
+    TaskDefinition,
 };
-use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
+use schemas::names::{DefinitionId, Domain, PeriodicGuid, ProcessGuid, Stack, TaskGuid};
 use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
 use schemas::process::{Purpose, Steer};
 use schemas::rank::Priority;
 use schemas::resources::Constraint;
-use schemas::spec::ClientCommand;
+use schemas::schedule::Schedule;
+use schemas::spec::{ClientCommand, PeriodicAsk};
 
 use super::nodes::tag;
 use super::plan::Act;
@@ -102,8 +104,42 @@ pub enum Ask {
     Cancel(TaskGuid),
     /// A task's result has been seen.
     Resolve(TaskGuid),
+    /// A task again and again.
+    Periodic {
+        /// The guid of the periodic task.
+        periodic: PeriodicGuid,
+        /// Whether it is to be there already, and becomes another one.
+        update: bool,
+        /// How often it is due.
+        often: Often,
+        /// What becomes of a launch while an earlier one runs.
+        overlap: Overlap,
+        /// What each task does.
+        work: Work,
+    },
+    /// A periodic task shall pause, go on, launch or go.
+    OfPeriodic(PeriodicGuid, PeriodicAsk),
     /// Everything of the domain is said: for so long, or for ever.
     Fresh(Option<Duration>),
+}
+
+/// How often a periodic task is due, in zones whose offsets are of whole half hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Often {
+    /// Each minute, in Berlin.
+    Minute,
+    /// Each second minute, in Kolkata.
+    TwoMinutes,
+}
+
+impl Often {
+    fn schedule(self) -> Schedule {
+        let (cron, zone) = match self {
+            Self::Minute => ("* * * * *", "Europe/Berlin"),
+            Self::TwoMinutes => ("*/2 * * * *", "Asia/Kolkata"),
+        };
+        Schedule::new(cron, zone).expect("both are valid")
+    }
 }
 
 /// Who is called when a task has completed, and what comes of it.
@@ -276,13 +312,13 @@ impl Ask {
                 let lrp = desired(process, domain, 0, work);
                 ClientCommand::LrpDesire(Box::new(DesiredLrp { mode: Mode::Global, ..lrp }))
             }
-            Self::Scale { process, instances } => {
-                let update = DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
-            }
+            Self::Scale { process, instances } => changed(
+                process,
+                DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() },
+            ),
             Self::Rank { process, priority } => {
                 let update = DesiredLrpUpdate { priority: Some(*priority), ..DesiredLrpUpdate::default() };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+                changed(process, update)
             }
             Self::Describe { process, text } => {
                 let update = DesiredLrpUpdate {
@@ -290,22 +326,15 @@ impl Ask {
                     annotation: Some(text.clone()),
                     ..DesiredLrpUpdate::default()
                 };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+                changed(process, update)
             }
             Self::Policy { process, restart } => {
                 let policies = Some(Policies { restart: restart.clone(), ..Policies::default() });
                 let update = DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+                changed(process, update)
             }
             Self::Deploy { process, definition, work, rolls } => {
-                let policies = rolls.as_ref().map(|rolls| rolls.policies());
-                let update = DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() };
-                // What is called differently is different.
-                let name =
-                    Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.to_string()) };
-                let content = Definition { environment_variables: vec![name], ..self::definition(work) };
-                let definition = Some((definition.clone(), content.into()));
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition }
+                deployed(process, definition, work, rolls.as_deref())
             }
             Self::Activate(process, definition) => {
                 let (process_guid, definition_id) = (process.clone(), definition.clone());
@@ -327,12 +356,41 @@ impl Ask {
             }
             Self::Cancel(task) => ClientCommand::TaskCancel { task_guid: task.clone() },
             Self::Resolve(task) => ClientCommand::TaskResolve { task_guid: task.clone() },
+            Self::Periodic { periodic, update, often, overlap, work } => {
+                let desired = Box::new(desired_periodic(periodic, domain, *often, *overlap, work));
+                let verb =
+                    if *update { ClientCommand::PeriodicUpdate } else { ClientCommand::PeriodicDesire };
+                verb(desired)
+            }
+            Self::OfPeriodic(periodic, ask) => {
+                ClientCommand::PeriodicAsk { periodic_guid: periodic.clone(), ask: *ask }
+            }
             Self::Fresh(time) => {
                 let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
                 ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: time.map(millis) }
             }
         }
     }
+}
+
+/// A process that is to be otherwise, and to run what it runs.
+fn changed(process: &ProcessGuid, update: DesiredLrpUpdate) -> ClientCommand {
+    ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+}
+
+/// A process that is to run something else.
+fn deployed(
+    process: &ProcessGuid,
+    definition: &DefinitionId,
+    work: &Work,
+    rolls: Option<&Rolls>,
+) -> ClientCommand {
+    let update = DesiredLrpUpdate { policies: rolls.map(Rolls::policies), ..DesiredLrpUpdate::default() };
+    // What is called differently is different.
+    let name = Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.to_string()) };
+    let content = Definition { environment_variables: vec![name], ..self::definition(work) };
+    let definition = Some((definition.clone(), content.into()));
+    ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition }
 }
 
 /// So long a monitor tries before it gives an instance up.
@@ -403,6 +461,23 @@ fn desired_task(
         grace_period_ms: 1_000,
     };
     DesiredTask { task_guid: task.clone(), domain: domain.clone(), definition: definition.into() }
+}
+
+fn desired_periodic(
+    periodic: &PeriodicGuid,
+    domain: &Domain,
+    often: Often,
+    overlap: Overlap,
+    work: &Work,
+) -> DesiredPeriodic {
+    let name = TaskGuid::new(periodic.as_str()).expect("it is shorter");
+    DesiredPeriodic {
+        periodic_guid: periodic.clone(),
+        domain: domain.clone(),
+        schedule: often.schedule(),
+        overlap,
+        definition: desired_task(&name, domain, work, Owner::None, None).definition,
+    }
 }
 
 /// The domain of most things.

@@ -375,7 +375,7 @@ impl Auctioneer {
                 }
                 // Perhaps another BBS leads, which knows of no lease.
                 Change::Cluster => self.leases.say_all(now),
-                Change::Process(_) | Change::Task(_) | Change::Domain(_) => {}
+                Change::Process(_) | Change::Task(_) | Change::Periodic(_) | Change::Domain(_) => {}
             }
         }
         if self.acting.is_some() && !changes.is_empty() {
@@ -403,7 +403,7 @@ impl Auctioneer {
                     }
                 }
             }
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+            Aggregate::Periodic { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
         }
     }
 
@@ -420,6 +420,7 @@ impl Auctioneer {
             Event::Evacuating(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}

@@ -58,7 +58,10 @@ impl Bbs {
                     self.gather_stop_of_successor(&ActualLrpKey::new(guid.clone(), place.clone()), stops);
                 }
             }
-            Event::Task(event) => self.react_to_task(decision, event),
+            Event::Task(event) => {
+                self.react_to_task(decision, event);
+                self.launch_what_waits(decision, event);
+            }
             Event::Cell(event) => {
                 if let Aggregate::Cell(cell) = &decision.aggregate {
                     self.react_to_cell(cell, event);
@@ -70,7 +73,18 @@ impl Bbs {
             | Event::Actual(_)
             | Event::Evacuating(_)
             | Event::Rollout(_)
+            | Event::Periodic(_)
             | Event::Cluster(_) => {}
+        }
+    }
+
+    /// A task that a periodic task launched has ended: what waits for that may be launched.
+    fn launch_what_waits(&mut self, decision: &Decision, event: &task::Event) {
+        let task::Event::Completed { .. } = event else { return };
+        let Aggregate::Task { guid, .. } = &decision.aggregate else { return };
+        let of = guid.periodic().and_then(|guid| self.world().periodic(&guid));
+        if let Some(due) = of.filter(|of| of.waits.is_some()).map(|of| Due::Periodic(of.guid.clone())) {
+            self.converge(due);
         }
     }
 
@@ -128,7 +142,9 @@ impl Bbs {
         let due = match &decision.aggregate {
             Aggregate::Process { guid, .. } => Due::Process(guid.clone()),
             Aggregate::Task { guid, .. } => Due::Task(guid.clone()),
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => return,
+            Aggregate::Periodic { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {
+                return;
+            }
         };
         let lost = |by: &Instance| !self.world().is_present(&by.cell_id);
         if decision.events.iter().filter_map(taken_by).any(lost) {
@@ -279,6 +295,7 @@ impl Bbs {
                 // A call that is to be repeated is owed already; what came of this one is told with the next.
                 task::Command::Called(_, called) => called.verdict() != CallbackVerdict::Repeat,
                 task::Command::Desire(_)
+                | task::Command::Launch(_)
                 | task::Command::Cancel
                 | task::Command::Resolve
                 | task::Command::Report(_)
@@ -326,6 +343,7 @@ fn taken_by(event: &Event) -> Option<&Instance> {
             | task::Event::Demoted {}
             | task::Event::Deleted {},
         )
+        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,

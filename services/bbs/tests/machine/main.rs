@@ -8,6 +8,7 @@ mod clock;
 mod confirm;
 mod journal;
 mod limits;
+mod periodic;
 mod requests;
 mod rollouts;
 mod scene;

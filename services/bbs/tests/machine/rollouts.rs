@@ -98,6 +98,7 @@ fn told(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
             | Event::Evacuating(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => None,

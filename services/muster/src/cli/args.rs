@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
 use schemas::limits::{GREATEST_PRIORITY, INSTANCES, LEAST_PRIORITY};
 use schemas::names::{
-    CellId, ClientName, DefinitionId, Domain, EvaluationId, ProcessGuid, RequestId, TaskGuid,
+    CellId, ClientName, DefinitionId, Domain, EvaluationId, PeriodicGuid, ProcessGuid, RequestId, TaskGuid,
 };
 use schemas::rank::Priority;
 
@@ -150,6 +150,9 @@ pub(crate) enum Command {
     /// Tasks: what runs once
     #[command(subcommand)]
     Task(TaskVerb),
+    /// Periodic tasks: what is launched again and again
+    #[command(subcommand)]
+    Periodic(PeriodicVerb),
     /// Domains, and whether what is desired in them is up to date
     #[command(subcommand)]
     Domain(DomainVerb),
@@ -170,7 +173,7 @@ pub(crate) enum Command {
     /// The journal that holds the log
     #[command(subcommand)]
     Journal(JournalVerb),
-    /// Everything that was decided about one process, instance, task or cell
+    /// Everything that was decided about one process, instance, task, periodic task or cell
     #[command(subcommand)]
     History(History),
     /// Show what runs and what happens, live
@@ -441,6 +444,46 @@ pub(crate) enum TaskVerb {
     },
 }
 
+/// What can be done with periodic tasks.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PeriodicVerb {
+    /// Make the periodic tasks of a file what it says: desire them, or change them; the same file twice changes nothing
+    #[command(alias = "desire")]
+    Apply {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
+    },
+    /// List periodic tasks
+    #[command(alias = "ls")]
+    List,
+    /// Show a periodic task, its last launch and what it launches
+    Show {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Pause a periodic task: it launches nothing until it is resumed
+    Pause {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Resume a periodic task, from the next time that is due
+    Resume {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Launch a task now, whatever the schedule says
+    Launch {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Remove a periodic task; what it launched runs on
+    #[command(alias = "rm")]
+    Remove {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+}
+
 /// What can be done with domains.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DomainVerb {
@@ -554,7 +597,7 @@ pub(crate) enum EventsVerb {
         /// Begin after this position [default: now]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
-        /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
+        /// Only about this: lrp:GUID, task:GUID, periodic:GUID, cell:ID, domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
@@ -564,7 +607,7 @@ pub(crate) enum EventsVerb {
         /// Begin after this position [default: the beginning]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
-        /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
+        /// Only about this: lrp:GUID, task:GUID, periodic:GUID, cell:ID, domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
@@ -596,6 +639,11 @@ pub(crate) enum History {
         /// Guid of the task
         guid: TaskGuid,
     },
+    /// History of a periodic task: its launches, and what it skipped
+    Periodic {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
     /// History of a cell
     #[command(alias = "node")]
     Cell {
@@ -619,12 +667,11 @@ fn parse_position(text: &str) -> Result<Position, Invalid> {
 fn parse_about(text: &str) -> Result<String, Invalid> {
     // All of these have names of one kind.
     let known = match text.split_once(':') {
-        Some(("lrp" | "task" | "cell" | "domain", name)) => ProcessGuid::new(name).is_ok(),
+        Some(("lrp" | "task" | "periodic" | "cell" | "domain", name)) => ProcessGuid::new(name).is_ok(),
         None => text == "cluster",
         Some(_) => false,
     };
-    let expected =
-        "lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster, with a name of 1 to 128 of A-Z a-z 0-9 _ -";
+    let expected = "lrp:GUID, task:GUID, periodic:GUID, cell:ID, domain:NAME or cluster, with a name of 1 to 128 of A-Z a-z 0-9 _ -";
     if known { Ok(text.to_owned()) } else { Err(Invalid::new("filter", text, expected)) }
 }
 

@@ -130,12 +130,13 @@ impl<'a> Session<'a> {
     }
 
     async fn desire(&self, path: &Path, items: Vec<Item>, how: How, detach: bool) -> Result<(), Failure> {
-        let (mut lrps, mut domains, mut tasks) = (vec![], vec![], 0);
+        let (mut lrps, mut domains, mut tasks, mut periodics) = (vec![], vec![], 0, 0);
         for item in items {
             match item {
                 Item::Lrp(lrp) => lrps.push(*lrp),
                 Item::Domain { domain, ttl_ms } => domains.push((domain, ttl_ms.map(Duration::from_millis))),
                 Item::Task(_) => tasks += 1,
+                Item::Periodic(_) => periodics += 1,
             }
         }
         if lrps.is_empty() {
@@ -146,6 +147,10 @@ impl<'a> Session<'a> {
         }
         if tasks > 0 {
             note(&format!("the tasks of the file are left alone: muster task run {}", path.display()));
+        }
+        if periodics > 0 {
+            let path = path.display();
+            note(&format!("the periodic tasks of the file are left alone: muster periodic apply {path}"));
         }
         let mut several = Several::new(self.global, lrps.len() + domains.len());
         let mut all_made = vec![];
@@ -230,7 +235,11 @@ impl<'a> Session<'a> {
             Aggregate::Process { guid: of, .. } => {
                 one.position == done.position && of == guid && one.decision.version == done.version
             }
-            Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
+            Aggregate::Task { .. }
+            | Aggregate::Periodic { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => false,
         };
         let found = decided(entries).into_iter().find(is_it);
         Ok(found.map(|one| one.decision.events).unwrap_or_default())
@@ -402,6 +411,7 @@ fn target(events: &[Event]) -> Option<DefinitionId> {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,

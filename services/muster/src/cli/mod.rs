@@ -25,6 +25,7 @@ mod names;
 mod near;
 pub(crate) mod output;
 mod past;
+mod periodic;
 mod plan;
 mod progress;
 mod rollout;
@@ -83,6 +84,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Lrp(verb) => Box::pin(lrp::run(verb, global)).await,
         Command::Instance(verb) => instance::run(verb, global).await,
         Command::Task(verb) => task::run(verb, global).await,
+        Command::Periodic(verb) => periodic::run(verb, global).await,
         Command::Domain(verb) => fleet::domain(verb, global).await,
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,

@@ -132,6 +132,7 @@ pub(crate) fn rollouts(decided: &[Decided], last: Option<(Epoch, u32)>) -> Vec<F
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
@@ -190,6 +191,7 @@ fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => {}

@@ -3,7 +3,7 @@
 
 use super::args::{
     CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Global, InstanceVerb,
-    JournalVerb, LrpVerb, RolloutVerb, Strength, TaskVerb,
+    JournalVerb, LrpVerb, PeriodicVerb, RolloutVerb, Strength, TaskVerb,
 };
 use super::failure::Failure;
 
@@ -26,10 +26,12 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         Command::Lrp(
             LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. } | LrpVerb::Plan { .. },
         )
-        | Command::Task(TaskVerb::Run { .. }) => DomainUse::Fills,
+        | Command::Task(TaskVerb::Run { .. })
+        | Command::Periodic(PeriodicVerb::Apply { .. }) => DomainUse::Fills,
         Command::Lrp(LrpVerb::List)
         | Command::Instance(InstanceVerb::List { .. })
         | Command::Task(TaskVerb::List { .. })
+        | Command::Periodic(PeriodicVerb::List)
         | Command::Domain(DomainVerb::List)
         | Command::Evaluation(EvaluationVerb::List { .. } | EvaluationVerb::Watch { id: None })
         | Command::Watch => DomainUse::Filters,
@@ -58,6 +60,13 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | TaskVerb::Cancel { .. }
             | TaskVerb::Resolve { .. }
             | TaskVerb::Logs { .. },
+        )
+        | Command::Periodic(
+            PeriodicVerb::Show { .. }
+            | PeriodicVerb::Pause { .. }
+            | PeriodicVerb::Resume { .. }
+            | PeriodicVerb::Launch { .. }
+            | PeriodicVerb::Remove { .. },
         )
         | Command::Evaluation(
             EvaluationVerb::Show { .. }
@@ -93,15 +102,16 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
     }
     let failure = Failure::usage(format!("--domain {domain} is not used by this command: leave it out"));
     Err(match command {
-        Command::Events(_) => {
-            failure.advise("events are narrowed by --about lrp:GUID, task:GUID, cell:ID or domain:NAME")
-        }
+        Command::Events(_) => failure.advise(
+            "events are narrowed by --about lrp:GUID, task:GUID, periodic:GUID, cell:ID or domain:NAME",
+        ),
         Command::Domain(_) => {
             failure.advise("name the domain to refresh as an argument: muster domain refresh DOMAIN")
         }
         Command::Lrp(_)
         | Command::Instance(_)
         | Command::Task(_)
+        | Command::Periodic(_)
         | Command::Cell(_)
         | Command::Cluster(_)
         | Command::Status

@@ -112,7 +112,7 @@ async fn desire(
     for item in items {
         match item {
             Item::Task(task) => tasks.push(*task),
-            Item::Lrp(_) | Item::Domain { .. } => others = true,
+            Item::Lrp(_) | Item::Periodic(_) | Item::Domain { .. } => others = true,
         }
     }
     if tasks.is_empty() {

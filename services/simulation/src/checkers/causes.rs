@@ -11,9 +11,9 @@ use schemas::definition::Mode;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::subject::Position;
-use schemas::{Decision, Place, Timestamp, cell, desired, rollout, task};
+use schemas::{Decision, Place, Timestamp, cell, desired, periodic, rollout, task};
 
 use super::Notes;
 use crate::promises::Promise as P;
@@ -25,6 +25,10 @@ pub(super) struct Causes {
     first: BTreeMap<DecisionId, DecisionId>,
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, DecisionId>,
+    /// By which decision each periodic task last began to launch as it does.
+    periodics: BTreeMap<PeriodicGuid, DecisionId>,
+    /// By which decision each task was launched that was.
+    launched: BTreeMap<TaskGuid, DecisionId>,
     cells: BTreeMap<CellId, Vec<(Position, Moved)>>,
     ordered: BTreeMap<CellId, Ordered>,
 }
@@ -126,9 +130,19 @@ impl Causes {
     fn expected(&self, decision: &Decision, basis: Position) -> Vec<(String, Option<DecisionId>)> {
         let by_client = matches!(decision.actor, Actor::Client { .. });
         match &decision.aggregate {
-            Aggregate::Domain(_) | Aggregate::Cluster => vec![(format!("{:?}", decision.aggregate), None)],
+            Aggregate::Periodic { guid, .. } if by_client => vec![(guid.to_string(), None)],
+            Aggregate::Periodic { guid, .. } => {
+                vec![(guid.to_string(), self.periodics.get(guid).copied())]
+            }
+            Aggregate::Domain(_) | Aggregate::Cluster => {
+                vec![(format!("{:?}", decision.aggregate), None)]
+            }
             Aggregate::Cell(id) => vec![(id.to_string(), self.of_order(id, decision))],
             Aggregate::Process { guid, .. } if by_client => vec![(guid.to_string(), None)],
+            // What is launched comes of its launch, which stands in the same entry before it.
+            Aggregate::Task { guid, .. } if is_launched(decision) => {
+                vec![(guid.to_string(), self.launched.get(guid).copied())]
+            }
             Aggregate::Task { guid, .. } if by_client => vec![(guid.to_string(), None)],
             Aggregate::Task { guid, .. } => {
                 let lost = decision.events.iter().find_map(|event| task_lost_on(event));
@@ -189,6 +203,7 @@ impl Causes {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cluster(_) => false,
         });
@@ -215,6 +230,7 @@ impl Causes {
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -284,6 +300,20 @@ impl Causes {
                     | task::Event::CallbackTried { .. }
                     | task::Event::Deleted {} => {}
                 },
+                (Event::Periodic(event), Aggregate::Periodic { guid, .. }) => match event {
+                    periodic::Event::Desired { .. }
+                    | periodic::Event::Updated { .. }
+                    | periodic::Event::Resumed { .. } => {
+                        self.periodics.insert(guid.clone(), decision.id);
+                    }
+                    periodic::Event::Launched { task_guid, .. } => {
+                        self.launched.insert(task_guid.clone(), decision.id);
+                    }
+                    periodic::Event::Skipped { .. }
+                    | periodic::Event::Queued { .. }
+                    | periodic::Event::Paused {}
+                    | periodic::Event::Removed {} => {}
+                },
                 (event, Aggregate::Process { guid, .. }) => {
                     self.processes.entry(guid.clone()).or_default().fold(event, decision.id, decision.at);
                 }
@@ -294,6 +324,7 @@ impl Causes {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
+                    | Event::Periodic(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -366,6 +397,7 @@ impl Process {
             Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
@@ -441,10 +473,17 @@ fn left_with<'a>(event: &'a Event, known: Option<&'a Records>) -> Option<&'a Cel
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,
     }
+}
+
+/// Whether a decision desires what a periodic task launched.
+pub(super) fn is_launched(decision: &Decision) -> bool {
+    let is_desire = |event: &Event| matches!(event, Event::Task(task::Event::Desired(desired)) if desired.task_guid.periodic().is_some());
+    decision.events.iter().any(is_desire)
 }
 
 /// The cell whose loss or evacuation ended a task.
@@ -460,6 +499,7 @@ fn task_lost_on(event: &Event) -> Option<&CellId> {
             Some(&by.cell_id)
         }
         Event::Task(_)
+        | Event::Periodic(_)
         | Event::Actual(_)
         | Event::Evacuating(_)
         | Event::Rollout(_)
@@ -481,6 +521,7 @@ fn is_of_rollout(event: &Event) -> bool {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use schemas::entry::{Aggregate, Event};
 use schemas::message::Done;
-use schemas::names::{Domain, ProcessGuid, RequestId, TaskGuid};
+use schemas::names::{Domain, PeriodicGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
-use schemas::{Code, Decision, desired, task};
+use schemas::{Code, Decision, desired, periodic, task};
 
 use crate::promises::{Broken, Promise};
 
@@ -19,6 +19,7 @@ use crate::promises::{Broken, Promise};
 enum Thing {
     Process(ProcessGuid),
     Task(TaskGuid),
+    Periodic(PeriodicGuid),
     Domain(Domain),
 }
 
@@ -54,6 +55,12 @@ impl Heard {
                 (Event::Task(task::Event::Deleted { .. }), Aggregate::Task { guid, .. }) => {
                     Some((Thing::Task(guid.clone()), false))
                 }
+                (Event::Periodic(periodic::Event::Desired { .. }), Aggregate::Periodic { guid, .. }) => {
+                    Some((Thing::Periodic(guid.clone()), true))
+                }
+                (Event::Periodic(periodic::Event::Removed {}), Aggregate::Periodic { guid, .. }) => {
+                    Some((Thing::Periodic(guid.clone()), false))
+                }
                 (
                     Event::Desired(_)
                     | Event::Actual(_)
@@ -61,6 +68,7 @@ impl Heard {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
+                    | Event::Periodic(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -133,6 +141,10 @@ fn thing(command: &ClientCommand) -> Thing {
         ClientCommand::TaskCancel { task_guid }
         | ClientCommand::TaskRetry { task_guid, .. }
         | ClientCommand::TaskResolve { task_guid } => Thing::Task(task_guid.clone()),
+        ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
+            Thing::Periodic(desired.periodic_guid.clone())
+        }
+        ClientCommand::PeriodicAsk { periodic_guid, .. } => Thing::Periodic(periodic_guid.clone()),
         ClientCommand::DomainUpsert { domain, .. } => Thing::Domain(domain.clone()),
     }
 }
@@ -140,7 +152,7 @@ fn thing(command: &ClientCommand) -> Thing {
 /// Whether the thing of a command that is refused so has to exist, or not to; none: the refusal says neither.
 fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
     match command {
-        ClientCommand::LrpDesire(_) | ClientCommand::TaskDesire(_) => {
+        ClientCommand::LrpDesire(_) | ClientCommand::TaskDesire(_) | ClientCommand::PeriodicDesire(_) => {
             (code == Code::ResourceExists).then_some(true)
         }
         ClientCommand::LrpUpdate { .. }
@@ -148,7 +160,9 @@ fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
         | ClientCommand::LrpSteer { .. }
         | ClientCommand::LrpRemove { .. }
         | ClientCommand::TaskCancel { .. }
-        | ClientCommand::TaskResolve { .. } => (code == Code::ResourceNotFound).then_some(false),
+        | ClientCommand::TaskResolve { .. }
+        | ClientCommand::PeriodicUpdate(_)
+        | ClientCommand::PeriodicAsk { .. } => (code == Code::ResourceNotFound).then_some(false),
         // An instance, a definition or an evaluation, and not its process, is what is not found.
         ClientCommand::LrpRetire { .. }
         | ClientCommand::LrpActivate { .. }

@@ -273,7 +273,11 @@ impl Process {
                 Event::Evacuating(event) => self.evacuating(guid, event, scene, notes),
                 Event::Rollout(event) => self.rollout(guid, event, scene, notes),
                 Event::Evaluation(event) => self.evaluation(guid, event, scene, notes),
-                Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+                Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
             }
         }
         self.let_twins_go();
@@ -389,6 +393,7 @@ impl Process {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => false,
@@ -890,6 +895,7 @@ fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
         )
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => vec![],

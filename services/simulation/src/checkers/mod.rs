@@ -12,6 +12,7 @@
 //! | `lrp` | processes: instances, evacuating twins, crashes |
 //! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
+//! | `periodics` | periodic tasks: what is launched, skipped and queued, and when |
 //! | `truth` | what the containers really did |
 //! | `apart` | how many instances of a process are where |
 //! | `auction` | every choice of an auctioneer, judged again |
@@ -44,6 +45,7 @@ mod lrp;
 mod memory;
 mod orders;
 mod peace;
+mod periodics;
 mod placing;
 mod rates;
 mod rollout_rows;
@@ -81,6 +83,7 @@ use self::fullness::Fullness;
 use self::heard::Heard;
 use self::log::Log;
 use self::orders::Orders;
+use self::periodics::Periodics;
 use self::placing::{Placing, Unplaced};
 use self::rates::Rates;
 use self::rows::{Next, Rows, When};
@@ -104,6 +107,7 @@ pub struct Checkers {
     causes: Causes,
     lrps: BTreeMap<ProcessGuid, lrp::Process>,
     tasks: BTreeMap<TaskGuid, task::Task>,
+    periodics: Periodics,
     truth: Truth,
     calls: Calls,
     due: Due,
@@ -184,6 +188,7 @@ impl Checkers {
             causes: Causes::default(),
             lrps: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            periodics: Periodics::default(),
             truth: Truth::default(),
             calls: Calls::default(),
             due: Due::default(),
@@ -279,8 +284,15 @@ impl Checkers {
             ClientCommand::TaskCancel { task_guid }
             | ClientCommand::TaskRetry { task_guid, .. }
             | ClientCommand::TaskResolve { task_guid } => self.world.task(task_guid).map(|task| task.version),
+            ClientCommand::PeriodicUpdate(desired) => {
+                self.world.periodic(&desired.periodic_guid).map(|known| known.version)
+            }
+            ClientCommand::PeriodicAsk { periodic_guid, .. } => {
+                self.world.periodic(periodic_guid).map(|known| known.version)
+            }
             ClientCommand::LrpDesire(_)
             | ClientCommand::TaskDesire(_)
+            | ClientCommand::PeriodicDesire(_)
             | ClientCommand::DomainUpsert { .. } => None,
         }
     }
@@ -343,6 +355,7 @@ impl Checkers {
             self.heard.decision(decision, position);
             self.specs.decided(decision, &mut notes);
         }
+        self.periodics.entry(&entry, &mut notes);
         rollout_rows::of_entry(&self.world, &entry, &mut notes);
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
@@ -407,7 +420,7 @@ impl Checkers {
                     self.calls.deleted(guid, task.epoch(), position);
                 }
             }
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+            Aggregate::Periodic { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
         }
     }
 
@@ -444,6 +457,7 @@ impl Checkers {
                 let folded = self.world.task(guid).map(task::words_of);
                 (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
             }
+            Aggregate::Periodic { guid, .. } => self.compare_periodic(guid),
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
         };
         if let Some((model, folded)) = difference {
@@ -861,6 +875,7 @@ fn words(entry: &Entry) -> String {
         let name = match &decision.aggregate {
             Aggregate::Process { guid, .. } => guid.to_string(),
             Aggregate::Task { guid, .. } => guid.to_string(),
+            Aggregate::Periodic { guid, .. } => guid.to_string(),
             Aggregate::Domain(domain) => domain.to_string(),
             Aggregate::Cell(cell) => cell.to_string(),
             Aggregate::Cluster => "cluster".into(),
@@ -875,6 +890,7 @@ fn words(entry: &Entry) -> String {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => event.type_name().to_owned(),

@@ -3,19 +3,39 @@
 use std::fmt;
 use std::time::Duration;
 
+use schemas::definition::Overlap;
 use schemas::names::{Domain, ProcessGuid};
 use schemas::policy::RestartPolicy;
 use schemas::rank::Priority;
 use schemas::refusal::Code;
+use schemas::spec::PeriodicAsk;
 
 use super::rolling;
 use super::words::{Bad, Quoted, Time, Words, duration};
 use crate::plan::{Act, Answer};
 use crate::racks::Asks;
-use crate::workload::{Ask, Owner, Work, domain, other_domain};
+use crate::workload::{Ask, Often, Owner, Work, domain, other_domain};
 
 /// How long a client waits for its answer, where nothing else is said.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+const OVERLAPS: [(&str, Overlap); 3] =
+    [("allowed", Overlap::Allowed), ("skipped", Overlap::Skipped), ("queued", Overlap::Queued)];
+
+const OFTEN: [(&str, Often); 2] =
+    [("every-minute", Often::Minute), ("every-second-minute", Often::TwoMinutes)];
+
+const PERIODIC_ASKS: [(&str, PeriodicAsk); 4] = [
+    ("pause", PeriodicAsk::Pause),
+    ("resume", PeriodicAsk::Resume),
+    ("launch", PeriodicAsk::Launch),
+    ("remove", PeriodicAsk::Remove),
+];
+
+/// The word for one of these.
+fn word_of<T: PartialEq>(words: &[(&'static str, T)], meaning: &T) -> &'static str {
+    words.iter().find(|(_, known)| known == meaning).map_or("", |(word, _)| *word)
+}
 
 /// What may stand behind every request.
 struct Tail {
@@ -61,6 +81,19 @@ pub(super) fn write(
         }
         Ask::Cancel(task) => write!(f, "cancel {task}")?,
         Ask::Resolve(task) => write!(f, "resolve {task}")?,
+        Ask::Periodic { periodic, update, often, overlap, work } => {
+            let verb = if *update { "update" } else { "desire" };
+            let overlap = word_of(&OVERLAPS, overlap);
+            write!(
+                f,
+                "{verb} periodic {periodic} {} overlap={overlap}{}",
+                word_of(&OFTEN, often),
+                Options(work)
+            )?;
+        }
+        Ask::OfPeriodic(periodic, ask) => {
+            write!(f, "{} periodic {periodic}", word_of(&PERIODIC_ASKS, ask))?;
+        }
         Ask::Fresh(None) => write!(f, "domain {domain} fresh for ever")?,
         Ask::Fresh(Some(time)) => write!(f, "domain {domain} fresh for {}", Time(*time))?,
     }
@@ -126,7 +159,9 @@ impl fmt::Display for Options<'_> {
 /// A request, if the line is one.
 pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     let mut tail = Tail { domain: domain(), patience: PATIENCE };
-    let ask = if words.take("desire") {
+    let ask = if let Some(ask) = periodic(&mut tail, words)? {
+        ask
+    } else if words.take("desire") {
         let process = process(words)?;
         let instances = if words.take("everywhere") { None } else { Some(instances(words)?) };
         let mut work = Work::usual();
@@ -226,6 +261,31 @@ pub(super) fn instance(words: &mut Words) -> Result<(ProcessGuid, u32), Bad> {
         let (process, index) = word.split_once('/')?;
         Some((process.parse().ok()?, index.parse().ok()?))
     })
+}
+
+/// `desire periodic NAME every-minute`, `pause periodic NAME`.
+fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
+    for (word, ask) in PERIODIC_ASKS {
+        if words.take(&format!("{word} periodic")) {
+            return Ok(Some(Ask::OfPeriodic(words.name("the name of a periodic task")?, ask)));
+        }
+    }
+    let update = words.take("update periodic");
+    if !update && !words.take("desire periodic") {
+        return Ok(None);
+    }
+    let periodic = words.name("the name of a periodic task")?;
+    let known = |word: &str| OFTEN.into_iter().find(|(known, _)| *known == word);
+    let (_, often) = words.read("every-minute or every-second-minute", known)?;
+    let (mut work, mut overlap) = (Work::usual(), Overlap::default());
+    loop {
+        if let Some(mut value) = words.take_option("overlap") {
+            let known = |word: &str| OVERLAPS.into_iter().find(|(known, _)| *known == word);
+            overlap = value.read("allowed, skipped or queued", known)?.1;
+        } else if !tail.read(words)? && !option(&mut work, words)? {
+            return Ok(Some(Ask::Periodic { periodic, update, often, overlap, work }));
+        }
+    }
 }
 
 fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use schemas::names::Domain;
 use schemas::process::Steer;
 use schemas::refusal::Code;
+use schemas::spec::PeriodicAsk;
 use serde_json::json;
 use simulation::nodes::{Node, cell_id};
 use simulation::plan::{Act, Answer};
@@ -175,6 +176,11 @@ impl Stage {
             Ask::Run { .. } => format!("task run {}", file()),
             Ask::Cancel(task) => format!("task cancel {task}"),
             Ask::Resolve(task) => format!("task resolve {task}"),
+            Ask::Periodic { .. } => format!("periodic apply {}", file()),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Pause) => format!("periodic pause {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Resume) => format!("periodic resume {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Launch) => format!("periodic launch {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Remove) => format!("periodic remove {periodic}"),
             Ask::Fresh(None) => format!("domain refresh {domain}"),
             Ask::Fresh(Some(time)) => format!("domain refresh {domain} --ttl {}s", time.as_secs().max(1)),
         };
