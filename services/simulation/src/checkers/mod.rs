@@ -582,7 +582,7 @@ impl Checkers {
         rep: Life,
         guid: InstanceGuid,
         containers: &Scripted,
-        (answered, now): (bool, Timestamp),
+        answered: bool,
     ) -> Option<Broken> {
         let container = containers.list().into_iter().find(|container| container.instance_guid == guid)?;
         let lives = match container.state {
@@ -590,7 +590,7 @@ impl Checkers {
             ContainerState::Reserved | ContainerState::Completed(_) => false,
         };
         // A cell that evacuates deletes what nobody wants any more, and in the end all.
-        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell, now));
+        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell));
         if !self.truth.is_first_deletion(guid) || !lives || empties {
             return None;
         }
