@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
 use schemas::container::Instance;
-use schemas::names::{CellId, InstanceGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::parameterised::Parameterised;
 use schemas::periodic::Periodic;
 use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
@@ -37,6 +38,8 @@ pub enum Due {
     Task(TaskGuid),
     /// A periodic task.
     Periodic(PeriodicGuid),
+    /// A parameterised task.
+    Parameterised(ParameterisedGuid),
 }
 
 /// How much there is of everything. What is only remembered isn't counted.
@@ -190,6 +193,7 @@ impl Due {
             Self::Process(guid) => Subject::of_process(guid, shards),
             Self::Task(guid) => Subject::of_task(guid, shards),
             Self::Periodic(guid) => Subject::of_periodic(guid, shards),
+            Self::Parameterised(guid) => Subject::of_parameterised(guid, shards),
         }
     }
 }
@@ -235,7 +239,7 @@ pub(crate) struct Whole {
     /// When its rollout is next due, or the launch of a periodic task.
     due: Option<Timestamp>,
     /// From when it may be forgotten, if it is gone.
-    forget_at: Option<Timestamp>,
+    pub(crate) forget_at: Option<Timestamp>,
     /// When the first of its ended evaluations leaves.
     pub(crate) leaves_at: Option<Timestamp>,
 }
@@ -351,6 +355,10 @@ impl Whole {
             forget_at: periodic.is_gone().then(|| periodic.since + REMEMBERED),
             ..Self::default()
         }
+    }
+
+    pub(crate) fn of_parameterised(known: &Parameterised) -> Self {
+        Self { forget_at: known.is_gone().then(|| known.idle_since + REMEMBERED), ..Self::default() }
     }
 }
 

@@ -5,7 +5,7 @@
 //! magic 8 | fingerprint 8 | cluster id 16 (0: none) | position 8 | length 8 | checksum 8 | body
 //! ```
 //! Numbers are little-endian. The checksum covers everything before and after it. The body is postcard: what is small,
-//! then the processes, the tasks and the periodic tasks, one after the other, so that no more than one is ever there twice. Sets that can
+//! then the processes, the tasks, the periodic and the parameterised tasks, one after the other, so that no more than one is ever there twice. Sets that can
 //! be recomputed aren't stored.
 
 use std::collections::BTreeMap;
@@ -86,6 +86,7 @@ struct Small {
     processes: u64,
     tasks: u64,
     periodics: u64,
+    parameterised: u64,
 }
 
 impl World {
@@ -106,6 +107,9 @@ impl World {
         for periodic in self.periodics.values() {
             write(&mut bytes, &**periodic);
         }
+        for known in self.parameterised.values() {
+            write(&mut bytes, &**known);
+        }
         let length = bytes.len() - HEAD;
         let cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.id.0.as_u128());
         bytes[0..8].copy_from_slice(&MAGIC);
@@ -125,7 +129,8 @@ impl World {
     pub fn restore(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Self, SnapshotError> {
         let position = check(bytes, cluster_id)?;
         let mut rest = &bytes[HEAD..];
-        let ([processes, tasks, periodics], mut world) = Self::of_small(read(&mut rest)?, position)?;
+        let ([processes, tasks, periodics, parameterised], mut world) =
+            Self::of_small(read(&mut rest)?, position)?;
         for _ in 0..processes {
             world.take_process(read(&mut rest)?);
         }
@@ -135,16 +140,19 @@ impl World {
         for _ in 0..periodics {
             world.take_periodic(read(&mut rest)?);
         }
+        for _ in 0..parameterised {
+            world.take_parameterised(read(&mut rest)?);
+        }
         if !rest.is_empty() {
             return Err(SnapshotError::Unreadable(format!("{} bytes behind its end", rest.len())));
         }
         Ok(world)
     }
 
-    /// The World without its processes, tasks and periodic tasks, and how many of each follow.
-    fn of_small(small: Small, position: Position) -> Result<([u64; 3], Self), SnapshotError> {
+    /// The World without its processes, tasks, periodic and parameterised tasks, and how many of each follow.
+    fn of_small(small: Small, position: Position) -> Result<([u64; 4], Self), SnapshotError> {
         let Small { cluster, last, domains, cells, former, history, found_by_convergence, .. } = small;
-        let counts = [small.processes, small.tasks, small.periodics];
+        let counts = [small.processes, small.tasks, small.periodics, small.parameterised];
         let history = History::restored(history);
         let mut world = Self { position, cluster, former, history, found_by_convergence, ..Self::new() };
         world.domains = domains.into_iter().collect();
@@ -170,6 +178,7 @@ impl World {
             processes: self.processes.len() as u64,
             tasks: self.tasks.len() as u64,
             periodics: self.periodics.len() as u64,
+            parameterised: self.parameterised.len() as u64,
         }
     }
 }

@@ -13,7 +13,8 @@ use schemas::container::Epoch;
 use schemas::domain::{self, Freshness};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{CellId, Domain, LAUNCH_MARK, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, Domain, LAUNCH_MARK, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::resources::Resources;
@@ -40,6 +41,8 @@ pub enum Change {
     Task(TaskGuid),
     /// A periodic task.
     Periodic(PeriodicGuid),
+    /// A parameterised task.
+    Parameterised(ParameterisedGuid),
     /// A domain.
     Domain(Domain),
     /// A cell.
@@ -61,6 +64,7 @@ pub struct World {
     pub(crate) processes: OrdMap<ProcessGuid, Arc<Process>>,
     pub(crate) tasks: OrdMap<TaskGuid, Arc<Task>>,
     pub(crate) periodics: OrdMap<PeriodicGuid, Arc<Periodic>>,
+    pub(crate) parameterised: OrdMap<ParameterisedGuid, Arc<Parameterised>>,
     pub(crate) domains: OrdMap<Domain, Freshness>,
     pub(crate) cells: OrdMap<CellId, Cell>,
     pub(crate) former: Former,
@@ -93,6 +97,7 @@ impl World {
             processes: self.processes.clone(),
             tasks: self.tasks.clone(),
             periodics: self.periodics.clone(),
+            parameterised: self.parameterised.clone(),
             domains: self.domains.clone(),
             cells: self.cells.clone(),
             history: self.history.pictured(),
@@ -207,7 +212,34 @@ impl World {
 
     /// What a periodic task launched and is still there, in order of the guids.
     pub fn launched_by(&self, guid: &PeriodicGuid) -> impl Iterator<Item = &Task> {
-        let first = format!("{guid}{LAUNCH_MARK}");
+        self.named_after(guid.as_str()).filter(|task| task.guid.periodic().is_some())
+    }
+
+    /// A parameterised task; also one that was removed and is only remembered.
+    #[must_use]
+    pub fn parameterised(&self, guid: &ParameterisedGuid) -> Option<&Parameterised> {
+        self.parameterised.get(guid).map(Arc::as_ref)
+    }
+
+    /// Parameterised tasks in order of their guids, from the one after `after`. Those that were removed and are only
+    /// remembered are among them: whoever lists the living leaves out what [`Parameterised::is_gone`].
+    pub fn parameterised_from(
+        &self,
+        after: Option<&ParameterisedGuid>,
+    ) -> impl Iterator<Item = &Parameterised> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = self.parameterised.range::<_, ParameterisedGuid>((from, Bound::Unbounded));
+        range.map(|(_, known)| &**known)
+    }
+
+    /// What was dispatched of a parameterised task and is still there, in order of the guids.
+    pub fn dispatched_of(&self, guid: &ParameterisedGuid) -> impl Iterator<Item = &Task> {
+        self.named_after(guid.as_str()).filter(|task| task.guid.dispatched().is_some())
+    }
+
+    /// The tasks that are named after whoever launched them.
+    fn named_after(&self, launcher: &str) -> impl Iterator<Item = &Task> {
+        let first = format!("{launcher}{LAUNCH_MARK}");
         let from = (Bound::Included(first.as_str()), Bound::Unbounded);
         let tasks = self.tasks.range::<_, str>(from).map(|(_, task)| &**task);
         tasks.take_while(move |task| task.guid.as_str().starts_with(&first))
@@ -341,6 +373,10 @@ impl World {
                 self.fold_periodic(guid, decision);
                 Change::Periodic(guid.clone())
             }
+            Aggregate::Parameterised { guid, .. } => {
+                self.fold_parameterised(guid, decision);
+                Change::Parameterised(guid.clone())
+            }
             Aggregate::Domain(domain) => {
                 self.fold_domain(domain, decision);
                 Change::Domain(domain.clone())
@@ -445,6 +481,24 @@ impl World {
         self.periodics.insert(guid.clone(), Arc::new(periodic));
     }
 
+    fn fold_parameterised(&mut self, guid: &ParameterisedGuid, decision: &Decision) {
+        let shards = self.shards();
+        let old = self.parameterised.remove(guid).map(Arc::unwrap_or_clone);
+        let whole = old.as_ref().map(Whole::of_parameterised).unwrap_or_default();
+        if let Some(old) = &old {
+            self.shared.leave(&old.domain);
+        }
+        let events = decision.events.iter().filter_map(Event::as_parameterised);
+        let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else { return };
+        known.guid = guid.clone();
+        known.version = decision.version;
+        self.shared.enter(&mut known.domain);
+        let subject = || Subject::of_parameterised(guid, shards);
+        let after = Whole::of_parameterised(&known);
+        self.index.change_whole(subject, || Due::Parameterised(guid.clone()), whole, after);
+        self.parameterised.insert(guid.clone(), Arc::new(known));
+    }
+
     fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
         for event in decision.events.iter().filter_map(Event::as_domain) {
             let known = self.domains.remove(domain);
@@ -475,6 +529,14 @@ impl World {
     /// decided on.
     fn forget(&mut self, subject: &Subject, now: Timestamp) {
         while let Some(which) = self.index.gone.pop(subject, now) {
+            if let Due::Parameterised(guid) = &which
+                && self.remembers_longer(guid, now)
+            {
+                let again =
+                    self.parameterised.get(guid).and_then(|known| Whole::of_parameterised(known).forget_at);
+                self.index.gone.change(subject, &which, None, again);
+                continue;
+            }
             let whole = match &which {
                 Due::Process(guid) => {
                     self.history.forget(guid);
@@ -491,6 +553,10 @@ impl World {
                     self.shared.leave(&periodic.domain);
                     Whole::of_periodic(&periodic)
                 }),
+                Due::Parameterised(guid) => self.parameterised.remove(guid).map(|known| {
+                    self.shared.leave(&known.domain);
+                    Whole::of_parameterised(&known)
+                }),
             };
             let leaves_at = whole.and_then(|whole| whole.leaves_at);
             self.index.evaluated.change(subject, &which, leaves_at, None);
@@ -502,7 +568,7 @@ impl World {
                 }
                 Due::Task(guid) => self.tasks.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations),
                 // It has none: what it launches has.
-                Due::Periodic(_) => None,
+                Due::Periodic(_) | Due::Parameterised(_) => None,
             };
             let leaves_at = kept.and_then(|kept| {
                 evaluation::keep_newest(kept, now);
@@ -510,6 +576,16 @@ impl World {
             });
             self.index.evaluated.change(subject, &which, None, leaves_at);
         }
+    }
+
+    /// Remembers a parameterised task that was removed for as long again if a task of it is there: the numbers of another
+    /// life go on behind those of this.
+    fn remembers_longer(&mut self, guid: &ParameterisedGuid, now: Timestamp) -> bool {
+        let there = self.dispatched_of(guid).any(|task| task.state.is_some());
+        if let Some(known) = self.parameterised.get_mut(guid).filter(|_| there) {
+            Arc::make_mut(known).idle_since = now;
+        }
+        there
     }
 
     /// Takes in a process of a snapshot: into every set, and with what it shares.
@@ -536,6 +612,16 @@ impl World {
         let (subject, which) = (|| Subject::of_periodic(&guid, shards), || Due::Periodic(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_periodic(&periodic));
         self.periodics.insert(guid, Arc::new(periodic));
+    }
+
+    /// Takes in a parameterised task of a snapshot: into every set, and with what it shares.
+    pub(crate) fn take_parameterised(&mut self, mut known: Parameterised) {
+        let (guid, shards) = (known.guid.clone(), self.shards());
+        self.shared.enter(&mut known.domain);
+        let (subject, which) =
+            (|| Subject::of_parameterised(&guid, shards), || Due::Parameterised(guid.clone()));
+        self.index.change_whole(subject, which, Whole::default(), Whole::of_parameterised(&known));
+        self.parameterised.insert(guid, Arc::new(known));
     }
 
     /// Takes in a task of a snapshot: into every set, and with what it shares.
@@ -583,6 +669,7 @@ fn only_convergence_found(decision: &Decision) -> bool {
         | Event::Rollout(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,
@@ -616,6 +703,7 @@ fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
             Event::Evaluation(_)
             | Event::Task(_)
             | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
@@ -644,6 +732,7 @@ fn ends_life(event: &Event) -> bool {
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

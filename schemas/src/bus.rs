@@ -87,6 +87,16 @@ pub enum ClientVerb {
     PeriodicLaunch,
     /// `periodic.remove`
     PeriodicRemove,
+    /// `parameterised.desire`
+    ParameterisedDesire,
+    /// `parameterised.update`
+    ParameterisedUpdate,
+    /// `parameterised.dispatch`
+    ParameterisedDispatch,
+    /// `parameterised.withdraw`
+    ParameterisedWithdraw,
+    /// `parameterised.remove`
+    ParameterisedRemove,
     /// `domain.upsert`
     DomainUpsert,
 }
@@ -176,6 +186,10 @@ pub enum QueryVerb {
     PeriodicList,
     /// One periodic task.
     PeriodicShow,
+    /// Parameterised tasks.
+    ParameterisedList,
+    /// One parameterised task.
+    ParameterisedShow,
     /// Domains.
     DomainList,
     /// Cells.
@@ -198,7 +212,7 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 26] = [
         Self::LrpDesire,
         Self::LrpUpdate,
         Self::LrpActivate,
@@ -219,6 +233,11 @@ impl ClientVerb {
         Self::PeriodicResume,
         Self::PeriodicLaunch,
         Self::PeriodicRemove,
+        Self::ParameterisedDesire,
+        Self::ParameterisedUpdate,
+        Self::ParameterisedDispatch,
+        Self::ParameterisedWithdraw,
+        Self::ParameterisedRemove,
         Self::DomainUpsert,
     ];
 
@@ -246,6 +265,11 @@ impl ClientVerb {
             Self::PeriodicResume => ("periodic", "resume"),
             Self::PeriodicLaunch => ("periodic", "launch"),
             Self::PeriodicRemove => ("periodic", "remove"),
+            Self::ParameterisedDesire => ("parameterised", "desire"),
+            Self::ParameterisedUpdate => ("parameterised", "update"),
+            Self::ParameterisedDispatch => ("parameterised", "dispatch"),
+            Self::ParameterisedWithdraw => ("parameterised", "withdraw"),
+            Self::ParameterisedRemove => ("parameterised", "remove"),
             Self::DomainUpsert => ("domain", "upsert"),
         }
     }
@@ -339,7 +363,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -353,6 +377,8 @@ impl QueryVerb {
         Self::TaskLogs,
         Self::PeriodicList,
         Self::PeriodicShow,
+        Self::ParameterisedList,
+        Self::ParameterisedShow,
         Self::DomainList,
         Self::CellList,
         Self::CellShow,
@@ -381,6 +407,8 @@ impl QueryVerb {
             Self::TaskLogs => ("task", "logs"),
             Self::PeriodicList => ("periodic", "list"),
             Self::PeriodicShow => ("periodic", "show"),
+            Self::ParameterisedList => ("parameterised", "list"),
+            Self::ParameterisedShow => ("parameterised", "show"),
             Self::DomainList => ("domain", "list"),
             Self::CellList => ("cell", "list"),
             Self::CellShow => ("cell", "show"),

@@ -1,12 +1,12 @@
 //! Definitions: what to run, for a process and for a task (docs/model.md, "Definitions and keys").
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, Variable};
-use crate::names::{DefinitionId, Domain, PeriodicGuid, ProcessGuid, TaskGuid};
+use crate::names::{DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::policy::Policies;
 use crate::rank::Priority;
 use crate::resources::{Constraint, Resources};
@@ -211,5 +211,50 @@ pub struct DesiredPeriodic {
     /// What becomes of a launch while an earlier one runs.
     pub overlap: Overlap,
     /// What each task that it launches runs.
+    pub definition: std::sync::Arc<TaskDefinition>,
+}
+
+/// Whether a dispatch has a payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PayloadRule {
+    /// It must have one.
+    Required,
+    /// It may have one.
+    #[default]
+    Optional,
+    /// It must have none.
+    Forbidden,
+}
+
+/// What becomes of a dispatch while as many tasks are PENDING or RUNNING as may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Overflow {
+    /// It waits for its turn.
+    #[default]
+    Queued,
+    /// It is refused.
+    Refused,
+}
+
+/// A parameterised task as a client desires it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredParameterised {
+    /// Names it.
+    pub parameterised_guid: ParameterisedGuid,
+    /// Its domain, and that of every task of it.
+    pub domain: Domain,
+    /// Whether a dispatch has a payload.
+    pub payload: PayloadRule,
+    /// The parameters that a dispatch must give.
+    pub required_parameters: BTreeSet<String>,
+    /// The parameters that it may give.
+    pub optional_parameters: BTreeSet<String>,
+    /// How many of its tasks may be PENDING or RUNNING at once; none: any number.
+    pub concurrency: Option<u32>,
+    /// What becomes of a dispatch beyond that.
+    pub overflow: Overflow,
+    /// What each task of it runs, without what is dispatched.
     pub definition: std::sync::Arc<TaskDefinition>,
 }

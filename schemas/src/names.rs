@@ -114,6 +114,12 @@ name!(
     /// Names a periodic task: what launches tasks by a schedule.
     PeriodicGuid, "periodic guid");
 name!(
+    /// Names a parameterised task: a template of which each dispatch makes a task.
+    ParameterisedGuid, "parameterised guid");
+name!(
+    /// What a client gives with a dispatch so that dispatching twice makes one task.
+    DispatchKey, "key of a dispatch");
+name!(
     /// Names one definition of a process ; the first is named after its process.
     DefinitionId, "definition id");
 name!(
@@ -141,8 +147,10 @@ name!(
     /// A label that a cell must carry to take a definition that asks for it.
     PlacementTag, "placement tag");
 
-/// What stands between the guid of a periodic task and what tells its launches apart.
+/// What stands between the guid of a periodic or parameterised task and what tells the tasks that it launched apart.
 pub const LAUNCH_MARK: &str = "--";
+/// What stands behind that in what was dispatched, before the number of the dispatch.
+const DISPATCH_MARK: &str = "dispatch-";
 
 impl PeriodicGuid {
     /// The guid of the task that is launched for the moment at which it was due: `report--1795402800`.
@@ -162,9 +170,19 @@ impl PeriodicGuid {
     }
 }
 
+impl ParameterisedGuid {
+    /// The guid of the task that the dispatch of a number becomes: `resize--dispatch-17`.
+    ///
+    /// # Errors
+    /// See [`PeriodicGuid::launch`].
+    pub fn dispatch(&self, number: u64) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_MARK}{DISPATCH_MARK}{number}"))
+    }
+}
+
 impl TaskGuid {
-    /// What decides on which shard a task is: for what a periodic task launched its guid, so that all of that is on the
-    /// shard of who launches it, and for anything else the whole name.
+    /// What decides on which shard a task is: for what a periodic or parameterised task launched its guid, so that all of
+    /// that is on the shard of who launches it, and for anything else the whole name.
     #[must_use]
     pub fn stem(&self) -> &str {
         self.as_str().rsplit_once(LAUNCH_MARK).map_or(self.as_str(), |(stem, _)| stem)
@@ -173,8 +191,17 @@ impl TaskGuid {
     /// The periodic task that launched it, if one did: no client may choose such a name.
     #[must_use]
     pub fn periodic(&self) -> Option<PeriodicGuid> {
-        let (stem, _) = self.as_str().rsplit_once(LAUNCH_MARK)?;
-        PeriodicGuid::new(stem).ok()
+        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
+        PeriodicGuid::new(stem).ok().filter(|_| !launch.starts_with(DISPATCH_MARK))
+    }
+
+    /// The parameterised task of which it was dispatched, and the number of that, if it was: no client may choose such a
+    /// name.
+    #[must_use]
+    pub fn dispatched(&self) -> Option<(ParameterisedGuid, u64)> {
+        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
+        let number = launch.strip_prefix(DISPATCH_MARK)?.parse().ok()?;
+        Some((ParameterisedGuid::new(stem).ok()?, number))
     }
 }
 

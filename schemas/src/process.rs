@@ -549,6 +549,7 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => Origin::Beginning,
@@ -588,7 +589,12 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
             Event::Evaluation(event) => {
                 evaluation::evolve(&mut process.evaluations, event, stamp);
             }
-            Event::Task(_) | Event::Periodic(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+            Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => {}
         }
     }
     process.version += 1;

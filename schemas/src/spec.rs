@@ -3,8 +3,8 @@
 //!
 //! | the function | reads |
 //! |---|---|
-//! | [`lrp`], [`task`], [`periodic`](fn@periodic) | one DesiredLRP, one task, one periodic task |
-//! | [`document`] | a file: one of them, or lists of them under `lrp`, `task`, `periodic` and `domain` |
+//! | [`lrp`], [`task`], [`periodic`](fn@periodic), [`parameterised`](fn@parameterised) | one DesiredLRP, task, periodic task, parameterised task |
+//! | [`document`] | a file: one of them, or lists of them under `lrp`, `task`, `periodic`, `parameterised` and `domain` |
 //! | [`client_command`] | a client's message: envelope and body |
 //!
 //! Field names are those of Diego's API. A field that Diego knows and Muster doesn't honour is refused by name: nobody
@@ -12,6 +12,7 @@
 
 mod actions;
 mod commands;
+mod parameterised;
 mod periodic;
 mod policies;
 mod rules;
@@ -24,8 +25,8 @@ use serde_json::{Map, Value, json};
 
 use crate::action::{Secret, Variable};
 use crate::definition::{
-    DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredPeriodic, DesiredTask, Mode,
-    Placement, Routes, TaskDefinition,
+    DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic,
+    DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
 use crate::fields::{Field, Fields, Problems, look_over, read_json_of_any_size};
 use crate::limits;
@@ -36,6 +37,7 @@ use crate::resources::Constraint;
 use crate::rules::ONE_ON_EACH_CELL;
 
 pub use commands::{ClientCommand, PeriodicAsk, client_command};
+pub use parameterised::payload;
 
 /// What Diego's LRPs and tasks have and Muster doesn't honour yet, with what to do instead.
 const NOT_HONOURED: &[(&str, &str)] = &[
@@ -74,6 +76,8 @@ pub enum Item {
     Task(Box<DesiredTask>),
     /// A periodic task.
     Periodic(Box<DesiredPeriodic>),
+    /// A parameterised task.
+    Parameterised(Box<DesiredParameterised>),
     /// A domain that is to be marked as fresh.
     Domain {
         /// Its name.
@@ -113,6 +117,16 @@ pub fn periodic(value: Value) -> Result<DesiredPeriodic, Refusal> {
     problems.settle(periodic)
 }
 
+/// Reads a parameterised task.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field.
+pub fn parameterised(value: Value) -> Result<DesiredParameterised, Refusal> {
+    let problems = Problems::default();
+    let read = open(value, &problems).and_then(|root| parameterised::take(root, Usual::None));
+    problems.settle(read)
+}
+
 /// Reads the JSON text of a file as strictly as a message: nothing behind it, and no key twice in an object.
 ///
 /// # Errors
@@ -124,7 +138,9 @@ pub fn json(text: &[u8]) -> Result<Value, Refusal> {
 }
 
 /// Reads a file: a DesiredLRP (it has a `process_guid`), a task (it has a `task_guid`), a periodic task (it has a
-/// `periodic_guid`), or any number of things in the lists `lrp`, `task`, `periodic` and `domain`. A `domain` that is text is the domain of everything that doesn't name its own.
+/// `periodic_guid`), a parameterised task (it has a `parameterised_guid`), or any number of things in the lists `lrp`,
+/// `task`, `periodic`, `parameterised` and `domain`. A `domain` that is text is the domain of everything that doesn't
+/// name its own.
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -205,7 +221,13 @@ pub fn periodic_to_json(periodic: &DesiredPeriodic) -> Value {
     periodic::to_json(periodic)
 }
 
-/// What a task runs, as a task or a periodic task gives it.
+/// A parameterised task as [`parameterised`](fn@parameterised) reads it.
+#[must_use]
+pub fn parameterised_to_json(parameterised: &DesiredParameterised) -> Value {
+    parameterised::to_json(parameterised)
+}
+
+/// What a task runs, as a task, a periodic or a parameterised task gives it.
 fn task_definition_to_json(definition: &TaskDefinition) -> Value {
     json!({
         "stack": definition.constraint.stack,
@@ -266,6 +288,9 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
         Value::Object(object) if object.contains_key("periodic_guid") => {
             return Some(vec![Item::Periodic(Box::new(periodic::take(root, Usual::None)?))]);
         }
+        Value::Object(object) if object.contains_key("parameterised_guid") => {
+            return Some(vec![Item::Parameterised(Box::new(parameterised::take(root, Usual::None)?))]);
+        }
         Value::Object(_)
         | Value::Null
         | Value::Bool(_)
@@ -286,6 +311,7 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     let lrps = fields.take("lrp").map_or(Some(vec![]), one_or_more);
     let tasks = fields.take("task").map_or(Some(vec![]), one_or_more);
     let periodics = fields.take("periodic").map_or(Some(vec![]), one_or_more);
+    let parameterised = fields.take("parameterised").map_or(Some(vec![]), one_or_more);
     fields.finish(&[]);
     let mut items = vec![];
     items.extend(domains?.into_iter().map(take_domain));
@@ -295,8 +321,10 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     items.extend(tasks?.into_iter().map(task));
     let periodic = |field| periodic::take(field, usual).map(|periodic| Item::Periodic(Box::new(periodic)));
     items.extend(periodics?.into_iter().map(periodic));
+    let template = |field| parameterised::take(field, usual).map(|one| Item::Parameterised(Box::new(one)));
+    items.extend(parameterised?.into_iter().map(template));
     if items.is_empty() {
-        let names = "no process_guid, task_guid or periodic_guid, and no list lrp, task, periodic or domain";
+        let names = "no process_guid, task_guid, periodic_guid or parameterised_guid, and no list lrp, task, periodic, parameterised or domain";
         problems.note("message", format!("holds {names}"));
     }
     let items = items.into_iter().collect::<Option<Vec<Item>>>()?;
@@ -317,6 +345,7 @@ fn note_doubles(items: &[Item], problems: &Problems) {
             Item::Lrp(lrp) => ("lrp", lrp.process_guid.as_str()),
             Item::Task(task) => ("task", task.task_guid.as_str()),
             Item::Periodic(periodic) => ("periodic", periodic.periodic_guid.as_str()),
+            Item::Parameterised(one) => ("parameterised", one.parameterised_guid.as_str()),
             Item::Domain { domain, .. } => ("domain", domain.as_str()),
         };
         if !seen.insert((kind, name)) {

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::names::{CellId, Domain, PeriodicGuid, ProcessGuid, TaskGuid};
+use crate::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 
 /// Where an entry stands in the journal: its stream sequence, from 1. 0 is "before the first".
 #[derive(
@@ -57,6 +57,12 @@ impl Subject {
     /// The subject of a periodic task in a cluster with `shards` shards: that of every task that it launches.
     #[must_use]
     pub fn of_periodic(guid: &PeriodicGuid, shards: u16) -> Self {
+        Self::Task(shard(guid.as_str(), shards))
+    }
+
+    /// The subject of a parameterised task in a cluster with `shards` shards: that of every task of it.
+    #[must_use]
+    pub fn of_parameterised(guid: &ParameterisedGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
@@ -136,7 +142,11 @@ mod tests {
         assert_eq!(shard("", 32), u16::try_from(0xcbf2_9ce4_8422_2325_u64 % 32).unwrap());
         let (periodic, task) = (PeriodicGuid::new("report").unwrap(), TaskGuid::new("report--17").unwrap());
         assert_eq!(Subject::of_task(&task, 32), Subject::of_periodic(&periodic, 32));
-        assert_eq!(task.periodic(), Some(periodic));
+        assert_eq!((task.periodic(), task.dispatched()), (Some(periodic), None));
+        let resize = ParameterisedGuid::new("resize").unwrap();
+        let task = resize.dispatch(17).unwrap();
+        assert_eq!(Subject::of_task(&task, 32), Subject::of_parameterised(&resize, 32));
+        assert_eq!((task.periodic(), task.dispatched()), (None, Some((resize, 17))));
         assert_eq!(shard("a", 32), u16::try_from(0xaf63_dc4c_8601_ec8c_u64 % 32).unwrap());
     }
 }

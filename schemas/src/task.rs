@@ -456,6 +456,7 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
         | entry::Event::Rollout(_)
         | entry::Event::Evaluation(_)
         | entry::Event::Periodic(_)
+        | entry::Event::Parameterised(_)
         | entry::Event::Domain(_)
         | entry::Event::Cell(_)
         | entry::Event::Cluster(_) => None,
@@ -690,6 +691,7 @@ pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Opt
             | entry::Event::Evacuating(_)
             | entry::Event::Rollout(_)
             | entry::Event::Periodic(_)
+            | entry::Event::Parameterised(_)
             | entry::Event::Domain(_)
             | entry::Event::Cell(_)
             | entry::Event::Cluster(_) => {}

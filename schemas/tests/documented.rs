@@ -16,18 +16,18 @@ use schemas::names::{Domain, EvaluationId};
 use schemas::process::{Purpose, Steer};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
-    InstanceRow, Logs, LrpRow, PeriodicRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
+    InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
 };
 use schemas::refusal::{Class, Code};
 use schemas::spec::{self, ClientCommand, client_command};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 
-use crate::golden::{WRITE, folder, job, lrp, may_write, periodic};
+use crate::golden::{WRITE, dispatch, folder, job, lrp, may_write, parameterised, periodic};
 use crate::shapes::{
     CellEvacuate, DomainUpsert, Environment, LrpActivate, LrpDesire, LrpRemove, LrpRestart, LrpRetire,
-    LrpRetry, LrpSteer, LrpUpdate, PeriodicAsk, PeriodicDesire, TaskCancel, TaskDesire, TaskResolve,
-    TaskRetry,
+    LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch, ParameterisedRemove,
+    ParameterisedWithdraw, PeriodicAsk, PeriodicDesire, TaskCancel, TaskDesire, TaskResolve, TaskRetry,
 };
 
 fn page() -> PathBuf {
@@ -84,6 +84,12 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             | ClientVerb::PeriodicResume
             | ClientVerb::PeriodicLaunch
             | ClientVerb::PeriodicRemove => schemas.of::<PeriodicAsk>(),
+            ClientVerb::ParameterisedDesire | ClientVerb::ParameterisedUpdate => {
+                schemas.of::<ParameterisedDesire>()
+            }
+            ClientVerb::ParameterisedDispatch => schemas.of::<ParameterisedDispatch>(),
+            ClientVerb::ParameterisedWithdraw => schemas.of::<ParameterisedWithdraw>(),
+            ClientVerb::ParameterisedRemove => schemas.of::<ParameterisedRemove>(),
             ClientVerb::DomainUpsert => schemas.of::<DomainUpsert>(),
         };
         (name(verb.noun_and_verb()), body)
@@ -118,6 +124,10 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::TaskShow => (schemas.of::<Show>(), one_of(schemas.of::<TaskRow>())),
             QueryVerb::PeriodicList => (schemas.of::<Filter>(), page_of(schemas.of::<PeriodicRow>())),
             QueryVerb::PeriodicShow => (schemas.of::<Show>(), one_of(schemas.of::<PeriodicRow>())),
+            QueryVerb::ParameterisedList => {
+                (schemas.of::<Filter>(), page_of(schemas.of::<ParameterisedRow>()))
+            }
+            QueryVerb::ParameterisedShow => (schemas.of::<Show>(), one_of(schemas.of::<ParameterisedRow>())),
             QueryVerb::DomainList => (schemas.of::<Filter>(), page_of(schemas.of::<DomainRow>())),
             QueryVerb::CellList => (schemas.of::<Filter>(), page_of(schemas.of::<CellRow>())),
             QueryVerb::CellShow => (schemas.of::<Show>(), one_of(schemas.of::<CellRow>())),
@@ -264,6 +274,20 @@ fn every_command() -> Vec<ClientCommand> {
             ClientVerb::PeriodicResume => of_periodic(spec::PeriodicAsk::Resume),
             ClientVerb::PeriodicLaunch => of_periodic(spec::PeriodicAsk::Launch),
             ClientVerb::PeriodicRemove => of_periodic(spec::PeriodicAsk::Remove),
+            ClientVerb::ParameterisedDesire => ClientCommand::ParameterisedDesire(Box::new(parameterised())),
+            ClientVerb::ParameterisedUpdate => ClientCommand::ParameterisedUpdate(Box::new(parameterised())),
+            ClientVerb::ParameterisedDispatch => ClientCommand::ParameterisedDispatch {
+                parameterised_guid: parameterised().parameterised_guid,
+                dispatch: Box::new(dispatch()),
+            },
+            ClientVerb::ParameterisedWithdraw => {
+                let parameterised_guid = parameterised().parameterised_guid;
+                ClientCommand::ParameterisedWithdraw { parameterised_guid, number: 17 }
+            }
+            ClientVerb::ParameterisedRemove => {
+                let parameterised_guid = parameterised().parameterised_guid;
+                ClientCommand::ParameterisedRemove { parameterised_guid }
+            }
             ClientVerb::DomainUpsert => {
                 ClientCommand::DomainUpsert { domain: lrp.domain.clone(), ttl_ms: Some(1) }
             }
@@ -330,6 +354,7 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<TaskRow>(),
         schemas.of::<EndedTaskRow>(),
         schemas.of::<PeriodicRow>(),
+        schemas.of::<ParameterisedRow>(),
         schemas.of::<DomainRow>(),
         schemas.of::<CellRow>(),
         schemas.of::<EvaluationRow>(),
@@ -520,7 +545,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 37] = [
+    let limits: [(&str, usize); 46] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -541,6 +566,15 @@ fn limit_table() -> String {
         ("bytes of the name of a periodic task", limits::PERIODIC_GUID_BYTES),
         ("bytes of a periodic task in the log", limits::PERIODIC_BYTES),
         ("bytes of a cron expression, and of the name of a time zone", limits::CRON_BYTES),
+        ("bytes of the name of a parameterised task", limits::PARAMETERISED_GUID_BYTES),
+        ("bytes of a parameterised task in the log", limits::PARAMETERISED_BYTES),
+        ("bytes of a dispatch's payload", limits::PAYLOAD_BYTES),
+        ("parameters of a dispatch", limits::PARAMETERS),
+        ("bytes of the name of a parameter", limits::PARAMETER_NAME_BYTES),
+        ("bytes of a dispatch's parameters", limits::PARAMETERS_BYTES),
+        ("tasks that the limit of a parameterised task may allow", limits::CONCURRENCY as usize),
+        ("dispatches of a parameterised task that wait", limits::DISPATCHES_QUEUED),
+        ("keys of dispatches that a parameterised task remembers", limits::DISPATCH_KEYS),
         ("bytes of a path of a file", limits::PATH_BYTES),
         ("levels of arrays and objects in a message", schemas::codec::JSON_DEPTH),
         ("bytes of a URL", limits::URL_BYTES),

@@ -152,6 +152,7 @@ impl Stage {
                 | Event::Evaluation(_)
                 | Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

@@ -23,6 +23,8 @@ mod limits;
 #[cfg(test)]
 mod machines;
 #[cfg(test)]
+mod parameterised;
+#[cfg(test)]
 mod periodic;
 #[cfg(test)]
 mod promotion;

@@ -4,7 +4,7 @@ use fixtures::{cell_id, domain, process_guid, task_guid};
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
-use schemas::names::PeriodicGuid;
+use schemas::names::{ParameterisedGuid, PeriodicGuid};
 use schemas::policy::Policies;
 use schemas::query::{is_about, subject_about};
 use schemas::rank::Priority;
@@ -22,6 +22,14 @@ fn what_is_asked_about_is_on_its_subject_and_nothing_else_is_about_it() {
             "periodic:a",
             Aggregate::Periodic { guid: PeriodicGuid::new("a").unwrap(), domain: domain("d"), epoch },
         ),
+        (
+            "parameterised:a",
+            Aggregate::Parameterised {
+                guid: ParameterisedGuid::new("a").unwrap(),
+                domain: domain("d"),
+                epoch,
+            },
+        ),
         ("cell:a", Aggregate::Cell(cell_id("a"))),
         ("domain:a", Aggregate::Domain(domain("a"))),
         ("cluster", Aggregate::Cluster),
@@ -37,7 +45,7 @@ fn what_is_asked_about_is_on_its_subject_and_nothing_else_is_about_it() {
     let refused = |about: &str| subject_about(about, 8).unwrap_err().message;
     for none in ["", "lrp", "process:a", "cluster:a", "clusters"] {
         let expected = format!(
-            "about: {none:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, cell:ID, domain:NAME or cluster"
+            "about: {none:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"
         );
         assert_eq!(refused(none), expected);
     }

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use schemas::action::{Action, Variable};
 use schemas::attributes::AttributeName;
-use schemas::definition::{Overlap, Placement};
+use schemas::definition::{Overflow, Overlap, PayloadRule, Placement};
 use schemas::names::{
-    CellId, DefinitionId, Domain, EvaluationId, PeriodicGuid, PlacementTag, ProcessGuid, Stack, TaskGuid,
+    CellId, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, PlacementTag,
+    ProcessGuid, Stack, TaskGuid,
 };
 use schemas::policy::{FailureAction, Parallelism, Ratio, RestartCondition, UpdateOrder};
 use schemas::rank::Priority;
@@ -392,6 +393,60 @@ with_all_of_a_task! {
 pub(crate) struct PeriodicAsk {
     /// Which periodic task.
     periodic_guid: PeriodicGuid,
+}
+
+with_all_of_a_task! {
+    /// A template of which each dispatch makes a task.
+    ParameterisedDesire {
+        /// Its name: at most 96 of the characters of names, without `--` and not with `-` at its end.
+        parameterised_guid: ParameterisedGuid,
+        /// Its domain, and that of its tasks: that of the subject.
+        domain: Domain,
+        /// Whether a dispatch has a payload: `"optional"` (the usual one), `"required"` or `"forbidden"`.
+        payload: Option<PayloadRule>,
+        /// The parameters that a dispatch must give, at most 64: each 1 to 64 of `A-Z a-z 0-9 _`, with no digit first.
+        required_parameters: Option<BTreeSet<String>>,
+        /// The parameters that it may give.
+        optional_parameters: Option<BTreeSet<String>>,
+        /// How many of its tasks may be PENDING or RUNNING at once, 1 to 10,000; left out: any number.
+        concurrency: Option<u32>,
+        /// What becomes of a dispatch beyond that: `"queued"` (the usual one) or `"refused"`.
+        overflow: Option<Overflow>,
+    }
+}
+
+/// What is dispatched.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParameterisedDispatch {
+    /// Of which parameterised task.
+    parameterised_guid: ParameterisedGuid,
+    /// Bytes for the task, at most 16 KiB, in base64 with padding.
+    payload: Option<String>,
+    /// Named values for the task: at most 64, and at most 16 KiB of names and values.
+    parameters: Option<Environment>,
+    /// The same key with the same payload, parameters and priority again is the same dispatch.
+    key: Option<DispatchKey>,
+    /// How urgent the task is, 1 to 100; left out: as the template says.
+    priority: Option<Priority>,
+}
+
+/// The dispatch that shall become no task.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParameterisedWithdraw {
+    /// Of which parameterised task.
+    parameterised_guid: ParameterisedGuid,
+    /// Its number: one that waits.
+    number: u64,
+}
+
+/// The parameterised task that shall go.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParameterisedRemove {
+    /// Which parameterised task.
+    parameterised_guid: ParameterisedGuid,
 }
 
 /// The task that shall not run any more.

@@ -1,13 +1,21 @@
 //! Events that no machine ever decided, in any order: folding is total, and what it gives is still one World.
 
+use std::collections::BTreeSet;
+
 use projections::World;
 use proptest::prelude::*;
 use schemas::container::{Epoch, NetInfo};
 use schemas::crash::Restart;
-use schemas::definition::{DesiredLrpUpdate, DesiredPeriodic, Overlap};
+use schemas::definition::{
+    DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, Overflow, Overlap, PayloadRule,
+};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{ClusterId, DecisionId, EntryId, EvaluationId, Ids, PeriodicGuid, RequestId, ServiceId};
+use schemas::names::{
+    ClusterId, DecisionId, DispatchKey, EntryId, EvaluationId, Ids, ParameterisedGuid, PeriodicGuid,
+    RequestId, ServiceId,
+};
+use schemas::parameterised::{self, Dispatch, WithdrawReason};
 use schemas::periodic::{self, LaunchReason, SkipReason};
 use schemas::policy::UpdatePolicy;
 use schemas::schedule::Schedule;
@@ -189,6 +197,43 @@ fn periodic_event() -> impl Strategy<Value = Event> {
     event.prop_map(Event::Periodic)
 }
 
+fn parameterised_event() -> impl Strategy<Value = Event> {
+    let desired = |number: u8| {
+        Box::new(DesiredParameterised {
+            parameterised_guid: parameterised_guid(number),
+            domain: domain_name(number % 2),
+            payload: PayloadRule::Optional,
+            required_parameters: BTreeSet::new(),
+            optional_parameters: BTreeSet::new(),
+            concurrency: Some(1),
+            overflow: Overflow::Queued,
+            definition: desired_task(number, 0, 1).definition,
+        })
+    };
+    let key = |number: u8| DispatchKey::new(&format!("key-{number}")).expect("it is legal");
+    let event = prop_oneof![
+        3 => (0..3_u8).prop_map(move |number| parameterised::Event::Desired { desired: desired(number) }),
+        1 => (0..3_u8).prop_map(move |number| parameterised::Event::Updated { desired: desired(number) }),
+        3 => (0..5_u64, prop::option::of(0..3_u8), any::<bool>()).prop_map(move |(number, of, forgets)| {
+            let dispatch = Box::new(Dispatch { key: of.map(key), ..Dispatch::default() });
+            parameterised::Event::Dispatched { number, dispatch, forgets: forgets.then(|| key(0)) }
+        }),
+        1 => (0..5_u64).prop_map(|number| parameterised::Event::Repeated { number }),
+        2 => (0..5_u64, 0..3_u8).prop_map(|(number, task)| {
+            parameterised::Event::Launched { number, task_guid: task_guid(task) }
+        }),
+        1 => prop::collection::vec(0..5_u64, 0..3).prop_map(|numbers| {
+            parameterised::Event::Withdrawn { numbers, reason: WithdrawReason::Asked }
+        }),
+        2 => Just(parameterised::Event::Removed {}),
+    ];
+    event.prop_map(Event::Parameterised)
+}
+
+fn parameterised_guid(number: u8) -> ParameterisedGuid {
+    ParameterisedGuid::new(&format!("parameterised-{number}")).expect("it is legal")
+}
+
 fn periodic_guid(number: u8) -> PeriodicGuid {
     PeriodicGuid::new(&format!("periodic-{number}")).expect("it is legal")
 }
@@ -236,7 +281,7 @@ fn other_event() -> impl Strategy<Value = Event> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![6 => process_event(), 3 => task_event(), 2 => periodic_event(), 2 => other_event()]
+    prop_oneof![6 => process_event(), 3 => task_event(), 2 => periodic_event(), 2 => parameterised_event(), 2 => other_event()]
 }
 
 fn aggregate() -> impl Strategy<Value = Aggregate> {
@@ -248,6 +293,8 @@ fn aggregate() -> impl Strategy<Value = Aggregate> {
             .prop_map(|(task, name, epoch)| Aggregate::Task { guid: task_guid(task), domain: domain_name(name), epoch }),
         2 => (0..3_u8, 0..2_u8, epoch())
             .prop_map(|(number, name, epoch)| Aggregate::Periodic { guid: periodic_guid(number), domain: domain_name(name), epoch }),
+        2 => (0..3_u8, 0..2_u8, epoch())
+            .prop_map(|(number, name, epoch)| Aggregate::Parameterised { guid: parameterised_guid(number), domain: domain_name(name), epoch }),
         1 => (0..2_u8).prop_map(|name| Aggregate::Domain(domain_name(name))),
         1 => (0..3_u8).prop_map(|cell| Aggregate::Cell(cell_id(cell))),
         1 => Just(Aggregate::Cluster),

@@ -407,6 +407,7 @@ impl<'a> Draft<'a> {
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => 0,

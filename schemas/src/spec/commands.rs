@@ -6,16 +6,21 @@ use serde_json::{Map, Value};
 
 use super::policies::take_word;
 use super::{
-    Usual, definition_to_json, periodic, take_freshness, take_lrp, take_new_definition, take_task,
-    take_update, task_to_json, to_json, update_to_json, with,
+    Usual, definition_to_json, parameterised, periodic, take_freshness, take_lrp, take_new_definition,
+    take_task, take_update, task_to_json, to_json, update_to_json, with,
 };
 use crate::Timestamp;
 use crate::bus::ClientVerb;
-use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredPeriodic, DesiredTask};
+use crate::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
+};
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
-use crate::names::{BadName, DefinitionId, Domain, EvaluationId, PeriodicGuid, ProcessGuid, TaskGuid};
+use crate::names::{
+    BadName, DefinitionId, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
+use crate::parameterised::Dispatch;
 use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 
@@ -106,6 +111,29 @@ pub enum ClientCommand {
         /// What is asked of it.
         ask: PeriodicAsk,
     },
+    /// `parameterised.desire`: tasks shall be dispatched of it.
+    ParameterisedDesire(Box<DesiredParameterised>),
+    /// `parameterised.update`: it shall be like this from the next dispatch on.
+    ParameterisedUpdate(Box<DesiredParameterised>),
+    /// `parameterised.dispatch`: a task of it shall run once.
+    ParameterisedDispatch {
+        /// Which parameterised task.
+        parameterised_guid: ParameterisedGuid,
+        /// With what.
+        dispatch: Box<Dispatch>,
+    },
+    /// `parameterised.withdraw`: a dispatch that waits shall become no task.
+    ParameterisedWithdraw {
+        /// Which parameterised task.
+        parameterised_guid: ParameterisedGuid,
+        /// The number of the dispatch.
+        number: u64,
+    },
+    /// `parameterised.remove`: it is no longer desired. What was launched runs on, what waits is withdrawn.
+    ParameterisedRemove {
+        /// Which parameterised task.
+        parameterised_guid: ParameterisedGuid,
+    },
     /// `domain.upsert`: what is desired in the domain is up to date.
     DomainUpsert {
         /// Which domain.
@@ -132,7 +160,7 @@ pub enum PeriodicAsk {
 type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The commands by noun and verb.
-const COMMANDS: [(&str, Read); 21] = [
+const COMMANDS: [(&str, Read); 26] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
     ("lrp.activate", take_lrp_activate),
@@ -153,6 +181,11 @@ const COMMANDS: [(&str, Read); 21] = [
     ("periodic.resume", |body| take_periodic_ask(body, PeriodicAsk::Resume)),
     ("periodic.launch", |body| take_periodic_ask(body, PeriodicAsk::Launch)),
     ("periodic.remove", |body| take_periodic_ask(body, PeriodicAsk::Remove)),
+    ("parameterised.desire", |body| take_parameterised(body).map(ClientCommand::ParameterisedDesire)),
+    ("parameterised.update", |body| take_parameterised(body).map(ClientCommand::ParameterisedUpdate)),
+    ("parameterised.dispatch", take_parameterised_dispatch),
+    ("parameterised.withdraw", take_parameterised_withdraw),
+    ("parameterised.remove", take_parameterised_remove),
     ("domain.upsert", take_domain_upsert),
 ];
 
@@ -320,6 +353,32 @@ fn take_periodic_ask(body: Field<'_>, ask: PeriodicAsk) -> Option<ClientCommand>
         .map(|periodic_guid| ClientCommand::PeriodicAsk { periodic_guid, ask })
 }
 
+fn take_parameterised(body: Field<'_>) -> Option<Box<DesiredParameterised>> {
+    parameterised::take(body, Usual::None).map(Box::new)
+}
+
+fn take_parameterised_dispatch(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let parameterised_guid = fields.must("parameterised_guid", Field::name);
+    let dispatch = parameterised::take_dispatch(&mut fields);
+    fields.finish(&[]);
+    let (parameterised_guid, dispatch) = (parameterised_guid?, Box::new(dispatch?));
+    Some(ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch })
+}
+
+fn take_parameterised_withdraw(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let parameterised_guid = fields.must("parameterised_guid", Field::name);
+    let number = fields.must("number", |field| field.number(0..=u64::MAX));
+    fields.finish(&[]);
+    Some(ClientCommand::ParameterisedWithdraw { parameterised_guid: parameterised_guid?, number: number? })
+}
+
+fn take_parameterised_remove(body: Field<'_>) -> Option<ClientCommand> {
+    take_name_alone(body, "parameterised_guid")
+        .map(|parameterised_guid| ClientCommand::ParameterisedRemove { parameterised_guid })
+}
+
 fn take_evaluation(field: Field<'_>) -> Option<EvaluationId> {
     let (path, problems) = (field.path.clone(), field.problems);
     let id = field.text(limits::ID_BYTES)?.parse().ok();
@@ -367,6 +426,11 @@ impl ClientCommand {
             Self::PeriodicAsk { ask: PeriodicAsk::Resume, .. } => ClientVerb::PeriodicResume,
             Self::PeriodicAsk { ask: PeriodicAsk::Launch, .. } => ClientVerb::PeriodicLaunch,
             Self::PeriodicAsk { ask: PeriodicAsk::Remove, .. } => ClientVerb::PeriodicRemove,
+            Self::ParameterisedDesire(_) => ClientVerb::ParameterisedDesire,
+            Self::ParameterisedUpdate(_) => ClientVerb::ParameterisedUpdate,
+            Self::ParameterisedDispatch { .. } => ClientVerb::ParameterisedDispatch,
+            Self::ParameterisedWithdraw { .. } => ClientVerb::ParameterisedWithdraw,
+            Self::ParameterisedRemove { .. } => ClientVerb::ParameterisedRemove,
             Self::DomainUpsert { .. } => ClientVerb::DomainUpsert,
         }
     }
@@ -390,8 +454,12 @@ impl ClientCommand {
             Self::LrpDesire(lrp) => Some(&lrp.domain),
             Self::TaskDesire(task) => Some(&task.domain),
             Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => Some(&periodic.domain),
+            Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => Some(&desired.domain),
             Self::DomainUpsert { domain, .. } => Some(domain),
             Self::PeriodicAsk { .. }
+            | Self::ParameterisedDispatch { .. }
+            | Self::ParameterisedWithdraw { .. }
+            | Self::ParameterisedRemove { .. }
             | Self::LrpUpdate { .. }
             | Self::LrpActivate { .. }
             | Self::LrpRestart { .. }
@@ -451,6 +519,20 @@ impl ClientCommand {
             }
             Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => periodic::to_json(periodic),
             Self::PeriodicAsk { periodic_guid, .. } => named("periodic_guid", periodic_guid.as_str()),
+            Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => {
+                parameterised::to_json(desired)
+            }
+            Self::ParameterisedDispatch { parameterised_guid, dispatch } => with(
+                parameterised::dispatch_to_json(dispatch),
+                "parameterised_guid",
+                parameterised_guid.as_str().into(),
+            ),
+            Self::ParameterisedWithdraw { parameterised_guid, number } => {
+                with(named("parameterised_guid", parameterised_guid.as_str()), "number", (*number).into())
+            }
+            Self::ParameterisedRemove { parameterised_guid } => {
+                named("parameterised_guid", parameterised_guid.as_str())
+            }
             Self::DomainUpsert { domain, ttl_ms } => {
                 let body = named("domain", domain.as_str());
                 ttl_ms.map_or(body.clone(), |ttl_ms| with(body, "ttl_ms", ttl_ms.into()))

@@ -11,7 +11,7 @@ use super::{
 use crate::definition::{DesiredPeriodic, Overlap};
 use crate::fields::{Field, Fields};
 use crate::limits;
-use crate::names::{LAUNCH_MARK, PeriodicGuid, TaskGuid};
+use crate::names::{BadName, LAUNCH_MARK, PeriodicGuid, TaskGuid};
 use crate::schedule::{BadSchedule, Schedule};
 
 /// The zone of a schedule that names none.
@@ -41,7 +41,9 @@ pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredPeriodic>
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
     let mut fields = root.object()?;
-    let periodic_guid = fields.must("periodic_guid", take_guid);
+    let periodic_guid = fields.must("periodic_guid", |field| {
+        take_launcher(field, limits::PERIODIC_GUID_BYTES, "TIME", PeriodicGuid::as_str)
+    });
     let domain = must_domain(&mut fields, usual);
     let schedule = take_schedule(&mut fields);
     let overlap = fields.or("overlap", Overlap::default(), |field| take_word(field, &OVERLAPS));
@@ -62,17 +64,21 @@ pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredPeriodic>
     Some(periodic)
 }
 
-/// The guid of a periodic task: what it launches is named after it, and after nothing else.
-fn take_guid(field: Field<'_>) -> Option<PeriodicGuid> {
+/// The guid of what launches tasks: they are named after it, and after nothing else.
+pub(super) fn take_launcher<T: TryFrom<String, Error = BadName>>(
+    field: Field<'_>,
+    most: usize,
+    behind: &str,
+    as_str: fn(&T) -> &str,
+) -> Option<T> {
     let (path, problems) = (field.path.clone(), field.problems);
-    let guid: PeriodicGuid = field.name()?;
-    let text = guid.as_str();
-    if text.len() > limits::PERIODIC_GUID_BYTES {
-        let size = format!("has {} bytes, more than {}", text.len(), limits::PERIODIC_GUID_BYTES);
-        problems.note(path, size);
+    let guid: T = field.name()?;
+    let text = as_str(&guid);
+    if text.len() > most {
+        problems.note(path, format!("has {} bytes, more than {most}", text.len()));
     } else if text.contains(LAUNCH_MARK) || text.ends_with('-') {
         let mark = format!(
-            "{text} has {LAUNCH_MARK} in it or ends with -: tasks are launched as {text}{LAUNCH_MARK}TIME"
+            "{text} has {LAUNCH_MARK} in it or ends with -: tasks are launched as {text}{LAUNCH_MARK}{behind}"
         );
         problems.note(path, mark);
     }
@@ -86,7 +92,7 @@ pub(super) fn take_task_guid(field: Field<'_>) -> Option<TaskGuid> {
     if guid.as_str().contains(LAUNCH_MARK) {
         problems.note(
             path,
-            format!("{guid} has {LAUNCH_MARK} in it: only what a periodic task launches is named so"),
+            format!("{guid} has {LAUNCH_MARK} in it: only what a periodic or parameterised task launches is named so"),
         );
     }
     Some(guid)

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::attributes::Attributes;
 use crate::container::Epoch;
 use crate::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, FolderId,
-    Incarnation, InstanceGuid, PeriodicGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack,
-    TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
+    FolderId, Incarnation, InstanceGuid, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid,
+    RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use crate::policy::Ratio;
 use crate::rank::Priority;
@@ -46,7 +46,17 @@ words!(
     InstanceGuid,
     PeriodicGuid
 );
-words!(PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone);
+words!(
+    DispatchKey,
+    ParameterisedGuid,
+    PlacementTag,
+    ProcessGuid,
+    RequestId,
+    ServiceId,
+    Stack,
+    TaskGuid,
+    Zone
+);
 
 impl<A: Mirror<B>, B> Mirror<Option<B>> for Option<A> {
     fn mirror(self) -> Option<B> {

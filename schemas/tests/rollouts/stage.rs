@@ -303,6 +303,7 @@ impl Stage {
                 | Event::Evaluation(_)
                 | Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -394,6 +395,7 @@ impl Stage {
                     | Event::Evaluation(_)
                     | Event::Task(_)
                     | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_) => false,

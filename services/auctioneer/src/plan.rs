@@ -339,6 +339,7 @@ impl Copy {
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}

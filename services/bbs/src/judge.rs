@@ -12,8 +12,10 @@ use schemas::container::Epoch;
 use schemas::domain::Freshness;
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
 use schemas::names::{
-    CellId, DecisionId, Domain, EntryId, Ids, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
+    CellId, DecisionId, Domain, EntryId, Ids, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId,
+    TaskGuid,
 };
+use schemas::parameterised::{self, Parameterised};
 use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::request::Identity;
@@ -32,6 +34,7 @@ pub(crate) struct Batch<'a> {
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, Option<Task>>,
     periodics: BTreeMap<PeriodicGuid, Option<Periodic>>,
+    parameterised: BTreeMap<ParameterisedGuid, Option<Parameterised>>,
     cells: BTreeMap<CellId, Option<cell::Cell>>,
     domains: BTreeMap<Domain, Freshness>,
     cluster: Option<cluster::Cluster>,
@@ -68,6 +71,7 @@ pub(crate) fn judge(
         processes: BTreeMap::new(),
         tasks: BTreeMap::new(),
         periodics: BTreeMap::new(),
+        parameterised: BTreeMap::new(),
         cells: BTreeMap::new(),
         domains: BTreeMap::new(),
         cluster: world.cluster().cloned(),
@@ -80,7 +84,7 @@ pub(crate) fn judge(
         let Some(queued) = next() else { break };
         let verdict = batch.take(&queued);
         // Then the batch is over.
-        again = (batch.is_full() && queued.converges_process()).then(|| queued.clone());
+        again = (batch.is_full() && queued.converges_several()).then(|| queued.clone());
         decided.push((queued, verdict));
     }
     let entry = (!batch.decisions.is_empty()).then(|| batch.finish());
@@ -112,6 +116,11 @@ impl Batch<'_> {
         if let Some(version) = self.remembered(queued)? {
             return Ok(version);
         }
+        // So is what was dispatched with the same key.
+        let dispatched = self.dispatched(&queued.command)?;
+        if let Some(version) = dispatched.filter(|_| queued.envelope.request_id.is_none()) {
+            return Ok(version);
+        }
         if let Some(deadline) = queued.envelope.deadline.filter(|deadline| *deadline < self.now) {
             let late = self.now.since(deadline).as_secs_f64();
             let why = format!("the command's deadline passed {late:.1} s ago by the clock of this BBS");
@@ -124,9 +133,10 @@ impl Batch<'_> {
             if events.is_empty() && queued.envelope.request_id.is_none() {
                 return Ok(self.version(&queued.command));
             }
-            let version = self.record(queued, events)?;
-            // What is due at a process may have several causes, each with a decision of its own.
-            if !queued.converges_process() || self.is_full() {
+            let recorded = self.record(queued, events)?;
+            let version = dispatched.unwrap_or(recorded);
+            // Several things may be due, each with a decision of its own.
+            if !queued.converges_several() || self.is_full() {
                 return Ok(version);
             }
         }
@@ -176,6 +186,10 @@ impl Batch<'_> {
                 .periodic(guid)
                 .filter(|periodic| !periodic.is_gone())
                 .map(|periodic| (format!("periodic task {guid}"), &periodic.domain)),
+            AggregateCommand::Parameterised(guid, _) => self
+                .parameterised(guid)
+                .filter(|known| !known.is_gone())
+                .map(|known| (format!("parameterised task {guid}"), &known.domain)),
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -212,6 +226,7 @@ impl Batch<'_> {
             AggregateCommand::Process(guid, _) => self.process(guid).map(|process| &process.requests),
             AggregateCommand::Task(guid, _) => self.task(guid).map(|task| &task.requests),
             AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| &periodic.requests),
+            AggregateCommand::Parameterised(guid, _) => self.parameterised(guid).map(|known| &known.requests),
             AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
             AggregateCommand::Seen(..)
@@ -244,6 +259,7 @@ impl Batch<'_> {
             AggregateCommand::Process(guid, _) => self.process(guid).map(|process| process.epoch),
             AggregateCommand::Task(guid, _) => self.task(guid).map(|task| task.epoch),
             AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| periodic.epoch),
+            AggregateCommand::Parameterised(guid, _) => self.parameterised(guid).map(|known| known.epoch),
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -276,6 +292,7 @@ impl Batch<'_> {
                 task::decide(self.task(guid), command, context)
             }
             AggregateCommand::Periodic(guid, command) => self.decide_periodic(guid, command),
+            AggregateCommand::Parameterised(guid, command) => self.decide_parameterised(guid, command),
             AggregateCommand::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
             AggregateCommand::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
             AggregateCommand::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
@@ -340,6 +357,9 @@ impl Batch<'_> {
             AggregateCommand::Process(guid, command) => process::origin(self.process(guid), command, events),
             AggregateCommand::Task(guid, command) => task::origin(self.task(guid), command, events),
             AggregateCommand::Periodic(guid, command) => periodic::origin(self.periodic(guid), command),
+            AggregateCommand::Parameterised(guid, command) => {
+                parameterised::origin(self.parameterised(guid), command)
+            }
             AggregateCommand::Seen(id, _) | AggregateCommand::Left(id, _) => {
                 cell::origin(self.cell(id), events)
             }
@@ -413,6 +433,7 @@ impl Batch<'_> {
                 Aggregate::Task { guid: guid.clone(), domain, epoch }
             }
             AggregateCommand::Periodic(guid, command) => self.named_periodic(guid, command, events),
+            AggregateCommand::Parameterised(guid, command) => self.named_parameterised(guid, command, events),
             AggregateCommand::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
             AggregateCommand::Seen(cell, _)
             | AggregateCommand::Lost(cell, _)
@@ -446,6 +467,9 @@ impl Batch<'_> {
             AggregateCommand::Process(guid, _) => self.process(guid).map_or(0, |process| process.version),
             AggregateCommand::Task(guid, _) => self.task(guid).map_or(0, |task| task.version),
             AggregateCommand::Periodic(guid, _) => self.periodic(guid).map_or(0, |known| known.version),
+            AggregateCommand::Parameterised(guid, _) => {
+                self.parameterised(guid).map_or(0, |known| known.version)
+            }
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -477,6 +501,11 @@ impl Batch<'_> {
                 let before = self.periodic(guid).cloned();
                 let events = decision.events.iter().filter_map(Event::as_periodic);
                 self.periodics.insert(guid.clone(), periodic::evolve(before, events, &stamp));
+            }
+            Aggregate::Parameterised { guid, .. } => {
+                let before = self.parameterised(guid).cloned();
+                let events = decision.events.iter().filter_map(Event::as_parameterised);
+                self.parameterised.insert(guid.clone(), parameterised::evolve(before, events, &stamp));
             }
             Aggregate::Cell(id) => {
                 let events = decision.events.iter().filter_map(Event::as_cell);

@@ -69,6 +69,11 @@ impl Asked {
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
             | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
@@ -145,6 +150,11 @@ impl Wanted {
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
             | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
             | ClientCommand::LrpActivate { .. }
@@ -190,6 +200,11 @@ pub fn desired<'a>(
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
             | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }

@@ -452,11 +452,11 @@ impl Cluster {
         self.refresh_for_ever();
         self.take_back_cordons();
         self.mend_definitions();
-        self.remove_periodics();
+        self.remove_launchers();
         self.until(self.now + Duration::from_secs(125));
         // Old copies of what operators and clients said arrive until then.
         self.take_back_cordons();
-        self.remove_periodics();
+        self.remove_launchers();
         self.until(self.now + Duration::from_secs(115));
         self.look_for_idle_room();
         self.until(self.now + Duration::from_secs(45));

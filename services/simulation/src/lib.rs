@@ -36,6 +36,7 @@ mod clients;
 pub mod cluster;
 pub mod coverage;
 pub mod directed;
+mod dispatches;
 mod effects;
 pub mod faults;
 mod globals;

@@ -31,6 +31,8 @@ pub(super) enum Table {
     EndedTasks,
     Periodics,
     Periodic,
+    Parameterised,
+    ParameterisedOne,
     Domains,
     Cells,
     Cell,
@@ -41,7 +43,7 @@ pub(super) enum Table {
 }
 
 impl Table {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 19] = [
         Self::Lrps,
         Self::Lrp,
         Self::Instances,
@@ -52,6 +54,8 @@ impl Table {
         Self::EndedTasks,
         Self::Periodics,
         Self::Periodic,
+        Self::Parameterised,
+        Self::ParameterisedOne,
         Self::Domains,
         Self::Cells,
         Self::Cell,
@@ -74,6 +78,8 @@ impl Table {
             Self::Task => Query::Task(must(bytes)),
             Self::Periodics => Query::Periodics(must(bytes)),
             Self::Periodic => Query::Periodic(must(bytes)),
+            Self::Parameterised => Query::Parameterised(must(bytes)),
+            Self::ParameterisedOne => Query::ParameterisedOne(must(bytes)),
             Self::Domains => Query::Domains(must(bytes)),
             Self::Cells => Query::Cells(must(bytes)),
             Self::Cell => Query::Cell(must(bytes)),
@@ -92,7 +98,7 @@ impl Table {
             Self::EndedInstances => &["domain", "process_guid", "cell_id", "index"],
             Self::EndedTasks => &["domain", "cell_id"],
             Self::Tasks => &["domain", "cell_id", "definitions"],
-            Self::Periodics => &["domain", "definitions"],
+            Self::Periodics | Self::Parameterised => &["domain", "definitions"],
             Self::Domains => &["domain"],
             Self::Cells => &["cell_id"],
             Self::Evaluations => &["domain", "process_guid"],
@@ -100,6 +106,7 @@ impl Table {
             | Self::Instance
             | Self::Task
             | Self::Periodic
+            | Self::ParameterisedOne
             | Self::Cell
             | Self::Evaluation
             | Self::Cluster
@@ -222,6 +229,7 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         Table::Instance => some_instance(rng, world, &process),
         Table::Task => task.to_string(),
         Table::Periodic => format!("clock{}", rng.below(4)),
+        Table::ParameterisedOne => format!("mill{}", rng.below(4)),
         Table::Cell => format!("c{}", 1 + rng.below(5)),
         Table::Evaluation => some_evaluation(rng, world, (&process, &task)),
         Table::Lrps
@@ -229,6 +237,7 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         | Table::EndedInstances
         | Table::EndedTasks
         | Table::Periodics
+        | Table::Parameterised
         | Table::Tasks
         | Table::Domains
         | Table::Cells

@@ -1,20 +1,23 @@
 //! What clients ask: desire, scale, stop, remove, desire again, tasks, cancel, resolve, refresh. In every order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredPeriodic, DesiredTask, Mode, Overlap, Placement, Routes,
-    TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
+    Overflow, Overlap, PayloadRule, Placement, Routes, TaskDefinition,
 };
-use schemas::names::{DefinitionId, Domain, PeriodicGuid, ProcessGuid, Stack, TaskGuid};
+use schemas::names::{
+    DefinitionId, DispatchKey, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, Stack, TaskGuid,
+};
+use schemas::parameterised::Dispatch;
 use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
 use schemas::process::{Purpose, Steer};
 use schemas::rank::Priority;
 use schemas::resources::Constraint;
 use schemas::schedule::Schedule;
-use schemas::spec::{ClientCommand, PeriodicAsk};
+use schemas::spec::{self, ClientCommand, PeriodicAsk};
 
 use super::nodes::tag;
 use super::plan::Act;
@@ -119,6 +122,36 @@ pub enum Ask {
     },
     /// A periodic task shall pause, go on, launch or go.
     OfPeriodic(PeriodicGuid, PeriodicAsk),
+    /// A template of tasks.
+    Parameterised {
+        /// The guid of the parameterised task.
+        parameterised: ParameterisedGuid,
+        /// Whether it is to be there already, and becomes another one.
+        update: bool,
+        /// How many of its tasks may be there at once.
+        limit: Option<u32>,
+        /// What becomes of a dispatch beyond that.
+        overflow: Overflow,
+        /// What each task does.
+        work: Work,
+    },
+    /// A task of a template.
+    Dispatch {
+        /// The guid of the parameterised task.
+        parameterised: ParameterisedGuid,
+        /// The key.
+        key: Option<DispatchKey>,
+        /// The payload.
+        payload: Option<String>,
+        /// What the parameter `colour` says.
+        colour: Option<String>,
+        /// How urgent it is.
+        priority: Option<Priority>,
+    },
+    /// A dispatch that waits shall become no task.
+    Withdraw(ParameterisedGuid, u64),
+    /// A template shall go.
+    RemoveParameterised(ParameterisedGuid),
     /// Everything of the domain is said: for so long, or for ever.
     Fresh(Option<Duration>),
 }
@@ -320,19 +353,8 @@ impl Ask {
                 let update = DesiredLrpUpdate { priority: Some(*priority), ..DesiredLrpUpdate::default() };
                 changed(process, update)
             }
-            Self::Describe { process, text } => {
-                let update = DesiredLrpUpdate {
-                    routes: Some(routes(text)),
-                    annotation: Some(text.clone()),
-                    ..DesiredLrpUpdate::default()
-                };
-                changed(process, update)
-            }
-            Self::Policy { process, restart } => {
-                let policies = Some(Policies { restart: restart.clone(), ..Policies::default() });
-                let update = DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() };
-                changed(process, update)
-            }
+            Self::Describe { process, text } => changed(process, described(text)),
+            Self::Policy { process, restart } => changed(process, restarting(restart)),
             Self::Deploy { process, definition, work, rolls } => {
                 deployed(process, definition, work, rolls.as_deref())
             }
@@ -357,13 +379,25 @@ impl Ask {
             Self::Cancel(task) => ClientCommand::TaskCancel { task_guid: task.clone() },
             Self::Resolve(task) => ClientCommand::TaskResolve { task_guid: task.clone() },
             Self::Periodic { periodic, update, often, overlap, work } => {
-                let desired = Box::new(desired_periodic(periodic, domain, *often, *overlap, work));
-                let verb =
-                    if *update { ClientCommand::PeriodicUpdate } else { ClientCommand::PeriodicDesire };
-                verb(desired)
+                let desired = desired_periodic(periodic, domain, *often, *overlap, work);
+                desire_periodic(desired, *update)
             }
             Self::OfPeriodic(periodic, ask) => {
                 ClientCommand::PeriodicAsk { periodic_guid: periodic.clone(), ask: *ask }
+            }
+            Self::Parameterised { parameterised, update, limit, overflow, work } => {
+                desire_parameterised(parameterised, domain, *update, (*limit, *overflow), work)
+            }
+            Self::Dispatch { parameterised, key, payload, colour, priority } => {
+                let parameterised_guid = parameterised.clone();
+                let dispatch = dispatch(key.as_ref(), payload.as_deref(), colour.as_deref(), *priority);
+                ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch: Box::new(dispatch) }
+            }
+            Self::Withdraw(of, number) => {
+                ClientCommand::ParameterisedWithdraw { parameterised_guid: of.clone(), number: *number }
+            }
+            Self::RemoveParameterised(of) => {
+                ClientCommand::ParameterisedRemove { parameterised_guid: of.clone() }
             }
             Self::Fresh(time) => {
                 let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -376,6 +410,18 @@ impl Ask {
 /// A process that is to be otherwise, and to run what it runs.
 fn changed(process: &ProcessGuid, update: DesiredLrpUpdate) -> ClientCommand {
     ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+}
+
+/// Other routes and another annotation.
+fn described(text: &str) -> DesiredLrpUpdate {
+    let (routes, annotation) = (Some(routes(text)), Some(text.to_owned()));
+    DesiredLrpUpdate { routes, annotation, ..DesiredLrpUpdate::default() }
+}
+
+/// Another restart policy.
+fn restarting(restart: &RestartPolicy) -> DesiredLrpUpdate {
+    let policies = Some(Policies { restart: restart.clone(), ..Policies::default() });
+    DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }
 }
 
 /// A process that is to run something else.
@@ -463,6 +509,11 @@ fn desired_task(
     DesiredTask { task_guid: task.clone(), domain: domain.clone(), definition: definition.into() }
 }
 
+fn desire_periodic(desired: DesiredPeriodic, update: bool) -> ClientCommand {
+    let verb = if update { ClientCommand::PeriodicUpdate } else { ClientCommand::PeriodicDesire };
+    verb(Box::new(desired))
+}
+
 fn desired_periodic(
     periodic: &PeriodicGuid,
     domain: &Domain,
@@ -477,6 +528,48 @@ fn desired_periodic(
         schedule: often.schedule(),
         overlap,
         definition: desired_task(&name, domain, work, Owner::None, None).definition,
+    }
+}
+
+fn desire_parameterised(
+    parameterised: &ParameterisedGuid,
+    domain: &Domain,
+    update: bool,
+    (concurrency, overflow): (Option<u32>, Overflow),
+    work: &Work,
+) -> ClientCommand {
+    let name = TaskGuid::new(parameterised.as_str()).expect("it is shorter");
+    let desired = Box::new(DesiredParameterised {
+        parameterised_guid: parameterised.clone(),
+        domain: domain.clone(),
+        payload: PayloadRule::Optional,
+        required_parameters: BTreeSet::new(),
+        optional_parameters: ["colour".to_owned()].into(),
+        concurrency,
+        // Without a limit nothing is beyond it.
+        overflow: concurrency.map(|_| overflow).unwrap_or_default(),
+        definition: desired_task(&name, domain, work, Owner::None, None).definition,
+    });
+    if update {
+        ClientCommand::ParameterisedUpdate(desired)
+    } else {
+        ClientCommand::ParameterisedDesire(desired)
+    }
+}
+
+fn dispatch(
+    key: Option<&DispatchKey>,
+    payload: Option<&str>,
+    colour: Option<&str>,
+    priority: Option<Priority>,
+) -> Dispatch {
+    let value = |text: &str| Secret::Plain(text.to_owned());
+    let colour = colour.map(|colour| Variable { name: "colour".into(), value: value(colour) });
+    Dispatch {
+        payload: payload.map(|text| spec::payload(text.as_bytes())),
+        parameters: colour.into_iter().collect(),
+        key: key.cloned(),
+        priority,
     }
 }
 

@@ -53,6 +53,7 @@ impl Overview {
                 | Event::Evaluation(_)
                 | Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

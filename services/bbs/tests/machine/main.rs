@@ -8,6 +8,7 @@ mod clock;
 mod confirm;
 mod journal;
 mod limits;
+mod parameterised;
 mod periodic;
 mod requests;
 mod rollouts;

@@ -188,6 +188,7 @@ impl Seen {
                     | Event::Evaluation(_)
                     | Event::Task(_)
                     | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),

@@ -12,6 +12,7 @@ use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::{self, Begin, Canceled, Trigger};
 use schemas::names::{DecisionId, DefinitionId};
+use schemas::parameterised::{self, WithdrawReason};
 use schemas::periodic::{self, LaunchReason};
 use schemas::rollout::{self, Kind, Pause};
 use schemas::task::{self, Outcome};
@@ -25,6 +26,7 @@ pub(crate) fn about(aggregate: &Aggregate) -> String {
         Aggregate::Process { guid, .. } => guid.to_string(),
         Aggregate::Task { guid, .. } => format!("task {guid}"),
         Aggregate::Periodic { guid, .. } => format!("periodic task {guid}"),
+        Aggregate::Parameterised { guid, .. } => format!("parameterised task {guid}"),
         Aggregate::Domain(domain) => format!("domain {domain}"),
         Aggregate::Cell(cell) => format!("cell {cell}"),
         Aggregate::Cluster => "cluster".to_owned(),
@@ -60,6 +62,7 @@ pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String
         Event::Evaluation(event) => format!("{what}: {}", of_evaluation(event, decision.id, full)),
         Event::Task(event) => format!("{what}: {}", of_task(event, full)),
         Event::Periodic(event) => format!("{what}: {}", of_periodic(event)),
+        Event::Parameterised(event) => format!("{what}: {}", of_parameterised(event)),
         Event::Domain(domain::Event::Refreshed { expires_at }) => match expires_at {
             Some(at) => format!("{what}: fresh until {at}"),
             None => format!("{what}: fresh for ever"),
@@ -391,6 +394,35 @@ fn of_periodic(event: &periodic::Event) -> String {
         periodic::Event::Paused {} => "paused".to_owned(),
         periodic::Event::Resumed { next } => format!("resumed, {}", goes_on(next)),
         periodic::Event::Removed {} => "no longer desired".to_owned(),
+    }
+}
+
+fn of_parameterised(event: &parameterised::Event) -> String {
+    match event {
+        parameterised::Event::Desired { .. } => "desired".to_owned(),
+        parameterised::Event::Updated { .. } => "updated, from the next dispatch on".to_owned(),
+        parameterised::Event::Dispatched { number, dispatch, .. } => {
+            let key = dispatch.key.as_ref().map(|key| format!(" with key {key}")).unwrap_or_default();
+            format!("dispatch {number}{key}")
+        }
+        parameterised::Event::Repeated { number } => {
+            format!("dispatch {number} asked for again by its key: nothing is made")
+        }
+        parameterised::Event::Launched { number, task_guid } => {
+            format!("dispatch {number} launched {task_guid}")
+        }
+        parameterised::Event::Withdrawn { numbers, reason } => {
+            let which = match &numbers[..] {
+                [number] => format!("dispatch {number}"),
+                several => format!("{} dispatches", several.len()),
+            };
+            let why = match reason {
+                WithdrawReason::Asked => "somebody withdrew it while it waited",
+                WithdrawReason::Removed => "it waited, and there is nothing any more to run it of",
+            };
+            format!("{which} given up: {why}")
+        }
+        parameterised::Event::Removed {} => "no longer desired".to_owned(),
     }
 }
 

@@ -135,6 +135,9 @@ pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failur
     let (what, about, which) = match verb {
         History::Lrp { guid } => (format!("process {guid}"), format!("lrp:{guid}"), None),
         History::Task { guid } => (format!("task {guid}"), format!("task:{guid}"), None),
+        History::Parameterised { guid } => {
+            (format!("parameterised task {guid}"), format!("parameterised:{guid}"), None)
+        }
         History::Periodic { guid } => (format!("periodic task {guid}"), format!("periodic:{guid}"), None),
         History::Cell { id } => (format!("cell {id}"), format!("cell:{id}"), None),
         History::Instance { id } => match find::split(&id)? {
@@ -205,6 +208,7 @@ fn container(event: &Event) -> Option<String> {
         | Event::Rollout(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Domain(_)
@@ -253,6 +257,7 @@ pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

@@ -24,6 +24,7 @@ mod missing;
 mod names;
 mod near;
 pub(crate) mod output;
+mod parameterised;
 mod past;
 mod periodic;
 mod plan;
@@ -85,6 +86,7 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Instance(verb) => instance::run(verb, global).await,
         Command::Task(verb) => task::run(verb, global).await,
         Command::Periodic(verb) => periodic::run(verb, global).await,
+        Command::Parameterised(verb) => parameterised::run(verb, global).await,
         Command::Domain(verb) => fleet::domain(verb, global).await,
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,

@@ -133,6 +133,7 @@ pub(crate) fn rollouts(decided: &[Decided], last: Option<(Epoch, u32)>) -> Vec<F
                 | Event::Evaluation(_)
                 | Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
@@ -192,6 +193,7 @@ fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => {}

@@ -91,7 +91,7 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
     for item in items {
         match item {
             Item::Periodic(periodic) => periodics.push(*periodic),
-            Item::Lrp(_) | Item::Task(_) | Item::Domain { .. } => others = true,
+            Item::Lrp(_) | Item::Task(_) | Item::Parameterised(_) | Item::Domain { .. } => others = true,
         }
     }
     if periodics.is_empty() {

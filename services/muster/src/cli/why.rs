@@ -123,6 +123,7 @@ impl Work {
                 Aggregate::Process { .. }
                 | Aggregate::Task { .. }
                 | Aggregate::Periodic { .. }
+                | Aggregate::Parameterised { .. }
                 | Aggregate::Domain(_)
                 | Aggregate::Cell(_)
                 | Aggregate::Cluster,
@@ -275,6 +276,7 @@ fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) 
                 | Event::Evacuating(_)
                 | Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => false,
@@ -302,6 +304,7 @@ fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
         Event::Actual(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Desired(_)
         | Event::Evacuating(_)
         | Event::Rollout(_)
@@ -357,6 +360,7 @@ pub(crate) fn placements(all: &[Decided], evaluation: EvaluationId) -> Vec<Decid
             | Event::Rollout(_)
             | Event::Task(_)
             | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => false,

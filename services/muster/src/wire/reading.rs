@@ -133,6 +133,7 @@ const fn is_list(query: &Query) -> bool {
             | Rows::Tasks(_)
             | Rows::EndedTasks(_)
             | Rows::Periodics(_)
+            | Rows::Parameterised(_)
             | Rows::Domains(_)
             | Rows::Cells(_)
             | Rows::Evaluations(_),
@@ -142,6 +143,7 @@ const fn is_list(query: &Query) -> bool {
             | Rows::Instance(_)
             | Rows::Task(_)
             | Rows::Periodic(_)
+            | Rows::ParameterisedOne(_)
             | Rows::Cell(_)
             | Rows::Evaluation(_)
             | Rows::Cluster(_)

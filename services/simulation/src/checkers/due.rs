@@ -91,6 +91,7 @@ impl Checkers {
             due.extend(waits.then(|| self.calls.owed(guid, task.epoch(), task.is_resolving())).flatten());
         }
         due.extend(self.periodics.due(clock));
+        due.extend(self.dispatches.due());
         due.extend(self.calm_since.into_iter().flat_map(|since| self.orders.uncancelled(since)));
         due
     }

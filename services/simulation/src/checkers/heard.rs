@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use schemas::entry::{Aggregate, Event};
 use schemas::message::Done;
-use schemas::names::{Domain, PeriodicGuid, ProcessGuid, RequestId, TaskGuid};
+use schemas::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
-use schemas::{Code, Decision, desired, periodic, task};
+use schemas::{Code, Decision, desired, parameterised, periodic, task};
 
 use crate::promises::{Broken, Promise};
 
@@ -20,6 +20,7 @@ enum Thing {
     Process(ProcessGuid),
     Task(TaskGuid),
     Periodic(PeriodicGuid),
+    Parameterised(ParameterisedGuid),
     Domain(Domain),
 }
 
@@ -62,6 +63,14 @@ impl Heard {
                     Some((Thing::Periodic(guid.clone()), false))
                 }
                 (
+                    Event::Parameterised(parameterised::Event::Desired { .. }),
+                    Aggregate::Parameterised { guid, .. },
+                ) => Some((Thing::Parameterised(guid.clone()), true)),
+                (
+                    Event::Parameterised(parameterised::Event::Removed {}),
+                    Aggregate::Parameterised { guid, .. },
+                ) => Some((Thing::Parameterised(guid.clone()), false)),
+                (
                     Event::Desired(_)
                     | Event::Actual(_)
                     | Event::Evacuating(_)
@@ -69,6 +78,7 @@ impl Heard {
                     | Event::Evaluation(_)
                     | Event::Task(_)
                     | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -145,6 +155,14 @@ fn thing(command: &ClientCommand) -> Thing {
             Thing::Periodic(desired.periodic_guid.clone())
         }
         ClientCommand::PeriodicAsk { periodic_guid, .. } => Thing::Periodic(periodic_guid.clone()),
+        ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
+            Thing::Parameterised(desired.parameterised_guid.clone())
+        }
+        ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
+        | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. }
+        | ClientCommand::ParameterisedRemove { parameterised_guid } => {
+            Thing::Parameterised(parameterised_guid.clone())
+        }
         ClientCommand::DomainUpsert { domain, .. } => Thing::Domain(domain.clone()),
     }
 }
@@ -152,9 +170,10 @@ fn thing(command: &ClientCommand) -> Thing {
 /// Whether the thing of a command that is refused so has to exist, or not to; none: the refusal says neither.
 fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
     match command {
-        ClientCommand::LrpDesire(_) | ClientCommand::TaskDesire(_) | ClientCommand::PeriodicDesire(_) => {
-            (code == Code::ResourceExists).then_some(true)
-        }
+        ClientCommand::LrpDesire(_)
+        | ClientCommand::TaskDesire(_)
+        | ClientCommand::PeriodicDesire(_)
+        | ClientCommand::ParameterisedDesire(_) => (code == Code::ResourceExists).then_some(true),
         ClientCommand::LrpUpdate { .. }
         | ClientCommand::LrpRestart { .. }
         | ClientCommand::LrpSteer { .. }
@@ -162,9 +181,13 @@ fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
         | ClientCommand::TaskCancel { .. }
         | ClientCommand::TaskResolve { .. }
         | ClientCommand::PeriodicUpdate(_)
-        | ClientCommand::PeriodicAsk { .. } => (code == Code::ResourceNotFound).then_some(false),
-        // An instance, a definition or an evaluation, and not its process, is what is not found.
-        ClientCommand::LrpRetire { .. }
+        | ClientCommand::PeriodicAsk { .. }
+        | ClientCommand::ParameterisedUpdate(_)
+        | ClientCommand::ParameterisedDispatch { .. }
+        | ClientCommand::ParameterisedRemove { .. } => (code == Code::ResourceNotFound).then_some(false),
+        // An instance, a definition, an evaluation or a dispatch, and not what it is of, is what is not found.
+        ClientCommand::ParameterisedWithdraw { .. }
+        | ClientCommand::LrpRetire { .. }
         | ClientCommand::LrpActivate { .. }
         | ClientCommand::LrpRetry { .. }
         | ClientCommand::TaskRetry { .. }

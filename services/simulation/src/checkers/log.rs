@@ -128,6 +128,11 @@ impl Log {
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
             | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpUpdate { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
@@ -146,6 +151,11 @@ impl Log {
             | ClientCommand::PeriodicDesire(_)
             | ClientCommand::PeriodicUpdate(_)
             | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpUpdate { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
@@ -229,12 +239,13 @@ impl Log {
         }
     }
 
-    /// Versions of processes, tasks and periodic tasks count up by one, others just up. A request is carried out once.
+    /// Versions of processes, tasks, periodic and parameterised tasks count up by one, others just up. A request is carried out once.
     fn version(&mut self, decision: &Decision, position: Position, slack: Duration, notes: &mut Notes) {
         let (aggregate, by_one) = match &decision.aggregate {
             Aggregate::Process { guid, .. } => (format!("process {guid}"), true),
             Aggregate::Task { guid, .. } => (format!("task {guid}"), true),
             Aggregate::Periodic { guid, .. } => (format!("periodic task {guid}"), true),
+            Aggregate::Parameterised { guid, .. } => (format!("parameterised task {guid}"), true),
             Aggregate::Domain(domain) => (format!("domain {domain}"), false),
             Aggregate::Cell(cell) => (format!("cell {cell}"), false),
             Aggregate::Cluster => ("cluster".into(), false),
@@ -362,6 +373,9 @@ impl Log {
                 }
                 (Event::Task(_), aggregate) => matches!(aggregate, Aggregate::Task { .. }),
                 (Event::Periodic(_), aggregate) => matches!(aggregate, Aggregate::Periodic { .. }),
+                (Event::Parameterised(_), aggregate) => {
+                    matches!(aggregate, Aggregate::Parameterised { .. })
+                }
                 (Event::Evaluation(_), aggregate) => {
                     matches!(aggregate, Aggregate::Process { .. } | Aggregate::Task { .. })
                 }
@@ -538,6 +552,7 @@ fn domain_of(aggregate: &Aggregate) -> Option<&Domain> {
         Aggregate::Process { domain, .. }
         | Aggregate::Task { domain, .. }
         | Aggregate::Periodic { domain, .. }
+        | Aggregate::Parameterised { domain, .. }
         | Aggregate::Domain(domain) => Some(domain),
         Aggregate::Cell(_) | Aggregate::Cluster => None,
     }

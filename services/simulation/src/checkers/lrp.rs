@@ -281,6 +281,7 @@ impl Process {
                 Event::Evaluation(event) => self.evaluation(guid, event, scene, notes),
                 Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
@@ -408,6 +409,7 @@ impl Process {
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => false,
@@ -914,6 +916,7 @@ fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
         | Event::Evaluation(_)
         | Event::Task(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => vec![],

@@ -28,6 +28,9 @@ impl Checkers {
             Aggregate::Periodic { guid, .. } => {
                 self.world.periodic(guid).map(|known| (known.requests.len(), 0))
             }
+            Aggregate::Parameterised { guid, .. } => {
+                self.world.parameterised(guid).map(|known| (known.requests.len(), 0))
+            }
             Aggregate::Domain(domain) => self.world.domain(domain).map(|known| (known.requests.len(), 0)),
             Aggregate::Cell(_) | Aggregate::Cluster => None,
         };

@@ -13,6 +13,7 @@
 //! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
 //! | `periodics` | periodic tasks: what is launched, skipped and queued, and when |
+//! | `dispatches` | parameterised tasks: what is dispatched, launched and withdrawn |
 //! | `truth` | what the containers really did |
 //! | `apart` | how many instances of a process are where |
 //! | `auction` | every choice of an auctioneer, judged again |
@@ -35,6 +36,7 @@ mod apart;
 mod auction;
 mod calls;
 mod causes;
+mod dispatches;
 mod due;
 mod emptying;
 mod evaluations;
@@ -77,6 +79,7 @@ use self::auction::Auctions;
 use self::calls::CallBody;
 use self::calls::Calls;
 use self::causes::Causes;
+use self::dispatches::Dispatches;
 use self::due::Due;
 use self::emptying::Evacuations;
 use self::fullness::Fullness;
@@ -108,6 +111,7 @@ pub struct Checkers {
     lrps: BTreeMap<ProcessGuid, lrp::Process>,
     tasks: BTreeMap<TaskGuid, task::Task>,
     periodics: Periodics,
+    dispatches: Dispatches,
     truth: Truth,
     calls: Calls,
     due: Due,
@@ -189,6 +193,7 @@ impl Checkers {
             lrps: BTreeMap::new(),
             tasks: BTreeMap::new(),
             periodics: Periodics::default(),
+            dispatches: Dispatches::default(),
             truth: Truth::default(),
             calls: Calls::default(),
             due: Due::default(),
@@ -290,9 +295,18 @@ impl Checkers {
             ClientCommand::PeriodicAsk { periodic_guid, .. } => {
                 self.world.periodic(periodic_guid).map(|known| known.version)
             }
+            ClientCommand::ParameterisedUpdate(desired) => {
+                self.world.parameterised(&desired.parameterised_guid).map(|known| known.version)
+            }
+            ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
+            | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. }
+            | ClientCommand::ParameterisedRemove { parameterised_guid } => {
+                self.world.parameterised(parameterised_guid).map(|known| known.version)
+            }
             ClientCommand::LrpDesire(_)
             | ClientCommand::TaskDesire(_)
             | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::DomainUpsert { .. } => None,
         }
     }
@@ -312,8 +326,14 @@ impl Checkers {
         end: Position,
     ) -> Option<Broken> {
         match answer {
-            Ok(done) => self.heard.done(request, command, *done),
-            Err(refusal) => self.heard.refused(request, command, refusal.code, end),
+            Ok(done) => {
+                let unheard = self.heard.done(request, command, *done);
+                unheard.or_else(|| self.dispatches.told(request, command, *done))
+            }
+            Err(refusal) => {
+                self.not_dispatched(command, refusal.code);
+                self.heard.refused(request, command, refusal.code, end)
+            }
         }
     }
 
@@ -356,6 +376,7 @@ impl Checkers {
             self.specs.decided(decision, &mut notes);
         }
         self.periodics.entry(&entry, &mut notes);
+        self.dispatches.entry(&entry, &mut notes);
         rollout_rows::of_entry(&self.world, &entry, &mut notes);
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
@@ -420,7 +441,11 @@ impl Checkers {
                     self.calls.deleted(guid, task.epoch(), position);
                 }
             }
-            Aggregate::Periodic { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+            Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => {}
         }
     }
 
@@ -458,6 +483,7 @@ impl Checkers {
                 (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
             }
             Aggregate::Periodic { guid, .. } => self.compare_periodic(guid),
+            Aggregate::Parameterised { guid, .. } => self.compare_parameterised(guid),
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
         };
         if let Some((model, folded)) = difference {
@@ -876,6 +902,7 @@ fn words(entry: &Entry) -> String {
             Aggregate::Process { guid, .. } => guid.to_string(),
             Aggregate::Task { guid, .. } => guid.to_string(),
             Aggregate::Periodic { guid, .. } => guid.to_string(),
+            Aggregate::Parameterised { guid, .. } => guid.to_string(),
             Aggregate::Domain(domain) => domain.to_string(),
             Aggregate::Cell(cell) => cell.to_string(),
             Aggregate::Cluster => "cluster".into(),
@@ -891,6 +918,7 @@ fn words(entry: &Entry) -> String {
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => event.type_name().to_owned(),

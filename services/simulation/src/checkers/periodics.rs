@@ -65,7 +65,8 @@ impl Periodics {
                     self.judge(guid, *epoch, decision, &entry.decisions[at + 1..], notes);
                 }
                 Aggregate::Task { guid, .. } => self.task(guid, decision, entry, notes),
-                Aggregate::Process { .. }
+                Aggregate::Parameterised { .. }
+                | Aggregate::Process { .. }
                 | Aggregate::Domain(_)
                 | Aggregate::Cell(_)
                 | Aggregate::Cluster => {}

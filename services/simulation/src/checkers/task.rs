@@ -144,6 +144,7 @@ impl Task {
                 | Event::Evacuating(_)
                 | Event::Rollout(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

@@ -46,6 +46,7 @@ impl Timeline {
                 | Event::Evaluation(_)
                 | Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

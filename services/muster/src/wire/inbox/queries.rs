@@ -88,6 +88,8 @@ const fn is_read(verb: QueryVerb) -> bool {
         | QueryVerb::TaskEnded
         | QueryVerb::PeriodicList
         | QueryVerb::PeriodicShow
+        | QueryVerb::ParameterisedList
+        | QueryVerb::ParameterisedShow
         | QueryVerb::DomainList
         | QueryVerb::CellList
         | QueryVerb::CellShow
@@ -137,6 +139,8 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
         QueryVerb::TaskShow => show(projections::Query::Task),
         QueryVerb::PeriodicList => list(projections::Query::Periodics),
         QueryVerb::PeriodicShow => show(projections::Query::Periodic),
+        QueryVerb::ParameterisedList => list(projections::Query::Parameterised),
+        QueryVerb::ParameterisedShow => show(projections::Query::ParameterisedOne),
         QueryVerb::DomainList => list(projections::Query::Domains),
         QueryVerb::CellList => list(projections::Query::Cells),
         QueryVerb::CellShow => show(projections::Query::Cell),

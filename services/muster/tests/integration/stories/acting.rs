@@ -181,6 +181,26 @@ impl Stage {
             Ask::OfPeriodic(periodic, PeriodicAsk::Resume) => format!("periodic resume {periodic}"),
             Ask::OfPeriodic(periodic, PeriodicAsk::Launch) => format!("periodic launch {periodic}"),
             Ask::OfPeriodic(periodic, PeriodicAsk::Remove) => format!("periodic remove {periodic}"),
+            Ask::Parameterised { .. } => format!("parameterised apply {}", file()),
+            Ask::Dispatch { parameterised, key, payload, colour, priority } => {
+                let option = |name: &str, value: Option<String>| {
+                    value.map(|value| format!(" --{name} {value}")).unwrap_or_default()
+                };
+                let payload = payload
+                    .as_ref()
+                    .map(|text| self.cluster.place.file("payload", text.clone()).display().to_string());
+                format!(
+                    "parameterised dispatch {parameterised}{}{}{}{}",
+                    option("key", key.as_ref().map(ToString::to_string)),
+                    option("payload", payload),
+                    option("param", colour.as_ref().map(|colour| format!("colour={colour}"))),
+                    option("priority", priority.map(|priority| priority.to_string())),
+                )
+            }
+            Ask::Withdraw(parameterised, number) => {
+                format!("parameterised withdraw {parameterised} {number}")
+            }
+            Ask::RemoveParameterised(parameterised) => format!("parameterised remove {parameterised}"),
             Ask::Fresh(None) => format!("domain refresh {domain}"),
             Ask::Fresh(Some(time)) => format!("domain refresh {domain} --ttl {}s", time.as_secs().max(1)),
         };

@@ -19,7 +19,7 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
             spec["action"] = run(&script(work, false));
             spec["setup"] = setup(work);
         }
-        Ask::Periodic { work, .. } => spec["action"] = once(work),
+        Ask::Periodic { work, .. } | Ask::Parameterised { work, .. } => spec["action"] = once(work),
         Ask::Run { work, owner: called, .. } => {
             spec["action"] = once(work);
             if !spec["completion_callback_url"].is_null() {
@@ -42,6 +42,9 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
         | Ask::Cancel(_)
         | Ask::Resolve(_)
         | Ask::OfPeriodic(..)
+        | Ask::Dispatch { .. }
+        | Ask::Withdraw(..)
+        | Ask::RemoveParameterised(_)
         | Ask::Fresh(_) => {}
     }
     spec

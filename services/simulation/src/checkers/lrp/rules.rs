@@ -113,6 +113,7 @@ impl Process {
             Aggregate::Process { guid, .. } => guid.as_str(),
             Aggregate::Task { .. }
             | Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
             | Aggregate::Domain(_)
             | Aggregate::Cell(_)
             | Aggregate::Cluster => "",

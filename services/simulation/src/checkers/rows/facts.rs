@@ -11,7 +11,9 @@ use schemas::crash::{Attempts, Restart};
 use schemas::definition::{Definition, DesiredLrp, Mode, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{Evaluation, Status, Wait};
-use schemas::names::{CellId, ClusterId, DefinitionId, Domain, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::names::{
+    CellId, ClusterId, DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
 use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
@@ -32,6 +34,7 @@ pub(super) struct Facts {
     pub(super) processes: BTreeMap<ProcessGuid, Process>,
     pub(super) tasks: BTreeMap<TaskGuid, Task>,
     pub(super) periodics: BTreeMap<PeriodicGuid, super::periodics::Periodic>,
+    pub(super) parameterised: BTreeMap<ParameterisedGuid, super::parameterised::Parameterised>,
     /// When each domain was refreshed, and until when that holds.
     pub(super) domains: BTreeMap<Domain, (Timestamp, Option<Timestamp>)>,
     /// The ordinals of cells.
@@ -394,6 +397,7 @@ impl Facts {
                 }
                 Aggregate::Task { guid, .. } => self.task(guid, decision),
                 Aggregate::Periodic { guid, .. } => self.periodic(guid, decision),
+                Aggregate::Parameterised { guid, .. } => self.parameterised(guid, decision),
                 Aggregate::Domain(domain) => self.domain(domain, decision),
                 Aggregate::Cell(cell) => self.cell(cell, decision),
                 Aggregate::Cluster => self.cluster(decision),
@@ -465,6 +469,7 @@ impl Facts {
                 Event::Evaluation(event) => evaluated::evaluated(&mut process.evaluations, event, decision),
                 Event::Task(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
@@ -508,6 +513,7 @@ impl Facts {
                 | Event::Evacuating(_)
                 | Event::Rollout(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

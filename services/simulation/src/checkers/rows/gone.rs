@@ -75,6 +75,7 @@ impl Going {
             | Event::Evaluation(_)
             | Event::Task(_)
             | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}

@@ -6,6 +6,7 @@
 mod evaluated;
 mod facts;
 mod gone;
+mod parameterised;
 mod periodics;
 mod shown;
 mod turns;
@@ -16,10 +17,12 @@ use std::time::Duration;
 
 use projections::Query;
 use schemas::cluster::Role;
-use schemas::names::{CellId, DefinitionId, InstanceGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::names::{
+    CellId, DefinitionId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, Filter, FindingCode, Health, InstanceRow, InstanceState,
-    LrpRow, One, Page, PeriodicRow, Severity, StatusRow, TaskRow, TaskState,
+    LrpRow, One, Page, ParameterisedRow, PeriodicRow, Severity, StatusRow, TaskRow, TaskState,
 };
 use schemas::refusal::Code;
 use schemas::subject::Position;
@@ -129,6 +132,9 @@ impl Rows {
             Query::Periodics(filter) => {
                 self.page(read, text, filter, |facts, _| periodics::periodics(facts, filter))
             }
+            Query::Parameterised(filter) => {
+                self.page(read, text, filter, |facts, _| parameterised::rows(facts, filter))
+            }
             Query::Evaluations(filter) => {
                 self.page(read, text, filter, |facts, seen| evaluations(facts, filter, seen, when))
             }
@@ -151,6 +157,10 @@ impl Rows {
             Query::Periodic(show) => self.one::<PeriodicRow>(read, text, |facts, _| {
                 let guid = PeriodicGuid::new(&show.id).ok()?;
                 periodics::row(facts, &guid, facts.periodics.get(&guid)?, true)
+            }),
+            Query::ParameterisedOne(show) => self.one::<ParameterisedRow>(read, text, |facts, _| {
+                let guid = ParameterisedGuid::new(&show.id).ok()?;
+                parameterised::row(facts, &guid, facts.parameterised.get(&guid)?, (true, usize::MAX))
             }),
             Query::Cell(show) => self.one::<CellRow>(read, text, |facts, seen| {
                 let filter = Filter { cell_id: CellId::new(&show.id).ok(), ..Filter::default() };
@@ -248,6 +258,10 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
             let known = PeriodicGuid::new(&show.id).ok().and_then(|guid| facts.periodics.get(&guid));
             known.is_some_and(|known| known.desired.is_some())
         }
+        Query::ParameterisedOne(show) => {
+            let known = ParameterisedGuid::new(&show.id).ok().and_then(|guid| facts.parameterised.get(&guid));
+            known.is_some_and(|known| known.desired.is_some())
+        }
         Query::Cell(show) => CellId::new(&show.id).is_ok_and(|id| facts.cells.contains_key(&id)),
         Query::Evaluation(show) => {
             let all = shown::evaluations(facts, &Filter::default(), Timestamp(0));
@@ -259,6 +273,7 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
         | Query::EndedInstances(_)
         | Query::EndedTasks(_)
         | Query::Periodics(_)
+        | Query::Parameterised(_)
         | Query::Tasks(_)
         | Query::Domains(_)
         | Query::Cells(_)
