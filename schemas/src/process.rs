@@ -682,7 +682,8 @@ fn evolve_actual(
 /// What became of work that an evaluation stood for.
 fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
     match (duty, after) {
-        (_, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
+        // What was to restart later runs by itself, if it runs.
+        (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
         (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
         (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
     }
