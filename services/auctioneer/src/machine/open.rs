@@ -442,7 +442,12 @@ impl Open {
                 | Stage::Ready
                 | Stage::Auctioned => {}
             }
-            self.make_ready(&work);
+            // Its evaluation may have been delivered again meanwhile, to be scheduled later.
+            if piece.attempt.until.is_some_and(|until| until > now) {
+                self.begin(&work);
+            } else {
+                self.make_ready(&work);
+            }
         }
         asked
     }
