@@ -13,9 +13,7 @@ use schemas::container::Epoch;
 use schemas::domain::{self, Freshness};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{CellId, Domain, LAUNCH_MARK, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::parameterised::{self, Parameterised};
-use schemas::periodic::{self, Periodic};
+use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
 use schemas::process::{self, Process};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -39,10 +37,6 @@ pub enum Change {
     Process(ProcessGuid),
     /// A task.
     Task(TaskGuid),
-    /// A periodic task.
-    Periodic(PeriodicGuid),
-    /// A parameterised task.
-    Parameterised(ParameterisedGuid),
     /// A domain.
     Domain(Domain),
     /// A cell.
@@ -63,15 +57,11 @@ pub struct World {
     /// copies only what it changes.
     pub(crate) processes: OrdMap<ProcessGuid, Arc<Process>>,
     pub(crate) tasks: OrdMap<TaskGuid, Arc<Task>>,
-    pub(crate) periodics: OrdMap<PeriodicGuid, Arc<Periodic>>,
-    pub(crate) parameterised: OrdMap<ParameterisedGuid, Arc<Parameterised>>,
     pub(crate) domains: OrdMap<Domain, Freshness>,
     pub(crate) cells: OrdMap<CellId, Cell>,
     pub(crate) former: Former,
     pub(crate) history: History,
     pub(crate) found_by_convergence: u64,
-    /// Where the last decision stood of whatever was forgotten, the greatest of them.
-    pub(crate) forgotten: Position,
     pub(crate) index: Index,
     pub(crate) shared: Shared,
 }
@@ -98,8 +88,6 @@ impl World {
             cluster: self.cluster.clone(),
             processes: self.processes.clone(),
             tasks: self.tasks.clone(),
-            periodics: self.periodics.clone(),
-            parameterised: self.parameterised.clone(),
             domains: self.domains.clone(),
             cells: self.cells.clone(),
             history: self.history.pictured(),
@@ -199,54 +187,6 @@ impl World {
         self.tasks.range::<_, TaskGuid>((from, Bound::Unbounded)).map(|(_, task)| &**task)
     }
 
-    /// A periodic task; also one that was removed and is only remembered.
-    #[must_use]
-    pub fn periodic(&self, guid: &PeriodicGuid) -> Option<&Periodic> {
-        self.periodics.get(guid).map(Arc::as_ref)
-    }
-
-    /// Periodic tasks in order of their guids, from the one after `after`. Those that were removed and are only
-    /// remembered are among them: whoever lists the living leaves out what [`Periodic::is_gone`].
-    pub fn periodics_from(&self, after: Option<&PeriodicGuid>) -> impl Iterator<Item = &Periodic> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.periodics.range::<_, PeriodicGuid>((from, Bound::Unbounded)).map(|(_, periodic)| &**periodic)
-    }
-
-    /// What a periodic task launched and is still there, in order of the guids.
-    pub fn launched_by(&self, guid: &PeriodicGuid) -> impl Iterator<Item = &Task> {
-        self.named_after(guid.as_str()).filter(|task| task.guid.periodic().is_some())
-    }
-
-    /// A parameterised task; also one that was removed and is only remembered.
-    #[must_use]
-    pub fn parameterised(&self, guid: &ParameterisedGuid) -> Option<&Parameterised> {
-        self.parameterised.get(guid).map(Arc::as_ref)
-    }
-
-    /// Parameterised tasks in order of their guids, from the one after `after`. Those that were removed and are only
-    /// remembered are among them: whoever lists the living leaves out what [`Parameterised::is_gone`].
-    pub fn parameterised_from(
-        &self,
-        after: Option<&ParameterisedGuid>,
-    ) -> impl Iterator<Item = &Parameterised> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = self.parameterised.range::<_, ParameterisedGuid>((from, Bound::Unbounded));
-        range.map(|(_, known)| &**known)
-    }
-
-    /// What was dispatched of a parameterised task and is still there, in order of the guids.
-    pub fn dispatched_of(&self, guid: &ParameterisedGuid) -> impl Iterator<Item = &Task> {
-        self.named_after(guid.as_str()).filter(|task| task.guid.dispatched().is_some())
-    }
-
-    /// The tasks that are named after whoever launched them.
-    fn named_after(&self, launcher: &str) -> impl Iterator<Item = &Task> {
-        let first = format!("{launcher}{LAUNCH_MARK}");
-        let from = (Bound::Included(first.as_str()), Bound::Unbounded);
-        let tasks = self.tasks.range::<_, str>(from).map(|(_, task)| &**task);
-        tasks.take_while(move |task| task.guid.as_str().starts_with(&first))
-    }
-
     /// The freshness of a domain; none: nobody ever refreshed it.
     #[must_use]
     pub fn domain(&self, domain: &Domain) -> Option<&Freshness> {
@@ -312,7 +252,7 @@ impl World {
         self.index.callbacks.iter()
     }
 
-    /// Processes, tasks and periodic tasks whose `next_due` has come, each once, the one that is due longest first.
+    /// Processes and tasks whose `next_due` has come, each once, the one that is due longest first.
     #[must_use]
     pub fn due(&self, now: Timestamp) -> Vec<Due> {
         self.index.due(now)
@@ -334,13 +274,6 @@ impl World {
     #[must_use]
     pub const fn found_by_convergence(&self) -> u64 {
         self.found_by_convergence
-    }
-
-    /// Up to where decisions may stand about what is not known any more: of a process, a task or a periodic task that is
-    /// unknown, none stands behind it.
-    #[must_use]
-    pub const fn forgotten(&self) -> Position {
-        self.forgotten
     }
 
     /// Folds an entry, and returns what it changed: each aggregate once, in order of first appearance. Forgetting what
@@ -377,14 +310,6 @@ impl World {
             Aggregate::Task { guid, .. } => {
                 self.fold_task(guid, decision);
                 Change::Task(guid.clone())
-            }
-            Aggregate::Periodic { guid, .. } => {
-                self.fold_periodic(guid, decision);
-                Change::Periodic(guid.clone())
-            }
-            Aggregate::Parameterised { guid, .. } => {
-                self.fold_parameterised(guid, decision);
-                Change::Parameterised(guid.clone())
             }
             Aggregate::Domain(domain) => {
                 self.fold_domain(domain, decision);
@@ -428,7 +353,6 @@ impl World {
         // The log says which version this is, even if the process was forgotten in between.
         process.version = decision.version.saturating_sub(1);
         let ended = process::evolve(process, &decision.events, &decision.stamp());
-        process.last_decision = self.position;
         if life_ends {
             self.shared.leave(&left);
             self.shared.enter(&mut process.domain);
@@ -461,7 +385,6 @@ impl World {
         let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else { return };
         task.guid = guid.clone();
         task.version = decision.version;
-        task.last_decision = self.position;
         self.shared.enter(&mut task.domain);
         if decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(_)))) {
             self.shared.task_definition(&mut task);
@@ -472,44 +395,6 @@ impl World {
         let subject = || Subject::of_task(guid, shards);
         self.index.change_whole(subject, || Due::Task(guid.clone()), whole, Whole::of_task(&task));
         self.tasks.insert(guid.clone(), Arc::new(task));
-    }
-
-    fn fold_periodic(&mut self, guid: &PeriodicGuid, decision: &Decision) {
-        let shards = self.shards();
-        let old = self.periodics.remove(guid).map(Arc::unwrap_or_clone);
-        let whole = old.as_ref().map(Whole::of_periodic).unwrap_or_default();
-        if let Some(old) = &old {
-            self.shared.leave(&old.domain);
-        }
-        let events = decision.events.iter().filter_map(Event::as_periodic);
-        let Some(mut periodic) = periodic::evolve(old, events, &decision.stamp()) else { return };
-        periodic.guid = guid.clone();
-        periodic.version = decision.version;
-        periodic.last_decision = self.position;
-        self.shared.enter(&mut periodic.domain);
-        let subject = || Subject::of_periodic(guid, shards);
-        let after = Whole::of_periodic(&periodic);
-        self.index.change_whole(subject, || Due::Periodic(guid.clone()), whole, after);
-        self.periodics.insert(guid.clone(), Arc::new(periodic));
-    }
-
-    fn fold_parameterised(&mut self, guid: &ParameterisedGuid, decision: &Decision) {
-        let shards = self.shards();
-        let old = self.parameterised.remove(guid).map(Arc::unwrap_or_clone);
-        let whole = old.as_ref().map(Whole::of_parameterised).unwrap_or_default();
-        if let Some(old) = &old {
-            self.shared.leave(&old.domain);
-        }
-        let events = decision.events.iter().filter_map(Event::as_parameterised);
-        let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else { return };
-        known.guid = guid.clone();
-        known.version = decision.version;
-        known.last_decision = self.position;
-        self.shared.enter(&mut known.domain);
-        let subject = || Subject::of_parameterised(guid, shards);
-        let after = Whole::of_parameterised(&known);
-        self.index.change_whole(subject, || Due::Parameterised(guid.clone()), whole, after);
-        self.parameterised.insert(guid.clone(), Arc::new(known));
     }
 
     fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
@@ -530,8 +415,9 @@ impl World {
 
     fn fold_cluster(&mut self, decision: &Decision) {
         let shards = self.shards();
-        let events = decision.events.iter().filter_map(Event::as_cluster);
-        self.cluster = cluster::fold(self.cluster.take(), events, &decision.stamp(), decision.version);
+        for event in decision.events.iter().filter_map(Event::as_cluster) {
+            self.cluster = cluster::evolve(self.cluster.take(), event, decision.at);
+        }
         if self.shards() != shards {
             self.index.deal_anew(self.shards());
         }
@@ -541,37 +427,17 @@ impl World {
     /// decided on.
     fn forget(&mut self, subject: &Subject, now: Timestamp) {
         while let Some(which) = self.index.gone.pop(subject, now) {
-            if let Due::Parameterised(guid) = &which
-                && self.remembers_longer(guid, now)
-            {
-                let again =
-                    self.parameterised.get(guid).and_then(|known| Whole::of_parameterised(known).forget_at);
-                self.index.gone.change(subject, &which, None, again);
-                continue;
-            }
             let whole = match &which {
                 Due::Process(guid) => {
                     self.history.forget(guid);
                     self.processes.remove(guid).map(|process| {
                         self.shared.leave(&process.domain);
-                        self.forgotten = self.forgotten.max(process.last_decision);
                         Whole::of_process(&process)
                     })
                 }
                 Due::Task(guid) => self.tasks.remove(guid).map(|task| {
                     self.shared.leave(&task.domain);
-                    self.forgotten = self.forgotten.max(task.last_decision);
                     Whole::of_task(&task)
-                }),
-                Due::Periodic(guid) => self.periodics.remove(guid).map(|periodic| {
-                    self.shared.leave(&periodic.domain);
-                    self.forgotten = self.forgotten.max(periodic.last_decision);
-                    Whole::of_periodic(&periodic)
-                }),
-                Due::Parameterised(guid) => self.parameterised.remove(guid).map(|known| {
-                    self.shared.leave(&known.domain);
-                    self.forgotten = self.forgotten.max(known.last_decision);
-                    Whole::of_parameterised(&known)
                 }),
             };
             let leaves_at = whole.and_then(|whole| whole.leaves_at);
@@ -583,8 +449,6 @@ impl World {
                     self.processes.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations)
                 }
                 Due::Task(guid) => self.tasks.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations),
-                // It has none: what it launches has.
-                Due::Periodic(_) | Due::Parameterised(_) => None,
             };
             let leaves_at = kept.and_then(|kept| {
                 evaluation::keep_newest(kept, now);
@@ -592,16 +456,6 @@ impl World {
             });
             self.index.evaluated.change(subject, &which, None, leaves_at);
         }
-    }
-
-    /// Remembers a parameterised task that was removed for as long again if a task of it is there: the numbers of another
-    /// life go on behind those of this.
-    fn remembers_longer(&mut self, guid: &ParameterisedGuid, now: Timestamp) -> bool {
-        let there = self.dispatched_of(guid).any(|task| task.state.is_some());
-        if let Some(known) = self.parameterised.get_mut(guid).filter(|_| there) {
-            Arc::make_mut(known).idle_since = now;
-        }
-        there
     }
 
     /// Takes in a process of a snapshot: into every set, and with what it shares.
@@ -619,25 +473,6 @@ impl World {
         let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_process(&process));
         self.processes.insert(guid, Arc::new(process));
-    }
-
-    /// Takes in a periodic task of a snapshot: into every set, and with what it shares.
-    pub(crate) fn take_periodic(&mut self, mut periodic: Periodic) {
-        let (guid, shards) = (periodic.guid.clone(), self.shards());
-        self.shared.enter(&mut periodic.domain);
-        let (subject, which) = (|| Subject::of_periodic(&guid, shards), || Due::Periodic(guid.clone()));
-        self.index.change_whole(subject, which, Whole::default(), Whole::of_periodic(&periodic));
-        self.periodics.insert(guid, Arc::new(periodic));
-    }
-
-    /// Takes in a parameterised task of a snapshot: into every set, and with what it shares.
-    pub(crate) fn take_parameterised(&mut self, mut known: Parameterised) {
-        let (guid, shards) = (known.guid.clone(), self.shards());
-        self.shared.enter(&mut known.domain);
-        let (subject, which) =
-            (|| Subject::of_parameterised(&guid, shards), || Due::Parameterised(guid.clone()));
-        self.index.change_whole(subject, which, Whole::default(), Whole::of_parameterised(&known));
-        self.parameterised.insert(guid, Arc::new(known));
     }
 
     /// Takes in a task of a snapshot: into every set, and with what it shares.
@@ -684,8 +519,6 @@ fn only_convergence_found(decision: &Decision) -> bool {
         | Event::Evacuating(_)
         | Event::Rollout(_)
         | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,
@@ -716,13 +549,8 @@ fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
                 Some(indices) => touched.extend(indices.iter().flat_map(at)),
                 None => touched.extend(all()),
             },
-            Event::Evaluation(_)
-            | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => {}
+            Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
+            }
         }
     }
     touched.sort_unstable();
@@ -747,8 +575,6 @@ fn ends_life(event: &Event) -> bool {
         | Event::Rollout(_)
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

@@ -75,28 +75,6 @@ pub enum ClientVerb {
     TaskResolve,
     /// `task.retry`
     TaskRetry,
-    /// `periodic.desire`
-    PeriodicDesire,
-    /// `periodic.update`
-    PeriodicUpdate,
-    /// `periodic.pause`
-    PeriodicPause,
-    /// `periodic.resume`
-    PeriodicResume,
-    /// `periodic.launch`
-    PeriodicLaunch,
-    /// `periodic.remove`
-    PeriodicRemove,
-    /// `parameterised.desire`
-    ParameterisedDesire,
-    /// `parameterised.update`
-    ParameterisedUpdate,
-    /// `parameterised.dispatch`
-    ParameterisedDispatch,
-    /// `parameterised.withdraw`
-    ParameterisedWithdraw,
-    /// `parameterised.remove`
-    ParameterisedRemove,
     /// `domain.upsert`
     DomainUpsert,
 }
@@ -112,8 +90,6 @@ pub enum OperatorVerb {
     CellUncordon,
     /// `cell.forget`
     CellForget,
-    /// `cluster.preemption`
-    ClusterPreemption,
     /// `journal.set-aside`
     JournalSetAside,
 }
@@ -184,14 +160,6 @@ pub enum QueryVerb {
     TaskEnded,
     /// What a task wrote.
     TaskLogs,
-    /// Periodic tasks.
-    PeriodicList,
-    /// One periodic task.
-    PeriodicShow,
-    /// Parameterised tasks.
-    ParameterisedList,
-    /// One parameterised task.
-    ParameterisedShow,
     /// Domains.
     DomainList,
     /// Cells.
@@ -214,7 +182,7 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 15] = [
         Self::LrpDesire,
         Self::LrpUpdate,
         Self::LrpActivate,
@@ -229,17 +197,6 @@ impl ClientVerb {
         Self::TaskCancel,
         Self::TaskResolve,
         Self::TaskRetry,
-        Self::PeriodicDesire,
-        Self::PeriodicUpdate,
-        Self::PeriodicPause,
-        Self::PeriodicResume,
-        Self::PeriodicLaunch,
-        Self::PeriodicRemove,
-        Self::ParameterisedDesire,
-        Self::ParameterisedUpdate,
-        Self::ParameterisedDispatch,
-        Self::ParameterisedWithdraw,
-        Self::ParameterisedRemove,
         Self::DomainUpsert,
     ];
 
@@ -261,17 +218,6 @@ impl ClientVerb {
             Self::TaskCancel => ("task", "cancel"),
             Self::TaskResolve => ("task", "resolve"),
             Self::TaskRetry => ("task", "retry"),
-            Self::PeriodicDesire => ("periodic", "desire"),
-            Self::PeriodicUpdate => ("periodic", "update"),
-            Self::PeriodicPause => ("periodic", "pause"),
-            Self::PeriodicResume => ("periodic", "resume"),
-            Self::PeriodicLaunch => ("periodic", "launch"),
-            Self::PeriodicRemove => ("periodic", "remove"),
-            Self::ParameterisedDesire => ("parameterised", "desire"),
-            Self::ParameterisedUpdate => ("parameterised", "update"),
-            Self::ParameterisedDispatch => ("parameterised", "dispatch"),
-            Self::ParameterisedWithdraw => ("parameterised", "withdraw"),
-            Self::ParameterisedRemove => ("parameterised", "remove"),
             Self::DomainUpsert => ("domain", "upsert"),
         }
     }
@@ -279,14 +225,8 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 6] = [
-        Self::CellEvacuate,
-        Self::CellCordon,
-        Self::CellUncordon,
-        Self::CellForget,
-        Self::ClusterPreemption,
-        Self::JournalSetAside,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::CellEvacuate, Self::CellCordon, Self::CellUncordon, Self::CellForget, Self::JournalSetAside];
 
     /// Its noun and its verb, as they stand in the subject.
     #[must_use]
@@ -296,7 +236,6 @@ impl OperatorVerb {
             Self::CellCordon => ("cell", "cordon"),
             Self::CellUncordon => ("cell", "uncordon"),
             Self::CellForget => ("cell", "forget"),
-            Self::ClusterPreemption => ("cluster", "preemption"),
             Self::JournalSetAside => ("journal", "set-aside"),
         }
     }
@@ -372,7 +311,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 20] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -384,10 +323,6 @@ impl QueryVerb {
         Self::TaskShow,
         Self::TaskEnded,
         Self::TaskLogs,
-        Self::PeriodicList,
-        Self::PeriodicShow,
-        Self::ParameterisedList,
-        Self::ParameterisedShow,
         Self::DomainList,
         Self::CellList,
         Self::CellShow,
@@ -414,10 +349,6 @@ impl QueryVerb {
             Self::TaskShow => ("task", "show"),
             Self::TaskEnded => ("task", "ended"),
             Self::TaskLogs => ("task", "logs"),
-            Self::PeriodicList => ("periodic", "list"),
-            Self::PeriodicShow => ("periodic", "show"),
-            Self::ParameterisedList => ("parameterised", "list"),
-            Self::ParameterisedShow => ("parameterised", "show"),
             Self::DomainList => ("domain", "list"),
             Self::CellList => ("cell", "list"),
             Self::CellShow => ("cell", "show"),

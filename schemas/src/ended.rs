@@ -188,8 +188,7 @@ pub(crate) fn settled(process: &Process, ended: Vec<EndedInstance>) -> Vec<Ended
         settled.retain(|known| known.by.instance_guid != one.by.instance_guid);
         settled.push(one);
     }
-    let is_there =
-        |one: &EndedInstance| process.slots_at(one.place.index).iter().any(|slot| names(slot, &one.by));
+    let is_there = |one: &EndedInstance| process.slot(&one.place).is_some_and(|slot| names(slot, &one.by));
     settled.retain(|one| !is_there(one));
     settled
 }
@@ -214,8 +213,7 @@ fn how_instance(event: &actual::Event, gone: &Instance) -> How {
             | Ended::Undesired
             | Ended::Stopped
             | Ended::Replaced
-            | Ended::RolloutFailed
-            | Ended::Preempted => How::Stopped,
+            | Ended::RolloutFailed => How::Stopped,
         },
         actual::Event::Unclaimed { cause: Unclaimed::CellLost, .. } => How::CellLost,
         actual::Event::Unclaimed { cause: Unclaimed::Evacuation, .. } => How::Evacuated,

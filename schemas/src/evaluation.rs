@@ -108,10 +108,6 @@ pub enum Trigger {
     RollingUpdate,
     /// A global process runs on another cell, or on one that takes work again (node-update).
     CellsChanged,
-    /// A periodic task launched a task (periodic-job).
-    Periodic,
-    /// Something more urgent got the room of an instance or a task (preemption).
-    Preemption,
     /// Something of an evaluation found no place (queued-allocs).
     Queued,
     /// Reps refused something of an evaluation too often (max-plan-attempts).

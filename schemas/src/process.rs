@@ -35,11 +35,9 @@ use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::{CellId, DefinitionId, Domain, EvaluationId, ProcessGuid};
 use crate::placement::Explanation;
-use crate::preemption::Eviction;
 use crate::refusal::Refusal;
 use crate::request::Requests;
 use crate::rollout::{self, Rollout, Seen};
-use crate::subject::Position;
 
 use self::draft::Draft;
 use self::places::Wanted;
@@ -55,8 +53,6 @@ pub struct Process {
     pub epoch: Epoch,
     /// Decisions so far, over all lives that are remembered.
     pub version: u64,
-    /// Where the last decision stands in the log; 0: nowhere yet.
-    pub last_decision: Position,
     /// When the last decision was made.
     pub changed_at: Timestamp,
     /// What is desired; none: nobody desires it, and what is left is to be stopped or is an orphan.
@@ -129,8 +125,6 @@ pub enum Command {
         /// Which of those that are there; none: the only one, or the one of the active definition.
         definition_id: Option<DefinitionId>,
     },
-    /// The auctioneer wants an instance stopped, so that something more urgent has room.
-    Evict(Box<Eviction>),
     /// A rep reports one container: all steps or none.
     Report(Report),
     /// The auctioneer could not place some.
@@ -265,7 +259,6 @@ impl Process {
             domain,
             epoch,
             version: 0,
-            last_decision: Position(0),
             changed_at: Timestamp(0),
             desired: None,
             rollout: None,
@@ -464,7 +457,6 @@ pub fn decide(
         Command::Steer(steer) => draft.steer(*steer)?,
         Command::Remove => draft.remove()?,
         Command::Retire { index, definition_id } => draft.retire(*index, definition_id.as_ref())?,
-        Command::Evict(eviction) => draft.evict(eviction)?,
         Command::Report(report) => draft.report(report)?,
         Command::Fail(outcome) => draft.fail(outcome)?,
         Command::Unanswered { evaluation, delivery } => return draft.unanswered(*evaluation, *delivery),
@@ -487,8 +479,6 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. }
-        // Whose room it is to be says where it comes from.
-        | Command::Evict(_)
         | Command::Retry(_) => Origin::Beginning,
         Command::Unanswered { evaluation, .. } => {
             let known = process.into_iter().flat_map(|process| &process.evaluations);
@@ -558,8 +548,6 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
         )
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => Origin::Beginning,
@@ -599,12 +587,7 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
             Event::Evaluation(event) => {
                 evaluation::evolve(&mut process.evaluations, event, stamp);
             }
-            Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
-            | Event::Domain(_)
-            | Event::Cell(_)
-            | Event::Cluster(_) => {}
+            Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
         }
     }
     process.version += 1;
@@ -692,11 +675,9 @@ fn evolve_actual(
 /// What became of work that an evaluation stood for.
 fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
     match (duty, after) {
-        // What waits for its restart and runs on by itself was placed by nobody.
-        (Duty::Restart, _) => Moved::Elsewhere,
         (_, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
         (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
-        (Duty::Place | Duty::Unblock, _) => Moved::Elsewhere,
+        (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
     }
 }
 

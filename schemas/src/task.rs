@@ -22,10 +22,8 @@ use crate::entry::{self, Stamp};
 use crate::evaluation::{self, Duty, Evaluation};
 use crate::names::{CellId, Domain, EvaluationId, TaskGuid};
 use crate::placement::Explanation;
-use crate::preemption::{self, Eviction};
 use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
-use crate::subject::Position;
 use crate::{Timestamp, limits};
 
 /// A task that is still PENDING after this long has failed.
@@ -48,12 +46,6 @@ pub const NO_CONTAINER: &str = "task container does not exist";
 /// The failure reason of a task that nobody started in time.
 pub const NOT_STARTED: &str = "not started within time limit";
 
-/// Whether a task that failed for this reason was asked to stop: its container is to go.
-#[must_use]
-pub fn was_stopped(reason: &str) -> bool {
-    reason == CANCELLED || preemption::is_preempted(reason)
-}
-
 /// What is true of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
@@ -65,8 +57,6 @@ pub struct Task {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
-    /// Where the last decision stands in the log; 0: nowhere yet.
-    pub last_decision: Position,
     /// When its state was entered.
     pub since: Timestamp,
     /// What it runs.
@@ -197,14 +187,10 @@ pub enum Outcome {
 pub enum Command {
     /// A client desires it.
     Desire(Box<DesiredTask>),
-    /// A periodic task launches it.
-    Launch(Box<DesiredTask>),
     /// A client cancels it.
     Cancel,
     /// A client resolves it: COMPLETED, RESOLVING, deleted, in one decision.
     Resolve,
-    /// The auctioneer wants it stopped, so that something more urgent has room.
-    Evict(Box<Eviction>),
     /// A rep reports its container.
     Report(Report),
     /// The auctioneer could not place it.
@@ -365,12 +351,6 @@ impl Task {
         }
     }
 
-    /// Whether it is to run, or runs.
-    #[must_use]
-    pub const fn is_live(&self) -> bool {
-        matches!(self.state, Some(State::Pending { .. } | State::Running { .. }))
-    }
-
     /// Whether an auction has to place it.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
@@ -421,8 +401,8 @@ pub fn decide(
 ) -> Result<Vec<entry::Event>, Refusal> {
     let living = task.and_then(|task| task.state.as_ref().map(|state| (task, state)));
     let events = match (command, living) {
-        (Command::Desire(desired) | Command::Launch(desired), None) => vec![Event::Desired(desired.clone())],
-        (Command::Desire(_) | Command::Launch(_), Some((task, _))) => {
+        (Command::Desire(desired), None) => vec![Event::Desired(desired.clone())],
+        (Command::Desire(_), Some((task, _))) => {
             return Err(Refusal::new(Code::ResourceExists, format!("task {} exists already", task.guid)));
         }
         (Command::Converge, None) => vec![],
@@ -433,7 +413,6 @@ pub fn decide(
         (_, None) => return Err(Refusal::not_found("the task")),
         (Command::Cancel, Some((task, state))) => cancel(task, state)?,
         (Command::Resolve, Some((task, state))) => resolve(task, state)?,
-        (Command::Evict(eviction), Some((task, _))) => evict(task, eviction)?,
         (Command::Report(report), Some((task, state))) => judge_report(task, state, report, context)?,
         (Command::Fail(failed), Some((task, state))) => fail_placement(task, state, failed, context.now)?,
         (Command::Unanswered { evaluation, delivery }, Some((task, _))) => {
@@ -468,23 +447,12 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
         | entry::Event::Evacuating(_)
         | entry::Event::Rollout(_)
         | entry::Event::Evaluation(_)
-        | entry::Event::Periodic(_)
-        | entry::Event::Parameterised(_)
         | entry::Event::Domain(_)
         | entry::Event::Cell(_)
         | entry::Event::Cluster(_) => None,
     });
     match (command, by_cell) {
-        (
-            Command::Desire(_)
-            | Command::Launch(_)
-            | Command::Cancel
-            | Command::Resolve
-            // Whose room it is to be says where it comes from.
-            | Command::Evict(_)
-            | Command::Retry(_),
-            _,
-        ) => Origin::Beginning,
+        (Command::Desire(_) | Command::Cancel | Command::Resolve | Command::Retry(_), _) => Origin::Beginning,
         (Command::Unanswered { evaluation, .. }, _) => {
             task.evaluations.iter().find(|one| one.id == *evaluation).map(Evaluation::cause).into()
         }
@@ -531,14 +499,6 @@ fn cancel(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
         State::Running { by } => Ok(vec![completed(Some(by), failed(CANCELLED))]),
         State::Completed(_) | State::Resolving(_) => Err(transition(task, "cancelled")),
     }
-}
-
-/// Something more urgent gets its room: it ran at most once, and is over.
-fn evict(task: &Task, eviction: &Eviction) -> Result<Vec<Event>, Refusal> {
-    let by = preemption::task(task).filter(|by| **by == eviction.by);
-    let Some(by) = by else { return Err(preemption::changed(preemption::named(&task.guid))) };
-    eviction.preemptor.check(task.definition.priority)?;
-    Ok(vec![completed(Some(by), failed(&eviction.preemptor.to_string()))])
 }
 
 fn resolve(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
@@ -717,8 +677,6 @@ pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Opt
             | entry::Event::Actual(_)
             | entry::Event::Evacuating(_)
             | entry::Event::Rollout(_)
-            | entry::Event::Periodic(_)
-            | entry::Event::Parameterised(_)
             | entry::Event::Domain(_)
             | entry::Event::Cell(_)
             | entry::Event::Cluster(_) => {}
@@ -742,7 +700,6 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
             domain: desired.domain.clone(),
             epoch: Epoch(stamp.at),
             version,
-            last_decision: Position(0),
             since: stamp.at,
             definition: Arc::clone(&desired.definition),
             state: Some(State::Pending { placement_error: None }),

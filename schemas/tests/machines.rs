@@ -214,7 +214,6 @@ impl World {
             | Command::Steer(_)
             | Command::Remove
             | Command::Retire { .. }
-            | Command::Evict(_)
             | Command::Fail(_)
             | Command::Unanswered { .. }
             | Command::Retry(_)
@@ -352,7 +351,6 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. }
-        | Command::Evict(_)
         | Command::Unanswered { .. }
         | Command::Retry(_) => {
             assert_eq!(origin, Origin::Beginning);
@@ -377,8 +375,6 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => None,
@@ -450,8 +446,7 @@ fn asks_once(world: &World, command: &Command) -> bool {
         | Command::Remove
         | Command::Fail(_)
         | Command::Converge => true,
-        // What was asked to stop is no victim any more: that is refused.
-        Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) | Command::Evict(_) => false,
+        Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) => false,
         Command::Retire { index, definition_id } => {
             let slot =
                 world.process.as_ref().and_then(|process| process.find(*index, definition_id.as_ref()));

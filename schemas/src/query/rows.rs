@@ -300,8 +300,6 @@ pub struct LrpRow {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
-    /// Where the last of them stands in the log.
-    pub last_decision: Position,
     /// Whether somebody desires it; if not, what is left of it is being stopped.
     pub desired: bool,
     /// Where its instances run; none: nobody desires it.
@@ -418,8 +416,6 @@ pub struct TaskRow {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
-    /// Where the last of them stands in the log.
-    pub last_decision: Position,
     /// Its state.
     pub state: TaskState,
     /// The container that runs or ran it.
@@ -683,9 +679,6 @@ pub struct ClusterRow {
     /// How often somebody asked of an evaluation what its status doesn't allow, since the BBS that answers started.
     #[serde(default)]
     pub refused_transitions: u64,
-    /// Whether what is less urgent may be stopped for what waits.
-    #[serde(default)]
-    pub preemption: bool,
     /// Whether what is acknowledged survives a power cut, as far as the BBS can see.
     pub durability: String,
     /// The malformed entries of the journal.

@@ -21,7 +21,7 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
     for event in events {
         match event {
             Event::Desired(_) => {
-                did.made = Some(made_by(command));
+                did.made = Some(Trigger::Desire);
                 after = Left { unanswered: 1, ..Left::default() };
             }
             Event::Started { .. } => {
@@ -35,7 +35,8 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
             }
             Event::Completed { by: Some(_), outcome, .. } => {
                 placed(&mut did);
-                did.stopped = stopped_for(command, outcome).map(|trigger| (trigger, 1));
+                let asked = matches!(outcome, Outcome::Failed { reason } if reason == CANCELLED);
+                did.stopped = asked.then_some((Trigger::Remove, 1));
                 after = Left::default();
             }
             Event::Completed { by: None, outcome, .. } => {
@@ -47,25 +48,6 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
     }
     let known = task.map_or(&[][..], |task| &task.evaluations);
     if after == before && did == Did::default() { vec![] } else { evaluation::decide(known, &after, &did) }
-}
-
-/// Why a task that runs was asked to stop, if it was.
-fn stopped_for(command: &Command, outcome: &Outcome) -> Option<Trigger> {
-    let cancelled = matches!(outcome, Outcome::Failed { reason } if reason == CANCELLED);
-    match command {
-        Command::Evict(_) => Some(Trigger::Preemption),
-        Command::Cancel
-        | Command::Fail(_)
-        | Command::Desire(_)
-        | Command::Launch(_)
-        | Command::Resolve
-        | Command::Report(_)
-        | Command::BeginResolving
-        | Command::Called(..)
-        | Command::Unanswered { .. }
-        | Command::Retry(_)
-        | Command::Converge => cancelled.then_some(Trigger::Remove),
-    }
 }
 
 /// It ended without having run: it may not wait for room, its time was over, or somebody cancelled it.
@@ -80,9 +62,7 @@ fn gave_up(task: Option<&Task>, command: &Command, outcome: &Outcome, did: &mut 
         Command::Cancel
         | Command::Fail(_)
         | Command::Desire(_)
-        | Command::Launch(_)
         | Command::Resolve
-        | Command::Evict(_)
         | Command::Report(_)
         | Command::BeginResolving
         | Command::Called(..)
@@ -96,33 +76,13 @@ const fn uses_up(command: &Command) -> bool {
     match command {
         Command::Fail(failed) => failed.used_up,
         Command::Desire(_)
-        | Command::Launch(_)
         | Command::Cancel
         | Command::Resolve
-        | Command::Evict(_)
         | Command::Report(_)
         | Command::BeginResolving
         | Command::Called(..)
         | Command::Unanswered { .. }
         | Command::Retry(_)
         | Command::Converge => false,
-    }
-}
-
-/// What made the work that a task is when it is desired.
-const fn made_by(command: &Command) -> Trigger {
-    match command {
-        Command::Launch(_) => Trigger::Periodic,
-        Command::Desire(_)
-        | Command::Cancel
-        | Command::Fail(_)
-        | Command::Resolve
-        | Command::Evict(_)
-        | Command::Report(_)
-        | Command::BeginResolving
-        | Command::Called(..)
-        | Command::Unanswered { .. }
-        | Command::Retry(_)
-        | Command::Converge => Trigger::Desire,
     }
 }

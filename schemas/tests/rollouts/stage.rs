@@ -302,8 +302,6 @@ impl Stage {
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -394,8 +392,6 @@ impl Stage {
                     | Event::Evacuating(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
-                    | Event::Periodic(_)
-                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_) => false,

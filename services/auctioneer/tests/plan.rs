@@ -7,14 +7,11 @@ use std::sync::Arc;
 
 use auctioneer::auction::Item;
 use auctioneer::board::{Board, BoardCell, Standing};
-use auctioneer::plan::{Copy, Does, Fate, Keeps, board_cell, known_process, nearest};
-use auctioneer::preempt::Running;
-use fixtures::{definition, lrp_of, task_definition, task_of};
+use auctioneer::plan::{Copy, Does, Keeps, board_cell, known_process, nearest};
+use fixtures::{definition, lrp_of};
 use schemas::cell::Presence;
-use schemas::container::{Epoch, Instance, WorkKey};
-use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, TaskDefinition,
-};
+use schemas::container::{Epoch, WorkKey};
+use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode};
 use schemas::message::Order;
 use schemas::names::{
     CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
@@ -26,7 +23,7 @@ use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Kind;
 use schemas::rules::{Operator, Rule, Rules};
-use schemas::{Code, Indices, Timestamp};
+use schemas::{Indices, Timestamp};
 use uuid::Uuid;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -97,16 +94,6 @@ fn steps(copy: &Copy) -> Vec<String> {
             Does::Stops { place, cell_id } => {
                 format!("{turn} -{}@{} {cell_id}", place.index, place.definition_id)
             }
-            Does::Preempts { place, cell_id, victims } => {
-                let names: Vec<String> =
-                    victims.iter().map(|one| format!("{} ({})", one.name, one.priority)).collect();
-                format!(
-                    "{turn} {}@{} preempts {} {cell_id}",
-                    place.index,
-                    place.definition_id,
-                    names.join(", ")
-                )
-            }
             Does::FallsBack { index, .. } => format!("{turn} {index} falls back"),
             Does::Pauses { reason } => format!("{turn} {reason}"),
         }
@@ -129,36 +116,6 @@ fn what_is_new_is_spread_as_an_auction_would() {
     assert_eq!(copy.skew(&guid()), 1);
     let free: Vec<u64> = copy.cells().map(|(_, free)| free.memory_mb).collect();
     assert_eq!(free, [1_000 - 128, 1_000 - 64]);
-}
-
-/// A task that runs on a cell.
-fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
-    let task_guid = TaskGuid::new(&format!("job{number}")).unwrap();
-    Running {
-        key: WorkKey::Task { task_guid, epoch: Epoch(NOW) },
-        by: Instance {
-            instance_guid: InstanceGuid(Uuid::from_u128(number)),
-            cell_id: CellId::new("c1").unwrap(),
-        },
-        priority: Priority::new(priority).unwrap(),
-        size: Resources { memory_mb, ..Resources::default() },
-        since: NOW,
-    }
-}
-
-#[test]
-fn what_would_stop_for_something_more_urgent_is_shown_first() {
-    let full = || BoardCell { free: memory(10), ..cell(1, 100) };
-    let urgent = || DesiredLrp { priority: Priority::new(80).unwrap(), ..web(1, 64) };
-    let mut copy = Copy::new(NOW, [full()], []).preempting([job(1, 30, 20), job(2, 30, 10), job(3, 30, 75)]);
-    desire(&mut copy, urgent());
-    copy.walk().unwrap();
-    assert_eq!(steps(&copy), ["0 0@web preempts job2 (10), job1 (20) c1", "0 +0@web c1"]);
-    assert!(copy.is_carried_out(&guid()));
-    let mut off = Copy::new(NOW, [full()], []);
-    desire(&mut off, urgent());
-    off.walk().unwrap();
-    assert!(steps(&off).is_empty() && off.left().len() == 1);
 }
 
 #[test]
@@ -357,7 +314,6 @@ fn rolling() -> LrpRow {
         domain: Domain::new("shop").unwrap(),
         epoch: Epoch(NOW),
         version: 7,
-        last_decision: schemas::Position(9),
         desired: true,
         mode: Some(Mode::Replicated),
         instances: 2,
@@ -533,60 +489,6 @@ fn the_nearest_cell_is_the_one_that_lacks_least() {
     let windows = Constraint { stack: Some(Stack::new("windows").unwrap()), ..any() };
     let incompatible = Some(Keeps::Incompatible("stack".into()));
     assert_eq!(of(&[cell(1, 500)], &[], windows), is("c1", incompatible));
-}
-
-fn task(name: &str, memory_mb: u64, priority: u8, placement: Placement) -> DesiredTask {
-    let priority = Priority::new(priority).unwrap();
-    task_of(name, "shop", TaskDefinition { memory_mb, priority, placement, ..task_definition() })
-}
-
-/// What becomes of tasks: `name cell`, or `name waits|fails` with what each cell lacks.
-fn fates(copy: &mut Copy) -> Vec<String> {
-    let told = |(guid, fate): (TaskGuid, Fate)| match fate {
-        Fate::Runs { cell_id, .. } => format!("{guid} {cell_id}"),
-        Fate::Waits { deadline_ms, no_room } => format!("{guid} waits {deadline_ms}: {:?}", no_room.cells),
-        Fate::Fails { no_room } => format!("{guid} fails: {}", no_room.error),
-    };
-    copy.place_tasks().unwrap().into_iter().map(told).collect()
-}
-
-#[test]
-fn tasks_are_placed_in_one_auction_beside_what_waits_and_what_is_left_waits_or_fails() {
-    // An instance of others waits for 600, and goes before what is smaller or less urgent.
-    let mut small = Copy::new(NOW, [cell(1, 50)], []);
-    desire(&mut small, web(1, 600));
-    small.walk().unwrap();
-    let waiting = small.process(&guid()).cloned();
-    let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 100)], []).beside(waiting, []);
-    let queue = Placement::Queue { deadline_ms: 60_000 };
-    for task in [
-        task("first", 150, 90, Placement::Fail),
-        task("fits", 250, 50, Placement::Fail),
-        task("late", 200, 10, queue),
-        task("never", 5_000, 50, Placement::Fail),
-    ] {
-        copy.desire_task(task).unwrap();
-    }
-    assert_eq!(
-        fates(&mut copy),
-        [
-            "first c1",
-            "fits c1",
-            "late waits 60000: {c1: [\"memory\"], c2: [\"memory\"]}",
-            "never fails: insufficient resources: memory",
-        ]
-    );
-    assert_eq!(copy.others(), (1, 1));
-}
-
-#[test]
-fn a_task_guid_that_exists_is_refused_as_the_cluster_would() {
-    let mut copy = Copy::new(NOW, [cell(1, 1_000)], []);
-    copy.knows_task(task("old", 10, 50, Placement::Fail));
-    let refusal = copy.desire_task(task("old", 20, 50, Placement::Fail)).unwrap_err();
-    assert_eq!((refusal.code, refusal.message.as_str()), (Code::ResourceExists, "task old exists already"));
-    copy.desire_task(task("new", 20, 50, Placement::Fail)).unwrap();
-    assert_eq!(fates(&mut copy), ["new c1"], "what exists is not planned");
 }
 
 fn memory(memory_mb: u64) -> Resources {

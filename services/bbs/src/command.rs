@@ -6,12 +6,9 @@ use projections::Due;
 use schemas::container::Epoch;
 use schemas::entry::Actor;
 use schemas::message::Envelope;
-use schemas::names::{
-    CellId, ClusterId, Domain, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
-};
-use schemas::preemption::Eviction;
+use schemas::names::{CellId, ClusterId, Domain, Incarnation, ProcessGuid, ServiceId, TaskGuid};
 use schemas::subject::Subject;
-use schemas::{Refusal, cell, cluster, parameterised, periodic, process, task};
+use schemas::{Refusal, cell, cluster, process, task};
 
 /// What became of a command: the version of the aggregate after it, or why it is refused.
 pub(crate) type Verdict = Result<u64, Refusal>;
@@ -54,8 +51,6 @@ pub(crate) enum Requester {
 pub(crate) enum AggregateCommand {
     Process(ProcessGuid, Box<process::Command>),
     Task(TaskGuid, Box<task::Command>),
-    Periodic(PeriodicGuid, Box<periodic::Command>),
-    Parameterised(ParameterisedGuid, Box<parameterised::Command>),
     /// A domain is fresh for this long; none: without end.
     Refresh(Domain, Option<Duration>),
     /// A heartbeat told something new of a cell.
@@ -69,8 +64,6 @@ pub(crate) enum AggregateCommand {
     Left(CellId, Incarnation),
     /// An operator asks something of a cell.
     Cell(CellId, cell::Command),
-    /// An operator switches preemption on or off.
-    Preemption(bool),
     /// Cells that came get an ordinal, and those of forgotten cells are free.
     Number,
     /// Somebody campaigns; a journal without a cluster is founded first.
@@ -110,13 +103,6 @@ impl QueuedCommand {
             (Requester::Own, AggregateCommand::Task(guid, command)) => {
                 matches!(**command, task::Command::Converge).then(|| Due::Task(guid.clone()))
             }
-            (Requester::Own, AggregateCommand::Periodic(guid, command)) => {
-                matches!(**command, periodic::Command::Converge).then(|| Due::Periodic(guid.clone()))
-            }
-            (Requester::Own, AggregateCommand::Parameterised(guid, command)) => {
-                let converges = matches!(**command, parameterised::Command::Converge);
-                converges.then(|| Due::Parameterised(guid.clone()))
-            }
             (
                 Requester::Own,
                 AggregateCommand::Refresh(..)
@@ -125,7 +111,6 @@ impl QueuedCommand {
                 | AggregateCommand::Attach(_)
                 | AggregateCommand::Left(..)
                 | AggregateCommand::Cell(..)
-                | AggregateCommand::Preemption(_)
                 | AggregateCommand::Number
                 | AggregateCommand::Lead { .. },
             )
@@ -133,10 +118,9 @@ impl QueuedCommand {
         }
     }
 
-    /// Whether the BBS converges with this what may have several things due, each with a decision of its own: a process,
-    /// or a parameterised task of which several dispatches may be launched.
-    pub(crate) fn converges_several(&self) -> bool {
-        matches!(self.converges(), Some(Due::Process(_) | Due::Parameterised(_)))
+    /// Whether the BBS converges a process with this of its own accord.
+    pub(crate) fn converges_process(&self) -> bool {
+        matches!(self.converges(), Some(Due::Process(_)))
     }
 
     /// Whether this gives up a cell.
@@ -146,13 +130,11 @@ impl QueuedCommand {
 }
 
 impl AggregateCommand {
-    /// What converges a process, task, periodic or parameterised task.
+    /// What converges a process or task.
     pub(crate) fn converge(due: Due) -> Self {
         match due {
             Due::Process(guid) => Self::Process(guid, Box::new(process::Command::Converge)),
             Due::Task(guid) => Self::Task(guid, Box::new(task::Command::Converge)),
-            Due::Periodic(guid) => Self::Periodic(guid, Box::new(periodic::Command::Converge)),
-            Due::Parameterised(guid) => Self::Parameterised(guid, Box::new(parameterised::Command::Converge)),
         }
     }
 
@@ -161,15 +143,13 @@ impl AggregateCommand {
         match self {
             Self::Process(guid, _) => Subject::of_process(guid, shards),
             Self::Task(guid, _) => Subject::of_task(guid, shards),
-            Self::Periodic(guid, _) => Subject::of_periodic(guid, shards),
-            Self::Parameterised(guid, _) => Subject::of_parameterised(guid, shards),
             Self::Refresh(domain, _) => Subject::Domain(domain.clone()),
             Self::Seen(cell, _)
             | Self::Lost(cell, _)
             | Self::Attach(cell)
             | Self::Left(cell, _)
             | Self::Cell(cell, _) => Subject::Cell(cell.clone()),
-            Self::Preemption(_) | Self::Number | Self::Lead { .. } => Subject::Cluster,
+            Self::Number | Self::Lead { .. } => Subject::Cluster,
         }
     }
 
@@ -184,63 +164,14 @@ impl AggregateCommand {
                 **command,
                 task::Command::Fail(_) | task::Command::Unanswered { .. } | task::Command::Retry(_)
             ),
-            Self::Periodic(..)
-            | Self::Parameterised(..)
-            | Self::Refresh(..)
+            Self::Refresh(..)
             | Self::Seen(..)
             | Self::Lost(..)
             | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
-            | Self::Preemption(_)
             | Self::Number
             | Self::Lead { .. } => false,
-        }
-    }
-
-    /// What is to stop for something more urgent, if that is asked.
-    pub(crate) fn eviction(&self) -> Option<&Eviction> {
-        match self {
-            Self::Process(_, command) => match &**command {
-                process::Command::Evict(eviction) => Some(eviction),
-                process::Command::Desire(_)
-                | process::Command::Update(_)
-                | process::Command::Deploy { .. }
-                | process::Command::Activate { .. }
-                | process::Command::Restart(_)
-                | process::Command::Steer(_)
-                | process::Command::Remove
-                | process::Command::Retire { .. }
-                | process::Command::Report(_)
-                | process::Command::Fail(_)
-                | process::Command::Unanswered { .. }
-                | process::Command::Retry(_)
-                | process::Command::Converge => None,
-            },
-            Self::Task(_, command) => match &**command {
-                task::Command::Evict(eviction) => Some(eviction),
-                task::Command::Desire(_)
-                | task::Command::Launch(_)
-                | task::Command::Cancel
-                | task::Command::Resolve
-                | task::Command::Report(_)
-                | task::Command::Fail(_)
-                | task::Command::Unanswered { .. }
-                | task::Command::Retry(_)
-                | task::Command::BeginResolving
-                | task::Command::Called(..)
-                | task::Command::Converge => None,
-            },
-            Self::Periodic(..)
-            | Self::Refresh(..)
-            | Self::Seen(..)
-            | Self::Lost(..)
-            | Self::Attach(_)
-            | Self::Left(..)
-            | Self::Cell(..)
-            | Self::Preemption(_)
-            | Self::Number
-            | Self::Lead { .. } => None,
         }
     }
 
@@ -250,14 +181,11 @@ impl AggregateCommand {
             Self::Lost(cell, _) => Some(cell),
             Self::Process(..)
             | Self::Task(..)
-            | Self::Periodic(..)
-            | Self::Parameterised(..)
             | Self::Refresh(..)
             | Self::Seen(..)
             | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
-            | Self::Preemption(_)
             | Self::Number
             | Self::Lead { .. } => None,
         }

@@ -144,7 +144,6 @@ mod tests {
             "state" => ["running", "crashed"],
             "about" => ["lrp:a", "lrp:b"],
             "attribute" => ["rack=r1", "rack=r2"],
-            "param" => ["a=1", "a=2"],
             _ => ["7", "8"],
         }
     }
@@ -191,42 +190,14 @@ mod tests {
         Muster::command().debug_assert();
     }
 
-    const OF_PERIODIC_TASKS: [&str; 8] = [
-        "periodic apply p.toml",
-        "periodic list",
-        "periodic show p",
-        "periodic pause p",
-        "periodic resume p",
-        "periodic launch p --reason because",
-        "periodic remove p",
-        "history periodic p",
-    ];
-
-    const OF_PARAMETERISED_TASKS: [&str; 8] = [
-        "parameterised apply p.toml",
-        "parameterised list",
-        "parameterised show p",
-        "parameterised dispatch p --reason because",
-        "parameterised dispatch p --payload - --param a=1 --param b=c=d --key k --priority 70 --wait",
-        "parameterised withdraw p 7",
-        "parameterised remove p",
-        "history parameterised p",
-    ];
-
-    const OF_PLANS: [&str; 5] = [
-        "lrp plan web.toml",
-        "lrp plan - -o json",
-        "lrp apply web.toml --if-position 41",
-        "task plan t.json -o json",
-        "task run t.json --if-position #41",
-    ];
-
     #[test]
     fn every_command_of_the_documentation_is_read() {
         let lines = [
             "lrp desire web.toml",
             "lrp desire - --detach",
             "lrp diff web.toml",
+            "lrp plan web.toml",
+            "lrp plan - -o json",
             "lrp ls -o json",
             "desired-lrp show web",
             "lrp scale web=3 --timeout 30s",
@@ -287,8 +258,7 @@ mod tests {
             "simulate tests/stories/crashes.txt --last 20",
             "simulate --seed 17 -o jsonl",
         ];
-        let others = OF_PERIODIC_TASKS.into_iter().chain(OF_PARAMETERISED_TASKS).chain(OF_PLANS);
-        for line in lines.into_iter().chain(others) {
+        for line in lines {
             assert!(read(words(line), None).is_ok(), "{line}");
         }
     }
@@ -334,25 +304,11 @@ mod tests {
         ("instance logs web/0", Checks),
         ("instance stop web/0", Checks),
         ("task run f", Fills),
-        ("task plan f", Fills),
         ("task list", Filters),
         ("task show t", Checks),
         ("task cancel t", Checks),
         ("task resolve t", Checks),
         ("task logs t", Checks),
-        ("periodic apply f", Fills),
-        ("periodic list", Filters),
-        ("periodic show p", Checks),
-        ("periodic pause p", Checks),
-        ("periodic resume p", Checks),
-        ("periodic launch p", Checks),
-        ("periodic remove p", Checks),
-        ("parameterised apply f", Fills),
-        ("parameterised list", Filters),
-        ("parameterised show p", Checks),
-        ("parameterised dispatch p", Checks),
-        ("parameterised withdraw p 1", Checks),
-        ("parameterised remove p", Checks),
         ("domain list", Filters),
         ("domain refresh shop", Nothing),
         ("cell list", Nothing),
@@ -362,7 +318,6 @@ mod tests {
         ("cell uncordon c1", Nothing),
         ("cell forget c1", Nothing),
         ("cluster show", Nothing),
-        ("cluster preemption on", Nothing),
         ("status", Nothing),
         ("evaluation list", Filters),
         ("evaluation show deadbeef", Checks),
@@ -375,8 +330,6 @@ mod tests {
         ("history lrp web", Nothing),
         ("history instance web/0", Nothing),
         ("history task t", Nothing),
-        ("history periodic p", Nothing),
-        ("history parameterised p", Nothing),
         ("history cell c1", Nothing),
         ("watch", Filters),
         ("why web/0", Checks),

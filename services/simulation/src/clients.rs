@@ -12,7 +12,7 @@ use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
 use schemas::policy::RestartPolicy;
 use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
-use schemas::spec::{ClientCommand, PeriodicAsk};
+use schemas::spec::ClientCommand;
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp, cell};
 
@@ -43,8 +43,7 @@ impl Cluster {
         let command = ask.command(&domain);
         let expected = self.expected_version(&command);
         let spoiled = domain.clone();
-        let mut request = self.wanted.around(domain, command, self.now, patience, expected);
-        request.envelope.if_position = self.planned_at(&request.command);
+        let request = self.wanted.around(domain, command, self.now, patience, expected);
         self.checkers.asked(&request);
         self.send_request(request);
         self.spoil(&spoiled);
@@ -106,34 +105,10 @@ impl Cluster {
         Some(version.saturating_sub(behind))
     }
 
-    /// At times a client names the position at which it made its plan: where the log ends or ended, where the last decision
-    /// about the thing stands or the one before, or where the log will end.
-    fn planned_at(&mut self, command: &ClientCommand) -> Option<Position> {
-        if self.faults.planned == 0 || !self.planners.chance(self.faults.planned) {
-            return None;
-        }
-        let (end, last) = (self.journal.end(), self.checkers.last_decision(command));
-        let at = match self.planners.below(10) {
-            0..=4 => end.0,
-            5 | 6 => end.0.saturating_sub(self.planners.below(30)),
-            7 => last.0,
-            8 => last.0.saturating_sub(1),
-            _ => end.0 + self.planners.below(3),
-        };
-        Some(Position(at))
-    }
-
     pub(super) fn operator_asks(&mut self, cell: usize, command: cell::Command) {
         let to = self.leader();
         let question = Question { from: None, about: About::Operator };
         self.ask(to, question, Kind::Operator(cell_id(cell), command), Bytes::new());
-    }
-
-    /// An operator says whether what is less urgent may be stopped for what waits.
-    pub(super) fn switch_preemption(&mut self, on: bool) {
-        let to = self.leader();
-        let question = Question { from: None, about: About::Operator };
-        self.ask(to, question, Kind::Preemption(on), Bytes::new());
     }
 
     /// The rep of a cell says that it leaves: once, and the message may be lost.
@@ -172,17 +147,6 @@ impl Cluster {
         for (process, domain) in self.checkers.restless() {
             let usual = Ask::Policy { process, restart: RestartPolicy::default() };
             self.client_wants(domain, &usual, patience);
-        }
-    }
-
-    /// Nothing is launched any more: what is launched again and again, and what waits for long, comes to no rest.
-    pub(super) fn remove_launchers(&mut self) {
-        let patience = Duration::from_secs(30) + self.clocks_apart();
-        for periodic in self.checkers.launching() {
-            self.client_wants(domain(), &Ask::OfPeriodic(periodic, PeriodicAsk::Remove), patience);
-        }
-        for parameterised in self.checkers.dispatching() {
-            self.client_wants(domain(), &Ask::RemoveParameterised(parameterised), patience);
         }
     }
 
@@ -268,9 +232,6 @@ impl Cluster {
         }
         match answer {
             Some(Ok(done)) => {
-                if request.envelope.if_position.is_some() {
-                    self.saw(Situation::PlannedDone);
-                }
                 self.wanted.told(&request, Response::Done(done));
                 self.read_own_write(&request, done);
                 self.reuse_id(&request);
@@ -343,14 +304,6 @@ impl Cluster {
             | ClientCommand::LrpRetry { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
-            | ClientCommand::PeriodicDesire(_)
-            | ClientCommand::PeriodicUpdate(_)
-            | ClientCommand::PeriodicAsk { .. }
-            | ClientCommand::ParameterisedDesire(_)
-            | ClientCommand::ParameterisedUpdate(_)
-            | ClientCommand::ParameterisedDispatch { .. }
-            | ClientCommand::ParameterisedWithdraw { .. }
-            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }
             | ClientCommand::TaskResolve { .. } => return,
@@ -468,25 +421,6 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
         ClientCommand::TaskResolve { task_guid } | ClientCommand::TaskRetry { task_guid, .. } => {
             ClientCommand::TaskCancel { task_guid: task_guid.clone() }
         }
-        ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
-            let periodic_guid = desired.periodic_guid.clone();
-            ClientCommand::PeriodicAsk { periodic_guid, ask: PeriodicAsk::Remove }
-        }
-        ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
-            ClientCommand::ParameterisedRemove { parameterised_guid: desired.parameterised_guid.clone() }
-        }
-        ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
-        | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. } => {
-            ClientCommand::ParameterisedRemove { parameterised_guid: parameterised_guid.clone() }
-        }
-        ClientCommand::ParameterisedRemove { parameterised_guid } => {
-            let parameterised_guid = parameterised_guid.clone();
-            ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch: Box::default() }
-        }
-        ClientCommand::PeriodicAsk { periodic_guid, ask } => {
-            let other = if *ask == PeriodicAsk::Launch { PeriodicAsk::Remove } else { PeriodicAsk::Launch };
-            ClientCommand::PeriodicAsk { periodic_guid: periodic_guid.clone(), ask: other }
-        }
         ClientCommand::DomainUpsert { domain, .. } => {
             ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: Some(NEVER_ASKED_MS) }
         }
@@ -514,20 +448,6 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
             task_guid.to_string()
         }
-        ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
-            format!("{} at {:?}", desired.periodic_guid, desired.schedule.cron())
-        }
-        ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
-            format!("{} at most {:?}", desired.parameterised_guid, desired.concurrency)
-        }
-        ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch } => {
-            format!("{parameterised_guid} {:?}", dispatch.key)
-        }
-        ClientCommand::ParameterisedWithdraw { parameterised_guid, number } => {
-            format!("{parameterised_guid} {number}")
-        }
-        ClientCommand::ParameterisedRemove { parameterised_guid } => parameterised_guid.to_string(),
-        ClientCommand::PeriodicAsk { periodic_guid, ask } => format!("{periodic_guid} {ask:?}"),
         ClientCommand::DomainUpsert { domain, .. } => domain.to_string(),
     }
 }

@@ -37,11 +37,6 @@ const AT_ONCE: u64 = 100_000;
 /// The longest story that is kept, in lines.
 const STORY: usize = 100_000;
 
-/// At the end nothing was appended for so long: that is longer than anything takes to arrive.
-const QUIET: Duration = Duration::from_secs(1);
-/// So often that is waited for.
-const LAST_LOOKS: usize = 60;
-
 /// What comes to a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeEvent {
@@ -119,8 +114,6 @@ pub struct Cluster {
     pub(super) chaos: Rng,
     /// What owners of tasks answer, and when clients look.
     pub(super) users: Rng,
-    /// At which positions clients make their plans.
-    pub(super) planners: Rng,
     /// What is spoiled of what clients send.
     pub(super) spoiling: Rng,
     /// What readers ask, and how long that takes.
@@ -207,7 +200,6 @@ fn clock_slack(plan: &Plan) -> Duration {
         | Act::Cordon(_)
         | Act::Uncordon(_)
         | Act::Forget(_)
-        | Act::Preemption(_)
         | Act::Kill { .. }
         | Act::Lose { .. }
         | Act::CutOff { .. }
@@ -271,7 +263,6 @@ impl Cluster {
             network: Rng::new(seed, 1),
             chaos: Rng::new(seed, 8),
             users: Rng::new(seed, 9),
-            planners: Rng::new(seed, 34),
             spoiling: Rng::new(seed, 14),
             readers: Rng::new(seed, 13),
             seeds: seed.wrapping_mul(1_000_003),
@@ -454,31 +445,15 @@ impl Cluster {
         self.make_peace();
         self.until(self.now + Duration::from_secs(60));
         self.refresh_for_ever();
-        self.switch_preemption(false);
         self.take_back_cordons();
         self.mend_definitions();
-        self.remove_launchers();
         self.until(self.now + Duration::from_secs(125));
-        // Old copies of what operators and clients said arrive until then.
-        self.switch_preemption(false);
+        // Old copies of what operators said arrive until then.
         self.take_back_cordons();
-        self.remove_launchers();
         self.until(self.now + Duration::from_secs(115));
         self.look_for_idle_room();
         self.until(self.now + Duration::from_secs(45));
         self.look_for_leaks();
-        self.await_quiet();
-    }
-
-    /// What waited for minutes may be due in the very last moment: what came of it arrives.
-    fn await_quiet(&mut self) {
-        for _ in 0..LAST_LOOKS {
-            let end = self.journal.end();
-            self.until(self.now + QUIET);
-            if self.journal.end() == end {
-                return;
-            }
-        }
     }
 
     fn outcome(mut self) -> Outcome {

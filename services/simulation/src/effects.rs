@@ -213,7 +213,7 @@ impl Cluster {
             }
             E::Delete(guid) => {
                 self.tell(|| format!("{node} deletes {guid}"));
-                let broken = self.checkers.deleted(me, guid, &self.cells[cell], answered);
+                let broken = self.checkers.deleted(me, guid, &self.cells[cell], (answered, self.now));
                 broken.into_iter().for_each(|broken| self.breaks(broken));
                 if !self.order_is_lost() {
                     self.cells[cell].delete(self.now, guid);
@@ -374,9 +374,5 @@ fn outcomes_line(outcomes: &Outcomes) -> String {
         PlacementOutcome::Task { task_guid, unplaced, .. } => format!("{task_guid}: {}", unplaced.error),
     });
     let leases = outcomes.leases.iter().map(|lease| format!("has {}", lease.evaluation));
-    let evictions = outcomes
-        .evictions
-        .iter()
-        .map(|one| format!("wants {} stopped on {}, {}", one.victim, one.by.cell_id, one.preemptor));
-    words.chain(evictions).chain(leases).collect::<Vec<_>>().join("; ")
+    words.chain(leases).collect::<Vec<_>>().join("; ")
 }

@@ -62,8 +62,6 @@ faults! {
     sick: 0,
     /// A client names the version that it expects.
     versioned: 0,
-    /// A client names the position at which it made its plan.
-    planned: 0,
     /// A rep's report comes a second time, under another cell's name; a beat, in a term in which nobody was elected.
     forged: 0,
     /// A client asks for something else with a request id that it used before.
@@ -106,14 +104,7 @@ impl Faults {
             create_failed: at_times(rng, 50),
             spoiled: at_times(rng, 400),
             read: 40,
-            planned: 0,
         }
-    }
-
-    /// The same, where clients name positions in some runs.
-    #[must_use]
-    pub const fn with_plans(self, rng: &mut Rng) -> Self {
-        Self { planned: at_times(rng, 400), ..self }
     }
 }
 
@@ -298,7 +289,6 @@ impl Cluster {
             Act::Cordon(cell) => self.operator_asks(cell, cell::Command::Cordon),
             Act::Uncordon(cell) => self.operator_asks(cell, cell::Command::Uncordon),
             Act::Forget(cell) => self.operator_asks(cell, cell::Command::Forget),
-            Act::Preemption(on) => self.switch_preemption(on),
             Act::Kill { node, away } => self.kill(node, away),
             Act::Lose { cell, away } => self.let_die(cell, away),
             Act::CutOff { node, time, journal_too, notices } => {
@@ -435,7 +425,6 @@ impl Cluster {
             | Act::Cordon(_)
             | Act::Uncordon(_)
             | Act::Forget(_)
-            | Act::Preemption(_)
             | Act::Kill { .. }
             | Act::Lose { .. }
             | Act::CutOff { .. }

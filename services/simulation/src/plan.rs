@@ -7,13 +7,10 @@ use schemas::refusal::Code;
 
 use super::absences;
 use super::bursts;
-use super::dispatches;
 use super::faults::{Faults, Rates};
 use super::globals;
 use super::large;
 use super::nodes::{Node, Shape};
-use super::periodics;
-use super::preemption;
 use super::priorities;
 use super::racks;
 use super::restarts;
@@ -70,8 +67,6 @@ pub enum Act {
     Uncordon(usize),
     /// An operator wants a cell that is lost to be forgotten.
     Forget(usize),
-    /// An operator says whether what is less urgent may be stopped for what waits.
-    Preemption(bool),
     /// A service is killed and starts again later; a cell's containers live on.
     Kill {
         /// Which.
@@ -173,7 +168,6 @@ impl Act {
             Self::Cordon(_) => "cells cordoned",
             Self::Uncordon(_) => "evacuations taken back",
             Self::Forget(_) => "cells to be forgotten",
-            Self::Preemption(_) => "switches of preemption",
             Self::Kill { .. } => "kills",
             Self::Lose { away: Some(_), .. } => "machines lost for a while",
             Self::Lose { away: None, .. } => "machines lost for ever",
@@ -209,9 +203,6 @@ impl Plan {
             plan.acts.extend(globals::drawn(&mut Rng::new(seed, 26), plan.shape, plan.peace_at));
             plan.acts.extend(racks::drawn(&mut Rng::new(seed, 29), plan.peace_at));
             priorities::draw(&mut plan.acts, &mut Rng::new(seed, 30), plan.peace_at);
-            plan.acts.extend(periodics::drawn(&mut Rng::new(seed, 31), plan.peace_at));
-            plan.acts.extend(dispatches::drawn(&mut Rng::new(seed, 32), plan.peace_at));
-            plan.acts.extend(preemption::drawn(&mut Rng::new(seed, 33), plan.peace_at));
             plan.acts.sort_by_key(|(at, _)| *at);
         }
         plan
@@ -220,7 +211,7 @@ impl Plan {
     /// The same without rollouts.
     fn drawn_alone(seed: u64) -> Self {
         let shape = Shape::drawn(&mut Rng::new(seed, 4));
-        let faults = Faults::drawn(&mut Rng::new(seed, 0)).with_plans(&mut Rng::new(seed, 34));
+        let faults = Faults::drawn(&mut Rng::new(seed, 0));
         let rates = Rates::drawn(&mut Rng::new(seed, 2));
         let peace_at = Rng::new(seed, 6).millis(20_000, 80_000);
         if Rng::new(seed, 21).chance(large::PERMILLE) {

@@ -63,7 +63,6 @@ promises! {
     DomainsApart "docs/architecture.md, The bus" "a client changes nothing of another domain",
     SaysWhoAndWhy "docs/architecture.md, Entries" "a decision says who asked for it, and the reason that a client gave",
     VersionExpected "docs/clients.md, Envelope" "a command that expects a version changes that one alone",
-    AsPlanned "docs/clients.md, Envelope" "a command that names a position is carried out only if nothing was decided since about what it is about",
     LedAgain "docs/model.md, Leadership" "where nothing hinders it, another BBS leads soon, whoever else claims to",
     OnlyLeadersDecide "docs/model.md, Leadership" "a service decides only while the log says that it leads",
     OnePassFinds "SwarmKit, Orchestrators, Initialization" "a new leader finds everything that is due by one pass over the World, and a second pass emits nothing",
@@ -76,16 +75,6 @@ promises! {
 
     CausesTrue "docs/model.md, Causes" "each decision names the one that brought it about, and the first of exactly that chain",
     SizesHold "docs/architecture.md, Invariants" "every entry, decision and message is at most as large as it may be, and holds at most as many things",
-
-    // Periodic tasks.
-    LaunchedOnce "docs/model.md, Periodic tasks" "what is due is launched once, not before its time, and desired in the same entry",
-    NoLaunchLost "docs/model.md, Periodic tasks" "what is due is launched or skipped soon, and no update, pause or downtime loses it: of what was missed the last is launched",
-    OverlapHolds "docs/model.md, Periodic tasks" "a launch is skipped or waits only where an earlier one still runs and the overlap says so, and none runs beside another where it may not",
-
-    // Parameterised tasks.
-    DispatchedOnce "docs/model.md, Parameterised tasks" "what is dispatched becomes one task with what was dispatched, desired in the entry that launches it, and the same key makes no other",
-    NoDispatchLost "docs/model.md, Parameterised tasks" "what a client was told is dispatched is launched soon, in its turn, or withdrawn, and the log says why",
-    ConcurrencyHolds "docs/model.md, Parameterised tasks" "no more tasks of one template are PENDING or RUNNING than may, and a dispatch waits only where as many are or others wait",
 
     // Processes.
     DesiredSound "Diego Dev Notes, DesiredLRPs" "a process is desired once in a life, and every index that is wanted has a record",
@@ -168,12 +157,6 @@ promises! {
     NoRoomSaid "Diego Dev Notes, Communicating Fullness" "work fails only if no cell has room, and the error names exactly what is lacking",
     FullnessTrue "Diego Dev Notes, Communicating Fullness" "what a cell says is free is what its containers and reservations leave, and an auctioneer knows it when all is quiet",
     BatchOrder "Diego Dev Notes, Auction Work Prioritization" "work of one batch is placed in its order, the more urgent first",
-    PreemptedOnlyIfOn "docs/model.md, Preemption" "nothing is stopped for something more urgent while that is switched off",
-    PreemptedLower "docs/model.md, Preemption" "what is stopped for other work has a priority that is lower by ten at least, and is none of the same process",
-    PreemptedForRoom "docs/model.md, Preemption" "what stops for work makes room for it on a cell that may take it, and none of it is superfluous",
-    PreemptedOnce "docs/model.md, Preemption" "what is stopped for work doesn't come back to the same cell before it, to be stopped again",
-    PreemptionEvaluated "docs/model.md, Preemption" "what is stopped for other work has an evaluation that says so in the same decision",
-    RoomKept "docs/model.md, Preemption" "room that is made for work goes to nothing behind it in the order",
     PlacedByPriority "docs/model.md, The auction" "nothing is placed on a cell while work that waits, is more urgent or has its turn before it, fits there",
     CordonedTakesNothing "docs/operations.md, Evacuate a cell" "nothing is given to a cell that is cordoned, as far as its auctioneer knows",
     EvacuatingTakesNothing "Diego Dev Notes, Evacuation" "a cell that evacuates takes nothing new",

@@ -33,10 +33,6 @@ struct Piece {
     asked: u8,
     /// The placement error that the BBS last got, and when.
     reported: Option<(Timestamp, String)>,
-    /// Where room is made for it, and until when it waits for that.
-    awaits: Option<(CellId, Timestamp)>,
-    /// Whether nobody knows that the BBS was asked to make it.
-    is_doubtful: bool,
 }
 
 /// The evaluation that stands for a piece of work.
@@ -90,7 +86,7 @@ enum Stage {
 
 /// Work that the same cells take.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape {
+struct Shape {
     constraint: Constraint,
     size: Resources,
     /// The only cell that may take it; none: any.
@@ -109,8 +105,6 @@ pub(crate) struct Open {
     timers: BTreeSet<(Timestamp, WorkRef)>,
     /// What is blocked because nothing was called impossible in doubt.
     withheld: BTreeSet<WorkRef>,
-    /// What waits for room that is being made for it.
-    awaiting: BTreeSet<WorkRef>,
 }
 
 /// The name of work in the World.
@@ -169,9 +163,9 @@ impl Open {
         (self.pieces.len(), self.ready.len(), self.blocked.values().map(BTreeSet::len).sum())
     }
 
-    /// How many timers there are, and how much is withheld, or waits for room that is being made.
-    pub(crate) fn noted(&self) -> (usize, usize, usize) {
-        (self.timers.len(), self.withheld.len(), self.awaiting.len())
+    /// How many timers there are, and how much is withheld.
+    pub(crate) fn noted(&self) -> (usize, usize) {
+        (self.timers.len(), self.withheld.len())
     }
 
     /// Whether something waits for the next auction.
@@ -212,7 +206,7 @@ impl Open {
     }
 
     /// Takes over what the World says of one piece. The same attempt stays where it is, unless its evaluation is delivered
-    /// again, or later, and no cell has it. Answers the evaluation of one that is gone, or another one.
+    /// again, or later. Answers the evaluation of one that is gone, or another one.
     pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) -> Option<EvaluationId> {
         let found = look(world, work);
         let known = self.pieces.get_mut(work);
@@ -223,8 +217,7 @@ impl Open {
             let is_news = attempt.is_news(&piece.attempt);
             piece.attempt = *attempt;
             self.rank_anew(work, &item.rank);
-            // What a cell was given is on its way there all the same: its own timer tells when that took too long.
-            if is_news && !self.is_handed_out(work) {
+            if is_news {
                 self.begin(work);
             }
             return None;
@@ -232,17 +225,7 @@ impl Open {
         self.remove(work);
         if let Some((item, domain, attempt)) = found {
             let stage = Stage::Auctioned;
-            let piece = Piece {
-                item,
-                domain,
-                attempt,
-                stage,
-                round: 0,
-                asked: 0,
-                reported: None,
-                awaits: None,
-                is_doubtful: false,
-            };
+            let piece = Piece { item, domain, attempt, stage, round: 0, asked: 0, reported: None };
             self.pieces.insert(work.clone(), piece);
             self.begin(work);
         }
@@ -375,10 +358,6 @@ impl Open {
         self.pieces.get(work).is_some_and(|piece| matches!(piece.stage, Stage::Blocked { .. }))
     }
 
-    fn is_handed_out(&self, work: &WorkRef) -> bool {
-        self.pieces.get(work).is_some_and(|piece| matches!(piece.stage, Stage::HandedOut { .. }))
-    }
-
     /// The next auction prefers another cell for a piece.
     pub(crate) fn avoid(&mut self, work: &WorkRef, cell: &CellId) {
         if let Some(piece) = self.pieces.get_mut(work) {
@@ -423,67 +402,6 @@ impl Open {
         }
     }
 
-    /// Room is being made for a piece on a cell; none: no longer.
-    pub(crate) fn set_awaits(&mut self, work: &WorkRef, awaits: Option<(CellId, Timestamp)>) {
-        let Some(piece) = self.pieces.get_mut(work) else { return };
-        if awaits.is_some() {
-            self.awaiting.insert(work.clone());
-        } else {
-            self.awaiting.remove(work);
-        }
-        piece.awaits = awaits;
-        piece.is_doubtful = false;
-    }
-
-    /// Nobody knows whether what was to make room for a piece was asked for.
-    pub(crate) fn doubt_awaits(&mut self, work: &WorkRef) {
-        if let Some(piece) = self.pieces.get_mut(work) {
-            piece.is_doubtful = true;
-        }
-    }
-
-    /// Whether nobody knows that.
-    pub(crate) fn is_doubtful(&self, work: &WorkRef) -> bool {
-        self.pieces.get(work).is_some_and(|piece| piece.is_doubtful)
-    }
-
-    /// A piece for which something stops waits at least so long: its room is there when its rep says so.
-    pub(crate) fn await_at_least(&mut self, work: &WorkRef, until: Timestamp) {
-        let awaits = self.pieces.get_mut(work).and_then(|piece| piece.awaits.as_mut());
-        if let Some((_, known)) = awaits {
-            *known = until.max(*known);
-        }
-    }
-
-    /// Where room is being made for a piece, and until when it waits for that.
-    pub(crate) fn awaits(&self, work: &WorkRef) -> Option<&(CellId, Timestamp)> {
-        self.pieces.get(work)?.awaits.as_ref()
-    }
-
-    /// What waits for room that is being made for it, and for nothing else.
-    pub(crate) fn awaiting(&self) -> impl Iterator<Item = (&WorkRef, &Item, &(CellId, Timestamp))> {
-        let pieces = self.awaiting.iter().filter_map(|work| Some((work, self.pieces.get(work)?)));
-        pieces.filter_map(|(work, piece)| match &piece.stage {
-            Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => {
-                Some((work, &piece.item, piece.awaits.as_ref()?))
-            }
-            Stage::HandedOut { .. } | Stage::Waiting { .. } => None,
-        })
-    }
-
-    /// The cells on which room is being made for what is in the next auction: it may be placed, there or elsewhere.
-    pub(crate) fn awaiting_ready(&self) -> BTreeSet<CellId> {
-        let pieces = self.awaiting.iter().filter_map(|work| self.pieces.get(work));
-        let ready = pieces.filter(|piece| piece.stage == Stage::Ready);
-        ready.filter_map(|piece| piece.awaits.as_ref().map(|(cell, _)| cell.clone())).collect()
-    }
-
-    /// Everything that is blocked is in the next auction.
-    pub(crate) fn wake_all(&mut self) {
-        let blocked: Vec<WorkRef> = self.blocked.values().flatten().map(|rank| work_ref(&rank.key)).collect();
-        blocked.iter().for_each(|work| self.make_ready(work));
-    }
-
     /// The cell took a piece.
     pub(crate) fn took(&mut self, work: &WorkRef) {
         if let Some(Piece { stage: Stage::HandedOut { taken, .. }, .. }) = self.pieces.get_mut(work) {
@@ -519,12 +437,7 @@ impl Open {
                 | Stage::Ready
                 | Stage::Auctioned => {}
             }
-            // Its evaluation may have been delivered again meanwhile, to be scheduled later.
-            if piece.attempt.until.is_some_and(|until| until > now) {
-                self.begin(&work);
-            } else {
-                self.make_ready(&work);
-            }
+            self.make_ready(&work);
         }
         asked
     }
@@ -548,7 +461,6 @@ impl Open {
 
     fn remove(&mut self, work: &WorkRef) {
         self.leave(work);
-        self.awaiting.remove(work);
         self.pieces.remove(work);
     }
 
@@ -577,8 +489,7 @@ impl Open {
     }
 }
 
-/// What the same cells take.
-pub(crate) fn shape(item: &Item) -> Shape {
+fn shape(item: &Item) -> Shape {
     let constraint = item.constraint().clone();
     let counts = constraint.rules.as_ref().is_some_and(|rules| rules.distinct().next().is_some());
     let of = match &item.rank.key {

@@ -100,11 +100,10 @@ impl Scene {
         effects.retain(|effect| match effect {
             Effect::Outcomes { id, outcomes } => {
                 self.leases.extend(outcomes.leases.iter().cloned());
-                let only_leases = outcomes.outcomes.is_empty() && outcomes.evictions.is_empty();
-                if only_leases {
+                if outcomes.outcomes.is_empty() {
                     said.push(*id);
                 }
-                !only_leases
+                !outcomes.outcomes.is_empty()
             }
             Effect::Perform { .. } | Effect::Lead(_) | Effect::Beat(_) => true,
         });

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use schemas::bus::OperatorVerb;
-use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
-use schemas::limits::{BATCH, EVICTIONS};
+use schemas::limits::BATCH;
 use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
-use schemas::preemption::Eviction;
-use schemas::spec::{ClientCommand, PeriodicAsk};
-use schemas::{Code, Refusal, cell, cluster, parameterised, periodic, process, request, task};
+use schemas::spec::ClientCommand;
+use schemas::{Code, Refusal, cell, cluster, process, task};
 
 use super::{Bbs, MOST_QUEUED, not_leading};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
@@ -33,10 +30,6 @@ impl Bbs {
             Ask::Leave { cell, leave } => self.leave(requester, cell, leave),
             Ask::Operator { client, envelope, cell, command } => {
                 self.asked_by_operator(requester, client, envelope, cell, command);
-                Ok(())
-            }
-            Ask::Preemption { client, envelope, on } => {
-                self.switch_preemption(requester, client, envelope, on);
                 Ok(())
             }
             Ask::Lead(lead) => {
@@ -91,14 +84,6 @@ impl Bbs {
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
     }
 
-    fn switch_preemption(&mut self, requester: u64, client: ClientName, envelope: Envelope, on: bool) {
-        let asked = || request::digest(OperatorVerb::ClusterPreemption.noun_and_verb(), &on.to_string());
-        let digest = envelope.request_id.is_some().then(asked);
-        let command = AggregateCommand::Preemption(on);
-        let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
-        self.enqueue(QueuedCommand { envelope, digest, ..queued });
-    }
-
     fn asked_by_candidate(&mut self, requester: u64, Lead { id, term }: Lead) {
         let actor = Actor::Auctioneer(id.clone());
         let role = cluster::Role::Auctioneer;
@@ -149,82 +134,44 @@ impl Bbs {
     }
 
     fn asked_by_auctioneer(&mut self, requester: u64, outcomes: Outcomes) -> Result<(), Refusal> {
-        let Outcomes { id, term, leases, outcomes, evictions } = outcomes;
+        let Outcomes { id, term, leases, outcomes } = outcomes;
         check_auctioneer(self.world(), &id, term)?;
         if leases.len() > BATCH {
             let why = format!("{} leases are too many for one message: at most {BATCH}", leases.len());
             return Err(Refusal::new(Code::InvalidRequest, why));
         }
-        if evictions.len() > EVICTIONS {
-            let why =
-                format!("{} evictions are too many for one message: at most {EVICTIONS}", evictions.len());
-            return Err(Refusal::new(Code::InvalidRequest, why));
-        }
-        let only_leases = outcomes.is_empty() && evictions.is_empty() && !leases.is_empty();
+        let only_leases = outcomes.is_empty() && !leases.is_empty();
         leases.into_iter().for_each(|lease| self.leased(lease, term));
         if only_leases {
             let position = self.world().position();
             self.answer(requester, Reply::Done(Ok(Done { position, version: 0 })));
             return Ok(());
         }
-        if evictions.is_empty() {
-            Parts::check(outcomes.len(), "outcomes")?;
-        }
-        if outcomes.len() > BATCH {
-            return Parts::check(outcomes.len(), "outcomes");
-        }
-        self.requesters.begin(requester, Parts::Outcomes(outcomes.len() + evictions.len()));
-        let outcomes = outcomes.into_iter().map(|outcome| (of_outcome(outcome), None));
-        let evictions = evictions.into_iter().map(|eviction| {
-            let reason = eviction.preemptor.to_string();
-            (of_eviction(eviction), Some(reason))
-        });
-        for (part, ((command, epoch), reason)) in outcomes.chain(evictions).enumerate() {
+        Parts::check(outcomes.len(), "outcomes")?;
+        self.requesters.begin(requester, Parts::Outcomes(outcomes.len()));
+        for (part, outcome) in outcomes.into_iter().enumerate() {
             // Whether it is stale is judged in its turn: the auctioneer may know an entry that is still on its way here.
+            let (command, epoch) = match outcome {
+                PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
+                    let command = process::Command::Fail(outcome);
+                    (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
+                }
+                PlacementOutcome::Task { task_guid, epoch, unplaced } => {
+                    let command = task::Command::Fail(unplaced);
+                    (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
+                }
+            };
             let requester = Requester::Part { token: requester, part };
             let queued = QueuedCommand::new(requester, Actor::Auctioneer(id.clone()), command);
-            let envelope = Envelope { reason, ..Envelope::default() };
-            self.enqueue(QueuedCommand { envelope, epoch: Some(epoch), term: Some(term), ..queued });
+            self.enqueue(QueuedCommand { epoch: Some(epoch), term: Some(term), ..queued });
         }
         Ok(())
     }
 }
 
-/// What could not be placed, of which life.
-fn of_outcome(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
-    match outcome {
-        PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
-            let command = process::Command::Fail(outcome);
-            (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
-        }
-        PlacementOutcome::Task { task_guid, epoch, unplaced } => {
-            let command = task::Command::Fail(unplaced);
-            (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
-        }
-    }
-}
-
-/// What is to stop for something more urgent, of which life.
-fn of_eviction(eviction: Eviction) -> (AggregateCommand, Epoch) {
-    let epoch = eviction.victim.epoch();
-    let command = match &eviction.victim {
-        WorkKey::Lrp { key, .. } => {
-            let guid = key.process_guid.clone();
-            AggregateCommand::Process(guid, Box::new(process::Command::Evict(Box::new(eviction))))
-        }
-        WorkKey::Task { task_guid, .. } => {
-            let guid = task_guid.clone();
-            AggregateCommand::Task(guid, Box::new(task::Command::Evict(Box::new(eviction))))
-        }
-    };
-    (command, epoch)
-}
-
 fn of_client(command: ClientCommand) -> AggregateCommand {
     let process = |guid, command| AggregateCommand::Process(guid, Box::new(command));
     let task = |guid, command| AggregateCommand::Task(guid, Box::new(command));
-    let periodic = |guid, command| AggregateCommand::Periodic(guid, Box::new(command));
-    let parameterised = |guid, command| AggregateCommand::Parameterised(guid, Box::new(command));
     match command {
         ClientCommand::LrpDesire(lrp) => process(lrp.process_guid.clone(), process::Command::Desire(lrp)),
         ClientCommand::LrpUpdate { process_guid, update, definition: None } => {
@@ -255,36 +202,6 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::TaskDesire(desired) => task(desired.task_guid.clone(), task::Command::Desire(desired)),
         ClientCommand::TaskCancel { task_guid } => task(task_guid, task::Command::Cancel),
         ClientCommand::TaskResolve { task_guid } => task(task_guid, task::Command::Resolve),
-        ClientCommand::PeriodicDesire(desired) => {
-            periodic(desired.periodic_guid.clone(), periodic::Command::Desire(desired))
-        }
-        ClientCommand::PeriodicUpdate(desired) => {
-            periodic(desired.periodic_guid.clone(), periodic::Command::Update(desired))
-        }
-        ClientCommand::PeriodicAsk { periodic_guid, ask } => periodic(
-            periodic_guid,
-            match ask {
-                PeriodicAsk::Pause => periodic::Command::Pause,
-                PeriodicAsk::Resume => periodic::Command::Resume,
-                PeriodicAsk::Launch => periodic::Command::Launch,
-                PeriodicAsk::Remove => periodic::Command::Remove,
-            },
-        ),
-        ClientCommand::ParameterisedDesire(desired) => {
-            parameterised(desired.parameterised_guid.clone(), parameterised::Command::Desire(desired))
-        }
-        ClientCommand::ParameterisedUpdate(desired) => {
-            parameterised(desired.parameterised_guid.clone(), parameterised::Command::Update(desired))
-        }
-        ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch } => {
-            parameterised(parameterised_guid, parameterised::Command::Dispatch(dispatch))
-        }
-        ClientCommand::ParameterisedWithdraw { parameterised_guid, number } => {
-            parameterised(parameterised_guid, parameterised::Command::Withdraw(number))
-        }
-        ClientCommand::ParameterisedRemove { parameterised_guid } => {
-            parameterised(parameterised_guid, parameterised::Command::Remove)
-        }
         ClientCommand::DomainUpsert { domain, ttl_ms } => {
             AggregateCommand::Refresh(domain, ttl_ms.map(Duration::from_millis))
         }

@@ -98,8 +98,6 @@ fn told(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
             | Event::Evacuating(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => None,

@@ -1,6 +1,5 @@
 //! `muster lrp`.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ use super::events::{Decided, decided};
 use super::failure::{Exit, Failure};
 use super::file::OfProcess;
 use super::output::{Output, note};
-use super::planned::{Thing, only_unchanged};
 use super::progress::{Asked, Watched, settle};
 use super::several::Several;
 use super::words::{Invalid, count, number};
@@ -68,12 +66,9 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             let items = file::items(&file, global.domain.as_ref())?;
             Session::open(global).await?.desire(&file, items, How::Desire, wait.detach).await
         }
-        LrpVerb::Apply { file, planned, wait } => {
+        LrpVerb::Apply { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
-            Session::open(global)
-                .await?
-                .desire(&file, items, How::Apply(planned.if_position), wait.detach)
-                .await
+            Session::open(global).await?.desire(&file, items, How::Apply, wait.detach).await
         }
         LrpVerb::Diff { file } => {
             let items = file::items(&file, global.domain.as_ref())?;
@@ -125,8 +120,8 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
 enum How {
     /// They are desired; those that are desired already are refused.
     Desire,
-    /// They are desired, or changed: with a position, only if they have not changed since.
-    Apply(Option<Position>),
+    /// They are desired, or changed.
+    Apply,
 }
 
 impl<'a> Session<'a> {
@@ -135,14 +130,12 @@ impl<'a> Session<'a> {
     }
 
     async fn desire(&self, path: &Path, items: Vec<Item>, how: How, detach: bool) -> Result<(), Failure> {
-        let (mut lrps, mut domains, mut tasks, mut launching) = (vec![], vec![], 0, BTreeSet::new());
+        let (mut lrps, mut domains, mut tasks) = (vec![], vec![], 0);
         for item in items {
             match item {
                 Item::Lrp(lrp) => lrps.push(*lrp),
                 Item::Domain { domain, ttl_ms } => domains.push((domain, ttl_ms.map(Duration::from_millis))),
                 Item::Task(_) => tasks += 1,
-                Item::Periodic(_) => _ = launching.insert("periodic"),
-                Item::Parameterised(_) => _ = launching.insert("parameterised"),
             }
         }
         if lrps.is_empty() {
@@ -154,25 +147,13 @@ impl<'a> Session<'a> {
         if tasks > 0 {
             note(&format!("the tasks of the file are left alone: muster task run {}", path.display()));
         }
-        for kind in launching {
-            let path = path.display();
-            note(&format!("the {kind} tasks of the file are left alone: muster {kind} apply {path}"));
-        }
-        let planned = match how {
-            How::Desire => None,
-            How::Apply(planned) => planned,
-        };
-        let guids: Vec<ProcessGuid> = lrps.iter().map(|lrp| lrp.process_guid.clone()).collect();
-        let things = guids.iter().map(Thing::Process);
-        let client = only_unchanged(&self.client, planned, things, self.global).await;
-        let client = client.map_err(|failure| failure.doing(format!("apply {}", path.display())))?;
         let mut several = Several::new(self.global, lrps.len() + domains.len());
         let mut all_made = vec![];
         for lrp in lrps {
             let guid = lrp.process_guid.clone();
             let became = match how {
                 How::Desire => self.desire_one(lrp).await.map_err(|failure| not_desired(failure, &guid)),
-                How::Apply(_) => self.apply_one(&client, lrp).await,
+                How::Apply => self.apply_one(lrp).await,
             };
             all_made.extend(several.note(became)?);
         }
@@ -202,10 +183,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn apply_one(&self, client: &Client, lrp: DesiredLrp) -> Result<Made, Failure> {
+    async fn apply_one(&self, lrp: DesiredLrp) -> Result<Made, Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
         let doing = |failure: Failure| failure.doing(format!("apply process {guid}"));
-        match client.publish_lrp(lrp).await {
+        match self.client.publish_lrp(lrp).await {
             Ok(done) => self.what_was_made(guid.clone(), done).await.map_err(doing),
             Err(error) => Err(doing(self.elsewhere(error.into(), &guid, &domain).await)),
         }
@@ -249,12 +230,7 @@ impl<'a> Session<'a> {
             Aggregate::Process { guid: of, .. } => {
                 one.position == done.position && of == guid && one.decision.version == done.version
             }
-            Aggregate::Task { .. }
-            | Aggregate::Periodic { .. }
-            | Aggregate::Parameterised { .. }
-            | Aggregate::Domain(_)
-            | Aggregate::Cell(_)
-            | Aggregate::Cluster => false,
+            Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
         };
         let found = decided(entries).into_iter().find(is_it);
         Ok(found.map(|one| one.decision.events).unwrap_or_default())
@@ -426,8 +402,6 @@ fn target(events: &[Event]) -> Option<DefinitionId> {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,

@@ -1,17 +1,10 @@
 //! `muster lrp plan` and `muster lrp rebalance`: what the cluster would do, worked out here on a copy of what it has. Nothing is
 //! sent to it but questions.
 
-mod tasks;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use auctioneer::board::BoardCell;
-use auctioneer::plan::{
-    Copy, Does, Left, NoRoom, Step, Victim, board_cell, known_process, known_task, running_instance,
-    running_task,
-};
-use auctioneer::preempt::Running;
+use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process, known_task};
 use client::{Client, Only, own_definition_id};
 use schemas::definition::{DesiredLrp, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
@@ -29,12 +22,10 @@ use super::output::{Look, Output};
 use super::table::{Cell, Table};
 use super::words::count;
 
-pub(crate) use tasks::run as run_tasks;
-
 /// What applying a file would do.
 #[derive(Clone, Debug, Serialize)]
 struct Plan {
-    /// Where the log stood: what is there now, and was changed after that, may be known in parts.
+    /// Where the log stood.
     position: Position,
     /// Whether anything would change.
     changes: bool,
@@ -108,9 +99,6 @@ struct Known {
 impl Known {
     /// Asks for the cells and these processes.
     async fn ask(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
-        // All that follows is read at this position or later: what was decided about a process after it may be in its rows, or
-        // not, and whoever carries out only what is planned is refused then.
-        let all = client.lrps(&Only::default()).await?;
         let (mut rows, mut processes): (BTreeMap<_, _>, Vec<Process>) = (BTreeMap::new(), vec![]);
         for guid in guids {
             let row = match client.lrp(guid).await {
@@ -122,23 +110,18 @@ impl Known {
             processes.push(known_process(&row, &instances));
             rows.insert(guid.clone(), row);
         }
-        let (others, tasks) = (others(client, all.rows, &rows).await?, waiting_tasks(client).await?);
+        let (others, tasks) = (others(client, &rows).await?, waiting_tasks(client).await?);
         let listed = client.cells().await?;
         let cells = listed.rows.iter().filter_map(board_cell);
         let copy = Copy::new(clock::now(), cells, processes).beside(others, tasks);
-        let copy = copy.preempting(may_stop(client).await?);
-        Ok(Self { position: all.position, copy: copy.numbered(&listed.rows)?, rows })
+        Ok(Self { position: listed.position, copy: copy.numbered(&listed.rows)?, rows })
     }
 }
 
 /// The other processes of which something waits for room.
-async fn others(
-    client: &Client,
-    all: Vec<LrpRow>,
-    known: &BTreeMap<ProcessGuid, LrpRow>,
-) -> Result<Vec<Process>, Failure> {
+async fn others(client: &Client, known: &BTreeMap<ProcessGuid, LrpRow>) -> Result<Vec<Process>, Failure> {
     let mut others = vec![];
-    for row in all {
+    for row in client.lrps(&Only::default()).await?.rows {
         if row.unclaimed == 0 || known.contains_key(&row.process_guid) {
             continue;
         }
@@ -151,20 +134,6 @@ async fn others(
         others.push(known_process(&row, &instances));
     }
     Ok(others)
-}
-
-/// What runs and may be stopped for what is more urgent; nothing, while preemption is off.
-async fn may_stop(client: &Client) -> Result<Vec<Running>, Failure> {
-    if !client.cluster().await?.row.preemption {
-        return Ok(vec![]);
-    }
-    let all = Only::default();
-    let lrps = client.lrps(&all).await?.rows;
-    let lrps: BTreeMap<&ProcessGuid, &LrpRow> = lrps.iter().map(|row| (&row.process_guid, row)).collect();
-    let instances = client.instances(&all).await?.rows;
-    let instance = |row| running_instance(row, lrps.get(&row.process_guid)?);
-    let tasks = client.tasks_with_definitions(&all).await?.rows;
-    Ok(instances.iter().filter_map(instance).chain(tasks.iter().filter_map(running_task)).collect())
 }
 
 /// The tasks that wait for room.
@@ -187,13 +156,8 @@ pub(crate) async fn run(
     let lrps = diff::processes(path, items, "planned")?;
     let known = Known::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
     let plan = plan(known, lrps)?;
-    output.one(&plan, |plan, look| plan.text(path, look))?;
-    end(plan.changes, plan.fits)
-}
-
-/// The exit status says what a plan comes to.
-fn end(changes: bool, fits: bool) -> Result<(), Failure> {
-    match (changes, fits) {
+    output.one(&plan, |plan, look| plan.text(look))?;
+    match (plan.changes, plan.fits) {
         (false, _) => Ok(()),
         (true, true) => Err(Failure::silent(Exit::Failed)),
         (true, false) => Err(Failure::silent(Exit::NotPlaced)),
@@ -202,7 +166,8 @@ fn end(changes: bool, fits: bool) -> Result<(), Failure> {
 
 fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
     let Known { position, mut copy, rows } = known;
-    let before = free(&copy);
+    let free: Vec<(CellId, Zone, Resources)> =
+        copy.cells().map(|(cell, free)| (cell.id.clone(), cell.zone.clone(), free)).collect();
     let mut asked = vec![];
     for lrp in lrps {
         let guid = lrp.process_guid.clone();
@@ -230,6 +195,13 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
         carried_out: !changes || copy.is_carried_out(&guid),
     });
     let processes: Vec<Planned> = processes.collect();
+    let afterwards = copy.cells().map(|(_, free)| free);
+    let cells = free.into_iter().zip(afterwards).map(|((cell_id, zone, free), free_afterwards)| Room {
+        cell_id,
+        zone,
+        free,
+        free_afterwards,
+    });
     Ok(Plan {
         position,
         changes: !changed.is_empty(),
@@ -237,25 +209,12 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
         steps: copy.steps().to_vec(),
         left: copy.left().into_iter().filter(|left| changed.contains(&left.process_guid)).collect(),
         processes,
-        others: Others::of(&copy),
-        cells: rooms(before, &copy),
+        others: {
+            let (waiting, placed) = copy.others();
+            Others { waiting, placed }
+        },
+        cells: cells.collect(),
     })
-}
-
-/// What each cell has free.
-fn free(copy: &Copy) -> Vec<Resources> {
-    copy.cells().map(|(_, free)| free).collect()
-}
-
-/// What each cell has free, before and now.
-fn rooms(before: Vec<Resources>, copy: &Copy) -> Vec<Room> {
-    let room = |(free, (cell, free_afterwards)): (Resources, (&BoardCell, Resources))| Room {
-        cell_id: cell.id.clone(),
-        zone: cell.zone.clone(),
-        free,
-        free_afterwards,
-    };
-    before.into_iter().zip(copy.cells()).map(room).collect()
 }
 
 /// Asks of the copy what `lrp apply` asks of the cluster; says whether that changes anything.
@@ -287,7 +246,7 @@ fn running(copy: &Copy, guid: &ProcessGuid) -> u32 {
 }
 
 impl Plan {
-    fn text(&self, path: &Path, look: Look) -> String {
+    fn text(&self, look: Look) -> String {
         let mut parts: Vec<String> = self.processes.iter().map(Planned::text).collect();
         if !self.steps.is_empty() {
             parts.push(steps(&self.steps).render(look.colour));
@@ -308,28 +267,11 @@ impl Plan {
         if self.changes && self.fits {
             parts.push("all of it would find its place".to_owned());
         }
-        if self.changes {
-            parts.push(exactly(self.position, "lrp apply", path));
-        }
         parts.join("\n")
     }
 }
 
-/// How exactly what is planned is carried out.
-fn exactly(position: Position, verb: &str, path: &Path) -> String {
-    let path = path.display();
-    format!(
-        "planned at position {position}, with the room that was free then\n\
-         to carry out this and nothing else: muster {verb} {path} --if-position {position}"
-    )
-}
-
 impl Others {
-    fn of(copy: &Copy) -> Self {
-        let (waiting, placed) = copy.others();
-        Self { waiting, placed }
-    }
-
     fn text(&self) -> String {
         let Self { waiting, placed } = self;
         let wait = if *waiting == 1 {
@@ -359,11 +301,6 @@ fn steps(all: &[Step]) -> Table {
         let (name, does, cell, zone, note) = match does {
             Does::Starts { place, cell_id, zone } => (name(place), "starts", Some(cell_id), Some(zone), None),
             Does::Stops { place, cell_id } => (name(place), "stops", Some(cell_id), None, None),
-            Does::Preempts { place, cell_id, victims } => {
-                let victim = |one: &Victim| format!("{} (priority {})", one.name, one.priority);
-                let victims: Vec<String> = victims.iter().map(victim).collect();
-                (name(place), "preempts", Some(cell_id), None, Some(victims.join(", ")))
-            }
             Does::FallsBack { index, no_room } => {
                 let why = no_room.as_ref().map_or_else(String::new, |no_room| format!(": {}", told(no_room)));
                 let note = format!("no room for both, the old one goes first after a while{why}");

@@ -171,7 +171,7 @@ pub(crate) fn rollouts(all: &[Past], look: Look) -> Table {
 }
 
 /// A spec as somebody would write it: without what says nothing.
-pub(super) fn as_written(value: Value) -> Value {
+fn as_written(value: Value) -> Value {
     let says = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -190,7 +190,7 @@ pub(super) fn as_written(value: Value) -> Value {
 }
 
 /// Anything as JSON, moved to the right.
-pub(super) fn indented(thing: &impl serde::Serialize) -> String {
+fn indented(thing: &impl serde::Serialize) -> String {
     let text = serde_json::to_string_pretty(thing).unwrap_or_default();
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
@@ -547,7 +547,6 @@ pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
         ("tasks", by_state(&row.tasks)),
         ("found by convergence", row.found_by_convergence.to_string()),
         ("refused transitions", row.refused_transitions.to_string()),
-        ("preemption", if row.preemption { "on" } else { "off" }.to_owned()),
         ("durability", row.durability.clone()),
         ("shards", row.shards.to_string()),
         ("format", row.format.to_string()),

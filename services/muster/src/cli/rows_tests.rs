@@ -123,7 +123,6 @@ fn process() -> LrpRow {
         domain: domain(),
         epoch: Epoch::default(),
         version: 3,
-        last_decision: schemas::Position(0),
         desired: true,
         mode: Some(Mode::Replicated),
         instances: 3,
@@ -236,7 +235,6 @@ fn tasks_are_a_table() {
         domain: domain(),
         epoch: Epoch::default(),
         version: 3,
-        last_decision: schemas::Position(0),
         state: TaskState::Completed,
         instance_guid: None,
         cell_id: Some(CellId::new("c1").unwrap()),
@@ -320,7 +318,6 @@ fn a_cluster_tells_what_of_its_journal_is_no_entry() {
         tasks: [].into(),
         found_by_convergence: 0,
         refused_transitions: 0,
-        preemption: false,
         durability: "verified".into(),
         set_aside: MalformedEntries::default(),
     };

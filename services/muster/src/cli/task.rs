@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::{Client, Only, TaskEnd, Whose};
-use schemas::Code;
 use schemas::definition::DesiredTask;
 use schemas::message::Done;
 use schemas::names::TaskGuid;
@@ -17,10 +16,9 @@ use super::args::{Global, TaskVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{self, Output, note};
-use super::planned::{Thing, only_unchanged};
 use super::progress::Bar;
 use super::several::Several;
-use super::{ended, file, find, instance, plan, rows, words};
+use super::{ended, file, find, instance, rows, words};
 
 /// What a command did to a task.
 #[derive(Serialize)]
@@ -43,19 +41,9 @@ struct Ended<'a> {
 pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     match verb {
-        TaskVerb::Run { file, wait, planned } => {
+        TaskVerb::Run { file, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
-            let tasks = of_file(&file, items, "run")?;
-            let client = connect(global).await?;
-            let guids: Vec<TaskGuid> = tasks.iter().map(|task| task.task_guid.clone()).collect();
-            let things = guids.iter().map(Thing::Task);
-            let client = only_unchanged(&client, planned.if_position, things, global).await;
-            let client = client.map_err(|failure| failure.doing(format!("run {}", file.display())))?;
-            desire(&client, tasks, wait, global).await
-        }
-        TaskVerb::Plan { file } => {
-            let items = file::items(&file, global.domain.as_ref())?;
-            plan::run_tasks(&connect(global).await?, &file, items, output).await
+            desire(&connect(global).await?, &file, items, wait, global).await
         }
         TaskVerb::List { ended, cell } => {
             let only = Only { cell_id: cell, ..find::only(global.domain.as_ref()) };
@@ -112,13 +100,19 @@ fn told(guid: &TaskGuid, did: &str, done: Done, output: Output) -> Result<(), Fa
     output.next(&changed, |_, _| format!("task {guid} {did}"))
 }
 
-/// The tasks of a file, with which something is done; it has to hold one.
-pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredTask>, Failure> {
+async fn desire(
+    client: &Client,
+    path: &Path,
+    items: Vec<Item>,
+    wait: bool,
+    global: &Global,
+) -> Result<(), Failure> {
+    let output = Output::new(global);
     let (mut tasks, mut others) = (vec![], false);
     for item in items {
         match item {
             Item::Task(task) => tasks.push(*task),
-            Item::Lrp(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => others = true,
+            Item::Lrp(_) | Item::Domain { .. } => others = true,
         }
     }
     if tasks.is_empty() {
@@ -128,26 +122,16 @@ pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<D
     }
     if others {
         note(&format!(
-            "only the tasks of the file are {done}; for the rest: muster lrp desire {}",
+            "only the tasks of the file are run; for the rest: muster lrp desire {}",
             path.display()
         ));
     }
-    Ok(tasks)
-}
-
-async fn desire(
-    client: &Client,
-    tasks: Vec<DesiredTask>,
-    wait: bool,
-    global: &Global,
-) -> Result<(), Failure> {
-    let output = Output::new(global);
     let alone = tasks.len() == 1;
     let mut several = Several::new(global, tasks.len());
     let mut desired = vec![];
     for task in tasks {
         let guid = task.task_guid.clone();
-        let became = desire_one(client, task).await.map_err(|failure| not_run(failure, "run", &guid));
+        let became = desire_one(client, task).await.map_err(|failure| not_run(failure, &guid));
         if let Some(done) = several.note(became)? {
             if !wait {
                 told(&guid, "desired", done, output)?;
@@ -172,11 +156,11 @@ async fn desire_one(client: &Client, task: DesiredTask) -> Result<Done, Failure>
     }
 }
 
-/// That a task can't be run, or planned: if its guid is not free, what frees it.
-pub(super) fn not_run(failure: Failure, doing: &str, guid: &TaskGuid) -> Failure {
-    let taken = failure.code == Code::ResourceExists.to_string();
-    let free = format!("a task guid is free again when its task was resolved: muster task resolve {guid}");
-    failure.doing(format!("{doing} task {guid}")).advise_some(taken.then_some(free))
+fn not_run(failure: Failure, guid: &TaskGuid) -> Failure {
+    failure.doing(format!("run task {guid}")).advise_on(
+        Exit::Conflict,
+        format!("a task guid is free again when its task was resolved: muster task resolve {guid}"),
+    )
 }
 
 /// Waits for the end of a task, and shows it.
@@ -188,32 +172,18 @@ async fn wait_for(
     alone: bool,
     output: Output,
 ) -> Result<(), Failure> {
-    let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
-    match until(guid, waits, limit, output).await? {
-        Some(end) => show(guid, &end, alone, output),
-        None => Ok(()),
-    }
-}
-
-/// Waits for what tells how a task ended; none: the user didn't want to wait any longer.
-pub(super) async fn until<T>(
-    guid: &TaskGuid,
-    waits: impl Future<Output = Result<T, client::Error>>,
-    limit: Option<Duration>,
-    output: Output,
-) -> Result<Option<T>, Failure> {
     let bar = Bar::new(output, format!("task {guid} runs"));
     let ended = tokio::select! {
-        ended = waits => ended,
+        ended = client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)) => ended,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
             drop(bar);
             note(&format!("detached: task {guid} goes on; see muster task show {guid}"));
-            return Ok(None);
+            return Ok(());
         }
     };
     drop(bar);
-    ended.map(Some).map_err(|error| match error {
+    let end = ended.map_err(|error| match error {
         client::Error::TimedOut { .. } if limit.is_some() => {
             let waited = words::span(limit.unwrap_or_default());
             Failure::new(Exit::TimedOut, "WaitTimedOut", format!("task {guid} has not ended after {waited}"))
@@ -224,10 +194,11 @@ pub(super) async fn until<T>(
         | client::Error::Unreachable(_)
         | client::Error::Protocol { .. }
         | client::Error::Setup { .. }) => other.into(),
-    })
+    })?;
+    show(guid, &end, alone, output)
 }
 
-pub(super) fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) -> Result<(), Failure> {
+fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) -> Result<(), Failure> {
     let (failure_reason, result) = match &end.outcome {
         Outcome::Succeeded { result } => (None, Some(result.as_str())),
         Outcome::Failed { reason } => (Some(reason.as_str()), None),

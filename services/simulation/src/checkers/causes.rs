@@ -4,21 +4,16 @@
 //! afterwards names that one; only what a cell's loss or evacuation brings about names what the log says of the cell.
 //! Clients begin chains, and so do cells, what a rep tells of which nobody knows, and what only convergence finds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemas::actual::{self, Ended, Unclaimed};
-use schemas::container::WorkKey;
 use schemas::definition::Mode;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::names::{
-    CellId, DecisionId, DefinitionId, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
-};
+use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, ProcessGuid, TaskGuid};
 use schemas::subject::Position;
-use schemas::{
-    ActualLrpKey, Decision, Place, Timestamp, cell, desired, parameterised, periodic, rollout, task,
-};
+use schemas::{Decision, Place, Timestamp, cell, desired, rollout, task};
 
 use super::Notes;
 use crate::promises::Promise as P;
@@ -30,16 +25,8 @@ pub(super) struct Causes {
     first: BTreeMap<DecisionId, DecisionId>,
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, DecisionId>,
-    /// By which decision each periodic task last began to launch as it does.
-    periodics: BTreeMap<PeriodicGuid, DecisionId>,
-    /// By which decision each dispatch was made, by its number.
-    dispatches: BTreeMap<(ParameterisedGuid, u64), DecisionId>,
-    /// By which decision each task was launched that was.
-    launched: BTreeMap<TaskGuid, DecisionId>,
     cells: BTreeMap<CellId, Vec<(Position, Moved)>>,
     ordered: BTreeMap<CellId, Ordered>,
-    /// By which decisions each piece of work was made.
-    made: BTreeMap<WorkKey, BTreeSet<DecisionId>>,
 }
 
 /// What operators ordered of a cell, and whether it is there to follow.
@@ -107,24 +94,11 @@ impl Causes {
     pub(super) fn judge(
         &mut self,
         decision: &Decision,
-        (position, basis): (Position, Position),
-        preemptor: &[WorkKey],
+        position: Position,
+        basis: Position,
         notes: &mut Notes,
     ) {
-        let expected = if preemptor.is_empty() {
-            self.expected(decision, basis)
-        } else {
-            // What something is stopped for may be of another shard: whoever decides knows one of those that made it.
-            let made = preemptor.iter().filter_map(|work| self.made.get(work)).flatten();
-            let right = decision.cause.is_some_and(|cause| made.into_iter().any(|made| *made == cause));
-            notes.must(P::CausesTrue, right, || {
-                format!(
-                    "what is stopped for {preemptor:?} names {:?}, which didn't make that",
-                    decision.cause
-                )
-            });
-            vec![]
-        };
+        let expected = self.expected(decision, basis);
         for (about, cause) in &expected {
             notes.must(P::CausesTrue, decision.cause == *cause, || {
                 format!("a decision about {about} names {:?} as its cause, not {cause:?}", decision.cause)
@@ -152,26 +126,9 @@ impl Causes {
     fn expected(&self, decision: &Decision, basis: Position) -> Vec<(String, Option<DecisionId>)> {
         let by_client = matches!(decision.actor, Actor::Client { .. });
         match &decision.aggregate {
-            Aggregate::Periodic { guid, .. } if by_client => vec![(guid.to_string(), None)],
-            Aggregate::Periodic { guid, .. } => {
-                vec![(guid.to_string(), self.periodics.get(guid).copied())]
-            }
-            Aggregate::Parameterised { guid, .. } if by_client => vec![(guid.to_string(), None)],
-            // What waited is launched because it was dispatched.
-            Aggregate::Parameterised { guid, .. } => {
-                let number = decision.events.iter().find_map(launched_number);
-                let of = number.and_then(|number| self.dispatches.get(&(guid.clone(), number)));
-                vec![(guid.to_string(), of.copied())]
-            }
-            Aggregate::Domain(_) | Aggregate::Cluster => {
-                vec![(format!("{:?}", decision.aggregate), None)]
-            }
+            Aggregate::Domain(_) | Aggregate::Cluster => vec![(format!("{:?}", decision.aggregate), None)],
             Aggregate::Cell(id) => vec![(id.to_string(), self.of_order(id, decision))],
             Aggregate::Process { guid, .. } if by_client => vec![(guid.to_string(), None)],
-            // What is launched comes of its launch, which stands in the same entry before it.
-            Aggregate::Task { guid, .. } if is_launched(decision) => {
-                vec![(guid.to_string(), self.launched.get(guid).copied())]
-            }
             Aggregate::Task { guid, .. } if by_client => vec![(guid.to_string(), None)],
             Aggregate::Task { guid, .. } => {
                 let lost = decision.events.iter().find_map(|event| task_lost_on(event));
@@ -232,8 +189,6 @@ impl Causes {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cluster(_) => false,
         });
@@ -260,8 +215,6 @@ impl Causes {
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -295,77 +248,8 @@ impl Causes {
         history.iter().take_while(|(position, _)| *position <= basis).last().map(|(_, last)| last)
     }
 
-    fn fold_periodic(&mut self, guid: &PeriodicGuid, event: &periodic::Event, decision: DecisionId) {
-        match event {
-            periodic::Event::Desired { .. }
-            | periodic::Event::Updated { .. }
-            | periodic::Event::Resumed { .. } => {
-                self.periodics.insert(guid.clone(), decision);
-            }
-            periodic::Event::Launched { task_guid, .. } => {
-                self.launched.insert(task_guid.clone(), decision);
-            }
-            periodic::Event::Skipped { .. }
-            | periodic::Event::Queued { .. }
-            | periodic::Event::Paused {}
-            | periodic::Event::Removed {} => {}
-        }
-    }
-
-    fn fold_parameterised(
-        &mut self,
-        guid: &ParameterisedGuid,
-        event: &parameterised::Event,
-        decision: DecisionId,
-    ) {
-        match event {
-            parameterised::Event::Dispatched { number, .. } => {
-                self.dispatches.insert((guid.clone(), *number), decision);
-            }
-            parameterised::Event::Launched { task_guid, .. } => {
-                self.launched.insert(task_guid.clone(), decision);
-            }
-            parameterised::Event::Desired { .. }
-            | parameterised::Event::Updated { .. }
-            | parameterised::Event::Repeated { .. }
-            | parameterised::Event::Withdrawn { .. }
-            | parameterised::Event::Removed {} => {}
-        }
-    }
-
-    /// Takes down which work a decision makes.
-    fn makes(&mut self, event: &Event, decision: &Decision) {
-        match (event, &decision.aggregate) {
-            (Event::Actual(event), Aggregate::Process { guid, epoch, .. }) if event.makes_work() => {
-                for place in event.places().iter() {
-                    let key = ActualLrpKey::new(guid.clone(), place);
-                    self.made.entry(WorkKey::Lrp { key, epoch: *epoch }).or_default().insert(decision.id);
-                }
-            }
-            (Event::Task(task::Event::Desired(_)), Aggregate::Task { guid, epoch, .. }) => {
-                let key = WorkKey::Task { task_guid: guid.clone(), epoch: *epoch };
-                self.made.entry(key).or_default().insert(decision.id);
-            }
-            (
-                Event::Actual(_)
-                | Event::Task(_)
-                | Event::Desired(_)
-                | Event::Evacuating(_)
-                | Event::Rollout(_)
-                | Event::Evaluation(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_),
-                _,
-            ) => {}
-        }
-    }
-
     fn fold(&mut self, decision: &Decision, position: Position) {
         for event in &decision.events {
-            self.makes(event, decision);
             match (event, &decision.aggregate) {
                 (Event::Cell(event), Aggregate::Cell(id)) => {
                     self.ordered.entry(id.clone()).or_default().fold(event);
@@ -400,12 +284,6 @@ impl Causes {
                     | task::Event::CallbackTried { .. }
                     | task::Event::Deleted {} => {}
                 },
-                (Event::Periodic(event), Aggregate::Periodic { guid, .. }) => {
-                    self.fold_periodic(guid, event, decision.id);
-                }
-                (Event::Parameterised(event), Aggregate::Parameterised { guid, .. }) => {
-                    self.fold_parameterised(guid, event, decision.id);
-                }
                 (event, Aggregate::Process { guid, .. }) => {
                     self.processes.entry(guid.clone()).or_default().fold(event, decision.id, decision.at);
                 }
@@ -416,8 +294,6 @@ impl Causes {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
-                    | Event::Periodic(_)
-                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -490,8 +366,6 @@ impl Process {
             Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
@@ -567,32 +441,6 @@ fn left_with<'a>(event: &'a Event, known: Option<&'a Records>) -> Option<&'a Cel
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => None,
-    }
-}
-
-/// Whether a decision desires what a periodic or parameterised task launched.
-pub(super) fn is_launched(decision: &Decision) -> bool {
-    let is_desire = |event: &Event| matches!(event, Event::Task(task::Event::Desired(desired)) if desired.task_guid.as_str().contains("--"));
-    decision.events.iter().any(is_desire)
-}
-
-/// The number of the dispatch that an event launches.
-const fn launched_number(event: &Event) -> Option<u64> {
-    match event {
-        Event::Parameterised(parameterised::Event::Launched { number, .. }) => Some(*number),
-        Event::Parameterised(_)
-        | Event::Periodic(_)
-        | Event::Actual(_)
-        | Event::Evacuating(_)
-        | Event::Rollout(_)
-        | Event::Desired(_)
-        | Event::Evaluation(_)
-        | Event::Task(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,
@@ -612,8 +460,6 @@ fn task_lost_on(event: &Event) -> Option<&CellId> {
             Some(&by.cell_id)
         }
         Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
         | Event::Actual(_)
         | Event::Evacuating(_)
         | Event::Rollout(_)
@@ -635,8 +481,6 @@ fn is_of_rollout(event: &Event) -> bool {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

@@ -132,9 +132,7 @@ impl Evaluations {
                 previous.is_some_and(failed) && wait.is_some_and(|wait| *until == decision.at + wait)
             }
             (Trigger::Crash, Begin::Delayed { .. }) => previous.is_none(),
-            (Trigger::Remove | Trigger::Scale | Trigger::Preemption, Begin::Complete { .. }) => {
-                previous.is_none()
-            }
+            (Trigger::Remove | Trigger::Scale, Begin::Complete { .. }) => previous.is_none(),
             (Trigger::RollingUpdate, Begin::Pending) => {
                 previous.is_none() || parent.is_some_and(|one| one.trigger == Trigger::RollingUpdate)
             }
@@ -277,8 +275,6 @@ fn events(decision: &schemas::Decision) -> impl Iterator<Item = &Event> {
         | entry::Event::Evacuating(_)
         | entry::Event::Rollout(_)
         | entry::Event::Task(_)
-        | entry::Event::Periodic(_)
-        | entry::Event::Parameterised(_)
         | entry::Event::Domain(_)
         | entry::Event::Cell(_)
         | entry::Event::Cluster(_) => None,

@@ -57,15 +57,10 @@ pub(super) struct Process {
     ended: BTreeSet<InstanceGuid>,
     /// The container of each place that was the last to run.
     ran: BTreeMap<Place, InstanceGuid>,
-    /// The containers that evacuated until another ran at their index or their record was removed, and did not run again
-    /// since.
-    moved: BTreeSet<InstanceGuid>,
     /// What a rollout gave up in the decision that is judged: a definition at an index, or at all of them.
     given_up: Vec<(Option<u32>, DefinitionId)>,
     /// Whether so many indices failed in this decision that its rollout goes back.
     goes_back: bool,
-    /// Whether something went in this decision that was stopped for something more urgent.
-    preempted: bool,
 }
 
 /// What somebody wants of a process.
@@ -89,8 +84,6 @@ struct Lrp {
     since: Timestamp,
     crashes: u32,
     stopping: bool,
-    /// Whether that is so that something more urgent has room.
-    preempted: bool,
     /// Where its state was entered.
     position: Position,
     /// When it was restarted, if its policy counted that at its last crash.
@@ -197,10 +190,8 @@ impl Process {
             stops: vec![],
             ended: BTreeSet::new(),
             ran: BTreeMap::new(),
-            moved: BTreeSet::new(),
             given_up: vec![],
             goes_back: false,
-            preempted: false,
         }
     }
 
@@ -214,11 +205,9 @@ impl Process {
         std::mem::take(&mut self.claims)
     }
 
-    /// Whether a container was the last of its place of which the log said that it runs, in a life that goes on, and its cell
-    /// did not move it elsewhere.
+    /// Whether a container was the last of its place of which the log said that it runs, in a life that goes on.
     pub(super) fn ran_last(&self, place: &Place, epoch: Epoch, container: InstanceGuid) -> bool {
-        let last = self.ran.get(place) == Some(&container);
-        self.epoch == epoch && last && !self.moved.contains(&container)
+        self.epoch == epoch && self.ran.get(place) == Some(&container)
     }
 
     /// Whether an instance is wanted at an index, whatever it runs.
@@ -275,7 +264,6 @@ impl Process {
         self.changed_at = scene.decision.at;
         self.given_up.clear();
         self.goes_back = false;
-        self.preempted = false;
         let retired = scene.log.retires(scene.decision);
         let retired = retired.and_then(|(index, definition)| self.meant(*index, definition.as_ref()));
         for event in &scene.decision.events {
@@ -285,12 +273,7 @@ impl Process {
                 Event::Evacuating(event) => self.evacuating(guid, event, scene, notes),
                 Event::Rollout(event) => self.rollout(guid, event, scene, notes),
                 Event::Evaluation(event) => self.evaluation(guid, event, scene, notes),
-                Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => {}
+                Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
             }
         }
         self.let_twins_go();
@@ -372,7 +355,6 @@ impl Process {
         self.lrps.iter().filter(move |(_, lrp)| held(lrp)).map(|(place, _)| place)
     }
 
-    /// Takes down of what evacuates what may go, and in whose place another container runs.
     fn let_twins_go(&mut self) {
         let may_go = |(place, twin): (&Place, &Twin)| {
             let successors = self.successors(place);
@@ -387,13 +369,6 @@ impl Process {
         for (twin, may_go) in self.twins.values_mut().zip(may_go) {
             twin.may_go |= may_go;
         }
-        let is_moved = |(place, twin): &(&Place, &Twin)| {
-            let runs = |lrp: &Lrp| matches!(&lrp.state, State::Running(by) if *by != twin.by);
-            self.successors(place).into_iter().any(runs)
-        };
-        let moved = self.twins.iter().filter(is_moved).map(|(_, twin)| twin.by.instance_guid);
-        let moved: Vec<InstanceGuid> = moved.collect();
-        self.moved.extend(moved);
     }
 
     /// What a client asks to stop is stopping or gone, whatever is known of its domain.
@@ -414,8 +389,6 @@ impl Process {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => false,
@@ -602,7 +575,7 @@ impl Process {
         let global = self.is_global();
         notes.must(
             P::TellsTheTruth,
-            made.is_none_or(|trigger| is_trigger(trigger, (global, self.preempted), &scene.decision.events)),
+            made.is_none_or(|trigger| is_trigger(trigger, global, &scene.decision.events)),
             || format!("{guid}: work that {made:?} made, by {:?}", scene.decision.events),
         );
         let reason = self.evaluations.blocked_for();
@@ -686,9 +659,6 @@ impl Process {
                 notes.must(P::EvacuatingKept, legal, || {
                     format!("{name}: {cause:?} of an evacuating {twin:?}")
                 });
-                if self.at(place.index).all(|(_, lrp)| lrp.holder() != Some(&twin.by)) {
-                    self.moved.insert(twin.by.instance_guid);
-                }
             }
         }
     }
@@ -704,10 +674,6 @@ impl Process {
             }
             if let actual::Event::StopRequested { .. } = event {
                 self.stops.extend(before.as_ref().and_then(Lrp::holder).map(|by| by.instance_guid));
-            }
-            if let actual::Event::Removed { cause, .. } = event {
-                let stopped = before.as_ref().is_some_and(|lrp| lrp.preempted && lrp.stopping);
-                self.preempted |= stopped && *cause != Ended::CellLost;
             }
             // Whoever takes over what is to stop is to stop as well.
             let stopping = after.as_ref().filter(|lrp| lrp.stopping).and_then(Lrp::holder);
@@ -793,7 +759,6 @@ impl Process {
             }
             actual::Event::Started { by, .. } => {
                 self.ran.insert(place.clone(), by.instance_guid);
-                self.moved.remove(&by.instance_guid);
                 None
             }
             actual::Event::Created { .. }
@@ -868,8 +833,7 @@ pub(super) fn words_of(process: &process::Process) -> String {
 }
 
 /// Whether what happened in a decision makes work for this reason.
-fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Event]) -> bool {
-    let stop = if preempted { Trigger::Preemption } else { Trigger::Stop };
+fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
     let why = |event: &Event| match event {
         Event::Desired(desired::Event::Desired(_)) => vec![Trigger::Desire],
         Event::Desired(desired::Event::Updated(_)) => vec![Trigger::Scale],
@@ -895,10 +859,9 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
             | Ended::Retired
             | Ended::Superseded
             | Ended::Undesired
-            | Ended::Preempted
             | Ended::Stopped
-            | Ended::Crashed => vec![stop],
-            Ended::Evacuated => vec![stop, Trigger::Evacuation],
+            | Ended::Crashed => vec![Trigger::Stop],
+            Ended::Evacuated => vec![Trigger::Stop, Trigger::Evacuation],
         },
         Event::Desired(desired::Event::CellsChanged { .. }) => vec![Trigger::CellsChanged],
         Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => {
@@ -910,9 +873,6 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
         }) => {
             let rolls = if global { Trigger::RollingUpdate } else { Trigger::Rollout };
             vec![Trigger::Convergence, rolls, Trigger::Stop]
-        }
-        Event::Actual(actual::Event::StopRequested { cause: Ended::Preempted, .. }) => {
-            vec![Trigger::Preemption]
         }
         Event::Desired(
             desired::Event::Removed {}
@@ -930,8 +890,6 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
         )
         | Event::Evaluation(_)
         | Event::Task(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => vec![],

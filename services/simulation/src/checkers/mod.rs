@@ -9,17 +9,13 @@
 //! | `causes` | what brought each decision about |
 //! | `log` | ids, versions, times, requests; the cluster, its cells and domains |
 //! | `heard` | what clients were told, and what they may be told after that |
-//! | `planned` | commands that name the position at which they were planned |
 //! | `lrp` | processes: instances, evacuating twins, crashes |
 //! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
-//! | `periodics` | periodic tasks: what is launched, skipped and queued, and when |
-//! | `dispatches` | parameterised tasks: what is dispatched, launched and withdrawn |
 //! | `truth` | what the containers really did |
 //! | `apart` | how many instances of a process are where |
 //! | `auction` | every choice of an auctioneer, judged again |
 //! | `placing` | what auctioneers give and reps take |
-//! | `preemptions` | what stops for something more urgent |
 //! | `fullness` | what cells and auctioneers say is free |
 //! | `emptying` | evacuations: who knows of them, and when they end |
 //! | `calls` | completion callbacks |
@@ -38,7 +34,6 @@ mod apart;
 mod auction;
 mod calls;
 mod causes;
-mod dispatches;
 mod due;
 mod emptying;
 mod evaluations;
@@ -49,10 +44,7 @@ mod lrp;
 mod memory;
 mod orders;
 mod peace;
-mod periodics;
 mod placing;
-mod planned;
-mod preemptions;
 mod rates;
 mod rollout_rows;
 mod rollouts;
@@ -83,17 +75,13 @@ use self::auction::Auctions;
 use self::calls::CallBody;
 use self::calls::Calls;
 use self::causes::Causes;
-use self::dispatches::Dispatches;
 use self::due::Due;
 use self::emptying::Evacuations;
 use self::fullness::Fullness;
 use self::heard::Heard;
 use self::log::Log;
 use self::orders::Orders;
-use self::periodics::Periodics;
 use self::placing::{Placing, Unplaced};
-use self::planned::Planned;
-use self::preemptions::Preemptions;
 use self::rates::Rates;
 use self::rows::{Next, Rows, When};
 use self::signs::Signs;
@@ -116,8 +104,6 @@ pub struct Checkers {
     causes: Causes,
     lrps: BTreeMap<ProcessGuid, lrp::Process>,
     tasks: BTreeMap<TaskGuid, task::Task>,
-    periodics: Periodics,
-    dispatches: Dispatches,
     truth: Truth,
     calls: Calls,
     due: Due,
@@ -127,11 +113,9 @@ pub struct Checkers {
     /// Since when a BBS leads and nothing hinders it.
     calm_since: Option<Timestamp>,
     heard: Heard,
-    planned: Planned,
     placing: Placing,
     evacuations: Evacuations,
     auctions: Auctions,
-    preemptions: Preemptions,
     fullness: Fullness,
     rates: Rates,
     rows: Rows,
@@ -200,8 +184,6 @@ impl Checkers {
             causes: Causes::default(),
             lrps: BTreeMap::new(),
             tasks: BTreeMap::new(),
-            periodics: Periodics::default(),
-            dispatches: Dispatches::default(),
             truth: Truth::default(),
             calls: Calls::default(),
             due: Due::default(),
@@ -209,11 +191,9 @@ impl Checkers {
             now: Timestamp(0),
             calm_since: None,
             heard: Heard::default(),
-            planned: Planned::default(),
             placing: Placing::default(),
             evacuations: Evacuations::default(),
             auctions: Auctions::default(),
-            preemptions: Preemptions::default(),
             fullness: Fullness::default(),
             rates: Rates::default(),
             rows: Rows::default(),
@@ -277,7 +257,6 @@ impl Checkers {
     pub(super) fn asked(&mut self, request: &ClientRequest) {
         self.log.asked(request);
         self.specs.asked(request);
-        self.planned.asked(request);
     }
 
     /// A BBS gets a client's command.
@@ -300,31 +279,10 @@ impl Checkers {
             ClientCommand::TaskCancel { task_guid }
             | ClientCommand::TaskRetry { task_guid, .. }
             | ClientCommand::TaskResolve { task_guid } => self.world.task(task_guid).map(|task| task.version),
-            ClientCommand::PeriodicUpdate(desired) => {
-                self.world.periodic(&desired.periodic_guid).map(|known| known.version)
-            }
-            ClientCommand::PeriodicAsk { periodic_guid, .. } => {
-                self.world.periodic(periodic_guid).map(|known| known.version)
-            }
-            ClientCommand::ParameterisedUpdate(desired) => {
-                self.world.parameterised(&desired.parameterised_guid).map(|known| known.version)
-            }
-            ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
-            | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. }
-            | ClientCommand::ParameterisedRemove { parameterised_guid } => {
-                self.world.parameterised(parameterised_guid).map(|known| known.version)
-            }
             ClientCommand::LrpDesire(_)
             | ClientCommand::TaskDesire(_)
-            | ClientCommand::PeriodicDesire(_)
-            | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::DomainUpsert { .. } => None,
         }
-    }
-
-    /// Where the last decision stands about what a command is about; 0: nowhere.
-    pub(super) fn last_decision(&self, command: &ClientCommand) -> Position {
-        self.planned.last(command)
     }
 
     /// A client sends a command, or sends it again.
@@ -342,18 +300,8 @@ impl Checkers {
         end: Position,
     ) -> Option<Broken> {
         match answer {
-            Ok(done) => {
-                let unheard = self.heard.done(request, command, *done);
-                unheard.or_else(|| self.dispatches.told(request, command, *done))
-            }
-            Err(refusal) => {
-                self.not_dispatched(command, refusal.code);
-                if self.planned.is_outdated(request, refusal) {
-                    self.coverage.saw(Situation::PlanOutdated);
-                }
-                let broken = self.heard.refused(request, command, refusal.code, end);
-                broken.or_else(|| self.planned.refused(request, refusal))
-            }
+            Ok(done) => self.heard.done(request, command, *done),
+            Err(refusal) => self.heard.refused(request, command, refusal.code, end),
         }
     }
 
@@ -391,15 +339,10 @@ impl Checkers {
             if let Some(by) = by {
                 self.log.carries(by, decision, &mut notes);
             }
-            let preemptor = self.preemptions.of(decision, &self.world);
-            self.causes.judge(decision, (position, basis), &preemptor, &mut notes);
-            self.preemptions.decided(decision, (&self.world, &self.log), basis, &mut notes);
+            self.causes.judge(decision, position, basis, &mut notes);
             self.heard.decision(decision, position);
-            self.planned.decision(decision, position, &mut notes);
             self.specs.decided(decision, &mut notes);
         }
-        self.periodics.entry(&entry, &mut notes);
-        self.dispatches.entry(&entry, &mut notes);
         rollout_rows::of_entry(&self.world, &entry, &mut notes);
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
@@ -464,11 +407,7 @@ impl Checkers {
                     self.calls.deleted(guid, task.epoch(), position);
                 }
             }
-            Aggregate::Periodic { .. }
-            | Aggregate::Parameterised { .. }
-            | Aggregate::Domain(_)
-            | Aggregate::Cell(_)
-            | Aggregate::Cluster => {}
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
         }
     }
 
@@ -505,8 +444,6 @@ impl Checkers {
                 let folded = self.world.task(guid).map(task::words_of);
                 (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
             }
-            Aggregate::Periodic { guid, .. } => self.compare_periodic(guid),
-            Aggregate::Parameterised { guid, .. } => self.compare_parameterised(guid),
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
         };
         if let Some((model, folded)) = difference {
@@ -631,7 +568,7 @@ impl Checkers {
         rep: Life,
         guid: InstanceGuid,
         containers: &Scripted,
-        answered: bool,
+        (answered, now): (bool, Timestamp),
     ) -> Option<Broken> {
         let container = containers.list().into_iter().find(|container| container.instance_guid == guid)?;
         let lives = match container.state {
@@ -639,7 +576,7 @@ impl Checkers {
             ContainerState::Reserved | ContainerState::Completed(_) => false,
         };
         // A cell that evacuates deletes what nobody wants any more, and in the end all.
-        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell));
+        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell, now));
         if !self.truth.is_first_deletion(guid) || !lives || empties {
             return None;
         }
@@ -730,7 +667,6 @@ impl Checkers {
     /// An auctioneer says what it could not place.
     pub(super) fn finds(&mut self, outcomes: &Outcomes) {
         self.placing.finds(outcomes);
-        self.preemptions.says(outcomes);
     }
 
     /// A rep answers what it was given.
@@ -925,8 +861,6 @@ fn words(entry: &Entry) -> String {
         let name = match &decision.aggregate {
             Aggregate::Process { guid, .. } => guid.to_string(),
             Aggregate::Task { guid, .. } => guid.to_string(),
-            Aggregate::Periodic { guid, .. } => guid.to_string(),
-            Aggregate::Parameterised { guid, .. } => guid.to_string(),
             Aggregate::Domain(domain) => domain.to_string(),
             Aggregate::Cell(cell) => cell.to_string(),
             Aggregate::Cluster => "cluster".into(),
@@ -941,8 +875,6 @@ fn words(entry: &Entry) -> String {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => event.type_name().to_owned(),

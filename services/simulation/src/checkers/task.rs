@@ -143,8 +143,6 @@ impl Task {
                 | Event::Actual(_)
                 | Event::Evacuating(_)
                 | Event::Rollout(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
@@ -212,9 +210,7 @@ impl Task {
                 task::Event::Completed { by, outcome, explanation },
                 Some(State::Pending { .. } | State::Running(_)),
             ) => {
-                if let (Actor::Auctioneer(_), Outcome::Failed { reason }, None) =
-                    (&scene.decision.actor, outcome, by)
-                {
+                if let (Actor::Auctioneer(_), Outcome::Failed { reason }) = (&scene.decision.actor, outcome) {
                     self.was_said(guid, reason, explanation.as_deref(), scene, notes);
                 }
                 self.may_complete(by.as_ref(), outcome, scene, notes)
@@ -317,13 +313,9 @@ impl Task {
                 };
                 known && self.pending_until <= at
             }
-            (Actor::Auctioneer(_), Outcome::Failed { reason }) => {
-                notes.saw(if runner.is_some() {
-                    Situation::TaskPreempted
-                } else {
-                    Situation::TaskPlacementFailed
-                });
-                reason.starts_with("preempted by ") == runner.is_some() && runner == by
+            (Actor::Auctioneer(_), Outcome::Failed { .. }) => {
+                notes.saw(Situation::TaskPlacementFailed);
+                runner.is_none()
             }
             (Actor::Operator(_), Outcome::Failed { .. })
             | (
@@ -357,7 +349,7 @@ impl Task {
                 return;
             }
             task::Event::Completed { by, outcome, .. } => {
-                let cancelled = matches!(scene.decision.actor, Actor::Client { .. } | Actor::Auctioneer(_));
+                let cancelled = matches!(scene.decision.actor, Actor::Client { .. });
                 self.cancelled = by.as_ref().filter(|_| cancelled).map(|by| by.instance_guid);
                 let before = self.outcomes.insert(self.epoch, outcome.clone());
                 notes.must(P::OutcomeStays, before.is_none(), || {
@@ -422,9 +414,7 @@ impl Task {
         };
         let right = match event {
             evaluation::Event::Created { trigger, begin: Begin::Pending, .. } => {
-                let launched = guid.periodic().is_some();
-                let by = if launched { Trigger::Periodic } else { Trigger::Desire };
-                *trigger == by && says(|event| matches!(event, task::Event::Desired(_)))
+                *trigger == Trigger::Desire && says(|event| matches!(event, task::Event::Desired(_)))
             }
             evaluation::Event::Created { begin: Begin::Blocked { reason }, .. }
             | evaluation::Event::Blocked { reason, .. } => error == Some(reason),

@@ -98,8 +98,6 @@ impl Router {
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,

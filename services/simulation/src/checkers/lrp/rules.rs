@@ -14,7 +14,6 @@ use schemas::{Place, Position, desired};
 use super::restarts::Fall;
 use super::{Lrp, Next, P, Process, State, Wrong};
 use crate::checkers::placing::Said;
-use crate::checkers::rollouts::Part;
 use crate::checkers::{Notes, Scene};
 use crate::coverage::Situation;
 
@@ -31,19 +30,16 @@ impl Process {
         let at = scene.decision.at;
         let crashes = before.map_or(0, |lrp| lrp.crashes);
         let stopping = before.is_some_and(|lrp| lrp.stopping);
-        let preempted = before.is_some_and(|lrp| lrp.preempted);
         let position = scene.position;
         let restarts = before.and_then(|lrp| lrp.restarts.clone());
         let enter = |state| {
             let restarts = restarts.clone();
-            Some(Lrp { state, since: at, crashes, stopping, preempted, position, restarts })
+            Some(Lrp { state, since: at, crashes, stopping, position, restarts })
         };
         match event {
             actual::Event::Created { .. } => {
                 let state = State::Unclaimed { error: None };
-                let (stopping, preempted) = (false, false);
-                let fresh =
-                    Lrp { state, since: at, crashes: 0, stopping, preempted, position, restarts: None };
+                let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position, restarts: None };
                 let wrong = before.map(|_| (P::OneEvacuating, "it is there already"));
                 let unwanted = (!self.wants(place)).then_some((P::DesiredSound, "nobody wants it"));
                 let soon =
@@ -81,13 +77,11 @@ impl Process {
                     Unclaimed::CellLost | Unclaimed::Evacuation => None,
                 };
                 let restarts = restarts.map(|restarts| restarts.into_iter().chain(again).collect());
-                let (stopping, preempted) = (false, false);
-                let after = Lrp { state, since: at, crashes, stopping, preempted, position, restarts };
+                let after = Lrp { state, since: at, crashes, stopping: false, position, restarts };
                 (Some(after), self.wrong_unclaim(place, before, *cause, scene, notes))
             }
             actual::Event::StopRequested { cause, .. } => {
-                let preempted = *cause == Ended::Preempted;
-                let after = before.map(|lrp| Lrp { stopping: true, preempted, ..lrp.clone() });
+                let after = before.map(|lrp| Lrp { stopping: true, ..lrp.clone() });
                 (after, self.wrong_stop(place, before, *cause, scene, notes))
             }
             actual::Event::Removed { cause, .. } => {
@@ -117,12 +111,7 @@ impl Process {
         let state = State::Unclaimed { error: Some(error.to_owned()) };
         let work = match &scene.decision.aggregate {
             Aggregate::Process { guid, .. } => guid.as_str(),
-            Aggregate::Task { .. }
-            | Aggregate::Periodic { .. }
-            | Aggregate::Parameterised { .. }
-            | Aggregate::Domain(_)
-            | Aggregate::Cell(_)
-            | Aggregate::Cluster => "",
+            Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => "",
         };
         let said = Said { work, epoch: self.epoch, place: Some(place), attempt: Some(lrp.since), error };
         let unsaid = !scene.placing.was_said(&scene.decision.actor, &said, why);
@@ -158,7 +147,6 @@ impl Process {
             since: scene.decision.at,
             crashes: *crash_count,
             stopping: false,
-            preempted: false,
             position: scene.position,
             restarts: attempts.map(|_| known.to_vec()),
         };
@@ -242,7 +230,6 @@ impl Process {
                     && (cause == Ended::RolloutFailed) == self.is_given_up(place)
             }
             Ended::Retired | Ended::Superseded => true,
-            Ended::Preempted => self.may_be_preempted(place, scene),
             Ended::Undesired => self.is_undesired(place.index, scene, notes),
             Ended::Stopped | Ended::Crashed => false,
         };
@@ -256,17 +243,6 @@ impl Process {
         let rolls = matches!(cause, Ended::Replaced | Ended::RolloutFailed);
         let replaced = rolls.then(|| self.wrong_replacement(place, before, scene.decision.at)).flatten();
         replaced.or(stops)
-    }
-
-    /// Something else gets its room: it is wanted, alone at its index, and no rollout replaces it.
-    fn may_be_preempted(&self, place: &Place, scene: &Scene<'_>) -> bool {
-        let alone = self.at(place.index).next().is_none();
-        let evacuates = self.twins.keys().any(|twin| twin.index == place.index);
-        let rolling = self.wanted.as_ref().and_then(super::Wanted::rolling);
-        let turn = rolling.and_then(|roll| roll.turns.get(&place.index));
-        let replaced = turn.is_some_and(|turn| matches!(turn.part, Part::Starts | Part::Leaves));
-        let by_auctioneer = matches!(scene.decision.actor, Actor::Auctioneer(_));
-        by_auctioneer && alone && !evacuates && !replaced && self.wants_index(place.index)
     }
 
     fn is_undesired(&self, index: u32, scene: &Scene<'_>, notes: &mut Notes) -> bool {
@@ -298,7 +274,6 @@ impl Process {
                     && !self.wants(place)
                     && (cause == Ended::RolloutFailed) == self.is_given_up(place)
             }
-            Ended::Preempted => false,
             Ended::Retired | Ended::Superseded => holder.is_none(),
             Ended::Undesired => holder.is_none() && self.is_undesired(place.index, scene, notes),
             Ended::Stopped => ended,
@@ -340,7 +315,6 @@ const fn promise_of(cause: Ended) -> P {
         | Ended::Crashed
         | Ended::Replaced
         | Ended::RolloutFailed
-        | Ended::Preempted
         | Ended::Evacuated => P::StopHasCause,
     }
 }

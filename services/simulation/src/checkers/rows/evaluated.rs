@@ -122,8 +122,6 @@ fn create(
             | Trigger::Rollout
             | Trigger::RollingUpdate
             | Trigger::CellsChanged
-            | Trigger::Periodic
-            | Trigger::Preemption
             | Trigger::FollowUp
             | Trigger::Convergence => &mut parent.next,
         };

@@ -11,9 +11,7 @@ use schemas::crash::{Attempts, Restart};
 use schemas::definition::{Definition, DesiredLrp, Mode, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{Evaluation, Status, Wait};
-use schemas::names::{
-    CellId, ClusterId, DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
-};
+use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
 use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
@@ -30,13 +28,9 @@ use crate::checkers::rollouts::Roll;
 pub(super) struct Facts {
     pub(super) position: Position,
     pub(super) cluster: Option<(ClusterId, u16, u32)>,
-    /// Whether preemption is on.
-    pub(super) preemption: bool,
     pub(super) leaders: BTreeMap<Role, Leader>,
     pub(super) processes: BTreeMap<ProcessGuid, Process>,
     pub(super) tasks: BTreeMap<TaskGuid, Task>,
-    pub(super) periodics: BTreeMap<PeriodicGuid, super::periodics::Periodic>,
-    pub(super) parameterised: BTreeMap<ParameterisedGuid, super::parameterised::Parameterised>,
     /// When each domain was refreshed, and until when that holds.
     pub(super) domains: BTreeMap<Domain, (Timestamp, Option<Timestamp>)>,
     /// The ordinals of cells.
@@ -53,7 +47,6 @@ pub(super) struct Process {
     pub(super) domain: Domain,
     pub(super) epoch: Epoch,
     pub(super) version: u64,
-    pub(super) last_decision: Position,
     pub(super) changed_at: Timestamp,
     pub(super) desired: Option<DesiredLrp>,
     /// The indices of a global process, and which of their cells take no new work.
@@ -111,7 +104,6 @@ pub(super) struct Task {
     pub(super) domain: Domain,
     pub(super) epoch: Epoch,
     pub(super) version: u64,
-    pub(super) last_decision: Position,
     pub(super) since: Timestamp,
     pub(super) definition: TaskDefinition,
     /// None: it is deleted.
@@ -400,8 +392,6 @@ impl Facts {
                     self.process(guid, (domain, *epoch), decision);
                 }
                 Aggregate::Task { guid, .. } => self.task(guid, decision),
-                Aggregate::Periodic { guid, .. } => self.periodic(guid, decision),
-                Aggregate::Parameterised { guid, .. } => self.parameterised(guid, decision),
                 Aggregate::Domain(domain) => self.domain(domain, decision),
                 Aggregate::Cell(cell) => self.cell(cell, decision),
                 Aggregate::Cluster => self.cluster(decision),
@@ -434,10 +424,6 @@ impl Facts {
             let over = task.state.is_none() && task.since + REMEMBERED <= now;
             !(over && Subject::of_task(guid, shards) == *subject)
         });
-        self.periodics.retain(|guid, known| {
-            let over = known.desired.is_none() && known.since + REMEMBERED <= now;
-            !(over && Subject::of_periodic(guid, shards) == *subject)
-        });
     }
 
     fn process(&mut self, guid: &ProcessGuid, (domain, epoch): (&Domain, Epoch), decision: &Decision) {
@@ -446,7 +432,6 @@ impl Facts {
             domain: domain.clone(),
             epoch,
             version: 0,
-            last_decision: self.position,
             changed_at: at,
             desired: None,
             cells: BTreeMap::new(),
@@ -459,8 +444,7 @@ impl Facts {
             history: None,
         });
         let mut going = Going::default();
-        (process.version, process.last_decision) = (decision.version, self.position);
-        process.changed_at = at;
+        (process.version, process.changed_at) = (decision.version, at);
         for event in &decision.events {
             going.event(guid, process, event, at);
             match event {
@@ -473,12 +457,7 @@ impl Facts {
                 Event::Evacuating(event) => process.evacuating(event, at),
                 Event::Rollout(event) => Roll::fold(&mut process.roll, event, at),
                 Event::Evaluation(event) => evaluated::evaluated(&mut process.evaluations, event, decision),
-                Event::Task(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_) => {}
+                Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
             }
         }
         let gone = going.done(process);
@@ -494,7 +473,6 @@ impl Facts {
                     domain: desired.domain.clone(),
                     epoch: Epoch(at),
                     version: 0,
-                    last_decision: self.position,
                     since: at,
                     definition: (*desired.definition).clone(),
                     state: Some(TaskState::Pending),
@@ -519,15 +497,13 @@ impl Facts {
                 | Event::Actual(_)
                 | Event::Evacuating(_)
                 | Event::Rollout(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
             }
         }
         if let Some(task) = self.tasks.get_mut(guid) {
-            (task.version, task.last_decision) = (decision.version, self.position);
+            task.version = decision.version;
         }
     }
 
@@ -564,7 +540,6 @@ impl Facts {
                 cluster::Event::FormatRaised { format } => {
                     self.cluster = self.cluster.map(|(id, shards, _)| (id, shards, *format));
                 }
-                cluster::Event::PreemptionSwitched { on } => self.preemption = *on,
                 cluster::Event::PositionSetAside { .. } => {}
             }
         }

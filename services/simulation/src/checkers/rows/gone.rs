@@ -74,8 +74,6 @@ impl Going {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
-            | Event::Periodic(_)
-            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
@@ -153,8 +151,7 @@ fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container,
             | Ended::Undesired
             | Ended::Stopped
             | Ended::Replaced
-            | Ended::RolloutFailed
-            | Ended::Preempted => How::Stopped,
+            | Ended::RolloutFailed => How::Stopped,
         },
         actual::Event::Unclaimed { cause: Unclaimed::CellLost, .. } => How::CellLost,
         actual::Event::Unclaimed { cause: Unclaimed::Evacuation, .. } => How::Evacuated,
