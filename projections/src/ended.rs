@@ -136,6 +136,8 @@ impl History {
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

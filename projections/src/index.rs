@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
 use schemas::container::Instance;
-use schemas::names::{CellId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::parameterised::Parameterised;
+use schemas::periodic::Periodic;
 use schemas::process::{Process, Slot};
 use schemas::query::{InstanceState, TaskState};
 use schemas::resources::Resources;
@@ -34,6 +36,10 @@ pub enum Due {
     Process(ProcessGuid),
     /// A task.
     Task(TaskGuid),
+    /// A periodic task.
+    Periodic(PeriodicGuid),
+    /// A parameterised task.
+    Parameterised(ParameterisedGuid),
 }
 
 /// How much there is of everything. What is only remembered isn't counted.
@@ -124,7 +130,7 @@ pub(crate) struct Index {
     due: BTreeSet<(Timestamp, WorkRef)>,
     /// The global processes.
     pub(crate) global: BTreeSet<ProcessGuid>,
-    /// When the rollout of each process is next due.
+    /// When the rollout of each process and each periodic task is next due.
     due_whole: BTreeSet<(Timestamp, Due)>,
     /// What is only remembered.
     pub(crate) gone: BySubject,
@@ -186,6 +192,8 @@ impl Due {
         match self {
             Self::Process(guid) => Subject::of_process(guid, shards),
             Self::Task(guid) => Subject::of_task(guid, shards),
+            Self::Periodic(guid) => Subject::of_periodic(guid, shards),
+            Self::Parameterised(guid) => Subject::of_parameterised(guid, shards),
         }
     }
 }
@@ -228,10 +236,10 @@ pub(crate) struct Whole {
     desired: bool,
     /// Whether it is a global process.
     global: bool,
-    /// When its rollout is next due.
+    /// When its rollout is next due, or the launch of a periodic task.
     due: Option<Timestamp>,
     /// From when it may be forgotten, if it is gone.
-    forget_at: Option<Timestamp>,
+    pub(crate) forget_at: Option<Timestamp>,
     /// When the first of its ended evaluations leaves.
     pub(crate) leaves_at: Option<Timestamp>,
 }
@@ -337,6 +345,20 @@ impl Whole {
             forget_at: task.state.is_none().then(|| task.since + REMEMBERED),
             leaves_at: evaluation::next_leaves(&task.evaluations),
         }
+    }
+}
+
+impl Whole {
+    pub(crate) fn of_periodic(periodic: &Periodic) -> Self {
+        Self {
+            due: periodic.next,
+            forget_at: periodic.is_gone().then(|| periodic.since + REMEMBERED),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn of_parameterised(known: &Parameterised) -> Self {
+        Self { forget_at: known.is_gone().then(|| known.idle_since + REMEMBERED), ..Self::default() }
     }
 }
 

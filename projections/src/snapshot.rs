@@ -5,7 +5,7 @@
 //! magic 8 | fingerprint 8 | cluster id 16 (0: none) | position 8 | length 8 | checksum 8 | body
 //! ```
 //! Numbers are little-endian. The checksum covers everything before and after it. The body is postcard: what is small,
-//! then the processes and the tasks, one after the other, so that no more than one is ever there twice. Sets that can
+//! then the processes, the tasks, the periodic and the parameterised tasks, one after the other, so that no more than one is ever there twice. Sets that can
 //! be recomputed aren't stored.
 
 use std::collections::BTreeMap;
@@ -85,6 +85,8 @@ struct Small {
     found_by_convergence: u64,
     processes: u64,
     tasks: u64,
+    periodics: u64,
+    parameterised: u64,
 }
 
 impl World {
@@ -101,6 +103,12 @@ impl World {
         }
         for task in self.tasks.values() {
             write(&mut bytes, &**task);
+        }
+        for periodic in self.periodics.values() {
+            write(&mut bytes, &**periodic);
+        }
+        for known in self.parameterised.values() {
+            write(&mut bytes, &**known);
         }
         let length = bytes.len() - HEAD;
         let cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.id.0.as_u128());
@@ -121,12 +129,19 @@ impl World {
     pub fn restore(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Self, SnapshotError> {
         let position = check(bytes, cluster_id)?;
         let mut rest = &bytes[HEAD..];
-        let (processes, tasks, mut world) = Self::of_small(read(&mut rest)?, position)?;
+        let ([processes, tasks, periodics, parameterised], mut world) =
+            Self::of_small(read(&mut rest)?, position)?;
         for _ in 0..processes {
             world.take_process(read(&mut rest)?);
         }
         for _ in 0..tasks {
             world.take_task(read(&mut rest)?);
+        }
+        for _ in 0..periodics {
+            world.take_periodic(read(&mut rest)?);
+        }
+        for _ in 0..parameterised {
+            world.take_parameterised(read(&mut rest)?);
         }
         if !rest.is_empty() {
             return Err(SnapshotError::Unreadable(format!("{} bytes behind its end", rest.len())));
@@ -134,10 +149,10 @@ impl World {
         Ok(world)
     }
 
-    /// The World without its processes and tasks, and how many of each follow.
-    fn of_small(small: Small, position: Position) -> Result<(u64, u64, Self), SnapshotError> {
-        let Small { cluster, last, domains, cells, former, history, found_by_convergence, processes, tasks } =
-            small;
+    /// The World without its processes, tasks, periodic and parameterised tasks, and how many of each follow.
+    fn of_small(small: Small, position: Position) -> Result<([u64; 4], Self), SnapshotError> {
+        let Small { cluster, last, domains, cells, former, history, found_by_convergence, .. } = small;
+        let counts = [small.processes, small.tasks, small.periodics, small.parameterised];
         let history = History::restored(history);
         let mut world = Self { position, cluster, former, history, found_by_convergence, ..Self::new() };
         world.domains = domains.into_iter().collect();
@@ -147,7 +162,7 @@ impl World {
                 .ok_or_else(|| SnapshotError::Unreadable(format!("{subject:?} is not a subject")))?;
             world.last.insert(subject, (position, at));
         }
-        Ok((processes, tasks, world))
+        Ok((counts, world))
     }
 
     fn small(&self) -> Small {
@@ -162,6 +177,8 @@ impl World {
             found_by_convergence: self.found_by_convergence,
             processes: self.processes.len() as u64,
             tasks: self.tasks.len() as u64,
+            periodics: self.periodics.len() as u64,
+            parameterised: self.parameterised.len() as u64,
         }
     }
 }

@@ -13,7 +13,9 @@ use schemas::container::Epoch;
 use schemas::domain::{self, Freshness};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{CellId, Domain, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, Domain, LAUNCH_MARK, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::parameterised::{self, Parameterised};
+use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
@@ -37,6 +39,10 @@ pub enum Change {
     Process(ProcessGuid),
     /// A task.
     Task(TaskGuid),
+    /// A periodic task.
+    Periodic(PeriodicGuid),
+    /// A parameterised task.
+    Parameterised(ParameterisedGuid),
     /// A domain.
     Domain(Domain),
     /// A cell.
@@ -57,6 +63,8 @@ pub struct World {
     /// copies only what it changes.
     pub(crate) processes: OrdMap<ProcessGuid, Arc<Process>>,
     pub(crate) tasks: OrdMap<TaskGuid, Arc<Task>>,
+    pub(crate) periodics: OrdMap<PeriodicGuid, Arc<Periodic>>,
+    pub(crate) parameterised: OrdMap<ParameterisedGuid, Arc<Parameterised>>,
     pub(crate) domains: OrdMap<Domain, Freshness>,
     pub(crate) cells: OrdMap<CellId, Cell>,
     pub(crate) former: Former,
@@ -88,6 +96,8 @@ impl World {
             cluster: self.cluster.clone(),
             processes: self.processes.clone(),
             tasks: self.tasks.clone(),
+            periodics: self.periodics.clone(),
+            parameterised: self.parameterised.clone(),
             domains: self.domains.clone(),
             cells: self.cells.clone(),
             history: self.history.pictured(),
@@ -187,6 +197,54 @@ impl World {
         self.tasks.range::<_, TaskGuid>((from, Bound::Unbounded)).map(|(_, task)| &**task)
     }
 
+    /// A periodic task; also one that was removed and is only remembered.
+    #[must_use]
+    pub fn periodic(&self, guid: &PeriodicGuid) -> Option<&Periodic> {
+        self.periodics.get(guid).map(Arc::as_ref)
+    }
+
+    /// Periodic tasks in order of their guids, from the one after `after`. Those that were removed and are only
+    /// remembered are among them: whoever lists the living leaves out what [`Periodic::is_gone`].
+    pub fn periodics_from(&self, after: Option<&PeriodicGuid>) -> impl Iterator<Item = &Periodic> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.periodics.range::<_, PeriodicGuid>((from, Bound::Unbounded)).map(|(_, periodic)| &**periodic)
+    }
+
+    /// What a periodic task launched and is still there, in order of the guids.
+    pub fn launched_by(&self, guid: &PeriodicGuid) -> impl Iterator<Item = &Task> {
+        self.named_after(guid.as_str()).filter(|task| task.guid.periodic().is_some())
+    }
+
+    /// A parameterised task; also one that was removed and is only remembered.
+    #[must_use]
+    pub fn parameterised(&self, guid: &ParameterisedGuid) -> Option<&Parameterised> {
+        self.parameterised.get(guid).map(Arc::as_ref)
+    }
+
+    /// Parameterised tasks in order of their guids, from the one after `after`. Those that were removed and are only
+    /// remembered are among them: whoever lists the living leaves out what [`Parameterised::is_gone`].
+    pub fn parameterised_from(
+        &self,
+        after: Option<&ParameterisedGuid>,
+    ) -> impl Iterator<Item = &Parameterised> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = self.parameterised.range::<_, ParameterisedGuid>((from, Bound::Unbounded));
+        range.map(|(_, known)| &**known)
+    }
+
+    /// What was dispatched of a parameterised task and is still there, in order of the guids.
+    pub fn dispatched_of(&self, guid: &ParameterisedGuid) -> impl Iterator<Item = &Task> {
+        self.named_after(guid.as_str()).filter(|task| task.guid.dispatched().is_some())
+    }
+
+    /// The tasks that are named after whoever launched them.
+    fn named_after(&self, launcher: &str) -> impl Iterator<Item = &Task> {
+        let first = format!("{launcher}{LAUNCH_MARK}");
+        let from = (Bound::Included(first.as_str()), Bound::Unbounded);
+        let tasks = self.tasks.range::<_, str>(from).map(|(_, task)| &**task);
+        tasks.take_while(move |task| task.guid.as_str().starts_with(&first))
+    }
+
     /// The freshness of a domain; none: nobody ever refreshed it.
     #[must_use]
     pub fn domain(&self, domain: &Domain) -> Option<&Freshness> {
@@ -252,7 +310,7 @@ impl World {
         self.index.callbacks.iter()
     }
 
-    /// Processes and tasks whose `next_due` has come, each once, the one that is due longest first.
+    /// Processes, tasks and periodic tasks whose `next_due` has come, each once, the one that is due longest first.
     #[must_use]
     pub fn due(&self, now: Timestamp) -> Vec<Due> {
         self.index.due(now)
@@ -310,6 +368,14 @@ impl World {
             Aggregate::Task { guid, .. } => {
                 self.fold_task(guid, decision);
                 Change::Task(guid.clone())
+            }
+            Aggregate::Periodic { guid, .. } => {
+                self.fold_periodic(guid, decision);
+                Change::Periodic(guid.clone())
+            }
+            Aggregate::Parameterised { guid, .. } => {
+                self.fold_parameterised(guid, decision);
+                Change::Parameterised(guid.clone())
             }
             Aggregate::Domain(domain) => {
                 self.fold_domain(domain, decision);
@@ -397,6 +463,42 @@ impl World {
         self.tasks.insert(guid.clone(), Arc::new(task));
     }
 
+    fn fold_periodic(&mut self, guid: &PeriodicGuid, decision: &Decision) {
+        let shards = self.shards();
+        let old = self.periodics.remove(guid).map(Arc::unwrap_or_clone);
+        let whole = old.as_ref().map(Whole::of_periodic).unwrap_or_default();
+        if let Some(old) = &old {
+            self.shared.leave(&old.domain);
+        }
+        let events = decision.events.iter().filter_map(Event::as_periodic);
+        let Some(mut periodic) = periodic::evolve(old, events, &decision.stamp()) else { return };
+        periodic.guid = guid.clone();
+        periodic.version = decision.version;
+        self.shared.enter(&mut periodic.domain);
+        let subject = || Subject::of_periodic(guid, shards);
+        let after = Whole::of_periodic(&periodic);
+        self.index.change_whole(subject, || Due::Periodic(guid.clone()), whole, after);
+        self.periodics.insert(guid.clone(), Arc::new(periodic));
+    }
+
+    fn fold_parameterised(&mut self, guid: &ParameterisedGuid, decision: &Decision) {
+        let shards = self.shards();
+        let old = self.parameterised.remove(guid).map(Arc::unwrap_or_clone);
+        let whole = old.as_ref().map(Whole::of_parameterised).unwrap_or_default();
+        if let Some(old) = &old {
+            self.shared.leave(&old.domain);
+        }
+        let events = decision.events.iter().filter_map(Event::as_parameterised);
+        let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else { return };
+        known.guid = guid.clone();
+        known.version = decision.version;
+        self.shared.enter(&mut known.domain);
+        let subject = || Subject::of_parameterised(guid, shards);
+        let after = Whole::of_parameterised(&known);
+        self.index.change_whole(subject, || Due::Parameterised(guid.clone()), whole, after);
+        self.parameterised.insert(guid.clone(), Arc::new(known));
+    }
+
     fn fold_domain(&mut self, domain: &Domain, decision: &Decision) {
         for event in decision.events.iter().filter_map(Event::as_domain) {
             let known = self.domains.remove(domain);
@@ -427,6 +529,14 @@ impl World {
     /// decided on.
     fn forget(&mut self, subject: &Subject, now: Timestamp) {
         while let Some(which) = self.index.gone.pop(subject, now) {
+            if let Due::Parameterised(guid) = &which
+                && self.remembers_longer(guid, now)
+            {
+                let again =
+                    self.parameterised.get(guid).and_then(|known| Whole::of_parameterised(known).forget_at);
+                self.index.gone.change(subject, &which, None, again);
+                continue;
+            }
             let whole = match &which {
                 Due::Process(guid) => {
                     self.history.forget(guid);
@@ -439,6 +549,14 @@ impl World {
                     self.shared.leave(&task.domain);
                     Whole::of_task(&task)
                 }),
+                Due::Periodic(guid) => self.periodics.remove(guid).map(|periodic| {
+                    self.shared.leave(&periodic.domain);
+                    Whole::of_periodic(&periodic)
+                }),
+                Due::Parameterised(guid) => self.parameterised.remove(guid).map(|known| {
+                    self.shared.leave(&known.domain);
+                    Whole::of_parameterised(&known)
+                }),
             };
             let leaves_at = whole.and_then(|whole| whole.leaves_at);
             self.index.evaluated.change(subject, &which, leaves_at, None);
@@ -449,6 +567,8 @@ impl World {
                     self.processes.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations)
                 }
                 Due::Task(guid) => self.tasks.get_mut(guid).map(|of| &mut Arc::make_mut(of).evaluations),
+                // It has none: what it launches has.
+                Due::Periodic(_) | Due::Parameterised(_) => None,
             };
             let leaves_at = kept.and_then(|kept| {
                 evaluation::keep_newest(kept, now);
@@ -456,6 +576,16 @@ impl World {
             });
             self.index.evaluated.change(subject, &which, None, leaves_at);
         }
+    }
+
+    /// Remembers a parameterised task that was removed for as long again if a task of it is there: the numbers of another
+    /// life go on behind those of this.
+    fn remembers_longer(&mut self, guid: &ParameterisedGuid, now: Timestamp) -> bool {
+        let there = self.dispatched_of(guid).any(|task| task.state.is_some());
+        if let Some(known) = self.parameterised.get_mut(guid).filter(|_| there) {
+            Arc::make_mut(known).idle_since = now;
+        }
+        there
     }
 
     /// Takes in a process of a snapshot: into every set, and with what it shares.
@@ -473,6 +603,25 @@ impl World {
         let (subject, which) = (|| Subject::of_process(&guid, shards), || Due::Process(guid.clone()));
         self.index.change_whole(subject, which, Whole::default(), Whole::of_process(&process));
         self.processes.insert(guid, Arc::new(process));
+    }
+
+    /// Takes in a periodic task of a snapshot: into every set, and with what it shares.
+    pub(crate) fn take_periodic(&mut self, mut periodic: Periodic) {
+        let (guid, shards) = (periodic.guid.clone(), self.shards());
+        self.shared.enter(&mut periodic.domain);
+        let (subject, which) = (|| Subject::of_periodic(&guid, shards), || Due::Periodic(guid.clone()));
+        self.index.change_whole(subject, which, Whole::default(), Whole::of_periodic(&periodic));
+        self.periodics.insert(guid, Arc::new(periodic));
+    }
+
+    /// Takes in a parameterised task of a snapshot: into every set, and with what it shares.
+    pub(crate) fn take_parameterised(&mut self, mut known: Parameterised) {
+        let (guid, shards) = (known.guid.clone(), self.shards());
+        self.shared.enter(&mut known.domain);
+        let (subject, which) =
+            (|| Subject::of_parameterised(&guid, shards), || Due::Parameterised(guid.clone()));
+        self.index.change_whole(subject, which, Whole::default(), Whole::of_parameterised(&known));
+        self.parameterised.insert(guid, Arc::new(known));
     }
 
     /// Takes in a task of a snapshot: into every set, and with what it shares.
@@ -519,6 +668,8 @@ fn only_convergence_found(decision: &Decision) -> bool {
         | Event::Evacuating(_)
         | Event::Rollout(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,
@@ -549,8 +700,13 @@ fn touched(process: &Process, events: &[Event]) -> Vec<Place> {
                 Some(indices) => touched.extend(indices.iter().flat_map(at)),
                 None => touched.extend(all()),
             },
-            Event::Evaluation(_) | Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {
-            }
+            Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => {}
         }
     }
     touched.sort_unstable();
@@ -575,6 +731,8 @@ fn ends_life(event: &Event) -> bool {
         | Event::Rollout(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

@@ -75,6 +75,28 @@ pub enum ClientVerb {
     TaskResolve,
     /// `task.retry`
     TaskRetry,
+    /// `periodic.desire`
+    PeriodicDesire,
+    /// `periodic.update`
+    PeriodicUpdate,
+    /// `periodic.pause`
+    PeriodicPause,
+    /// `periodic.resume`
+    PeriodicResume,
+    /// `periodic.launch`
+    PeriodicLaunch,
+    /// `periodic.remove`
+    PeriodicRemove,
+    /// `parameterised.desire`
+    ParameterisedDesire,
+    /// `parameterised.update`
+    ParameterisedUpdate,
+    /// `parameterised.dispatch`
+    ParameterisedDispatch,
+    /// `parameterised.withdraw`
+    ParameterisedWithdraw,
+    /// `parameterised.remove`
+    ParameterisedRemove,
     /// `domain.upsert`
     DomainUpsert,
 }
@@ -160,6 +182,14 @@ pub enum QueryVerb {
     TaskEnded,
     /// What a task wrote.
     TaskLogs,
+    /// Periodic tasks.
+    PeriodicList,
+    /// One periodic task.
+    PeriodicShow,
+    /// Parameterised tasks.
+    ParameterisedList,
+    /// One parameterised task.
+    ParameterisedShow,
     /// Domains.
     DomainList,
     /// Cells.
@@ -182,7 +212,7 @@ pub enum QueryVerb {
 
 impl ClientVerb {
     /// Every one of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 26] = [
         Self::LrpDesire,
         Self::LrpUpdate,
         Self::LrpActivate,
@@ -197,6 +227,17 @@ impl ClientVerb {
         Self::TaskCancel,
         Self::TaskResolve,
         Self::TaskRetry,
+        Self::PeriodicDesire,
+        Self::PeriodicUpdate,
+        Self::PeriodicPause,
+        Self::PeriodicResume,
+        Self::PeriodicLaunch,
+        Self::PeriodicRemove,
+        Self::ParameterisedDesire,
+        Self::ParameterisedUpdate,
+        Self::ParameterisedDispatch,
+        Self::ParameterisedWithdraw,
+        Self::ParameterisedRemove,
         Self::DomainUpsert,
     ];
 
@@ -218,6 +259,17 @@ impl ClientVerb {
             Self::TaskCancel => ("task", "cancel"),
             Self::TaskResolve => ("task", "resolve"),
             Self::TaskRetry => ("task", "retry"),
+            Self::PeriodicDesire => ("periodic", "desire"),
+            Self::PeriodicUpdate => ("periodic", "update"),
+            Self::PeriodicPause => ("periodic", "pause"),
+            Self::PeriodicResume => ("periodic", "resume"),
+            Self::PeriodicLaunch => ("periodic", "launch"),
+            Self::PeriodicRemove => ("periodic", "remove"),
+            Self::ParameterisedDesire => ("parameterised", "desire"),
+            Self::ParameterisedUpdate => ("parameterised", "update"),
+            Self::ParameterisedDispatch => ("parameterised", "dispatch"),
+            Self::ParameterisedWithdraw => ("parameterised", "withdraw"),
+            Self::ParameterisedRemove => ("parameterised", "remove"),
             Self::DomainUpsert => ("domain", "upsert"),
         }
     }
@@ -311,7 +363,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 24] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -323,6 +375,10 @@ impl QueryVerb {
         Self::TaskShow,
         Self::TaskEnded,
         Self::TaskLogs,
+        Self::PeriodicList,
+        Self::PeriodicShow,
+        Self::ParameterisedList,
+        Self::ParameterisedShow,
         Self::DomainList,
         Self::CellList,
         Self::CellShow,
@@ -349,6 +405,10 @@ impl QueryVerb {
             Self::TaskShow => ("task", "show"),
             Self::TaskEnded => ("task", "ended"),
             Self::TaskLogs => ("task", "logs"),
+            Self::PeriodicList => ("periodic", "list"),
+            Self::PeriodicShow => ("periodic", "show"),
+            Self::ParameterisedList => ("parameterised", "list"),
+            Self::ParameterisedShow => ("parameterised", "show"),
             Self::DomainList => ("domain", "list"),
             Self::CellList => ("cell", "list"),
             Self::CellShow => ("cell", "show"),

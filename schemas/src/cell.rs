@@ -221,6 +221,8 @@ pub fn origin(cell: Option<&Cell>, events: &[entry::Event]) -> Origin {
         | entry::Event::Rollout(_)
         | entry::Event::Evaluation(_)
         | entry::Event::Task(_)
+        | entry::Event::Periodic(_)
+        | entry::Event::Parameterised(_)
         | entry::Event::Domain(_)
         | entry::Event::Cluster(_) => false,
     };

@@ -1,15 +1,16 @@
 //! Definitions: what to run, for a process and for a task (docs/model.md, "Definitions and keys").
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, Variable};
-use crate::names::{DefinitionId, Domain, ProcessGuid, TaskGuid};
+use crate::names::{DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::policy::Policies;
 use crate::rank::Priority;
 use crate::resources::{Constraint, Resources};
+use crate::schedule::Schedule;
 
 /// How long a container that is asked to stop may take before it is killed, unless its definition says otherwise:
 /// 10 s (docs/model.md, "The rep's tables").
@@ -182,5 +183,78 @@ pub struct DesiredTask {
     /// Its domain.
     pub domain: Domain,
     /// What it runs.
+    pub definition: std::sync::Arc<TaskDefinition>,
+}
+
+/// What becomes of a launch that is due while a task of an earlier one is still PENDING or RUNNING.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// It is launched beside it.
+    Allowed,
+    /// It is skipped.
+    #[default]
+    Skipped,
+    /// It waits until nothing of it runs any more. One at most waits; what is due meanwhile is skipped.
+    Queued,
+}
+
+/// A periodic task as a client desires it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredPeriodic {
+    /// Names it.
+    pub periodic_guid: PeriodicGuid,
+    /// Its domain, and that of everything that it launches.
+    pub domain: Domain,
+    /// When it is due.
+    pub schedule: Schedule,
+    /// What becomes of a launch while an earlier one runs.
+    pub overlap: Overlap,
+    /// What each task that it launches runs.
+    pub definition: std::sync::Arc<TaskDefinition>,
+}
+
+/// Whether a dispatch has a payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PayloadRule {
+    /// It must have one.
+    Required,
+    /// It may have one.
+    #[default]
+    Optional,
+    /// It must have none.
+    Forbidden,
+}
+
+/// What becomes of a dispatch while as many tasks are PENDING or RUNNING as may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Overflow {
+    /// It waits for its turn.
+    #[default]
+    Queued,
+    /// It is refused.
+    Refused,
+}
+
+/// A parameterised task as a client desires it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DesiredParameterised {
+    /// Names it.
+    pub parameterised_guid: ParameterisedGuid,
+    /// Its domain, and that of every task of it.
+    pub domain: Domain,
+    /// Whether a dispatch has a payload.
+    pub payload: PayloadRule,
+    /// The parameters that a dispatch must give.
+    pub required_parameters: BTreeSet<String>,
+    /// The parameters that it may give.
+    pub optional_parameters: BTreeSet<String>,
+    /// How many of its tasks may be PENDING or RUNNING at once; none: any number.
+    pub concurrency: Option<u32>,
+    /// What becomes of a dispatch beyond that.
+    pub overflow: Overflow,
+    /// What each task of it runs, without what is dispatched.
     pub definition: std::sync::Arc<TaskDefinition>,
 }

@@ -188,7 +188,8 @@ pub(crate) fn settled(process: &Process, ended: Vec<EndedInstance>) -> Vec<Ended
         settled.retain(|known| known.by.instance_guid != one.by.instance_guid);
         settled.push(one);
     }
-    let is_there = |one: &EndedInstance| process.slot(&one.place).is_some_and(|slot| names(slot, &one.by));
+    let is_there =
+        |one: &EndedInstance| process.slots_at(one.place.index).iter().any(|slot| names(slot, &one.by));
     settled.retain(|one| !is_there(one));
     settled
 }

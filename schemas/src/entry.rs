@@ -15,12 +15,14 @@ use crate::cause::Cause;
 use crate::checksum::crc32c;
 use crate::container::Epoch;
 use crate::names::{
-    CellId, ClientName, DecisionId, Domain, EntryId, ProcessGuid, RequestId, ServiceId, TaskGuid,
+    CellId, ClientName, DecisionId, Domain, EntryId, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId,
+    ServiceId, TaskGuid,
 };
 use crate::request::Identity;
 use crate::subject::Subject;
 use crate::{
-    Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, limits, rollout, stored, task,
+    Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation, limits, parameterised,
+    periodic, rollout, stored, task,
 };
 
 /// One message of the journal.
@@ -84,6 +86,24 @@ pub enum Aggregate {
         /// Which life.
         epoch: Epoch,
     },
+    /// A periodic task, in one of its lives.
+    Periodic {
+        /// Its name.
+        guid: PeriodicGuid,
+        /// Its domain.
+        domain: Domain,
+        /// Which life.
+        epoch: Epoch,
+    },
+    /// A parameterised task, in one of its lives.
+    Parameterised {
+        /// Its name.
+        guid: ParameterisedGuid,
+        /// Its domain.
+        domain: Domain,
+        /// Which life.
+        epoch: Epoch,
+    },
     /// A domain.
     Domain(Domain),
     /// A cell.
@@ -127,6 +147,10 @@ pub enum Event {
     Evaluation(evaluation::Event),
     /// To a task.
     Task(task::Event),
+    /// To a periodic task.
+    Periodic(periodic::Event),
+    /// To a parameterised task.
+    Parameterised(parameterised::Event),
     /// To a domain.
     Domain(domain::Event),
     /// To a cell.
@@ -136,6 +160,18 @@ pub enum Event {
 }
 
 impl Event {
+    /// What happened to a periodic task, if to one.
+    #[must_use]
+    pub const fn as_periodic(&self) -> Option<&periodic::Event> {
+        if let Self::Periodic(event) = self { Some(event) } else { None }
+    }
+
+    /// What happened to a parameterised task, if to one.
+    #[must_use]
+    pub const fn as_parameterised(&self) -> Option<&parameterised::Event> {
+        if let Self::Parameterised(event) = self { Some(event) } else { None }
+    }
+
     /// What happened to a domain, if to one.
     #[must_use]
     pub const fn as_domain(&self) -> Option<&domain::Event> {
@@ -209,6 +245,8 @@ impl Aggregate {
         match self {
             Self::Process { guid, .. } => Subject::of_process(guid, shards),
             Self::Task { guid, .. } => Subject::of_task(guid, shards),
+            Self::Periodic { guid, .. } => Subject::of_periodic(guid, shards),
+            Self::Parameterised { guid, .. } => Subject::of_parameterised(guid, shards),
             Self::Domain(domain) => Subject::Domain(domain.clone()),
             Self::Cell(cell) => Subject::Cell(cell.clone()),
             Self::Cluster => Subject::Cluster,

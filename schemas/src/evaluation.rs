@@ -108,6 +108,8 @@ pub enum Trigger {
     RollingUpdate,
     /// A global process runs on another cell, or on one that takes work again (node-update).
     CellsChanged,
+    /// A periodic task launched a task (periodic-job).
+    Periodic,
     /// Something of an evaluation found no place (queued-allocs).
     Queued,
     /// Reps refused something of an evaluation too often (max-plan-attempts).

@@ -6,9 +6,9 @@
 //! | the file | holds |
 //! |---|---|
 //! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | the words |
-//! | [`action`], [`definition`], [`container`], [`placement`], [`rank`] | what to run, where, why there, and in which order |
+//! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | what to run, when, where, why there, and in which order |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
-//! | [`task`], [`domain`], [`cell`], [`cluster`] | the other machines |
+//! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other machines |
 //! | [`ended`] | what all of them leave behind, to be shown |
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
 //! | [`stored`] | what of it the journal holds, in every version |
@@ -42,6 +42,8 @@ pub mod key;
 pub mod limits;
 pub mod message;
 pub mod names;
+pub mod parameterised;
+pub mod periodic;
 pub mod placement;
 pub mod policy;
 pub mod process;
@@ -52,6 +54,7 @@ pub mod request;
 pub mod resources;
 pub mod rollout;
 pub mod rules;
+pub mod schedule;
 pub mod spec;
 pub mod stored;
 pub mod subject;

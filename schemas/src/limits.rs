@@ -4,6 +4,32 @@ use std::time::Duration;
 
 /// Longest id, in bytes. Ids are `[A-Za-z0-9_-]{1,128}`.
 pub const ID_BYTES: usize = 128;
+/// Longest guid of a periodic task, in bytes: what it launches adds a time to it.
+pub const PERIODIC_GUID_BYTES: usize = 96;
+/// Largest periodic task as it is stored, in bytes: one decision may change it and launch a task.
+pub const PERIODIC_BYTES: usize = 64 * 1024;
+/// Longest cron expression, and longest name of a time zone, in bytes.
+pub const CRON_BYTES: usize = 128;
+/// Missed launches that are counted one by one; a skip that says so many may stand for more.
+pub const MISSED_COUNTED: u32 = 1_000;
+/// Longest guid of a parameterised task, in bytes: what is dispatched adds a number to it.
+pub const PARAMETERISED_GUID_BYTES: usize = 96;
+/// Largest parameterised task as it is stored, in bytes: one decision may dispatch it and desire a task of it.
+pub const PARAMETERISED_BYTES: usize = 64 * 1024;
+/// Largest payload of a dispatch, in bytes.
+pub const PAYLOAD_BYTES: usize = 16 * 1024;
+/// Most parameters that a parameterised task takes, and that a dispatch gives.
+pub const PARAMETERS: usize = 64;
+/// Longest name of a parameter, in bytes.
+pub const PARAMETER_NAME_BYTES: usize = 64;
+/// Largest parameters of a dispatch, in bytes of names and values.
+pub const PARAMETERS_BYTES: usize = 16 * 1024;
+/// Most tasks of one parameterised task that its limit may allow at once.
+pub const CONCURRENCY: u32 = 10_000;
+/// Most dispatches of one parameterised task that wait.
+pub const DISPATCHES_QUEUED: usize = 1_024;
+/// Most keys of dispatches that one parameterised task remembers.
+pub const DISPATCH_KEYS: usize = 4_096;
 /// Largest spec as it is sent, in bytes.
 pub const SPEC_BYTES: usize = 128 * 1024;
 /// Largest annotation, in bytes.

@@ -111,6 +111,15 @@ name!(
     /// Names a task.
     TaskGuid, "task guid");
 name!(
+    /// Names a periodic task: what launches tasks by a schedule.
+    PeriodicGuid, "periodic guid");
+name!(
+    /// Names a parameterised task: a template of which each dispatch makes a task.
+    ParameterisedGuid, "parameterised guid");
+name!(
+    /// What a client gives with a dispatch so that dispatching twice makes one task.
+    DispatchKey, "key of a dispatch");
+name!(
     /// Names one definition of a process ; the first is named after its process.
     DefinitionId, "definition id");
 name!(
@@ -137,6 +146,64 @@ name!(
 name!(
     /// A label that a cell must carry to take a definition that asks for it.
     PlacementTag, "placement tag");
+
+/// What stands between the guid of a periodic or parameterised task and what tells the tasks that it launched apart.
+pub const LAUNCH_MARK: &str = "--";
+/// What stands behind that in what was dispatched, before the number of the dispatch.
+const DISPATCH_MARK: &str = "dispatch-";
+
+impl PeriodicGuid {
+    /// The guid of the task that is launched for the moment at which it was due: `report--1795402800`.
+    ///
+    /// # Errors
+    /// `BadName` if the guid is too long for that: a spec takes none that is.
+    pub fn launch(&self, due: crate::Timestamp) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_MARK}{}", due.seconds()))
+    }
+
+    /// The guid of the task that somebody wants launched now, whatever the schedule says: `report--now-1795402817`.
+    ///
+    /// # Errors
+    /// See [`PeriodicGuid::launch`].
+    pub fn launch_now(&self, now: crate::Timestamp) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_MARK}now-{}", now.seconds()))
+    }
+}
+
+impl ParameterisedGuid {
+    /// The guid of the task that the dispatch of a number becomes: `resize--dispatch-17`.
+    ///
+    /// # Errors
+    /// See [`PeriodicGuid::launch`].
+    pub fn dispatch(&self, number: u64) -> Result<TaskGuid, BadName> {
+        TaskGuid::new(&format!("{self}{LAUNCH_MARK}{DISPATCH_MARK}{number}"))
+    }
+}
+
+impl TaskGuid {
+    /// What decides on which shard a task is: for what a periodic or parameterised task launched its guid, so that all of
+    /// that is on the shard of who launches it, and for anything else the whole name.
+    #[must_use]
+    pub fn stem(&self) -> &str {
+        self.as_str().rsplit_once(LAUNCH_MARK).map_or(self.as_str(), |(stem, _)| stem)
+    }
+
+    /// The periodic task that launched it, if one did: no client may choose such a name.
+    #[must_use]
+    pub fn periodic(&self) -> Option<PeriodicGuid> {
+        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
+        PeriodicGuid::new(stem).ok().filter(|_| !launch.starts_with(DISPATCH_MARK))
+    }
+
+    /// The parameterised task of which it was dispatched, and the number of that, if it was: no client may choose such a
+    /// name.
+    #[must_use]
+    pub fn dispatched(&self) -> Option<(ParameterisedGuid, u64)> {
+        let (stem, launch) = self.as_str().rsplit_once(LAUNCH_MARK)?;
+        let number = launch.strip_prefix(DISPATCH_MARK)?.parse().ok()?;
+        Some((ParameterisedGuid::new(stem).ok()?, number))
+    }
+}
 
 impl DefinitionId {
     /// No id is before this one in their order: it is the shortest, of the first character that names may have.

@@ -548,6 +548,8 @@ fn origin_of(process: &Process, event: &Event) -> Origin {
         )
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => Origin::Beginning,
@@ -587,7 +589,12 @@ pub fn evolve(process: &mut Process, events: &[Event], stamp: &Stamp) -> Vec<End
             Event::Evaluation(event) => {
                 evaluation::evolve(&mut process.evaluations, event, stamp);
             }
-            Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+            Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => {}
         }
     }
     process.version += 1;
@@ -675,7 +682,8 @@ fn evolve_actual(
 /// What became of work that an evaluation stood for.
 fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
     match (duty, after) {
-        (_, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
+        // What was to restart later runs by itself, if it runs.
+        (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
         (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
         (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
     }

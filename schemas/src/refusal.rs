@@ -52,7 +52,7 @@ pub enum Code {
     InvalidRequest,
     /// The command's deadline has passed.
     DeadlinePassed,
-    /// The client gave the same request id to another command.
+    /// The client gave the same request id to another command, or the same key to another dispatch.
     RequestIdReused,
     /// Content and subject name different domains or cells.
     Forbidden,

@@ -3,8 +3,8 @@
 //!
 //! | the function | reads |
 //! |---|---|
-//! | [`lrp`], [`task`] | one DesiredLRP, one task |
-//! | [`document`] | a file: one of them, or lists of them under `lrp`, `task` and `domain` |
+//! | [`lrp`], [`task`], [`periodic`](fn@periodic), [`parameterised`](fn@parameterised) | one DesiredLRP, task, periodic task, parameterised task |
+//! | [`document`] | a file: one of them, or lists of them under `lrp`, `task`, `periodic`, `parameterised` and `domain` |
 //! | [`client_command`] | a client's message: envelope and body |
 //!
 //! Field names are those of Diego's API. A field that Diego knows and Muster doesn't honour is refused by name: nobody
@@ -12,6 +12,8 @@
 
 mod actions;
 mod commands;
+mod parameterised;
+mod periodic;
 mod policies;
 mod rules;
 
@@ -23,8 +25,8 @@ use serde_json::{Map, Value, json};
 
 use crate::action::{Secret, Variable};
 use crate::definition::{
-    DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes,
-    TaskDefinition,
+    DEFAULT_GRACE_MS, Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic,
+    DesiredTask, Mode, Placement, Routes, TaskDefinition,
 };
 use crate::fields::{Field, Fields, Problems, look_over, read_json_of_any_size};
 use crate::limits;
@@ -34,7 +36,8 @@ use crate::refusal::Refusal;
 use crate::resources::Constraint;
 use crate::rules::ONE_ON_EACH_CELL;
 
-pub use commands::{ClientCommand, client_command};
+pub use commands::{ClientCommand, PeriodicAsk, client_command};
+pub use parameterised::payload;
 
 /// What Diego's LRPs and tasks have and Muster doesn't honour yet, with what to do instead.
 const NOT_HONOURED: &[(&str, &str)] = &[
@@ -71,6 +74,10 @@ pub enum Item {
     Lrp(Box<DesiredLrp>),
     /// A task.
     Task(Box<DesiredTask>),
+    /// A periodic task.
+    Periodic(Box<DesiredPeriodic>),
+    /// A parameterised task.
+    Parameterised(Box<DesiredParameterised>),
     /// A domain that is to be marked as fresh.
     Domain {
         /// Its name.
@@ -100,6 +107,26 @@ pub fn task(value: Value) -> Result<DesiredTask, Refusal> {
     problems.settle(task)
 }
 
+/// Reads a periodic task.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field.
+pub fn periodic(value: Value) -> Result<DesiredPeriodic, Refusal> {
+    let problems = Problems::default();
+    let periodic = open(value, &problems).and_then(|root| periodic::take(root, Usual::None));
+    problems.settle(periodic)
+}
+
+/// Reads a parameterised task.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field.
+pub fn parameterised(value: Value) -> Result<DesiredParameterised, Refusal> {
+    let problems = Problems::default();
+    let read = open(value, &problems).and_then(|root| parameterised::take(root, Usual::None));
+    problems.settle(read)
+}
+
 /// Reads the JSON text of a file as strictly as a message: nothing behind it, and no key twice in an object.
 ///
 /// # Errors
@@ -110,8 +137,10 @@ pub fn json(text: &[u8]) -> Result<Value, Refusal> {
     problems.settle(Some(value))
 }
 
-/// Reads a file: a DesiredLRP (it has a `process_guid`), a task (it has a `task_guid`), or any number of things in the
-/// lists `lrp`, `task` and `domain`. A `domain` that is text is the domain of everything that doesn't name its own.
+/// Reads a file: a DesiredLRP (it has a `process_guid`), a task (it has a `task_guid`), a periodic task (it has a
+/// `periodic_guid`), a parameterised task (it has a `parameterised_guid`), or any number of things in the lists `lrp`,
+/// `task`, `periodic`, `parameterised` and `domain`. A `domain` that is text is the domain of everything that doesn't
+/// name its own.
 ///
 /// # Errors
 /// `InvalidRequest` with every bad field.
@@ -177,10 +206,30 @@ fn definition_to_json(definition: &Definition) -> Value {
 /// A task as [`task`] reads it.
 #[must_use]
 pub fn task_to_json(task: &DesiredTask) -> Value {
-    let definition = &*task.definition;
-    compact(json!({
-        "task_guid": task.task_guid,
-        "domain": task.domain,
+    let mut value = compact(json!({"task_guid": task.task_guid, "domain": task.domain}));
+    if let (Value::Object(all), Value::Object(definition)) =
+        (&mut value, compact(task_definition_to_json(&task.definition)))
+    {
+        all.extend(definition);
+    }
+    value
+}
+
+/// A periodic task as [`periodic`](fn@periodic) reads it.
+#[must_use]
+pub fn periodic_to_json(periodic: &DesiredPeriodic) -> Value {
+    periodic::to_json(periodic)
+}
+
+/// A parameterised task as [`parameterised`](fn@parameterised) reads it.
+#[must_use]
+pub fn parameterised_to_json(parameterised: &DesiredParameterised) -> Value {
+    parameterised::to_json(parameterised)
+}
+
+/// What a task runs, as a task, a periodic or a parameterised task gives it.
+fn task_definition_to_json(definition: &TaskDefinition) -> Value {
+    json!({
         "stack": definition.constraint.stack,
         "placement_tags": definition.constraint.placement_tags,
         "constraints": rules::constraints_to_json(&definition.constraint),
@@ -196,7 +245,7 @@ pub fn task_to_json(task: &DesiredTask) -> Value {
         "priority": definition.priority,
         "placement": definition.placement,
         "grace_period_ms": definition.grace_period_ms,
-    }))
+    })
 }
 
 /// Routing data as clients write it: for each router its JSON.
@@ -236,6 +285,12 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
         Value::Object(object) if object.contains_key("task_guid") => {
             return Some(vec![Item::Task(Box::new(take_task(root, Usual::None)?))]);
         }
+        Value::Object(object) if object.contains_key("periodic_guid") => {
+            return Some(vec![Item::Periodic(Box::new(periodic::take(root, Usual::None)?))]);
+        }
+        Value::Object(object) if object.contains_key("parameterised_guid") => {
+            return Some(vec![Item::Parameterised(Box::new(parameterised::take(root, Usual::None)?))]);
+        }
         Value::Object(_)
         | Value::Null
         | Value::Bool(_)
@@ -255,6 +310,8 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     };
     let lrps = fields.take("lrp").map_or(Some(vec![]), one_or_more);
     let tasks = fields.take("task").map_or(Some(vec![]), one_or_more);
+    let periodics = fields.take("periodic").map_or(Some(vec![]), one_or_more);
+    let parameterised = fields.take("parameterised").map_or(Some(vec![]), one_or_more);
     fields.finish(&[]);
     let mut items = vec![];
     items.extend(domains?.into_iter().map(take_domain));
@@ -262,8 +319,13 @@ fn take_document(root: Field<'_>) -> Option<Vec<Item>> {
     items.extend(lrps?.into_iter().map(lrp));
     let task = |field| take_task(field, usual).map(|task| Item::Task(Box::new(task)));
     items.extend(tasks?.into_iter().map(task));
+    let periodic = |field| periodic::take(field, usual).map(|periodic| Item::Periodic(Box::new(periodic)));
+    items.extend(periodics?.into_iter().map(periodic));
+    let template = |field| parameterised::take(field, usual).map(|one| Item::Parameterised(Box::new(one)));
+    items.extend(parameterised?.into_iter().map(template));
     if items.is_empty() {
-        problems.note("message", "holds no process_guid, no task_guid, and no list lrp, task or domain");
+        let names = "no process_guid, task_guid, periodic_guid or parameterised_guid, and no list lrp, task, periodic, parameterised or domain";
+        problems.note("message", format!("holds {names}"));
     }
     let items = items.into_iter().collect::<Option<Vec<Item>>>()?;
     note_doubles(&items, problems);
@@ -282,6 +344,8 @@ fn note_doubles(items: &[Item], problems: &Problems) {
         let (kind, name) = match item {
             Item::Lrp(lrp) => ("lrp", lrp.process_guid.as_str()),
             Item::Task(task) => ("task", task.task_guid.as_str()),
+            Item::Periodic(periodic) => ("periodic", periodic.periodic_guid.as_str()),
+            Item::Parameterised(one) => ("parameterised", one.parameterised_guid.as_str()),
             Item::Domain { domain, .. } => ("domain", domain.as_str()),
         };
         if !seen.insert((kind, name)) {
@@ -394,7 +458,7 @@ fn take_task(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredTask> {
     check_size(&root);
     let (path, problems) = (root.path.clone(), root.problems);
     let mut fields = root.object()?;
-    let task_guid = fields.must("task_guid", Field::name);
+    let task_guid = fields.must("task_guid", periodic::take_task_guid);
     let domain = must_domain(&mut fields, usual);
     let definition = take_task_definition(&mut fields);
     fields.finish(NOT_HONOURED);

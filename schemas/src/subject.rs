@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::names::{CellId, Domain, ProcessGuid, TaskGuid};
+use crate::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 
 /// Where an entry stands in the journal: its stream sequence, from 1. 0 is "before the first".
 #[derive(
@@ -51,6 +51,18 @@ impl Subject {
     /// The subject of a task in a cluster with `shards` shards.
     #[must_use]
     pub fn of_task(guid: &TaskGuid, shards: u16) -> Self {
+        Self::Task(shard(guid.stem(), shards))
+    }
+
+    /// The subject of a periodic task in a cluster with `shards` shards: that of every task that it launches.
+    #[must_use]
+    pub fn of_periodic(guid: &PeriodicGuid, shards: u16) -> Self {
+        Self::Task(shard(guid.as_str(), shards))
+    }
+
+    /// The subject of a parameterised task in a cluster with `shards` shards: that of every task of it.
+    #[must_use]
+    pub fn of_parameterised(guid: &ParameterisedGuid, shards: u16) -> Self {
         Self::Task(shard(guid.as_str(), shards))
     }
 
@@ -96,7 +108,7 @@ pub fn fnv_1a(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV-1a (64 bits) of the guid modulo the cluster's shard count (docs/architecture.md, "Aggregates and subjects").
+/// FNV-1a (64 bits) of the guid (of a task that was launched: of its [stem](TaskGuid::stem)) modulo the cluster's shard count (docs/architecture.md, "Aggregates and subjects").
 #[must_use]
 pub fn shard(guid: &str, shards: u16) -> u16 {
     u16::try_from(fnv_1a(guid) % u64::from(shards.max(1))).unwrap_or(0)
@@ -128,6 +140,13 @@ mod tests {
     #[test]
     fn shards_are_fnv_1a() {
         assert_eq!(shard("", 32), u16::try_from(0xcbf2_9ce4_8422_2325_u64 % 32).unwrap());
+        let (periodic, task) = (PeriodicGuid::new("report").unwrap(), TaskGuid::new("report--17").unwrap());
+        assert_eq!(Subject::of_task(&task, 32), Subject::of_periodic(&periodic, 32));
+        assert_eq!((task.periodic(), task.dispatched()), (Some(periodic), None));
+        let resize = ParameterisedGuid::new("resize").unwrap();
+        let task = resize.dispatch(17).unwrap();
+        assert_eq!(Subject::of_task(&task, 32), Subject::of_parameterised(&resize, 32));
+        assert_eq!((task.periodic(), task.dispatched()), (None, Some((resize, 17))));
         assert_eq!(shard("a", 32), u16::try_from(0xaf63_dc4c_8601_ec8c_u64 % 32).unwrap());
     }
 }

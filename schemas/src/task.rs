@@ -187,6 +187,8 @@ pub enum Outcome {
 pub enum Command {
     /// A client desires it.
     Desire(Box<DesiredTask>),
+    /// A periodic task launches it.
+    Launch(Box<DesiredTask>),
     /// A client cancels it.
     Cancel,
     /// A client resolves it: COMPLETED, RESOLVING, deleted, in one decision.
@@ -351,6 +353,12 @@ impl Task {
         }
     }
 
+    /// Whether it is to run, or runs.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        matches!(self.state, Some(State::Pending { .. } | State::Running { .. }))
+    }
+
     /// Whether an auction has to place it.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
@@ -401,8 +409,8 @@ pub fn decide(
 ) -> Result<Vec<entry::Event>, Refusal> {
     let living = task.and_then(|task| task.state.as_ref().map(|state| (task, state)));
     let events = match (command, living) {
-        (Command::Desire(desired), None) => vec![Event::Desired(desired.clone())],
-        (Command::Desire(_), Some((task, _))) => {
+        (Command::Desire(desired) | Command::Launch(desired), None) => vec![Event::Desired(desired.clone())],
+        (Command::Desire(_) | Command::Launch(_), Some((task, _))) => {
             return Err(Refusal::new(Code::ResourceExists, format!("task {} exists already", task.guid)));
         }
         (Command::Converge, None) => vec![],
@@ -447,12 +455,17 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
         | entry::Event::Evacuating(_)
         | entry::Event::Rollout(_)
         | entry::Event::Evaluation(_)
+        | entry::Event::Periodic(_)
+        | entry::Event::Parameterised(_)
         | entry::Event::Domain(_)
         | entry::Event::Cell(_)
         | entry::Event::Cluster(_) => None,
     });
     match (command, by_cell) {
-        (Command::Desire(_) | Command::Cancel | Command::Resolve | Command::Retry(_), _) => Origin::Beginning,
+        (
+            Command::Desire(_) | Command::Launch(_) | Command::Cancel | Command::Resolve | Command::Retry(_),
+            _,
+        ) => Origin::Beginning,
         (Command::Unanswered { evaluation, .. }, _) => {
             task.evaluations.iter().find(|one| one.id == *evaluation).map(Evaluation::cause).into()
         }
@@ -677,6 +690,8 @@ pub fn evolve(task: Option<Task>, events: &[entry::Event], stamp: &Stamp) -> Opt
             | entry::Event::Actual(_)
             | entry::Event::Evacuating(_)
             | entry::Event::Rollout(_)
+            | entry::Event::Periodic(_)
+            | entry::Event::Parameterised(_)
             | entry::Event::Domain(_)
             | entry::Event::Cell(_)
             | entry::Event::Cluster(_) => {}

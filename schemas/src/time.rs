@@ -21,6 +21,18 @@ impl Timestamp {
         Self(millis.saturating_mul(1_000_000))
     }
 
+    /// The moment `seconds` seconds after 1970-01-01 UTC.
+    #[must_use]
+    pub const fn from_seconds(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// Whole seconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn seconds(self) -> u64 {
+        self.0 / 1_000_000_000
+    }
+
     /// How long ago `earlier` was; zero if it is still to come.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

@@ -16,17 +16,18 @@ use schemas::names::{Domain, EvaluationId};
 use schemas::process::{Purpose, Steer};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
-    InstanceRow, Logs, LrpRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
+    InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
 };
 use schemas::refusal::{Class, Code};
-use schemas::spec::{ClientCommand, client_command};
+use schemas::spec::{self, ClientCommand, client_command};
 use schemas::{Refusal, limits};
 use serde_json::{Map, Value, json};
 
-use crate::golden::{WRITE, folder, job, lrp, may_write};
+use crate::golden::{WRITE, dispatch, folder, job, lrp, may_write, parameterised, periodic};
 use crate::shapes::{
     CellEvacuate, DomainUpsert, Environment, LrpActivate, LrpDesire, LrpRemove, LrpRestart, LrpRetire,
-    LrpRetry, LrpSteer, LrpUpdate, TaskCancel, TaskDesire, TaskResolve, TaskRetry,
+    LrpRetry, LrpSteer, LrpUpdate, ParameterisedDesire, ParameterisedDispatch, ParameterisedRemove,
+    ParameterisedWithdraw, PeriodicAsk, PeriodicDesire, TaskCancel, TaskDesire, TaskResolve, TaskRetry,
 };
 
 fn page() -> PathBuf {
@@ -78,6 +79,17 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             ClientVerb::TaskCancel => schemas.of::<TaskCancel>(),
             ClientVerb::TaskResolve => schemas.of::<TaskResolve>(),
             ClientVerb::TaskRetry => schemas.of::<TaskRetry>(),
+            ClientVerb::PeriodicDesire | ClientVerb::PeriodicUpdate => schemas.of::<PeriodicDesire>(),
+            ClientVerb::PeriodicPause
+            | ClientVerb::PeriodicResume
+            | ClientVerb::PeriodicLaunch
+            | ClientVerb::PeriodicRemove => schemas.of::<PeriodicAsk>(),
+            ClientVerb::ParameterisedDesire | ClientVerb::ParameterisedUpdate => {
+                schemas.of::<ParameterisedDesire>()
+            }
+            ClientVerb::ParameterisedDispatch => schemas.of::<ParameterisedDispatch>(),
+            ClientVerb::ParameterisedWithdraw => schemas.of::<ParameterisedWithdraw>(),
+            ClientVerb::ParameterisedRemove => schemas.of::<ParameterisedRemove>(),
             ClientVerb::DomainUpsert => schemas.of::<DomainUpsert>(),
         };
         (name(verb.noun_and_verb()), body)
@@ -110,6 +122,12 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::InstanceHealth => (schemas.of::<Show>(), list_of(&schemas.of::<ContainerHealth>())),
             QueryVerb::TaskList => (schemas.of::<Filter>(), page_of(schemas.of::<TaskRow>())),
             QueryVerb::TaskShow => (schemas.of::<Show>(), one_of(schemas.of::<TaskRow>())),
+            QueryVerb::PeriodicList => (schemas.of::<Filter>(), page_of(schemas.of::<PeriodicRow>())),
+            QueryVerb::PeriodicShow => (schemas.of::<Show>(), one_of(schemas.of::<PeriodicRow>())),
+            QueryVerb::ParameterisedList => {
+                (schemas.of::<Filter>(), page_of(schemas.of::<ParameterisedRow>()))
+            }
+            QueryVerb::ParameterisedShow => (schemas.of::<Show>(), one_of(schemas.of::<ParameterisedRow>())),
             QueryVerb::DomainList => (schemas.of::<Filter>(), page_of(schemas.of::<DomainRow>())),
             QueryVerb::CellList => (schemas.of::<Filter>(), page_of(schemas.of::<CellRow>())),
             QueryVerb::CellShow => (schemas.of::<Show>(), one_of(schemas.of::<CellRow>())),
@@ -250,11 +268,35 @@ fn every_command() -> Vec<ClientCommand> {
             ClientVerb::TaskDesire => ClientCommand::TaskDesire(Box::new(job.clone())),
             ClientVerb::TaskCancel => ClientCommand::TaskCancel { task_guid: task_guid.clone() },
             ClientVerb::TaskResolve => ClientCommand::TaskResolve { task_guid: task_guid.clone() },
+            ClientVerb::PeriodicDesire => ClientCommand::PeriodicDesire(Box::new(periodic())),
+            ClientVerb::PeriodicUpdate => ClientCommand::PeriodicUpdate(Box::new(periodic())),
+            ClientVerb::PeriodicPause => of_periodic(spec::PeriodicAsk::Pause),
+            ClientVerb::PeriodicResume => of_periodic(spec::PeriodicAsk::Resume),
+            ClientVerb::PeriodicLaunch => of_periodic(spec::PeriodicAsk::Launch),
+            ClientVerb::PeriodicRemove => of_periodic(spec::PeriodicAsk::Remove),
+            ClientVerb::ParameterisedDesire => ClientCommand::ParameterisedDesire(Box::new(parameterised())),
+            ClientVerb::ParameterisedUpdate => ClientCommand::ParameterisedUpdate(Box::new(parameterised())),
+            ClientVerb::ParameterisedDispatch => ClientCommand::ParameterisedDispatch {
+                parameterised_guid: parameterised().parameterised_guid,
+                dispatch: Box::new(dispatch()),
+            },
+            ClientVerb::ParameterisedWithdraw => {
+                let parameterised_guid = parameterised().parameterised_guid;
+                ClientCommand::ParameterisedWithdraw { parameterised_guid, number: 17 }
+            }
+            ClientVerb::ParameterisedRemove => {
+                let parameterised_guid = parameterised().parameterised_guid;
+                ClientCommand::ParameterisedRemove { parameterised_guid }
+            }
             ClientVerb::DomainUpsert => {
                 ClientCommand::DomainUpsert { domain: lrp.domain.clone(), ttl_ms: Some(1) }
             }
         })
         .to_vec()
+}
+
+fn of_periodic(ask: spec::PeriodicAsk) -> ClientCommand {
+    ClientCommand::PeriodicAsk { periodic_guid: periodic().periodic_guid, ask }
 }
 
 fn evaluation() -> EvaluationId {
@@ -311,6 +353,8 @@ fn tables() -> BTreeMap<&'static str, String> {
         schemas.of::<EndedInstanceRow>(),
         schemas.of::<TaskRow>(),
         schemas.of::<EndedTaskRow>(),
+        schemas.of::<PeriodicRow>(),
+        schemas.of::<ParameterisedRow>(),
         schemas.of::<DomainRow>(),
         schemas.of::<CellRow>(),
         schemas.of::<EvaluationRow>(),
@@ -501,7 +545,7 @@ fn code_table(codes: &Value) -> String {
 }
 
 fn limit_table() -> String {
-    let limits: [(&str, usize); 34] = [
+    let limits: [(&str, usize); 46] = [
         ("bytes of a name", limits::ID_BYTES),
         ("bytes of a message", limits::MESSAGE_BYTES),
         ("bytes of a spec without its routes", limits::SPEC_BYTES),
@@ -519,6 +563,18 @@ fn limit_table() -> String {
         ("priority", limits::GREATEST_PRIORITY.into()),
         ("milliseconds of a grace period", usize::try_from(limits::GRACE_MS).unwrap()),
         ("milliseconds of any other time", usize::try_from(limits::DURATION_MS).unwrap()),
+        ("bytes of the name of a periodic task", limits::PERIODIC_GUID_BYTES),
+        ("bytes of a periodic task in the log", limits::PERIODIC_BYTES),
+        ("bytes of a cron expression, and of the name of a time zone", limits::CRON_BYTES),
+        ("bytes of the name of a parameterised task", limits::PARAMETERISED_GUID_BYTES),
+        ("bytes of a parameterised task in the log", limits::PARAMETERISED_BYTES),
+        ("bytes of a dispatch's payload", limits::PAYLOAD_BYTES),
+        ("parameters of a dispatch", limits::PARAMETERS),
+        ("bytes of the name of a parameter", limits::PARAMETER_NAME_BYTES),
+        ("bytes of a dispatch's parameters", limits::PARAMETERS_BYTES),
+        ("tasks that the limit of a parameterised task may allow", limits::CONCURRENCY as usize),
+        ("dispatches of a parameterised task that wait", limits::DISPATCHES_QUEUED),
+        ("keys of dispatches that a parameterised task remembers", limits::DISPATCH_KEYS),
         ("bytes of a path of a file", limits::PATH_BYTES),
         ("levels of arrays and objects in a message", schemas::codec::JSON_DEPTH),
         ("bytes of a URL", limits::URL_BYTES),

@@ -151,6 +151,8 @@ impl Stage {
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

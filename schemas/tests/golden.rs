@@ -15,14 +15,18 @@ use schemas::cluster::Role;
 use schemas::container::{Epoch, NetInfo};
 use schemas::crash::{Attempts, Restart};
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
+    Overflow, Overlap, PayloadRule, Placement, Routes, TaskDefinition,
 };
 use schemas::entry::{Actor, Aggregate, Entry, Event};
 use schemas::evaluation::{Begin, Canceled, Trigger};
 use schemas::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, FolderId,
-    Incarnation, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
+    FolderId, Incarnation, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid, RequestId, ServiceId,
+    Stack, TaskGuid, Zone,
 };
+use schemas::parameterised::{self, Dispatch, WithdrawReason};
+use schemas::periodic::{self, LaunchReason, SkipReason};
 use schemas::placement::{Candidate, Explanation};
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
@@ -30,6 +34,7 @@ use schemas::policy::{
 use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
+use schemas::schedule::Schedule;
 use schemas::{
     Decision, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating, evaluation,
     rollout, task,
@@ -163,6 +168,38 @@ pub(crate) fn lrp() -> DesiredLrp {
             ports: vec![8080, 2222],
             grace_period_ms: 15_000,
         }),
+    }
+}
+
+pub(crate) fn periodic() -> DesiredPeriodic {
+    DesiredPeriodic {
+        periodic_guid: PeriodicGuid::new("report").unwrap(),
+        domain: Domain::new("apps").unwrap(),
+        schedule: Schedule::new("30 3 * * MON-FRI", "Europe/Berlin").unwrap(),
+        overlap: Overlap::Queued,
+        definition: job().definition,
+    }
+}
+
+pub(crate) fn parameterised() -> DesiredParameterised {
+    DesiredParameterised {
+        parameterised_guid: ParameterisedGuid::new("resize").unwrap(),
+        domain: Domain::new("apps").unwrap(),
+        payload: PayloadRule::Required,
+        required_parameters: ["width".to_owned()].into(),
+        optional_parameters: ["height".to_owned()].into(),
+        concurrency: Some(4),
+        overflow: Overflow::Refused,
+        definition: job().definition,
+    }
+}
+
+pub(crate) fn dispatch() -> Dispatch {
+    Dispatch {
+        payload: Some(schemas::spec::payload(b"cat.png")),
+        parameters: vec![Variable { name: "width".into(), value: Secret::Plain("640".into()) }],
+        key: Some(DispatchKey::new("cat-640").unwrap()),
+        priority: Priority::new(70),
     }
 }
 
@@ -345,6 +382,37 @@ fn task_events() -> Vec<Event> {
     evaluation.into_iter().map(Event::Evaluation).chain(task.into_iter().map(Event::Task)).collect()
 }
 
+fn periodic_events() -> Vec<Event> {
+    let (due, next) = (Timestamp(1_760_000_100_000_000_000), Some(Timestamp(1_760_086_500_000_000_000)));
+    let task_guid = TaskGuid::new("report--1760000100").unwrap();
+    let events = [
+        periodic::Event::Desired { desired: Box::new(periodic()), next },
+        periodic::Event::Updated { desired: Box::new(periodic()), next },
+        periodic::Event::Launched { due, task_guid, reason: LaunchReason::CatchUp, next },
+        periodic::Event::Skipped { from: due, until: due, count: 1, reason: SkipReason::StillRuns, next },
+        periodic::Event::Queued { due, next },
+        periodic::Event::Paused {},
+        periodic::Event::Resumed { next },
+        periodic::Event::Removed {},
+    ];
+    events.into_iter().map(Event::Periodic).collect()
+}
+
+fn parameterised_events() -> Vec<Event> {
+    let task_guid = TaskGuid::new("resize--dispatch-17").unwrap();
+    let forgets = Some(DispatchKey::new("dog-640").unwrap());
+    let events = [
+        parameterised::Event::Desired { desired: Box::new(parameterised()) },
+        parameterised::Event::Updated { desired: Box::new(parameterised()) },
+        parameterised::Event::Dispatched { number: 17, dispatch: Box::new(dispatch()), forgets },
+        parameterised::Event::Repeated { number: 17 },
+        parameterised::Event::Launched { number: 17, task_guid },
+        parameterised::Event::Withdrawn { numbers: vec![18, 20], reason: WithdrawReason::Removed },
+        parameterised::Event::Removed {},
+    ];
+    events.into_iter().map(Event::Parameterised).collect()
+}
+
 fn other_events() -> Vec<Event> {
     let presence = Presence {
         folder: FolderId(id(0xc2)),
@@ -388,7 +456,7 @@ fn other_events() -> Vec<Event> {
 }
 
 fn every_event() -> Vec<Event> {
-    [process_events(), task_events(), other_events()].concat()
+    [process_events(), task_events(), periodic_events(), parameterised_events(), other_events()].concat()
 }
 
 /// An entry with one decision that holds this event, and every part that may be left out.
@@ -401,12 +469,18 @@ fn entry_of(event: Event) -> Entry {
     let guid = ProcessGuid::new("web").unwrap();
     let process = Aggregate::Process { guid, domain: domain.clone(), epoch };
     let task = Aggregate::Task { guid: TaskGuid::new("job").unwrap(), domain: domain.clone(), epoch };
+    let guid = PeriodicGuid::new("report").unwrap();
+    let periodic = Aggregate::Periodic { guid, domain: domain.clone(), epoch };
+    let guid = ParameterisedGuid::new("resize").unwrap();
+    let parameterised = Aggregate::Parameterised { guid, domain: domain.clone(), epoch };
     let client = Actor::Client { domain: domain.clone(), name };
     let (aggregate, actor) = match &event {
         Event::Desired(_) => (process, client),
         Event::Actual(_) | Event::Evacuating(_) | Event::Rollout(_) => (process, Actor::Cell(c1)),
         Event::Evaluation(_) => (process, Actor::Auctioneer(ServiceId::new("auctioneer-1").unwrap())),
         Event::Task(_) => (task, client),
+        Event::Periodic(_) => (periodic, client),
+        Event::Parameterised(_) => (parameterised, client),
         Event::Domain(_) => (Aggregate::Domain(domain), client),
         Event::Cell(_) => (Aggregate::Cell(c1), Actor::Bbs(bbs)),
         Event::Cluster(_) => (Aggregate::Cluster, Actor::Bbs(bbs)),

@@ -23,6 +23,10 @@ mod limits;
 #[cfg(test)]
 mod machines;
 #[cfg(test)]
+mod parameterised;
+#[cfg(test)]
+mod periodic;
+#[cfg(test)]
 mod promotion;
 #[cfg(test)]
 mod queries;

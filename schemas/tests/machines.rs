@@ -375,6 +375,8 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => None,

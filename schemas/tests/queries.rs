@@ -4,6 +4,7 @@ use fixtures::{cell_id, domain, process_guid, task_guid};
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Aggregate;
+use schemas::names::{ParameterisedGuid, PeriodicGuid};
 use schemas::policy::Policies;
 use schemas::query::{is_about, subject_about};
 use schemas::rank::Priority;
@@ -17,6 +18,18 @@ fn what_is_asked_about_is_on_its_subject_and_nothing_else_is_about_it() {
     let things = [
         ("lrp:a", Aggregate::Process { guid: process_guid("a"), domain: domain("d"), epoch }),
         ("task:a", Aggregate::Task { guid: task_guid("a"), domain: domain("d"), epoch }),
+        (
+            "periodic:a",
+            Aggregate::Periodic { guid: PeriodicGuid::new("a").unwrap(), domain: domain("d"), epoch },
+        ),
+        (
+            "parameterised:a",
+            Aggregate::Parameterised {
+                guid: ParameterisedGuid::new("a").unwrap(),
+                domain: domain("d"),
+                epoch,
+            },
+        ),
         ("cell:a", Aggregate::Cell(cell_id("a"))),
         ("domain:a", Aggregate::Domain(domain("a"))),
         ("cluster", Aggregate::Cluster),
@@ -31,8 +44,9 @@ fn what_is_asked_about_is_on_its_subject_and_nothing_else_is_about_it() {
     assert_eq!(subject_about("cell:a", 8), Ok(Subject::Cell(cell_id("a"))));
     let refused = |about: &str| subject_about(about, 8).unwrap_err().message;
     for none in ["", "lrp", "process:a", "cluster:a", "clusters"] {
-        let expected =
-            format!("about: {none:?} is not valid: use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster");
+        let expected = format!(
+            "about: {none:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"
+        );
         assert_eq!(refused(none), expected);
     }
     assert_eq!(refused("cell:a b"), "about: \"a b\" is not a valid cell id: use 1 to 128 of A-Z a-z 0-9 _ -");

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use schemas::action::{Action, Variable};
 use schemas::attributes::AttributeName;
-use schemas::definition::Placement;
+use schemas::definition::{Overflow, Overlap, PayloadRule, Placement};
 use schemas::names::{
-    CellId, DefinitionId, Domain, EvaluationId, PlacementTag, ProcessGuid, Stack, TaskGuid,
+    CellId, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, PlacementTag,
+    ProcessGuid, Stack, TaskGuid,
 };
 use schemas::policy::{FailureAction, Parallelism, Ratio, RestartCondition, UpdateOrder};
 use schemas::rank::Priority;
@@ -314,46 +315,138 @@ pub(crate) struct TaskRetry {
     evaluation: EvaluationId,
 }
 
-/// A task that shall run once.
+/// What has all that a task has, and something of its own.
+macro_rules! with_all_of_a_task {
+    ($(#[$doc:meta])* $name:ident { $($own:tt)* }) => {
+        $(#[$doc])*
+        #[derive(JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            $($own)*
+            /// What is run.
+            action: Action,
+            /// The file whose content is the result, relative to the work directory.
+            result_file: Option<String>,
+            /// Where the completed task is posted to: `http://` or `https://`.
+            completion_callback_url: Option<String>,
+            /// What happens when there is no room: `"fail"` (the usual one), or `{"queue": {"deadline_ms": ..}}`.
+            placement: Option<Placement>,
+            /// Memory in MiB that it is placed by.
+            memory_mb: Option<u64>,
+            /// Disk in MiB that it is placed by.
+            disk_mb: Option<u64>,
+            /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
+            cpu_weight: Option<u32>,
+            /// Environment of everything that runs in it.
+            environment_variables: Option<Environment>,
+            /// Short for `environment_variables`.
+            env: Option<Environment>,
+            /// Which cells may take it: those of this stack.
+            stack: Option<Stack>,
+            /// Which cells may take it: those with exactly these tags.
+            placement_tags: Option<BTreeSet<PlacementTag>>,
+            /// What cells must be like.
+            constraints: Option<Vec<NewRule>>,
+            /// What cells had better be like, or had better not.
+            affinities: Option<Vec<NewAffinity>>,
+            /// The consumer's own text.
+            annotation: Option<String>,
+            /// How urgent it is, 1 to 100, 50 unless said otherwise: whose priority is greater is placed first.
+            priority: Option<Priority>,
+            /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
+            grace_period_ms: Option<u64>,
+        }
+    };
+}
+
+with_all_of_a_task! {
+    /// A task that shall run once.
+    TaskDesire {
+        /// Its name.
+        task_guid: TaskGuid,
+        /// Its domain: that of the subject.
+        domain: Domain,
+    }
+}
+
+with_all_of_a_task! {
+    /// A task that shall be launched again and again.
+    PeriodicDesire {
+        /// Its name: at most 96 of the characters of names, without `--` and not with `-` at its end.
+        periodic_guid: PeriodicGuid,
+        /// Its domain, and that of what it launches: that of the subject.
+        domain: Domain,
+        /// When it is due: minute, hour, day of the month, month, day of the week, as `30 3 * * MON-FRI`; or `@hourly`,
+        /// `@daily`, `@weekly`, `@monthly`, `@yearly`.
+        cron: String,
+        /// The zone of the IANA database in which that is meant, UTC unless said otherwise.
+        time_zone: Option<String>,
+        /// What becomes of a launch that is due while an earlier one is PENDING or RUNNING: `"skipped"` (the usual one),
+        /// `"allowed"` or `"queued"`.
+        overlap: Option<Overlap>,
+    }
+}
+
+/// The periodic task that it is about.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TaskDesire {
-    /// Its name.
-    task_guid: TaskGuid,
-    /// Its domain: that of the subject.
-    domain: Domain,
-    /// What is run.
-    action: Action,
-    /// The file whose content is the result, relative to the work directory.
-    result_file: Option<String>,
-    /// Where the completed task is posted to: `http://` or `https://`.
-    completion_callback_url: Option<String>,
-    /// What happens when there is no room: `"fail"` (the usual one), or `{"queue": {"deadline_ms": ..}}`.
-    placement: Option<Placement>,
-    /// Memory in MiB that it is placed by.
-    memory_mb: Option<u64>,
-    /// Disk in MiB that it is placed by.
-    disk_mb: Option<u64>,
-    /// Its share of a busy processor, 1 to 1024; 0: the usual one, which is 1024.
-    cpu_weight: Option<u32>,
-    /// Environment of everything that runs in it.
-    environment_variables: Option<Environment>,
-    /// Short for `environment_variables`.
-    env: Option<Environment>,
-    /// Which cells may take it: those of this stack.
-    stack: Option<Stack>,
-    /// Which cells may take it: those with exactly these tags.
-    placement_tags: Option<BTreeSet<PlacementTag>>,
-    /// What cells must be like.
-    constraints: Option<Vec<NewRule>>,
-    /// What cells had better be like, or had better not.
-    affinities: Option<Vec<NewAffinity>>,
-    /// The consumer's own text.
-    annotation: Option<String>,
-    /// How urgent it is, 1 to 100, 50 unless said otherwise: whose priority is greater is placed first.
+pub(crate) struct PeriodicAsk {
+    /// Which periodic task.
+    periodic_guid: PeriodicGuid,
+}
+
+with_all_of_a_task! {
+    /// A template of which each dispatch makes a task.
+    ParameterisedDesire {
+        /// Its name: at most 96 of the characters of names, without `--` and not with `-` at its end.
+        parameterised_guid: ParameterisedGuid,
+        /// Its domain, and that of its tasks: that of the subject.
+        domain: Domain,
+        /// Whether a dispatch has a payload: `"optional"` (the usual one), `"required"` or `"forbidden"`.
+        payload: Option<PayloadRule>,
+        /// The parameters that a dispatch must give, at most 64: each 1 to 64 of `A-Z a-z 0-9 _`, with no digit first.
+        required_parameters: Option<BTreeSet<String>>,
+        /// The parameters that it may give.
+        optional_parameters: Option<BTreeSet<String>>,
+        /// How many of its tasks may be PENDING or RUNNING at once, 1 to 10,000; left out: any number.
+        concurrency: Option<u32>,
+        /// What becomes of a dispatch beyond that: `"queued"` (the usual one) or `"refused"`.
+        overflow: Option<Overflow>,
+    }
+}
+
+/// What is dispatched.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParameterisedDispatch {
+    /// Of which parameterised task.
+    parameterised_guid: ParameterisedGuid,
+    /// Bytes for the task, at most 16 KiB, in base64 with padding.
+    payload: Option<String>,
+    /// Named values for the task: at most 64, and at most 16 KiB of names and values.
+    parameters: Option<Environment>,
+    /// The same key with the same payload, parameters and priority again is the same dispatch.
+    key: Option<DispatchKey>,
+    /// How urgent the task is, 1 to 100; left out: as the template says.
     priority: Option<Priority>,
-    /// Time between TERM and KILL when it is stopped, in milliseconds, 10,000 unless said otherwise.
-    grace_period_ms: Option<u64>,
+}
+
+/// The dispatch that shall become no task.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParameterisedWithdraw {
+    /// Of which parameterised task.
+    parameterised_guid: ParameterisedGuid,
+    /// Its number: one that waits.
+    number: u64,
+}
+
+/// The parameterised task that shall go.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParameterisedRemove {
+    /// Which parameterised task.
+    parameterised_guid: ParameterisedGuid,
 }
 
 /// The task that shall not run any more.

@@ -385,6 +385,8 @@ fn a_document_holds_one_thing_or_lists() {
     let domains = items.unwrap().into_iter().map(|item| match item {
         Item::Lrp(lrp) => lrp.domain,
         Item::Task(task) => task.domain,
+        Item::Periodic(periodic) => periodic.domain,
+        Item::Parameterised(desired) => desired.domain,
         Item::Domain { domain, .. } => domain,
     });
     assert_eq!(domains.collect::<Vec<_>>(), [domain("apps"), domain("own"), domain("apps")]);
@@ -515,7 +517,9 @@ fn a_bad_body_is_named() {
             "",
             "{}",
             ".: is not a command: use one of lrp.desire, lrp.update, lrp.activate, lrp.restart, lrp.pause, \
-            lrp.resume, lrp.rollback, lrp.remove, lrp.retire, lrp.retry, task.desire, task.cancel, task.resolve, task.retry, domain.upsert",
+            lrp.resume, lrp.rollback, lrp.remove, lrp.retire, lrp.retry, task.desire, task.cancel, task.resolve, task.retry, \
+            periodic.desire, periodic.update, periodic.pause, periodic.resume, periodic.launch, periodic.remove, \
+            parameterised.desire, parameterised.update, parameterised.dispatch, parameterised.withdraw, parameterised.remove, domain.upsert",
         ),
     ];
     for (noun, verb, body, problem) in bad {

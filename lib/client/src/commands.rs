@@ -3,11 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode};
+use schemas::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
+};
 use schemas::message::{Done, OfCell, Request, SetAside};
-use schemas::names::{CellId, DefinitionId, EvaluationId, ProcessGuid, TaskGuid};
+use schemas::names::{
+    CellId, DefinitionId, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
+use schemas::parameterised::Dispatch;
 use schemas::process::{Purpose, Steer};
-use schemas::spec::{self, ClientCommand};
+use schemas::spec::{self, ClientCommand, PeriodicAsk};
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
 
@@ -158,6 +163,74 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn resolve_task(&self, guid: TaskGuid) -> Result<Done, Error> {
         self.send(&ClientCommand::TaskResolve { task_guid: guid }).await
+    }
+
+    /// Desires a periodic task: it launches tasks as its schedule says.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn desire_periodic(&self, periodic: DesiredPeriodic) -> Result<Done, Error> {
+        self.send(&ClientCommand::PeriodicDesire(Box::new(periodic))).await
+    }
+
+    /// Makes a periodic task what is given, from its next launch on. What was due before is launched as it was.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn update_periodic(&self, periodic: DesiredPeriodic) -> Result<Done, Error> {
+        self.send(&ClientCommand::PeriodicUpdate(Box::new(periodic))).await
+    }
+
+    /// Pauses a periodic task, resumes it, has it launch a task now, or removes it.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `ResourceExists` for a second launch in the same second.
+    pub async fn ask_periodic(&self, guid: PeriodicGuid, ask: PeriodicAsk) -> Result<Done, Error> {
+        self.send(&ClientCommand::PeriodicAsk { periodic_guid: guid, ask }).await
+    }
+
+    /// Desires a parameterised task: each dispatch makes a task of it.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn desire_parameterised(&self, desired: DesiredParameterised) -> Result<Done, Error> {
+        self.send(&ClientCommand::ParameterisedDesire(Box::new(desired))).await
+    }
+
+    /// Makes a parameterised task what is given, from its next dispatch on.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn update_parameterised(&self, desired: DesiredParameterised) -> Result<Done, Error> {
+        self.send(&ClientCommand::ParameterisedUpdate(Box::new(desired))).await
+    }
+
+    /// Dispatches a parameterised task. The version of the answer is the number of the dispatch, after which its task is
+    /// named ([`ParameterisedGuid::dispatch`]); with a key that is known it is the number of the first one, and nothing
+    /// is made.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `RequestIdReused` for a key that came with something else, `Overloaded` if as many
+    /// run, wait or have keys as may.
+    pub async fn dispatch(&self, guid: ParameterisedGuid, dispatch: Dispatch) -> Result<Done, Error> {
+        let dispatch = Box::new(dispatch);
+        self.send(&ClientCommand::ParameterisedDispatch { parameterised_guid: guid, dispatch }).await
+    }
+
+    /// Withdraws a dispatch that waits, by its number.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `ResourceNotFound` if none of that number waits.
+    pub async fn withdraw_dispatch(&self, guid: ParameterisedGuid, number: u64) -> Result<Done, Error> {
+        self.send(&ClientCommand::ParameterisedWithdraw { parameterised_guid: guid, number }).await
+    }
+
+    /// Removes a parameterised task. What it launched runs on, what waits is withdrawn.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn remove_parameterised(&self, guid: ParameterisedGuid) -> Result<Done, Error> {
+        self.send(&ClientCommand::ParameterisedRemove { parameterised_guid: guid }).await
     }
 
     /// Says that what is desired in this client's domain is up to date, for `ttl` from now or for ever: only then is

@@ -2,10 +2,10 @@
 
 use schemas::container::PortMapping;
 use schemas::health::ContainerHealth;
-use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid, TaskGuid};
+use schemas::names::{CellId, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
-    InstanceRow, LrpRow, One, Page, ReadEvents, Show, StatusRow, TaskRow,
+    InstanceRow, LrpRow, One, Page, ParameterisedRow, PeriodicRow, ReadEvents, Show, StatusRow, TaskRow,
 };
 use schemas::{ActualLrpKey, Code, Place, Position};
 use serde::de::DeserializeOwned;
@@ -157,6 +157,38 @@ impl Client {
     pub async fn instance_health(&self, id: &str) -> Result<Vec<ContainerHealth>, Error> {
         let show = Show { id: id.to_owned(), at_least: None };
         self.line.ask(&Query::InstanceHealth.subject(), &show, self.patience).await
+    }
+
+    /// All periodic tasks.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn periodics(&self, only: &Only) -> Result<Listed<PeriodicRow>, Error> {
+        self.list(Query::PeriodicList, only).await
+    }
+
+    /// One periodic task, with the definition of what it launches.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn periodic(&self, guid: &PeriodicGuid) -> Result<One<PeriodicRow>, Error> {
+        self.show(Query::PeriodicShow, guid.as_str()).await
+    }
+
+    /// All parameterised tasks.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn parameterised(&self, only: &Only) -> Result<Listed<ParameterisedRow>, Error> {
+        self.list(Query::ParameterisedList, only).await
+    }
+
+    /// One parameterised task, with everything that waits and what its tasks run.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn parameterised_one(&self, guid: &ParameterisedGuid) -> Result<One<ParameterisedRow>, Error> {
+        self.show(Query::ParameterisedShow, guid.as_str()).await
     }
 
     /// All tasks.

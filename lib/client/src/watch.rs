@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::future::{Either, select};
+
 use schemas::container::Instance;
 use schemas::entry::Event;
 use schemas::names::{ProcessGuid, TaskGuid};
@@ -11,7 +13,7 @@ use schemas::query::{
     InstancePresence, InstanceRow, InstanceState, LrpRow, ReadEntry, RecordedEntry, RolloutRow,
 };
 use schemas::task::{self, Outcome};
-use schemas::{Position, Timestamp};
+use schemas::{Position, Timestamp, parameterised};
 use tokio::time::timeout;
 
 use crate::client::Client;
@@ -229,6 +231,34 @@ impl Client {
         let late = || Error::TimedOut { what: format!("task {guid} to end"), waited: limit };
         timeout(limit, ended).await.unwrap_or_else(|_| Err(late()))
     }
+
+    /// Waits until the task that a dispatch is to become ends, and says how; none: it was withdrawn before. `after` is the
+    /// position that the dispatch was answered with, or 0 if it may be one that was asked for earlier.
+    ///
+    /// # Errors
+    /// See [`Client::wait_for_task`].
+    pub async fn wait_for_dispatch(
+        &self,
+        task: &TaskGuid,
+        after: Position,
+        limit: Duration,
+    ) -> Result<Option<TaskEnd>, Error> {
+        let ended = Box::pin(self.wait_for_task(task, after, limit));
+        let Some((guid, number)) = task.dispatched() else { return ended.await.map(Some) };
+        let before = Position(after.0.saturating_sub(1));
+        let mut events = self.events(before).about(format!("parameterised:{guid}"));
+        let withdrawn = Box::pin(async {
+            loop {
+                if withdraws(&events.next().await?, number) {
+                    return Ok::<(), Error>(());
+                }
+            }
+        });
+        match select(ended, withdrawn).await {
+            Either::Left((end, _)) => end.map(Some),
+            Either::Right((withdrawn, _)) => withdrawn.map(|()| None),
+        }
+    }
 }
 
 impl LrpWatch {
@@ -266,6 +296,27 @@ impl LrpWatch {
     }
 }
 
+/// Whether an entry about a parameterised task withdraws a dispatch.
+fn withdraws(entry: &RecordedEntry, number: u64) -> bool {
+    let entry = match &entry.entry {
+        ReadEntry::Known(entry) => entry,
+        ReadEntry::Unknown { .. } => return false,
+    };
+    let mut events = entry.decisions.iter().flat_map(|decision| &decision.events);
+    events.any(|event| match event.as_parameterised() {
+        Some(parameterised::Event::Withdrawn { numbers, .. }) => numbers.contains(&number),
+        Some(
+            parameterised::Event::Desired { .. }
+            | parameterised::Event::Updated { .. }
+            | parameterised::Event::Dispatched { .. }
+            | parameterised::Event::Repeated { .. }
+            | parameterised::Event::Launched { .. }
+            | parameterised::Event::Removed {},
+        )
+        | None => false,
+    })
+}
+
 /// How a task ended, if an entry about it says so.
 fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
     let entry = match &entry.entry {
@@ -278,6 +329,8 @@ fn task_end(entry: &RecordedEntry) -> Option<TaskEnd> {
                 Some(TaskEnd { outcome: outcome.clone(), by: by.clone(), at: decision.at })
             }
             Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Desired(_)
             | Event::Actual(_)
             | Event::Evacuating(_)

@@ -1,6 +1,8 @@
 //! Queries: what is true at one position, as rows. Pure reads of the World.
 
 mod ended;
+mod parameterised;
+mod periodic;
 mod rows;
 mod status;
 mod turn;
@@ -21,6 +23,8 @@ use schemas::task::Task;
 use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
 pub use self::ended::{ended_instances, ended_tasks};
+pub use self::parameterised::{parameterised, parameterised_one};
+pub use self::periodic::{periodic, periodics};
 use self::rows::{
     Which, cell_row, cluster_row, evaluations_from, instance_rows, lrp_row, slot_rows, task_row,
 };
@@ -67,6 +71,14 @@ pub enum Query {
     Task(Show),
     /// The tasks that ended.
     EndedTasks(Filter),
+    /// The periodic tasks.
+    Periodics(Filter),
+    /// One of them.
+    Periodic(Show),
+    /// The parameterised tasks.
+    Parameterised(Filter),
+    /// One of them.
+    ParameterisedOne(Show),
     /// The domains.
     Domains(Filter),
     /// The cells.
@@ -93,12 +105,20 @@ impl Query {
             | Self::EndedInstances(filter)
             | Self::Tasks(filter)
             | Self::EndedTasks(filter)
+            | Self::Periodics(filter)
+            | Self::Parameterised(filter)
             | Self::Domains(filter)
             | Self::Cells(filter)
             | Self::Evaluations(filter)
             | Self::Cluster(filter)
             | Self::Status(filter) => Some(filter),
-            Self::Lrp(_) | Self::Instance(_) | Self::Task(_) | Self::Cell(_) | Self::Evaluation(_) => None,
+            Self::Lrp(_)
+            | Self::Instance(_)
+            | Self::Task(_)
+            | Self::Periodic(_)
+            | Self::ParameterisedOne(_)
+            | Self::Cell(_)
+            | Self::Evaluation(_) => None,
         }
     }
 
@@ -111,6 +131,8 @@ impl Query {
             | Self::EndedInstances(filter)
             | Self::Tasks(filter)
             | Self::EndedTasks(filter)
+            | Self::Periodics(filter)
+            | Self::Parameterised(filter)
             | Self::Domains(filter)
             | Self::Cells(filter)
             | Self::Evaluations(filter)
@@ -119,6 +141,8 @@ impl Query {
             Self::Lrp(show)
             | Self::Instance(show)
             | Self::Task(show)
+            | Self::Periodic(show)
+            | Self::ParameterisedOne(show)
             | Self::Cell(show)
             | Self::Evaluation(show) => show.at_least,
         }
@@ -140,6 +164,12 @@ impl Query {
             }
             Self::EndedTasks(filter) => ended_tasks(world, filter, observed).and_then(|page| json(&page)),
             Self::Task(show) => task(world, show).and_then(|row| json(&row)),
+            Self::Periodics(filter) => periodics(world, filter, observed).and_then(|page| json(&page)),
+            Self::Periodic(show) => periodic(world, show).and_then(|row| json(&row)),
+            Self::Parameterised(filter) => {
+                parameterised(world, filter, observed).and_then(|page| json(&page))
+            }
+            Self::ParameterisedOne(show) => parameterised_one(world, show).and_then(|row| json(&row)),
             Self::Domains(filter) => domains(world, filter, observed).and_then(|page| json(&page)),
             Self::Cells(filter) => cells(world, filter, observed).and_then(|page| json(&page)),
             Self::Cell(show) => cell(world, show, observed).and_then(|row| json(&row)),

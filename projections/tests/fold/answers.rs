@@ -187,6 +187,8 @@ proptest! {
                 let touched = touching.find(|decision| match &decision.aggregate {
                     schemas::entry::Aggregate::Process { guid, .. } => *guid == old.guid,
                     schemas::entry::Aggregate::Task { .. }
+                    | schemas::entry::Aggregate::Periodic { .. }
+                    | schemas::entry::Aggregate::Parameterised { .. }
                     | schemas::entry::Aggregate::Domain(_)
                     | schemas::entry::Aggregate::Cell(_)
                     | schemas::entry::Aggregate::Cluster => false,

@@ -1,14 +1,24 @@
 //! Events that no machine ever decided, in any order: folding is total, and what it gives is still one World.
 
+use std::collections::BTreeSet;
+
 use projections::World;
 use proptest::prelude::*;
 use schemas::container::{Epoch, NetInfo};
 use schemas::crash::Restart;
-use schemas::definition::DesiredLrpUpdate;
+use schemas::definition::{
+    DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, Overflow, Overlap, PayloadRule,
+};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
-use schemas::names::{ClusterId, DecisionId, EntryId, EvaluationId, Ids, RequestId, ServiceId};
+use schemas::names::{
+    ClusterId, DecisionId, DispatchKey, EntryId, EvaluationId, Ids, ParameterisedGuid, PeriodicGuid,
+    RequestId, ServiceId,
+};
+use schemas::parameterised::{self, Dispatch, WithdrawReason};
+use schemas::periodic::{self, LaunchReason, SkipReason};
 use schemas::policy::UpdatePolicy;
+use schemas::schedule::Schedule;
 use schemas::{
     Decision, Entry, Place, Places, Position, Timestamp, actual, cell, cluster, desired, domain, evacuating,
     rollout, task,
@@ -155,6 +165,79 @@ fn task_event() -> impl Strategy<Value = Event> {
     .prop_map(Event::Task)
 }
 
+fn periodic_event() -> impl Strategy<Value = Event> {
+    let next = || prop::option::of(time());
+    let desired = |number: u8| {
+        Box::new(DesiredPeriodic {
+            periodic_guid: periodic_guid(number),
+            domain: domain_name(number % 2),
+            schedule: Schedule::new("* * * * *", "UTC").expect("it is legal"),
+            overlap: Overlap::Queued,
+            definition: desired_task(number, 0, 1).definition,
+        })
+    };
+    let event = prop_oneof![
+        3 => (0..3_u8, next())
+            .prop_map(move |(number, next)| periodic::Event::Desired { desired: desired(number), next }),
+        1 => (0..3_u8, next())
+            .prop_map(move |(number, next)| periodic::Event::Updated { desired: desired(number), next }),
+        3 => (time(), 0..3_u8, any::<bool>(), next()).prop_map(|(due, task, queued, next)| {
+            let reason = if queued { LaunchReason::Queued } else { LaunchReason::Due };
+            periodic::Event::Launched { due, task_guid: task_guid(task), reason, next }
+        }),
+        1 => (time(), any::<u32>(), next()).prop_map(|(due, count, next)| {
+            let reason = SkipReason::Missed;
+            periodic::Event::Skipped { from: due, until: due, count, reason, next }
+        }),
+        1 => (time(), next()).prop_map(|(due, next)| periodic::Event::Queued { due, next }),
+        1 => Just(periodic::Event::Paused {}),
+        1 => next().prop_map(|next| periodic::Event::Resumed { next }),
+        2 => Just(periodic::Event::Removed {}),
+    ];
+    event.prop_map(Event::Periodic)
+}
+
+fn parameterised_event() -> impl Strategy<Value = Event> {
+    let desired = |number: u8| {
+        Box::new(DesiredParameterised {
+            parameterised_guid: parameterised_guid(number),
+            domain: domain_name(number % 2),
+            payload: PayloadRule::Optional,
+            required_parameters: BTreeSet::new(),
+            optional_parameters: BTreeSet::new(),
+            concurrency: Some(1),
+            overflow: Overflow::Queued,
+            definition: desired_task(number, 0, 1).definition,
+        })
+    };
+    let key = |number: u8| DispatchKey::new(&format!("key-{number}")).expect("it is legal");
+    let event = prop_oneof![
+        3 => (0..3_u8).prop_map(move |number| parameterised::Event::Desired { desired: desired(number) }),
+        1 => (0..3_u8).prop_map(move |number| parameterised::Event::Updated { desired: desired(number) }),
+        3 => (0..5_u64, prop::option::of(0..3_u8), any::<bool>()).prop_map(move |(number, of, forgets)| {
+            let dispatch = Box::new(Dispatch { key: of.map(key), ..Dispatch::default() });
+            parameterised::Event::Dispatched { number, dispatch, forgets: forgets.then(|| key(0)) }
+        }),
+        1 => (0..5_u64).prop_map(|number| parameterised::Event::Repeated { number }),
+        2 => (0..5_u64, 0..3_u8).prop_map(|(number, task)| {
+            parameterised::Event::Launched { number, task_guid: task_guid(task) }
+        }),
+        1 => prop::collection::vec(0..5_u64, 0..3).prop_map(|numbers| {
+            parameterised::Event::Withdrawn { numbers, reason: WithdrawReason::Asked }
+        }),
+        2 => Just(parameterised::Event::Removed {}),
+    ];
+    event.prop_map(Event::Parameterised)
+}
+
+fn parameterised_guid(number: u8) -> ParameterisedGuid {
+    ParameterisedGuid::new(&format!("parameterised-{number}")).expect("it is legal")
+}
+
+fn periodic_guid(number: u8) -> PeriodicGuid {
+    PeriodicGuid::new(&format!("periodic-{number}")).expect("it is legal")
+}
+
 fn other_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         prop_oneof![Just(Trigger::Desire), Just(Trigger::Convergence)].prop_map(|trigger| {
@@ -198,7 +281,7 @@ fn other_event() -> impl Strategy<Value = Event> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![6 => process_event(), 3 => task_event(), 2 => other_event()]
+    prop_oneof![6 => process_event(), 3 => task_event(), 2 => periodic_event(), 2 => parameterised_event(), 2 => other_event()]
 }
 
 fn aggregate() -> impl Strategy<Value = Aggregate> {
@@ -208,6 +291,10 @@ fn aggregate() -> impl Strategy<Value = Aggregate> {
             .prop_map(|(process, name, epoch)| Aggregate::Process { guid: guid(process), domain: domain_name(name), epoch }),
         3 => (0..3_u8, 0..2_u8, epoch())
             .prop_map(|(task, name, epoch)| Aggregate::Task { guid: task_guid(task), domain: domain_name(name), epoch }),
+        2 => (0..3_u8, 0..2_u8, epoch())
+            .prop_map(|(number, name, epoch)| Aggregate::Periodic { guid: periodic_guid(number), domain: domain_name(name), epoch }),
+        2 => (0..3_u8, 0..2_u8, epoch())
+            .prop_map(|(number, name, epoch)| Aggregate::Parameterised { guid: parameterised_guid(number), domain: domain_name(name), epoch }),
         1 => (0..2_u8).prop_map(|name| Aggregate::Domain(domain_name(name))),
         1 => (0..3_u8).prop_map(|cell| Aggregate::Cell(cell_id(cell))),
         1 => Just(Aggregate::Cluster),

@@ -201,6 +201,8 @@ impl Log {
                     let task = world.task(guid).expect("what is due is known");
                     judge_task(world, guid, task.domain.clone(), &task::Command::Converge, now)
                 }
+                // Nobody desires one here.
+                Due::Periodic(_) | Due::Parameterised(_) => vec![],
             };
             let events = decided.into_iter().flat_map(|(_, events)| events).collect();
             (due, events)
@@ -254,7 +256,11 @@ fn version(world: &World, aggregate: &Aggregate) -> u64 {
     match aggregate {
         Aggregate::Process { guid, .. } => world.process(guid).map_or(0, |process| process.version),
         Aggregate::Task { guid, .. } => world.task(guid).map_or(0, |task| task.version),
-        Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => 0,
+        Aggregate::Periodic { .. }
+        | Aggregate::Parameterised { .. }
+        | Aggregate::Domain(_)
+        | Aggregate::Cell(_)
+        | Aggregate::Cluster => 0,
     }
 }
 

@@ -29,7 +29,7 @@ proptest! {
             for (which, events) in &due {
                 prop_assert!(!events.is_empty(), "{:?} is due and nothing follows: {:#?}", which, match which {
                     Due::Process(guid) => log.world.process(guid),
-                    Due::Task(_) => None,
+                    Due::Task(_) | Due::Periodic(_) | Due::Parameterised(_) => None,
                 });
             }
             if due.is_empty() {

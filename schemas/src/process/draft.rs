@@ -406,6 +406,8 @@ impl<'a> Draft<'a> {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => 0,

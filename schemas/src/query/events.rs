@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Aggregate, Entry};
-use crate::names::{CellId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
+use crate::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::refusal::{BadField, Refusal};
 use crate::subject::{Position, Subject};
 
@@ -18,7 +18,8 @@ pub struct ReadEvents {
     pub limit: Option<usize>,
     /// How long to wait for one if there is none, in milliseconds, at most 30,000.
     pub wait_ms: Option<u64>,
-    /// Only decisions about this: `lrp:GUID`, `task:GUID`, `cell:ID`, `domain:NAME` or `cluster`.
+    /// Only decisions about this: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`, `cell:ID`,
+    /// `domain:NAME` or `cluster`.
     pub about: Option<String>,
 }
 
@@ -99,12 +100,18 @@ pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
     let bad = |problem: String| Refusal::invalid(vec![BadField { field: "about".into(), problem }]);
     let none = || {
         let shown = crate::limits::cut(about, 80);
-        bad(format!("{shown:?} is not valid: use lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster"))
+        bad(format!(
+            "{shown:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"
+        ))
     };
     let name = |error: crate::names::BadName| bad(error.to_string());
     match about.split_once(':') {
         Some(("lrp", guid)) => Ok(Subject::of_process(&ProcessGuid::new(guid).map_err(name)?, shards)),
         Some(("task", guid)) => Ok(Subject::of_task(&TaskGuid::new(guid).map_err(name)?, shards)),
+        Some(("periodic", guid)) => Ok(Subject::of_periodic(&PeriodicGuid::new(guid).map_err(name)?, shards)),
+        Some(("parameterised", guid)) => {
+            Ok(Subject::of_parameterised(&ParameterisedGuid::new(guid).map_err(name)?, shards))
+        }
         Some(("cell", id)) => CellId::new(id).map(Subject::Cell).map_err(name),
         Some(("domain", id)) => Domain::new(id).map(Subject::Domain).map_err(name),
         None if about == "cluster" => Ok(Subject::Cluster),
@@ -118,6 +125,8 @@ pub fn is_about(aggregate: &Aggregate, about: &str) -> bool {
     match (aggregate, about.split_once(':')) {
         (Aggregate::Process { guid, .. }, Some(("lrp", name))) => guid.as_str() == name,
         (Aggregate::Task { guid, .. }, Some(("task", name))) => guid.as_str() == name,
+        (Aggregate::Periodic { guid, .. }, Some(("periodic", name))) => guid.as_str() == name,
+        (Aggregate::Parameterised { guid, .. }, Some(("parameterised", name))) => guid.as_str() == name,
         (Aggregate::Cell(cell), Some(("cell", name))) => cell.as_str() == name,
         (Aggregate::Domain(domain), Some(("domain", name))) => domain.as_str() == name,
         (Aggregate::Cluster, None) => about == "cluster",
@@ -125,6 +134,8 @@ pub fn is_about(aggregate: &Aggregate, about: &str) -> bool {
             Aggregate::Process { .. }
             | Aggregate::Task { .. }
             | Aggregate::Cell(_)
+            | Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
             | Aggregate::Domain(_)
             | Aggregate::Cluster,
             _,

@@ -1,11 +1,13 @@
 //! Queries: reads that any BBS answers, on `muster.query.<noun>.<verb>`, in JSON. Each answer names the position at
 //! which it stands, and a query may ask for at least a position.
 //!
-//! What is asked stands here; [`rows`] and [`status`] hold what lists and shows answer, [`events`] what is read of the log and of
+//! What is asked stands here; [`rows`], [`periodic`], [`parameterised`] and [`status`] hold what lists and shows answer, [`events`] what is read of the log and of
 //! containers. How a row comes from the World is documented where the World is: in `projections`.
 
 pub mod cursor;
 pub mod events;
+pub mod parameterised;
+pub mod periodic;
 pub mod rows;
 pub mod status;
 
@@ -16,6 +18,8 @@ pub use self::cursor::Cursor;
 pub use self::events::{
     EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about, subject_about,
 };
+pub use self::parameterised::ParameterisedRow;
+pub use self::periodic::{PeriodicRow, PeriodicState};
 pub use self::rows::{
     CellRow, CellState, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow,
     EvaluationState, EvaluationSubject, InstancePresence, InstanceRow, InstanceState, LrpRow,
@@ -41,7 +45,7 @@ pub struct Filter {
     /// Of instances: both records of an index that is being evacuated, and not only the one that counts: the
     /// EVACUATING one while the other is UNCLAIMED or CLAIMED, else the other.
     pub all: bool,
-    /// Of processes and tasks: with their definitions.
+    /// Of processes, tasks, periodic and parameterised tasks: with their definitions.
     pub definitions: bool,
     /// Answer when the world stands at this position or later.
     pub at_least: Option<Position>,

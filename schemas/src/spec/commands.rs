@@ -6,16 +6,21 @@ use serde_json::{Map, Value};
 
 use super::policies::take_word;
 use super::{
-    Usual, definition_to_json, take_freshness, take_lrp, take_new_definition, take_task, take_update,
-    task_to_json, to_json, update_to_json, with,
+    Usual, definition_to_json, parameterised, periodic, take_freshness, take_lrp, take_new_definition,
+    take_task, take_update, task_to_json, to_json, update_to_json, with,
 };
 use crate::Timestamp;
 use crate::bus::ClientVerb;
-use crate::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask};
+use crate::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask,
+};
 use crate::fields::{Field, Problems, look_over, nearest, read_json};
 use crate::limits;
 use crate::message::Envelope;
-use crate::names::{BadName, DefinitionId, Domain, EvaluationId, ProcessGuid, TaskGuid};
+use crate::names::{
+    BadName, DefinitionId, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
+use crate::parameterised::Dispatch;
 use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
 
@@ -95,6 +100,40 @@ pub enum ClientCommand {
         /// Which of its evaluations.
         evaluation: EvaluationId,
     },
+    /// `periodic.desire`: a task shall be launched again and again.
+    PeriodicDesire(Box<DesiredPeriodic>),
+    /// `periodic.update`: it shall be like this from now on.
+    PeriodicUpdate(Box<DesiredPeriodic>),
+    /// `periodic.pause`, `.resume`, `.launch`, `.remove`.
+    PeriodicAsk {
+        /// Which periodic task.
+        periodic_guid: PeriodicGuid,
+        /// What is asked of it.
+        ask: PeriodicAsk,
+    },
+    /// `parameterised.desire`: tasks shall be dispatched of it.
+    ParameterisedDesire(Box<DesiredParameterised>),
+    /// `parameterised.update`: it shall be like this from the next dispatch on.
+    ParameterisedUpdate(Box<DesiredParameterised>),
+    /// `parameterised.dispatch`: a task of it shall run once.
+    ParameterisedDispatch {
+        /// Which parameterised task.
+        parameterised_guid: ParameterisedGuid,
+        /// With what.
+        dispatch: Box<Dispatch>,
+    },
+    /// `parameterised.withdraw`: a dispatch that waits shall become no task.
+    ParameterisedWithdraw {
+        /// Which parameterised task.
+        parameterised_guid: ParameterisedGuid,
+        /// The number of the dispatch.
+        number: u64,
+    },
+    /// `parameterised.remove`: it is no longer desired. What was launched runs on, what waits is withdrawn.
+    ParameterisedRemove {
+        /// Which parameterised task.
+        parameterised_guid: ParameterisedGuid,
+    },
     /// `domain.upsert`: what is desired in the domain is up to date.
     DomainUpsert {
         /// Which domain.
@@ -104,11 +143,24 @@ pub enum ClientCommand {
     },
 }
 
+/// What can be asked of a periodic task beside what it shall be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeriodicAsk {
+    /// It shall launch nothing until it is resumed.
+    Pause,
+    /// It shall launch again, from the next time that is due.
+    Resume,
+    /// It shall launch a task now, whatever its schedule says.
+    Launch,
+    /// It is no longer desired. What it launched runs on.
+    Remove,
+}
+
 /// How a command's body is read.
 type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The commands by noun and verb.
-const COMMANDS: [(&str, Read); 15] = [
+const COMMANDS: [(&str, Read); 26] = [
     ("lrp.desire", take_lrp_desire),
     ("lrp.update", take_lrp_update),
     ("lrp.activate", take_lrp_activate),
@@ -123,6 +175,17 @@ const COMMANDS: [(&str, Read); 15] = [
     ("task.cancel", take_task_cancel),
     ("task.resolve", take_task_resolve),
     ("task.retry", take_task_retry),
+    ("periodic.desire", |body| take_periodic(body).map(ClientCommand::PeriodicDesire)),
+    ("periodic.update", |body| take_periodic(body).map(ClientCommand::PeriodicUpdate)),
+    ("periodic.pause", |body| take_periodic_ask(body, PeriodicAsk::Pause)),
+    ("periodic.resume", |body| take_periodic_ask(body, PeriodicAsk::Resume)),
+    ("periodic.launch", |body| take_periodic_ask(body, PeriodicAsk::Launch)),
+    ("periodic.remove", |body| take_periodic_ask(body, PeriodicAsk::Remove)),
+    ("parameterised.desire", |body| take_parameterised(body).map(ClientCommand::ParameterisedDesire)),
+    ("parameterised.update", |body| take_parameterised(body).map(ClientCommand::ParameterisedUpdate)),
+    ("parameterised.dispatch", take_parameterised_dispatch),
+    ("parameterised.withdraw", take_parameterised_withdraw),
+    ("parameterised.remove", take_parameterised_remove),
     ("domain.upsert", take_domain_upsert),
 ];
 
@@ -281,6 +344,41 @@ fn take_task_retry(body: Field<'_>) -> Option<ClientCommand> {
     Some(ClientCommand::TaskRetry { task_guid: task_guid?, evaluation: evaluation? })
 }
 
+fn take_periodic(body: Field<'_>) -> Option<Box<DesiredPeriodic>> {
+    periodic::take(body, Usual::None).map(Box::new)
+}
+
+fn take_periodic_ask(body: Field<'_>, ask: PeriodicAsk) -> Option<ClientCommand> {
+    take_name_alone(body, "periodic_guid")
+        .map(|periodic_guid| ClientCommand::PeriodicAsk { periodic_guid, ask })
+}
+
+fn take_parameterised(body: Field<'_>) -> Option<Box<DesiredParameterised>> {
+    parameterised::take(body, Usual::None).map(Box::new)
+}
+
+fn take_parameterised_dispatch(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let parameterised_guid = fields.must("parameterised_guid", Field::name);
+    let dispatch = parameterised::take_dispatch(&mut fields);
+    fields.finish(&[]);
+    let (parameterised_guid, dispatch) = (parameterised_guid?, Box::new(dispatch?));
+    Some(ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch })
+}
+
+fn take_parameterised_withdraw(body: Field<'_>) -> Option<ClientCommand> {
+    let mut fields = body.object()?;
+    let parameterised_guid = fields.must("parameterised_guid", Field::name);
+    let number = fields.must("number", |field| field.number(0..=u64::MAX));
+    fields.finish(&[]);
+    Some(ClientCommand::ParameterisedWithdraw { parameterised_guid: parameterised_guid?, number: number? })
+}
+
+fn take_parameterised_remove(body: Field<'_>) -> Option<ClientCommand> {
+    take_name_alone(body, "parameterised_guid")
+        .map(|parameterised_guid| ClientCommand::ParameterisedRemove { parameterised_guid })
+}
+
 fn take_evaluation(field: Field<'_>) -> Option<EvaluationId> {
     let (path, problems) = (field.path.clone(), field.problems);
     let id = field.text(limits::ID_BYTES)?.parse().ok();
@@ -322,6 +420,17 @@ impl ClientCommand {
             Self::TaskCancel { .. } => ClientVerb::TaskCancel,
             Self::TaskResolve { .. } => ClientVerb::TaskResolve,
             Self::TaskRetry { .. } => ClientVerb::TaskRetry,
+            Self::PeriodicDesire(_) => ClientVerb::PeriodicDesire,
+            Self::PeriodicUpdate(_) => ClientVerb::PeriodicUpdate,
+            Self::PeriodicAsk { ask: PeriodicAsk::Pause, .. } => ClientVerb::PeriodicPause,
+            Self::PeriodicAsk { ask: PeriodicAsk::Resume, .. } => ClientVerb::PeriodicResume,
+            Self::PeriodicAsk { ask: PeriodicAsk::Launch, .. } => ClientVerb::PeriodicLaunch,
+            Self::PeriodicAsk { ask: PeriodicAsk::Remove, .. } => ClientVerb::PeriodicRemove,
+            Self::ParameterisedDesire(_) => ClientVerb::ParameterisedDesire,
+            Self::ParameterisedUpdate(_) => ClientVerb::ParameterisedUpdate,
+            Self::ParameterisedDispatch { .. } => ClientVerb::ParameterisedDispatch,
+            Self::ParameterisedWithdraw { .. } => ClientVerb::ParameterisedWithdraw,
+            Self::ParameterisedRemove { .. } => ClientVerb::ParameterisedRemove,
             Self::DomainUpsert { .. } => ClientVerb::DomainUpsert,
         }
     }
@@ -344,8 +453,14 @@ impl ClientCommand {
         match self {
             Self::LrpDesire(lrp) => Some(&lrp.domain),
             Self::TaskDesire(task) => Some(&task.domain),
+            Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => Some(&periodic.domain),
+            Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => Some(&desired.domain),
             Self::DomainUpsert { domain, .. } => Some(domain),
-            Self::LrpUpdate { .. }
+            Self::PeriodicAsk { .. }
+            | Self::ParameterisedDispatch { .. }
+            | Self::ParameterisedWithdraw { .. }
+            | Self::ParameterisedRemove { .. }
+            | Self::LrpUpdate { .. }
             | Self::LrpActivate { .. }
             | Self::LrpRestart { .. }
             | Self::LrpSteer { .. }
@@ -401,6 +516,22 @@ impl ClientCommand {
             Self::TaskDesire(task) => task_to_json(task),
             Self::TaskCancel { task_guid } | Self::TaskResolve { task_guid } => {
                 named("task_guid", task_guid.as_str())
+            }
+            Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => periodic::to_json(periodic),
+            Self::PeriodicAsk { periodic_guid, .. } => named("periodic_guid", periodic_guid.as_str()),
+            Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => {
+                parameterised::to_json(desired)
+            }
+            Self::ParameterisedDispatch { parameterised_guid, dispatch } => with(
+                parameterised::dispatch_to_json(dispatch),
+                "parameterised_guid",
+                parameterised_guid.as_str().into(),
+            ),
+            Self::ParameterisedWithdraw { parameterised_guid, number } => {
+                with(named("parameterised_guid", parameterised_guid.as_str()), "number", (*number).into())
+            }
+            Self::ParameterisedRemove { parameterised_guid } => {
+                named("parameterised_guid", parameterised_guid.as_str())
             }
             Self::DomainUpsert { domain, ttl_ms } => {
                 let body = named("domain", domain.as_str());

@@ -166,6 +166,8 @@ pub enum Trigger {
     RollingUpdate,
     /// A global process runs on another cell, or on one that takes work again.
     CellsChanged,
+    /// A periodic task launched a task.
+    Periodic,
     /// Something of an evaluation found no place.
     Queued,
     /// Reps refused something of an evaluation too often.
@@ -176,7 +178,7 @@ pub enum Trigger {
     Convergence,
 }
 mirror!(enum Trigger = evaluation::Trigger {
-    Desire, Remove, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, RollingUpdate, CellsChanged, Queued, Attempts, FollowUp, Convergence,
+    Desire, Remove, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, RollingUpdate, CellsChanged, Periodic, Queued, Attempts, FollowUp, Convergence,
 });
 
 impl Mirror<evaluation::Event> for Evaluation {

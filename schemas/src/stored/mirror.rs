@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::attributes::Attributes;
 use crate::container::Epoch;
 use crate::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, FolderId,
-    Incarnation, InstanceGuid, PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
+    CellId, ClientName, ClusterId, DecisionId, DefinitionId, DispatchKey, Domain, EntryId, EvaluationId,
+    FolderId, Incarnation, InstanceGuid, ParameterisedGuid, PeriodicGuid, PlacementTag, ProcessGuid,
+    RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use crate::policy::Ratio;
 use crate::rank::Priority;
@@ -42,9 +43,20 @@ words!(
     EvaluationId,
     FolderId,
     Incarnation,
-    InstanceGuid
+    InstanceGuid,
+    PeriodicGuid
 );
-words!(PlacementTag, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone);
+words!(
+    DispatchKey,
+    ParameterisedGuid,
+    PlacementTag,
+    ProcessGuid,
+    RequestId,
+    ServiceId,
+    Stack,
+    TaskGuid,
+    Zone
+);
 
 impl<A: Mirror<B>, B> Mirror<Option<B>> for Option<A> {
     fn mirror(self) -> Option<B> {

@@ -15,6 +15,8 @@
 //! | [`process`] | desired sides, instances, evacuating twins |
 //! | [`evaluation`] | evaluations |
 //! | [`task`] | tasks |
+//! | [`periodic`] | periodic tasks |
+//! | [`parameterised`] | parameterised tasks |
 //! | [`cell`] | cells and domains |
 //! | [`cluster`] | the cluster |
 //! | [`parts`] | nothing of their own: what several of them hold |
@@ -27,7 +29,8 @@ use serde_json::{Value, json};
 
 use crate::container::Epoch;
 use crate::names::{
-    CellId, ClientName, DecisionId, Domain, EntryId, ProcessGuid, RequestId, ServiceId, TaskGuid,
+    CellId, ClientName, DecisionId, Domain, EntryId, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId,
+    ServiceId, TaskGuid,
 };
 use crate::{Timestamp, entry};
 
@@ -35,7 +38,9 @@ pub mod cell;
 pub mod cluster;
 pub mod evaluation;
 mod mirror;
+pub mod parameterised;
 pub mod parts;
+pub mod periodic;
 pub mod process;
 mod rollout;
 pub mod task;
@@ -124,6 +129,24 @@ pub enum Aggregate {
         /// Which life.
         epoch: Epoch,
     },
+    /// A periodic task, in one of its lives.
+    Periodic {
+        /// Its name.
+        guid: PeriodicGuid,
+        /// Its domain.
+        domain: Domain,
+        /// Which life.
+        epoch: Epoch,
+    },
+    /// A parameterised task, in one of its lives.
+    Parameterised {
+        /// Its name.
+        guid: ParameterisedGuid,
+        /// Its domain.
+        domain: Domain,
+        /// Which life.
+        epoch: Epoch,
+    },
     /// A domain.
     Domain(Domain),
     /// A cell.
@@ -132,7 +155,8 @@ pub enum Aggregate {
     Cluster,
 }
 mirror!(enum Aggregate = entry::Aggregate {
-    Process { guid, domain, epoch }, Task { guid, domain, epoch }, Domain(domain), Cell(cell), Cluster,
+    Process { guid, domain, epoch }, Task { guid, domain, epoch }, Periodic { guid, domain, epoch },
+    Parameterised { guid, domain, epoch }, Domain(domain), Cell(cell), Cluster,
 });
 
 /// Who asked.
@@ -175,6 +199,10 @@ pub enum Event {
     Evaluation(evaluation::Evaluation),
     /// To a task.
     Task(task::Task),
+    /// To a periodic task.
+    Periodic(periodic::Periodic),
+    /// To a parameterised task.
+    Parameterised(parameterised::Parameterised),
     /// To a domain.
     Domain(cell::Domain),
     /// To a cell.
@@ -184,7 +212,7 @@ pub enum Event {
 }
 mirror!(enum Event = entry::Event {
     Desired(event), Actual(event), Evacuating(event), Rollout(event), Evaluation(event), Task(event),
-    Domain(event), Cell(event), Cluster(event),
+    Periodic(event), Parameterised(event), Domain(event), Cell(event), Cluster(event),
 });
 
 impl Event {
@@ -236,6 +264,21 @@ impl Event {
         "task.callback_tried.v1",
         "task.demoted.v1",
         "task.deleted.v1",
+        "periodic.desired.v1",
+        "periodic.updated.v1",
+        "periodic.launched.v1",
+        "periodic.skipped.v1",
+        "periodic.queued.v1",
+        "periodic.paused.v1",
+        "periodic.resumed.v1",
+        "periodic.removed.v1",
+        "parameterised.desired.v1",
+        "parameterised.updated.v1",
+        "parameterised.dispatched.v1",
+        "parameterised.repeated.v1",
+        "parameterised.launched.v1",
+        "parameterised.withdrawn.v1",
+        "parameterised.removed.v1",
         "domain.refreshed.v1",
         "cell.appeared.v1",
         "cell.evacuation_requested.v1",
@@ -269,6 +312,8 @@ impl entry::Event {
             Self::Rollout(event) => rollout::Rollout::type_name(event),
             Self::Evaluation(event) => evaluation::Evaluation::type_name(event),
             Self::Task(event) => task::Task::type_name(event),
+            Self::Periodic(event) => periodic::Periodic::type_name(event),
+            Self::Parameterised(event) => parameterised::Parameterised::type_name(event),
             Self::Domain(event) => cell::Domain::type_name(event),
             Self::Cell(event) => cell::Cell::type_name(event),
             Self::Cluster(event) => cluster::Cluster::type_name(event),

@@ -21,7 +21,7 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
     for event in events {
         match event {
             Event::Desired(_) => {
-                did.made = Some(Trigger::Desire);
+                did.made = Some(made_by(command));
                 after = Left { unanswered: 1, ..Left::default() };
             }
             Event::Started { .. } => {
@@ -62,6 +62,7 @@ fn gave_up(task: Option<&Task>, command: &Command, outcome: &Outcome, did: &mut 
         Command::Cancel
         | Command::Fail(_)
         | Command::Desire(_)
+        | Command::Launch(_)
         | Command::Resolve
         | Command::Report(_)
         | Command::BeginResolving
@@ -76,6 +77,7 @@ const fn uses_up(command: &Command) -> bool {
     match command {
         Command::Fail(failed) => failed.used_up,
         Command::Desire(_)
+        | Command::Launch(_)
         | Command::Cancel
         | Command::Resolve
         | Command::Report(_)
@@ -84,5 +86,22 @@ const fn uses_up(command: &Command) -> bool {
         | Command::Unanswered { .. }
         | Command::Retry(_)
         | Command::Converge => false,
+    }
+}
+
+/// What made the work that a task is when it is desired.
+const fn made_by(command: &Command) -> Trigger {
+    match command {
+        Command::Launch(_) => Trigger::Periodic,
+        Command::Desire(_)
+        | Command::Cancel
+        | Command::Fail(_)
+        | Command::Resolve
+        | Command::Report(_)
+        | Command::BeginResolving
+        | Command::Called(..)
+        | Command::Unanswered { .. }
+        | Command::Retry(_)
+        | Command::Converge => Trigger::Desire,
     }
 }

@@ -302,6 +302,8 @@ impl Stage {
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -392,6 +394,8 @@ impl Stage {
                     | Event::Evacuating(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
+                    | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_) => false,

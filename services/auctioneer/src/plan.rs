@@ -338,6 +338,8 @@ impl Copy {
             | Event::Evacuating(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}

@@ -6,9 +6,11 @@ use projections::Due;
 use schemas::container::Epoch;
 use schemas::entry::Actor;
 use schemas::message::Envelope;
-use schemas::names::{CellId, ClusterId, Domain, Incarnation, ProcessGuid, ServiceId, TaskGuid};
+use schemas::names::{
+    CellId, ClusterId, Domain, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
+};
 use schemas::subject::Subject;
-use schemas::{Refusal, cell, cluster, process, task};
+use schemas::{Refusal, cell, cluster, parameterised, periodic, process, task};
 
 /// What became of a command: the version of the aggregate after it, or why it is refused.
 pub(crate) type Verdict = Result<u64, Refusal>;
@@ -51,6 +53,8 @@ pub(crate) enum Requester {
 pub(crate) enum AggregateCommand {
     Process(ProcessGuid, Box<process::Command>),
     Task(TaskGuid, Box<task::Command>),
+    Periodic(PeriodicGuid, Box<periodic::Command>),
+    Parameterised(ParameterisedGuid, Box<parameterised::Command>),
     /// A domain is fresh for this long; none: without end.
     Refresh(Domain, Option<Duration>),
     /// A heartbeat told something new of a cell.
@@ -103,6 +107,13 @@ impl QueuedCommand {
             (Requester::Own, AggregateCommand::Task(guid, command)) => {
                 matches!(**command, task::Command::Converge).then(|| Due::Task(guid.clone()))
             }
+            (Requester::Own, AggregateCommand::Periodic(guid, command)) => {
+                matches!(**command, periodic::Command::Converge).then(|| Due::Periodic(guid.clone()))
+            }
+            (Requester::Own, AggregateCommand::Parameterised(guid, command)) => {
+                let converges = matches!(**command, parameterised::Command::Converge);
+                converges.then(|| Due::Parameterised(guid.clone()))
+            }
             (
                 Requester::Own,
                 AggregateCommand::Refresh(..)
@@ -118,9 +129,10 @@ impl QueuedCommand {
         }
     }
 
-    /// Whether the BBS converges a process with this of its own accord.
-    pub(crate) fn converges_process(&self) -> bool {
-        matches!(self.converges(), Some(Due::Process(_)))
+    /// Whether the BBS converges with this what may have several things due, each with a decision of its own: a process,
+    /// or a parameterised task of which several dispatches may be launched.
+    pub(crate) fn converges_several(&self) -> bool {
+        matches!(self.converges(), Some(Due::Process(_) | Due::Parameterised(_)))
     }
 
     /// Whether this gives up a cell.
@@ -130,11 +142,13 @@ impl QueuedCommand {
 }
 
 impl AggregateCommand {
-    /// What converges a process or task.
+    /// What converges a process, task, periodic or parameterised task.
     pub(crate) fn converge(due: Due) -> Self {
         match due {
             Due::Process(guid) => Self::Process(guid, Box::new(process::Command::Converge)),
             Due::Task(guid) => Self::Task(guid, Box::new(task::Command::Converge)),
+            Due::Periodic(guid) => Self::Periodic(guid, Box::new(periodic::Command::Converge)),
+            Due::Parameterised(guid) => Self::Parameterised(guid, Box::new(parameterised::Command::Converge)),
         }
     }
 
@@ -143,6 +157,8 @@ impl AggregateCommand {
         match self {
             Self::Process(guid, _) => Subject::of_process(guid, shards),
             Self::Task(guid, _) => Subject::of_task(guid, shards),
+            Self::Periodic(guid, _) => Subject::of_periodic(guid, shards),
+            Self::Parameterised(guid, _) => Subject::of_parameterised(guid, shards),
             Self::Refresh(domain, _) => Subject::Domain(domain.clone()),
             Self::Seen(cell, _)
             | Self::Lost(cell, _)
@@ -164,7 +180,9 @@ impl AggregateCommand {
                 **command,
                 task::Command::Fail(_) | task::Command::Unanswered { .. } | task::Command::Retry(_)
             ),
-            Self::Refresh(..)
+            Self::Periodic(..)
+            | Self::Parameterised(..)
+            | Self::Refresh(..)
             | Self::Seen(..)
             | Self::Lost(..)
             | Self::Attach(_)
@@ -181,6 +199,8 @@ impl AggregateCommand {
             Self::Lost(cell, _) => Some(cell),
             Self::Process(..)
             | Self::Task(..)
+            | Self::Periodic(..)
+            | Self::Parameterised(..)
             | Self::Refresh(..)
             | Self::Seen(..)
             | Self::Attach(_)

@@ -1,14 +1,14 @@
 //! Convergence: what is due although nobody asked (docs/model.md, "Convergence").
 //!
 //! It becomes commands, which pass through `decide` like anybody's: there is no second road to a transition. What is due
-//! is said in `schemas::process` and `schemas::task`; here is only who has to be looked at, and when.
+//! is said in `schemas::process`, `schemas::task`, `schemas::periodic` and `schemas::parameterised`; here is only who has to be looked at, and when.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use projections::{Due, WorkRef, World};
-use schemas::names::{CellId, ProcessGuid, TaskGuid};
-use schemas::{Timestamp, process, task};
+use schemas::names::{CellId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::{Timestamp, parameterised, periodic, process, task};
 
 /// How often everything is looked through.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -149,7 +149,33 @@ pub(crate) fn everything(world: &World, now: Timestamp) -> Vec<Due> {
     };
     let processes = world.processes_from(None).map(|process| &process.guid).filter(|guid| due_process(guid));
     let tasks = world.tasks_from(None).map(|task| &task.guid).filter(|guid| due_task(guid));
-    processes.cloned().map(Due::Process).chain(tasks.cloned().map(Due::Task)).collect()
+    let periodics = world.periodics_from(None).filter(|known| is_due(world, known, now));
+    let periodics = periodics.map(|known| Due::Periodic(known.guid.clone()));
+    let waiting = world.parameterised_from(None).filter(|known| is_freed(world, known));
+    let waiting = waiting.map(|known| Due::Parameterised(known.guid.clone()));
+    let tasks = tasks.cloned().map(Due::Task);
+    processes.cloned().map(Due::Process).chain(tasks).chain(periodics).chain(waiting).collect()
+}
+
+/// Whether a dispatch of a parameterised task waits that need not wait any longer.
+fn is_freed(world: &World, known: &parameterised::Parameterised) -> bool {
+    let fewer = |guid: &ParameterisedGuid, most: u32| {
+        let live = world.dispatched_of(guid).filter(|task| task::Task::is_live(task));
+        live.take(most as usize).count() < most as usize
+    };
+    let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
+    let context = parameterised::Context { fewer: &fewer, exists: &exists };
+    parameterised::decide(Some(known), &parameterised::Command::Converge, context)
+        .is_ok_and(|events| !events.is_empty())
+}
+
+/// Whether a periodic task has something to launch.
+fn is_due(world: &World, known: &periodic::Periodic, now: Timestamp) -> bool {
+    let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(task::Task::is_live);
+    let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
+    let context = periodic::Context { now, runs: &runs, exists: &exists };
+    periodic::decide(Some(known), &periodic::Command::Converge, context)
+        .is_ok_and(|events| !events.is_empty())
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Judging a batch: each command against the World and what the batch decided before it, on a scratch copy. Deciding
 //! never changes the World.
 
+mod launches;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +11,12 @@ use projections::World;
 use schemas::container::Epoch;
 use schemas::domain::Freshness;
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
-use schemas::names::{CellId, DecisionId, Domain, EntryId, Ids, ProcessGuid, ServiceId, TaskGuid};
+use schemas::names::{
+    CellId, DecisionId, Domain, EntryId, Ids, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId,
+    TaskGuid,
+};
+use schemas::parameterised::{self, Parameterised};
+use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::request::Identity;
 use schemas::task::{self, Task};
@@ -26,6 +33,8 @@ pub(crate) struct Batch<'a> {
     at: Timestamp,
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, Option<Task>>,
+    periodics: BTreeMap<PeriodicGuid, Option<Periodic>>,
+    parameterised: BTreeMap<ParameterisedGuid, Option<Parameterised>>,
     cells: BTreeMap<CellId, Option<cell::Cell>>,
     domains: BTreeMap<Domain, Freshness>,
     cluster: Option<cluster::Cluster>,
@@ -61,6 +70,8 @@ pub(crate) fn judge(
         at,
         processes: BTreeMap::new(),
         tasks: BTreeMap::new(),
+        periodics: BTreeMap::new(),
+        parameterised: BTreeMap::new(),
         cells: BTreeMap::new(),
         domains: BTreeMap::new(),
         cluster: world.cluster().cloned(),
@@ -73,7 +84,7 @@ pub(crate) fn judge(
         let Some(queued) = next() else { break };
         let verdict = batch.take(&queued);
         // Then the batch is over.
-        again = (batch.is_full() && queued.converges_process()).then(|| queued.clone());
+        again = (batch.is_full() && queued.converges_several()).then(|| queued.clone());
         decided.push((queued, verdict));
     }
     let entry = (!batch.decisions.is_empty()).then(|| batch.finish());
@@ -105,6 +116,11 @@ impl Batch<'_> {
         if let Some(version) = self.remembered(queued)? {
             return Ok(version);
         }
+        // So is what was dispatched with the same key.
+        let dispatched = self.dispatched(&queued.command)?;
+        if let Some(version) = dispatched.filter(|_| queued.envelope.request_id.is_none()) {
+            return Ok(version);
+        }
         if let Some(deadline) = queued.envelope.deadline.filter(|deadline| *deadline < self.now) {
             let late = self.now.since(deadline).as_secs_f64();
             let why = format!("the command's deadline passed {late:.1} s ago by the clock of this BBS");
@@ -117,31 +133,36 @@ impl Batch<'_> {
             if events.is_empty() && queued.envelope.request_id.is_none() {
                 return Ok(self.version(&queued.command));
             }
-            let version = self.record(queued, events)?;
-            // What is due at a process may have several causes, each with a decision of its own.
-            if !queued.converges_process() || self.is_full() {
+            let recorded = self.record(queued, events)?;
+            let version = dispatched.unwrap_or(recorded);
+            // Several things may be due, each with a decision of its own.
+            if !queued.converges_several() || self.is_full() {
                 return Ok(version);
             }
         }
     }
 
-    /// Makes a decision of events.
+    /// Makes a decision of events, and one of each task that they launch: all of them or none.
     fn record(&mut self, queued: &QueuedCommand, events: Vec<Event>) -> Verdict {
+        let launches = self.launches(&queued.command, &events);
         let decision = self.decision(queued, events);
-        let json = serde_json::to_vec(&decision).unwrap_or_default();
-        if json.is_empty() || json.len() > limits::DECISION_BYTES {
-            let why =
-                format!("the decision takes {} bytes, more than {}", json.len(), limits::DECISION_BYTES);
-            return Err(Refusal::new(Code::InvalidRequest, why));
+        let (version, mut at) = (decision.version, decision.at);
+        let cause = Cause { decision: decision.id, correlation: decision.correlation };
+        let mut all = vec![decision];
+        for desired in launches {
+            at = at.next();
+            all.push(self.launched(queued, desired, cause, at)?);
         }
-        if !self.json.is_empty() {
-            self.json.push(b',');
+        let json = all.iter().map(json_of).collect::<Result<Vec<_>, _>>()?;
+        for (decision, json) in all.into_iter().zip(json) {
+            if !self.json.is_empty() {
+                self.json.push(b',');
+            }
+            self.json.extend(json);
+            self.evolve(&decision);
+            self.at = self.at.next();
+            self.decisions.push(decision);
         }
-        self.json.extend(json);
-        self.evolve(&decision);
-        self.at = self.at.next();
-        let version = decision.version;
-        self.decisions.push(decision);
         Ok(version)
     }
 
@@ -161,6 +182,14 @@ impl Batch<'_> {
                 .task(guid)
                 .filter(|task| task.state.is_some())
                 .map(|task| (format!("task {guid}"), &task.domain)),
+            AggregateCommand::Periodic(guid, _) => self
+                .periodic(guid)
+                .filter(|periodic| !periodic.is_gone())
+                .map(|periodic| (format!("periodic task {guid}"), &periodic.domain)),
+            AggregateCommand::Parameterised(guid, _) => self
+                .parameterised(guid)
+                .filter(|known| !known.is_gone())
+                .map(|known| (format!("parameterised task {guid}"), &known.domain)),
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -196,6 +225,8 @@ impl Batch<'_> {
         let requests = match &queued.command {
             AggregateCommand::Process(guid, _) => self.process(guid).map(|process| &process.requests),
             AggregateCommand::Task(guid, _) => self.task(guid).map(|task| &task.requests),
+            AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| &periodic.requests),
+            AggregateCommand::Parameterised(guid, _) => self.parameterised(guid).map(|known| &known.requests),
             AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
             AggregateCommand::Seen(..)
@@ -227,6 +258,8 @@ impl Batch<'_> {
         let known = match &queued.command {
             AggregateCommand::Process(guid, _) => self.process(guid).map(|process| process.epoch),
             AggregateCommand::Task(guid, _) => self.task(guid).map(|task| task.epoch),
+            AggregateCommand::Periodic(guid, _) => self.periodic(guid).map(|periodic| periodic.epoch),
+            AggregateCommand::Parameterised(guid, _) => self.parameterised(guid).map(|known| known.epoch),
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -258,6 +291,8 @@ impl Batch<'_> {
                 let context = task::Context { now: self.at, present: &present };
                 task::decide(self.task(guid), command, context)
             }
+            AggregateCommand::Periodic(guid, command) => self.decide_periodic(guid, command),
+            AggregateCommand::Parameterised(guid, command) => self.decide_parameterised(guid, command),
             AggregateCommand::Refresh(_, ttl) => Ok(vec![Event::Domain(domain::decide(*ttl, self.at))]),
             AggregateCommand::Seen(id, seen) => Ok(events(cell::decide_seen(self.cell(id), seen))),
             AggregateCommand::Lost(id, reason) => Ok(events(cell::decide_lost(self.cell(id), reason))),
@@ -321,6 +356,10 @@ impl Batch<'_> {
         let origin = match command {
             AggregateCommand::Process(guid, command) => process::origin(self.process(guid), command, events),
             AggregateCommand::Task(guid, command) => task::origin(self.task(guid), command, events),
+            AggregateCommand::Periodic(guid, command) => periodic::origin(self.periodic(guid), command),
+            AggregateCommand::Parameterised(guid, command) => {
+                parameterised::origin(self.parameterised(guid), command)
+            }
             AggregateCommand::Seen(id, _) | AggregateCommand::Left(id, _) => {
                 cell::origin(self.cell(id), events)
             }
@@ -376,10 +415,11 @@ impl Batch<'_> {
             AggregateCommand::Task(guid, command) => {
                 let known = self.task(guid).map(|task| (task.domain.clone(), task.epoch));
                 let (domain, epoch) = match &**command {
-                    task::Command::Desire(desired) if !events.is_empty() => {
+                    task::Command::Desire(desired) | task::Command::Launch(desired) if !events.is_empty() => {
                         (desired.domain.clone(), Epoch(self.at))
                     }
                     task::Command::Desire(_)
+                    | task::Command::Launch(_)
                     | task::Command::Cancel
                     | task::Command::Resolve
                     | task::Command::Report(_)
@@ -392,6 +432,8 @@ impl Batch<'_> {
                 };
                 Aggregate::Task { guid: guid.clone(), domain, epoch }
             }
+            AggregateCommand::Periodic(guid, command) => self.named_periodic(guid, command, events),
+            AggregateCommand::Parameterised(guid, command) => self.named_parameterised(guid, command, events),
             AggregateCommand::Refresh(domain, _) => Aggregate::Domain(domain.clone()),
             AggregateCommand::Seen(cell, _)
             | AggregateCommand::Lost(cell, _)
@@ -424,6 +466,10 @@ impl Batch<'_> {
         match command {
             AggregateCommand::Process(guid, _) => self.process(guid).map_or(0, |process| process.version),
             AggregateCommand::Task(guid, _) => self.task(guid).map_or(0, |task| task.version),
+            AggregateCommand::Periodic(guid, _) => self.periodic(guid).map_or(0, |known| known.version),
+            AggregateCommand::Parameterised(guid, _) => {
+                self.parameterised(guid).map_or(0, |known| known.version)
+            }
             AggregateCommand::Refresh(..)
             | AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
@@ -450,6 +496,16 @@ impl Batch<'_> {
             Aggregate::Task { guid, .. } => {
                 let before = self.task(guid).cloned();
                 self.tasks.insert(guid.clone(), task::evolve(before, &decision.events, &stamp));
+            }
+            Aggregate::Periodic { guid, .. } => {
+                let before = self.periodic(guid).cloned();
+                let events = decision.events.iter().filter_map(Event::as_periodic);
+                self.periodics.insert(guid.clone(), periodic::evolve(before, events, &stamp));
+            }
+            Aggregate::Parameterised { guid, .. } => {
+                let before = self.parameterised(guid).cloned();
+                let events = decision.events.iter().filter_map(Event::as_parameterised);
+                self.parameterised.insert(guid.clone(), parameterised::evolve(before, events, &stamp));
             }
             Aggregate::Cell(id) => {
                 let events = decision.events.iter().filter_map(Event::as_cell);
@@ -479,6 +535,16 @@ impl Batch<'_> {
         let bytes = Entry::encode_decisions(id, &self.json);
         (Arc::new(Entry { id, format: cluster::FORMAT, decisions: self.decisions }), bytes.into())
     }
+}
+
+/// A decision as the entry holds it.
+fn json_of(decision: &Decision) -> Result<Vec<u8>, Refusal> {
+    let json = serde_json::to_vec(decision).unwrap_or_default();
+    if json.is_empty() || json.len() > limits::DECISION_BYTES {
+        let why = format!("the decision takes {} bytes, more than {}", json.len(), limits::DECISION_BYTES);
+        return Err(Refusal::new(Code::InvalidRequest, why));
+    }
+    Ok(json)
 }
 
 fn events(of_cell: Vec<cell::Event>) -> Vec<Event> {

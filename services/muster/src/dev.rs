@@ -286,6 +286,28 @@ async fn desire(client: &Client, item: Item, file: &Path) -> Result<Vec<String>,
             }
             (what, done)
         }
+        Item::Periodic(periodic) => {
+            let what = format!("periodic task {}", periodic.periodic_guid);
+            let done = client.in_domain(periodic.domain.clone()).desire_periodic(*periodic).await;
+            if exists(&done) {
+                return Ok(vec![format!(
+                    "{what} exists already and is left as it is: muster periodic apply {}",
+                    file.display()
+                )]);
+            }
+            (what, done)
+        }
+        Item::Parameterised(desired) => {
+            let what = format!("parameterised task {}", desired.parameterised_guid);
+            let done = client.in_domain(desired.domain.clone()).desire_parameterised(*desired).await;
+            if exists(&done) {
+                return Ok(vec![format!(
+                    "{what} exists already and is left as it is: muster parameterised apply {}",
+                    file.display()
+                )]);
+            }
+            (what, done)
+        }
         Item::Domain { domain, ttl_ms } => {
             let ttl = ttl_ms.map(Duration::from_millis);
             (format!("domain {domain}"), client.in_domain(domain).refresh_domain(ttl).await)

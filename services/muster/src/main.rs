@@ -144,6 +144,7 @@ mod tests {
             "state" => ["running", "crashed"],
             "about" => ["lrp:a", "lrp:b"],
             "attribute" => ["rack=r1", "rack=r2"],
+            "param" => ["a=1", "a=2"],
             _ => ["7", "8"],
         }
     }
@@ -189,6 +190,28 @@ mod tests {
     fn the_command_line_is_sound() {
         Muster::command().debug_assert();
     }
+
+    const OF_PERIODIC_TASKS: [&str; 8] = [
+        "periodic apply p.toml",
+        "periodic list",
+        "periodic show p",
+        "periodic pause p",
+        "periodic resume p",
+        "periodic launch p --reason because",
+        "periodic remove p",
+        "history periodic p",
+    ];
+
+    const OF_PARAMETERISED_TASKS: [&str; 8] = [
+        "parameterised apply p.toml",
+        "parameterised list",
+        "parameterised show p",
+        "parameterised dispatch p --reason because",
+        "parameterised dispatch p --payload - --param a=1 --param b=c=d --key k --priority 70 --wait",
+        "parameterised withdraw p 7",
+        "parameterised remove p",
+        "history parameterised p",
+    ];
 
     #[test]
     fn every_command_of_the_documentation_is_read() {
@@ -258,7 +281,7 @@ mod tests {
             "simulate tests/stories/crashes.txt --last 20",
             "simulate --seed 17 -o jsonl",
         ];
-        for line in lines {
+        for line in lines.into_iter().chain(OF_PERIODIC_TASKS).chain(OF_PARAMETERISED_TASKS) {
             assert!(read(words(line), None).is_ok(), "{line}");
         }
     }
@@ -309,6 +332,19 @@ mod tests {
         ("task cancel t", Checks),
         ("task resolve t", Checks),
         ("task logs t", Checks),
+        ("periodic apply f", Fills),
+        ("periodic list", Filters),
+        ("periodic show p", Checks),
+        ("periodic pause p", Checks),
+        ("periodic resume p", Checks),
+        ("periodic launch p", Checks),
+        ("periodic remove p", Checks),
+        ("parameterised apply f", Fills),
+        ("parameterised list", Filters),
+        ("parameterised show p", Checks),
+        ("parameterised dispatch p", Checks),
+        ("parameterised withdraw p 1", Checks),
+        ("parameterised remove p", Checks),
         ("domain list", Filters),
         ("domain refresh shop", Nothing),
         ("cell list", Nothing),
@@ -330,6 +366,8 @@ mod tests {
         ("history lrp web", Nothing),
         ("history instance web/0", Nothing),
         ("history task t", Nothing),
+        ("history periodic p", Nothing),
+        ("history parameterised p", Nothing),
         ("history cell c1", Nothing),
         ("watch", Filters),
         ("why web/0", Checks),

@@ -66,6 +66,14 @@ impl Asked {
             ClientCommand::LrpUpdate { process_guid, update, .. } => Some((process_guid, update.instances?)),
             ClientCommand::LrpRemove { process_guid } => Some((process_guid, 0)),
             ClientCommand::LrpRetire { .. }
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }
@@ -139,6 +147,14 @@ impl Wanted {
         let is_global = |asked: &Asked| match &asked.command {
             ClientCommand::LrpDesire(lrp) => lrp.mode == Mode::Global && lrp.process_guid == *process_guid,
             ClientCommand::LrpUpdate { .. }
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpRemove { .. }
             | ClientCommand::LrpRetire { .. }
             | ClientCommand::LrpActivate { .. }
@@ -181,6 +197,14 @@ pub fn desired<'a>(
                 lrps.remove(process_guid);
             }
             ClientCommand::LrpRetire { .. }
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
             | ClientCommand::LrpSteer { .. }

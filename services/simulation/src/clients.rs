@@ -12,7 +12,7 @@ use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
 use schemas::policy::RestartPolicy;
 use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
-use schemas::spec::ClientCommand;
+use schemas::spec::{ClientCommand, PeriodicAsk};
 use schemas::subject::Position;
 use schemas::{Refusal, Timestamp, cell};
 
@@ -147,6 +147,17 @@ impl Cluster {
         for (process, domain) in self.checkers.restless() {
             let usual = Ask::Policy { process, restart: RestartPolicy::default() };
             self.client_wants(domain, &usual, patience);
+        }
+    }
+
+    /// Nothing is launched any more: what is launched again and again, and what waits for long, comes to no rest.
+    pub(super) fn remove_launchers(&mut self) {
+        let patience = Duration::from_secs(30) + self.clocks_apart();
+        for periodic in self.checkers.launching() {
+            self.client_wants(domain(), &Ask::OfPeriodic(periodic, PeriodicAsk::Remove), patience);
+        }
+        for parameterised in self.checkers.dispatching() {
+            self.client_wants(domain(), &Ask::RemoveParameterised(parameterised), patience);
         }
     }
 
@@ -304,6 +315,14 @@ impl Cluster {
             | ClientCommand::LrpRetry { .. }
             | ClientCommand::TaskRetry { .. }
             | ClientCommand::DomainUpsert { .. }
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::TaskDesire(_)
             | ClientCommand::TaskCancel { .. }
             | ClientCommand::TaskResolve { .. } => return,
@@ -421,6 +440,25 @@ fn something_else(command: &ClientCommand) -> ClientCommand {
         ClientCommand::TaskResolve { task_guid } | ClientCommand::TaskRetry { task_guid, .. } => {
             ClientCommand::TaskCancel { task_guid: task_guid.clone() }
         }
+        ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
+            let periodic_guid = desired.periodic_guid.clone();
+            ClientCommand::PeriodicAsk { periodic_guid, ask: PeriodicAsk::Remove }
+        }
+        ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
+            ClientCommand::ParameterisedRemove { parameterised_guid: desired.parameterised_guid.clone() }
+        }
+        ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
+        | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. } => {
+            ClientCommand::ParameterisedRemove { parameterised_guid: parameterised_guid.clone() }
+        }
+        ClientCommand::ParameterisedRemove { parameterised_guid } => {
+            let parameterised_guid = parameterised_guid.clone();
+            ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch: Box::default() }
+        }
+        ClientCommand::PeriodicAsk { periodic_guid, ask } => {
+            let other = if *ask == PeriodicAsk::Launch { PeriodicAsk::Remove } else { PeriodicAsk::Launch };
+            ClientCommand::PeriodicAsk { periodic_guid: periodic_guid.clone(), ask: other }
+        }
         ClientCommand::DomainUpsert { domain, .. } => {
             ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: Some(NEVER_ASKED_MS) }
         }
@@ -448,6 +486,20 @@ fn subject_of(command: &ClientCommand) -> String {
         ClientCommand::TaskCancel { task_guid } | ClientCommand::TaskResolve { task_guid } => {
             task_guid.to_string()
         }
+        ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
+            format!("{} at {:?}", desired.periodic_guid, desired.schedule.cron())
+        }
+        ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
+            format!("{} at most {:?}", desired.parameterised_guid, desired.concurrency)
+        }
+        ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch } => {
+            format!("{parameterised_guid} {:?}", dispatch.key)
+        }
+        ClientCommand::ParameterisedWithdraw { parameterised_guid, number } => {
+            format!("{parameterised_guid} {number}")
+        }
+        ClientCommand::ParameterisedRemove { parameterised_guid } => parameterised_guid.to_string(),
+        ClientCommand::PeriodicAsk { periodic_guid, ask } => format!("{periodic_guid} {ask:?}"),
         ClientCommand::DomainUpsert { domain, .. } => domain.to_string(),
     }
 }

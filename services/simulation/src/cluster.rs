@@ -37,6 +37,11 @@ const AT_ONCE: u64 = 100_000;
 /// The longest story that is kept, in lines.
 const STORY: usize = 100_000;
 
+/// At the end nothing was appended for so long: that is longer than anything takes to arrive.
+const QUIET: Duration = Duration::from_secs(1);
+/// So often that is waited for.
+const LAST_LOOKS: usize = 60;
+
 /// What comes to a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeEvent {
@@ -447,13 +452,27 @@ impl Cluster {
         self.refresh_for_ever();
         self.take_back_cordons();
         self.mend_definitions();
+        self.remove_launchers();
         self.until(self.now + Duration::from_secs(125));
-        // Old copies of what operators said arrive until then.
+        // Old copies of what operators and clients said arrive until then.
         self.take_back_cordons();
+        self.remove_launchers();
         self.until(self.now + Duration::from_secs(115));
         self.look_for_idle_room();
         self.until(self.now + Duration::from_secs(45));
         self.look_for_leaks();
+        self.await_quiet();
+    }
+
+    /// What waited for minutes may be due in the very last moment: what came of it arrives.
+    fn await_quiet(&mut self) {
+        for _ in 0..LAST_LOOKS {
+            let end = self.journal.end();
+            self.until(self.now + QUIET);
+            if self.journal.end() == end {
+                return;
+            }
+        }
     }
 
     fn outcome(mut self) -> Outcome {

@@ -213,7 +213,7 @@ impl Cluster {
             }
             E::Delete(guid) => {
                 self.tell(|| format!("{node} deletes {guid}"));
-                let broken = self.checkers.deleted(me, guid, &self.cells[cell], (answered, self.now));
+                let broken = self.checkers.deleted(me, guid, &self.cells[cell], answered);
                 broken.into_iter().for_each(|broken| self.breaks(broken));
                 if !self.order_is_lost() {
                     self.cells[cell].delete(self.now, guid);

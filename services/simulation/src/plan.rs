@@ -7,10 +7,12 @@ use schemas::refusal::Code;
 
 use super::absences;
 use super::bursts;
+use super::dispatches;
 use super::faults::{Faults, Rates};
 use super::globals;
 use super::large;
 use super::nodes::{Node, Shape};
+use super::periodics;
 use super::priorities;
 use super::racks;
 use super::restarts;
@@ -203,6 +205,8 @@ impl Plan {
             plan.acts.extend(globals::drawn(&mut Rng::new(seed, 26), plan.shape, plan.peace_at));
             plan.acts.extend(racks::drawn(&mut Rng::new(seed, 29), plan.peace_at));
             priorities::draw(&mut plan.acts, &mut Rng::new(seed, 30), plan.peace_at);
+            plan.acts.extend(periodics::drawn(&mut Rng::new(seed, 31), plan.peace_at));
+            plan.acts.extend(dispatches::drawn(&mut Rng::new(seed, 32), plan.peace_at));
             plan.acts.sort_by_key(|(at, _)| *at);
         }
         plan

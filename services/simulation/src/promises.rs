@@ -76,6 +76,16 @@ promises! {
     CausesTrue "docs/model.md, Causes" "each decision names the one that brought it about, and the first of exactly that chain",
     SizesHold "docs/architecture.md, Invariants" "every entry, decision and message is at most as large as it may be, and holds at most as many things",
 
+    // Periodic tasks.
+    LaunchedOnce "docs/model.md, Periodic tasks" "what is due is launched once, not before its time, and desired in the same entry",
+    NoLaunchLost "docs/model.md, Periodic tasks" "what is due is launched or skipped soon, and no update, pause or downtime loses it: of what was missed the last is launched",
+    OverlapHolds "docs/model.md, Periodic tasks" "a launch is skipped or waits only where an earlier one still runs and the overlap says so, and none runs beside another where it may not",
+
+    // Parameterised tasks.
+    DispatchedOnce "docs/model.md, Parameterised tasks" "what is dispatched becomes one task with what was dispatched, desired in the entry that launches it, and the same key makes no other",
+    NoDispatchLost "docs/model.md, Parameterised tasks" "what a client was told is dispatched is launched soon, in its turn, or withdrawn, and the log says why",
+    ConcurrencyHolds "docs/model.md, Parameterised tasks" "no more tasks of one template are PENDING or RUNNING than may, and a dispatch waits only where as many are or others wait",
+
     // Processes.
     DesiredSound "Diego Dev Notes, DesiredLRPs" "a process is desired once in a life, and every index that is wanted has a record",
     OnlyUnclaimedClaimed "Diego Dev Notes, Starting ActualLRPs" "only what is UNCLAIMED is claimed",

@@ -29,6 +29,10 @@ pub(super) enum Table {
     Tasks,
     Task,
     EndedTasks,
+    Periodics,
+    Periodic,
+    Parameterised,
+    ParameterisedOne,
     Domains,
     Cells,
     Cell,
@@ -39,7 +43,7 @@ pub(super) enum Table {
 }
 
 impl Table {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 19] = [
         Self::Lrps,
         Self::Lrp,
         Self::Instances,
@@ -48,6 +52,10 @@ impl Table {
         Self::Tasks,
         Self::Task,
         Self::EndedTasks,
+        Self::Periodics,
+        Self::Periodic,
+        Self::Parameterised,
+        Self::ParameterisedOne,
         Self::Domains,
         Self::Cells,
         Self::Cell,
@@ -68,6 +76,10 @@ impl Table {
             Self::EndedTasks => Query::EndedTasks(must(bytes)),
             Self::Tasks => Query::Tasks(must(bytes)),
             Self::Task => Query::Task(must(bytes)),
+            Self::Periodics => Query::Periodics(must(bytes)),
+            Self::Periodic => Query::Periodic(must(bytes)),
+            Self::Parameterised => Query::Parameterised(must(bytes)),
+            Self::ParameterisedOne => Query::ParameterisedOne(must(bytes)),
             Self::Domains => Query::Domains(must(bytes)),
             Self::Cells => Query::Cells(must(bytes)),
             Self::Cell => Query::Cell(must(bytes)),
@@ -86,12 +98,15 @@ impl Table {
             Self::EndedInstances => &["domain", "process_guid", "cell_id", "index"],
             Self::EndedTasks => &["domain", "cell_id"],
             Self::Tasks => &["domain", "cell_id", "definitions"],
+            Self::Periodics | Self::Parameterised => &["domain", "definitions"],
             Self::Domains => &["domain"],
             Self::Cells => &["cell_id"],
             Self::Evaluations => &["domain", "process_guid"],
             Self::Lrp
             | Self::Instance
             | Self::Task
+            | Self::Periodic
+            | Self::ParameterisedOne
             | Self::Cell
             | Self::Evaluation
             | Self::Cluster
@@ -213,12 +228,16 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         Table::Lrp => process.to_string(),
         Table::Instance => some_instance(rng, world, &process),
         Table::Task => task.to_string(),
+        Table::Periodic => format!("clock{}", rng.below(4)),
+        Table::ParameterisedOne => format!("mill{}", rng.below(4)),
         Table::Cell => format!("c{}", 1 + rng.below(5)),
         Table::Evaluation => some_evaluation(rng, world, (&process, &task)),
         Table::Lrps
         | Table::Instances
         | Table::EndedInstances
         | Table::EndedTasks
+        | Table::Periodics
+        | Table::Parameterised
         | Table::Tasks
         | Table::Domains
         | Table::Cells

@@ -43,6 +43,10 @@
 //! | `policy web RESTART` | another restart policy |
 //! | `run task job1 [WORK] [owner=none] [queue=30s]` | the owner is `none`, `well`, `moody` or `broken` when it is called |
 //! | `cancel job1`, `resolve job1` | |
+//! | `desire periodic clock every-minute \| every-second-minute overlap=queued [WORK]`, `update periodic ...` | it is launched again and again, as `clock--SECONDS`; a run begins at 1790000000 |
+//! | `pause \| resume \| launch \| remove periodic clock` | |
+//! | `desire parameterised mill limit=2 overflow=refused [WORK]`, `update parameterised ...`, `remove parameterised mill` | a template of tasks |
+//! | `dispatch mill [key=k] [payload="TEXT"] [colour="TEXT"] [priority=80]`, `withdraw mill 3` | a task of it, `mill--dispatch-NUMBER` |
 //! | `domain apps fresh for 20s \| ever` | |
 //! | `evacuate c1`, `cordon c1`, `uncordon c1`, `forget c1` | an operator's request |
 //! | `kill bbs-1 for 2s` | it is killed, and starts again; containers live on |

@@ -1,18 +1,23 @@
 //! What clients ask: desire, scale, stop, remove, desire again, tasks, cancel, resolve, refresh. In every order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::action::{Action, Run, Secret, Variable};
 use schemas::definition::{
-    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, Routes, TaskDefinition,
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
+    Overflow, Overlap, PayloadRule, Placement, Routes, TaskDefinition,
 };
-use schemas::names::{DefinitionId, Domain, ProcessGuid, Stack, TaskGuid};
+use schemas::names::{
+    DefinitionId, DispatchKey, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, Stack, TaskGuid,
+};
+use schemas::parameterised::Dispatch;
 use schemas::policy::{FailureAction, Policies, RestartPolicy, UpdatePolicy};
 use schemas::process::{Purpose, Steer};
 use schemas::rank::Priority;
 use schemas::resources::Constraint;
-use schemas::spec::ClientCommand;
+use schemas::schedule::Schedule;
+use schemas::spec::{self, ClientCommand, PeriodicAsk};
 
 use super::nodes::tag;
 use super::plan::Act;
@@ -102,8 +107,72 @@ pub enum Ask {
     Cancel(TaskGuid),
     /// A task's result has been seen.
     Resolve(TaskGuid),
+    /// A task again and again.
+    Periodic {
+        /// The guid of the periodic task.
+        periodic: PeriodicGuid,
+        /// Whether it is to be there already, and becomes another one.
+        update: bool,
+        /// How often it is due.
+        often: Often,
+        /// What becomes of a launch while an earlier one runs.
+        overlap: Overlap,
+        /// What each task does.
+        work: Work,
+    },
+    /// A periodic task shall pause, go on, launch or go.
+    OfPeriodic(PeriodicGuid, PeriodicAsk),
+    /// A template of tasks.
+    Parameterised {
+        /// The guid of the parameterised task.
+        parameterised: ParameterisedGuid,
+        /// Whether it is to be there already, and becomes another one.
+        update: bool,
+        /// How many of its tasks may be there at once.
+        limit: Option<u32>,
+        /// What becomes of a dispatch beyond that.
+        overflow: Overflow,
+        /// What each task does.
+        work: Work,
+    },
+    /// A task of a template.
+    Dispatch {
+        /// The guid of the parameterised task.
+        parameterised: ParameterisedGuid,
+        /// The key.
+        key: Option<DispatchKey>,
+        /// The payload.
+        payload: Option<String>,
+        /// What the parameter `colour` says.
+        colour: Option<String>,
+        /// How urgent it is.
+        priority: Option<Priority>,
+    },
+    /// A dispatch that waits shall become no task.
+    Withdraw(ParameterisedGuid, u64),
+    /// A template shall go.
+    RemoveParameterised(ParameterisedGuid),
     /// Everything of the domain is said: for so long, or for ever.
     Fresh(Option<Duration>),
+}
+
+/// How often a periodic task is due, in zones whose offsets are of whole half hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Often {
+    /// Each minute, in Berlin.
+    Minute,
+    /// Each second minute, in Kolkata.
+    TwoMinutes,
+}
+
+impl Often {
+    fn schedule(self) -> Schedule {
+        let (cron, zone) = match self {
+            Self::Minute => ("* * * * *", "Europe/Berlin"),
+            Self::TwoMinutes => ("*/2 * * * *", "Asia/Kolkata"),
+        };
+        Schedule::new(cron, zone).expect("both are valid")
+    }
 }
 
 /// Who is called when a task has completed, and what comes of it.
@@ -276,36 +345,18 @@ impl Ask {
                 let lrp = desired(process, domain, 0, work);
                 ClientCommand::LrpDesire(Box::new(DesiredLrp { mode: Mode::Global, ..lrp }))
             }
-            Self::Scale { process, instances } => {
-                let update = DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
-            }
+            Self::Scale { process, instances } => changed(
+                process,
+                DesiredLrpUpdate { instances: Some(*instances), ..DesiredLrpUpdate::default() },
+            ),
             Self::Rank { process, priority } => {
                 let update = DesiredLrpUpdate { priority: Some(*priority), ..DesiredLrpUpdate::default() };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+                changed(process, update)
             }
-            Self::Describe { process, text } => {
-                let update = DesiredLrpUpdate {
-                    routes: Some(routes(text)),
-                    annotation: Some(text.clone()),
-                    ..DesiredLrpUpdate::default()
-                };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
-            }
-            Self::Policy { process, restart } => {
-                let policies = Some(Policies { restart: restart.clone(), ..Policies::default() });
-                let update = DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() };
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
-            }
+            Self::Describe { process, text } => changed(process, described(text)),
+            Self::Policy { process, restart } => changed(process, restarting(restart)),
             Self::Deploy { process, definition, work, rolls } => {
-                let policies = rolls.as_ref().map(|rolls| rolls.policies());
-                let update = DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() };
-                // What is called differently is different.
-                let name =
-                    Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.to_string()) };
-                let content = Definition { environment_variables: vec![name], ..self::definition(work) };
-                let definition = Some((definition.clone(), content.into()));
-                ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition }
+                deployed(process, definition, work, rolls.as_deref())
             }
             Self::Activate(process, definition) => {
                 let (process_guid, definition_id) = (process.clone(), definition.clone());
@@ -327,12 +378,65 @@ impl Ask {
             }
             Self::Cancel(task) => ClientCommand::TaskCancel { task_guid: task.clone() },
             Self::Resolve(task) => ClientCommand::TaskResolve { task_guid: task.clone() },
+            Self::Periodic { periodic, update, often, overlap, work } => {
+                let desired = desired_periodic(periodic, domain, *often, *overlap, work);
+                desire_periodic(desired, *update)
+            }
+            Self::OfPeriodic(periodic, ask) => {
+                ClientCommand::PeriodicAsk { periodic_guid: periodic.clone(), ask: *ask }
+            }
+            Self::Parameterised { parameterised, update, limit, overflow, work } => {
+                desire_parameterised(parameterised, domain, *update, (*limit, *overflow), work)
+            }
+            Self::Dispatch { parameterised, key, payload, colour, priority } => {
+                let parameterised_guid = parameterised.clone();
+                let dispatch = dispatch(key.as_ref(), payload.as_deref(), colour.as_deref(), *priority);
+                ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch: Box::new(dispatch) }
+            }
+            Self::Withdraw(of, number) => {
+                ClientCommand::ParameterisedWithdraw { parameterised_guid: of.clone(), number: *number }
+            }
+            Self::RemoveParameterised(of) => {
+                ClientCommand::ParameterisedRemove { parameterised_guid: of.clone() }
+            }
             Self::Fresh(time) => {
                 let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
                 ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: time.map(millis) }
             }
         }
     }
+}
+
+/// A process that is to be otherwise, and to run what it runs.
+fn changed(process: &ProcessGuid, update: DesiredLrpUpdate) -> ClientCommand {
+    ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition: None }
+}
+
+/// Other routes and another annotation.
+fn described(text: &str) -> DesiredLrpUpdate {
+    let (routes, annotation) = (Some(routes(text)), Some(text.to_owned()));
+    DesiredLrpUpdate { routes, annotation, ..DesiredLrpUpdate::default() }
+}
+
+/// Another restart policy.
+fn restarting(restart: &RestartPolicy) -> DesiredLrpUpdate {
+    let policies = Some(Policies { restart: restart.clone(), ..Policies::default() });
+    DesiredLrpUpdate { policies, ..DesiredLrpUpdate::default() }
+}
+
+/// A process that is to run something else.
+fn deployed(
+    process: &ProcessGuid,
+    definition: &DefinitionId,
+    work: &Work,
+    rolls: Option<&Rolls>,
+) -> ClientCommand {
+    let update = DesiredLrpUpdate { policies: rolls.map(Rolls::policies), ..DesiredLrpUpdate::default() };
+    // What is called differently is different.
+    let name = Variable { name: "DEFINITION".into(), value: Secret::Plain(definition.to_string()) };
+    let content = Definition { environment_variables: vec![name], ..self::definition(work) };
+    let definition = Some((definition.clone(), content.into()));
+    ClientCommand::LrpUpdate { process_guid: process.clone(), update, definition }
 }
 
 /// So long a monitor tries before it gives an instance up.
@@ -403,6 +507,70 @@ fn desired_task(
         grace_period_ms: 1_000,
     };
     DesiredTask { task_guid: task.clone(), domain: domain.clone(), definition: definition.into() }
+}
+
+fn desire_periodic(desired: DesiredPeriodic, update: bool) -> ClientCommand {
+    let verb = if update { ClientCommand::PeriodicUpdate } else { ClientCommand::PeriodicDesire };
+    verb(Box::new(desired))
+}
+
+fn desired_periodic(
+    periodic: &PeriodicGuid,
+    domain: &Domain,
+    often: Often,
+    overlap: Overlap,
+    work: &Work,
+) -> DesiredPeriodic {
+    let name = TaskGuid::new(periodic.as_str()).expect("it is shorter");
+    DesiredPeriodic {
+        periodic_guid: periodic.clone(),
+        domain: domain.clone(),
+        schedule: often.schedule(),
+        overlap,
+        definition: desired_task(&name, domain, work, Owner::None, None).definition,
+    }
+}
+
+fn desire_parameterised(
+    parameterised: &ParameterisedGuid,
+    domain: &Domain,
+    update: bool,
+    (concurrency, overflow): (Option<u32>, Overflow),
+    work: &Work,
+) -> ClientCommand {
+    let name = TaskGuid::new(parameterised.as_str()).expect("it is shorter");
+    let desired = Box::new(DesiredParameterised {
+        parameterised_guid: parameterised.clone(),
+        domain: domain.clone(),
+        payload: PayloadRule::Optional,
+        required_parameters: BTreeSet::new(),
+        optional_parameters: ["colour".to_owned()].into(),
+        concurrency,
+        // Without a limit nothing is beyond it.
+        overflow: concurrency.map(|_| overflow).unwrap_or_default(),
+        definition: desired_task(&name, domain, work, Owner::None, None).definition,
+    });
+    if update {
+        ClientCommand::ParameterisedUpdate(desired)
+    } else {
+        ClientCommand::ParameterisedDesire(desired)
+    }
+}
+
+fn dispatch(
+    key: Option<&DispatchKey>,
+    payload: Option<&str>,
+    colour: Option<&str>,
+    priority: Option<Priority>,
+) -> Dispatch {
+    let value = |text: &str| Secret::Plain(text.to_owned());
+    let colour = colour.map(|colour| Variable { name: "colour".into(), value: value(colour) });
+    Dispatch {
+        payload: payload.map(|text| spec::payload(text.as_bytes())),
+        parameters: colour.into_iter().collect(),
+        key: key.cloned(),
+        priority,
+    }
 }
 
 /// The domain of most things.

@@ -375,7 +375,11 @@ impl Auctioneer {
                 }
                 // Perhaps another BBS leads, which knows of no lease.
                 Change::Cluster => self.leases.say_all(now),
-                Change::Process(_) | Change::Task(_) | Change::Domain(_) => {}
+                Change::Process(_)
+                | Change::Task(_)
+                | Change::Periodic(_)
+                | Change::Parameterised(_)
+                | Change::Domain(_) => {}
             }
         }
         if self.acting.is_some() && !changes.is_empty() {
@@ -403,7 +407,11 @@ impl Auctioneer {
                     }
                 }
             }
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+            Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => {}
         }
     }
 
@@ -420,6 +428,8 @@ impl Auctioneer {
             Event::Evacuating(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}

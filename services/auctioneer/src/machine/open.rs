@@ -206,7 +206,7 @@ impl Open {
     }
 
     /// Takes over what the World says of one piece. The same attempt stays where it is, unless its evaluation is delivered
-    /// again, or later. Answers the evaluation of one that is gone, or another one.
+    /// again, or later, and no cell has it. Answers the evaluation of one that is gone, or another one.
     pub(crate) fn refresh(&mut self, world: &World, work: &WorkRef) -> Option<EvaluationId> {
         let found = look(world, work);
         let known = self.pieces.get_mut(work);
@@ -217,7 +217,8 @@ impl Open {
             let is_news = attempt.is_news(&piece.attempt);
             piece.attempt = *attempt;
             self.rank_anew(work, &item.rank);
-            if is_news {
+            // What a cell was given is on its way there all the same: its own timer tells when that took too long.
+            if is_news && !self.is_handed_out(work) {
                 self.begin(work);
             }
             return None;
@@ -358,6 +359,10 @@ impl Open {
         self.pieces.get(work).is_some_and(|piece| matches!(piece.stage, Stage::Blocked { .. }))
     }
 
+    fn is_handed_out(&self, work: &WorkRef) -> bool {
+        self.pieces.get(work).is_some_and(|piece| matches!(piece.stage, Stage::HandedOut { .. }))
+    }
+
     /// The next auction prefers another cell for a piece.
     pub(crate) fn avoid(&mut self, work: &WorkRef, cell: &CellId) {
         if let Some(piece) = self.pieces.get_mut(work) {
@@ -437,7 +442,12 @@ impl Open {
                 | Stage::Ready
                 | Stage::Auctioned => {}
             }
-            self.make_ready(&work);
+            // Its evaluation may have been delivered again meanwhile, to be scheduled later.
+            if piece.attempt.until.is_some_and(|until| until > now) {
+                self.begin(&work);
+            } else {
+                self.make_ready(&work);
+            }
         }
         asked
     }

@@ -6,8 +6,8 @@ use schemas::entry::Actor;
 use schemas::limits::BATCH;
 use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
-use schemas::spec::ClientCommand;
-use schemas::{Code, Refusal, cell, cluster, process, task};
+use schemas::spec::{ClientCommand, PeriodicAsk};
+use schemas::{Code, Refusal, cell, cluster, parameterised, periodic, process, task};
 
 use super::{Bbs, MOST_QUEUED, not_leading};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
@@ -172,6 +172,8 @@ impl Bbs {
 fn of_client(command: ClientCommand) -> AggregateCommand {
     let process = |guid, command| AggregateCommand::Process(guid, Box::new(command));
     let task = |guid, command| AggregateCommand::Task(guid, Box::new(command));
+    let periodic = |guid, command| AggregateCommand::Periodic(guid, Box::new(command));
+    let parameterised = |guid, command| AggregateCommand::Parameterised(guid, Box::new(command));
     match command {
         ClientCommand::LrpDesire(lrp) => process(lrp.process_guid.clone(), process::Command::Desire(lrp)),
         ClientCommand::LrpUpdate { process_guid, update, definition: None } => {
@@ -202,6 +204,36 @@ fn of_client(command: ClientCommand) -> AggregateCommand {
         ClientCommand::TaskDesire(desired) => task(desired.task_guid.clone(), task::Command::Desire(desired)),
         ClientCommand::TaskCancel { task_guid } => task(task_guid, task::Command::Cancel),
         ClientCommand::TaskResolve { task_guid } => task(task_guid, task::Command::Resolve),
+        ClientCommand::PeriodicDesire(desired) => {
+            periodic(desired.periodic_guid.clone(), periodic::Command::Desire(desired))
+        }
+        ClientCommand::PeriodicUpdate(desired) => {
+            periodic(desired.periodic_guid.clone(), periodic::Command::Update(desired))
+        }
+        ClientCommand::PeriodicAsk { periodic_guid, ask } => periodic(
+            periodic_guid,
+            match ask {
+                PeriodicAsk::Pause => periodic::Command::Pause,
+                PeriodicAsk::Resume => periodic::Command::Resume,
+                PeriodicAsk::Launch => periodic::Command::Launch,
+                PeriodicAsk::Remove => periodic::Command::Remove,
+            },
+        ),
+        ClientCommand::ParameterisedDesire(desired) => {
+            parameterised(desired.parameterised_guid.clone(), parameterised::Command::Desire(desired))
+        }
+        ClientCommand::ParameterisedUpdate(desired) => {
+            parameterised(desired.parameterised_guid.clone(), parameterised::Command::Update(desired))
+        }
+        ClientCommand::ParameterisedDispatch { parameterised_guid, dispatch } => {
+            parameterised(parameterised_guid, parameterised::Command::Dispatch(dispatch))
+        }
+        ClientCommand::ParameterisedWithdraw { parameterised_guid, number } => {
+            parameterised(parameterised_guid, parameterised::Command::Withdraw(number))
+        }
+        ClientCommand::ParameterisedRemove { parameterised_guid } => {
+            parameterised(parameterised_guid, parameterised::Command::Remove)
+        }
         ClientCommand::DomainUpsert { domain, ttl_ms } => {
             AggregateCommand::Refresh(domain, ttl_ms.map(Duration::from_millis))
         }

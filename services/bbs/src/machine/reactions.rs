@@ -7,10 +7,10 @@ use schemas::actual::{self, Actual};
 use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::entry::{Aggregate, Event};
 use schemas::message::Stop;
-use schemas::names::{CellId, InstanceGuid, TaskGuid};
+use schemas::names::{CellId, InstanceGuid, ParameterisedGuid, TaskGuid};
 use schemas::subject::Subject;
 use schemas::task::CallbackVerdict;
-use schemas::{ActualLrpKey, Decision, Entry, cell, evacuating, task};
+use schemas::{ActualLrpKey, Decision, Entry, cell, evacuating, parameterised, task};
 
 use super::{Bbs, not_leading};
 use crate::callbacks::Called;
@@ -58,7 +58,10 @@ impl Bbs {
                     self.gather_stop_of_successor(&ActualLrpKey::new(guid.clone(), place.clone()), stops);
                 }
             }
-            Event::Task(event) => self.react_to_task(decision, event),
+            Event::Task(event) => {
+                self.react_to_task(decision, event);
+                self.launch_what_waits(decision, event);
+            }
             Event::Cell(event) => {
                 if let Aggregate::Cell(cell) = &decision.aggregate {
                     self.react_to_cell(cell, event);
@@ -70,7 +73,36 @@ impl Bbs {
             | Event::Actual(_)
             | Event::Evacuating(_)
             | Event::Rollout(_)
+            | Event::Periodic(_)
             | Event::Cluster(_) => {}
+            Event::Parameterised(event) => self.react_to_parameterised(decision, event),
+        }
+    }
+
+    /// A parameterised task is another one: if more of its tasks may run, what waits may be launched.
+    fn react_to_parameterised(&mut self, decision: &Decision, event: &parameterised::Event) {
+        let parameterised::Event::Updated { .. } = event else { return };
+        let Aggregate::Parameterised { guid, .. } = &decision.aggregate else { return };
+        self.launch_dispatches(&guid.clone());
+    }
+
+    /// What waits of a parameterised task may be launched, if anything does.
+    fn launch_dispatches(&mut self, of: &ParameterisedGuid) {
+        if self.world().parameterised(of).is_some_and(|of| !of.queue.is_empty()) {
+            self.converge(Due::Parameterised(of.clone()));
+        }
+    }
+
+    /// A task that a periodic or parameterised task launched has ended: what waits for that may be launched.
+    fn launch_what_waits(&mut self, decision: &Decision, event: &task::Event) {
+        let task::Event::Completed { .. } = event else { return };
+        let Aggregate::Task { guid, .. } = &decision.aggregate else { return };
+        if let Some((of, _)) = guid.dispatched() {
+            self.launch_dispatches(&of);
+        }
+        let of = guid.periodic().and_then(|guid| self.world().periodic(&guid));
+        if let Some(due) = of.filter(|of| of.waits.is_some()).map(|of| Due::Periodic(of.guid.clone())) {
+            self.converge(due);
         }
     }
 
@@ -128,7 +160,13 @@ impl Bbs {
         let due = match &decision.aggregate {
             Aggregate::Process { guid, .. } => Due::Process(guid.clone()),
             Aggregate::Task { guid, .. } => Due::Task(guid.clone()),
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => return,
+            Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => {
+                return;
+            }
         };
         let lost = |by: &Instance| !self.world().is_present(&by.cell_id);
         if decision.events.iter().filter_map(taken_by).any(lost) {
@@ -279,6 +317,7 @@ impl Bbs {
                 // A call that is to be repeated is owed already; what came of this one is told with the next.
                 task::Command::Called(_, called) => called.verdict() != CallbackVerdict::Repeat,
                 task::Command::Desire(_)
+                | task::Command::Launch(_)
                 | task::Command::Cancel
                 | task::Command::Resolve
                 | task::Command::Report(_)
@@ -326,6 +365,8 @@ fn taken_by(event: &Event) -> Option<&Instance> {
             | task::Event::Demoted {}
             | task::Event::Deleted {},
         )
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,

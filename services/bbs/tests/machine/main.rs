@@ -8,6 +8,8 @@ mod clock;
 mod confirm;
 mod journal;
 mod limits;
+mod parameterised;
+mod periodic;
 mod requests;
 mod rollouts;
 mod scene;

@@ -98,6 +98,8 @@ fn told(scene: &Scene, begin: Timestamp) -> Vec<(u64, String)> {
             | Event::Evacuating(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => None,

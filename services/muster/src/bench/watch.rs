@@ -187,6 +187,8 @@ impl Seen {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
+                    | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),

@@ -8,7 +8,8 @@ use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
 use schemas::limits::{GREATEST_PRIORITY, INSTANCES, LEAST_PRIORITY};
 use schemas::names::{
-    CellId, ClientName, DefinitionId, Domain, EvaluationId, ProcessGuid, RequestId, TaskGuid,
+    CellId, ClientName, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid,
+    ProcessGuid, RequestId, TaskGuid,
 };
 use schemas::rank::Priority;
 
@@ -150,6 +151,12 @@ pub(crate) enum Command {
     /// Tasks: what runs once
     #[command(subcommand)]
     Task(TaskVerb),
+    /// Periodic tasks: what is launched again and again
+    #[command(subcommand)]
+    Periodic(PeriodicVerb),
+    /// Parameterised tasks: templates of which each dispatch makes a task
+    #[command(subcommand)]
+    Parameterised(ParameterisedVerb),
     /// Domains, and whether what is desired in them is up to date
     #[command(subcommand)]
     Domain(DomainVerb),
@@ -170,7 +177,7 @@ pub(crate) enum Command {
     /// The journal that holds the log
     #[command(subcommand)]
     Journal(JournalVerb),
-    /// Everything that was decided about one process, instance, task or cell
+    /// Everything that was decided about one process, instance, task, periodic or parameterised task or cell
     #[command(subcommand)]
     History(History),
     /// Show what runs and what happens, live
@@ -441,6 +448,99 @@ pub(crate) enum TaskVerb {
     },
 }
 
+/// What can be done with periodic tasks.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PeriodicVerb {
+    /// Make the periodic tasks of a file what it says: desire them, or change them; the same file twice changes nothing
+    #[command(alias = "desire")]
+    Apply {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
+    },
+    /// List periodic tasks
+    #[command(alias = "ls")]
+    List,
+    /// Show a periodic task, its last launch and what it launches
+    Show {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Pause a periodic task: it launches nothing until it is resumed
+    Pause {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Resume a periodic task, from the next time that is due
+    Resume {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Launch a task now, whatever the schedule says
+    Launch {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// Remove a periodic task; what it launched runs on
+    #[command(alias = "rm")]
+    Remove {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+}
+
+/// What can be done with parameterised tasks.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ParameterisedVerb {
+    /// Make the parameterised tasks of a file what it says: desire them, or change them; the same file twice changes
+    /// nothing
+    #[command(alias = "desire")]
+    Apply {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
+    },
+    /// List parameterised tasks
+    #[command(alias = "ls")]
+    List,
+    /// Show a parameterised task, what waits and what its tasks run
+    Show {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+    },
+    /// Run a task of it, with what only this task is given
+    Dispatch {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+        /// File with the payload, at most 16 KiB; - is the standard input
+        #[arg(long, value_name = "FILE")]
+        payload: Option<PathBuf>,
+        /// A parameter, any number of times
+        #[arg(long = "param", value_parser = parse_parameter, value_name = "NAME=VALUE")]
+        parameters: Vec<(String, String)>,
+        /// The same key again is the same dispatch, and runs nothing
+        #[arg(long)]
+        key: Option<DispatchKey>,
+        /// How urgent the task is, 1 to 100 [default: as its template says]
+        #[arg(long, value_name = "N", value_parser = parse_priority, allow_negative_numbers = true)]
+        priority: Option<Priority>,
+        /// Wait until it ends, and show its result
+        #[arg(short, long)]
+        wait: bool,
+    },
+    /// Withdraw a dispatch that waits: it becomes no task
+    Withdraw {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+        /// Number of the dispatch
+        number: u64,
+    },
+    /// Remove a parameterised task; what it launched runs on, what waits is withdrawn
+    #[command(alias = "rm")]
+    Remove {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+    },
+}
+
 /// What can be done with domains.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DomainVerb {
@@ -554,7 +654,7 @@ pub(crate) enum EventsVerb {
         /// Begin after this position [default: now]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
-        /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
+        /// Only about this: lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
@@ -564,7 +664,7 @@ pub(crate) enum EventsVerb {
         /// Begin after this position [default: the beginning]
         #[arg(long, value_parser = parse_position, value_name = "POSITION")]
         after: Option<Position>,
-        /// Only about this: lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster
+        /// Only about this: lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster
         #[arg(long, value_parser = parse_about, value_name = "THING")]
         about: Option<String>,
     },
@@ -596,6 +696,16 @@ pub(crate) enum History {
         /// Guid of the task
         guid: TaskGuid,
     },
+    /// History of a periodic task: its launches, and what it skipped
+    Periodic {
+        /// Guid of the periodic task
+        guid: PeriodicGuid,
+    },
+    /// History of a parameterised task: what was dispatched, launched and withdrawn
+    Parameterised {
+        /// Guid of the parameterised task
+        guid: ParameterisedGuid,
+    },
     /// History of a cell
     #[command(alias = "node")]
     Cell {
@@ -611,6 +721,11 @@ fn parse_priority(text: &str) -> Result<Priority, Invalid> {
     read.ok_or_else(|| Invalid::new("priority", text, expected()))
 }
 
+fn parse_parameter(text: &str) -> Result<(String, String), Invalid> {
+    let (name, value) = text.split_once('=').ok_or_else(|| Invalid::new("parameter", text, "NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 fn parse_position(text: &str) -> Result<Position, Invalid> {
     let digits = text.strip_prefix('#').unwrap_or(text);
     digits.parse().map(Position).map_err(|_| Invalid::new("position", text, "a number, as 41"))
@@ -619,12 +734,13 @@ fn parse_position(text: &str) -> Result<Position, Invalid> {
 fn parse_about(text: &str) -> Result<String, Invalid> {
     // All of these have names of one kind.
     let known = match text.split_once(':') {
-        Some(("lrp" | "task" | "cell" | "domain", name)) => ProcessGuid::new(name).is_ok(),
+        Some(("lrp" | "task" | "periodic" | "parameterised" | "cell" | "domain", name)) => {
+            ProcessGuid::new(name).is_ok()
+        }
         None => text == "cluster",
         Some(_) => false,
     };
-    let expected =
-        "lrp:GUID, task:GUID, cell:ID, domain:NAME or cluster, with a name of 1 to 128 of A-Z a-z 0-9 _ -";
+    let expected = "lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster, with a name of 1 to 128 of A-Z a-z 0-9 _ -";
     if known { Ok(text.to_owned()) } else { Err(Invalid::new("filter", text, expected)) }
 }
 

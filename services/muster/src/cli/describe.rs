@@ -5,16 +5,18 @@ use schemas::cell;
 use schemas::cluster::{self, Role};
 use schemas::container::{Instance, NetInfo};
 use schemas::crash::Restart;
-use schemas::definition::Mode;
+use schemas::definition::{DesiredPeriodic, Mode};
 use schemas::desired;
 use schemas::domain;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
 use schemas::evaluation::{self, Begin, Canceled, Trigger};
 use schemas::names::{DecisionId, DefinitionId};
+use schemas::parameterised::{self, WithdrawReason};
+use schemas::periodic::{self, LaunchReason};
 use schemas::rollout::{self, Kind, Pause};
 use schemas::task::{self, Outcome};
-use schemas::{Decision, Indices, Places};
+use schemas::{Decision, Indices, Places, Timestamp};
 
 use super::words::{count, mebibytes, one_line, short, time_of_day};
 
@@ -23,6 +25,8 @@ pub(crate) fn about(aggregate: &Aggregate) -> String {
     match aggregate {
         Aggregate::Process { guid, .. } => guid.to_string(),
         Aggregate::Task { guid, .. } => format!("task {guid}"),
+        Aggregate::Periodic { guid, .. } => format!("periodic task {guid}"),
+        Aggregate::Parameterised { guid, .. } => format!("parameterised task {guid}"),
         Aggregate::Domain(domain) => format!("domain {domain}"),
         Aggregate::Cell(cell) => format!("cell {cell}"),
         Aggregate::Cluster => "cluster".to_owned(),
@@ -57,6 +61,8 @@ pub(crate) fn sentence(decision: &Decision, event: &Event, full: bool) -> String
         Event::Rollout(event) => of_rollout(&what, decision, event),
         Event::Evaluation(event) => format!("{what}: {}", of_evaluation(event, decision.id, full)),
         Event::Task(event) => format!("{what}: {}", of_task(event, full)),
+        Event::Periodic(event) => format!("{what}: {}", of_periodic(event)),
+        Event::Parameterised(event) => format!("{what}: {}", of_parameterised(event)),
         Event::Domain(domain::Event::Refreshed { expires_at }) => match expires_at {
             Some(at) => format!("{what}: fresh until {at}"),
             None => format!("{what}: fresh for ever"),
@@ -331,6 +337,7 @@ pub(crate) const fn triggered_by(trigger: Trigger) -> &'static str {
         Trigger::Evacuation => "node-drain",
         Trigger::Rollout => "deployment-watcher",
         Trigger::RollingUpdate => "rolling-update",
+        Trigger::Periodic => "periodic-job",
         Trigger::Queued => "queued-allocs",
         Trigger::Attempts => "max-plan-attempts",
         Trigger::FollowUp => "failed-follow-up",
@@ -352,10 +359,70 @@ pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
         Trigger::CellsChanged => "its cells changed",
         Trigger::Rollout => "a rollout replaces an instance",
         Trigger::RollingUpdate => "a rollout goes on to the next cell",
+        Trigger::Periodic => "a periodic task launched it",
         Trigger::Queued => "something found no place",
         Trigger::Attempts => "reps refused it too often",
         Trigger::FollowUp => "one that failed is followed up",
         Trigger::Convergence => "found by convergence",
+    }
+}
+
+fn of_periodic(event: &periodic::Event) -> String {
+    let goes_on = |next: &Option<Timestamp>| {
+        next.map_or_else(|| "not due any more".to_owned(), |next| format!("next due {next}"))
+    };
+    let of = |desired: &DesiredPeriodic, next: &Option<Timestamp>| {
+        let (cron, zone) = (desired.schedule.cron(), desired.schedule.time_zone());
+        format!("{cron} in {zone}, {}", goes_on(next))
+    };
+    match event {
+        periodic::Event::Desired { desired, next } => format!("desired: {}", of(desired, next)),
+        periodic::Event::Updated { desired, next } => format!("updated: {}", of(desired, next)),
+        periodic::Event::Launched { due, task_guid, reason, .. } => match reason {
+            LaunchReason::Due => format!("launched {task_guid}, due {due}"),
+            LaunchReason::CatchUp => format!("launched {task_guid} to catch up, due {due}"),
+            LaunchReason::Queued => format!("launched {task_guid}, which had waited since {due}"),
+            LaunchReason::Asked => format!("launched {task_guid}, as somebody asked"),
+        },
+        periodic::Event::Skipped { from, until, count, reason, .. } => match count {
+            1 => format!("skipped what was due {from}: {}", reason.words()),
+            _ => format!("skipped {count} launches, due {from} to {until}: {}", reason.words()),
+        },
+        periodic::Event::Queued { due, .. } => {
+            format!("what was due {due} waits until an earlier launch has ended")
+        }
+        periodic::Event::Paused {} => "paused".to_owned(),
+        periodic::Event::Resumed { next } => format!("resumed, {}", goes_on(next)),
+        periodic::Event::Removed {} => "no longer desired".to_owned(),
+    }
+}
+
+fn of_parameterised(event: &parameterised::Event) -> String {
+    match event {
+        parameterised::Event::Desired { .. } => "desired".to_owned(),
+        parameterised::Event::Updated { .. } => "updated, from the next dispatch on".to_owned(),
+        parameterised::Event::Dispatched { number, dispatch, .. } => {
+            let key = dispatch.key.as_ref().map(|key| format!(" with key {key}")).unwrap_or_default();
+            format!("dispatch {number}{key}")
+        }
+        parameterised::Event::Repeated { number } => {
+            format!("dispatch {number} asked for again by its key: nothing is made")
+        }
+        parameterised::Event::Launched { number, task_guid } => {
+            format!("dispatch {number} launched {task_guid}")
+        }
+        parameterised::Event::Withdrawn { numbers, reason } => {
+            let which = match &numbers[..] {
+                [number] => format!("dispatch {number}"),
+                several => format!("{} dispatches", several.len()),
+            };
+            let why = match reason {
+                WithdrawReason::Asked => "somebody withdrew it while it waited",
+                WithdrawReason::Removed => "it waited, and there is nothing any more to run it of",
+            };
+            format!("{which} given up: {why}")
+        }
+        parameterised::Event::Removed {} => "no longer desired".to_owned(),
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec
     for item in items {
         match item {
             Item::Lrp(lrp) => lrps.push(*lrp),
-            Item::Task(_) | Item::Domain { .. } => others += 1,
+            Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => others += 1,
         }
     }
     if lrps.is_empty() {

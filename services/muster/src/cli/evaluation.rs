@@ -336,7 +336,10 @@ fn ended(row: &EvaluationRow) -> Result<(), Failure> {
 
 fn is_in(aggregate: &Aggregate, domain: &Domain) -> bool {
     match aggregate {
-        Aggregate::Process { domain: of, .. } | Aggregate::Task { domain: of, .. } => of == domain,
+        Aggregate::Process { domain: of, .. }
+        | Aggregate::Task { domain: of, .. }
+        | Aggregate::Periodic { domain: of, .. }
+        | Aggregate::Parameterised { domain: of, .. } => of == domain,
         Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
     }
 }

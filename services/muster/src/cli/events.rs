@@ -135,6 +135,10 @@ pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failur
     let (what, about, which) = match verb {
         History::Lrp { guid } => (format!("process {guid}"), format!("lrp:{guid}"), None),
         History::Task { guid } => (format!("task {guid}"), format!("task:{guid}"), None),
+        History::Parameterised { guid } => {
+            (format!("parameterised task {guid}"), format!("parameterised:{guid}"), None)
+        }
+        History::Periodic { guid } => (format!("periodic task {guid}"), format!("periodic:{guid}"), None),
         History::Cell { id } => (format!("cell {id}"), format!("cell:{id}"), None),
         History::Instance { id } => match find::split(&id)? {
             Some(which) => (format!("instance {id}"), format!("lrp:{}", which.process), Some(which)),
@@ -203,6 +207,8 @@ fn container(event: &Event) -> Option<String> {
         Event::Evacuating(_)
         | Event::Rollout(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Domain(_)
@@ -250,6 +256,8 @@ pub(crate) fn is_of(event: &Event, index: u32, definition: Option<&DefinitionId>
         Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

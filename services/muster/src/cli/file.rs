@@ -45,7 +45,9 @@ pub(crate) fn process(
     let fields = fields.and_then(Value::as_object).map(|fields| fields.keys().cloned().collect());
     let lrp = items_in(path, value, domain)?.into_iter().find_map(|item| match item {
         Item::Lrp(lrp) if lrp.process_guid == *guid => Some(*lrp),
-        Item::Lrp(_) | Item::Task(_) | Item::Domain { .. } => None,
+        Item::Lrp(_) | Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => {
+            None
+        }
     });
     match lrp.zip(fields) {
         Some((lrp, fields)) => Ok(OfProcess { lrp, fields }),
@@ -187,6 +189,8 @@ mod tests {
         assert_eq!(hello.len(), 3, "{hello:?}");
         assert_eq!(items(&examples.join("web.json"), None).unwrap().len(), 1);
         assert_eq!(items(&examples.join("rolling.toml"), None).unwrap().len(), 1);
+        assert_eq!(items(&examples.join("periodic.toml"), None).unwrap().len(), 2);
+        assert_eq!(items(&examples.join("parameterised.toml"), None).unwrap().len(), 1);
     }
 
     #[test]

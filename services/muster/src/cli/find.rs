@@ -4,8 +4,12 @@ use std::fmt;
 
 use client::{Client, Only, key_of};
 use schemas::Code;
-use schemas::names::{CellId, DefinitionId, Domain, InstanceGuid, ProcessGuid, TaskGuid};
-use schemas::query::{CellRow, EvaluationRow, InstanceRow, LrpRow, One, TaskRow};
+use schemas::names::{
+    CellId, DefinitionId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
+use schemas::query::{
+    CellRow, EvaluationRow, InstanceRow, LrpRow, One, ParameterisedRow, PeriodicRow, TaskRow,
+};
 
 use super::args::{Global, whole_id};
 use super::failure::{Exit, Failure};
@@ -69,6 +73,36 @@ pub(crate) async fn task(client: &Client, guid: &TaskGuid) -> Result<One<TaskRow
             Err(failure.advise(format!(
                 "a task that ended is kept for two minutes; its history stays: muster history task {guid}"
             )))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A parameterised task.
+pub(crate) async fn parameterised(
+    client: &Client,
+    guid: &ParameterisedGuid,
+) -> Result<One<ParameterisedRow>, Failure> {
+    match client.parameterised_one(guid).await {
+        Ok(one) => Ok(one),
+        Err(error) if error.is_not_found() => {
+            let known = client.parameterised(&Only::default()).await?.rows;
+            let names = known.iter().map(|row| row.parameterised_guid.as_str());
+            let what = format!("parameterised task {guid}");
+            Err(missing(&what, guid.as_str(), names, "muster parameterised list"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A periodic task.
+pub(crate) async fn periodic(client: &Client, guid: &PeriodicGuid) -> Result<One<PeriodicRow>, Failure> {
+    match client.periodic(guid).await {
+        Ok(one) => Ok(one),
+        Err(error) if error.is_not_found() => {
+            let known = client.periodics(&Only::default()).await?.rows;
+            let names = known.iter().map(|row| row.periodic_guid.as_str());
+            Err(missing(&format!("periodic task {guid}"), guid.as_str(), names, "muster periodic list"))
         }
         Err(error) => Err(error.into()),
     }

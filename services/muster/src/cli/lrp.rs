@@ -1,5 +1,6 @@
 //! `muster lrp`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -130,12 +131,14 @@ impl<'a> Session<'a> {
     }
 
     async fn desire(&self, path: &Path, items: Vec<Item>, how: How, detach: bool) -> Result<(), Failure> {
-        let (mut lrps, mut domains, mut tasks) = (vec![], vec![], 0);
+        let (mut lrps, mut domains, mut tasks, mut launching) = (vec![], vec![], 0, BTreeSet::new());
         for item in items {
             match item {
                 Item::Lrp(lrp) => lrps.push(*lrp),
                 Item::Domain { domain, ttl_ms } => domains.push((domain, ttl_ms.map(Duration::from_millis))),
                 Item::Task(_) => tasks += 1,
+                Item::Periodic(_) => _ = launching.insert("periodic"),
+                Item::Parameterised(_) => _ = launching.insert("parameterised"),
             }
         }
         if lrps.is_empty() {
@@ -146,6 +149,10 @@ impl<'a> Session<'a> {
         }
         if tasks > 0 {
             note(&format!("the tasks of the file are left alone: muster task run {}", path.display()));
+        }
+        for kind in launching {
+            let path = path.display();
+            note(&format!("the {kind} tasks of the file are left alone: muster {kind} apply {path}"));
         }
         let mut several = Several::new(self.global, lrps.len() + domains.len());
         let mut all_made = vec![];
@@ -230,7 +237,12 @@ impl<'a> Session<'a> {
             Aggregate::Process { guid: of, .. } => {
                 one.position == done.position && of == guid && one.decision.version == done.version
             }
-            Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
+            Aggregate::Task { .. }
+            | Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => false,
         };
         let found = decided(entries).into_iter().find(is_it);
         Ok(found.map(|one| one.decision.events).unwrap_or_default())
@@ -402,6 +414,8 @@ fn target(events: &[Event]) -> Option<DefinitionId> {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,

@@ -24,7 +24,9 @@ mod missing;
 mod names;
 mod near;
 pub(crate) mod output;
+mod parameterised;
 mod past;
+mod periodic;
 mod plan;
 mod progress;
 mod rollout;
@@ -83,6 +85,8 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Lrp(verb) => Box::pin(lrp::run(verb, global)).await,
         Command::Instance(verb) => instance::run(verb, global).await,
         Command::Task(verb) => task::run(verb, global).await,
+        Command::Periodic(verb) => periodic::run(verb, global).await,
+        Command::Parameterised(verb) => parameterised::run(verb, global).await,
         Command::Domain(verb) => fleet::domain(verb, global).await,
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,

@@ -132,6 +132,8 @@ pub(crate) fn rollouts(decided: &[Decided], last: Option<(Epoch, u32)>) -> Vec<F
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
@@ -190,6 +192,8 @@ fn take(all: &mut Vec<Past>, number: u32, one: &Decided, event: &Event) {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => {}

@@ -171,7 +171,7 @@ pub(crate) fn rollouts(all: &[Past], look: Look) -> Table {
 }
 
 /// A spec as somebody would write it: without what says nothing.
-fn as_written(value: Value) -> Value {
+pub(super) fn as_written(value: Value) -> Value {
     let says = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -190,7 +190,7 @@ fn as_written(value: Value) -> Value {
 }
 
 /// Anything as JSON, moved to the right.
-fn indented(thing: &impl serde::Serialize) -> String {
+pub(super) fn indented(thing: &impl serde::Serialize) -> String {
     let text = serde_json::to_string_pretty(thing).unwrap_or_default();
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }

@@ -3,7 +3,7 @@
 
 use super::args::{
     CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Global, InstanceVerb,
-    JournalVerb, LrpVerb, RolloutVerb, Strength, TaskVerb,
+    JournalVerb, LrpVerb, ParameterisedVerb, PeriodicVerb, RolloutVerb, Strength, TaskVerb,
 };
 use super::failure::Failure;
 
@@ -26,10 +26,13 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         Command::Lrp(
             LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. } | LrpVerb::Plan { .. },
         )
-        | Command::Task(TaskVerb::Run { .. }) => DomainUse::Fills,
+        | Command::Task(TaskVerb::Run { .. })
+        | Command::Periodic(PeriodicVerb::Apply { .. }) => DomainUse::Fills,
+        Command::Parameterised(verb) => of_parameterised(verb),
         Command::Lrp(LrpVerb::List)
         | Command::Instance(InstanceVerb::List { .. })
         | Command::Task(TaskVerb::List { .. })
+        | Command::Periodic(PeriodicVerb::List)
         | Command::Domain(DomainVerb::List)
         | Command::Evaluation(EvaluationVerb::List { .. } | EvaluationVerb::Watch { id: None })
         | Command::Watch => DomainUse::Filters,
@@ -59,6 +62,13 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | TaskVerb::Resolve { .. }
             | TaskVerb::Logs { .. },
         )
+        | Command::Periodic(
+            PeriodicVerb::Show { .. }
+            | PeriodicVerb::Pause { .. }
+            | PeriodicVerb::Resume { .. }
+            | PeriodicVerb::Launch { .. }
+            | PeriodicVerb::Remove { .. },
+        )
         | Command::Evaluation(
             EvaluationVerb::Show { .. }
             | EvaluationVerb::Watch { id: Some(_) }
@@ -83,6 +93,17 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
     }
 }
 
+const fn of_parameterised(verb: &ParameterisedVerb) -> DomainUse {
+    match verb {
+        ParameterisedVerb::Apply { .. } => DomainUse::Fills,
+        ParameterisedVerb::List => DomainUse::Filters,
+        ParameterisedVerb::Show { .. }
+        | ParameterisedVerb::Dispatch { .. }
+        | ParameterisedVerb::Withdraw { .. }
+        | ParameterisedVerb::Remove { .. } => DomainUse::Checks,
+    }
+}
+
 /// Refuses a domain that was given as a flag to a command that it means nothing to.
 pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
     let Some(domain) = global.domain.as_ref().filter(|_| global.named.domain == Strength::Flag) else {
@@ -93,15 +114,17 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
     }
     let failure = Failure::usage(format!("--domain {domain} is not used by this command: leave it out"));
     Err(match command {
-        Command::Events(_) => {
-            failure.advise("events are narrowed by --about lrp:GUID, task:GUID, cell:ID or domain:NAME")
-        }
+        Command::Events(_) => failure.advise(
+            "events are narrowed by --about lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID or domain:NAME",
+        ),
         Command::Domain(_) => {
             failure.advise("name the domain to refresh as an argument: muster domain refresh DOMAIN")
         }
         Command::Lrp(_)
         | Command::Instance(_)
         | Command::Task(_)
+        | Command::Periodic(_)
+        | Command::Parameterised(_)
         | Command::Cell(_)
         | Command::Cluster(_)
         | Command::Status

@@ -112,7 +112,7 @@ async fn desire(
     for item in items {
         match item {
             Item::Task(task) => tasks.push(*task),
-            Item::Lrp(_) | Item::Domain { .. } => others = true,
+            Item::Lrp(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => others = true,
         }
     }
     if tasks.is_empty() {
@@ -172,18 +172,32 @@ async fn wait_for(
     alone: bool,
     output: Output,
 ) -> Result<(), Failure> {
+    let waits = Box::pin(client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)));
+    match until(guid, waits, limit, output).await? {
+        Some(end) => show(guid, &end, alone, output),
+        None => Ok(()),
+    }
+}
+
+/// Waits for what tells how a task ended; none: the user didn't want to wait any longer.
+pub(super) async fn until<T>(
+    guid: &TaskGuid,
+    waits: impl Future<Output = Result<T, client::Error>>,
+    limit: Option<Duration>,
+    output: Output,
+) -> Result<Option<T>, Failure> {
     let bar = Bar::new(output, format!("task {guid} runs"));
     let ended = tokio::select! {
-        ended = client.wait_for_task(guid, done.position, limit.unwrap_or(Duration::MAX)) => ended,
+        ended = waits => ended,
         interrupted = tokio::signal::ctrl_c() => {
             interrupted.map_err(|error| Failure::new(Exit::Failed, "Signal", error.to_string()))?;
             drop(bar);
             note(&format!("detached: task {guid} goes on; see muster task show {guid}"));
-            return Ok(());
+            return Ok(None);
         }
     };
     drop(bar);
-    let end = ended.map_err(|error| match error {
+    ended.map(Some).map_err(|error| match error {
         client::Error::TimedOut { .. } if limit.is_some() => {
             let waited = words::span(limit.unwrap_or_default());
             Failure::new(Exit::TimedOut, "WaitTimedOut", format!("task {guid} has not ended after {waited}"))
@@ -194,11 +208,10 @@ async fn wait_for(
         | client::Error::Unreachable(_)
         | client::Error::Protocol { .. }
         | client::Error::Setup { .. }) => other.into(),
-    })?;
-    show(guid, &end, alone, output)
+    })
 }
 
-fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) -> Result<(), Failure> {
+pub(super) fn show(guid: &TaskGuid, end: &TaskEnd, alone: bool, output: Output) -> Result<(), Failure> {
     let (failure_reason, result) = match &end.outcome {
         Outcome::Succeeded { result } => (None, Some(result.as_str())),
         Outcome::Failed { reason } => (Some(reason.as_str()), None),

@@ -122,6 +122,8 @@ impl Work {
             (
                 Aggregate::Process { .. }
                 | Aggregate::Task { .. }
+                | Aggregate::Periodic { .. }
+                | Aggregate::Parameterised { .. }
                 | Aggregate::Domain(_)
                 | Aggregate::Cell(_)
                 | Aggregate::Cluster,
@@ -273,6 +275,8 @@ fn events_of_index<'a>(decision: &'a Decision, of: Option<(&ProcessGuid, u32)>) 
                 Event::Actual(_)
                 | Event::Evacuating(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => false,
@@ -299,6 +303,8 @@ fn explanation_of(event: &Event) -> Option<(&Explanation, bool)> {
         ) => explanation.as_deref().map(|why| (why, false)),
         Event::Actual(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Desired(_)
         | Event::Evacuating(_)
         | Event::Rollout(_)
@@ -353,6 +359,8 @@ pub(crate) fn placements(all: &[Decided], evaluation: EvaluationId) -> Vec<Decid
             | Event::Evacuating(_)
             | Event::Rollout(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => false,

@@ -132,6 +132,8 @@ const fn is_list(query: &Query) -> bool {
             | Rows::EndedInstances(_)
             | Rows::Tasks(_)
             | Rows::EndedTasks(_)
+            | Rows::Periodics(_)
+            | Rows::Parameterised(_)
             | Rows::Domains(_)
             | Rows::Cells(_)
             | Rows::Evaluations(_),
@@ -140,6 +142,8 @@ const fn is_list(query: &Query) -> bool {
             Rows::Lrp(_)
             | Rows::Instance(_)
             | Rows::Task(_)
+            | Rows::Periodic(_)
+            | Rows::ParameterisedOne(_)
             | Rows::Cell(_)
             | Rows::Evaluation(_)
             | Rows::Cluster(_)

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `dev.rs` | a cluster in one process: what its file says, every command, the end and the next start |
 //! | `files.rs` | several things in a file, what differs from it, where a local cluster is |
+//! | `dispatch.rs` | parameterised tasks: what a task is given, keys, and the limit |
 //! | `ended.rs` | what ended, and how each of it did |
 //! | `rollouts.rs` | updates, bad updates and the way back, while every index runs |
 //! | `terminal.rs` | the same on a terminal: the live view, its keys, and its end |
@@ -32,6 +33,7 @@ mod bad_log;
 mod cells;
 mod crowd;
 mod dev;
+mod dispatch;
 mod documents;
 mod ended;
 mod files;

@@ -206,6 +206,16 @@ impl Holds {
             .any(|hold| hold.container.work == *work && hold.attempt == Some(attempt))
     }
 
+    /// The container that runs this work, and was not told to end.
+    pub(super) fn running(&self, work: &WorkKey) -> Option<InstanceGuid> {
+        self.with_key(&Key::of(work)).find(|guid| {
+            self.get(*guid).is_some_and(|hold| {
+                let runs = matches!(hold.container.state, ContainerState::Running(_));
+                runs && hold.container.work == *work && !hold.ending && !hold.leaving && !hold.outlived
+            })
+        })
+    }
+
     pub(super) fn used(&self) -> Resources {
         let taken = self.of.values().filter(|hold| hold.takes());
         taken.fold(Resources::default(), |sum, hold| sum.plus(hold.container.resources))

@@ -23,9 +23,14 @@ impl Rep {
             return;
         }
         let mut free = self.free();
-        let (mut refused, mut taken) = (vec![], vec![]);
+        let (mut refused, mut taken, mut running) = (vec![], vec![], vec![]);
         for (place, work) in (0..).zip(perform.work) {
             if self.holds.has_attempt(&work.key, work.attempt) {
+                continue;
+            }
+            // A cell that was given up and is back may run it still: then nothing is started for it.
+            if let Some(guid) = self.holds.running(&work.key).filter(|_| self.phase == Phase::Open) {
+                running.push(guid);
                 continue;
             }
             match self.refuses(&work, free) {
@@ -40,6 +45,17 @@ impl Rep {
         for guid in taken {
             self.look(guid, Knowledge::Remembered);
         }
+        for guid in running {
+            self.says_again(guid);
+        }
+    }
+
+    /// Reads the record of a container and reports what there is to report, even if that was refused before.
+    fn says_again(&mut self, guid: InstanceGuid) {
+        if let Some(hold) = self.holds.get_mut(guid) {
+            hold.tried = None;
+        }
+        self.reads.want(guid);
     }
 
     fn obey_auctioneer(&mut self, perform: &Perform) -> Result<(), Refusal> {

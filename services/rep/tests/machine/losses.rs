@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemas::container::{ContainerState, Instance};
-use schemas::message::{Report, Reports};
+use schemas::message::{Performed, Report, Reports};
 use schemas::refusal::{Code, Refusal};
 use schemas::{actual, process};
 
@@ -307,6 +307,22 @@ fn a_cell_that_is_thought_lost_says_that_it_lives_and_looks_again() {
     cell.pass(Duration::from_secs(20));
     assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
     assert_eq!(cell.bbs.state("web", 0), "RUNNING");
+}
+
+#[test]
+fn work_that_runs_already_on_a_cell_that_is_back_is_taken_and_nothing_is_started() {
+    let mut cell = Cell::open();
+    let guid = cell.running("web");
+    cell.pass(SECOND);
+    cell.bbs.lost.insert(words::cell_id("c1"));
+    cell.bbs.process("web", &process::Command::Converge, cell.now).unwrap();
+    assert_eq!(cell.bbs.state("web", 0), "UNCLAIMED");
+    cell.bbs.lost.clear();
+    cell.auction(2);
+    assert_eq!(*cell.performed.last().unwrap(), Ok(Performed { refused: vec![] }));
+    cell.pass(SECOND);
+    assert_eq!((cell.told().as_str(), cell.only()), ("read, start", guid));
+    assert_eq!(cell.bbs.holder("web", 0).unwrap().instance_guid, guid);
 }
 
 #[test]

@@ -11,9 +11,11 @@ use schemas::definition::Mode;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evacuating::{self, Gone};
-use schemas::names::{CellId, DecisionId, DefinitionId, Incarnation, ProcessGuid, TaskGuid};
+use schemas::names::{
+    CellId, DecisionId, DefinitionId, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
 use schemas::subject::Position;
-use schemas::{Decision, Place, Timestamp, cell, desired, rollout, task};
+use schemas::{Decision, Place, Timestamp, cell, desired, parameterised, periodic, rollout, task};
 
 use super::Notes;
 use crate::promises::Promise as P;
@@ -25,6 +27,12 @@ pub(super) struct Causes {
     first: BTreeMap<DecisionId, DecisionId>,
     processes: BTreeMap<ProcessGuid, Process>,
     tasks: BTreeMap<TaskGuid, DecisionId>,
+    /// By which decision each periodic task last began to launch as it does.
+    periodics: BTreeMap<PeriodicGuid, DecisionId>,
+    /// By which decision each dispatch was made, by its number.
+    dispatches: BTreeMap<(ParameterisedGuid, u64), DecisionId>,
+    /// By which decision each task was launched that was.
+    launched: BTreeMap<TaskGuid, DecisionId>,
     cells: BTreeMap<CellId, Vec<(Position, Moved)>>,
     ordered: BTreeMap<CellId, Ordered>,
 }
@@ -126,9 +134,26 @@ impl Causes {
     fn expected(&self, decision: &Decision, basis: Position) -> Vec<(String, Option<DecisionId>)> {
         let by_client = matches!(decision.actor, Actor::Client { .. });
         match &decision.aggregate {
-            Aggregate::Domain(_) | Aggregate::Cluster => vec![(format!("{:?}", decision.aggregate), None)],
+            Aggregate::Periodic { guid, .. } if by_client => vec![(guid.to_string(), None)],
+            Aggregate::Periodic { guid, .. } => {
+                vec![(guid.to_string(), self.periodics.get(guid).copied())]
+            }
+            Aggregate::Parameterised { guid, .. } if by_client => vec![(guid.to_string(), None)],
+            // What waited is launched because it was dispatched.
+            Aggregate::Parameterised { guid, .. } => {
+                let number = decision.events.iter().find_map(launched_number);
+                let of = number.and_then(|number| self.dispatches.get(&(guid.clone(), number)));
+                vec![(guid.to_string(), of.copied())]
+            }
+            Aggregate::Domain(_) | Aggregate::Cluster => {
+                vec![(format!("{:?}", decision.aggregate), None)]
+            }
             Aggregate::Cell(id) => vec![(id.to_string(), self.of_order(id, decision))],
             Aggregate::Process { guid, .. } if by_client => vec![(guid.to_string(), None)],
+            // What is launched comes of its launch, which stands in the same entry before it.
+            Aggregate::Task { guid, .. } if is_launched(decision) => {
+                vec![(guid.to_string(), self.launched.get(guid).copied())]
+            }
             Aggregate::Task { guid, .. } if by_client => vec![(guid.to_string(), None)],
             Aggregate::Task { guid, .. } => {
                 let lost = decision.events.iter().find_map(|event| task_lost_on(event));
@@ -189,6 +214,8 @@ impl Causes {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cluster(_) => false,
         });
@@ -215,6 +242,8 @@ impl Causes {
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => continue,
@@ -246,6 +275,44 @@ impl Causes {
     fn last(&self, cell: &CellId, basis: Position) -> Option<&Moved> {
         let history = self.cells.get(cell)?;
         history.iter().take_while(|(position, _)| *position <= basis).last().map(|(_, last)| last)
+    }
+
+    fn fold_periodic(&mut self, guid: &PeriodicGuid, event: &periodic::Event, decision: DecisionId) {
+        match event {
+            periodic::Event::Desired { .. }
+            | periodic::Event::Updated { .. }
+            | periodic::Event::Resumed { .. } => {
+                self.periodics.insert(guid.clone(), decision);
+            }
+            periodic::Event::Launched { task_guid, .. } => {
+                self.launched.insert(task_guid.clone(), decision);
+            }
+            periodic::Event::Skipped { .. }
+            | periodic::Event::Queued { .. }
+            | periodic::Event::Paused {}
+            | periodic::Event::Removed {} => {}
+        }
+    }
+
+    fn fold_parameterised(
+        &mut self,
+        guid: &ParameterisedGuid,
+        event: &parameterised::Event,
+        decision: DecisionId,
+    ) {
+        match event {
+            parameterised::Event::Dispatched { number, .. } => {
+                self.dispatches.insert((guid.clone(), *number), decision);
+            }
+            parameterised::Event::Launched { task_guid, .. } => {
+                self.launched.insert(task_guid.clone(), decision);
+            }
+            parameterised::Event::Desired { .. }
+            | parameterised::Event::Updated { .. }
+            | parameterised::Event::Repeated { .. }
+            | parameterised::Event::Withdrawn { .. }
+            | parameterised::Event::Removed {} => {}
+        }
     }
 
     fn fold(&mut self, decision: &Decision, position: Position) {
@@ -284,6 +351,12 @@ impl Causes {
                     | task::Event::CallbackTried { .. }
                     | task::Event::Deleted {} => {}
                 },
+                (Event::Periodic(event), Aggregate::Periodic { guid, .. }) => {
+                    self.fold_periodic(guid, event, decision.id);
+                }
+                (Event::Parameterised(event), Aggregate::Parameterised { guid, .. }) => {
+                    self.fold_parameterised(guid, event, decision.id);
+                }
                 (event, Aggregate::Process { guid, .. }) => {
                     self.processes.entry(guid.clone()).or_default().fold(event, decision.id, decision.at);
                 }
@@ -294,6 +367,8 @@ impl Causes {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
+                    | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -366,6 +441,8 @@ impl Process {
             Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => {}
@@ -441,6 +518,32 @@ fn left_with<'a>(event: &'a Event, known: Option<&'a Records>) -> Option<&'a Cel
         | Event::Desired(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
+        | Event::Domain(_)
+        | Event::Cell(_)
+        | Event::Cluster(_) => None,
+    }
+}
+
+/// Whether a decision desires what a periodic or parameterised task launched.
+pub(super) fn is_launched(decision: &Decision) -> bool {
+    let is_desire = |event: &Event| matches!(event, Event::Task(task::Event::Desired(desired)) if desired.task_guid.as_str().contains("--"));
+    decision.events.iter().any(is_desire)
+}
+
+/// The number of the dispatch that an event launches.
+const fn launched_number(event: &Event) -> Option<u64> {
+    match event {
+        Event::Parameterised(parameterised::Event::Launched { number, .. }) => Some(*number),
+        Event::Parameterised(_)
+        | Event::Periodic(_)
+        | Event::Actual(_)
+        | Event::Evacuating(_)
+        | Event::Rollout(_)
+        | Event::Desired(_)
+        | Event::Evaluation(_)
+        | Event::Task(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,
@@ -460,6 +563,8 @@ fn task_lost_on(event: &Event) -> Option<&CellId> {
             Some(&by.cell_id)
         }
         Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Actual(_)
         | Event::Evacuating(_)
         | Event::Rollout(_)
@@ -481,6 +586,8 @@ fn is_of_rollout(event: &Event) -> bool {
         | Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,

@@ -90,6 +90,8 @@ impl Checkers {
             let waits = task.waits_since().is_some();
             due.extend(waits.then(|| self.calls.owed(guid, task.epoch(), task.is_resolving())).flatten());
         }
+        due.extend(self.periodics.due(clock));
+        due.extend(self.dispatches.due());
         due.extend(self.calm_since.into_iter().flat_map(|since| self.orders.uncancelled(since)));
         due
     }

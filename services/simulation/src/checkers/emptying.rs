@@ -14,10 +14,6 @@ use schemas::{Timestamp, cell};
 
 use super::Scene;
 
-/// So long a rep may wait for what a BBS answers to a report: what it reported while it evacuated it then deletes, even if that
-/// was taken back meanwhile.
-const ANSWERED: Duration = Duration::from_secs(10);
-
 /// What the log says of evacuations, and which rep knows of it.
 #[derive(Default)]
 pub(super) struct Evacuations {
@@ -34,8 +30,6 @@ struct Emptied {
     incarnation: Option<Incarnation>,
     /// Whether its rep may evacuate: since an operator decided it, until the log tells that it takes work again.
     goes_on: bool,
-    /// When the log told last that it takes work again.
-    resumed_at: Option<Timestamp>,
     /// Where an operator decided it, unless it is over or taken back.
     wanted: Option<Position>,
     /// Every time that it was decided, and when and where the log told first that it began.
@@ -88,10 +82,7 @@ impl Evacuations {
             }
             cell::Event::EvacuationWithdrawn {} => cell.wanted = None,
             // It may have been told to evacuate again before it said that it no longer does.
-            cell::Event::Resumed {} => {
-                (cell.evacuating, cell.goes_on) = (false, cell.wanted.is_some());
-                cell.resumed_at = Some(at);
-            }
+            cell::Event::Resumed {} => (cell.evacuating, cell.goes_on) = (false, cell.wanted.is_some()),
             cell::Event::Left {} => {
                 (cell.present, cell.evacuating, cell.goes_on) = (false, false, false);
                 (cell.wanted, cell.known) = (None, None);
@@ -163,10 +154,9 @@ impl Evacuations {
         self.cells.get(id).is_some_and(knows)
     }
 
-    /// Whether the rep of a cell may evacuate it, as far as the log tells, or did so lately.
-    pub(super) fn may_go_on(&self, id: &CellId, now: Timestamp) -> bool {
-        let lately = |at: Timestamp| now.since(at) < ANSWERED;
-        self.cells.get(id).is_some_and(|cell| cell.goes_on || cell.resumed_at.is_some_and(lately))
+    /// Whether the rep of a cell may evacuate it, as far as the log tells.
+    pub(super) fn may_go_on(&self, id: &CellId) -> bool {
+        self.cells.get(id).is_some_and(|cell| cell.goes_on)
     }
 
     /// Whether an evacuation of the cell may end then, as somebody says now.

@@ -275,6 +275,8 @@ fn events(decision: &schemas::Decision) -> impl Iterator<Item = &Event> {
         | entry::Event::Evacuating(_)
         | entry::Event::Rollout(_)
         | entry::Event::Task(_)
+        | entry::Event::Periodic(_)
+        | entry::Event::Parameterised(_)
         | entry::Event::Domain(_)
         | entry::Event::Cell(_)
         | entry::Event::Cluster(_) => None,

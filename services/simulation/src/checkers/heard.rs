@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use schemas::entry::{Aggregate, Event};
 use schemas::message::Done;
-use schemas::names::{Domain, ProcessGuid, RequestId, TaskGuid};
+use schemas::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, RequestId, TaskGuid};
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
-use schemas::{Code, Decision, desired, task};
+use schemas::{Code, Decision, desired, parameterised, periodic, task};
 
 use crate::promises::{Broken, Promise};
 
@@ -19,6 +19,8 @@ use crate::promises::{Broken, Promise};
 enum Thing {
     Process(ProcessGuid),
     Task(TaskGuid),
+    Periodic(PeriodicGuid),
+    Parameterised(ParameterisedGuid),
     Domain(Domain),
 }
 
@@ -54,6 +56,20 @@ impl Heard {
                 (Event::Task(task::Event::Deleted { .. }), Aggregate::Task { guid, .. }) => {
                     Some((Thing::Task(guid.clone()), false))
                 }
+                (Event::Periodic(periodic::Event::Desired { .. }), Aggregate::Periodic { guid, .. }) => {
+                    Some((Thing::Periodic(guid.clone()), true))
+                }
+                (Event::Periodic(periodic::Event::Removed {}), Aggregate::Periodic { guid, .. }) => {
+                    Some((Thing::Periodic(guid.clone()), false))
+                }
+                (
+                    Event::Parameterised(parameterised::Event::Desired { .. }),
+                    Aggregate::Parameterised { guid, .. },
+                ) => Some((Thing::Parameterised(guid.clone()), true)),
+                (
+                    Event::Parameterised(parameterised::Event::Removed {}),
+                    Aggregate::Parameterised { guid, .. },
+                ) => Some((Thing::Parameterised(guid.clone()), false)),
                 (
                     Event::Desired(_)
                     | Event::Actual(_)
@@ -61,6 +77,8 @@ impl Heard {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Task(_)
+                    | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -133,6 +151,18 @@ fn thing(command: &ClientCommand) -> Thing {
         ClientCommand::TaskCancel { task_guid }
         | ClientCommand::TaskRetry { task_guid, .. }
         | ClientCommand::TaskResolve { task_guid } => Thing::Task(task_guid.clone()),
+        ClientCommand::PeriodicDesire(desired) | ClientCommand::PeriodicUpdate(desired) => {
+            Thing::Periodic(desired.periodic_guid.clone())
+        }
+        ClientCommand::PeriodicAsk { periodic_guid, .. } => Thing::Periodic(periodic_guid.clone()),
+        ClientCommand::ParameterisedDesire(desired) | ClientCommand::ParameterisedUpdate(desired) => {
+            Thing::Parameterised(desired.parameterised_guid.clone())
+        }
+        ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
+        | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. }
+        | ClientCommand::ParameterisedRemove { parameterised_guid } => {
+            Thing::Parameterised(parameterised_guid.clone())
+        }
         ClientCommand::DomainUpsert { domain, .. } => Thing::Domain(domain.clone()),
     }
 }
@@ -140,17 +170,24 @@ fn thing(command: &ClientCommand) -> Thing {
 /// Whether the thing of a command that is refused so has to exist, or not to; none: the refusal says neither.
 fn exists_if_refused(command: &ClientCommand, code: Code) -> Option<bool> {
     match command {
-        ClientCommand::LrpDesire(_) | ClientCommand::TaskDesire(_) => {
-            (code == Code::ResourceExists).then_some(true)
-        }
+        ClientCommand::LrpDesire(_)
+        | ClientCommand::TaskDesire(_)
+        | ClientCommand::PeriodicDesire(_)
+        | ClientCommand::ParameterisedDesire(_) => (code == Code::ResourceExists).then_some(true),
         ClientCommand::LrpUpdate { .. }
         | ClientCommand::LrpRestart { .. }
         | ClientCommand::LrpSteer { .. }
         | ClientCommand::LrpRemove { .. }
         | ClientCommand::TaskCancel { .. }
-        | ClientCommand::TaskResolve { .. } => (code == Code::ResourceNotFound).then_some(false),
-        // An instance, a definition or an evaluation, and not its process, is what is not found.
-        ClientCommand::LrpRetire { .. }
+        | ClientCommand::TaskResolve { .. }
+        | ClientCommand::PeriodicUpdate(_)
+        | ClientCommand::PeriodicAsk { .. }
+        | ClientCommand::ParameterisedUpdate(_)
+        | ClientCommand::ParameterisedDispatch { .. }
+        | ClientCommand::ParameterisedRemove { .. } => (code == Code::ResourceNotFound).then_some(false),
+        // An instance, a definition, an evaluation or a dispatch, and not what it is of, is what is not found.
+        ClientCommand::ParameterisedWithdraw { .. }
+        | ClientCommand::LrpRetire { .. }
         | ClientCommand::LrpActivate { .. }
         | ClientCommand::LrpRetry { .. }
         | ClientCommand::TaskRetry { .. }

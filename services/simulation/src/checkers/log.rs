@@ -14,6 +14,7 @@ use schemas::subject::{Position, Subject};
 use schemas::{Decision, Entry, Timestamp, cell, domain};
 
 use super::Notes;
+use super::causes::is_launched;
 use crate::asked::ClientRequest;
 use crate::coverage::Situation;
 use crate::journal::Stored;
@@ -124,6 +125,14 @@ impl Log {
         let retires = match &request.command {
             ClientCommand::LrpRetire { index, definition_id, .. } => Some((*index, definition_id.clone())),
             ClientCommand::LrpDesire(_)
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpUpdate { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
@@ -139,6 +148,14 @@ impl Log {
         let fresh = match &request.command {
             ClientCommand::DomainUpsert { ttl_ms, .. } => Some(ttl_ms.map(Duration::from_millis)),
             ClientCommand::LrpDesire(_)
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::PeriodicUpdate(_)
+            | ClientCommand::PeriodicAsk { .. }
+            | ClientCommand::ParameterisedDesire(_)
+            | ClientCommand::ParameterisedUpdate(_)
+            | ClientCommand::ParameterisedDispatch { .. }
+            | ClientCommand::ParameterisedWithdraw { .. }
+            | ClientCommand::ParameterisedRemove { .. }
             | ClientCommand::LrpUpdate { .. }
             | ClientCommand::LrpActivate { .. }
             | ClientCommand::LrpRestart { .. }
@@ -222,11 +239,13 @@ impl Log {
         }
     }
 
-    /// Versions of processes and tasks count up by one, others just up. A request is carried out once.
+    /// Versions of processes, tasks, periodic and parameterised tasks count up by one, others just up. A request is carried out once.
     fn version(&mut self, decision: &Decision, position: Position, slack: Duration, notes: &mut Notes) {
         let (aggregate, by_one) = match &decision.aggregate {
             Aggregate::Process { guid, .. } => (format!("process {guid}"), true),
             Aggregate::Task { guid, .. } => (format!("task {guid}"), true),
+            Aggregate::Periodic { guid, .. } => (format!("periodic task {guid}"), true),
+            Aggregate::Parameterised { guid, .. } => (format!("parameterised task {guid}"), true),
             Aggregate::Domain(domain) => (format!("domain {domain}"), false),
             Aggregate::Cell(cell) => (format!("cell {cell}"), false),
             Aggregate::Cluster => ("cluster".into(), false),
@@ -278,6 +297,8 @@ impl Log {
             }
             // The simulated operators give no ids.
             (None, Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_)) => {}
+            // What a client's launch desires carries no request of its own.
+            (None, Actor::Client { .. }) if is_launched(decision) => {}
             (None, Actor::Client { .. })
             | (Some(_), Actor::Operator(_) | Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_))
             | (Some(None), Actor::Client { .. }) => {
@@ -351,6 +372,10 @@ impl Log {
                     matches!(aggregate, Aggregate::Process { .. })
                 }
                 (Event::Task(_), aggregate) => matches!(aggregate, Aggregate::Task { .. }),
+                (Event::Periodic(_), aggregate) => matches!(aggregate, Aggregate::Periodic { .. }),
+                (Event::Parameterised(_), aggregate) => {
+                    matches!(aggregate, Aggregate::Parameterised { .. })
+                }
                 (Event::Evaluation(_), aggregate) => {
                     matches!(aggregate, Aggregate::Process { .. } | Aggregate::Task { .. })
                 }
@@ -524,9 +549,11 @@ impl Log {
 
 fn domain_of(aggregate: &Aggregate) -> Option<&Domain> {
     match aggregate {
-        Aggregate::Process { domain, .. } | Aggregate::Task { domain, .. } | Aggregate::Domain(domain) => {
-            Some(domain)
-        }
+        Aggregate::Process { domain, .. }
+        | Aggregate::Task { domain, .. }
+        | Aggregate::Periodic { domain, .. }
+        | Aggregate::Parameterised { domain, .. }
+        | Aggregate::Domain(domain) => Some(domain),
         Aggregate::Cell(_) | Aggregate::Cluster => None,
     }
 }

@@ -57,6 +57,9 @@ pub(super) struct Process {
     ended: BTreeSet<InstanceGuid>,
     /// The container of each place that was the last to run.
     ran: BTreeMap<Place, InstanceGuid>,
+    /// The containers that evacuated until another ran at their index or their record was removed, and did not run again
+    /// since.
+    moved: BTreeSet<InstanceGuid>,
     /// What a rollout gave up in the decision that is judged: a definition at an index, or at all of them.
     given_up: Vec<(Option<u32>, DefinitionId)>,
     /// Whether so many indices failed in this decision that its rollout goes back.
@@ -190,6 +193,7 @@ impl Process {
             stops: vec![],
             ended: BTreeSet::new(),
             ran: BTreeMap::new(),
+            moved: BTreeSet::new(),
             given_up: vec![],
             goes_back: false,
         }
@@ -205,9 +209,11 @@ impl Process {
         std::mem::take(&mut self.claims)
     }
 
-    /// Whether a container was the last of its place of which the log said that it runs, in a life that goes on.
+    /// Whether a container was the last of its place of which the log said that it runs, in a life that goes on, and its cell
+    /// did not move it elsewhere.
     pub(super) fn ran_last(&self, place: &Place, epoch: Epoch, container: InstanceGuid) -> bool {
-        self.epoch == epoch && self.ran.get(place) == Some(&container)
+        let last = self.ran.get(place) == Some(&container);
+        self.epoch == epoch && last && !self.moved.contains(&container)
     }
 
     /// Whether an instance is wanted at an index, whatever it runs.
@@ -273,7 +279,12 @@ impl Process {
                 Event::Evacuating(event) => self.evacuating(guid, event, scene, notes),
                 Event::Rollout(event) => self.rollout(guid, event, scene, notes),
                 Event::Evaluation(event) => self.evaluation(guid, event, scene, notes),
-                Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+                Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
             }
         }
         self.let_twins_go();
@@ -355,6 +366,7 @@ impl Process {
         self.lrps.iter().filter(move |(_, lrp)| held(lrp)).map(|(place, _)| place)
     }
 
+    /// Takes down of what evacuates what may go, and in whose place another container runs.
     fn let_twins_go(&mut self) {
         let may_go = |(place, twin): (&Place, &Twin)| {
             let successors = self.successors(place);
@@ -369,6 +381,13 @@ impl Process {
         for (twin, may_go) in self.twins.values_mut().zip(may_go) {
             twin.may_go |= may_go;
         }
+        let is_moved = |(place, twin): &(&Place, &Twin)| {
+            let runs = |lrp: &Lrp| matches!(&lrp.state, State::Running(by) if *by != twin.by);
+            self.successors(place).into_iter().any(runs)
+        };
+        let moved = self.twins.iter().filter(is_moved).map(|(_, twin)| twin.by.instance_guid);
+        let moved: Vec<InstanceGuid> = moved.collect();
+        self.moved.extend(moved);
     }
 
     /// What a client asks to stop is stopping or gone, whatever is known of its domain.
@@ -389,6 +408,8 @@ impl Process {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => false,
@@ -659,6 +680,9 @@ impl Process {
                 notes.must(P::EvacuatingKept, legal, || {
                     format!("{name}: {cause:?} of an evacuating {twin:?}")
                 });
+                if self.at(place.index).all(|(_, lrp)| lrp.holder() != Some(&twin.by)) {
+                    self.moved.insert(twin.by.instance_guid);
+                }
             }
         }
     }
@@ -759,6 +783,7 @@ impl Process {
             }
             actual::Event::Started { by, .. } => {
                 self.ran.insert(place.clone(), by.instance_guid);
+                self.moved.remove(&by.instance_guid);
                 None
             }
             actual::Event::Created { .. }
@@ -890,6 +915,8 @@ fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
         )
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => vec![],

@@ -25,6 +25,12 @@ impl Checkers {
             Aggregate::Task { guid, .. } => {
                 self.world.task(guid).map(|known| (known.requests.len(), ended(&known.evaluations)))
             }
+            Aggregate::Periodic { guid, .. } => {
+                self.world.periodic(guid).map(|known| (known.requests.len(), 0))
+            }
+            Aggregate::Parameterised { guid, .. } => {
+                self.world.parameterised(guid).map(|known| (known.requests.len(), 0))
+            }
             Aggregate::Domain(domain) => self.world.domain(domain).map(|known| (known.requests.len(), 0)),
             Aggregate::Cell(_) | Aggregate::Cluster => None,
         };

@@ -12,6 +12,8 @@
 //! | `lrp` | processes: instances, evacuating twins, crashes |
 //! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
+//! | `periodics` | periodic tasks: what is launched, skipped and queued, and when |
+//! | `dispatches` | parameterised tasks: what is dispatched, launched and withdrawn |
 //! | `truth` | what the containers really did |
 //! | `apart` | how many instances of a process are where |
 //! | `auction` | every choice of an auctioneer, judged again |
@@ -34,6 +36,7 @@ mod apart;
 mod auction;
 mod calls;
 mod causes;
+mod dispatches;
 mod due;
 mod emptying;
 mod evaluations;
@@ -44,6 +47,7 @@ mod lrp;
 mod memory;
 mod orders;
 mod peace;
+mod periodics;
 mod placing;
 mod rates;
 mod rollout_rows;
@@ -75,12 +79,14 @@ use self::auction::Auctions;
 use self::calls::CallBody;
 use self::calls::Calls;
 use self::causes::Causes;
+use self::dispatches::Dispatches;
 use self::due::Due;
 use self::emptying::Evacuations;
 use self::fullness::Fullness;
 use self::heard::Heard;
 use self::log::Log;
 use self::orders::Orders;
+use self::periodics::Periodics;
 use self::placing::{Placing, Unplaced};
 use self::rates::Rates;
 use self::rows::{Next, Rows, When};
@@ -104,6 +110,8 @@ pub struct Checkers {
     causes: Causes,
     lrps: BTreeMap<ProcessGuid, lrp::Process>,
     tasks: BTreeMap<TaskGuid, task::Task>,
+    periodics: Periodics,
+    dispatches: Dispatches,
     truth: Truth,
     calls: Calls,
     due: Due,
@@ -184,6 +192,8 @@ impl Checkers {
             causes: Causes::default(),
             lrps: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            periodics: Periodics::default(),
+            dispatches: Dispatches::default(),
             truth: Truth::default(),
             calls: Calls::default(),
             due: Due::default(),
@@ -279,8 +289,24 @@ impl Checkers {
             ClientCommand::TaskCancel { task_guid }
             | ClientCommand::TaskRetry { task_guid, .. }
             | ClientCommand::TaskResolve { task_guid } => self.world.task(task_guid).map(|task| task.version),
+            ClientCommand::PeriodicUpdate(desired) => {
+                self.world.periodic(&desired.periodic_guid).map(|known| known.version)
+            }
+            ClientCommand::PeriodicAsk { periodic_guid, .. } => {
+                self.world.periodic(periodic_guid).map(|known| known.version)
+            }
+            ClientCommand::ParameterisedUpdate(desired) => {
+                self.world.parameterised(&desired.parameterised_guid).map(|known| known.version)
+            }
+            ClientCommand::ParameterisedDispatch { parameterised_guid, .. }
+            | ClientCommand::ParameterisedWithdraw { parameterised_guid, .. }
+            | ClientCommand::ParameterisedRemove { parameterised_guid } => {
+                self.world.parameterised(parameterised_guid).map(|known| known.version)
+            }
             ClientCommand::LrpDesire(_)
             | ClientCommand::TaskDesire(_)
+            | ClientCommand::PeriodicDesire(_)
+            | ClientCommand::ParameterisedDesire(_)
             | ClientCommand::DomainUpsert { .. } => None,
         }
     }
@@ -300,8 +326,14 @@ impl Checkers {
         end: Position,
     ) -> Option<Broken> {
         match answer {
-            Ok(done) => self.heard.done(request, command, *done),
-            Err(refusal) => self.heard.refused(request, command, refusal.code, end),
+            Ok(done) => {
+                let unheard = self.heard.done(request, command, *done);
+                unheard.or_else(|| self.dispatches.told(request, command, *done))
+            }
+            Err(refusal) => {
+                self.not_dispatched(command, refusal.code);
+                self.heard.refused(request, command, refusal.code, end)
+            }
         }
     }
 
@@ -343,6 +375,8 @@ impl Checkers {
             self.heard.decision(decision, position);
             self.specs.decided(decision, &mut notes);
         }
+        self.periodics.entry(&entry, &mut notes);
+        self.dispatches.entry(&entry, &mut notes);
         rollout_rows::of_entry(&self.world, &entry, &mut notes);
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
@@ -407,7 +441,11 @@ impl Checkers {
                     self.calls.deleted(guid, task.epoch(), position);
                 }
             }
-            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => {}
+            Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => {}
         }
     }
 
@@ -444,6 +482,8 @@ impl Checkers {
                 let folded = self.world.task(guid).map(task::words_of);
                 (model != folded).then_some((format!("{model:?}"), format!("{folded:?}")))
             }
+            Aggregate::Periodic { guid, .. } => self.compare_periodic(guid),
+            Aggregate::Parameterised { guid, .. } => self.compare_parameterised(guid),
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => None,
         };
         if let Some((model, folded)) = difference {
@@ -568,7 +608,7 @@ impl Checkers {
         rep: Life,
         guid: InstanceGuid,
         containers: &Scripted,
-        (answered, now): (bool, Timestamp),
+        answered: bool,
     ) -> Option<Broken> {
         let container = containers.list().into_iter().find(|container| container.instance_guid == guid)?;
         let lives = match container.state {
@@ -576,7 +616,7 @@ impl Checkers {
             ContainerState::Reserved | ContainerState::Completed(_) => false,
         };
         // A cell that evacuates deletes what nobody wants any more, and in the end all.
-        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell, now));
+        let empties = cell_of(rep).is_some_and(|cell| self.evacuations.may_go_on(&cell));
         if !self.truth.is_first_deletion(guid) || !lives || empties {
             return None;
         }
@@ -861,6 +901,8 @@ fn words(entry: &Entry) -> String {
         let name = match &decision.aggregate {
             Aggregate::Process { guid, .. } => guid.to_string(),
             Aggregate::Task { guid, .. } => guid.to_string(),
+            Aggregate::Periodic { guid, .. } => guid.to_string(),
+            Aggregate::Parameterised { guid, .. } => guid.to_string(),
             Aggregate::Domain(domain) => domain.to_string(),
             Aggregate::Cell(cell) => cell.to_string(),
             Aggregate::Cluster => "cluster".into(),
@@ -875,6 +917,8 @@ fn words(entry: &Entry) -> String {
             | Event::Rollout(_)
             | Event::Evaluation(_)
             | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
             | Event::Domain(_)
             | Event::Cell(_)
             | Event::Cluster(_) => event.type_name().to_owned(),

@@ -333,7 +333,8 @@ impl Checkers {
             let wrong = match asked.told {
                 Response::Done(done) => {
                     let right = |one: &super::log::Carried| {
-                        one.version == done.version && one.position <= done.position
+                        // What was dispatched with a key that is known is told of the first dispatch, which is judged at once.
+                        (one.version == done.version || has_key(asked)) && one.position <= done.position
                     };
                     !is_about_domain(asked) && !carried.iter().any(right)
                 }
@@ -374,6 +375,10 @@ impl Checkers {
 
 const fn is_about_domain(asked: &Asked) -> bool {
     matches!(asked.command, ClientCommand::DomainUpsert { .. })
+}
+
+fn has_key(asked: &Asked) -> bool {
+    matches!(&asked.command, ClientCommand::ParameterisedDispatch { dispatch, .. } if dispatch.key.is_some())
 }
 
 /// What is wrong with a container that is there after minutes of peace.

@@ -51,6 +51,8 @@ fn of_event(process: &Process, event: &Event, decision: &Decision) -> Option<S> 
         Event::Evacuating(_)
         | Event::Evaluation(_)
         | Event::Task(_)
+        | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::RequestId;
 use schemas::spec::ClientCommand;
-use schemas::{Decision, desired, task};
+use schemas::{Decision, desired, parameterised, periodic, task};
 
 use super::Notes;
 use crate::asked::ClientRequest;
@@ -52,6 +52,27 @@ fn is_as_written(event: &Event, written: &ClientCommand) -> bool {
         lrp == written
     } else if let (Event::Task(task::Event::Desired(task)), C::TaskDesire(written)) = (event, written) {
         task == written
+    } else if let (Event::Periodic(periodic::Event::Desired { desired, .. }), C::PeriodicDesire(written))
+    | (Event::Periodic(periodic::Event::Updated { desired, .. }), C::PeriodicUpdate(written)) =
+        (event, written)
+    {
+        desired == written
+    } else if let (
+        Event::Parameterised(parameterised::Event::Desired { desired }),
+        C::ParameterisedDesire(written),
+    )
+    | (
+        Event::Parameterised(parameterised::Event::Updated { desired }),
+        C::ParameterisedUpdate(written),
+    ) = (event, written)
+    {
+        desired == written
+    } else if let (
+        Event::Parameterised(parameterised::Event::Dispatched { dispatch, .. }),
+        C::ParameterisedDispatch { dispatch: written, .. },
+    ) = (event, written)
+    {
+        dispatch == written
     } else if let (Event::Desired(desired::Event::Updated(found)), C::LrpUpdate { update, .. }) =
         (event, written)
     {
@@ -76,6 +97,10 @@ fn is_as_written(event: &Event, written: &ClientCommand) -> bool {
 fn is_utmost(aggregate: &Aggregate) -> bool {
     match aggregate {
         Aggregate::Process { domain, .. } | Aggregate::Task { domain, .. } => *domain == spoiled::domain(),
-        Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => false,
+        Aggregate::Periodic { .. }
+        | Aggregate::Parameterised { .. }
+        | Aggregate::Domain(_)
+        | Aggregate::Cell(_)
+        | Aggregate::Cluster => false,
     }
 }

@@ -143,6 +143,8 @@ impl Task {
                 | Event::Actual(_)
                 | Event::Evacuating(_)
                 | Event::Rollout(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}
@@ -414,7 +416,9 @@ impl Task {
         };
         let right = match event {
             evaluation::Event::Created { trigger, begin: Begin::Pending, .. } => {
-                *trigger == Trigger::Desire && says(|event| matches!(event, task::Event::Desired(_)))
+                let launched = guid.periodic().is_some();
+                let by = if launched { Trigger::Periodic } else { Trigger::Desire };
+                *trigger == by && says(|event| matches!(event, task::Event::Desired(_)))
             }
             evaluation::Event::Created { begin: Begin::Blocked { reason }, .. }
             | evaluation::Event::Blocked { reason, .. } => error == Some(reason),

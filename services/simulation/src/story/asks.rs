@@ -3,19 +3,41 @@
 use std::fmt;
 use std::time::Duration;
 
-use schemas::names::{Domain, ProcessGuid};
+use schemas::definition::{Overflow, Overlap};
+use schemas::names::{Domain, ParameterisedGuid, ProcessGuid};
 use schemas::policy::RestartPolicy;
 use schemas::rank::Priority;
 use schemas::refusal::Code;
+use schemas::spec::PeriodicAsk;
 
 use super::rolling;
 use super::words::{Bad, Quoted, Time, Words, duration};
 use crate::plan::{Act, Answer};
 use crate::racks::Asks;
-use crate::workload::{Ask, Owner, Work, domain, other_domain};
+use crate::workload::{Ask, Often, Owner, Work, domain, other_domain};
 
 /// How long a client waits for its answer, where nothing else is said.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+const OVERLAPS: [(&str, Overlap); 3] =
+    [("allowed", Overlap::Allowed), ("skipped", Overlap::Skipped), ("queued", Overlap::Queued)];
+
+const OFTEN: [(&str, Often); 2] =
+    [("every-minute", Often::Minute), ("every-second-minute", Often::TwoMinutes)];
+
+const PERIODIC_ASKS: [(&str, PeriodicAsk); 4] = [
+    ("pause", PeriodicAsk::Pause),
+    ("resume", PeriodicAsk::Resume),
+    ("launch", PeriodicAsk::Launch),
+    ("remove", PeriodicAsk::Remove),
+];
+
+const OVERFLOWS: [(&str, Overflow); 2] = [("queued", Overflow::Queued), ("refused", Overflow::Refused)];
+
+/// The word for one of these.
+fn word_of<T: PartialEq>(words: &[(&'static str, T)], meaning: &T) -> &'static str {
+    words.iter().find(|(_, known)| known == meaning).map_or("", |(word, _)| *word)
+}
 
 /// What may stand behind every request.
 struct Tail {
@@ -61,6 +83,36 @@ pub(super) fn write(
         }
         Ask::Cancel(task) => write!(f, "cancel {task}")?,
         Ask::Resolve(task) => write!(f, "resolve {task}")?,
+        Ask::Periodic { periodic, update, often, overlap, work } => {
+            let verb = if *update { "update" } else { "desire" };
+            let overlap = word_of(&OVERLAPS, overlap);
+            write!(
+                f,
+                "{verb} periodic {periodic} {} overlap={overlap}{}",
+                word_of(&OFTEN, often),
+                Options(work)
+            )?;
+        }
+        Ask::OfPeriodic(periodic, ask) => {
+            write!(f, "{} periodic {periodic}", word_of(&PERIODIC_ASKS, ask))?;
+        }
+        Ask::Parameterised { parameterised, update, limit, overflow, work } => {
+            let verb = if *update { "update" } else { "desire" };
+            write!(f, "{verb} parameterised {parameterised}{}", Options(work))?;
+            limit.map_or(Ok(()), |limit| write!(f, " limit={limit}"))?;
+            if *overflow != Overflow::default() {
+                write!(f, " overflow={}", word_of(&OVERFLOWS, overflow))?;
+            }
+        }
+        Ask::Dispatch { parameterised, key, payload, colour, priority } => {
+            write!(f, "dispatch {parameterised}")?;
+            key.as_ref().map_or(Ok(()), |key| write!(f, " key={key}"))?;
+            payload.as_ref().map_or(Ok(()), |text| write!(f, " payload={}", Quoted(text)))?;
+            colour.as_ref().map_or(Ok(()), |text| write!(f, " colour={}", Quoted(text)))?;
+            priority.map_or(Ok(()), |priority| write!(f, " priority={priority}"))?;
+        }
+        Ask::Withdraw(parameterised, number) => write!(f, "withdraw {parameterised} {number}")?,
+        Ask::RemoveParameterised(parameterised) => write!(f, "remove parameterised {parameterised}")?,
         Ask::Fresh(None) => write!(f, "domain {domain} fresh for ever")?,
         Ask::Fresh(Some(time)) => write!(f, "domain {domain} fresh for {}", Time(*time))?,
     }
@@ -126,7 +178,11 @@ impl fmt::Display for Options<'_> {
 /// A request, if the line is one.
 pub(super) fn read(words: &mut Words) -> Result<Option<Act>, Bad> {
     let mut tail = Tail { domain: domain(), patience: PATIENCE };
-    let ask = if words.take("desire") {
+    let ask = if let Some(ask) = periodic(&mut tail, words)? {
+        ask
+    } else if let Some(ask) = parameterised(&mut tail, words)? {
+        ask
+    } else if words.take("desire") {
         let process = process(words)?;
         let instances = if words.take("everywhere") { None } else { Some(instances(words)?) };
         let mut work = Work::usual();
@@ -226,6 +282,78 @@ pub(super) fn instance(words: &mut Words) -> Result<(ProcessGuid, u32), Bad> {
         let (process, index) = word.split_once('/')?;
         Some((process.parse().ok()?, index.parse().ok()?))
     })
+}
+
+/// `desire periodic NAME every-minute`, `pause periodic NAME`.
+fn periodic(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
+    for (word, ask) in PERIODIC_ASKS {
+        if words.take(&format!("{word} periodic")) {
+            return Ok(Some(Ask::OfPeriodic(words.name("the name of a periodic task")?, ask)));
+        }
+    }
+    let update = words.take("update periodic");
+    if !update && !words.take("desire periodic") {
+        return Ok(None);
+    }
+    let periodic = words.name("the name of a periodic task")?;
+    let known = |word: &str| OFTEN.into_iter().find(|(known, _)| *known == word);
+    let (_, often) = words.read("every-minute or every-second-minute", known)?;
+    let (mut work, mut overlap) = (Work::usual(), Overlap::default());
+    loop {
+        if let Some(mut value) = words.take_option("overlap") {
+            let known = |word: &str| OVERLAPS.into_iter().find(|(known, _)| *known == word);
+            overlap = value.read("allowed, skipped or queued", known)?.1;
+        } else if !tail.read(words)? && !option(&mut work, words)? {
+            return Ok(Some(Ask::Periodic { periodic, update, often, overlap, work }));
+        }
+    }
+}
+
+/// `desire parameterised NAME limit=2`, `dispatch NAME key=k payload="text"`, `withdraw NAME 3`.
+fn parameterised(tail: &mut Tail, words: &mut Words) -> Result<Option<Ask>, Bad> {
+    const NAME: &str = "the name of a parameterised task";
+    if words.take("dispatch") {
+        let parameterised = words.name(NAME)?;
+        return dispatch(tail, parameterised, words).map(Some);
+    } else if words.take("withdraw") {
+        return Ok(Some(Ask::Withdraw(words.name(NAME)?, words.number()?)));
+    } else if words.take("remove parameterised") {
+        return Ok(Some(Ask::RemoveParameterised(words.name(NAME)?)));
+    }
+    let update = words.take("update parameterised");
+    if !update && !words.take("desire parameterised") {
+        return Ok(None);
+    }
+    let parameterised = words.name(NAME)?;
+    let (mut work, mut limit, mut overflow) = (Work::usual(), None, Overflow::default());
+    loop {
+        if let Some(mut value) = words.take_option("limit") {
+            limit = Some(value.number()?);
+        } else if let Some(mut value) = words.take_option("overflow") {
+            let known = |word: &str| OVERFLOWS.into_iter().find(|(known, _)| *known == word);
+            overflow = value.read("queued or refused", known)?.1;
+        } else if !tail.read(words)? && !option(&mut work, words)? {
+            return Ok(Some(Ask::Parameterised { parameterised, update, limit, overflow, work }));
+        }
+    }
+}
+
+fn dispatch(tail: &mut Tail, parameterised: ParameterisedGuid, words: &mut Words) -> Result<Ask, Bad> {
+    let (mut key, mut payload, mut colour, mut rank) = (None, None, None, None);
+    let quoted = |mut value: Words| value.take_quoted().ok_or_else(|| value.wrong("a text in quotes"));
+    loop {
+        if let Some(mut value) = words.take_option("key") {
+            key = Some(value.name("a key")?);
+        } else if let Some(value) = words.take_option("payload") {
+            payload = Some(quoted(value)?);
+        } else if let Some(value) = words.take_option("colour") {
+            colour = Some(quoted(value)?);
+        } else if let Some(mut value) = words.take_option("priority") {
+            rank = Some(priority(&mut value)?);
+        } else if !tail.read(words)? {
+            return Ok(Ask::Dispatch { parameterised, key, payload, colour, priority: rank });
+        }
+    }
 }
 
 fn run_task(tail: &mut Tail, words: &mut Words) -> Result<Ask, Bad> {

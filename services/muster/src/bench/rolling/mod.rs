@@ -184,7 +184,7 @@ fn process(value: Value) -> Result<DesiredLrp, BenchError> {
     let items = spec::document(value).map_err(refused)?;
     let lrps = items.into_iter().find_map(|item| match item {
         Item::Lrp(lrp) => Some(*lrp),
-        Item::Task(_) | Item::Domain { .. } => None,
+        Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. } => None,
     });
     lrps.ok_or_else(|| BenchError::NoHolder("the benchmark's process".to_owned()))
 }

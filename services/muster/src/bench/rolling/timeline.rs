@@ -45,6 +45,8 @@ impl Timeline {
                 | Event::Evacuating(_)
                 | Event::Evaluation(_)
                 | Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

@@ -86,6 +86,10 @@ const fn is_read(verb: QueryVerb) -> bool {
         | QueryVerb::TaskList
         | QueryVerb::TaskShow
         | QueryVerb::TaskEnded
+        | QueryVerb::PeriodicList
+        | QueryVerb::PeriodicShow
+        | QueryVerb::ParameterisedList
+        | QueryVerb::ParameterisedShow
         | QueryVerb::DomainList
         | QueryVerb::CellList
         | QueryVerb::CellShow
@@ -133,6 +137,10 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
         QueryVerb::TaskList => list(projections::Query::Tasks),
         QueryVerb::TaskEnded => list(projections::Query::EndedTasks),
         QueryVerb::TaskShow => show(projections::Query::Task),
+        QueryVerb::PeriodicList => list(projections::Query::Periodics),
+        QueryVerb::PeriodicShow => show(projections::Query::Periodic),
+        QueryVerb::ParameterisedList => list(projections::Query::Parameterised),
+        QueryVerb::ParameterisedShow => show(projections::Query::ParameterisedOne),
         QueryVerb::DomainList => list(projections::Query::Domains),
         QueryVerb::CellList => list(projections::Query::Cells),
         QueryVerb::CellShow => show(projections::Query::Cell),

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use schemas::names::Domain;
 use schemas::process::Steer;
 use schemas::refusal::Code;
+use schemas::spec::PeriodicAsk;
 use serde_json::json;
 use simulation::nodes::{Node, cell_id};
 use simulation::plan::{Act, Answer};
@@ -175,6 +176,31 @@ impl Stage {
             Ask::Run { .. } => format!("task run {}", file()),
             Ask::Cancel(task) => format!("task cancel {task}"),
             Ask::Resolve(task) => format!("task resolve {task}"),
+            Ask::Periodic { .. } => format!("periodic apply {}", file()),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Pause) => format!("periodic pause {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Resume) => format!("periodic resume {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Launch) => format!("periodic launch {periodic}"),
+            Ask::OfPeriodic(periodic, PeriodicAsk::Remove) => format!("periodic remove {periodic}"),
+            Ask::Parameterised { .. } => format!("parameterised apply {}", file()),
+            Ask::Dispatch { parameterised, key, payload, colour, priority } => {
+                let option = |name: &str, value: Option<String>| {
+                    value.map(|value| format!(" --{name} {value}")).unwrap_or_default()
+                };
+                let payload = payload
+                    .as_ref()
+                    .map(|text| self.cluster.place.file("payload", text.clone()).display().to_string());
+                format!(
+                    "parameterised dispatch {parameterised}{}{}{}{}",
+                    option("key", key.as_ref().map(ToString::to_string)),
+                    option("payload", payload),
+                    option("param", colour.as_ref().map(|colour| format!("colour={colour}"))),
+                    option("priority", priority.map(|priority| priority.to_string())),
+                )
+            }
+            Ask::Withdraw(parameterised, number) => {
+                format!("parameterised withdraw {parameterised} {number}")
+            }
+            Ask::RemoveParameterised(parameterised) => format!("parameterised remove {parameterised}"),
             Ask::Fresh(None) => format!("domain refresh {domain}"),
             Ask::Fresh(Some(time)) => format!("domain refresh {domain} --ttl {}s", time.as_secs().max(1)),
         };

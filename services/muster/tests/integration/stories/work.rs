@@ -19,9 +19,9 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
             spec["action"] = run(&script(work, false));
             spec["setup"] = setup(work);
         }
+        Ask::Periodic { work, .. } | Ask::Parameterised { work, .. } => spec["action"] = once(work),
         Ask::Run { work, owner: called, .. } => {
-            let both = json!({"serial": {"actions": [setup(work), run(&script(work, true))]}});
-            spec["action"] = if setup(work).is_null() { run(&script(work, true)) } else { both };
+            spec["action"] = once(work);
             if !spec["completion_callback_url"].is_null() {
                 spec["completion_callback_url"] = format!("{owner}/{}", called.name()).into();
             }
@@ -41,6 +41,10 @@ pub(super) fn spec(ask: &Ask, domain: &Domain, owner: &str) -> Value {
         | Ask::Retire(..)
         | Ask::Cancel(_)
         | Ask::Resolve(_)
+        | Ask::OfPeriodic(..)
+        | Ask::Dispatch { .. }
+        | Ask::Withdraw(..)
+        | Ask::RemoveParameterised(_)
         | Ask::Fresh(_) => {}
     }
     spec
@@ -56,6 +60,12 @@ pub(super) fn file(ask: &Ask, domain: &Domain, owner: &str) -> Value {
         parts.into_iter().for_each(|part| fields.extend(part.as_object().cloned().unwrap_or_default()));
     }
     spec
+}
+
+/// What a task does: its setup, where it has one, and then its work.
+fn once(work: &Work) -> Value {
+    let (setup, run) = (setup(work), run(&script(work, true)));
+    if setup.is_null() { run } else { json!({"serial": {"actions": [setup, run]}}) }
 }
 
 fn run(script: &str) -> Value {

@@ -111,7 +111,12 @@ impl Process {
         let state = State::Unclaimed { error: Some(error.to_owned()) };
         let work = match &scene.decision.aggregate {
             Aggregate::Process { guid, .. } => guid.as_str(),
-            Aggregate::Task { .. } | Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => "",
+            Aggregate::Task { .. }
+            | Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => "",
         };
         let said = Said { work, epoch: self.epoch, place: Some(place), attempt: Some(lrp.since), error };
         let unsaid = !scene.placing.was_said(&scene.decision.actor, &said, why);

@@ -122,6 +122,7 @@ fn create(
             | Trigger::Rollout
             | Trigger::RollingUpdate
             | Trigger::CellsChanged
+            | Trigger::Periodic
             | Trigger::FollowUp
             | Trigger::Convergence => &mut parent.next,
         };

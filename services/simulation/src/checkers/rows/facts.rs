@@ -11,7 +11,9 @@ use schemas::crash::{Attempts, Restart};
 use schemas::definition::{Definition, DesiredLrp, Mode, TaskDefinition};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{Evaluation, Status, Wait};
-use schemas::names::{CellId, ClusterId, DefinitionId, Domain, ProcessGuid, TaskGuid};
+use schemas::names::{
+    CellId, ClusterId, DefinitionId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
 use schemas::query::{EndedInstanceRow, EndedTaskRow, InstanceState, TaskState};
 use schemas::resources::Resources;
 use schemas::subject::{Position, Subject};
@@ -31,6 +33,8 @@ pub(super) struct Facts {
     pub(super) leaders: BTreeMap<Role, Leader>,
     pub(super) processes: BTreeMap<ProcessGuid, Process>,
     pub(super) tasks: BTreeMap<TaskGuid, Task>,
+    pub(super) periodics: BTreeMap<PeriodicGuid, super::periodics::Periodic>,
+    pub(super) parameterised: BTreeMap<ParameterisedGuid, super::parameterised::Parameterised>,
     /// When each domain was refreshed, and until when that holds.
     pub(super) domains: BTreeMap<Domain, (Timestamp, Option<Timestamp>)>,
     /// The ordinals of cells.
@@ -392,6 +396,8 @@ impl Facts {
                     self.process(guid, (domain, *epoch), decision);
                 }
                 Aggregate::Task { guid, .. } => self.task(guid, decision),
+                Aggregate::Periodic { guid, .. } => self.periodic(guid, decision),
+                Aggregate::Parameterised { guid, .. } => self.parameterised(guid, decision),
                 Aggregate::Domain(domain) => self.domain(domain, decision),
                 Aggregate::Cell(cell) => self.cell(cell, decision),
                 Aggregate::Cluster => self.cluster(decision),
@@ -423,6 +429,10 @@ impl Facts {
         self.tasks.retain(|guid, task| {
             let over = task.state.is_none() && task.since + REMEMBERED <= now;
             !(over && Subject::of_task(guid, shards) == *subject)
+        });
+        self.periodics.retain(|guid, known| {
+            let over = known.desired.is_none() && known.since + REMEMBERED <= now;
+            !(over && Subject::of_periodic(guid, shards) == *subject)
         });
     }
 
@@ -457,7 +467,12 @@ impl Facts {
                 Event::Evacuating(event) => process.evacuating(event, at),
                 Event::Rollout(event) => Roll::fold(&mut process.roll, event, at),
                 Event::Evaluation(event) => evaluated::evaluated(&mut process.evaluations, event, decision),
-                Event::Task(_) | Event::Domain(_) | Event::Cell(_) | Event::Cluster(_) => {}
+                Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
             }
         }
         let gone = going.done(process);
@@ -497,6 +512,8 @@ impl Facts {
                 | Event::Actual(_)
                 | Event::Evacuating(_)
                 | Event::Rollout(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_) => {}

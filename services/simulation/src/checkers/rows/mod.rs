@@ -6,6 +6,8 @@
 mod evaluated;
 mod facts;
 mod gone;
+mod parameterised;
+mod periodics;
 mod shown;
 mod turns;
 
@@ -15,10 +17,12 @@ use std::time::Duration;
 
 use projections::Query;
 use schemas::cluster::Role;
-use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{
+    CellId, DefinitionId, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
+};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EvaluationRow, Filter, FindingCode, Health, InstanceRow, InstanceState,
-    LrpRow, One, Page, Severity, StatusRow, TaskRow, TaskState,
+    LrpRow, One, Page, ParameterisedRow, PeriodicRow, Severity, StatusRow, TaskRow, TaskState,
 };
 use schemas::refusal::Code;
 use schemas::subject::Position;
@@ -125,6 +129,12 @@ impl Rows {
             }
             Query::EndedTasks(filter) => self.page(read, text, filter, |facts, _| gone::tasks(facts, filter)),
             Query::Tasks(filter) => self.page(read, text, filter, |facts, _| shown::tasks(facts, filter)),
+            Query::Periodics(filter) => {
+                self.page(read, text, filter, |facts, _| periodics::periodics(facts, filter))
+            }
+            Query::Parameterised(filter) => {
+                self.page(read, text, filter, |facts, _| parameterised::rows(facts, filter))
+            }
             Query::Evaluations(filter) => {
                 self.page(read, text, filter, |facts, seen| evaluations(facts, filter, seen, when))
             }
@@ -143,6 +153,14 @@ impl Rows {
             Query::Task(show) => self.one::<TaskRow>(read, text, |facts, _| {
                 let guid = TaskGuid::new(&show.id).ok()?;
                 shown::task_row(&guid, facts.tasks.get(&guid)?, true)
+            }),
+            Query::Periodic(show) => self.one::<PeriodicRow>(read, text, |facts, _| {
+                let guid = PeriodicGuid::new(&show.id).ok()?;
+                periodics::row(facts, &guid, facts.periodics.get(&guid)?, true)
+            }),
+            Query::ParameterisedOne(show) => self.one::<ParameterisedRow>(read, text, |facts, _| {
+                let guid = ParameterisedGuid::new(&show.id).ok()?;
+                parameterised::row(facts, &guid, facts.parameterised.get(&guid)?, (true, usize::MAX))
             }),
             Query::Cell(show) => self.one::<CellRow>(read, text, |facts, seen| {
                 let filter = Filter { cell_id: CellId::new(&show.id).ok(), ..Filter::default() };
@@ -236,6 +254,14 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
             let task = TaskGuid::new(&show.id).ok().and_then(|guid| facts.tasks.get(&guid));
             task.is_some_and(|task| task.state.is_some())
         }
+        Query::Periodic(show) => {
+            let known = PeriodicGuid::new(&show.id).ok().and_then(|guid| facts.periodics.get(&guid));
+            known.is_some_and(|known| known.desired.is_some())
+        }
+        Query::ParameterisedOne(show) => {
+            let known = ParameterisedGuid::new(&show.id).ok().and_then(|guid| facts.parameterised.get(&guid));
+            known.is_some_and(|known| known.desired.is_some())
+        }
         Query::Cell(show) => CellId::new(&show.id).is_ok_and(|id| facts.cells.contains_key(&id)),
         Query::Evaluation(show) => {
             let all = shown::evaluations(facts, &Filter::default(), Timestamp(0));
@@ -246,6 +272,8 @@ fn is_there(facts: &Facts, query: &Query) -> bool {
         | Query::Instances(_)
         | Query::EndedInstances(_)
         | Query::EndedTasks(_)
+        | Query::Periodics(_)
+        | Query::Parameterised(_)
         | Query::Tasks(_)
         | Query::Domains(_)
         | Query::Cells(_)

@@ -1,0 +1,76 @@
+//! Parameterised tasks, as rows.
+
+use schemas::Refusal;
+use schemas::names::{ParameterisedGuid, TaskGuid};
+use schemas::parameterised::{Dispatched, Parameterised, Waiting};
+use schemas::query::{Filter, One, Page, ParameterisedRow, Show};
+use schemas::task::Task;
+
+use super::{Field, Observed, begin, in_domain, one, page};
+use crate::world::World;
+
+/// So many of the tasks that run a row names, and so many of the dispatches that wait a row of a list.
+const NAMED: usize = 16;
+
+/// The parameterised tasks that pass the filter, in order of their guids.
+///
+/// # Errors
+/// See [`super::lrps`].
+pub fn parameterised(
+    world: &World,
+    filter: &Filter,
+    observed: &Observed,
+) -> Result<Page<ParameterisedRow>, Refusal> {
+    let can = [Field::Domain, Field::Definitions];
+    let after = begin(world, filter, &can, |key| ParameterisedGuid::new(key).ok())?;
+    let rows = world
+        .parameterised_from(after.as_ref())
+        .filter(|known| in_domain(&known.domain, filter))
+        .filter_map(|known| row(world, known, filter.definitions, NAMED));
+    Ok(page(world, rows, filter, observed, |row| row.parameterised_guid.to_string()))
+}
+
+/// One parameterised task with everything that waits, and what its tasks run.
+///
+/// # Errors
+/// `ResourceNotFound`.
+pub fn parameterised_one(world: &World, show: &Show) -> Result<One<ParameterisedRow>, Refusal> {
+    let found = ParameterisedGuid::new(&show.id).ok().and_then(|guid| world.parameterised(&guid));
+    let row = found.and_then(|known| row(world, known, true, usize::MAX));
+    one(world, row, format!("parameterised task {}", show.id))
+}
+
+fn row(world: &World, known: &Parameterised, whole: bool, queued: usize) -> Option<ParameterisedRow> {
+    let desired = known.desired.as_ref()?;
+    let running: Vec<TaskGuid> = world
+        .dispatched_of(&known.guid)
+        .filter(|task| Task::is_live(task))
+        .map(|task| task.guid.clone())
+        .collect();
+    let waits = |waiting: &Waiting| {
+        let Waiting { number, at, dispatch, .. } = waiting;
+        let task_guid = known.guid.dispatch(*number).ok()?;
+        Some(Dispatched { number: *number, task_guid, key: dispatch.key.clone(), at: *at })
+    };
+    Some(ParameterisedRow {
+        parameterised_guid: known.guid.clone(),
+        domain: known.domain.clone(),
+        epoch: known.epoch,
+        version: known.version,
+        payload: desired.payload,
+        required_parameters: desired.required_parameters.clone(),
+        optional_parameters: desired.optional_parameters.clone(),
+        concurrency: desired.concurrency,
+        overflow: desired.overflow,
+        waiting: known.queue.len() as u64,
+        queued: known.queue.iter().take(queued).filter_map(|waiting| waits(waiting)).collect(),
+        running: running.len() as u64,
+        tasks: running.into_iter().take(NAMED).collect(),
+        last: known.last.clone(),
+        dispatched: known.dispatched,
+        launched: known.launched,
+        withdrawn: known.withdrawn,
+        since: known.since,
+        definition: whole.then(|| (*desired.definition).clone()),
+    })
+}

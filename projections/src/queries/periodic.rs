@@ -1,0 +1,64 @@
+//! Periodic tasks, as rows.
+
+use schemas::Refusal;
+use schemas::names::{PeriodicGuid, TaskGuid};
+use schemas::periodic::Periodic;
+use schemas::query::{Filter, One, Page, PeriodicRow, PeriodicState, Show};
+use schemas::task::Task;
+
+use super::{Field, Observed, begin, in_domain, one, page};
+use crate::world::World;
+
+/// So many of the tasks that it launched and that still run a row names.
+const RUNNING: usize = 16;
+
+/// The periodic tasks that pass the filter, in order of their guids.
+///
+/// # Errors
+/// See [`super::lrps`].
+pub fn periodics(world: &World, filter: &Filter, observed: &Observed) -> Result<Page<PeriodicRow>, Refusal> {
+    let can = [Field::Domain, Field::Definitions];
+    let after = begin(world, filter, &can, |key| PeriodicGuid::new(key).ok())?;
+    let rows = world
+        .periodics_from(after.as_ref())
+        .filter(|periodic| in_domain(&periodic.domain, filter))
+        .filter_map(|periodic| row(world, periodic, filter.definitions));
+    Ok(page(world, rows, filter, observed, |row| row.periodic_guid.to_string()))
+}
+
+/// One periodic task with the definition of what it launches.
+///
+/// # Errors
+/// `ResourceNotFound`.
+pub fn periodic(world: &World, show: &Show) -> Result<One<PeriodicRow>, Refusal> {
+    let found = PeriodicGuid::new(&show.id).ok().and_then(|guid| world.periodic(&guid));
+    one(world, found.and_then(|known| row(world, known, true)), format!("periodic task {}", show.id))
+}
+
+fn row(world: &World, periodic: &Periodic, whole: bool) -> Option<PeriodicRow> {
+    let desired = periodic.desired.as_ref()?;
+    let running: Vec<TaskGuid> = world
+        .launched_by(&periodic.guid)
+        .filter(|task| Task::is_live(task))
+        .map(|task| task.guid.clone())
+        .take(RUNNING)
+        .collect();
+    Some(PeriodicRow {
+        periodic_guid: periodic.guid.clone(),
+        domain: periodic.domain.clone(),
+        epoch: periodic.epoch,
+        version: periodic.version,
+        state: if periodic.paused { PeriodicState::Paused } else { PeriodicState::Active },
+        cron: desired.schedule.cron().to_owned(),
+        time_zone: desired.schedule.time_zone().to_owned(),
+        overlap: desired.overlap,
+        next: periodic.next,
+        queued: periodic.waits,
+        last: periodic.last.clone(),
+        running,
+        launched: periodic.launched,
+        skipped: periodic.skipped,
+        since: periodic.since,
+        definition: whole.then(|| (*desired.definition).clone()),
+    })
+}

@@ -1,0 +1,193 @@
+//! Specs of parameterised tasks: what a task has, what a dispatch may and must bring, and how many run at once; and what
+//! is dispatched.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use data_encoding::BASE64;
+use serde_json::{Value, json};
+
+use super::actions::take_variables;
+use super::periodic::take_launcher;
+use super::policies::take_word;
+use super::{
+    NOT_HONOURED, Usual, check_size, compact, must_domain, take_priority, take_task_definition,
+    task_definition_to_json, with,
+};
+use crate::action::{Secret, Variable};
+use crate::definition::{DesiredParameterised, Overflow, PayloadRule};
+use crate::fields::{Field, Fields};
+use crate::limits;
+use crate::names::ParameterisedGuid;
+use crate::parameterised::Dispatch;
+
+const PAYLOAD_RULES: [(&str, PayloadRule); 3] = [
+    ("required", PayloadRule::Required),
+    ("optional", PayloadRule::Optional),
+    ("forbidden", PayloadRule::Forbidden),
+];
+
+const OVERFLOWS: [(&str, Overflow); 2] = [("queued", Overflow::Queued), ("refused", Overflow::Refused)];
+
+/// A parameterised task as [`take`] reads it.
+pub(super) fn to_json(desired: &DesiredParameterised) -> Value {
+    let mut value = compact(json!({
+        "parameterised_guid": desired.parameterised_guid,
+        "domain": desired.domain,
+        "payload": desired.payload,
+        "required_parameters": desired.required_parameters,
+        "optional_parameters": desired.optional_parameters,
+        "concurrency": desired.concurrency,
+        "overflow": desired.concurrency.map(|_| desired.overflow),
+    }));
+    if let (Value::Object(all), Value::Object(definition)) =
+        (&mut value, compact(task_definition_to_json(&desired.definition)))
+    {
+        all.extend(definition);
+    }
+    value
+}
+
+pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredParameterised> {
+    check_size(&root);
+    let (path, problems) = (root.path.clone(), root.problems);
+    let mut fields = root.object()?;
+    let parameterised_guid = fields.must("parameterised_guid", |field| {
+        let most = limits::PARAMETERISED_GUID_BYTES;
+        take_launcher(field, most, "dispatch-NUMBER", ParameterisedGuid::as_str)
+    });
+    let domain = must_domain(&mut fields, usual);
+    let payload = fields.or("payload", PayloadRule::default(), |field| take_word(field, &PAYLOAD_RULES));
+    let required_parameters = fields.or("required_parameters", BTreeSet::new(), take_names);
+    let optional_parameters = fields.or("optional_parameters", BTreeSet::new(), take_names);
+    let both = required_parameters
+        .iter()
+        .flatten()
+        .find(|name| optional_parameters.as_ref().is_some_and(|optional| optional.contains(*name)));
+    if let Some(name) = both {
+        fields.bad("optional_parameters", format!("{name} is required, too"));
+    }
+    let concurrency = fields.may("concurrency", |field| field.number_32(1..=limits::CONCURRENCY));
+    let overflow = fields.may("overflow", |field| take_word(field, &OVERFLOWS));
+    if let (Some(None), Some(Some(_))) = (concurrency, overflow) {
+        fields.bad("overflow", "says what becomes of a dispatch beyond a limit, and concurrency sets none");
+    }
+    let definition = take_task_definition(&mut fields);
+    fields.finish(NOT_HONOURED);
+    let desired = DesiredParameterised {
+        parameterised_guid: parameterised_guid?,
+        domain: domain?,
+        payload: payload?,
+        required_parameters: required_parameters?,
+        optional_parameters: optional_parameters?,
+        concurrency: concurrency?,
+        overflow: overflow?.unwrap_or_default(),
+        definition: Arc::new(definition?),
+    };
+    let bytes = serde_json::to_vec(&desired).map_or(usize::MAX, |text| text.len());
+    if bytes > limits::PARAMETERISED_BYTES {
+        let name = if path.is_empty() { "message" } else { &path };
+        let most = limits::PARAMETERISED_BYTES;
+        problems.note(name, format!("takes {bytes} bytes of the log, more than {most}"));
+    }
+    Some(desired)
+}
+
+/// Names of parameters.
+fn take_names(field: Field<'_>) -> Option<BTreeSet<String>> {
+    let mut set = BTreeSet::new();
+    field.each(limits::PARAMETERS, |field| {
+        let (path, problems) = (field.path.clone(), field.problems);
+        let name = field.text(usize::MAX)?;
+        if let Some(problem) = name_fault(&name) {
+            problems.note(path, problem);
+        } else if !set.insert(name) {
+            problems.note(path, "is given twice");
+        }
+        Some(())
+    })?;
+    Some(set)
+}
+
+/// What is wrong with the name of a parameter: it becomes part of the name of a variable, which every shell can read.
+fn name_fault(name: &str) -> Option<String> {
+    let legal =
+        |at: usize, byte: u8| byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit());
+    let right = (1..=limits::PARAMETER_NAME_BYTES).contains(&name.len())
+        && name.bytes().enumerate().all(|(at, byte)| legal(at, byte));
+    let shown = limits::cut(name, 80);
+    let most = limits::PARAMETER_NAME_BYTES;
+    (!right).then(|| {
+        format!(
+            "{shown:?} is not the name of a parameter: use 1 to {most} of A-Z a-z 0-9 _, and no digit first"
+        )
+    })
+}
+
+/// What is dispatched, without the name of what it is dispatched of.
+pub(super) fn take_dispatch(fields: &mut Fields<'_>) -> Option<Dispatch> {
+    let payload = fields.may("payload", take_payload);
+    let parameters = fields.or("parameters", vec![], take_parameters);
+    let key = fields.may("key", Field::name);
+    let priority = fields.may("priority", take_priority);
+    Some(Dispatch { payload: payload?, parameters: parameters?, key: key?, priority: priority? })
+}
+
+/// Bytes in base64. They are kept as the one text that stands for them: the same bytes are the same payload.
+fn take_payload(field: Field<'_>) -> Option<Secret> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    if field.value.is_object() {
+        return field.bad("sealed values are not honoured yet");
+    }
+    let text = field.text(usize::MAX)?;
+    let bytes = match BASE64.decode(text.as_bytes()) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            problems.note(path, format!("must be base64 (RFC 4648, with padding): {error}"));
+            return None;
+        }
+    };
+    if bytes.len() > limits::PAYLOAD_BYTES {
+        problems.note(path, format!("has {} bytes, more than {}", bytes.len(), limits::PAYLOAD_BYTES));
+        return None;
+    }
+    Some(Secret::Plain(text))
+}
+
+fn take_parameters(field: Field<'_>) -> Option<Vec<Variable>> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let mut parameters = take_variables(field)?;
+    for Variable { name, .. } in &parameters {
+        if let Some(problem) = name_fault(name) {
+            problems.note(&path, problem);
+        }
+    }
+    if parameters.len() > limits::PARAMETERS {
+        let most = limits::PARAMETERS;
+        problems.note(&path, format!("has {} parameters, more than {most}", parameters.len()));
+    }
+    let size = |one: &Variable| one.name.len() + one.value.plain().map_or(0, str::len);
+    let bytes: usize = parameters.iter().map(size).sum();
+    if bytes > limits::PARAMETERS_BYTES {
+        problems.note(&path, format!("has {bytes} bytes, more than {}", limits::PARAMETERS_BYTES));
+    }
+    parameters.sort_by(|one, other| one.name.cmp(&other.name));
+    Some(parameters)
+}
+
+/// What is dispatched as [`take_dispatch`] reads it.
+pub(super) fn dispatch_to_json(dispatch: &Dispatch) -> Value {
+    let value = compact(json!({
+        "parameters": dispatch.parameters,
+        "key": dispatch.key,
+        "priority": dispatch.priority,
+    }));
+    // An empty payload is one.
+    dispatch.payload.as_ref().map_or(value.clone(), |payload| with(value, "payload", json!(payload)))
+}
+
+/// A payload as a dispatch gives it.
+#[must_use]
+pub fn payload(bytes: &[u8]) -> Secret {
+    Secret::Plain(BASE64.encode(bytes))
+}

@@ -1,0 +1,116 @@
+//! Specs of periodic tasks: what a task has, when it is due, and what becomes of it while an earlier one runs.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::policies::take_word;
+use super::{
+    NOT_HONOURED, Usual, check_size, compact, must_domain, take_task_definition, task_definition_to_json,
+};
+use crate::definition::{DesiredPeriodic, Overlap};
+use crate::fields::{Field, Fields};
+use crate::limits;
+use crate::names::{BadName, LAUNCH_MARK, PeriodicGuid, TaskGuid};
+use crate::schedule::{BadSchedule, Schedule};
+
+/// The zone of a schedule that names none.
+const USUAL_ZONE: &str = "UTC";
+
+const OVERLAPS: [(&str, Overlap); 3] =
+    [("allowed", Overlap::Allowed), ("skipped", Overlap::Skipped), ("queued", Overlap::Queued)];
+
+/// A periodic task as [`take`] reads it.
+pub(super) fn to_json(periodic: &DesiredPeriodic) -> Value {
+    let mut value = compact(json!({
+        "periodic_guid": periodic.periodic_guid,
+        "domain": periodic.domain,
+        "cron": periodic.schedule.cron(),
+        "time_zone": periodic.schedule.time_zone(),
+        "overlap": periodic.overlap,
+    }));
+    if let (Value::Object(all), Value::Object(definition)) =
+        (&mut value, compact(task_definition_to_json(&periodic.definition)))
+    {
+        all.extend(definition);
+    }
+    value
+}
+
+pub(super) fn take(root: Field<'_>, usual: Usual<'_>) -> Option<DesiredPeriodic> {
+    check_size(&root);
+    let (path, problems) = (root.path.clone(), root.problems);
+    let mut fields = root.object()?;
+    let periodic_guid = fields.must("periodic_guid", |field| {
+        take_launcher(field, limits::PERIODIC_GUID_BYTES, "TIME", PeriodicGuid::as_str)
+    });
+    let domain = must_domain(&mut fields, usual);
+    let schedule = take_schedule(&mut fields);
+    let overlap = fields.or("overlap", Overlap::default(), |field| take_word(field, &OVERLAPS));
+    let definition = take_task_definition(&mut fields);
+    fields.finish(NOT_HONOURED);
+    let periodic = DesiredPeriodic {
+        periodic_guid: periodic_guid?,
+        domain: domain?,
+        schedule: schedule?,
+        overlap: overlap?,
+        definition: Arc::new(definition?),
+    };
+    let bytes = serde_json::to_vec(&periodic).map_or(usize::MAX, |text| text.len());
+    if bytes > limits::PERIODIC_BYTES {
+        let name = if path.is_empty() { "message" } else { &path };
+        problems.note(name, format!("takes {bytes} bytes of the log, more than {}", limits::PERIODIC_BYTES));
+    }
+    Some(periodic)
+}
+
+/// The guid of what launches tasks: they are named after it, and after nothing else.
+pub(super) fn take_launcher<T: TryFrom<String, Error = BadName>>(
+    field: Field<'_>,
+    most: usize,
+    behind: &str,
+    as_str: fn(&T) -> &str,
+) -> Option<T> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let guid: T = field.name()?;
+    let text = as_str(&guid);
+    if text.len() > most {
+        problems.note(path, format!("has {} bytes, more than {most}", text.len()));
+    } else if text.contains(LAUNCH_MARK) || text.ends_with('-') {
+        let mark = format!(
+            "{text} has {LAUNCH_MARK} in it or ends with -: tasks are launched as {text}{LAUNCH_MARK}{behind}"
+        );
+        problems.note(path, mark);
+    }
+    Some(guid)
+}
+
+/// The guid of a task that nobody launches: it is not named as if somebody did.
+pub(super) fn take_task_guid(field: Field<'_>) -> Option<TaskGuid> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let guid: TaskGuid = field.name()?;
+    if guid.as_str().contains(LAUNCH_MARK) {
+        problems.note(
+            path,
+            format!("{guid} has {LAUNCH_MARK} in it: only what a periodic or parameterised task launches is named so"),
+        );
+    }
+    Some(guid)
+}
+
+fn take_schedule(fields: &mut Fields<'_>) -> Option<Schedule> {
+    let cron = fields.must("cron", |field| field.text(limits::CRON_BYTES));
+    let zone = fields.or("time_zone", USUAL_ZONE.to_owned(), |field| field.text(limits::CRON_BYTES));
+    let (cron, zone) = (cron?, zone?);
+    match Schedule::new(&cron, &zone) {
+        Ok(schedule) => Some(schedule),
+        Err(error) => {
+            let field = match &error {
+                BadSchedule::Cron(..) | BadSchedule::Never(_) => "cron",
+                BadSchedule::TimeZone(..) => "time_zone",
+            };
+            fields.bad(field, error.to_string());
+            None
+        }
+    }
+}

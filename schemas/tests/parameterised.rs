@@ -1,0 +1,473 @@
+//! Parameterised tasks: their specs, what a dispatch makes, and their machine against a model of its own.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use schemas::action::{Secret, Variable};
+use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
+use schemas::entry::Stamp;
+use schemas::limits::{DISPATCH_KEYS, DISPATCHES_QUEUED, PAYLOAD_BYTES};
+use schemas::names::{DecisionId, DispatchKey, ParameterisedGuid, TaskGuid};
+use schemas::parameterised::{
+    Command, Context, Dispatch, Event, Parameterised, WithdrawReason, answered, decide, evolve,
+};
+use schemas::spec::{self, ClientCommand};
+use schemas::{Code, Refusal, Timestamp};
+use serde_json::{Value, json};
+
+use crate::given::{domain, id};
+
+fn guid() -> ParameterisedGuid {
+    ParameterisedGuid::new("resize").unwrap()
+}
+
+fn key(text: &str) -> DispatchKey {
+    DispatchKey::new(text).unwrap()
+}
+
+fn template(concurrency: Option<u32>, overflow: Overflow) -> DesiredParameterised {
+    DesiredParameterised {
+        parameterised_guid: guid(),
+        domain: domain("apps"),
+        payload: PayloadRule::Optional,
+        required_parameters: BTreeSet::new(),
+        optional_parameters: ["width".to_owned()].into(),
+        concurrency,
+        overflow,
+        definition: fixtures::task_definition().into(),
+    }
+}
+
+/// One parameterised task, and the tasks of it that are PENDING or RUNNING.
+#[derive(Default)]
+struct Stage {
+    known: Option<Parameterised>,
+    live: RefCell<BTreeSet<TaskGuid>>,
+    at: u64,
+}
+
+impl Stage {
+    fn with(desired: DesiredParameterised) -> Self {
+        let mut stage = Self::default();
+        stage.must(&Command::Desire(Box::new(desired)));
+        stage
+    }
+
+    /// Decides and folds. What is launched runs.
+    fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+        let fewer =
+            |_: &ParameterisedGuid, most: u32| self.live.borrow().len() < usize::try_from(most).unwrap();
+        let exists = |task: &TaskGuid| self.live.borrow().contains(task);
+        let events = decide(self.known.as_ref(), command, Context { fewer: &fewer, exists: &exists })?;
+        if !events.is_empty() {
+            self.at += 1;
+            let stamp = Stamp::beginning(DecisionId(id(self.at.into())), Timestamp(self.at));
+            self.known = evolve(self.known.take(), &events, &stamp);
+        }
+        for event in &events {
+            if let Event::Launched { task_guid, .. } = event {
+                assert!(self.live.borrow_mut().insert(task_guid.clone()), "{task_guid} is launched twice");
+            }
+        }
+        Ok(events)
+    }
+
+    fn must(&mut self, command: &Command) -> Vec<Event> {
+        self.ask(command).unwrap()
+    }
+
+    fn dispatch(&mut self, key: Option<&str>, payload: &str) -> Result<Vec<Event>, Refusal> {
+        let key = key.map(self::key);
+        let payload = Some(spec::payload(payload.as_bytes()));
+        self.ask(&Command::Dispatch(Box::new(Dispatch { payload, key, ..Dispatch::default() })))
+    }
+
+    fn ends(&self, number: u64) {
+        assert!(self.live.borrow_mut().remove(&guid().dispatch(number).unwrap()), "{number} runs");
+    }
+
+    fn waits(&self) -> Vec<u64> {
+        self.known.as_ref().unwrap().queue.iter().map(|waiting| waiting.number).collect()
+    }
+}
+
+/// What events say of numbers: dispatched, launched.
+fn numbers(events: &[Event]) -> (Vec<u64>, Vec<u64>) {
+    let (mut dispatched, mut launched) = (vec![], vec![]);
+    for event in events {
+        match event {
+            Event::Dispatched { number, .. } => dispatched.push(*number),
+            Event::Launched { number, .. } => launched.push(*number),
+            Event::Desired { .. }
+            | Event::Updated { .. }
+            | Event::Repeated { .. }
+            | Event::Withdrawn { .. }
+            | Event::Removed {} => {}
+        }
+    }
+    (dispatched, launched)
+}
+
+#[test]
+fn what_is_dispatched_is_launched_in_the_same_decision_unless_the_limit_is_reached() {
+    let mut stage = Stage::with(template(Some(2), Overflow::Queued));
+    assert_eq!(numbers(&stage.dispatch(None, "a").unwrap()), (vec![2], vec![2]));
+    assert_eq!(numbers(&stage.dispatch(None, "b").unwrap()), (vec![3], vec![3]));
+    assert_eq!(numbers(&stage.dispatch(None, "c").unwrap()), (vec![4], vec![]));
+    assert_eq!(numbers(&stage.dispatch(None, "d").unwrap()), (vec![5], vec![]));
+    assert!(stage.must(&Command::Converge).is_empty(), "two run");
+    stage.ends(2);
+    // Whoever waits goes first, even where there is room again.
+    assert_eq!(numbers(&stage.dispatch(None, "e").unwrap()), (vec![6], vec![]));
+    assert_eq!(numbers(&stage.must(&Command::Converge)), (vec![], vec![4]));
+    assert!(stage.must(&Command::Converge).is_empty(), "two run again");
+    assert_eq!(stage.waits(), [5, 6]);
+}
+
+#[test]
+fn beyond_the_limit_it_is_refused_where_the_template_says_so() {
+    let mut stage = Stage::with(template(Some(1), Overflow::Refused));
+    stage.dispatch(None, "a").unwrap();
+    let refusal = stage.dispatch(None, "b").unwrap_err();
+    assert_eq!(refusal.code, Code::InvalidStateTransition);
+    assert!(refusal.message.starts_with("1 of the tasks of resize may be"), "{refusal}");
+    stage.ends(2);
+    assert_eq!(numbers(&stage.dispatch(None, "b").unwrap()), (vec![3], vec![3]));
+}
+
+#[test]
+fn so_many_wait_and_no_more() {
+    let mut stage = Stage::with(template(Some(1), Overflow::Queued));
+    for at in 0..=DISPATCHES_QUEUED {
+        stage.dispatch(None, &at.to_string()).unwrap();
+    }
+    let refusal = stage.dispatch(None, "one more").unwrap_err();
+    assert_eq!(refusal.code, Code::Overloaded);
+    assert!(refusal.message.contains("at most 1024 may"), "{refusal}");
+}
+
+#[test]
+fn the_same_key_is_the_same_dispatch_and_something_else_with_it_is_refused() {
+    let mut stage = Stage::with(template(None, Overflow::Queued));
+    stage.dispatch(Some("k"), "a").unwrap();
+    stage.dispatch(None, "other").unwrap();
+    assert_eq!(stage.dispatch(Some("k"), "a").unwrap(), [Event::Repeated { number: 2 }], "nothing is made");
+    let asked = |payload: &str| {
+        let payload = Some(spec::payload(payload.as_bytes()));
+        Command::Dispatch(Box::new(Dispatch { payload, key: Some(key("k")), ..Dispatch::default() }))
+    };
+    assert_eq!(answered(stage.known.as_ref(), &asked("a")), Ok(Some(2)), "it has the number of the first");
+    let refusal = stage.dispatch(Some("k"), "b").unwrap_err();
+    assert_eq!(refusal.code, Code::RequestIdReused);
+    assert!(refusal.message.starts_with("key k was given to dispatch 2 of resize"), "{refusal}");
+    stage.must(&Command::Remove);
+    stage.must(&Command::Desire(Box::new(template(None, Overflow::Queued))));
+    assert_eq!(answered(stage.known.as_ref(), &asked("b")), Ok(None), "another life has keys of its own");
+    assert_eq!(numbers(&stage.dispatch(Some("k"), "b").unwrap()).0, [7], "and its numbers go on");
+}
+
+#[test]
+fn the_oldest_key_is_forgotten_whose_dispatch_is_over() {
+    let mut stage = Stage::with(template(None, Overflow::Queued));
+    for at in 0..DISPATCH_KEYS {
+        stage.dispatch(Some(&format!("k{at}")), "a").unwrap();
+    }
+    let refusal = stage.dispatch(Some("new"), "a").unwrap_err();
+    assert_eq!(refusal.code, Code::Overloaded, "all of them run: {refusal}");
+    assert_eq!(stage.dispatch(None, "a").map(|events| events.len()), Ok(2), "without a key it may");
+    stage.ends(4);
+    let events = stage.dispatch(Some("new"), "a").unwrap();
+    assert!(matches!(&events[0], Event::Dispatched { forgets, .. } if *forgets == Some(key("k2"))));
+    let known = stage.known.as_ref().unwrap();
+    assert_eq!(known.keys.len(), DISPATCH_KEYS);
+    assert!(known.keys.iter().all(|known| known.key != key("k2")));
+}
+
+#[test]
+fn what_waits_can_be_withdrawn_and_goes_with_its_template() {
+    let mut stage = Stage::with(template(Some(1), Overflow::Queued));
+    for payload in ["a", "b", "c", "d"] {
+        stage.dispatch(None, payload).unwrap();
+    }
+    let withdrawn = |numbers: &[u64], reason| Event::Withdrawn { numbers: numbers.to_vec(), reason };
+    assert_eq!(stage.must(&Command::Withdraw(4)), [withdrawn(&[4], WithdrawReason::Asked)]);
+    for number in [2, 4, 99] {
+        let refusal = stage.ask(&Command::Withdraw(number)).unwrap_err();
+        assert_eq!(refusal.code, Code::ResourceNotFound, "{number}");
+    }
+    let gone = [withdrawn(&[3, 5], WithdrawReason::Removed), Event::Removed {}];
+    assert_eq!(stage.must(&Command::Remove), gone);
+    for command in [Command::Remove, Command::Withdraw(3), Command::Dispatch(Box::default())] {
+        assert_eq!(stage.ask(&command).unwrap_err().code, Code::ResourceNotFound, "{command:?}");
+    }
+    assert!(stage.must(&Command::Converge).is_empty());
+}
+
+#[test]
+fn what_waits_runs_what_its_template_said_when_it_was_dispatched() {
+    let mut stage = Stage::with(template(Some(1), Overflow::Queued));
+    stage.dispatch(None, "a").unwrap();
+    stage.dispatch(None, "b").unwrap();
+    let known = stage.known.clone().unwrap();
+    let launched = |number| Event::Launched { number, task_guid: guid().dispatch(number).unwrap() };
+    let before = known.tasks(&[launched(3)]);
+    let mut other = template(Some(1), Overflow::Queued);
+    let definition = schemas::definition::TaskDefinition { memory_mb: 4_711, ..fixtures::task_definition() };
+    other.definition = definition.into();
+    stage.must(&Command::Update(Box::new(other)));
+    assert_eq!(stage.known.as_ref().unwrap().tasks(&[launched(3)]), before);
+    stage.dispatch(None, "c").unwrap();
+    assert_eq!(stage.known.as_ref().unwrap().tasks(&[launched(5)])[0].definition.memory_mb, 4_711);
+}
+
+#[test]
+fn a_task_finds_what_was_dispatched_in_its_environment() {
+    let variable =
+        |name: &str, value: &str| Variable { name: name.into(), value: Secret::Plain(value.into()) };
+    let of = |payload: &[u8]| {
+        let dispatch = Dispatch {
+            payload: Some(spec::payload(payload)),
+            parameters: vec![variable("width", "640")],
+            key: Some(key("k")),
+            priority: None,
+        };
+        let all = dispatch.environment(&guid());
+        let entry = |one: Variable| (one.name, one.value.plain().unwrap().to_owned());
+        all.into_iter().map(entry).collect::<BTreeMap<_, _>>()
+    };
+    let text = of("grüß dich".as_bytes());
+    let expected = [
+        ("MUSTER_DISPATCH_KEY", "k"),
+        ("MUSTER_PARAMETERISED_GUID", "resize"),
+        ("MUSTER_PARAM_width", "640"),
+        ("MUSTER_PAYLOAD", "grüß dich"),
+        ("MUSTER_PAYLOAD_BASE64", "Z3LDvMOfIGRpY2g="),
+    ];
+    assert_eq!(
+        text.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect::<Vec<_>>(),
+        expected
+    );
+    for bytes in [&b"a\0b"[..], &[0xff, 0xfe][..]] {
+        assert!(!of(bytes).contains_key("MUSTER_PAYLOAD"), "{bytes:?} is no value of a variable");
+    }
+    assert_eq!(of(b"")["MUSTER_PAYLOAD_BASE64"], "", "an empty payload is one");
+}
+
+#[test]
+fn what_the_template_says_stands_where_a_dispatch_says_nothing() {
+    let variable =
+        |name: &str, value: &str| Variable { name: name.into(), value: Secret::Plain(value.into()) };
+    let mut desired = template(None, Overflow::Queued);
+    let environment_variables = vec![variable("MUSTER_PARAM_width", "100"), variable("A", "b")];
+    desired.definition =
+        schemas::definition::TaskDefinition { environment_variables, ..fixtures::task_definition() }.into();
+    let mut stage = Stage::with(desired);
+    let mut width = |parameters: Vec<Variable>| {
+        let events = stage.must(&Command::Dispatch(Box::new(Dispatch { parameters, ..Dispatch::default() })));
+        let before = stage.known.clone().unwrap();
+        let [task] = &before.tasks(&events)[..] else { panic!("{events:?}") };
+        let all = task.definition.environment_variables.clone();
+        all.into_iter().filter(|one| one.name == "MUSTER_PARAM_width").collect::<Vec<_>>()
+    };
+    assert_eq!(width(vec![]), [variable("MUSTER_PARAM_width", "100")]);
+    assert_eq!(width(vec![variable("width", "640")]), [variable("MUSTER_PARAM_width", "640")]);
+}
+
+#[test]
+fn a_dispatch_that_the_template_does_not_take_is_refused_by_name() {
+    let mut desired = template(None, Overflow::Queued);
+    desired.payload = PayloadRule::Required;
+    desired.required_parameters = ["height".to_owned()].into();
+    let mut stage = Stage::with(desired.clone());
+    let variable = |name: &str| Variable { name: name.into(), value: Secret::Plain("1".into()) };
+    let mut fields = |dispatch: Dispatch| {
+        let refusal = stage.ask(&Command::Dispatch(Box::new(dispatch))).unwrap_err();
+        assert_eq!(refusal.code, Code::InvalidRequest);
+        refusal.fields.into_iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect::<Vec<_>>()
+    };
+    let bad = fields(Dispatch { parameters: vec![variable("depth")], ..Dispatch::default() });
+    let expected = [
+        "payload: is missing: resize requires one",
+        "parameters: height is missing: resize requires it",
+        "parameters: depth is none of resize: it takes height, width",
+    ];
+    assert_eq!(bad, expected);
+    desired.payload = PayloadRule::Forbidden;
+    stage = Stage::with(desired);
+    let payload = Some(spec::payload(b"x"));
+    let refusal = stage.ask(&Command::Dispatch(Box::new(Dispatch {
+        payload,
+        parameters: vec![variable("height")],
+        ..Dispatch::default()
+    })));
+    assert!(refusal.unwrap_err().message.contains("payload: is given, and resize takes none"));
+}
+
+#[test]
+fn a_dispatch_that_exceeds_the_environment_of_a_task_is_refused_at_once() {
+    let variable = Variable { name: "LARGE".into(), value: Secret::Plain("x".repeat(40_000)) };
+    let mut desired = template(None, Overflow::Queued);
+    let definition = schemas::definition::TaskDefinition {
+        environment_variables: vec![variable],
+        ..fixtures::task_definition()
+    };
+    desired.definition = definition.into();
+    let mut stage = Stage::with(desired);
+    assert!(stage.dispatch(None, "small").is_ok());
+    let refusal = stage.dispatch(None, &"y".repeat(PAYLOAD_BYTES)).unwrap_err();
+    assert!(refusal.message.contains("environment: is larger than 65536 bytes"), "{refusal}");
+}
+
+/// A command as a client sends it, read.
+fn read(verb: &str, body: &Value) -> Result<ClientCommand, Refusal> {
+    let message = json!({"body": body}).to_string();
+    spec::client_command("parameterised", verb, &domain("apps"), message.as_bytes())
+        .map(|(_, command)| command)
+}
+
+#[test]
+fn bad_dispatches_say_what_is_wrong() {
+    let long = "x".repeat(65);
+    let large = data_encoding::BASE64.encode(&vec![0; PAYLOAD_BYTES + 1]);
+    let bad = [
+        (
+            json!({"payload": "a"}),
+            "body.payload: must be base64 (RFC 4648, with padding): invalid length at 0",
+        ),
+        (json!({"payload": large}), "body.payload: has 16385 bytes, more than 16384"),
+        (json!({"parameters": {"9a": "x"}}), "body.parameters: \"9a\" is not the name of a parameter"),
+        (json!({"parameters": {long: "x"}}), "is not the name of a parameter: use 1 to 64 of A-Z a-z 0-9 _"),
+        (
+            json!({"parameters": {"a": "x".repeat(16_384)}}),
+            "body.parameters: has 16385 bytes, more than 16384",
+        ),
+        (json!({"key": "a b"}), "body.key: \"a b\" is not a valid key of a dispatch: use 1 to 128"),
+        (json!({"priority": 101}), "body.priority: must be from 1 to 100"),
+        (json!({"payloads": ""}), "body.payloads: is unknown: did you mean payload?"),
+    ];
+    for (mut body, problem) in bad {
+        body["parameterised_guid"] = "resize".into();
+        let refusal = read("dispatch", &body).unwrap_err();
+        assert!(refusal.message.contains(problem), "{problem}: {refusal}");
+    }
+    let order = |names: [&str; 2]| {
+        let list = names.map(|name| json!({"name": name, "value": name}));
+        read("dispatch", &json!({"parameterised_guid": "resize", "parameters": list})).unwrap()
+    };
+    assert_eq!(order(["a", "b"]), order(["b", "a"]), "the order of parameters says nothing");
+    let empty = read("dispatch", &json!({"parameterised_guid": "resize", "payload": ""})).unwrap();
+    assert_eq!(
+        empty.body(),
+        json!({"parameterised_guid": "resize", "payload": ""}),
+        "an empty payload is one"
+    );
+}
+
+#[test]
+fn bad_templates_say_what_is_wrong() {
+    let bad = [
+        (json!({"parameterised_guid": "a--b"}), "tasks are launched as a--b--dispatch-NUMBER"),
+        (json!({"parameterised_guid": "a".repeat(97)}), "parameterised_guid: has 97 bytes, more than 96"),
+        (json!({"payload": "maybe"}), "payload: "),
+        (json!({"required_parameters": ["a b"]}), "required_parameters[0]: \"a b\" is not the name"),
+        (json!({"required_parameters": ["a", "a"]}), "required_parameters[1]: is given twice"),
+        (json!({"required_parameters": ["a"], "optional_parameters": ["a"]}), "a is required, too"),
+        (json!({"concurrency": 0}), "concurrency: must be from 1 to 10000"),
+        (json!({"overflow": "queued"}), "overflow: says what becomes of a dispatch beyond a limit"),
+        (json!({"overlap": "queued"}), "overlap: is unknown"),
+    ];
+    for (fields, problem) in bad {
+        let mut body = json!({"parameterised_guid": "a", "domain": "apps", "action": {"run": {"path": "x"}}});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let refusal = spec::parameterised(body).unwrap_err();
+        assert!(refusal.message.contains(problem), "{problem}: {refusal}");
+    }
+}
+
+#[test]
+fn what_is_desired_is_read_back_as_it_was_written() {
+    for desired in [template(Some(3), Overflow::Refused), template(None, Overflow::Queued)] {
+        assert_eq!(spec::parameterised(spec::parameterised_to_json(&desired)), Ok(desired));
+    }
+}
+
+/// What happens to one parameterised task.
+#[derive(Clone, Debug)]
+enum Step {
+    Dispatch(Option<u8>, u8),
+    /// The oldest of its tasks ends.
+    Ends,
+    Withdraw(u8),
+    Update(Option<u32>, Overflow),
+    Remove,
+    Desire,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let overflow = || prop_oneof![Just(Overflow::Queued), Just(Overflow::Refused)];
+    prop_oneof![
+        8 => (prop::option::of(0..3_u8), 0..2_u8).prop_map(|(key, payload)| Step::Dispatch(key, payload)),
+        4 => Just(Step::Ends),
+        1 => any::<u8>().prop_map(Step::Withdraw),
+        1 => (prop::option::of(1..4_u32), overflow()).prop_map(|(most, overflow)| Step::Update(most, overflow)),
+        1 => Just(Step::Remove),
+        2 => Just(Step::Desire),
+    ]
+}
+
+proptest! {
+    /// Each number is launched or withdrawn once, in order, and never beside more than may run.
+    #[test]
+    fn nothing_is_lost_or_launched_twice(steps in prop::collection::vec(step(), 1..80)) {
+        let mut stage = Stage::with(template(Some(2), Overflow::Queued));
+        let (mut open, mut over) = (BTreeSet::new(), BTreeSet::new());
+        let mut all: Vec<Event> = vec![];
+        for step in steps {
+            let asked = match step {
+                Step::Dispatch(key, payload) => {
+                    stage.dispatch(key.map(|key| format!("k{key}")).as_deref(), &payload.to_string())
+                }
+                Step::Ends => {
+                    stage.live.borrow_mut().pop_first();
+                    Ok(vec![])
+                }
+                Step::Withdraw(number) => stage.ask(&Command::Withdraw(number.into())),
+                Step::Update(most, overflow) => stage.ask(&Command::Update(Box::new(template(most, overflow)))),
+                Step::Remove => stage.ask(&Command::Remove),
+                Step::Desire => stage.ask(&Command::Desire(Box::new(template(Some(2), Overflow::Queued)))),
+            };
+            all.extend(asked.unwrap_or_default());
+            loop {
+                let launched = stage.must(&Command::Converge);
+                if launched.is_empty() { break }
+                all.extend(launched);
+            }
+        }
+        for event in &all {
+            match event {
+                Event::Dispatched { number, .. } => {
+                    prop_assert!(open.insert(*number) && !over.contains(number));
+                }
+                Event::Launched { number, .. } => {
+                    prop_assert_eq!(open.first(), Some(number), "in turn");
+                    prop_assert!(open.remove(number) && over.insert(*number));
+                }
+                Event::Withdrawn { numbers, .. } => {
+                    for number in numbers {
+                        prop_assert!(open.remove(number) && over.insert(*number));
+                    }
+                }
+                Event::Desired { .. }
+                | Event::Updated { .. }
+                | Event::Repeated { .. }
+                | Event::Removed {} => {}
+            }
+        }
+        let known = stage.known.as_ref().unwrap();
+        prop_assert_eq!(stage.waits(), open.into_iter().collect::<Vec<_>>());
+        let most = known.desired.as_ref().and_then(|desired| desired.concurrency);
+        let live = stage.live.borrow().len();
+        prop_assert!(known.queue.is_empty() || most.is_some_and(|most| live >= most as usize), "{known:?}");
+    }
+}

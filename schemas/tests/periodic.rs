@@ -1,0 +1,434 @@
+//! Periodic tasks: their schedules against a table of changes of the clocks, and their machine against a model of its own.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use schemas::definition::{DesiredPeriodic, Overlap};
+use schemas::entry::Stamp;
+use schemas::names::{PeriodicGuid, TaskGuid};
+use schemas::periodic::{self, Command, Context, Event, LaunchReason, Periodic, SkipReason};
+use schemas::schedule::{BadSchedule, Schedule};
+use schemas::{Code, Refusal, Timestamp};
+
+use crate::given::{domain, id};
+
+/// What is due in zones whose clocks change: what it is about, the zone, the expression, a moment, and what follows it.
+const TABLE: &str = include_str!("../../tests/conformance/periodic.csv");
+
+fn moment(text: &str) -> Timestamp {
+    let number = |range: std::ops::Range<usize>| text[range].parse::<u64>().unwrap();
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    // Days of the civil calendar, from the era that began on 0000-03-01.
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year / 400, year % 400);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    Timestamp::from_seconds(days * 86_400 + number(11..13) * 3_600 + number(14..16) * 60)
+}
+
+struct Row {
+    what: &'static str,
+    schedule: Schedule,
+    from: Timestamp,
+    dues: Vec<Timestamp>,
+}
+
+fn table() -> Vec<Row> {
+    let rows = TABLE.lines().skip(1).map(|line| {
+        let [what, zone, cron, from, dues] = line.split(',').collect::<Vec<_>>()[..] else {
+            panic!("{line} has not five columns")
+        };
+        let schedule = Schedule::new(cron, zone).unwrap();
+        Row { what, schedule, from: moment(from), dues: dues.split(' ').map(moment).collect() }
+    });
+    rows.collect()
+}
+
+#[test]
+fn what_is_due_is_what_the_table_says() {
+    let rows = table();
+    assert!(rows.len() >= 25, "{}", rows.len());
+    for Row { what, schedule, from, dues } in rows {
+        let mut at = from;
+        for due in dues {
+            assert_eq!(schedule.next_after(at), Some(due), "{what}: after {at}");
+            at = due;
+        }
+    }
+}
+
+#[test]
+fn a_moment_between_two_has_the_same_next() {
+    for Row { what, schedule, from, dues } in table() {
+        let mut at = from;
+        for due in dues {
+            let just_before = Timestamp(due.0 - 1);
+            assert_eq!(schedule.next_after(just_before), Some(due), "{what}");
+            for part in 1..8 {
+                let between = Timestamp(at.0 + (due.0 - at.0) / 8 * part);
+                assert_eq!(schedule.next_after(between), Some(due), "{what}: after {between}");
+            }
+            at = due;
+        }
+    }
+}
+
+#[test]
+fn what_was_missed_is_counted_and_the_last_of_it_found() {
+    for Row { what, schedule, dues, .. } in table() {
+        for (at, now) in dues.iter().enumerate() {
+            for now in [*now, *now + Duration::from_secs(30)] {
+                let missed = schedule.missed(dues[0], now);
+                assert_eq!(missed.latest, dues[at], "{what} at {now}");
+                let earlier = missed.earlier.map(|earlier| (earlier.count as usize, earlier.until));
+                assert_eq!(earlier, at.checked_sub(1).map(|last| (at, dues[last])), "{what} at {now}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_downtime_is_looked_through_quickly() {
+    let schedule = Schedule::new("* * * * *", "America/New_York").unwrap();
+    let first = moment("2020-01-01T00:00Z");
+    let missed = schedule.missed(first, moment("2026-07-01T00:00Z") + Duration::from_secs(7));
+    assert_eq!(missed.latest, moment("2026-07-01T00:00Z"));
+    let earlier = missed.earlier.unwrap();
+    assert_eq!((earlier.count, earlier.until), (1_000, moment("2026-06-30T23:59Z")));
+    let yearly = Schedule::new("@yearly", "UTC").unwrap();
+    let missed = yearly.missed(moment("2020-01-01T00:00Z"), moment("2026-12-31T00:00Z"));
+    assert_eq!(missed.latest, moment("2026-01-01T00:00Z"));
+    assert_eq!(missed.earlier.unwrap().count, 6);
+}
+
+#[test]
+fn a_bad_schedule_says_what_is_wrong() {
+    let bad = |cron: &str, zone: &str| Schedule::new(cron, zone).unwrap_err();
+    for cron in
+        ["", "* * * *", "0 * * * * *", "60 * * * *", "a b c d e", "@never", "* * * * * *", &"*".repeat(200)]
+    {
+        let error = bad(cron, "UTC");
+        assert!(matches!(error, BadSchedule::Cron(..)), "{cron}: {error}");
+        assert!(error.to_string().contains("minute hour day month weekday"), "{error}");
+    }
+    for cron in ["0 0 30 2 *", "0 0 31 4,6,9,11 *"] {
+        assert_eq!(bad(cron, "UTC"), BadSchedule::Never(cron.into()));
+    }
+    assert!(bad("@daily", "Europe/Berln").to_string().contains("did you mean Europe/Berlin?"));
+    assert!(bad("@daily", "europe/berlin").to_string().contains("did you mean Europe/Berlin?"));
+    assert!(bad("@daily", "").to_string().contains("one like Europe/Berlin or UTC"));
+    assert!(bad("@daily", "../etc/passwd").to_string().contains("no time zone"));
+}
+
+// ---- the machine -------------------------------------------------------------------------------------------------
+
+fn guid() -> PeriodicGuid {
+    PeriodicGuid::new("report").unwrap()
+}
+
+fn desired(cron: &str, overlap: Overlap) -> DesiredPeriodic {
+    DesiredPeriodic {
+        periodic_guid: guid(),
+        domain: domain("apps"),
+        schedule: Schedule::new(cron, "Europe/Berlin").unwrap(),
+        overlap,
+        definition: fixtures::task_definition().into(),
+    }
+}
+
+/// A periodic task, what of it runs, and what happened.
+struct Stage {
+    known: Option<Periodic>,
+    now: Timestamp,
+    live: BTreeSet<TaskGuid>,
+    decisions: u128,
+    /// Every launch: when it was due, why it was launched, and when.
+    launched: Vec<(Timestamp, LaunchReason, Timestamp)>,
+    events: Vec<(Timestamp, Event)>,
+}
+
+impl Stage {
+    fn at(now: &str) -> Self {
+        let (live, now) = (BTreeSet::new(), moment(now));
+        Self { known: None, now, live, decisions: 0, launched: vec![], events: vec![] }
+    }
+
+    fn ask(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
+        let runs = |_: &PeriodicGuid| !self.live.is_empty();
+        let exists = |task: &TaskGuid| self.live.contains(task);
+        let context = Context { now: self.now, runs: &runs, exists: &exists };
+        let events = periodic::decide(self.known.as_ref(), command, context)?;
+        self.decisions += 1;
+        let stamp = Stamp::beginning(schemas::names::DecisionId(id(self.decisions)), self.now);
+        self.known = periodic::evolve(self.known.take(), &events, &stamp);
+        for event in &events {
+            if let Event::Launched { due, task_guid, reason, .. } = event {
+                self.launched.push((*due, *reason, self.now));
+                assert!(self.live.insert(task_guid.clone()), "{task_guid} is there already");
+            }
+            self.events.push((self.now, event.clone()));
+        }
+        Ok(events)
+    }
+
+    fn desire(&mut self, cron: &str, overlap: Overlap) {
+        self.ask(&Command::Desire(Box::new(desired(cron, overlap)))).unwrap();
+    }
+
+    /// Time goes on to a moment, and the BBS looks.
+    fn look_at(&mut self, now: &str) -> Vec<Event> {
+        self.now = moment(now);
+        self.ask(&Command::Converge).unwrap()
+    }
+
+    fn next(&self) -> Option<Timestamp> {
+        self.known.as_ref().and_then(|known| known.next)
+    }
+}
+
+fn skipped(events: &[Event]) -> Vec<(u32, SkipReason)> {
+    let skip = |event: &Event| match event {
+        Event::Skipped { count, reason, .. } => Some((*count, *reason)),
+        Event::Desired { .. }
+        | Event::Updated { .. }
+        | Event::Launched { .. }
+        | Event::Queued { .. }
+        | Event::Paused {}
+        | Event::Resumed { .. }
+        | Event::Removed {} => None,
+    };
+    events.iter().filter_map(skip).collect()
+}
+
+#[test]
+fn what_is_due_is_launched_once_and_the_next_waits() {
+    let mut stage = Stage::at("2026-03-27T12:00Z");
+    stage.desire("30 2 * * *", Overlap::Skipped);
+    assert_eq!(stage.next(), Some(moment("2026-03-28T01:30Z")));
+    assert_eq!(stage.look_at("2026-03-28T01:29Z"), []);
+    let due = moment("2026-03-28T01:30Z");
+    let task_guid = TaskGuid::new("report--1774661400").unwrap();
+    let next = Some(moment("2026-03-29T01:00Z"));
+    let launched = Event::Launched { due, task_guid, reason: LaunchReason::Due, next };
+    assert_eq!(stage.look_at("2026-03-28T01:30Z"), [launched]);
+    assert_eq!(stage.look_at("2026-03-28T01:30Z"), [], "whoever looks again finds nothing");
+    assert_eq!(
+        stage.ask(&Command::Desire(Box::new(desired("@daily", Overlap::Allowed)))).unwrap_err().code,
+        Code::ResourceExists
+    );
+}
+
+#[test]
+fn a_downtime_ends_with_one_launch() {
+    let mut stage = Stage::at("2026-03-27T12:00Z");
+    stage.desire("0 * * * *", Overlap::Allowed);
+    let events = stage.look_at("2026-03-28T09:20Z");
+    assert_eq!(skipped(&events), [(20, SkipReason::Missed)]);
+    let launched = (moment("2026-03-28T09:00Z"), LaunchReason::CatchUp, stage.now);
+    assert_eq!(stage.launched, [launched]);
+    assert_eq!(stage.next(), Some(moment("2026-03-28T10:00Z")));
+}
+
+#[test]
+fn what_overlaps_is_allowed_or_skipped_or_waits() {
+    let run = |overlap| {
+        let mut stage = Stage::at("2026-03-27T12:00Z");
+        stage.desire("0 * * * *", overlap);
+        stage.look_at("2026-03-27T13:00Z");
+        stage
+    };
+    let mut allowed = run(Overlap::Allowed);
+    allowed.look_at("2026-03-27T14:00Z");
+    assert_eq!(allowed.launched.len(), 2);
+
+    let mut skips = run(Overlap::Skipped);
+    assert_eq!(skipped(&skips.look_at("2026-03-27T14:00Z")), [(1, SkipReason::StillRuns)]);
+    skips.live.clear();
+    assert_eq!(skips.look_at("2026-03-27T14:30Z"), [], "what was skipped is over");
+    skips.look_at("2026-03-27T15:00Z");
+    assert_eq!(skips.launched.len(), 2);
+
+    let mut queues = run(Overlap::Queued);
+    assert!(matches!(queues.look_at("2026-03-27T14:00Z")[..], [Event::Queued { .. }]));
+    assert_eq!(skipped(&queues.look_at("2026-03-27T15:00Z")), [(1, SkipReason::OneWaits)]);
+    assert_eq!(queues.look_at("2026-03-27T15:10Z"), [], "it waits as long as one runs");
+    queues.live.clear();
+    queues.look_at("2026-03-27T15:20Z");
+    let waited = (moment("2026-03-27T14:00Z"), LaunchReason::Queued, queues.now);
+    assert_eq!(queues.launched.last(), Some(&waited));
+}
+
+#[test]
+fn an_update_or_a_pause_loses_nothing_that_was_due() {
+    for pause in [false, true] {
+        let mut stage = Stage::at("2026-03-27T12:00Z");
+        stage.desire("0 * * * *", Overlap::Queued);
+        stage.now = moment("2026-03-27T13:00Z");
+        let command = match pause {
+            true => Command::Pause,
+            false => Command::Update(Box::new(desired("30 * * * *", Overlap::Queued))),
+        };
+        stage.ask(&command).unwrap();
+        assert_eq!(stage.launched.len(), 1, "{command:?}");
+        assert_eq!(stage.next(), (!pause).then(|| moment("2026-03-27T13:30Z")));
+    }
+}
+
+#[test]
+fn what_waits_is_given_up_by_a_pause_and_by_another_overlap() {
+    for command in [Command::Pause, Command::Update(Box::new(desired("0 * * * *", Overlap::Skipped)))] {
+        let mut stage = Stage::at("2026-03-27T12:00Z");
+        stage.desire("0 * * * *", Overlap::Queued);
+        stage.look_at("2026-03-27T13:00Z");
+        stage.look_at("2026-03-27T14:00Z");
+        stage.now = moment("2026-03-27T14:10Z");
+        assert_eq!(skipped(&stage.ask(&command).unwrap()), [(1, SkipReason::GivenUp)]);
+        stage.live.clear();
+        assert_eq!(stage.ask(&Command::Converge).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_pause_is_not_made_up_for() {
+    let mut stage = Stage::at("2026-03-27T12:00Z");
+    stage.desire("0 * * * *", Overlap::Skipped);
+    assert_eq!(stage.ask(&Command::Resume).unwrap(), []);
+    stage.ask(&Command::Pause).unwrap();
+    assert_eq!(stage.ask(&Command::Pause).unwrap(), []);
+    assert_eq!(stage.look_at("2026-03-27T18:30Z"), []);
+    stage.ask(&Command::Resume).unwrap();
+    assert_eq!((stage.next(), stage.launched.len()), (Some(moment("2026-03-27T19:00Z")), 0));
+}
+
+#[test]
+fn one_launch_in_a_second_is_asked_for() {
+    let mut stage = Stage::at("2026-03-27T12:00Z");
+    stage.desire("0 * * * *", Overlap::Skipped);
+    stage.ask(&Command::Launch).unwrap();
+    stage.now = stage.now.next();
+    assert_eq!(stage.ask(&Command::Launch).unwrap_err().code, Code::ResourceExists);
+    stage.now = stage.now + Duration::from_secs(1);
+    stage.ask(&Command::Launch).unwrap();
+    assert_eq!(stage.next(), Some(moment("2026-03-27T13:00Z")), "the schedule goes on");
+    let mut gone = Stage::at("2026-03-27T12:00Z");
+    for command in [Command::Launch, Command::Pause, Command::Resume, Command::Remove] {
+        assert_eq!(gone.ask(&command).unwrap_err().code, Code::ResourceNotFound);
+    }
+    assert_eq!(gone.ask(&Command::Converge).unwrap(), []);
+}
+
+/// What happens next in a random story.
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many seconds pass, and somebody looks or not.
+    Pass(u64, bool),
+    /// A task ends.
+    End,
+    Ask(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..5_000_u64, any::<bool>()).prop_map(|(seconds, looks)| Step::Pass(seconds, looks)),
+        1 => (3_000..400_000_u64).prop_map(|seconds| Step::Pass(seconds, true)),
+        3 => Just(Step::End),
+        2 => (0..9_u8).prop_map(Step::Ask),
+    ]
+}
+
+const CRONS: [&str; 4] = ["*/20 * * * *", "30 2 * * *", "0 */3 * * *", "15 1-3 * * *"];
+
+fn command(number: u8, overlap: Overlap) -> Command {
+    let spec = || Box::new(desired(CRONS[usize::from(number) % 4], overlap));
+    match number {
+        0 | 1 => Command::Desire(spec()),
+        2..=4 => Command::Update(spec()),
+        5 => Command::Pause,
+        6 => Command::Resume,
+        7 => Command::Launch,
+        _ => Command::Remove,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Around both changes of the clocks in Berlin: what the schedule names while it is desired and not paused is launched
+    /// or skipped, each moment once, and nothing else is.
+    #[test]
+    fn nothing_is_launched_twice_and_nothing_is_lost(
+        autumn in any::<bool>(),
+        overlaps in proptest::collection::vec(0..3_u8, 60),
+        steps in proptest::collection::vec(step(), 1..60),
+    ) {
+        let mut stage = Stage::at(if autumn { "2026-10-24T12:00Z" } else { "2026-03-28T12:00Z" });
+        stage.desire(CRONS[0], Overlap::Queued);
+        for (step, overlap) in steps.into_iter().zip(overlaps) {
+            let overlap = [Overlap::Allowed, Overlap::Skipped, Overlap::Queued][usize::from(overlap)];
+            match step {
+                Step::Pass(seconds, looks) => {
+                    stage.now = stage.now + Duration::from_secs(seconds);
+                    if looks {
+                        stage.ask(&Command::Converge).unwrap();
+                        prop_assert_eq!(stage.ask(&Command::Converge).unwrap(), vec![], "a second look");
+                    }
+                }
+                Step::End => drop(stage.live.pop_first()),
+                Step::Ask(number) => drop(stage.ask(&command(number, overlap))),
+            }
+        }
+        stage.ask(&Command::Converge).unwrap();
+        check(&stage)?;
+    }
+}
+
+/// Goes through what happened, minute by minute where something was due.
+fn check(stage: &Stage) -> Result<(), TestCaseError> {
+    let (mut schedule, mut due, mut waits): (Option<Schedule>, Option<Timestamp>, Option<Timestamp>) =
+        (None, None, None);
+    for (at, event) in &stage.events {
+        let next =
+            |schedule: &Option<Schedule>, after| schedule.as_ref().and_then(|known| known.next_after(after));
+        match event {
+            Event::Desired { desired, .. } | Event::Updated { desired, .. } => {
+                prop_assert!(due.is_none_or(|due| due > *at), "{:?} was due before {event:?} at {at}", due);
+                let paused = schedule.is_some() && due.is_none();
+                schedule = Some(desired.schedule.clone());
+                due = if paused { None } else { next(&schedule, *at) };
+            }
+            Event::Launched { due: launched, reason, .. } => match reason {
+                LaunchReason::Asked => prop_assert_eq!(launched, at),
+                LaunchReason::Queued => prop_assert_eq!(waits.take(), Some(*launched)),
+                LaunchReason::Due | LaunchReason::CatchUp => {
+                    prop_assert!(due == Some(*launched) && launched <= at, "{event:?} at {at}, due {due:?}");
+                    due = next(&schedule, *launched);
+                    prop_assert!(due.is_none_or(|due| due > *at), "one catches up for all");
+                }
+            },
+            Event::Queued { due: queued, .. } => {
+                prop_assert!(due == Some(*queued) && waits.is_none() && queued <= at);
+                (waits, due) = (Some(*queued), next(&schedule, *queued));
+            }
+            Event::Skipped { from, count, reason, .. } if *reason != SkipReason::GivenUp => {
+                prop_assert!(due == Some(*from) && *count < 1_000);
+                for _ in 0..*count {
+                    prop_assert!(due.is_some_and(|due| due <= *at), "{event:?} at {at}, due {due:?}");
+                    due = due.and_then(|due| next(&schedule, due));
+                }
+            }
+            Event::Skipped { from, .. } => prop_assert_eq!(waits.take(), Some(*from)),
+            Event::Paused {} => {
+                prop_assert!(due.is_none_or(|due| due > *at) && waits.is_none());
+                due = None;
+            }
+            Event::Resumed { .. } => due = next(&schedule, *at),
+            Event::Removed {} => (schedule, due, waits) = (None, None, None),
+        }
+    }
+    let known = stage.known.as_ref();
+    prop_assert_eq!(known.and_then(|known| known.next), due);
+    prop_assert_eq!(known.and_then(|known| known.waits), waits);
+    prop_assert!(due.is_none_or(|due| due > stage.now));
+    Ok(())
+}

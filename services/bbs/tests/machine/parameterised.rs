@@ -1,0 +1,119 @@
+//! Parameterised tasks: a dispatch and its task in one entry, the same key for another BBS, and what waits.
+
+use schemas::Entry;
+use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
+use schemas::entry::Event;
+use schemas::evaluation::Trigger;
+use schemas::names::{DispatchKey, ParameterisedGuid, TaskGuid};
+use schemas::parameterised::{self, Dispatch};
+use schemas::spec::ClientCommand;
+
+use crate::scene::Scene;
+use crate::words;
+
+fn guid() -> ParameterisedGuid {
+    ParameterisedGuid::new("mill").unwrap()
+}
+
+fn template(concurrency: Option<u32>) -> DesiredParameterised {
+    DesiredParameterised {
+        parameterised_guid: guid(),
+        domain: words::domain(),
+        payload: PayloadRule::Optional,
+        required_parameters: [].into(),
+        optional_parameters: [].into(),
+        concurrency,
+        overflow: Overflow::Queued,
+        definition: fixtures::task_definition().into(),
+    }
+}
+
+fn dispatch(key: Option<&str>) -> ClientCommand {
+    let key = key.map(|key| DispatchKey::new(key).unwrap());
+    let dispatch = Box::new(Dispatch { key, ..Dispatch::default() });
+    ClientCommand::ParameterisedDispatch { parameterised_guid: guid(), dispatch }
+}
+
+/// So many BBSs, and a parameterised task.
+fn scene(bbss: usize, concurrency: Option<u32>) -> Scene {
+    let mut scene = Scene::with(bbss, &["c1"]);
+    scene.client(0, ClientCommand::ParameterisedDesire(Box::new(template(concurrency))));
+    scene
+}
+
+/// Every launch, each with the desire of its task behind it in the same entry.
+fn launched(scene: &Scene) -> Vec<u64> {
+    let mut found = vec![];
+    for entry in scene.journal.iter().filter_map(|stored| Entry::decode(&stored.bytes).ok()) {
+        for (at, decision) in entry.decisions.iter().enumerate() {
+            for event in decision.events.iter().filter_map(Event::as_parameterised) {
+                let parameterised::Event::Launched { number, task_guid } = event else { continue };
+                let desired = &entry.decisions[at + 1];
+                assert_eq!(desired.cause, Some(decision.id), "the launch is its cause");
+                assert_eq!(desired.aggregate.subject(4), decision.aggregate.subject(4));
+                assert_eq!(*task_guid, guid().dispatch(*number).unwrap());
+                found.push(*number);
+            }
+        }
+    }
+    found
+}
+
+fn cancel(scene: &mut Scene, number: u64) {
+    let task_guid: TaskGuid = guid().dispatch(number).unwrap();
+    scene.client(0, ClientCommand::TaskCancel { task_guid });
+}
+
+#[test]
+fn a_dispatch_makes_one_task_however_often_its_key_is_used() {
+    let mut scene = scene(1, None);
+    for _ in 0..3 {
+        scene.client(0, dispatch(Some("k")));
+    }
+    assert_eq!(launched(&scene), [2]);
+    let task = scene.bbs(0).world().task(&guid().dispatch(2).unwrap()).unwrap();
+    assert_eq!(task.evaluations[0].trigger, Trigger::Desire);
+    scene.client(0, dispatch(None));
+    scene.client(0, dispatch(None));
+    assert_eq!(launched(&scene).len(), 3, "without a key each is another one");
+}
+
+#[test]
+fn what_waits_follows_the_end_of_another_at_once_and_an_update_that_allows_more() {
+    let mut scene = scene(1, Some(1));
+    for _ in 0..5 {
+        scene.client(0, dispatch(None));
+    }
+    assert_eq!(launched(&scene), [2]);
+    cancel(&mut scene, 2);
+    assert_eq!(launched(&scene), [2, 3], "without any time passing");
+    scene.client(0, ClientCommand::ParameterisedUpdate(Box::new(template(Some(3)))));
+    assert_eq!(launched(&scene), [2, 3, 4, 5]);
+    scene.client(0, ClientCommand::ParameterisedRemove { parameterised_guid: guid() });
+    cancel(&mut scene, 3);
+    assert_eq!(launched(&scene), [2, 3, 4, 5], "what waited is withdrawn");
+}
+
+#[test]
+fn what_waits_is_launched_by_the_next_bbs() {
+    let mut scene = scene(2, Some(1));
+    scene.client(0, dispatch(None));
+    scene.client(0, dispatch(None));
+    scene.dies_after = Some((0, "completed.v1"));
+    cancel(&mut scene, 2);
+    scene.pass(std::time::Duration::from_secs(60));
+    assert!(scene.bbs(1).leads());
+    assert_eq!(launched(&scene), [2, 3]);
+}
+
+#[test]
+fn a_template_is_remembered_as_long_as_a_task_of_it_is_there() {
+    let mut scene = scene(1, None);
+    scene.client(0, dispatch(None));
+    scene.client(0, ClientCommand::ParameterisedRemove { parameterised_guid: guid() });
+    // A task that is PENDING expires after 30 minutes: until then the numbers go on.
+    scene.pass(std::time::Duration::from_secs(25 * 60));
+    scene.client(0, ClientCommand::ParameterisedDesire(Box::new(template(None))));
+    scene.client(0, dispatch(None));
+    assert_eq!(launched(&scene), [2, 5]);
+}

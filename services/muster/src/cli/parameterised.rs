@@ -1,0 +1,336 @@
+//! `muster parameterised`.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Error};
+use schemas::action::{Secret, Variable};
+use schemas::definition::{DesiredParameterised, Overflow, PayloadRule};
+use schemas::limits::PAYLOAD_BYTES;
+use schemas::message::Done;
+use schemas::names::{ParameterisedGuid, TaskGuid};
+use schemas::parameterised::Dispatch;
+use schemas::query::ParameterisedRow;
+use schemas::spec::{self, Item};
+use schemas::{Code, Position};
+use serde::Serialize;
+
+use super::args::{Global, ParameterisedVerb};
+use super::connect::connect;
+use super::failure::{Exit, Failure};
+use super::output::{Look, Output, note};
+use super::rows::{as_written, indented};
+use super::several::Several;
+use super::table::{Cell, Table, facts};
+use super::words::{age, count};
+use super::{file, find, task};
+
+/// What a command did to a parameterised task.
+#[derive(Serialize)]
+struct Changed<'a> {
+    parameterised_guid: &'a ParameterisedGuid,
+    did: &'a str,
+    /// The dispatch that was asked for, or withdrawn.
+    number: Option<u64>,
+    /// Its task, which is there when it was launched.
+    task_guid: Option<&'a TaskGuid>,
+    /// How many dispatches wait before it; none: it was launched.
+    waits_behind: Option<u64>,
+    position: Position,
+    version: u64,
+}
+
+pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    match verb {
+        ParameterisedVerb::Apply { file } => {
+            let items = file::items(&file, global.domain.as_ref())?;
+            apply(&connect(global).await?, &file, items, global).await
+        }
+        ParameterisedVerb::List => {
+            let listed = connect(global).await?.parameterised(&find::only(global.domain.as_ref())).await?;
+            output.rows(&listed.rows, table)
+        }
+        ParameterisedVerb::Show { guid } => {
+            let row = find::parameterised(&connect(global).await?, &guid).await?.row;
+            find::whose(global, format!("parameterised task {guid}"), row.domain.clone())?;
+            output.one(&row, shown)
+        }
+        ParameterisedVerb::Dispatch { guid, payload, parameters, key, priority, wait } => {
+            let payload = payload.map(|path| read_payload(&path)).transpose()?;
+            let variable = |(name, value)| Variable { name, value: Secret::Plain(value) };
+            let parameters = parameters.into_iter().map(variable).collect();
+            dispatch(&guid, Dispatch { payload, parameters, key, priority }, wait, global).await
+        }
+        ParameterisedVerb::Withdraw { guid, number } => {
+            let client = in_its_domain(global, &guid, "withdraw a dispatch of").await?;
+            let done = client.withdraw_dispatch(guid.clone(), number).await.map_err(|error| {
+                let failure = Failure::from(error).doing(format!("withdraw dispatch {number} of {guid}"));
+                failure.advise_on(Exit::NotFound, format!("what waits: muster parameterised show {guid}"))
+            })?;
+            let changed = Changed { number: Some(number), ..changed(&guid, "withdrawn", done) };
+            output.next(&changed, |_, _| format!("dispatch {number} of {guid} withdrawn"))
+        }
+        ParameterisedVerb::Remove { guid } => {
+            let client = in_its_domain(global, &guid, "remove").await?;
+            let done = client
+                .remove_parameterised(guid.clone())
+                .await
+                .map_err(|error| Failure::from(error).doing(format!("remove parameterised task {guid}")))?;
+            told(&guid, "removed", done, output)
+        }
+    }
+}
+
+async fn in_its_domain(global: &Global, guid: &ParameterisedGuid, verb: &str) -> Result<Client, Failure> {
+    let client = connect(global).await?;
+    let doing = |failure: Failure| failure.doing(format!("{verb} parameterised task {guid}"));
+    let known = find::parameterised(&client, guid).await.map_err(doing)?.row;
+    Ok(client.in_domain(find::whose(global, format!("parameterised task {guid}"), known.domain)?))
+}
+
+const fn changed<'a>(guid: &'a ParameterisedGuid, did: &'a str, done: Done) -> Changed<'a> {
+    let (position, version) = (done.position, done.version);
+    Changed {
+        parameterised_guid: guid,
+        did,
+        number: None,
+        task_guid: None,
+        waits_behind: None,
+        position,
+        version,
+    }
+}
+
+fn told(guid: &ParameterisedGuid, did: &str, done: Done, output: Output) -> Result<(), Failure> {
+    output.next(&changed(guid, did, done), |_, _| format!("parameterised task {guid} {did}"))
+}
+
+/// The bytes of a file, as a dispatch has them.
+fn read_payload(path: &PathBuf) -> Result<Secret, Failure> {
+    let most = PAYLOAD_BYTES as u64;
+    let mut bytes = vec![];
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(most + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
+    };
+    let shown =
+        if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() };
+    let bad = |code: &str, why: String| Failure::new(Exit::Failed, code, why);
+    read.map_err(|error| bad("File", format!("can't read {shown}: {error}")))?;
+    if bytes.len() > PAYLOAD_BYTES {
+        let why = format!(
+            "{shown} is larger than {PAYLOAD_BYTES} bytes, which is the most that a payload may have"
+        );
+        return Err(bad("InvalidRequest", why));
+    }
+    Ok(spec::payload(&bytes))
+}
+
+async fn dispatch(
+    guid: &ParameterisedGuid,
+    dispatch: Dispatch,
+    wait: bool,
+    global: &Global,
+) -> Result<(), Failure> {
+    let output = Output::new(global);
+    let doing = |failure: Failure| failure.doing(format!("dispatch parameterised task {guid}"));
+    let client = in_its_domain(global, guid, "dispatch").await?;
+    let has_key = dispatch.key.is_some();
+    let done = client.dispatch(guid.clone(), dispatch).await.map_err(|error| {
+        let mut failure = Failure::from(error);
+        if failure.message.starts_with("key ") {
+            // The advice is about request ids.
+            failure.advice.clear();
+        }
+        doing(failure)
+    })?;
+    let number = done.version;
+    let task_guid = guid
+        .dispatch(number)
+        .map_err(|error| doing(Failure::new(Exit::Failed, "InvalidRequest", error.to_string())))?;
+    if !wait {
+        // It may be gone meanwhile: then nothing waits.
+        let row = client.parameterised_one(guid).await.ok().map(|one| one.row);
+        let queued = row.into_iter().flat_map(|row| row.queued);
+        let before = queued.enumerate().find(|(_, waiting)| waiting.number == number);
+        let waits_behind = before.map(|(before, _)| before as u64);
+        let (number, task_guid) = (Some(number), Some(&task_guid));
+        let changed = Changed { number, task_guid, waits_behind, ..changed(guid, "dispatched", done) };
+        return output.next(&changed, |changed, _| said(changed));
+    }
+    // With a key this may be a dispatch of long ago, whose end stands anywhere in the log.
+    let after = if has_key { Position(0) } else { done.position };
+    let limit = global.timeout;
+    let waits = Box::pin(client.wait_for_dispatch(&task_guid, after, limit.unwrap_or(Duration::MAX)));
+    match task::until(&task_guid, waits, limit, output).await? {
+        None => Ok(()),
+        Some(Some(end)) => task::show(&task_guid, &end, true, output),
+        Some(None) => {
+            let why = format!("dispatch {number} of {guid} was withdrawn while it waited");
+            let advice = format!("why: muster history parameterised {guid}");
+            Err(Failure::new(Exit::Failed, "Withdrawn", why).advise(advice))
+        }
+    }
+}
+
+fn said(changed: &Changed<'_>) -> String {
+    let guid = changed.parameterised_guid;
+    let task = changed.task_guid.map(|task| format!(": task {task}")).unwrap_or_default();
+    let waits = match changed.waits_behind {
+        None => String::new(),
+        Some(0) => ", which waits until another has ended".to_owned(),
+        Some(before) => format!(", which waits behind {}", count(before, "other")),
+    };
+    format!("parameterised task {guid} dispatched{task}{waits}")
+}
+
+async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) -> Result<(), Failure> {
+    let (mut all, mut others) = (vec![], false);
+    for item in items {
+        match item {
+            Item::Parameterised(desired) => all.push(*desired),
+            Item::Lrp(_) | Item::Task(_) | Item::Periodic(_) | Item::Domain { .. } => others = true,
+        }
+    }
+    if all.is_empty() {
+        let why = format!("{} holds no parameterised task", path.display());
+        return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
+            .advise("processes are applied by muster lrp apply, tasks run by muster task run"));
+    }
+    if others {
+        note(
+            "only the parameterised tasks of the file are applied; for the rest: muster lrp apply, muster task run, muster periodic apply",
+        );
+    }
+    let mut several = Several::new(global, all.len());
+    for desired in all {
+        let guid = desired.parameterised_guid.clone();
+        let became = apply_one(client, desired).await;
+        let became = became.map_err(|failure| failure.doing(format!("apply parameterised task {guid}")));
+        if let Some((did, done)) = several.note(became)? {
+            told(&guid, did, done, Output::new(global))?;
+        }
+    }
+    several.end()
+}
+
+/// Desires a parameterised task or, if it is desired already, makes it what is given.
+async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'static str, Done), Failure> {
+    let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
+    let exists = |error: &Error| error.code() == Some(Code::ResourceExists);
+    let error = match client.desire_parameterised(desired.clone()).await {
+        Ok(done) => return Ok(("desired", done)),
+        Err(error) if exists(&error) => {
+            let before = client.parameterised_one(&guid).await?.row;
+            let same = row_says(&before, &desired);
+            match client.update_parameterised(desired).await {
+                Ok(done) if same => return Ok(("is so already", done)),
+                Ok(done) => return Ok(("updated", done)),
+                Err(error) => error,
+            }
+        }
+        Err(error) => error,
+    };
+    let known = client.parameterised_one(&guid).await.ok().map(|one| one.row.domain);
+    Err(find::elsewhere(error.into(), format!("parameterised task {guid}"), known, &domain))
+}
+
+/// What a row says of what is desired.
+fn desired_of(row: &ParameterisedRow) -> Option<DesiredParameterised> {
+    Some(DesiredParameterised {
+        parameterised_guid: row.parameterised_guid.clone(),
+        domain: row.domain.clone(),
+        payload: row.payload,
+        required_parameters: row.required_parameters.clone(),
+        optional_parameters: row.optional_parameters.clone(),
+        concurrency: row.concurrency,
+        overflow: row.overflow,
+        definition: Arc::new(row.definition.clone()?),
+    })
+}
+
+/// Whether it is so already: its version counts dispatches, too.
+fn row_says(row: &ParameterisedRow, desired: &DesiredParameterised) -> bool {
+    desired_of(row).as_ref() == Some(desired)
+}
+
+/// Parameterised tasks.
+fn table(rows: &[ParameterisedRow], look: Look) -> Table {
+    let mut table = Table::new(&[
+        "PARAMETERISED",
+        "DOMAIN",
+        "PAYLOAD",
+        "PARAMETERS",
+        "RUNNING",
+        "LIMIT",
+        "WAITING",
+        "DISPATCHED",
+        "LAST",
+    ]);
+    for row in rows {
+        table.row(vec![
+            Cell::text(&row.parameterised_guid),
+            Cell::text(&row.domain),
+            Cell::text(payload_word(row.payload)),
+            Cell::text(row.required_parameters.len() + row.optional_parameters.len()),
+            Cell::text(row.running),
+            Cell::maybe(row.concurrency),
+            Cell::text(row.waiting),
+            Cell::text(row.dispatched),
+            Cell::maybe(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
+        ]);
+    }
+    table
+}
+
+const fn payload_word(rule: PayloadRule) -> &'static str {
+    match rule {
+        PayloadRule::Required => "required",
+        PayloadRule::Optional => "optional",
+        PayloadRule::Forbidden => "forbidden",
+    }
+}
+
+/// One parameterised task.
+fn shown(row: &ParameterisedRow, look: Look) -> String {
+    let parameters = |names: &std::collections::BTreeSet<String>| {
+        names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    };
+    let beyond = match row.overflow {
+        Overflow::Queued => "what is dispatched beyond that waits for its turn",
+        Overflow::Refused => "what is dispatched beyond that is refused",
+    };
+    let limit = row.concurrency.map(|most| format!("{most} at once; {beyond}"));
+    let last = row.last.as_ref().map(|last| format!("{} {} ago", last.task_guid, age(look.now, last.at)));
+    let waits = row.queued.iter().map(|one| {
+        let key = one.key.as_ref().map(|key| format!(" with key {key}")).unwrap_or_default();
+        format!("{} for {}{key}", one.number, age(look.now, one.at))
+    });
+    let running = row.tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let more = row.running.saturating_sub(row.tasks.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let mut shown = facts(&[
+        ("parameterised task", row.parameterised_guid.to_string()),
+        ("domain", row.domain.to_string()),
+        ("since", format!("{} ({})", row.since, age(look.now, row.since))),
+        ("payload", payload_word(row.payload).to_owned()),
+        ("required", parameters(&row.required_parameters)),
+        ("optional", parameters(&row.optional_parameters)),
+        ("limit", limit.unwrap_or_else(|| "none".to_owned())),
+        ("running", format!("{running}{more}")),
+        ("waits", waits.collect::<Vec<_>>().join(", ")),
+        ("last", last.unwrap_or_default()),
+        ("dispatched", row.dispatched.to_string()),
+        ("launched", row.launched.to_string()),
+        ("withdrawn", row.withdrawn.to_string()),
+        ("created", row.epoch.0.to_string()),
+    ]);
+    if let Some(desired) = desired_of(row) {
+        shown.push_str(&format!("\n\n{}", indented(&as_written(spec::parameterised_to_json(&desired)))));
+    }
+    shown
+}

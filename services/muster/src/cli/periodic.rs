@@ -1,0 +1,200 @@
+//! `muster periodic`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use client::{Client, Error};
+use schemas::Code;
+use schemas::definition::{DesiredPeriodic, Overlap};
+use schemas::message::Done;
+use schemas::names::{PeriodicGuid, TaskGuid};
+use schemas::query::PeriodicRow;
+use schemas::schedule::Schedule;
+use schemas::spec::{self, Item, PeriodicAsk};
+use serde::Serialize;
+
+use super::args::{Global, PeriodicVerb};
+use super::connect::connect;
+use super::failure::{Exit, Failure};
+use super::output::{Look, Output, note};
+use super::rows::{as_written, indented};
+use super::several::Several;
+use super::table::{Cell, Table, facts};
+use super::words::{age, until};
+use super::{file, find};
+
+/// What a command did to a periodic task.
+#[derive(Serialize)]
+struct Changed<'a> {
+    periodic_guid: &'a PeriodicGuid,
+    did: &'a str,
+    /// What was launched, if that was asked for.
+    task_guid: Option<TaskGuid>,
+    position: schemas::Position,
+    version: u64,
+}
+
+pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failure> {
+    let output = Output::new(global);
+    match verb {
+        PeriodicVerb::Apply { file } => {
+            let items = file::items(&file, global.domain.as_ref())?;
+            apply(&connect(global).await?, &file, items, global).await
+        }
+        PeriodicVerb::List => {
+            let listed = connect(global).await?.periodics(&find::only(global.domain.as_ref())).await?;
+            output.rows(&listed.rows, table)
+        }
+        PeriodicVerb::Show { guid } => {
+            let row = find::periodic(&connect(global).await?, &guid).await?.row;
+            find::whose(global, format!("periodic task {guid}"), row.domain.clone())?;
+            output.one(&row, shown)
+        }
+        PeriodicVerb::Pause { guid } => ask(&guid, PeriodicAsk::Pause, "paused", global).await,
+        PeriodicVerb::Resume { guid } => ask(&guid, PeriodicAsk::Resume, "resumed", global).await,
+        PeriodicVerb::Launch { guid } => ask(&guid, PeriodicAsk::Launch, "launched", global).await,
+        PeriodicVerb::Remove { guid } => ask(&guid, PeriodicAsk::Remove, "removed", global).await,
+    }
+}
+
+async fn ask(guid: &PeriodicGuid, ask: PeriodicAsk, did: &str, global: &Global) -> Result<(), Failure> {
+    let client = connect(global).await?;
+    let verb = did.trim_end_matches("ed");
+    let doing = |failure: Failure| failure.doing(format!("{verb} periodic task {guid}"));
+    let known = find::periodic(&client, guid).await.map_err(doing)?.row;
+    let client = client.in_domain(find::whose(global, format!("periodic task {guid}"), known.domain)?);
+    let done = client.ask_periodic(guid.clone(), ask).await.map_err(|error| doing(error.into()))?;
+    let mut task_guid = None;
+    if ask == PeriodicAsk::Launch {
+        let row = client.periodic(guid).await?.row;
+        // Another launch may have followed: that one has its own version.
+        task_guid = row.last.filter(|_| row.version == done.version).map(|last| last.task_guid);
+    }
+    told(guid, did, task_guid, done, Output::new(global))
+}
+
+fn told(
+    guid: &PeriodicGuid,
+    did: &str,
+    task_guid: Option<TaskGuid>,
+    done: Done,
+    output: Output,
+) -> Result<(), Failure> {
+    let launched = task_guid.as_ref().map(|task| format!(": task {task}")).unwrap_or_default();
+    let changed =
+        Changed { periodic_guid: guid, did, task_guid, position: done.position, version: done.version };
+    output.next(&changed, |_, _| format!("periodic task {guid} {did}{launched}"))
+}
+
+async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) -> Result<(), Failure> {
+    let (mut periodics, mut others) = (vec![], false);
+    for item in items {
+        match item {
+            Item::Periodic(periodic) => periodics.push(*periodic),
+            Item::Lrp(_) | Item::Task(_) | Item::Parameterised(_) | Item::Domain { .. } => others = true,
+        }
+    }
+    if periodics.is_empty() {
+        let why = format!("{} holds no periodic task", path.display());
+        return Err(Failure::new(Exit::Failed, "InvalidRequest", why)
+            .advise("processes are applied by muster lrp apply, tasks run by muster task run"));
+    }
+    if others {
+        note(
+            "only the periodic tasks of the file are applied; for the rest: muster lrp apply, muster task run",
+        );
+    }
+    let mut several = Several::new(global, periodics.len());
+    for periodic in periodics {
+        let guid = periodic.periodic_guid.clone();
+        let became = apply_one(client, periodic).await;
+        let became = became.map_err(|failure| failure.doing(format!("apply periodic task {guid}")));
+        if let Some((did, done)) = several.note(became)? {
+            told(&guid, did, None, done, Output::new(global))?;
+        }
+    }
+    several.end()
+}
+
+/// Desires a periodic task or, if it is desired already, makes it what is given.
+async fn apply_one(client: &Client, periodic: DesiredPeriodic) -> Result<(&'static str, Done), Failure> {
+    let (guid, domain) = (periodic.periodic_guid.clone(), periodic.domain.clone());
+    let exists = |error: &Error| error.code() == Some(Code::ResourceExists);
+    let error = match client.desire_periodic(periodic.clone()).await {
+        Ok(done) => return Ok(("desired", done)),
+        Err(error) if exists(&error) => {
+            let before = client.periodic(&guid).await?.row.version;
+            match client.update_periodic(periodic).await {
+                Ok(done) if done.version == before => return Ok(("is so already", done)),
+                Ok(done) => return Ok(("updated", done)),
+                Err(error) => error,
+            }
+        }
+        Err(error) => error,
+    };
+    let known = client.periodic(&guid).await.ok().map(|one| one.row.domain);
+    Err(find::elsewhere(error.into(), format!("periodic task {guid}"), known, &domain))
+}
+
+/// Periodic tasks.
+fn table(rows: &[PeriodicRow], look: Look) -> Table {
+    let mut table = Table::new(&[
+        "PERIODIC", "DOMAIN", "STATE", "CRON", "ZONE", "NEXT", "LAST", "RUNNING", "LAUNCHED", "SKIPPED",
+    ]);
+    for row in rows {
+        table.row(vec![
+            Cell::text(&row.periodic_guid),
+            Cell::text(&row.domain),
+            Cell::state(row.state.as_str()),
+            Cell::text(&row.cron),
+            Cell::text(&row.time_zone),
+            Cell::maybe(row.next.map(|next| until(look.now, next))),
+            Cell::maybe(row.last.as_ref().map(|last| format!("{} ago", age(look.now, last.at)))),
+            Cell::text(row.running.len()),
+            Cell::text(row.launched),
+            Cell::text(row.skipped),
+        ]);
+    }
+    table
+}
+
+/// One periodic task.
+fn shown(row: &PeriodicRow, look: Look) -> String {
+    let overlap = match row.overlap {
+        Overlap::Allowed => "allowed: it is launched beside one that still runs",
+        Overlap::Skipped => "skipped: it is not launched while an earlier one runs",
+        Overlap::Queued => "queued: it is launched when an earlier one has ended",
+    };
+    let next = row.next.map(|next| format!("{next} ({})", until(look.now, next)));
+    let last = row.last.as_ref().map(|last| {
+        let (ago, reason) = (age(look.now, last.at), last.reason.as_str());
+        format!("{} {ago} ago, due {} ({reason})", last.task_guid, last.due)
+    });
+    let running: Vec<String> = row.running.iter().map(ToString::to_string).collect();
+    let mut shown = facts(&[
+        ("periodic task", row.periodic_guid.to_string()),
+        ("domain", row.domain.to_string()),
+        ("state", format!("{} since {} ({})", row.state.as_str(), row.since, age(look.now, row.since))),
+        ("schedule", format!("{} in {}", row.cron, row.time_zone)),
+        ("overlap", overlap.to_owned()),
+        ("next", next.unwrap_or_default()),
+        ("waits", row.queued.map(|due| format!("the launch that was due {due}")).unwrap_or_default()),
+        ("last", last.unwrap_or_default()),
+        ("running", running.join(", ")),
+        ("launched", row.launched.to_string()),
+        ("skipped", row.skipped.to_string()),
+        ("created", row.epoch.0.to_string()),
+    ]);
+    let schedule = Schedule::new(&row.cron, &row.time_zone).ok();
+    if let Some((definition, schedule)) = row.definition.as_ref().zip(schedule) {
+        let desired = DesiredPeriodic {
+            periodic_guid: row.periodic_guid.clone(),
+            domain: row.domain.clone(),
+            schedule,
+            overlap: row.overlap,
+            definition: Arc::new(definition.clone()),
+        };
+        shown.push_str(&format!("\n\n{}", indented(&as_written(spec::periodic_to_json(&desired)))));
+    }
+    shown
+}

@@ -1,0 +1,90 @@
+//! What clients do with periodic tasks: they desire, update, pause, resume, launch and remove them, and desire them again.
+//! Minutes are as short as schedules can be, so what is launched is slow in some runs, and several are there at once.
+
+use std::time::Duration;
+
+use schemas::definition::Overlap;
+use schemas::names::PeriodicGuid;
+use schemas::spec::PeriodicAsk;
+
+use crate::plan::Act;
+use crate::rng::Rng;
+use crate::workload::{Ask, Often, Work, domain};
+
+/// In so many runs of a thousand there are periodic tasks.
+const PERMILLE: u64 = 500;
+
+/// How often somebody does something.
+const TICK: Duration = Duration::from_millis(900);
+
+/// How many names there are.
+const NAMES: u64 = 3;
+
+/// What clients do until peace.
+#[must_use]
+pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+    if !rng.chance(PERMILLE) {
+        return vec![];
+    }
+    let often = [10, 40, 120][usize::try_from(rng.below(3)).unwrap_or(0)];
+    let mut acts = vec![];
+    let mut at = Duration::from_secs(1);
+    for number in 0..NAMES {
+        let desire = desire(rng, guid(number), false);
+        acts.push((at, act(rng, desire)));
+    }
+    while at < peace_at {
+        at += TICK;
+        if rng.chance(often) {
+            let ask = asked(rng);
+            // Two who want the same at once.
+            let racing = rng.chance(100).then(|| ask.clone());
+            for ask in [ask].into_iter().chain(racing) {
+                acts.push((at, act(rng, ask)));
+            }
+        }
+    }
+    acts.retain(|(at, _)| *at < peace_at);
+    acts
+}
+
+fn act(rng: &mut Rng, ask: Ask) -> Act {
+    Act::Ask { domain: domain(), ask, patience: rng.millis(2_000, 30_000), answer: None }
+}
+
+fn guid(number: u64) -> PeriodicGuid {
+    PeriodicGuid::new(&format!("clock{number}")).expect("a name")
+}
+
+fn asked(rng: &mut Rng) -> Ask {
+    let guid = guid(rng.below(NAMES));
+    match rng.below(16) {
+        0..=3 => desire(rng, guid, true),
+        4 => Ask::OfPeriodic(guid, PeriodicAsk::Pause),
+        5..=7 => Ask::OfPeriodic(guid, PeriodicAsk::Resume),
+        8..=10 => Ask::OfPeriodic(guid, PeriodicAsk::Launch),
+        11 => Ask::OfPeriodic(guid, PeriodicAsk::Remove),
+        _ => desire(rng, guid, false),
+    }
+}
+
+fn desire(rng: &mut Rng, periodic: PeriodicGuid, update: bool) -> Ask {
+    let overlap = match rng.below(3) {
+        0 => Overlap::Allowed,
+        1 => Overlap::Skipped,
+        _ => Overlap::Queued,
+    };
+    let often = if rng.chance(750) { Often::Minute } else { Often::TwoMinutes };
+    Ask::Periodic { periodic, update, often, overlap, work: work(rng) }
+}
+
+/// Some of it is over at once, some is still there when the next is due.
+fn work(rng: &mut Rng) -> Work {
+    let run = match rng.below(6) {
+        0 => None,
+        1 | 2 => Some(rng.millis(500, 20_000)),
+        _ => Some(rng.millis(50_000, 95_000)),
+    };
+    let exit = if rng.chance(200) { 1 } else { 0 };
+    Work { run, exit, memory_mb: 64, fails: rng.chance(80), ..Work::usual() }
+}
