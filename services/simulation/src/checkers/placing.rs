@@ -306,19 +306,20 @@ pub(super) const fn turn_of(work: &WorkRef) -> u32 {
     }
 }
 
-/// What an auctioneer says that there is no room for, each in the life that it knows.
+/// What an auction found no room for, each in the life that it knew. What has no explanation was refused so often that it is
+/// not tried again: no auction found it.
 pub(super) fn without_room(outcomes: &Outcomes) -> Vec<(WorkRef, Epoch)> {
     let names = outcomes.outcomes.iter().flat_map(|outcome| match outcome {
-        PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
+        PlacementOutcome::Lrp { process_guid, epoch, outcome } if outcome.explanation.is_some() => {
             let short = outcome.unplaced.iter().filter(|one| one.error.starts_with(INSUFFICIENT_RESOURCES));
             short.map(|one| (lrp(process_guid, &one.place), *epoch)).collect::<Vec<_>>()
         }
         PlacementOutcome::Task { task_guid, epoch, unplaced }
-            if unplaced.error.starts_with(INSUFFICIENT_RESOURCES) =>
+            if unplaced.explanation.is_some() && unplaced.error.starts_with(INSUFFICIENT_RESOURCES) =>
         {
             vec![(WorkRef::Task(task_guid.clone()), *epoch)]
         }
-        PlacementOutcome::Task { .. } => vec![],
+        PlacementOutcome::Lrp { .. } | PlacementOutcome::Task { .. } => vec![],
     });
     names.collect()
 }
