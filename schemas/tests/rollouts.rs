@@ -264,6 +264,45 @@ fn what_comes_back_from_an_evacuation_finds_that_nothing_fell_back_meanwhile() {
     assert_eq!(stage.running(), on("id1", 0..3), "{:#?}", stage.told);
 }
 
+/// Its cell was given up, another definition took its place, and a rollout goes back to what is known to work, for which
+/// there is no room. When the cell comes back, what serves there stays, whatever the two are called.
+#[test]
+fn what_a_cell_brings_back_takes_the_place_of_nothing_that_serves() {
+    let rolls = |order, at_once| {
+        policies(|update| {
+            update.order = order;
+            update.parallelism = Parallelism::Count(at_once);
+            update.monitor_ms = 5_000;
+        })
+    };
+    let changed = |policies| {
+        Command::Update(DesiredLrpUpdate { policies: Some(policies), ..DesiredLrpUpdate::default() })
+    };
+    for (lost, serving) in [("a", "z"), ("z", "a")] {
+        let mut stage = Stage::stable(2, rolls(UpdateOrder::StopFirst, 2));
+        stage.pass(10);
+        // Index 1 runs it, too: it is known as long as that does.
+        stage.update(lost, Behaviour::Works);
+        stage.settle();
+        let old = Place::new(0, id(lost));
+        let by = stage.process().actual(&old).and_then(Actual::holder).cloned().unwrap();
+        stage.absent.insert(by.cell_id.clone());
+        stage.must(&Command::Converge);
+        stage.absent.clear();
+        stage.must(&changed(rolls(UpdateOrder::StopFirst, 1)));
+        stage.update(serving, Behaviour::Works);
+        stage.settle();
+        stage.must(&changed(rolls(UpdateOrder::StartFirst, 2)));
+        stage.behaves.insert(id("id1"), Behaviour::DoesNotFit);
+        stage.must(&Command::Activate { definition_id: id("id1") });
+        stage.settle();
+        assert_eq!(stage.running(), BTreeSet::from([(0, serving.to_owned()), (1, lost.to_owned())]));
+        stage.ended.clear();
+        stage.report(&old, by, vec![ReportStep::Actual(actual::Command::Start { net: net(1) })]).unwrap();
+        assert_eq!(stage.ended, [(old, Ended::Replaced)], "{:#?}", stage.told);
+    }
+}
+
 #[test]
 fn policies_that_could_never_stop_an_instance_are_refused_and_nothing_is_done() {
     let mut stage = Stage::stable(3, Policies::default());

@@ -1,6 +1,9 @@
 //! Which places of a process are desired: at each of its indices one, and two while a rollout has
 //! the index in replacement. Creation, scale, the delta between desired and actual, and convergence all ask here.
 
+use std::cmp::Reverse;
+
+use crate::Timestamp;
 use crate::actual::{Actual, State};
 use crate::desired::Desired;
 use crate::key::Place;
@@ -79,8 +82,8 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         let active = &self.desired.active_definition_id;
         let known =
             self.there.clone().filter(|(place, _)| self.desired.definition(&place.definition_id).is_some());
-        let best = known.max_by_key(|(place, lrp)| (rank(lrp), place.definition_id == *active));
-        best.map(|(place, _)| &place.definition_id)
+        let best = known.map(|(place, lrp)| (rank(lrp), preference(place, lrp, active))).max();
+        best.map(|(_, (.., id))| id)
     }
 
     fn rolls(&self) -> bool {
@@ -106,11 +109,11 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
         let kept = self.there.clone().filter(|(place, _)| Some(&place.definition_id) != but).filter_map(
             |(place, lrp)| {
                 let rank = rank(lrp).filter(|_| self.may_stay(&place.definition_id))?;
-                Some((rank, place.definition_id == *restarts_with, &place.definition_id))
+                Some((rank, preference(place, lrp, restarts_with)))
             },
         );
         let best = kept.max();
-        best.map_or(restarts_with, |(.., id)| id)
+        best.map_or(restarts_with, |(_, (.., id))| id)
     }
 
     /// The definition that an index runs beside the target: what runs there. While the target is not known to work, what
@@ -125,8 +128,19 @@ impl<'a, There: Iterator<Item = (&'a Place, &'a Actual)> + Clone> Index<'a, Ther
             place.definition_id != *target && rank(lrp) == Some(RUNS) && self.may_stay(&place.definition_id)
         });
         let restarts_with = self.restarts_with();
-        running.map(|(place, _)| &place.definition_id).max_by_key(|id| *id == restarts_with)
+        running.map(|(place, lrp)| preference(place, lrp, restarts_with)).max().map(|(.., id)| id)
     }
+}
+
+/// Which of two that may stay does: the greater. What would be started anyway, and else what is there longer: a container
+/// that a cell brings back takes the place of nothing that serves.
+fn preference<'a>(
+    place: &'a Place,
+    lrp: &Actual,
+    restarts_with: &DefinitionId,
+) -> (bool, Reverse<Timestamp>, &'a DefinitionId) {
+    let id = &place.definition_id;
+    (id == restarts_with, Reverse(lrp.since), id)
 }
 
 const RUNS: u8 = 1;

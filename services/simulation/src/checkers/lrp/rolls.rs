@@ -1,5 +1,6 @@
 //! What is wanted at an index, and what a rollout may do (Updatable LRPs, "`UpdateLRPDeployment`"; docs/model.md, "Rollouts").
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -242,7 +243,7 @@ impl Process {
     }
 
     /// Of what holds a cell and may go on, but this definition: what runs before what doesn't, what would start before
-    /// others.
+    /// others, what is there longer before what came later.
     fn best(
         &self,
         wanted: &Wanted,
@@ -257,8 +258,10 @@ impl Process {
         };
         let there = self.at(index).chain(more).map(|(place, lrp)| (&place.definition_id, lrp));
         let there = there.filter(|(id, _)| may_stay(id) && but != Some(*id));
-        let holding = there.filter_map(|(id, lrp)| Some((lrp.hold().filter(|hold| counts(*hold))?, id)));
-        holding.max_by_key(|(hold, id)| (*hold, *id == starts, *id)).map(|(_, id)| id.clone())
+        let holding = there.filter_map(|(id, lrp)| {
+            Some((lrp.hold().filter(|hold| counts(*hold))?, id == starts, Reverse(lrp.since), id))
+        });
+        holding.max().map(|(.., id)| id.clone())
     }
 
     fn stays(
@@ -271,11 +274,15 @@ impl Process {
         self.best(wanted, index, but, more, |_| true).unwrap_or_else(|| wanted.restarts().clone())
     }
 
-    /// What stays on a cell that takes no new work: what has the most to lose, and else what is active.
+    /// What stays on a cell that takes no new work: what has the most to lose, else what is active, else what is there
+    /// longer.
     fn left_alone(&self, wanted: &Wanted, index: u32, more: Option<(&Place, &Lrp)>) -> Option<DefinitionId> {
         let there = self.at(index).chain(more);
         let known = there.filter(|(place, _)| self.definitions.contains_key(&place.definition_id));
-        let best = known.max_by_key(|(place, lrp)| (lrp.hold(), place.definition_id == wanted.active));
+        let best = known.max_by_key(|(place, lrp)| {
+            let id = &place.definition_id;
+            (lrp.hold(), *id == wanted.active, Reverse(lrp.since), id)
+        });
         best.map(|(place, _)| place.definition_id.clone())
     }
 
