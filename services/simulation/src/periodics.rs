@@ -7,6 +7,7 @@ use schemas::definition::Overlap;
 use schemas::names::PeriodicGuid;
 use schemas::spec::PeriodicAsk;
 
+use crate::nodes::{Node, Shape};
 use crate::plan::Act;
 use crate::rng::Rng;
 use crate::workload::{Ask, Often, Work, domain};
@@ -19,6 +20,26 @@ const TICK: Duration = Duration::from_millis(900);
 
 /// How many names there are.
 const NAMES: u64 = 3;
+
+/// In so many of a thousand runs with periodic tasks no BBS is there for a while after all else.
+const DOWNTIME_PERMILLE: u64 = 120;
+
+/// A time without any BBS, so long that what was due in it is late, and when peace begins then.
+#[must_use]
+pub(super) fn downtime(
+    rng: &mut Rng,
+    shape: Shape,
+    acts: &[(Duration, Act)],
+    begins: Duration,
+) -> Option<(Vec<(Duration, Act)>, Duration)> {
+    let some = acts.iter().any(|(_, act)| matches!(act, Act::Ask { ask: Ask::Periodic { .. }, .. }));
+    if !some || !rng.chance(DOWNTIME_PERMILLE) {
+        return None;
+    }
+    let away = rng.millis(70_000, 200_000);
+    let kills = (0..shape.bbss).map(|bbs| (begins, Act::Kill { node: Node::Bbs(bbs), away }));
+    Some((kills.collect(), begins + away))
+}
 
 /// What clients do until peace.
 #[must_use]

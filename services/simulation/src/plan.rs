@@ -207,6 +207,12 @@ impl Plan {
             priorities::draw(&mut plan.acts, &mut Rng::new(seed, 30), plan.peace_at);
             plan.acts.extend(periodics::drawn(&mut Rng::new(seed, 31), plan.peace_at));
             plan.acts.extend(dispatches::drawn(&mut Rng::new(seed, 32), plan.peace_at));
+            let downtime =
+                periodics::downtime(&mut Rng::new(seed, 35), plan.shape, &plan.acts, plan.peace_at);
+            if let Some((kills, over)) = downtime {
+                plan.acts.extend(kills);
+                plan.peace_at = over;
+            }
             plan.acts.sort_by_key(|(at, _)| *at);
         }
         plan
