@@ -374,8 +374,9 @@ fn a_folder_of_another_cluster_is_refused() {
     }
     assert_eq!(running_in(one.place.path()), running, "nothing of it was touched");
     assert_eq!(other.muster().json("cell list"), json!([]));
-    // Where it belongs it goes on.
+    // Where it belongs it goes on. The records say so anyway: that it has the folder it says itself.
     one.add("rep-c1");
+    one.services.get_mut("rep-c1").unwrap().says("adopts web/0");
     one.settles(&[("web", 1)]);
     assert_eq!(running_in(one.place.path()), running);
     // One folder, one owner.
