@@ -83,6 +83,7 @@ struct Small {
     former: Former,
     history: Stored,
     found_by_convergence: u64,
+    forgotten: Position,
     processes: u64,
     tasks: u64,
     periodics: u64,
@@ -151,10 +152,12 @@ impl World {
 
     /// The World without its processes, tasks, periodic and parameterised tasks, and how many of each follow.
     fn of_small(small: Small, position: Position) -> Result<([u64; 4], Self), SnapshotError> {
-        let Small { cluster, last, domains, cells, former, history, found_by_convergence, .. } = small;
+        let Small { cluster, last, domains, cells, former, history, found_by_convergence, forgotten, .. } =
+            small;
         let counts = [small.processes, small.tasks, small.periodics, small.parameterised];
         let history = History::restored(history);
-        let mut world = Self { position, cluster, former, history, found_by_convergence, ..Self::new() };
+        let mut world =
+            Self { position, cluster, former, history, found_by_convergence, forgotten, ..Self::new() };
         world.domains = domains.into_iter().collect();
         world.cells = cells.into_iter().collect();
         for (subject, position, at) in last {
@@ -175,6 +178,7 @@ impl World {
             former: self.former.clone(),
             history: self.history.stored(),
             found_by_convergence: self.found_by_convergence,
+            forgotten: self.forgotten,
             processes: self.processes.len() as u64,
             tasks: self.tasks.len() as u64,
             periodics: self.periodics.len() as u64,

@@ -70,6 +70,8 @@ pub struct World {
     pub(crate) former: Former,
     pub(crate) history: History,
     pub(crate) found_by_convergence: u64,
+    /// Where the last decision stood of whatever was forgotten, the greatest of them.
+    pub(crate) forgotten: Position,
     pub(crate) index: Index,
     pub(crate) shared: Shared,
 }
@@ -334,6 +336,13 @@ impl World {
         self.found_by_convergence
     }
 
+    /// Up to where decisions may stand about what is not known any more: of a process, a task or a periodic task that is
+    /// unknown, none stands behind it.
+    #[must_use]
+    pub const fn forgotten(&self) -> Position {
+        self.forgotten
+    }
+
     /// Folds an entry, and returns what it changed: each aggregate once, in order of first appearance. Forgetting what
     /// has long been gone is not a change. An entry at or below [`World::position`] was folded already and changes nothing.
     pub fn fold(&mut self, position: Position, entry: &Entry) -> Vec<Change> {
@@ -419,6 +428,7 @@ impl World {
         // The log says which version this is, even if the process was forgotten in between.
         process.version = decision.version.saturating_sub(1);
         let ended = process::evolve(process, &decision.events, &decision.stamp());
+        process.last_decision = self.position;
         if life_ends {
             self.shared.leave(&left);
             self.shared.enter(&mut process.domain);
@@ -451,6 +461,7 @@ impl World {
         let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else { return };
         task.guid = guid.clone();
         task.version = decision.version;
+        task.last_decision = self.position;
         self.shared.enter(&mut task.domain);
         if decision.events.iter().any(|event| matches!(event, Event::Task(task::Event::Desired(_)))) {
             self.shared.task_definition(&mut task);
@@ -474,6 +485,7 @@ impl World {
         let Some(mut periodic) = periodic::evolve(old, events, &decision.stamp()) else { return };
         periodic.guid = guid.clone();
         periodic.version = decision.version;
+        periodic.last_decision = self.position;
         self.shared.enter(&mut periodic.domain);
         let subject = || Subject::of_periodic(guid, shards);
         let after = Whole::of_periodic(&periodic);
@@ -492,6 +504,7 @@ impl World {
         let Some(mut known) = parameterised::evolve(old, events, &decision.stamp()) else { return };
         known.guid = guid.clone();
         known.version = decision.version;
+        known.last_decision = self.position;
         self.shared.enter(&mut known.domain);
         let subject = || Subject::of_parameterised(guid, shards);
         let after = Whole::of_parameterised(&known);
@@ -542,19 +555,23 @@ impl World {
                     self.history.forget(guid);
                     self.processes.remove(guid).map(|process| {
                         self.shared.leave(&process.domain);
+                        self.forgotten = self.forgotten.max(process.last_decision);
                         Whole::of_process(&process)
                     })
                 }
                 Due::Task(guid) => self.tasks.remove(guid).map(|task| {
                     self.shared.leave(&task.domain);
+                    self.forgotten = self.forgotten.max(task.last_decision);
                     Whole::of_task(&task)
                 }),
                 Due::Periodic(guid) => self.periodics.remove(guid).map(|periodic| {
                     self.shared.leave(&periodic.domain);
+                    self.forgotten = self.forgotten.max(periodic.last_decision);
                     Whole::of_periodic(&periodic)
                 }),
                 Due::Parameterised(guid) => self.parameterised.remove(guid).map(|known| {
                     self.shared.leave(&known.domain);
+                    self.forgotten = self.forgotten.max(known.last_decision);
                     Whole::of_parameterised(&known)
                 }),
             };

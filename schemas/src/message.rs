@@ -59,6 +59,8 @@ pub struct Envelope {
     pub deadline: Option<Timestamp>,
     /// The version that the aggregate must have.
     pub expect_version: Option<u64>,
+    /// The position after which nothing may have been decided about the aggregate.
+    pub if_position: Option<Position>,
     /// Why, in the client's words: kept in the log.
     pub reason: Option<String>,
     /// The W3C trace that it belongs to.

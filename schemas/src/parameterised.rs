@@ -29,6 +29,7 @@ use crate::names::{DispatchKey, Domain, ParameterisedGuid, TaskGuid};
 use crate::rank::Priority;
 use crate::refusal::{BadField, Code, Refusal};
 use crate::request::Requests;
+use crate::subject::Position;
 
 /// What a task finds its payload in, if that is text.
 const PAYLOAD: &str = "MUSTER_PAYLOAD";
@@ -52,6 +53,8 @@ pub struct Parameterised {
     pub epoch: Epoch,
     /// Decisions so far. A dispatch has the number of its decision, so no two of any life have the same.
     pub version: u64,
+    /// Where the last decision stands in the log; 0: nowhere yet.
+    pub last_decision: Position,
     /// When it was desired, updated or removed.
     pub since: Timestamp,
     /// Since when nothing needs it, once it was removed: it is remembered as long as a task of it is there, so that no
@@ -553,6 +556,7 @@ fn evolve_one(known: Option<Parameterised>, event: &Event, stamp: &Stamp) -> Opt
             domain: desired.domain.clone(),
             epoch: Epoch(stamp.at),
             version,
+            last_decision: Position(0),
             since: stamp.at,
             idle_since: stamp.at,
             desired: Some(Arc::new((**desired).clone())),

@@ -24,6 +24,7 @@ use crate::entry::Stamp;
 use crate::names::{Domain, PeriodicGuid, TaskGuid};
 use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
+use crate::subject::Position;
 
 /// What is launched so long after it was due is a catch-up.
 pub const LATE: Duration = Duration::from_secs(60);
@@ -39,6 +40,8 @@ pub struct Periodic {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
+    /// Where the last decision stands in the log; 0: nowhere yet.
+    pub last_decision: Position,
     /// When it was desired, updated, paused, resumed or removed.
     pub since: Timestamp,
     /// What it launches, and when. None: it was removed, and only its answers are remembered.
@@ -425,6 +428,7 @@ fn evolve_one(periodic: Option<Periodic>, event: &Event, stamp: &Stamp) -> Optio
             domain: desired.domain.clone(),
             epoch: Epoch(stamp.at),
             version,
+            last_decision: Position(0),
             since: stamp.at,
             desired: Some(Arc::new((**desired).clone())),
             paused: false,

@@ -38,6 +38,7 @@ use crate::placement::Explanation;
 use crate::refusal::Refusal;
 use crate::request::Requests;
 use crate::rollout::{self, Rollout, Seen};
+use crate::subject::Position;
 
 use self::draft::Draft;
 use self::places::Wanted;
@@ -53,6 +54,8 @@ pub struct Process {
     pub epoch: Epoch,
     /// Decisions so far, over all lives that are remembered.
     pub version: u64,
+    /// Where the last decision stands in the log; 0: nowhere yet.
+    pub last_decision: Position,
     /// When the last decision was made.
     pub changed_at: Timestamp,
     /// What is desired; none: nobody desires it, and what is left is to be stopped or is an orphan.
@@ -259,6 +262,7 @@ impl Process {
             domain,
             epoch,
             version: 0,
+            last_decision: Position(0),
             changed_at: Timestamp(0),
             desired: None,
             rollout: None,

@@ -24,6 +24,7 @@ use crate::names::{CellId, Domain, EvaluationId, TaskGuid};
 use crate::placement::Explanation;
 use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
+use crate::subject::Position;
 use crate::{Timestamp, limits};
 
 /// A task that is still PENDING after this long has failed.
@@ -57,6 +58,8 @@ pub struct Task {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
+    /// Where the last decision stands in the log; 0: nowhere yet.
+    pub last_decision: Position,
     /// When its state was entered.
     pub since: Timestamp,
     /// What it runs.
@@ -715,6 +718,7 @@ fn evolve_one(task: Option<Task>, event: &Event, stamp: &Stamp) -> Option<Task> 
             domain: desired.domain.clone(),
             epoch: Epoch(stamp.at),
             version,
+            last_decision: Position(0),
             since: stamp.at,
             definition: Arc::clone(&desired.definition),
             state: Some(State::Pending { placement_error: None }),

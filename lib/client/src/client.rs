@@ -33,6 +33,7 @@ pub struct Client {
 struct Terms {
     request_id: Option<RequestId>,
     expect_version: Option<u64>,
+    if_position: Option<Position>,
     reason: Option<String>,
     traceparent: Option<String>,
 }
@@ -133,6 +134,13 @@ impl Client {
         self
     }
 
+    /// The same client, whose commands are refused if anything was decided about their object after this position.
+    #[must_use]
+    pub fn if_position(mut self, position: Position) -> Self {
+        self.terms.if_position = Some(position);
+        self
+    }
+
     /// The same client, whose commands belong to this W3C trace.
     #[must_use]
     pub fn traced(mut self, traceparent: impl Into<String>) -> Self {
@@ -154,11 +162,12 @@ impl Client {
 
     /// What stands around a command that is asked now.
     pub(crate) fn envelope(&self) -> Envelope {
-        let Terms { request_id, expect_version, reason, traceparent } = self.terms.clone();
+        let Terms { request_id, expect_version, if_position, reason, traceparent } = self.terms.clone();
         Envelope {
             request_id: Some(request_id.unwrap_or_else(|| self.line.request_id())),
             deadline: Some(clock::now() + self.patience),
             expect_version,
+            if_position,
             reason,
             traceparent,
         }

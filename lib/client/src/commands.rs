@@ -83,7 +83,8 @@ impl Client {
     /// See [`Client::desire_lrp`].
     pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
         match self.desire_lrp(lrp.clone()).await {
-            Err(error) if error.code() == Some(Code::ResourceExists) => {
+            // A request id of the caller's may have been carried out as a change: then it is asked again as that.
+            Err(error) if matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused)) => {
                 let known = self.lrp(&lrp.process_guid).await?.row;
                 check_mode(&lrp, known.mode)?;
                 self.replace_lrp(lrp).await

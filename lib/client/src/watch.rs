@@ -392,6 +392,7 @@ mod tests {
             domain: Domain::new("shop").unwrap(),
             epoch: Epoch::default(),
             version: 1,
+            last_decision: Position(7),
             desired: true,
             mode: None,
             instances,

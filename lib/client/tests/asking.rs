@@ -88,11 +88,13 @@ async fn two_commands_have_two_request_ids_unless_one_is_given() {
     client.update_lrp(guid(), scale(5)).await.unwrap();
     client.update_lrp(guid(), scale(3)).await.unwrap();
     let mine = RequestId::new("mine").unwrap();
-    client.clone().request(mine).expecting(9).update_lrp(guid(), scale(4)).await.unwrap();
+    let planned = client.clone().request(mine).expecting(9).if_position(Position(41));
+    planned.update_lrp(guid(), scale(4)).await.unwrap();
     let asked = asked.lock().unwrap();
     assert_ne!(asked[0].1["envelope"]["request_id"], asked[1].1["envelope"]["request_id"]);
     assert_eq!(asked[2].1["envelope"]["request_id"], "mine");
     assert_eq!(asked[2].1["envelope"]["expect_version"], 9);
+    assert_eq!(asked[2].1["envelope"]["if_position"], 41);
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,6 +57,7 @@ fn row(world: &World, known: &Parameterised, whole: bool, queued: usize) -> Opti
         domain: known.domain.clone(),
         epoch: known.epoch,
         version: known.version,
+        last_decision: known.last_decision,
         payload: desired.payload,
         required_parameters: desired.required_parameters.clone(),
         optional_parameters: desired.optional_parameters.clone(),

@@ -48,6 +48,7 @@ fn row(world: &World, periodic: &Periodic, whole: bool) -> Option<PeriodicRow> {
         domain: periodic.domain.clone(),
         epoch: periodic.epoch,
         version: periodic.version,
+        last_decision: periodic.last_decision,
         state: if periodic.paused { PeriodicState::Paused } else { PeriodicState::Active },
         cron: desired.schedule.cron().to_owned(),
         time_zone: desired.schedule.time_zone().to_owned(),

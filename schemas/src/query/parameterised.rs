@@ -10,6 +10,7 @@ use crate::container::Epoch;
 use crate::definition::{Overflow, PayloadRule, TaskDefinition};
 use crate::names::{Domain, ParameterisedGuid, TaskGuid};
 use crate::parameterised::Dispatched;
+use crate::subject::Position;
 
 /// A parameterised task. `muster.query.parameterised.list` and `muster.query.parameterised.show`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +23,8 @@ pub struct ParameterisedRow {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
+    /// Where the last of them stands in the log.
+    pub last_decision: Position,
     /// Whether a dispatch has a payload.
     pub payload: PayloadRule,
     /// The parameters that a dispatch must give.

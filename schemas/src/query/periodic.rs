@@ -8,6 +8,7 @@ use crate::container::Epoch;
 use crate::definition::{Overlap, TaskDefinition};
 use crate::names::{Domain, PeriodicGuid, TaskGuid};
 use crate::periodic::Launch;
+use crate::subject::Position;
 
 /// The state of a periodic task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -41,6 +42,8 @@ pub struct PeriodicRow {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
+    /// Where the last of them stands in the log.
+    pub last_decision: Position,
     /// Its state.
     pub state: PeriodicState,
     /// When it is due: minute, hour, day of the month, month, day of the week.

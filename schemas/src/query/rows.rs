@@ -300,6 +300,8 @@ pub struct LrpRow {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
+    /// Where the last of them stands in the log.
+    pub last_decision: Position,
     /// Whether somebody desires it; if not, what is left of it is being stopped.
     pub desired: bool,
     /// Where its instances run; none: nobody desires it.
@@ -416,6 +418,8 @@ pub struct TaskRow {
     pub epoch: Epoch,
     /// Decisions so far.
     pub version: u64,
+    /// Where the last of them stands in the log.
+    pub last_decision: Position,
     /// Its state.
     pub state: TaskState,
     /// The container that runs or ran it.

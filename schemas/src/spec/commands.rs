@@ -23,6 +23,7 @@ use crate::names::{
 use crate::parameterised::Dispatch;
 use crate::process::{Purpose, Steer};
 use crate::refusal::{BadField, Code, Refusal};
+use crate::subject::Position;
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,6 +241,7 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
     let request_id = fields.may("request_id", Field::name);
     let deadline = fields.may("deadline", |field| field.number(0..=u64::MAX).map(Timestamp));
     let expect_version = fields.may("expect_version", |field| field.number(0..=u64::MAX));
+    let if_position = fields.may("if_position", |field| field.number(0..=u64::MAX).map(Position));
     let reason = fields.may("reason", |field| field.text(limits::REASON_BYTES));
     let traceparent = fields.may("traceparent", take_traceparent);
     fields.finish(&[]);
@@ -247,6 +249,7 @@ fn take_envelope(field: Field<'_>) -> Option<Envelope> {
         request_id: request_id?,
         deadline: deadline?,
         expect_version: expect_version?,
+        if_position: if_position?,
         reason: reason?,
         traceparent: traceparent?,
     })

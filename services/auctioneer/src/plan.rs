@@ -8,6 +8,7 @@
 mod known;
 mod lacks;
 mod overview;
+mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +17,12 @@ use schemas::cell::Cell;
 use schemas::container::{Instance, NetInfo, WorkKey};
 use schemas::desired::Desired;
 use schemas::entry::{Event, Stamp};
-use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, Zone};
+use schemas::names::{CellId, DecisionId, Domain, InstanceGuid, ProcessGuid, TaskGuid, Zone};
 use schemas::process::{self, Command, Context, Outcome, Process, Report, ReportStep, Slot, Steer, Unplaced};
 use schemas::query::CellRow;
 use schemas::resources::Resources;
 use schemas::rollout::{self, Pause, Rollout};
+use schemas::task::Task;
 use schemas::{ActualLrpKey, Place, Refusal, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
@@ -31,6 +33,7 @@ use crate::board::{Board, BoardCell};
 
 pub use known::{board_cell, process as known_process, task as known_task};
 pub use lacks::{Keeps, Lacks, Nearest, nearest};
+pub use tasks::Fate;
 
 /// How often time may go on without anything being placed or stopped, beside once for each instance, before a plan takes
 /// what is left for impossible.
@@ -48,6 +51,9 @@ pub struct Copy {
     numbered: Vec<(u32, CellId, Cell)>,
     processes: BTreeMap<ProcessGuid, Process>,
     overview: Overview,
+    /// The tasks that are known, and those of them that were asked for.
+    tasks: BTreeMap<TaskGuid, Task>,
+    asked_tasks: BTreeSet<TaskGuid>,
     /// What waits for room of others.
     others: Others,
     /// Whether room appeared since the last auction.
@@ -143,6 +149,8 @@ impl Copy {
             numbered: vec![],
             processes: BTreeMap::new(),
             overview: Overview::default(),
+            tasks: BTreeMap::new(),
+            asked_tasks: BTreeSet::new(),
             others: Others::default(),
             freed: false,
             made: MADE,

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use auctioneer::auction::Item;
 use auctioneer::board::{Board, BoardCell, Standing};
-use auctioneer::plan::{Copy, Does, Keeps, board_cell, known_process, nearest};
-use fixtures::{definition, lrp_of};
+use auctioneer::plan::{Copy, Does, Fate, Keeps, board_cell, known_process, nearest};
+use fixtures::{definition, lrp_of, task_definition, task_of};
 use schemas::cell::Presence;
 use schemas::container::{Epoch, WorkKey};
-use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, Mode};
+use schemas::definition::{
+    Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, TaskDefinition,
+};
 use schemas::message::Order;
 use schemas::names::{
     CellId, DefinitionId, Domain, FolderId, Incarnation, InstanceGuid, ProcessGuid, Stack, TaskGuid, Zone,
@@ -23,7 +25,7 @@ use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Kind;
 use schemas::rules::{Operator, Rule, Rules};
-use schemas::{Indices, Timestamp};
+use schemas::{Code, Indices, Timestamp};
 use uuid::Uuid;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -314,6 +316,7 @@ fn rolling() -> LrpRow {
         domain: Domain::new("shop").unwrap(),
         epoch: Epoch(NOW),
         version: 7,
+        last_decision: schemas::Position(9),
         desired: true,
         mode: Some(Mode::Replicated),
         instances: 2,
@@ -489,6 +492,60 @@ fn the_nearest_cell_is_the_one_that_lacks_least() {
     let windows = Constraint { stack: Some(Stack::new("windows").unwrap()), ..any() };
     let incompatible = Some(Keeps::Incompatible("stack".into()));
     assert_eq!(of(&[cell(1, 500)], &[], windows), is("c1", incompatible));
+}
+
+fn task(name: &str, memory_mb: u64, priority: u8, placement: Placement) -> DesiredTask {
+    let priority = Priority::new(priority).unwrap();
+    task_of(name, "shop", TaskDefinition { memory_mb, priority, placement, ..task_definition() })
+}
+
+/// What becomes of tasks: `name cell`, or `name waits|fails` with what each cell lacks.
+fn fates(copy: &mut Copy) -> Vec<String> {
+    let told = |(guid, fate): (TaskGuid, Fate)| match fate {
+        Fate::Runs { cell_id, .. } => format!("{guid} {cell_id}"),
+        Fate::Waits { deadline_ms, no_room } => format!("{guid} waits {deadline_ms}: {:?}", no_room.cells),
+        Fate::Fails { no_room } => format!("{guid} fails: {}", no_room.error),
+    };
+    copy.place_tasks().unwrap().into_iter().map(told).collect()
+}
+
+#[test]
+fn tasks_are_placed_in_one_auction_beside_what_waits_and_what_is_left_waits_or_fails() {
+    // An instance of others waits for 600, and goes before what is smaller or less urgent.
+    let mut small = Copy::new(NOW, [cell(1, 50)], []);
+    desire(&mut small, web(1, 600));
+    small.walk().unwrap();
+    let waiting = small.process(&guid()).cloned();
+    let mut copy = Copy::new(NOW, [cell(1, 1_000), cell(2, 100)], []).beside(waiting, []);
+    let queue = Placement::Queue { deadline_ms: 60_000 };
+    for task in [
+        task("first", 150, 90, Placement::Fail),
+        task("fits", 250, 50, Placement::Fail),
+        task("late", 200, 10, queue),
+        task("never", 5_000, 50, Placement::Fail),
+    ] {
+        copy.desire_task(task).unwrap();
+    }
+    assert_eq!(
+        fates(&mut copy),
+        [
+            "first c1",
+            "fits c1",
+            "late waits 60000: {c1: [\"memory\"], c2: [\"memory\"]}",
+            "never fails: insufficient resources: memory",
+        ]
+    );
+    assert_eq!(copy.others(), (1, 1));
+}
+
+#[test]
+fn a_task_guid_that_exists_is_refused_as_the_cluster_would() {
+    let mut copy = Copy::new(NOW, [cell(1, 1_000)], []);
+    copy.knows_task(task("old", 10, 50, Placement::Fail));
+    let refusal = copy.desire_task(task("old", 20, 50, Placement::Fail)).unwrap_err();
+    assert_eq!((refusal.code, refusal.message.as_str()), (Code::ResourceExists, "task old exists already"));
+    copy.desire_task(task("new", 20, 50, Placement::Fail)).unwrap();
+    assert_eq!(fates(&mut copy), ["new c1"], "what exists is not planned");
 }
 
 fn memory(memory_mb: u64) -> Resources {

@@ -2,6 +2,7 @@
 //! never changes the World.
 
 mod launches;
+mod unchanged;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,6 +128,7 @@ impl Batch<'_> {
             return Err(Refusal::new(Code::DeadlinePassed, why));
         }
         self.check_version(queued)?;
+        self.check_unchanged(queued)?;
         self.check_epoch(queued)?;
         loop {
             let events = self.decide(&queued.command)?;

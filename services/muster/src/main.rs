@@ -213,14 +213,20 @@ mod tests {
         "history parameterised p",
     ];
 
+    const OF_PLANS: [&str; 5] = [
+        "lrp plan web.toml",
+        "lrp plan - -o json",
+        "lrp apply web.toml --if-position 41",
+        "task plan t.json -o json",
+        "task run t.json --if-position #41",
+    ];
+
     #[test]
     fn every_command_of_the_documentation_is_read() {
         let lines = [
             "lrp desire web.toml",
             "lrp desire - --detach",
             "lrp diff web.toml",
-            "lrp plan web.toml",
-            "lrp plan - -o json",
             "lrp ls -o json",
             "desired-lrp show web",
             "lrp scale web=3 --timeout 30s",
@@ -281,7 +287,8 @@ mod tests {
             "simulate tests/stories/crashes.txt --last 20",
             "simulate --seed 17 -o jsonl",
         ];
-        for line in lines.into_iter().chain(OF_PERIODIC_TASKS).chain(OF_PARAMETERISED_TASKS) {
+        let others = OF_PERIODIC_TASKS.into_iter().chain(OF_PARAMETERISED_TASKS).chain(OF_PLANS);
+        for line in lines.into_iter().chain(others) {
             assert!(read(words(line), None).is_ok(), "{line}");
         }
     }
@@ -327,6 +334,7 @@ mod tests {
         ("instance logs web/0", Checks),
         ("instance stop web/0", Checks),
         ("task run f", Fills),
+        ("task plan f", Fills),
         ("task list", Filters),
         ("task show t", Checks),
         ("task cancel t", Checks),

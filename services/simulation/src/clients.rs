@@ -43,7 +43,8 @@ impl Cluster {
         let command = ask.command(&domain);
         let expected = self.expected_version(&command);
         let spoiled = domain.clone();
-        let request = self.wanted.around(domain, command, self.now, patience, expected);
+        let mut request = self.wanted.around(domain, command, self.now, patience, expected);
+        request.envelope.if_position = self.planned_at(&request.command);
         self.checkers.asked(&request);
         self.send_request(request);
         self.spoil(&spoiled);
@@ -103,6 +104,23 @@ impl Cluster {
         let version = self.checkers.version_of(command)?;
         let behind = if self.users.chance(300) { 1 } else { 0 };
         Some(version.saturating_sub(behind))
+    }
+
+    /// At times a client names the position at which it made its plan: where the log ends or ended, where the last decision
+    /// about the thing stands or the one before, or where the log will end.
+    fn planned_at(&mut self, command: &ClientCommand) -> Option<Position> {
+        if self.faults.planned == 0 || !self.planners.chance(self.faults.planned) {
+            return None;
+        }
+        let (end, last) = (self.journal.end(), self.checkers.last_decision(command));
+        let at = match self.planners.below(10) {
+            0..=4 => end.0,
+            5 | 6 => end.0.saturating_sub(self.planners.below(30)),
+            7 => last.0,
+            8 => last.0.saturating_sub(1),
+            _ => end.0 + self.planners.below(3),
+        };
+        Some(Position(at))
     }
 
     pub(super) fn operator_asks(&mut self, cell: usize, command: cell::Command) {
@@ -243,6 +261,9 @@ impl Cluster {
         }
         match answer {
             Some(Ok(done)) => {
+                if request.envelope.if_position.is_some() {
+                    self.saw(Situation::PlannedDone);
+                }
                 self.wanted.told(&request, Response::Done(done));
                 self.read_own_write(&request, done);
                 self.reuse_id(&request);

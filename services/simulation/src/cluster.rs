@@ -119,6 +119,8 @@ pub struct Cluster {
     pub(super) chaos: Rng,
     /// What owners of tasks answer, and when clients look.
     pub(super) users: Rng,
+    /// At which positions clients make their plans.
+    pub(super) planners: Rng,
     /// What is spoiled of what clients send.
     pub(super) spoiling: Rng,
     /// What readers ask, and how long that takes.
@@ -268,6 +270,7 @@ impl Cluster {
             network: Rng::new(seed, 1),
             chaos: Rng::new(seed, 8),
             users: Rng::new(seed, 9),
+            planners: Rng::new(seed, 34),
             spoiling: Rng::new(seed, 14),
             readers: Rng::new(seed, 13),
             seeds: seed.wrapping_mul(1_000_003),

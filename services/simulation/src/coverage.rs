@@ -158,6 +158,8 @@ situations! {
     QueryRefused "a query is refused",
     BadQueryRefused "a query that can't be asked so is refused",
     VersionRefused "a command is refused because it expects another version",
+    PlannedDone "what was planned at a position is carried out",
+    PlanOutdated "what was planned at a position is refused because it has changed since",
     IdReused "a request id that was used for something else is refused",
     Uncordoned "a cell takes work again that was to evacuate",
     CellForgotten "a cell that is lost is forgotten",

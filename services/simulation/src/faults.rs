@@ -62,6 +62,8 @@ faults! {
     sick: 0,
     /// A client names the version that it expects.
     versioned: 0,
+    /// A client names the position at which it made its plan.
+    planned: 0,
     /// A rep's report comes a second time, under another cell's name; a beat, in a term in which nobody was elected.
     forged: 0,
     /// A client asks for something else with a request id that it used before.
@@ -104,7 +106,14 @@ impl Faults {
             create_failed: at_times(rng, 50),
             spoiled: at_times(rng, 400),
             read: 40,
+            planned: 0,
         }
+    }
+
+    /// The same, where clients name positions in some runs.
+    #[must_use]
+    pub const fn with_plans(self, rng: &mut Rng) -> Self {
+        Self { planned: at_times(rng, 400), ..self }
     }
 }
 

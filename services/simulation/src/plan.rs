@@ -221,7 +221,7 @@ impl Plan {
     /// The same without rollouts.
     fn drawn_alone(seed: u64) -> Self {
         let shape = Shape::drawn(&mut Rng::new(seed, 4));
-        let faults = Faults::drawn(&mut Rng::new(seed, 0));
+        let faults = Faults::drawn(&mut Rng::new(seed, 0)).with_plans(&mut Rng::new(seed, 34));
         let rates = Rates::drawn(&mut Rng::new(seed, 2));
         let peace_at = Rng::new(seed, 6).millis(20_000, 80_000);
         if Rng::new(seed, 21).chance(large::PERMILLE) {

@@ -63,6 +63,7 @@ promises! {
     DomainsApart "docs/architecture.md, The bus" "a client changes nothing of another domain",
     SaysWhoAndWhy "docs/architecture.md, Entries" "a decision says who asked for it, and the reason that a client gave",
     VersionExpected "docs/clients.md, Envelope" "a command that expects a version changes that one alone",
+    AsPlanned "docs/clients.md, Envelope" "a command that names a position is carried out only if nothing was decided since about what it is about",
     LedAgain "docs/model.md, Leadership" "where nothing hinders it, another BBS leads soon, whoever else claims to",
     OnlyLeadersDecide "docs/model.md, Leadership" "a service decides only while the log says that it leads",
     OnePassFinds "SwarmKit, Orchestrators, Initialization" "a new leader finds everything that is due by one pass over the World, and a second pass emits nothing",

@@ -307,6 +307,7 @@ fn of_envelopes() -> Vec<Fault> {
     faults.extend(of_names("envelope.request_id").into_iter().filter(|fault| !fault.is_absence()));
     faults.extend(of_numbers("envelope.deadline"));
     faults.extend(of_numbers("envelope.expect_version"));
+    faults.extend(of_numbers("envelope.if_position"));
     faults
 }
 

@@ -10,6 +10,7 @@ mod journal;
 mod limits;
 mod parameterised;
 mod periodic;
+mod planned;
 mod requests;
 mod rollouts;
 mod scene;

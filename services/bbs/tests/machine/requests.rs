@@ -11,11 +11,11 @@ use schemas::{Code, Refusal, actual};
 use crate::scene::{Fate, Scene};
 use crate::words;
 
-fn scale(instances: u32) -> ClientCommand {
+pub(crate) fn scale(instances: u32) -> ClientCommand {
     words::scale("web", instances)
 }
 
-fn fresh(seconds: u64) -> ClientCommand {
+pub(crate) fn fresh(seconds: u64) -> ClientCommand {
     ClientCommand::DomainUpsert { domain: words::domain(), ttl_ms: Some(seconds * 1_000) }
 }
 
@@ -24,7 +24,7 @@ fn ask(scene: &mut Scene, client: &str, id: &str, command: ClientCommand) -> Res
     ask_with(scene, client, envelope, command)
 }
 
-fn ask_with(
+pub(crate) fn ask_with(
     scene: &mut Scene,
     client: &str,
     envelope: Envelope,

@@ -202,6 +202,14 @@ pub(crate) struct Wait {
     pub(crate) detach: bool,
 }
 
+/// Whether only what was planned is carried out.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Planned {
+    /// Only if nothing was decided about what the file names since this position, which a plan says: else it is refused
+    #[arg(long, value_name = "POSITION", value_parser = parse_position)]
+    pub(crate) if_position: Option<Position>,
+}
+
 /// What can be done with processes.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LrpVerb {
@@ -216,6 +224,8 @@ pub(crate) enum LrpVerb {
     Apply {
         /// TOML or JSON; - is the standard input
         file: PathBuf,
+        #[command(flatten)]
+        planned: Planned,
         #[command(flatten)]
         wait: Wait,
     },
@@ -412,6 +422,14 @@ pub(crate) enum TaskVerb {
         /// Wait until they end, and show the results
         #[arg(short, long)]
         wait: bool,
+        #[command(flatten)]
+        planned: Planned,
+    },
+    /// Say what running the tasks of a file would do: which cell each would get, or what keeps it from running, and whether it
+    /// would wait or fail. Changes nothing; exits 1 if all of them would run, 6 if not
+    Plan {
+        /// TOML or JSON; - is the standard input
+        file: PathBuf,
     },
     /// List tasks
     #[command(alias = "ls")]

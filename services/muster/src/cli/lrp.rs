@@ -23,6 +23,7 @@ use super::events::{Decided, decided};
 use super::failure::{Exit, Failure};
 use super::file::OfProcess;
 use super::output::{Output, note};
+use super::planned::{Thing, only_unchanged};
 use super::progress::{Asked, Watched, settle};
 use super::several::Several;
 use super::words::{Invalid, count, number};
@@ -67,9 +68,12 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             let items = file::items(&file, global.domain.as_ref())?;
             Session::open(global).await?.desire(&file, items, How::Desire, wait.detach).await
         }
-        LrpVerb::Apply { file, wait } => {
+        LrpVerb::Apply { file, planned, wait } => {
             let items = file::items(&file, global.domain.as_ref())?;
-            Session::open(global).await?.desire(&file, items, How::Apply, wait.detach).await
+            Session::open(global)
+                .await?
+                .desire(&file, items, How::Apply(planned.if_position), wait.detach)
+                .await
         }
         LrpVerb::Diff { file } => {
             let items = file::items(&file, global.domain.as_ref())?;
@@ -121,8 +125,8 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
 enum How {
     /// They are desired; those that are desired already are refused.
     Desire,
-    /// They are desired, or changed.
-    Apply,
+    /// They are desired, or changed: with a position, only if they have not changed since.
+    Apply(Option<Position>),
 }
 
 impl<'a> Session<'a> {
@@ -154,13 +158,21 @@ impl<'a> Session<'a> {
             let path = path.display();
             note(&format!("the {kind} tasks of the file are left alone: muster {kind} apply {path}"));
         }
+        let planned = match how {
+            How::Desire => None,
+            How::Apply(planned) => planned,
+        };
+        let guids: Vec<ProcessGuid> = lrps.iter().map(|lrp| lrp.process_guid.clone()).collect();
+        let things = guids.iter().map(Thing::Process);
+        let client = only_unchanged(&self.client, planned, things, self.global).await;
+        let client = client.map_err(|failure| failure.doing(format!("apply {}", path.display())))?;
         let mut several = Several::new(self.global, lrps.len() + domains.len());
         let mut all_made = vec![];
         for lrp in lrps {
             let guid = lrp.process_guid.clone();
             let became = match how {
                 How::Desire => self.desire_one(lrp).await.map_err(|failure| not_desired(failure, &guid)),
-                How::Apply => self.apply_one(lrp).await,
+                How::Apply(_) => self.apply_one(&client, lrp).await,
             };
             all_made.extend(several.note(became)?);
         }
@@ -190,10 +202,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn apply_one(&self, lrp: DesiredLrp) -> Result<Made, Failure> {
+    async fn apply_one(&self, client: &Client, lrp: DesiredLrp) -> Result<Made, Failure> {
         let (guid, domain) = (lrp.process_guid.clone(), lrp.domain.clone());
         let doing = |failure: Failure| failure.doing(format!("apply process {guid}"));
-        match self.client.publish_lrp(lrp).await {
+        match client.publish_lrp(lrp).await {
             Ok(done) => self.what_was_made(guid.clone(), done).await.map_err(doing),
             Err(error) => Err(doing(self.elsewhere(error.into(), &guid, &domain).await)),
         }

@@ -28,6 +28,7 @@ mod parameterised;
 mod past;
 mod periodic;
 mod plan;
+mod planned;
 mod progress;
 mod rollout;
 pub(crate) mod rows;

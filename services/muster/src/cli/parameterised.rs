@@ -221,7 +221,8 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
 /// Desires a parameterised task or, if it is desired already, makes it what is given.
 async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'static str, Done), Failure> {
     let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
-    let exists = |error: &Error| error.code() == Some(Code::ResourceExists);
+    // A request id of the caller's may have been carried out as an update: then it is asked again as that.
+    let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_parameterised(desired.clone()).await {
         Ok(done) => return Ok(("desired", done)),
         Err(error) if exists(&error) => {

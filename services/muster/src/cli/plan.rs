@@ -1,9 +1,12 @@
 //! `muster lrp plan` and `muster lrp rebalance`: what the cluster would do, worked out here on a copy of what it has. Nothing is
 //! sent to it but questions.
 
+mod tasks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use auctioneer::board::BoardCell;
 use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process, known_task};
 use client::{Client, Only, own_definition_id};
 use schemas::definition::{DesiredLrp, Mode};
@@ -22,10 +25,12 @@ use super::output::{Look, Output};
 use super::table::{Cell, Table};
 use super::words::count;
 
+pub(crate) use tasks::run as run_tasks;
+
 /// What applying a file would do.
 #[derive(Clone, Debug, Serialize)]
 struct Plan {
-    /// Where the log stood.
+    /// Where the log stood: what is there now, and was changed after that, may be known in parts.
     position: Position,
     /// Whether anything would change.
     changes: bool,
@@ -99,6 +104,9 @@ struct Known {
 impl Known {
     /// Asks for the cells and these processes.
     async fn ask(client: &Client, guids: impl IntoIterator<Item = &ProcessGuid>) -> Result<Self, Failure> {
+        // All that follows is read at this position or later: what was decided about a process after it may be in its rows, or
+        // not, and whoever carries out only what is planned is refused then.
+        let all = client.lrps(&Only::default()).await?;
         let (mut rows, mut processes): (BTreeMap<_, _>, Vec<Process>) = (BTreeMap::new(), vec![]);
         for guid in guids {
             let row = match client.lrp(guid).await {
@@ -110,18 +118,22 @@ impl Known {
             processes.push(known_process(&row, &instances));
             rows.insert(guid.clone(), row);
         }
-        let (others, tasks) = (others(client, &rows).await?, waiting_tasks(client).await?);
+        let (others, tasks) = (others(client, all.rows, &rows).await?, waiting_tasks(client).await?);
         let listed = client.cells().await?;
         let cells = listed.rows.iter().filter_map(board_cell);
         let copy = Copy::new(clock::now(), cells, processes).beside(others, tasks);
-        Ok(Self { position: listed.position, copy: copy.numbered(&listed.rows)?, rows })
+        Ok(Self { position: all.position, copy: copy.numbered(&listed.rows)?, rows })
     }
 }
 
 /// The other processes of which something waits for room.
-async fn others(client: &Client, known: &BTreeMap<ProcessGuid, LrpRow>) -> Result<Vec<Process>, Failure> {
+async fn others(
+    client: &Client,
+    all: Vec<LrpRow>,
+    known: &BTreeMap<ProcessGuid, LrpRow>,
+) -> Result<Vec<Process>, Failure> {
     let mut others = vec![];
-    for row in client.lrps(&Only::default()).await?.rows {
+    for row in all {
         if row.unclaimed == 0 || known.contains_key(&row.process_guid) {
             continue;
         }
@@ -156,8 +168,13 @@ pub(crate) async fn run(
     let lrps = diff::processes(path, items, "planned")?;
     let known = Known::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
     let plan = plan(known, lrps)?;
-    output.one(&plan, |plan, look| plan.text(look))?;
-    match (plan.changes, plan.fits) {
+    output.one(&plan, |plan, look| plan.text(path, look))?;
+    end(plan.changes, plan.fits)
+}
+
+/// The exit status says what a plan comes to.
+fn end(changes: bool, fits: bool) -> Result<(), Failure> {
+    match (changes, fits) {
         (false, _) => Ok(()),
         (true, true) => Err(Failure::silent(Exit::Failed)),
         (true, false) => Err(Failure::silent(Exit::NotPlaced)),
@@ -166,8 +183,7 @@ pub(crate) async fn run(
 
 fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
     let Known { position, mut copy, rows } = known;
-    let free: Vec<(CellId, Zone, Resources)> =
-        copy.cells().map(|(cell, free)| (cell.id.clone(), cell.zone.clone(), free)).collect();
+    let before = free(&copy);
     let mut asked = vec![];
     for lrp in lrps {
         let guid = lrp.process_guid.clone();
@@ -195,13 +211,6 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
         carried_out: !changes || copy.is_carried_out(&guid),
     });
     let processes: Vec<Planned> = processes.collect();
-    let afterwards = copy.cells().map(|(_, free)| free);
-    let cells = free.into_iter().zip(afterwards).map(|((cell_id, zone, free), free_afterwards)| Room {
-        cell_id,
-        zone,
-        free,
-        free_afterwards,
-    });
     Ok(Plan {
         position,
         changes: !changed.is_empty(),
@@ -209,12 +218,25 @@ fn plan(known: Known, lrps: Vec<DesiredLrp>) -> Result<Plan, Failure> {
         steps: copy.steps().to_vec(),
         left: copy.left().into_iter().filter(|left| changed.contains(&left.process_guid)).collect(),
         processes,
-        others: {
-            let (waiting, placed) = copy.others();
-            Others { waiting, placed }
-        },
-        cells: cells.collect(),
+        others: Others::of(&copy),
+        cells: rooms(before, &copy),
     })
+}
+
+/// What each cell has free.
+fn free(copy: &Copy) -> Vec<Resources> {
+    copy.cells().map(|(_, free)| free).collect()
+}
+
+/// What each cell has free, before and now.
+fn rooms(before: Vec<Resources>, copy: &Copy) -> Vec<Room> {
+    let room = |(free, (cell, free_afterwards)): (Resources, (&BoardCell, Resources))| Room {
+        cell_id: cell.id.clone(),
+        zone: cell.zone.clone(),
+        free,
+        free_afterwards,
+    };
+    before.into_iter().zip(copy.cells()).map(room).collect()
 }
 
 /// Asks of the copy what `lrp apply` asks of the cluster; says whether that changes anything.
@@ -246,7 +268,7 @@ fn running(copy: &Copy, guid: &ProcessGuid) -> u32 {
 }
 
 impl Plan {
-    fn text(&self, look: Look) -> String {
+    fn text(&self, path: &Path, look: Look) -> String {
         let mut parts: Vec<String> = self.processes.iter().map(Planned::text).collect();
         if !self.steps.is_empty() {
             parts.push(steps(&self.steps).render(look.colour));
@@ -267,11 +289,28 @@ impl Plan {
         if self.changes && self.fits {
             parts.push("all of it would find its place".to_owned());
         }
+        if self.changes {
+            parts.push(exactly(self.position, "lrp apply", path));
+        }
         parts.join("\n")
     }
 }
 
+/// How exactly what is planned is carried out.
+fn exactly(position: Position, verb: &str, path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "planned at position {position}, with the room that was free then\n\
+         to carry out this and nothing else: muster {verb} {path} --if-position {position}"
+    )
+}
+
 impl Others {
+    fn of(copy: &Copy) -> Self {
+        let (waiting, placed) = copy.others();
+        Self { waiting, placed }
+    }
+
     fn text(&self) -> String {
         let Self { waiting, placed } = self;
         let wait = if *waiting == 1 {

@@ -26,7 +26,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
         Command::Lrp(
             LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. } | LrpVerb::Plan { .. },
         )
-        | Command::Task(TaskVerb::Run { .. })
+        | Command::Task(TaskVerb::Run { .. } | TaskVerb::Plan { .. })
         | Command::Periodic(PeriodicVerb::Apply { .. }) => DomainUse::Fills,
         Command::Parameterised(verb) => of_parameterised(verb),
         Command::Lrp(LrpVerb::List)

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use client::{Client, Only, TaskEnd, Whose};
+use schemas::Code;
 use schemas::definition::DesiredTask;
 use schemas::message::Done;
 use schemas::names::TaskGuid;
@@ -16,9 +17,10 @@ use super::args::{Global, TaskVerb};
 use super::connect::connect;
 use super::failure::{Exit, Failure};
 use super::output::{self, Output, note};
+use super::planned::{Thing, only_unchanged};
 use super::progress::Bar;
 use super::several::Several;
-use super::{ended, file, find, instance, rows, words};
+use super::{ended, file, find, instance, plan, rows, words};
 
 /// What a command did to a task.
 #[derive(Serialize)]
@@ -41,9 +43,19 @@ struct Ended<'a> {
 pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     match verb {
-        TaskVerb::Run { file, wait } => {
+        TaskVerb::Run { file, wait, planned } => {
             let items = file::items(&file, global.domain.as_ref())?;
-            desire(&connect(global).await?, &file, items, wait, global).await
+            let tasks = of_file(&file, items, "run")?;
+            let client = connect(global).await?;
+            let guids: Vec<TaskGuid> = tasks.iter().map(|task| task.task_guid.clone()).collect();
+            let things = guids.iter().map(Thing::Task);
+            let client = only_unchanged(&client, planned.if_position, things, global).await;
+            let client = client.map_err(|failure| failure.doing(format!("run {}", file.display())))?;
+            desire(&client, tasks, wait, global).await
+        }
+        TaskVerb::Plan { file } => {
+            let items = file::items(&file, global.domain.as_ref())?;
+            plan::run_tasks(&connect(global).await?, &file, items, output).await
         }
         TaskVerb::List { ended, cell } => {
             let only = Only { cell_id: cell, ..find::only(global.domain.as_ref()) };
@@ -100,14 +112,8 @@ fn told(guid: &TaskGuid, did: &str, done: Done, output: Output) -> Result<(), Fa
     output.next(&changed, |_, _| format!("task {guid} {did}"))
 }
 
-async fn desire(
-    client: &Client,
-    path: &Path,
-    items: Vec<Item>,
-    wait: bool,
-    global: &Global,
-) -> Result<(), Failure> {
-    let output = Output::new(global);
+/// The tasks of a file, with which something is done; it has to hold one.
+pub(super) fn of_file(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec<DesiredTask>, Failure> {
     let (mut tasks, mut others) = (vec![], false);
     for item in items {
         match item {
@@ -122,16 +128,26 @@ async fn desire(
     }
     if others {
         note(&format!(
-            "only the tasks of the file are run; for the rest: muster lrp desire {}",
+            "only the tasks of the file are {done}; for the rest: muster lrp desire {}",
             path.display()
         ));
     }
+    Ok(tasks)
+}
+
+async fn desire(
+    client: &Client,
+    tasks: Vec<DesiredTask>,
+    wait: bool,
+    global: &Global,
+) -> Result<(), Failure> {
+    let output = Output::new(global);
     let alone = tasks.len() == 1;
     let mut several = Several::new(global, tasks.len());
     let mut desired = vec![];
     for task in tasks {
         let guid = task.task_guid.clone();
-        let became = desire_one(client, task).await.map_err(|failure| not_run(failure, &guid));
+        let became = desire_one(client, task).await.map_err(|failure| not_run(failure, "run", &guid));
         if let Some(done) = several.note(became)? {
             if !wait {
                 told(&guid, "desired", done, output)?;
@@ -156,11 +172,11 @@ async fn desire_one(client: &Client, task: DesiredTask) -> Result<Done, Failure>
     }
 }
 
-fn not_run(failure: Failure, guid: &TaskGuid) -> Failure {
-    failure.doing(format!("run task {guid}")).advise_on(
-        Exit::Conflict,
-        format!("a task guid is free again when its task was resolved: muster task resolve {guid}"),
-    )
+/// That a task can't be run, or planned: if its guid is not free, what frees it.
+pub(super) fn not_run(failure: Failure, doing: &str, guid: &TaskGuid) -> Failure {
+    let taken = failure.code == Code::ResourceExists.to_string();
+    let free = format!("a task guid is free again when its task was resolved: muster task resolve {guid}");
+    failure.doing(format!("{doing} task {guid}")).advise_some(taken.then_some(free))
 }
 
 /// Waits for the end of a task, and shows it.

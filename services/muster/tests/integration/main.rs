@@ -40,6 +40,7 @@ mod files;
 mod lost;
 mod nats;
 mod plain;
+mod plans;
 mod roles;
 mod rollouts;
 mod status;

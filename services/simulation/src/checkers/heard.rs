@@ -16,7 +16,7 @@ use crate::promises::{Broken, Promise};
 
 /// What a command is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Thing {
+pub(super) enum Thing {
     Process(ProcessGuid),
     Task(TaskGuid),
     Periodic(PeriodicGuid),
@@ -137,7 +137,8 @@ impl Heard {
     }
 }
 
-fn thing(command: &ClientCommand) -> Thing {
+/// What a command is about.
+pub(super) fn thing(command: &ClientCommand) -> Thing {
     match command {
         ClientCommand::LrpDesire(lrp) => Thing::Process(lrp.process_guid.clone()),
         ClientCommand::LrpUpdate { process_guid, .. }

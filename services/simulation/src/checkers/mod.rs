@@ -9,6 +9,7 @@
 //! | `causes` | what brought each decision about |
 //! | `log` | ids, versions, times, requests; the cluster, its cells and domains |
 //! | `heard` | what clients were told, and what they may be told after that |
+//! | `planned` | commands that name the position at which they were planned |
 //! | `lrp` | processes: instances, evacuating twins, crashes |
 //! | `evaluations` | which evaluation stands for what waits |
 //! | `task` | tasks: at most one start, one outcome, the ways to their end |
@@ -49,6 +50,7 @@ mod orders;
 mod peace;
 mod periodics;
 mod placing;
+mod planned;
 mod rates;
 mod rollout_rows;
 mod rollouts;
@@ -88,6 +90,7 @@ use self::log::Log;
 use self::orders::Orders;
 use self::periodics::Periodics;
 use self::placing::{Placing, Unplaced};
+use self::planned::Planned;
 use self::rates::Rates;
 use self::rows::{Next, Rows, When};
 use self::signs::Signs;
@@ -121,6 +124,7 @@ pub struct Checkers {
     /// Since when a BBS leads and nothing hinders it.
     calm_since: Option<Timestamp>,
     heard: Heard,
+    planned: Planned,
     placing: Placing,
     evacuations: Evacuations,
     auctions: Auctions,
@@ -201,6 +205,7 @@ impl Checkers {
             now: Timestamp(0),
             calm_since: None,
             heard: Heard::default(),
+            planned: Planned::default(),
             placing: Placing::default(),
             evacuations: Evacuations::default(),
             auctions: Auctions::default(),
@@ -267,6 +272,7 @@ impl Checkers {
     pub(super) fn asked(&mut self, request: &ClientRequest) {
         self.log.asked(request);
         self.specs.asked(request);
+        self.planned.asked(request);
     }
 
     /// A BBS gets a client's command.
@@ -311,6 +317,11 @@ impl Checkers {
         }
     }
 
+    /// Where the last decision stands about what a command is about; 0: nowhere.
+    pub(super) fn last_decision(&self, command: &ClientCommand) -> Position {
+        self.planned.last(command)
+    }
+
     /// A client sends a command, or sends it again.
     pub(super) fn asks(&mut self, request: RequestId, command: &ClientCommand) {
         self.heard.asks(request, command);
@@ -332,7 +343,11 @@ impl Checkers {
             }
             Err(refusal) => {
                 self.not_dispatched(command, refusal.code);
-                self.heard.refused(request, command, refusal.code, end)
+                if self.planned.is_outdated(request, refusal) {
+                    self.coverage.saw(Situation::PlanOutdated);
+                }
+                let broken = self.heard.refused(request, command, refusal.code, end);
+                broken.or_else(|| self.planned.refused(request, refusal))
             }
         }
     }
@@ -373,6 +388,7 @@ impl Checkers {
             }
             self.causes.judge(decision, position, basis, &mut notes);
             self.heard.decision(decision, position);
+            self.planned.decision(decision, position, &mut notes);
             self.specs.decided(decision, &mut notes);
         }
         self.periodics.entry(&entry, &mut notes);

@@ -51,6 +51,7 @@ pub(super) struct Process {
     pub(super) domain: Domain,
     pub(super) epoch: Epoch,
     pub(super) version: u64,
+    pub(super) last_decision: Position,
     pub(super) changed_at: Timestamp,
     pub(super) desired: Option<DesiredLrp>,
     /// The indices of a global process, and which of their cells take no new work.
@@ -108,6 +109,7 @@ pub(super) struct Task {
     pub(super) domain: Domain,
     pub(super) epoch: Epoch,
     pub(super) version: u64,
+    pub(super) last_decision: Position,
     pub(super) since: Timestamp,
     pub(super) definition: TaskDefinition,
     /// None: it is deleted.
@@ -442,6 +444,7 @@ impl Facts {
             domain: domain.clone(),
             epoch,
             version: 0,
+            last_decision: self.position,
             changed_at: at,
             desired: None,
             cells: BTreeMap::new(),
@@ -454,7 +457,8 @@ impl Facts {
             history: None,
         });
         let mut going = Going::default();
-        (process.version, process.changed_at) = (decision.version, at);
+        (process.version, process.last_decision) = (decision.version, self.position);
+        process.changed_at = at;
         for event in &decision.events {
             going.event(guid, process, event, at);
             match event {
@@ -488,6 +492,7 @@ impl Facts {
                     domain: desired.domain.clone(),
                     epoch: Epoch(at),
                     version: 0,
+                    last_decision: self.position,
                     since: at,
                     definition: (*desired.definition).clone(),
                     state: Some(TaskState::Pending),
@@ -520,7 +525,7 @@ impl Facts {
             }
         }
         if let Some(task) = self.tasks.get_mut(guid) {
-            task.version = decision.version;
+            (task.version, task.last_decision) = (decision.version, self.position);
         }
     }
 

@@ -6,7 +6,7 @@ use schemas::entry::Event;
 use schemas::names::{ParameterisedGuid, TaskGuid};
 use schemas::parameterised::{self, Dispatched};
 use schemas::query::{Filter, ParameterisedRow, TaskState};
-use schemas::{Decision, Timestamp};
+use schemas::{Decision, Position, Timestamp};
 
 use super::facts::Facts;
 
@@ -18,6 +18,7 @@ const NAMED: usize = 16;
 pub(super) struct Parameterised {
     epoch: Epoch,
     version: u64,
+    last_decision: Position,
     /// None: it was removed.
     pub(super) desired: Option<DesiredParameterised>,
     queued: Vec<Dispatched>,
@@ -35,6 +36,7 @@ impl Facts {
                 let new = Parameterised {
                     epoch: Epoch(decision.at),
                     version: 0,
+                    last_decision: self.position,
                     desired: Some((**desired).clone()),
                     queued: vec![],
                     last: None,
@@ -49,7 +51,7 @@ impl Facts {
             }
         }
         if let Some(known) = self.parameterised.get_mut(guid) {
-            known.version = decision.version;
+            (known.version, known.last_decision) = (decision.version, self.position);
         }
     }
 }
@@ -110,6 +112,7 @@ pub(super) fn row(
         domain: desired.domain.clone(),
         epoch: known.epoch,
         version: known.version,
+        last_decision: known.last_decision,
         payload: desired.payload,
         required_parameters: desired.required_parameters.clone(),
         optional_parameters: desired.optional_parameters.clone(),

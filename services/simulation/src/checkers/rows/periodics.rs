@@ -6,7 +6,7 @@ use schemas::entry::Event;
 use schemas::names::{PeriodicGuid, TaskGuid};
 use schemas::periodic::{self, Launch, LaunchReason, SkipReason};
 use schemas::query::{Filter, PeriodicRow, PeriodicState, TaskState};
-use schemas::{Decision, Timestamp};
+use schemas::{Decision, Position, Timestamp};
 
 use super::facts::Facts;
 
@@ -18,6 +18,7 @@ const RUNNING: usize = 16;
 pub(super) struct Periodic {
     epoch: Epoch,
     version: u64,
+    last_decision: Position,
     /// None: it was removed.
     pub(super) desired: Option<DesiredPeriodic>,
     paused: bool,
@@ -36,6 +37,7 @@ impl Facts {
                 let new = Periodic {
                     epoch: Epoch(decision.at),
                     version: 0,
+                    last_decision: self.position,
                     desired: Some((**desired).clone()),
                     paused: false,
                     next: *next,
@@ -51,7 +53,7 @@ impl Facts {
             }
         }
         if let Some(known) = self.periodics.get_mut(guid) {
-            known.version = decision.version;
+            (known.version, known.last_decision) = (decision.version, self.position);
         }
     }
 }
@@ -110,6 +112,7 @@ pub(super) fn row(facts: &Facts, guid: &PeriodicGuid, known: &Periodic, whole: b
         domain: desired.domain.clone(),
         epoch: known.epoch,
         version: known.version,
+        last_decision: known.last_decision,
         state: if known.paused { PeriodicState::Paused } else { PeriodicState::Active },
         cron: desired.schedule.cron().into(),
         time_zone: desired.schedule.time_zone().into(),

@@ -1,0 +1,170 @@
+//! What was planned at a position is carried out only if nothing was decided since about what it is about.
+
+use std::time::Duration;
+
+use bbs::{Ask, Reply};
+use projections::REMEMBERED;
+use schemas::message::{Done, Envelope};
+use schemas::names::{ClientName, RequestId};
+use schemas::spec::ClientCommand;
+use schemas::{Code, Position, Refusal, actual};
+
+use crate::requests::{ask_with, fresh, scale};
+use crate::scene::{Fate, Scene};
+use crate::words;
+
+fn planned(at: Position) -> Envelope {
+    Envelope { if_position: Some(at), ..Envelope::default() }
+}
+
+fn ask(scene: &mut Scene, at: Position, command: ClientCommand) -> Result<Done, Refusal> {
+    ask_with(scene, "ci", planned(at), command)
+}
+
+fn here(scene: &Scene) -> Position {
+    scene.bbs(0).world().position()
+}
+
+/// Asks for what was planned just now.
+fn ask_now(scene: &mut Scene, command: ClientCommand) -> Result<Done, Refusal> {
+    let at = here(scene);
+    ask(scene, at, command)
+}
+
+/// Asks while an entry is on its way, and so waits.
+fn send(scene: &mut Scene, envelope: Envelope, command: ClientCommand) -> u64 {
+    let client = ClientName::new("ci").unwrap();
+    scene.ask(0, Ask::Client { domain: words::domain(), client, envelope, command })
+}
+
+fn answer(scene: &mut Scene, requester: u64) -> Result<Done, Refusal> {
+    match scene.answers.remove(&requester) {
+        Some(Reply::Done(done)) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn outdated(answer: Result<Done, Refusal>, why: &str) {
+    let refusal = answer.unwrap_err();
+    assert_eq!((refusal.code, refusal.message.as_str()), (Code::ResourceConflict, why));
+}
+
+#[test]
+fn a_change_since_the_plan_is_told_with_its_position() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let desired = ask_now(&mut scene, words::lrp("web", 2)).unwrap();
+    let other = ask_now(&mut scene, words::lrp("other", 1)).unwrap();
+    assert!(other.position > desired.position);
+    ask(&mut scene, other.position, scale(3)).unwrap();
+    // What a rep reports is a change, too: another plan could come of it.
+    let plan = here(&scene);
+    let (epoch, by) = (scene.epoch(0, "web"), words::container(1, "c1"));
+    let claim = actual::Command::Claim { placement: None };
+    scene.report(0, "c1", words::of_lrp("web", 0, epoch, by, claim));
+    let claimed = here(&scene);
+    assert!(claimed > plan);
+    let why = format!(
+        "process web has changed since position {plan}, the last decision about it stands at {claimed}: plan again"
+    );
+    outdated(ask(&mut scene, plan, scale(4)), &why);
+    outdated(
+        ask(&mut scene, plan, ClientCommand::LrpRemove { process_guid: words::process_guid("web") }),
+        &why,
+    );
+    ask(&mut scene, claimed, scale(4)).unwrap();
+    scene.restart(0);
+    let again = ask(&mut scene, claimed, scale(5)).unwrap_err();
+    assert_eq!(again.code, Code::ResourceConflict, "who starts again knows it, too");
+}
+
+#[test]
+fn what_is_new_was_not_there_since_the_plan_either() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let plan = here(&scene);
+    ask(&mut scene, plan, words::task("greet", None)).unwrap();
+    assert_eq!(ask(&mut scene, plan, words::task("greet", None)).unwrap_err().code, Code::ResourceConflict);
+    let greet = || words::task_guid("greet");
+    scene.client(0, ClientCommand::TaskCancel { task_guid: greet() });
+    scene.client(0, ClientCommand::TaskResolve { task_guid: greet() });
+    assert_eq!(scene.task_state(0, "greet"), "-");
+    let gone = here(&scene);
+    let why = format!(
+        "task greet has changed since position {plan}, the last decision about it stands at {gone}: plan again"
+    );
+    outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
+    // When it is forgotten nobody knows whether it was there.
+    scene.pass(REMEMBERED + Duration::from_secs(1));
+    for number in 0..64 {
+        scene.client(0, words::task(&format!("t{number}"), None));
+    }
+    assert!(scene.bbs(0).world().task(&greet()).is_none(), "it is forgotten");
+    let why = format!("whether task greet was there since position {plan} is not known any more: plan again");
+    outdated(ask(&mut scene, plan, words::task("greet", None)), &why);
+    ask_now(&mut scene, words::task("greet", None)).unwrap();
+}
+
+#[test]
+fn what_is_on_its_way_to_the_log_counts() {
+    let mut scene = Scene::with(1, &["c1"]);
+    ask_now(&mut scene, words::lrp("web", 1)).unwrap();
+    let plan = here(&scene);
+    scene.fate.insert("muster.event.lrp", Fate::Held);
+    let flies = send(&mut scene, Envelope::default(), scale(2));
+    // These wait, and are decided together.
+    let late = send(&mut scene, planned(plan), scale(3));
+    let first = send(&mut scene, planned(Position(plan.0 + 1)), scale(4));
+    let second = send(&mut scene, planned(Position(plan.0 + 1)), scale(5));
+    assert!(scene.answers.is_empty(), "{:?}", scene.answers);
+    scene.fate.clear();
+    scene.release(|bytes| bytes);
+    assert_eq!(answer(&mut scene, flies).unwrap().position.0, plan.0 + 1);
+    let why = format!(
+        "process web has changed since position {plan}, the last decision about it stands at {}: plan again",
+        plan.0 + 1
+    );
+    outdated(answer(&mut scene, late), &why);
+    answer(&mut scene, first).unwrap();
+    let why = format!(
+        "process web has changed since position {}, the last decision about it is being recorded: plan again",
+        plan.0 + 1
+    );
+    outdated(answer(&mut scene, second), &why);
+    assert_eq!((scene.state(0, "web", 3), scene.state(0, "web", 4)), ("UNCLAIMED", "-"));
+}
+
+#[test]
+fn a_repeated_request_is_answered_by_what_it_did() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let envelope = Envelope { request_id: Some(RequestId::new("r1").unwrap()), ..planned(here(&scene)) };
+    let first = ask_with(&mut scene, "ci", envelope.clone(), words::lrp("web", 1)).unwrap();
+    ask_now(&mut scene, scale(2)).unwrap();
+    let again = ask_with(&mut scene, "ci", envelope, words::lrp("web", 1)).unwrap();
+    assert_eq!(again.version, first.version);
+}
+
+#[test]
+fn a_position_that_was_not_read_yet_is_for_later() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let next = Position(here(&scene).0 + 1);
+    let refusal = ask(&mut scene, next, words::lrp("web", 1)).unwrap_err();
+    assert_eq!(refusal.code, Code::Unavailable);
+    let why =
+        format!("this BBS has read the log up to position {}, and not up to {next}: try again", here(&scene));
+    assert_eq!(refusal.message, why);
+    scene.client(0, words::lrp("other", 1));
+    ask(&mut scene, next, words::lrp("web", 1)).unwrap();
+}
+
+#[test]
+fn a_domain_has_changed_when_somebody_refreshed_it() {
+    let mut scene = Scene::with(1, &["c1"]);
+    let plan = here(&scene);
+    let refreshed = ask(&mut scene, plan, fresh(60)).unwrap();
+    let why = format!(
+        "domain {} has changed since position {plan}, the last decision about it stands at {}: plan again",
+        words::domain(),
+        refreshed.position
+    );
+    outdated(ask(&mut scene, plan, fresh(90)), &why);
+    ask(&mut scene, refreshed.position, fresh(90)).unwrap();
+}

@@ -1,0 +1,127 @@
+//! `muster task plan`.
+
+use std::path::Path;
+
+use auctioneer::plan::{Copy, Fate};
+use client::Client;
+use schemas::definition::DesiredTask;
+use schemas::names::TaskGuid;
+use schemas::spec::Item;
+use schemas::{Code, Position, Refusal};
+use serde::Serialize;
+
+use super::{Known, Others, Room, end, exactly, free, rooms, told};
+use crate::cli::failure::Failure;
+use crate::cli::output::{Look, Output};
+use crate::cli::table::{Cell, Table};
+use crate::cli::{find, task, words};
+
+/// What running the tasks of a file would do.
+#[derive(Clone, Debug, Serialize)]
+struct Plan {
+    /// Where the log stood.
+    position: Position,
+    /// Whether anything would change: a task is always new.
+    changes: bool,
+    /// Whether all of them would run.
+    fits: bool,
+    /// The tasks of the file.
+    tasks: Vec<Planned>,
+    /// What waits for room of others.
+    others: Others,
+    /// What the cells have free, before and afterwards.
+    cells: Vec<Room>,
+}
+
+/// A task, planned.
+#[derive(Clone, Debug, Serialize)]
+struct Planned {
+    task_guid: TaskGuid,
+    fate: Fate,
+}
+
+/// Shows what running the tasks of a file would do.
+pub(crate) async fn run(
+    client: &Client,
+    path: &Path,
+    items: Vec<Item>,
+    output: Output,
+) -> Result<(), Failure> {
+    let desired = task::of_file(path, items, "planned")?;
+    let Known { position, copy, .. } = Known::ask(client, []).await?;
+    let plan = plan(client, position, copy, desired).await?;
+    output.one(&plan, |plan, look| plan.text(path, look))?;
+    end(plan.changes, plan.fits)
+}
+
+async fn plan(
+    client: &Client,
+    position: Position,
+    mut copy: Copy,
+    desired: Vec<DesiredTask>,
+) -> Result<Plan, Failure> {
+    let before = free(&copy);
+    for task in desired {
+        let guid = task.task_guid.clone();
+        ask(client, &mut copy, task).await.map_err(|failure| task::not_run(failure, "plan", &guid))?;
+    }
+    let fates = copy.place_tasks().map_err(Failure::from)?;
+    let tasks: Vec<Planned> =
+        fates.into_iter().map(|(task_guid, fate)| Planned { task_guid, fate }).collect();
+    Ok(Plan {
+        position,
+        changes: true,
+        fits: tasks.iter().all(|planned| planned.fate.runs()),
+        tasks,
+        others: Others::of(&copy),
+        cells: rooms(before, &copy),
+    })
+}
+
+/// Asks of the copy what `task run` asks of the cluster.
+async fn ask(client: &Client, copy: &mut Copy, desired: DesiredTask) -> Result<(), Failure> {
+    let guid = &desired.task_guid;
+    match client.task(guid).await {
+        Ok(one) if one.row.domain != desired.domain => {
+            let forbidden = Refusal::new(Code::Forbidden, format!("task {guid} is in another domain"));
+            let known = Some(one.row.domain);
+            return Err(find::elsewhere(forbidden.into(), format!("task {guid}"), known, &desired.domain));
+        }
+        Ok(_) => copy.knows_task(desired.clone()),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    copy.desire_task(desired).map_err(Failure::from)
+}
+
+impl Plan {
+    fn text(&self, path: &Path, look: Look) -> String {
+        let mut table = Table::new(&["TASK", "WOULD", "CELL", "ZONE", "NOTE"]);
+        for Planned { task_guid, fate } in &self.tasks {
+            let (would, cell, zone, note) = match fate {
+                Fate::Runs { cell_id, zone } => ("run", Some(cell_id), Some(zone), None),
+                Fate::Waits { deadline_ms, no_room } => {
+                    let most = words::span(std::time::Duration::from_millis(*deadline_ms));
+                    ("wait", None, None, Some(format!("for room, {most} at most: {}", told(no_room))))
+                }
+                Fate::Fails { no_room } => ("fail", None, None, Some(told(no_room))),
+            };
+            table.row(vec![
+                Cell::text(task_guid),
+                Cell::text(would),
+                Cell::maybe(cell),
+                Cell::maybe(zone),
+                Cell::maybe(note),
+            ]);
+        }
+        let mut parts = vec![table.render(look.colour)];
+        if self.others.waiting > 0 {
+            parts.push(self.others.text());
+        }
+        if self.fits {
+            parts.push("all of them would find their place".to_owned());
+        }
+        parts.push(exactly(self.position, "task run", path));
+        parts.join("\n")
+    }
+}
