@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cause::Cause;
 use crate::entry::Stamp;
 use crate::names::{DecisionId, EvaluationId};
+use crate::placement::Eligibility;
 use crate::{Timestamp, limits};
 
 pub use decide::{
@@ -69,6 +70,9 @@ pub struct Evaluation {
     pub joins: u32,
     /// The last of them, the newest last.
     pub joined: Vec<Joined>,
+    /// Of a blocked one: which kinds of cells were tried when it found no place for its reason, and so what would unblock it.
+    /// None: reps refused it too often, and nothing was tried since.
+    pub eligibility: Option<Box<Eligibility>>,
 }
 
 /// A further cause of an evaluation that was still pending.
@@ -274,6 +278,8 @@ pub enum Event {
         evaluation: EvaluationId,
         /// Why.
         reason: String,
+        /// Which kinds of cells were tried.
+        eligibility: Option<Box<Eligibility>>,
     },
     /// What could be placed is placed.
     Completed {
@@ -325,6 +331,8 @@ pub enum Begin {
     Blocked {
         /// Why.
         reason: String,
+        /// Which kinds of cells were tried.
+        eligibility: Option<Box<Eligibility>>,
     },
     /// It needs no cell, and is complete with the decision that created it.
     Complete {
@@ -518,7 +526,10 @@ fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
         Event::Redelivered { delivery, until, .. } => {
             (one.delivery, one.wait) = (*delivery, Wait::Delivery(*until));
         }
-        Event::Blocked { reason, .. } => one.status = Status::Blocked { reason: reason.clone() },
+        Event::Blocked { reason, eligibility, .. } => {
+            one.status = Status::Blocked { reason: reason.clone() };
+            one.eligibility.clone_from(eligibility);
+        }
         Event::Completed { placed, queued, rejected, blocked, .. } => {
             (one.status, one.wait) = (Status::Complete, Wait::Nothing);
             (one.placed, one.queued, one.rejected) = (*placed, *queued, *rejected);
@@ -560,8 +571,12 @@ fn create(
             (Status::Pending, Wait::Delivery(*until), 0)
         }
         Begin::Delayed { until } => (Status::Pending, Wait::Restart(*until), 0),
-        Begin::Blocked { reason } => (Status::Blocked { reason: reason.clone() }, Wait::Nothing, 0),
+        Begin::Blocked { reason, .. } => (Status::Blocked { reason: reason.clone() }, Wait::Nothing, 0),
         Begin::Complete { stopped } => (Status::Complete, Wait::Nothing, *stopped),
+    };
+    let eligibility = match begin {
+        Begin::Blocked { eligibility, .. } => eligibility.clone(),
+        Begin::Pending | Begin::Delayed { .. } | Begin::Complete { .. } => None,
     };
     evaluations.reserve_exact(1);
     evaluations.push(Evaluation {
@@ -585,6 +600,7 @@ fn create(
         follow_ups,
         joins: 0,
         joined: vec![],
+        eligibility,
     });
 }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Position;
 use crate::names::{CellId, Zone};
+use crate::resources::CellClass;
 
 /// The reason of a placement, or of its failure: counts by reason and the best candidates, at most 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +19,25 @@ pub struct Explanation {
     pub passed_over: BTreeMap<String, u32>,
     /// The best candidates, the winner first.
     pub best: Vec<Candidate>,
+    /// What was tried for what found no place; none: it found one.
+    pub eligibility: Option<Box<Eligibility>>,
+}
+
+/// Which kinds of cells an auction tried for work that found no place, and so what would unblock it: room on a cell of an
+/// eligible class, a cell of a class that was not tried, and for constraints that escape classes any change (Nomad, blocked
+/// evaluations).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Eligibility {
+    /// The position of the journal that the auctioneer had followed to.
+    pub judged: Position,
+    /// Classes of which a cell may take it once it has room, in order, at most 24.
+    pub eligible: Vec<CellClass>,
+    /// Classes of which none may, in order, at most 24.
+    pub ineligible: Vec<CellClass>,
+    /// How many classes there were beside those.
+    pub others: u32,
+    /// Those of its constraints for which cells of one class may differ, as users wrote them, at most 4.
+    pub escaped: Vec<String>,
 }
 
 /// A cell that could take the work, and how well.

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::attributes::Offer;
 use crate::checksum::crc64;
@@ -163,10 +165,51 @@ impl Constraint {
 }
 
 /// What cells share that are alike for every constraint that doesn't [escape](Constraint::escapes): a hash of stack, tags,
-/// zone, and attributes but for unique ones. The same in every program and at every time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
+/// zone, and attributes but for unique ones. The same in every program and at every time. As text it has 16 hexadecimal
+/// digits: not every reader of JSON has numbers that large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellClass(pub u64);
+
+impl fmt::Display for CellClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for CellClass {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.0.serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CellClass {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return u64::deserialize(deserializer).map(Self);
+        }
+        let text = String::deserialize(deserializer)?;
+        let number = u64::from_str_radix(&text, 16).ok().map(Self).filter(|class| class.to_string() == text);
+        number.ok_or_else(|| D::Error::custom(format!("{text:?} is no class: it has 16 hexadecimal digits")))
+    }
+}
+
+impl JsonSchema for CellClass {
+    fn schema_name() -> Cow<'static, str> {
+        "CellClass".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "What cells share that are alike for every constraint that doesn't escape classes.",
+            "type": "string",
+            "pattern": "^[0-9a-f]{16}$",
+        })
+    }
+}
 
 impl CellClass {
     /// The class of a cell.

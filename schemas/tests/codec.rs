@@ -52,6 +52,7 @@ fn explanation() -> Option<Box<Explanation>> {
             affinity: -7,
             used_permille: 500,
         }],
+        eligibility: None,
     }))
 }
 

@@ -78,7 +78,7 @@ fn a_step_that_may_not_be_changes_nothing() {
     ];
     for (named, before) in begins {
         let begin = match named {
-            Named::Blocked => Begin::Blocked { reason: "full".into() },
+            Named::Blocked => Begin::Blocked { reason: "full".into(), eligibility: None },
             Named::New
             | Named::Pending
             | Named::Complete
@@ -118,7 +118,7 @@ fn every_event(evaluation: EvaluationId) -> Vec<evaluation::Event> {
         E::Waits { evaluation, until },
         E::Due { evaluation },
         E::Redelivered { evaluation, delivery: 2, until },
-        E::Blocked { evaluation, reason: "other".into() },
+        E::Blocked { evaluation, reason: "other".into(), eligibility: None },
         completed(evaluation),
         E::Failed { evaluation, reason: "r".into() },
         canceled(evaluation),

@@ -27,12 +27,12 @@ use schemas::names::{
 };
 use schemas::parameterised::{self, Dispatch, WithdrawReason};
 use schemas::periodic::{self, LaunchReason, SkipReason};
-use schemas::placement::{Candidate, Explanation};
+use schemas::placement::{Candidate, Eligibility, Explanation};
 use schemas::policy::{
     FailureAction, Parallelism, Policies, Ratio, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
 use schemas::rank::Priority;
-use schemas::resources::{Constraint, Resources};
+use schemas::resources::{CellClass, Constraint, Resources};
 use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
 use schemas::schedule::Schedule;
 use schemas::{
@@ -71,6 +71,17 @@ fn explanation() -> Option<Box<Explanation>> {
             siblings_on_cell: 0,
             used_permille: 125,
         }],
+        eligibility: eligibility(),
+    }))
+}
+
+fn eligibility() -> Option<Box<Eligibility>> {
+    Some(Box::new(Eligibility {
+        judged: Position(41),
+        eligible: vec![CellClass(7)],
+        ineligible: vec![CellClass(0xfedc_ba98_7654_3210)],
+        others: 0,
+        escaped: vec!["distinct_cell".to_owned()],
     }))
 }
 
@@ -346,14 +357,18 @@ fn task_events() -> Vec<Event> {
         evaluation::Event::Created {
             number: 1,
             trigger: Trigger::Queued,
-            begin: Begin::Blocked { reason: reason.clone() },
+            begin: Begin::Blocked { reason: reason.clone(), eligibility: eligibility() },
             previous: Some(evaluation_id),
         },
         evaluation::Event::Joined { evaluation: evaluation_id, trigger: Trigger::CellLost },
         evaluation::Event::Waits { evaluation: evaluation_id, until: Timestamp(6) },
         evaluation::Event::Due { evaluation: evaluation_id },
         evaluation::Event::Redelivered { evaluation: evaluation_id, delivery: 2, until: Timestamp(7) },
-        evaluation::Event::Blocked { evaluation: evaluation_id, reason: reason.clone() },
+        evaluation::Event::Blocked {
+            evaluation: evaluation_id,
+            reason: reason.clone(),
+            eligibility: eligibility(),
+        },
         evaluation::Event::Completed {
             evaluation: evaluation_id,
             placed: 2,

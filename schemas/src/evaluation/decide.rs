@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Begin, Canceled, Duty, Evaluation, Event, Status, Trigger, Wait, open};
 use crate::Timestamp;
 use crate::names::EvaluationId;
+use crate::placement::Eligibility;
 use crate::refusal::{Code, Refusal};
 
 /// An evaluation that nobody answered is given to the auctioneer so often before it fails.
@@ -48,6 +49,8 @@ pub struct Did {
     pub rejected: u32,
     /// The placement error that the decision brought.
     pub error: Option<String>,
+    /// Which kinds of cells were tried then.
+    pub eligibility: Option<Box<Eligibility>>,
     /// Whether that is the end of the attempts: reps refused the work too often.
     pub used_up: bool,
     /// Why the work will not be placed, if that was decided.
@@ -181,7 +184,9 @@ impl Draft<'_> {
             (None, _) => {
                 let trigger = if did.used_up { Trigger::Attempts } else { Trigger::Queued };
                 let reason = did.error.clone().unwrap_or_default();
-                self.create(trigger, Begin::Blocked { reason }, parent.map(|parent| parent.id));
+                let eligibility = did.eligibility.clone();
+                let begin = Begin::Blocked { reason, eligibility };
+                self.create(trigger, begin, parent.map(|parent| parent.id));
             }
             (Some(one), 0) => {
                 let (evaluation, placed) = (one.id, one.placed + did.unblocked);
@@ -198,7 +203,8 @@ impl Draft<'_> {
                     .error
                     .clone()
                     .filter(|error| !matches!(&one.status, Status::Blocked { reason } if reason == error));
-                let blocked = |reason| Event::Blocked { evaluation: one.id, reason };
+                let eligibility = did.eligibility.clone();
+                let blocked = |reason| Event::Blocked { evaluation: one.id, reason, eligibility };
                 self.events.extend(reason.map(blocked));
             }
         }

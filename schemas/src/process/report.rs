@@ -243,6 +243,8 @@ impl Draft<'_> {
                 self.record(actual::Event::PlacementFailed { places, error, explanation });
             }
             self.did.error = Some(error);
+            self.did.eligibility =
+                outcome.explanation.as_ref().and_then(|explanation| explanation.eligibility.clone());
         }
         self.did.used_up = outcome.used_up && self.did.queued > 0;
         Ok(())

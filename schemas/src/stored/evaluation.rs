@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
+use super::parts::Eligibility;
 use crate::names::EvaluationId;
 use crate::{Timestamp, evaluation};
 
@@ -62,6 +63,8 @@ pub enum Evaluation {
         evaluation: EvaluationId,
         /// Why.
         reason: String,
+        /// Which kinds of cells were tried.
+        eligibility: Option<Box<Eligibility>>,
     },
     /// What could be placed is placed.
     #[serde(rename = "completed.v1")]
@@ -118,6 +121,8 @@ pub enum Begin {
     Blocked {
         /// Why.
         reason: String,
+        /// Which kinds of cells were tried.
+        eligibility: Option<Box<Eligibility>>,
     },
     /// It needs no cell, and is complete with the decision that created it.
     Complete {
@@ -126,7 +131,7 @@ pub enum Begin {
     },
 }
 mirror!(enum Begin = evaluation::Begin {
-    Pending, Delayed { until }, Blocked { reason }, Complete { stopped },
+    Pending, Delayed { until }, Blocked { reason, eligibility }, Complete { stopped },
 });
 
 /// Why an evaluation is no longer needed.
@@ -194,7 +199,9 @@ impl Mirror<evaluation::Event> for Evaluation {
             Self::RedeliveredV1 { evaluation, delivery, until } => {
                 Event::Redelivered { evaluation, delivery, until }
             }
-            Self::BlockedV1 { evaluation, reason } => Event::Blocked { evaluation, reason },
+            Self::BlockedV1 { evaluation, reason, eligibility } => {
+                Event::Blocked { evaluation, reason, eligibility: eligibility.mirror() }
+            }
             Self::CompletedV1 { evaluation, placed, queued, rejected, blocked } => {
                 Event::Completed { evaluation, placed, queued, rejected, blocked }
             }
@@ -219,7 +226,9 @@ impl Mirror<Evaluation> for evaluation::Event {
             Self::Redelivered { evaluation, delivery, until } => {
                 Evaluation::RedeliveredV1 { evaluation, delivery, until }
             }
-            Self::Blocked { evaluation, reason } => Evaluation::BlockedV1 { evaluation, reason },
+            Self::Blocked { evaluation, reason, eligibility } => {
+                Evaluation::BlockedV1 { evaluation, reason, eligibility: eligibility.mirror() }
+            }
             Self::Completed { evaluation, placed, queued, rejected, blocked } => {
                 Evaluation::CompletedV1 { evaluation, placed, queued, rejected, blocked }
             }

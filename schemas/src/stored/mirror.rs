@@ -12,8 +12,9 @@ use crate::names::{
 };
 use crate::policy::Ratio;
 use crate::rank::Priority;
+use crate::resources::CellClass;
 use crate::rules::Rules;
-use crate::{Indices, Timestamp};
+use crate::{Indices, Position, Timestamp};
 
 /// Becomes the same on the other side of the seam. Total: what is stored is never argued with.
 pub(super) trait Mirror<T> {
@@ -31,7 +32,10 @@ macro_rules! words {
     };
 }
 
-words!(bool, u8, u16, u32, u64, i32, String, Timestamp, Indices, Epoch, Ratio, Priority, Attributes, Rules);
+words!(
+    bool, u8, u16, u32, u64, i32, String, Timestamp, Position, CellClass, Indices, Epoch, Ratio, Priority,
+    Attributes, Rules
+);
 words!(
     CellId,
     ClientName,

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::mirror::{Mirror, mirror};
 use crate::names::{CellId, InstanceGuid, PlacementTag, Stack, Zone};
+use crate::resources::CellClass;
 use crate::rules::Rules;
-use crate::{action, container, placement, resources};
+use crate::{Position, action, container, placement, resources};
 
 /// A container and the cell it is on.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -50,8 +51,26 @@ pub struct Explanation {
     pub passed_over: BTreeMap<String, u32>,
     /// The best candidates, the winner first.
     pub best: Vec<Candidate>,
+    /// What was tried for what found no place.
+    pub eligibility: Option<Box<Eligibility>>,
 }
-mirror!(struct Explanation = placement::Explanation { cells, passed_over, best });
+mirror!(struct Explanation = placement::Explanation { cells, passed_over, best, eligibility });
+
+/// Which kinds of cells an auction tried for work that found no place.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Eligibility {
+    /// The position of the journal that the auctioneer had followed to.
+    pub judged: Position,
+    /// Classes of which a cell may take it once it has room.
+    pub eligible: Vec<CellClass>,
+    /// Classes of which none may.
+    pub ineligible: Vec<CellClass>,
+    /// How many classes there were beside those.
+    pub others: u32,
+    /// Those of its constraints for which cells of one class may differ.
+    pub escaped: Vec<String>,
+}
+mirror!(struct Eligibility = placement::Eligibility { judged, eligible, ineligible, others, escaped });
 
 /// A cell that could take the work, and how well.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

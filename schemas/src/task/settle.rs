@@ -28,8 +28,9 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
                 placed(&mut did);
                 after = Left::default();
             }
-            Event::PlacementFailed { error, .. } => {
+            Event::PlacementFailed { error, explanation } => {
                 (did.error, did.used_up) = (Some(error.clone()), uses_up(command) && before.unanswered > 0);
+                did.eligibility = explanation.as_ref().and_then(|why| why.eligibility.clone());
                 did.queued = before.unanswered;
                 after = Left { unplaced: 1, ..Left::default() };
             }

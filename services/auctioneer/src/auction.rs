@@ -159,10 +159,14 @@ impl Round<'_> {
         let seen = self.board.view(view);
         let kin = &self.families[family];
         let crowded = lane.map_or(&[][..], |lane| &kin.lane_at(lane).counts().crowded);
-        let explanation = explain::explain(self.board, seen, (&tally, crowded, refused), places);
+        let mut explanation = explain::explain(self.board, seen, (&tally, crowded, refused), places);
         let place = match places.first() {
             Some(winner) => Ok(self.place(winner.cell, size, family)),
-            None => Err(explain::error(self.board, wanted, &tally, kin)),
+            None => {
+                let tried = self.board.eligibility(view, item.constraint(), item.only.as_ref());
+                explanation.eligibility = Some(Box::new(tried));
+                Err(explain::error(self.board, wanted, &tally, kin))
+            }
         };
         Verdict { item, place, explanation }
     }

@@ -5,13 +5,16 @@
 //! names attributes, cells are grouped by those, too: a `Partition` for each set of attributes that is named.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use schemas::Position;
 use schemas::attributes::{AttributeName, Attributes, Offer, STACK, ZONE};
 use schemas::names::{CellId, PlacementTag, Stack, Zone};
-use schemas::resources::{Constraint, Resources};
+use schemas::placement::Eligibility;
+use schemas::resources::{CellClass, Constraint, Resources};
 use schemas::rules::{Distinct, Rules};
 
+use crate::eligibility::eligibility;
 use crate::score::{Scale, bounded};
 use crate::view::{Cells, Column, View};
 
@@ -109,6 +112,12 @@ pub struct Board {
     view_of: BTreeMap<Constraint, usize>,
     /// The views of work that only one cell may take.
     view_of_cell: BTreeMap<(CellId, Constraint), usize>,
+    /// The class of each cell, once somebody asked.
+    classes: OnceLock<Vec<CellClass>>,
+    /// Which classes may take the work of a view, once somebody asked.
+    eligibility: BTreeMap<usize, Eligibility>,
+    /// The position of the journal that it shows.
+    position: Position,
 }
 
 /// A place in a group's order: what is used of the cell as the group's scale weighs it, and the cell's number.
@@ -233,6 +242,27 @@ impl Board {
         column
     }
 
+    /// Says which position of the journal it shows.
+    pub const fn show(&mut self, position: Position) {
+        self.position = position;
+    }
+
+    /// Which kinds of cells may take the work of a view.
+    pub(crate) fn eligibility(
+        &mut self,
+        view: usize,
+        constraint: &Constraint,
+        only: Option<&CellId>,
+    ) -> Eligibility {
+        let classes =
+            self.classes.get_or_init(|| self.cells.iter().map(|cell| CellClass::of(&cell.offer())).collect());
+        let cells = self.cells.iter().zip(classes.iter().copied());
+        let cells = cells.filter(|(cell, _)| only.is_none_or(|only| cell.id == *only));
+        let judge = || eligibility(cells, constraint, self.position);
+        let known = self.eligibility.entry(view).or_insert_with(judge);
+        Eligibility { judged: self.position, ..known.clone() }
+    }
+
     /// How many cells there are.
     #[must_use]
     pub fn len(&self) -> u32 {
@@ -321,6 +351,7 @@ impl Board {
             self.views.clear();
             self.view_of.clear();
             self.view_of_cell.clear();
+            self.eligibility.clear();
             self.partitions.truncate(1);
             self.columns.clear();
         }

@@ -19,7 +19,7 @@ use crate::view::{Unmet, View};
 /// Constraints that an error names.
 const ERROR_RULES: usize = 3;
 /// Constraints that an explanation names.
-const EXPLAINED_RULES: usize = 4;
+pub(crate) const EXPLAINED_RULES: usize = 4;
 /// What is said of one constraint, in bytes; a longer one is cut.
 const RULE_BYTES: usize = 80;
 /// What is said of one value, in characters.
@@ -80,6 +80,11 @@ fn nearest_misses(view: &View) -> Vec<Cow<'static, str>> {
     said
 }
 
+/// A constraint as users wrote it.
+pub(crate) fn name(rule: &Rule) -> String {
+    cut(&rule.to_string(), RULE_BYTES)
+}
+
 /// A constraint as an error or explanation names it.
 pub(crate) fn named(rule: &Rule) -> String {
     cut(&Mismatch::Rule(0, rule).word(), RULE_BYTES)
@@ -129,6 +134,7 @@ pub(crate) fn explain(
         cells: view.cells,
         passed_over: passed_over.collect(),
         best: best.iter().map(|score| candidate(board, view, score)).collect(),
+        eligibility: None,
     }
 }
 
@@ -171,14 +177,20 @@ fn candidate(board: &Board, view: &View, score: &Score) -> Candidate {
 
 #[cfg(test)]
 mod tests {
-    use schemas::limits;
     use schemas::names::{CellId, Zone};
+    use schemas::placement::Eligibility;
+    use schemas::resources::{CellClass, Constraint};
     use schemas::rules::Operator;
+    use schemas::{Position, limits};
 
     use super::*;
+    use crate::board::BoardCell;
+    use crate::eligibility::eligibility;
 
     #[test]
     fn the_largest_explanation_is_within_its_limit() {
+        let size =
+            |explanation: &Explanation| schemas::codec::encode(schemas::codec::Form::Json, explanation).len();
         let longest = "x".repeat(limits::ID_BYTES);
         let candidate = Candidate {
             cell_id: CellId::new(&longest).unwrap(),
@@ -206,8 +218,36 @@ mod tests {
             cells: u32::MAX,
             passed_over: reasons.map(|reason| (reason.to_owned(), u32::MAX)).chain(rules).collect(),
             best: vec![candidate; limits::EXPLAINED_CANDIDATES],
+            eligibility: None,
         };
-        let bytes = schemas::codec::encode(schemas::codec::Form::Json, &explanation);
-        assert!(bytes.len() <= limits::EXPLANATION_BYTES, "{}", bytes.len());
+        assert!(size(&explanation) <= limits::EXPLANATION_BYTES, "{}", size(&explanation));
+        // What found no place has no candidates.
+        let cell = BoardCell {
+            id: CellId::new("c").unwrap(),
+            zone: Zone::new("z").unwrap(),
+            stack: schemas::names::Stack::new("linux").unwrap(),
+            placement_tags: [].into(),
+            attributes: schemas::attributes::Attributes::default(),
+            total: Resources::default(),
+            free: Resources::default(),
+            standing: crate::board::Standing::Open,
+        };
+        let escapes = |number: usize| Rule { attribute: Some("unique.a".parse().unwrap()), ..rule(number) };
+        let constraints = (0..limits::RULES).map(escapes).collect();
+        let constraint = |rules: Vec<Rule>| Constraint {
+            rules: Some(Box::new(schemas::rules::Rules { constraints: rules, ..Default::default() })),
+            ..Constraint::default()
+        };
+        let kinds = (0..100).map(|number| (&cell, CellClass(u64::MAX - number)));
+        let tried = |constraint: &Constraint| eligibility(kinds.clone(), constraint, Position(u64::MAX));
+        let (none, all) = (tried(&constraint(constraints)), tried(&constraint(vec![])));
+        assert_eq!(
+            (none.eligible.len(), none.ineligible.len(), none.others, none.escaped.len()),
+            (0, 24, 76, 4)
+        );
+        assert_eq!((all.eligible.len(), all.ineligible.len(), all.others, all.escaped.len()), (24, 0, 76, 0));
+        let most = Eligibility { eligible: all.eligible, ..none };
+        let explanation = Explanation { best: vec![], eligibility: Some(Box::new(most)), ..explanation };
+        assert!(size(&explanation) <= limits::EXPLANATION_BYTES, "{}", size(&explanation));
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod auction;
 pub mod board;
+mod eligibility;
 mod explain;
 mod family;
 pub mod machine;

@@ -16,11 +16,11 @@ use schemas::definition::{Definition, TaskDefinition};
 use schemas::limits::EXPLAINED_CANDIDATES;
 use schemas::message::Order;
 use schemas::names::{CellId, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
-use schemas::placement::{Candidate, Explanation};
+use schemas::placement::{Candidate, Eligibility, Explanation};
 use schemas::rank::Priority;
-use schemas::resources::{Constraint, Lack, Mismatch, Resources};
+use schemas::resources::{CellClass, Constraint, Lack, Mismatch, Resources};
 use schemas::rules::{Affinity, Distinct, Operator, Rule, Rules, Spread};
-use schemas::{ActualLrpKey, Timestamp};
+use schemas::{ActualLrpKey, Position, Timestamp};
 
 // The reference: no index, no memory, nothing clever.
 
@@ -250,6 +250,30 @@ fn error(cells: &[BoardCell], item: &Item, siblings: &Siblings) -> String {
     format!("insufficient resources: {}", every.join(", "))
 }
 
+/// The classes of all cells that may take the work, and of those that may not.
+fn tried(cells: &[BoardCell], item: &Item, scores: &[Score]) -> Option<Box<Eligibility>> {
+    if !scores.is_empty() {
+        return None;
+    }
+    let may = |cell: &&BoardCell| item.constraint().mismatch(&cell.offer()).is_none();
+    let class = |cell: &BoardCell| CellClass::of(&cell.offer());
+    let cells = || cells.iter().filter(|cell| item.only.as_ref().is_none_or(|only| cell.id == *only));
+    let eligible: BTreeSet<CellClass> = cells().filter(may).map(class).collect();
+    let all: BTreeSet<CellClass> = cells().map(class).collect();
+    let ineligible: Vec<CellClass> = all.difference(&eligible).copied().collect();
+    let rules = item.constraint().rules.iter().flat_map(|rules| &rules.constraints);
+    let escaped: Vec<String> = rules.filter(|rule| rule.escapes()).take(4).map(ToString::to_string).collect();
+    let most = 24;
+    let others = eligible.len().saturating_sub(most) + ineligible.len().saturating_sub(most);
+    Some(Box::new(Eligibility {
+        judged: Position(0),
+        eligible: eligible.into_iter().take(most).collect(),
+        ineligible: ineligible.into_iter().take(most).collect(),
+        others: u32::try_from(others).unwrap(),
+        escaped,
+    }))
+}
+
 fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblings) -> Explanation {
     let mut passed_over: BTreeMap<String, u32> = BTreeMap::new();
     let mut add = |reason: &str| *passed_over.entry(reason.to_owned()).or_default() += 1;
@@ -280,7 +304,12 @@ fn explain(cells: &[BoardCell], item: &Item, scores: &[Score], siblings: &Siblin
         siblings_on_cell: score.siblings_on_cell,
         used_permille: score.load.permille(),
     });
-    Explanation { cells: u32::try_from(cells.len()).unwrap(), passed_over, best: best.collect() }
+    Explanation {
+        cells: u32::try_from(cells.len()).unwrap(),
+        passed_over,
+        best: best.collect(),
+        eligibility: tried(cells, item, scores),
+    }
 }
 
 // What is drawn.

@@ -28,6 +28,7 @@ impl Auctioneer {
         let mut batches = Batches::new();
         if !items.is_empty() {
             let siblings = self.siblings(&items);
+            self.cells.board().show(self.world.position());
             for verdict in auction(self.cells.board(), items, &siblings) {
                 match verdict.place {
                     Ok(cell) => {

@@ -19,7 +19,12 @@ const FIELD: usize = 40;
 pub(crate) fn explanation(explanation: &Explanation) -> usize {
     let best = explanation.best.iter();
     let best: usize = best.map(|one| one.cell_id.as_str().len() + one.zone.as_str().len() + 5 * FIELD).sum();
-    2 * FIELD + explanation.passed_over.len() * FIELD + best
+    let tried = explanation.eligibility.as_deref().map_or(0, |tried| {
+        let classes = tried.eligible.len() + tried.ineligible.len();
+        // A control character takes six bytes as JSON.
+        5 * FIELD + classes * 20 + tried.escaped.iter().map(|name| 6 * name.len()).sum::<usize>()
+    });
+    2 * FIELD + explanation.passed_over.len() * FIELD + best + tried
 }
 
 /// The bytes of an index or a task that could not be placed.

@@ -97,7 +97,7 @@ pub fn process(row: &LrpRow, instances: &[InstanceRow]) -> Process {
 fn evaluate(process: &mut Process) {
     let waits = process.unclaimed > process.unplaced;
     let pending = waits.then_some((Trigger::Convergence, Begin::Pending));
-    let blocked = Begin::Blocked { reason: String::new() };
+    let blocked = Begin::Blocked { reason: String::new(), eligibility: None };
     let blocked = (process.unplaced > 0).then_some((Trigger::Queued, blocked));
     for (number, (trigger, begin)) in (0..).zip(pending.into_iter().chain(blocked)) {
         let event = evaluation::Event::Created { number, trigger, begin, previous: None };

@@ -269,7 +269,7 @@ fn of_evaluation(event: &evaluation::Event, decision: DecisionId, full: bool) ->
             match begin {
                 Begin::Pending => format!("evaluation {name} begins: {what}"),
                 Begin::Delayed { until } => format!("evaluation {name} waits until {until}: {what}"),
-                Begin::Blocked { reason } => {
+                Begin::Blocked { reason, .. } => {
                     format!("evaluation {name} is blocked: {what}: {}", one_line(reason))
                 }
                 Begin::Complete { stopped } => {

@@ -6,6 +6,7 @@ use client::{Client, Only};
 use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Evaluation, Status};
 use schemas::names::{DecisionId, Domain, EvaluationId, TaskGuid};
+use schemas::placement::Eligibility;
 use schemas::query::{EvaluationRow, EvaluationState, EvaluationSubject, RecordedEntry, Turn};
 use schemas::{Position, Timestamp};
 use serde::Serialize;
@@ -19,7 +20,7 @@ use super::find;
 use super::output::{Look, Output};
 use super::table::{Cell, Table, facts};
 use super::why::{describe, placements};
-use super::words::{age, one_line, short, time_of_day};
+use super::words::{age, count, one_line, short, time_of_day};
 
 /// Links of a chain that are shown before and behind an evaluation.
 const SHOWN: usize = 16;
@@ -243,6 +244,22 @@ fn note(one: &Evaluation) -> Option<String> {
     }
 }
 
+/// What would unblock an evaluation.
+fn unblocked_by(tried: &Eligibility) -> String {
+    let may = tried.eligible.len() as u64;
+    let all = may + tried.ineligible.len() as u64 + u64::from(tried.others);
+    let room = match may {
+        0 => None,
+        _ if may == all => Some("room on any cell".to_owned()),
+        _ => Some(format!("room on a cell of {may} of the {} that were tried", count(all, "kind"))),
+    };
+    let unseen = format!("a cell of a kind that was not there at position {}", tried.judged.0);
+    let holds = if tried.escaped.len() == 1 { "holds" } else { "hold" };
+    let escaped = (!tried.escaped.is_empty())
+        .then(|| format!("any cell once {} {holds} there", tried.escaped.join(" and ")));
+    room.into_iter().chain([unseen]).chain(escaped).collect::<Vec<_>>().join(", or ")
+}
+
 /// How much goes before work that waits for a cell.
 fn turn(turn: Turn) -> String {
     let others = turn.waiting.saturating_sub(1);
@@ -267,6 +284,7 @@ fn text(explained: &Explained, look: Look) -> String {
         ("joined by", joined),
         ("state", format!("{state} since {} ({})", one.since, age(look.now, one.since))),
         ("reason", note(one).map(|note| one_line(&note)).unwrap_or_default()),
+        ("unblocked by", one.eligibility.as_deref().map(unblocked_by).unwrap_or_default()),
         ("left", row.left.to_string()),
         ("turn", row.turn.map(turn).unwrap_or_default()),
         ("deliveries", one.delivery.to_string()),
@@ -396,13 +414,37 @@ mod tests {
         let mut all = vec![];
         for (number, cause, event) in [
             (1, None, created(Trigger::Desire, Begin::Pending, None)),
-            (2, Some(1), created(Trigger::Queued, Begin::Blocked { reason }, Some(id(1)))),
+            (2, Some(1), created(Trigger::Queued, Begin::Blocked { reason, eligibility: None }, Some(id(1)))),
             (3, Some(1), complete),
             (4, Some(1), created(Trigger::Crash, Begin::Pending, None)),
         ] {
             evaluation::fold(&mut all, &event, &stamp(number, cause));
         }
         all
+    }
+
+    #[test]
+    fn what_would_unblock_is_told_in_words_and_without_classes() {
+        let class = schemas::resources::CellClass;
+        let tried = |eligible: &[u64], ineligible: &[u64], others, escaped: &[&str]| {
+            unblocked_by(&Eligibility {
+                judged: Position(41),
+                eligible: eligible.iter().copied().map(class).collect(),
+                ineligible: ineligible.iter().copied().map(class).collect(),
+                others,
+                escaped: escaped.iter().map(ToString::to_string).collect(),
+            })
+        };
+        let unseen = "a cell of a kind that was not there at position 41";
+        assert_eq!(tried(&[1, 2], &[], 0, &[]), format!("room on any cell, or {unseen}"));
+        assert_eq!(tried(&[], &[1], 0, &[]), unseen);
+        assert_eq!(
+            tried(&[1], &[2], 1, &["distinct_cell", "unique.hostname = a"]),
+            format!(
+                "room on a cell of 1 of the 3 kinds that were tried, or {unseen}, or any cell once distinct_cell and \
+                 unique.hostname = a hold there"
+            )
+        );
     }
 
     #[test]

@@ -415,7 +415,12 @@ mod tests {
             used_permille,
         };
         let best = vec![candidate("c2", 125), candidate("c3", 250)];
-        Box::new(Explanation { cells: 4, passed_over: [("memory".to_owned(), 2)].into(), best })
+        Box::new(Explanation {
+            cells: 4,
+            passed_over: [("memory".to_owned(), 2)].into(),
+            best,
+            eligibility: None,
+        })
     }
 
     fn of(definition: &str, indices: Indices) -> Places {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use schemas::evaluation::{Begin, Canceled, Duty, Event, Trigger, Wait};
 use schemas::names::EvaluationId;
-use schemas::{Timestamp, entry, evaluation};
+use schemas::placement::Eligibility;
+use schemas::{Timestamp, actual, entry, evaluation, task};
 
 use super::Notes;
 use crate::coverage::Situation;
@@ -87,6 +88,13 @@ impl Evaluations {
         decision: &schemas::Decision,
         (name, notes): (&str, &mut Notes),
     ) {
+        if let Event::Created { begin: Begin::Blocked { eligibility, .. }, .. }
+        | Event::Blocked { eligibility, .. } = event
+        {
+            notes.must(P::ExplanationTrue, eligibility.as_deref() == tried(decision), || {
+                format!("{name}: {event:?}, and {:?} was tried", tried(decision))
+            });
+        }
         let id = event.evaluation(decision.id);
         if let Event::Created { trigger, begin, previous, .. } = event {
             self.create(id, (*trigger, begin, *previous), decision, (name, notes));
@@ -146,7 +154,7 @@ impl Evaluations {
             Begin::Pending => Standing::Placing(None),
             Begin::Delayed { until } if trigger == Trigger::FollowUp => Standing::Placing(Some(*until)),
             Begin::Delayed { until } => Standing::Restarting(*until),
-            Begin::Blocked { reason } => Standing::Blocked(reason.clone()),
+            Begin::Blocked { reason, .. } => Standing::Blocked(reason.clone()),
             Begin::Complete { .. } => Standing::Ended("complete"),
         };
         match begin {
@@ -264,6 +272,19 @@ impl One {
             ) => {}
         }
     }
+}
+
+/// Which kinds of cells were tried for what a decision says found no place.
+fn tried(decision: &schemas::Decision) -> Option<&Eligibility> {
+    let failed = decision.events.iter().rev().find_map(|event| {
+        if let entry::Event::Actual(actual::Event::PlacementFailed { explanation, .. })
+        | entry::Event::Task(task::Event::PlacementFailed { explanation, .. }) = event
+        {
+            return Some(explanation.as_ref());
+        }
+        None
+    });
+    failed.flatten()?.eligibility.as_deref()
 }
 
 /// What a decision says of evaluations.

@@ -420,7 +420,7 @@ impl Task {
                 let by = if launched { Trigger::Periodic } else { Trigger::Desire };
                 *trigger == by && says(|event| matches!(event, task::Event::Desired(_)))
             }
-            evaluation::Event::Created { begin: Begin::Blocked { reason }, .. }
+            evaluation::Event::Created { begin: Begin::Blocked { reason, .. }, .. }
             | evaluation::Event::Blocked { reason, .. } => error == Some(reason),
             // Reps refused it too often, nobody answered, or its own end says why.
             evaluation::Event::Failed { reason, .. } => {

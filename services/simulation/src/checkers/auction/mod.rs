@@ -23,10 +23,10 @@ use schemas::container::WorkKey;
 use schemas::message::{Heartbeat, Order, Outcomes, Perform, Performed, PlacementOutcome, Work};
 use schemas::names::CellId;
 use schemas::placement::{
-    Candidate, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS,
+    Candidate, Eligibility, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS,
 };
 use schemas::process::Outcome;
-use schemas::resources::{Constraint, Mismatch, Resources};
+use schemas::resources::{CellClass, Constraint, Mismatch, Resources};
 use schemas::rules::Rule;
 use schemas::{Refusal, Timestamp};
 
@@ -312,7 +312,8 @@ impl<'a> Auction<'a> {
                 && (just_refused || merit_of_other().is_better_than(&merit, other.id < cell))
         };
         let better = self.seen().find(better).map(|other| (other.id, other.free));
-        let told = why.best.first().is_some_and(|best| best.cell_id == *cell)
+        let told = why.eligibility.is_none()
+            && why.best.first().is_some_and(|best| best.cell_id == *cell)
             && why.best.iter().all(|one| self.is_told(one, key, size))
             && self.are_all_told(why, (&name, constraint), size)
             && self.is_counted(why, constraint, size, &tried);
@@ -391,6 +392,22 @@ impl<'a> Auction<'a> {
             && said("refused") <= count(tried.len())
     }
 
+    /// Whether the classes of the cells that were tried are the right ones, and what they say nothing about.
+    fn were_tried(&self, tried: &Eligibility, constraint: &Constraint) -> bool {
+        let class = |seen: &Seen<'_>| CellClass::of(&seen.log.presence.offer(seen.id));
+        let (may, may_not): (Vec<&Seen<'_>>, Vec<&Seen<'_>>) =
+            self.seen().partition(|seen| is_compatible(constraint, seen));
+        let eligible: BTreeSet<CellClass> = may.into_iter().map(class).collect();
+        let ineligible: BTreeSet<CellClass> = may_not.into_iter().map(class).collect();
+        let escaped = constraint.rules.iter().flat_map(|rules| &rules.constraints).map(ToString::to_string);
+        let escaped = escaped.filter(|rule| rule.starts_with("distinct_") || rule.starts_with("unique."));
+        tried.judged == self.siblings.world.position()
+            && tried.eligible.iter().eq(&eligible)
+            && tried.ineligible.iter().eq(ineligible.difference(&eligible))
+            && tried.others == 0
+            && tried.escaped.iter().cloned().eq(escaped)
+    }
+
     /// Work found no cell: none had room, and the error names exactly what is lacking.
     fn failed(&mut self, failed: &Failed<'_>) {
         let Failed { work, attempt, constraint, size, error, why } = failed;
@@ -406,7 +423,10 @@ impl<'a> Auction<'a> {
         let room = self.seen().find(able).map(|seen| seen.id.clone());
         let right = self.is_right(error, (work, constraint), size);
         let counted = why.is_none_or(|why| {
-            why.best.is_empty() && self.is_counted(why, constraint, size, &BTreeMap::new())
+            let tried = why.eligibility.as_deref();
+            why.best.is_empty()
+                && self.is_counted(why, constraint, size, &BTreeMap::new())
+                && tried.is_some_and(|tried| self.were_tried(tried, constraint))
         });
         let cells = self.seen().filter(|seen| is_compatible(constraint, seen));
         let cells: Vec<String> =

@@ -99,12 +99,16 @@ fn create(
         follow_ups: 0,
         joins: 0,
         joined: vec![],
+        eligibility: None,
     };
     match begin {
         Begin::Pending => {}
         Begin::Delayed { until } if trigger == Trigger::Crash => new.wait = Wait::Restart(*until),
         Begin::Delayed { until } => new.wait = Wait::Delivery(*until),
-        Begin::Blocked { reason } => new.status = Status::Blocked { reason: reason.clone() },
+        Begin::Blocked { reason, eligibility } => {
+            new.status = Status::Blocked { reason: reason.clone() };
+            new.eligibility.clone_from(eligibility);
+        }
         Begin::Complete { stopped } => (new.status, new.stopped) = (Status::Complete, *stopped),
     }
     if let Some(parent) = all.iter_mut().find(|one| Some(one.id) == previous) {
@@ -146,7 +150,10 @@ fn change(one: &mut Evaluation, event: &Event, decision: &Decision) {
         Event::Redelivered { delivery, until, .. } => {
             (one.delivery, one.wait) = (*delivery, Wait::Delivery(*until));
         }
-        Event::Blocked { reason, .. } => settle(Status::Blocked { reason: reason.clone() }),
+        Event::Blocked { reason, eligibility, .. } => {
+            settle(Status::Blocked { reason: reason.clone() });
+            one.eligibility.clone_from(eligibility);
+        }
         Event::Completed { placed, queued, rejected, blocked, .. } => {
             settle(Status::Complete);
             (one.placed, one.queued, one.rejected, one.wait) = (*placed, *queued, *rejected, Wait::Nothing);

@@ -1,0 +1,39 @@
+//! Which kinds of cells an auction tried for work that found no place: what would unblock it.
+
+use std::collections::BTreeMap;
+
+use schemas::Position;
+use schemas::placement::Eligibility;
+use schemas::resources::{CellClass, Constraint};
+use schemas::rules::Rule;
+
+use crate::board::BoardCell;
+use crate::explain::{EXPLAINED_RULES, name};
+
+/// Classes that are named of those that may take the work, and of those that may not.
+const CLASSES: usize = 24;
+
+/// The classes of these cells, and for which constraints a class says nothing.
+pub(crate) fn eligibility<'a>(
+    cells: impl Iterator<Item = (&'a BoardCell, CellClass)>,
+    constraint: &Constraint,
+    judged: Position,
+) -> Eligibility {
+    let mut may: BTreeMap<CellClass, bool> = BTreeMap::new();
+    for (cell, class) in cells {
+        *may.entry(class).or_default() |= constraint.mismatch(&cell.offer()).is_none();
+    }
+    let of = |wanted: bool| may.iter().filter(move |(_, may)| **may == wanted).map(|(class, _)| *class);
+    let named = |wanted| of(wanted).take(CLASSES).collect::<Vec<_>>();
+    let (eligible, ineligible) = (named(true), named(false));
+    let others = may.len() - eligible.len() - ineligible.len();
+    let rules = constraint.rules.as_ref().map_or(&[][..], |rules| &rules.constraints);
+    let escaped = rules.iter().filter(|rule| Rule::escapes(rule)).take(EXPLAINED_RULES).map(name);
+    Eligibility {
+        judged,
+        eligible,
+        ineligible,
+        others: u32::try_from(others).unwrap_or(u32::MAX),
+        escaped: escaped.collect(),
+    }
+}
