@@ -7,15 +7,18 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rep::reconcile::Row;
 use simulation::batch::{Batch, run_all};
 use simulation::coverage::Situation;
 use simulation::directed::towards;
+use simulation::nodes::Node;
 use simulation::plan::Act;
 use simulation::promises::Promise;
-use simulation::{Outcome, Plan, run, run_plan};
+use simulation::story::Seen;
+use simulation::{Outcome, Plan, run, run_plan, run_told};
 
 /// Seeds of every run.
 const USUAL: Range<u64> = 0..560;
@@ -119,6 +122,59 @@ fn a_journal_that_does_not_sync_breaks_promises() {
         synced.shape.synced = true;
         assert_eq!(run_plan(&synced).broken, [], "seed {seed}");
     }
+}
+
+/// An auctioneer or a BBS dies at every step of what becomes of some work: the moment an entry is in the log, while it is
+/// told, and when everybody knows it. Evaluations are partly placed, blocked, unblocked, joined and delayed.
+#[test]
+fn a_crash_at_any_step_loses_nothing() {
+    const WORK: &str = "at 3s desire web x7 memory=900\n\
+                        at 3500ms desire flaky x1 run=300ms exit=1\n\
+                        at 4s run task job1 run=1s memory=900 queue=1m\n\
+                        at 5s scale web x4\n\
+                        at 7s deploy web v2 memory=700 rolls\n\
+                        at 9s evacuate c1\n\
+                        at 11s remove flaky\n\
+                        at 12s desire late x2 memory=1500\n\
+                        at 13s remove web\n";
+    const LATER_MS: [u64; 3] = [0, 3, 40];
+    let plan: Plan = WORK.parse().expect("a plan");
+    let mut moments = vec![];
+    let calm = run_told(&plan, &mut |at, seen| {
+        if let Seen::Stored(..) = seen {
+            moments.push(at);
+        }
+    });
+    assert_eq!(calm.broken, []);
+    for situation in [
+        Situation::PartlyPlaced,
+        Situation::EvaluationBlocked,
+        Situation::BlockedWorkPlaced,
+        Situation::CauseJoined,
+        Situation::RestartDelayed,
+    ] {
+        assert!(calm.coverage.count(situation) > 0, "never seen: {}", situation.words());
+    }
+    moments.dedup();
+    let nodes = [Node::Bbs(0), Node::Bbs(1), Node::Auctioneer(0), Node::Auctioneer(1)];
+    let killed = moments.iter().flat_map(|at| LATER_MS.map(|later| *at + Duration::from_millis(later)));
+    let killed: Vec<(Duration, Node)> = killed.flat_map(|at| nodes.map(|node| (at, node))).collect();
+    println!("{} moments, {} runs", moments.len(), killed.len());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((at, node)) = killed.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut plan = plan.clone();
+            plan.acts.push((*at, Act::Kill { node: *node, away: Duration::from_millis(1_500) }));
+            plan.acts.sort_by_key(|(at, _)| *at);
+            let outcome = run_plan(&plan);
+            assert_eq!(outcome.broken, [], "{node} is killed at {at:?}:\n{}", outcome.story.join("\n"));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
 }
 
 #[test]
