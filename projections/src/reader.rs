@@ -109,6 +109,7 @@ impl Reader {
                 cluster::Event::OrdinalAssigned { .. }
                 | cluster::Event::OrdinalFreed { .. }
                 | cluster::Event::FormatRaised { .. }
+                | cluster::Event::PreemptionSwitched { .. }
                 | cluster::Event::Elected { .. }
                 | cluster::Event::PositionSetAside { .. } => {}
             }
@@ -138,6 +139,7 @@ impl Reader {
             | cluster::Event::OrdinalAssigned { .. }
             | cluster::Event::OrdinalFreed { .. }
             | cluster::Event::FormatRaised { .. }
+            | cluster::Event::PreemptionSwitched { .. }
             | cluster::Event::Elected { .. } => None,
         };
         let full = self.by_operators.len() >= POSITIONS_SET_ASIDE;

@@ -530,9 +530,8 @@ impl World {
 
     fn fold_cluster(&mut self, decision: &Decision) {
         let shards = self.shards();
-        for event in decision.events.iter().filter_map(Event::as_cluster) {
-            self.cluster = cluster::evolve(self.cluster.take(), event, decision.at);
-        }
+        let events = decision.events.iter().filter_map(Event::as_cluster);
+        self.cluster = cluster::fold(self.cluster.take(), events, &decision.stamp(), decision.version);
         if self.shards() != shards {
             self.index.deal_anew(self.shards());
         }

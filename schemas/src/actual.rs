@@ -172,6 +172,8 @@ pub enum Ended {
     Replaced,
     /// Its rollout gave it up: it failed or was too late, or everything goes back because others failed.
     RolloutFailed,
+    /// Something more urgent gets its room.
+    Preempted,
 }
 
 /// What happens to ActualLRPs.

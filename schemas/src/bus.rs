@@ -112,6 +112,8 @@ pub enum OperatorVerb {
     CellUncordon,
     /// `cell.forget`
     CellForget,
+    /// `cluster.preemption`
+    ClusterPreemption,
     /// `journal.set-aside`
     JournalSetAside,
 }
@@ -277,8 +279,14 @@ impl ClientVerb {
 
 impl OperatorVerb {
     /// Every one of them.
-    pub const ALL: [Self; 5] =
-        [Self::CellEvacuate, Self::CellCordon, Self::CellUncordon, Self::CellForget, Self::JournalSetAside];
+    pub const ALL: [Self; 6] = [
+        Self::CellEvacuate,
+        Self::CellCordon,
+        Self::CellUncordon,
+        Self::CellForget,
+        Self::ClusterPreemption,
+        Self::JournalSetAside,
+    ];
 
     /// Its noun and its verb, as they stand in the subject.
     #[must_use]
@@ -288,6 +296,7 @@ impl OperatorVerb {
             Self::CellCordon => ("cell", "cordon"),
             Self::CellUncordon => ("cell", "uncordon"),
             Self::CellForget => ("cell", "forget"),
+            Self::ClusterPreemption => ("cluster", "preemption"),
             Self::JournalSetAside => ("journal", "set-aside"),
         }
     }

@@ -6,8 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
+use crate::entry::Stamp;
 use crate::names::{CellId, ClusterId, ServiceId};
 use crate::refusal::{Code, Refusal};
+use crate::request::Requests;
 use crate::subject::Position;
 
 /// The format level that this program writes, and the highest that it reads.
@@ -28,6 +30,10 @@ pub struct Cluster {
     pub auctioneer: Option<Leader>,
     /// The ordinal of every cell that is known: global processes call their instances by it.
     pub ordinals: BTreeMap<u32, CellId>,
+    /// Whether what is less urgent may be stopped, so that what waits has room.
+    pub preemption: bool,
+    /// The newest requests of operators, and their answers.
+    pub requests: Requests,
 }
 
 /// Who leads.
@@ -100,6 +106,11 @@ pub enum Event {
         /// The level.
         format: u32,
     },
+    /// An operator said whether what is less urgent may be stopped for what waits.
+    PreemptionSwitched {
+        /// Whether it may.
+        on: bool,
+    },
     /// An operator set aside what stands at a position: no program that reads the log may count it.
     PositionSetAside {
         /// The position.
@@ -162,14 +173,47 @@ pub fn decide_ordinals(cluster: &Cluster, cells: &BTreeSet<&CellId>) -> Vec<Even
     freed.chain(assigned).take(ORDINALS_AT_ONCE).collect()
 }
 
+/// Judges whether preemption is switched. No event: it is so already.
+///
+/// # Errors
+/// `Unavailable` if the cluster is not founded yet.
+pub fn decide_preemption(cluster: Option<&Cluster>, on: bool) -> Result<Option<Event>, Refusal> {
+    let unknown = || Refusal::new(Code::Unavailable, "the cluster is not founded yet");
+    let cluster = cluster.ok_or_else(unknown)?;
+    Ok((cluster.preemption != on).then_some(Event::PreemptionSwitched { on }))
+}
+
+/// Folds one decision.
+#[must_use]
+pub fn fold<'a>(
+    cluster: Option<Cluster>,
+    events: impl IntoIterator<Item = &'a Event>,
+    stamp: &Stamp,
+    version: u64,
+) -> Option<Cluster> {
+    let after = events.into_iter().fold(cluster, |cluster, event| evolve(cluster, event, stamp.at));
+    after.map(|mut cluster| {
+        if let Some(request) = &stamp.request {
+            cluster.requests.remember(request.clone(), version);
+        }
+        cluster
+    })
+}
+
 /// Folds what happened.
 #[must_use]
 pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<Cluster> {
     match event {
-        Event::Founded { id, shards, format } => {
-            let ordinals = BTreeMap::new();
-            Some(Cluster { id: *id, shards: *shards, format: *format, bbs: None, auctioneer: None, ordinals })
-        }
+        Event::Founded { id, shards, format } => Some(Cluster {
+            id: *id,
+            shards: *shards,
+            format: *format,
+            bbs: None,
+            auctioneer: None,
+            ordinals: BTreeMap::new(),
+            preemption: false,
+            requests: Requests::default(),
+        }),
         Event::Elected { role, id, term } => cluster.map(|mut cluster| {
             let leader = Some(Leader { id: id.clone(), term: *term, since: at });
             match role {
@@ -187,6 +231,7 @@ pub fn evolve(cluster: Option<Cluster>, event: &Event, at: Timestamp) -> Option<
             cluster
         }),
         Event::FormatRaised { format } => cluster.map(|cluster| Cluster { format: *format, ..cluster }),
+        Event::PreemptionSwitched { on } => cluster.map(|cluster| Cluster { preemption: *on, ..cluster }),
         // Who reads the log knows of it before.
         Event::PositionSetAside { .. } => cluster,
     }

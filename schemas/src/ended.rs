@@ -214,7 +214,8 @@ fn how_instance(event: &actual::Event, gone: &Instance) -> How {
             | Ended::Undesired
             | Ended::Stopped
             | Ended::Replaced
-            | Ended::RolloutFailed => How::Stopped,
+            | Ended::RolloutFailed
+            | Ended::Preempted => How::Stopped,
         },
         actual::Event::Unclaimed { cause: Unclaimed::CellLost, .. } => How::CellLost,
         actual::Event::Unclaimed { cause: Unclaimed::Evacuation, .. } => How::Evacuated,

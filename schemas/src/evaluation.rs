@@ -114,6 +114,8 @@ pub enum Trigger {
     CellsChanged,
     /// A periodic task launched a task (periodic-job).
     Periodic,
+    /// Something more urgent got the room of an instance or a task (preemption).
+    Preemption,
     /// Something of an evaluation found no place (queued-allocs).
     Queued,
     /// Reps refused something of an evaluation too often (max-plan-attempts).

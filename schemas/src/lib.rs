@@ -9,6 +9,7 @@
 //! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | what to run, when, where, why there, and in which order |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
 //! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other machines |
+//! | [`preemption`] | what of them stops so that something more urgent has room |
 //! | [`ended`] | what all of them leave behind, to be shown |
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
 //! | [`stored`] | what of it the journal holds, in every version |
@@ -46,6 +47,7 @@ pub mod parameterised;
 pub mod periodic;
 pub mod placement;
 pub mod policy;
+pub mod preemption;
 pub mod process;
 pub mod query;
 pub mod rank;

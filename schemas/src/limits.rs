@@ -191,6 +191,10 @@ pub const PICTURE_HELD_MS: u64 = 30_000;
 pub const MESSAGE_BYTES: usize = 1024 * 1024;
 /// Most commands, work items or outcomes in one message between services.
 pub const BATCH: usize = 500;
+/// Most instances and tasks of a cluster that are being stopped for more urgent work at a time.
+pub const EVICTIONS: usize = 100;
+/// Most instances and tasks that are stopped so that one piece of work has room.
+pub const VICTIMS: usize = 8;
 
 /// Cuts `text` to at most `bytes` bytes at a character's edge, and says so.
 #[must_use]

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `muster.client.<domain>.<client>.lrp.desire` ... | [`Request`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.cell.evacuate`, `.cordon`, `.uncordon`, `.forget` | [`Request`] of [`OfCell`], JSON | [`Answer`] of [`Done`] |
+//! | `muster.operator.<client>.cluster.preemption` | [`Request`] of [`SwitchPreemption`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.operator.<client>.journal.set-aside` | [`Request`] of [`SetAside`], JSON | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.attach` | [`Attach`] | [`Answer`] of [`Done`] |
 //! | `muster.cell.<cell_id>.bbs.leave` | [`Leave`] | [`Answer`] of [`Done`] |
@@ -35,6 +36,7 @@ use crate::names::{
     TaskGuid,
 };
 use crate::placement::Explanation;
+use crate::preemption::Eviction;
 use crate::process;
 use crate::refusal::Refusal;
 use crate::resources::Resources;
@@ -47,6 +49,14 @@ use crate::{Timestamp, task};
 pub struct SetAside {
     /// The position.
     pub position: Position,
+}
+
+/// An operator's order: whether what is less urgent may be stopped for what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchPreemption {
+    /// Whether it may.
+    pub on: bool,
 }
 
 /// What is around every client's command.
@@ -400,6 +410,8 @@ pub struct Outcomes {
     pub leases: Vec<Lease>,
     /// The outcomes, at most [`crate::limits::BATCH`].
     pub outcomes: Vec<PlacementOutcome>,
+    /// What is to stop so that work that waits has room, at most [`crate::limits::EVICTIONS`].
+    pub evictions: Vec<Eviction>,
 }
 
 /// An auctioneer has a delivery of an evaluation. It says so again until it is answered: a BBS that hears nothing more of

@@ -66,3 +66,5 @@ pub const NO_COMPATIBLE_CELLS: &str = "found no compatible cells";
 pub const INSUFFICIENT_RESOURCES: &str = "insufficient resources";
 /// The placement error when compatible cells exist and none can be asked.
 pub const UNREACHABLE_CELLS: &str = "unable to communicate to compatible cells";
+/// What the placement error of work ends with that waits for room which is being made for it; the cell follows.
+pub const AWAITS: &str = "; room is being made on ";

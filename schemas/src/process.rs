@@ -35,6 +35,7 @@ use crate::indices::Indices;
 use crate::key::Place;
 use crate::names::{CellId, DefinitionId, Domain, EvaluationId, ProcessGuid};
 use crate::placement::Explanation;
+use crate::preemption::Eviction;
 use crate::refusal::Refusal;
 use crate::request::Requests;
 use crate::rollout::{self, Rollout, Seen};
@@ -128,6 +129,8 @@ pub enum Command {
         /// Which of those that are there; none: the only one, or the one of the active definition.
         definition_id: Option<DefinitionId>,
     },
+    /// The auctioneer wants an instance stopped, so that something more urgent has room.
+    Evict(Box<Eviction>),
     /// A rep reports one container: all steps or none.
     Report(Report),
     /// The auctioneer could not place some.
@@ -461,6 +464,7 @@ pub fn decide(
         Command::Steer(steer) => draft.steer(*steer)?,
         Command::Remove => draft.remove()?,
         Command::Retire { index, definition_id } => draft.retire(*index, definition_id.as_ref())?,
+        Command::Evict(eviction) => draft.evict(eviction)?,
         Command::Report(report) => draft.report(report)?,
         Command::Fail(outcome) => draft.fail(outcome)?,
         Command::Unanswered { evaluation, delivery } => return draft.unanswered(*evaluation, *delivery),
@@ -483,6 +487,8 @@ pub fn origin(process: Option<&Process>, command: &Command, events: &[Event]) ->
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. }
+        // Whose room it is to be says where it comes from.
+        | Command::Evict(_)
         | Command::Retry(_) => Origin::Beginning,
         Command::Unanswered { evaluation, .. } => {
             let known = process.into_iter().flat_map(|process| &process.evaluations);
@@ -686,10 +692,11 @@ fn evolve_actual(
 /// What became of work that an evaluation stood for.
 fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
     match (duty, after) {
-        // What was to restart later runs by itself, if it runs.
-        (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
+        // What waits for its restart and runs on by itself was placed by nobody.
+        (Duty::Restart, _) => Moved::Elsewhere,
+        (_, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
         (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
-        (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
+        (Duty::Place | Duty::Unblock, _) => Moved::Elsewhere,
     }
 }
 

@@ -22,6 +22,7 @@ use crate::entry::{self, Stamp};
 use crate::evaluation::{self, Duty, Evaluation};
 use crate::names::{CellId, Domain, EvaluationId, TaskGuid};
 use crate::placement::Explanation;
+use crate::preemption::{self, Eviction};
 use crate::refusal::{Code, Refusal};
 use crate::request::Requests;
 use crate::subject::Position;
@@ -46,6 +47,12 @@ pub const CELL_DISAPPEARED: &str = "cell disappeared before completion";
 pub const NO_CONTAINER: &str = "task container does not exist";
 /// The failure reason of a task that nobody started in time.
 pub const NOT_STARTED: &str = "not started within time limit";
+
+/// Whether a task that failed for this reason was asked to stop: its container is to go.
+#[must_use]
+pub fn was_stopped(reason: &str) -> bool {
+    reason == CANCELLED || preemption::is_preempted(reason)
+}
 
 /// What is true of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,6 +203,8 @@ pub enum Command {
     Cancel,
     /// A client resolves it: COMPLETED, RESOLVING, deleted, in one decision.
     Resolve,
+    /// The auctioneer wants it stopped, so that something more urgent has room.
+    Evict(Box<Eviction>),
     /// A rep reports its container.
     Report(Report),
     /// The auctioneer could not place it.
@@ -424,6 +433,7 @@ pub fn decide(
         (_, None) => return Err(Refusal::not_found("the task")),
         (Command::Cancel, Some((task, state))) => cancel(task, state)?,
         (Command::Resolve, Some((task, state))) => resolve(task, state)?,
+        (Command::Evict(eviction), Some((task, _))) => evict(task, eviction)?,
         (Command::Report(report), Some((task, state))) => judge_report(task, state, report, context)?,
         (Command::Fail(failed), Some((task, state))) => fail_placement(task, state, failed, context.now)?,
         (Command::Unanswered { evaluation, delivery }, Some((task, _))) => {
@@ -466,7 +476,13 @@ pub fn origin(task: Option<&Task>, command: &Command, events: &[entry::Event]) -
     });
     match (command, by_cell) {
         (
-            Command::Desire(_) | Command::Launch(_) | Command::Cancel | Command::Resolve | Command::Retry(_),
+            Command::Desire(_)
+            | Command::Launch(_)
+            | Command::Cancel
+            | Command::Resolve
+            // Whose room it is to be says where it comes from.
+            | Command::Evict(_)
+            | Command::Retry(_),
             _,
         ) => Origin::Beginning,
         (Command::Unanswered { evaluation, .. }, _) => {
@@ -515,6 +531,14 @@ fn cancel(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {
         State::Running { by } => Ok(vec![completed(Some(by), failed(CANCELLED))]),
         State::Completed(_) | State::Resolving(_) => Err(transition(task, "cancelled")),
     }
+}
+
+/// Something more urgent gets its room: it ran at most once, and is over.
+fn evict(task: &Task, eviction: &Eviction) -> Result<Vec<Event>, Refusal> {
+    let by = preemption::task(task).filter(|by| **by == eviction.by);
+    let Some(by) = by else { return Err(preemption::changed(preemption::named(&task.guid))) };
+    eviction.preemptor.check(task.definition.priority)?;
+    Ok(vec![completed(Some(by), failed(&eviction.preemptor.to_string()))])
 }
 
 fn resolve(task: &Task, state: &State) -> Result<Vec<Event>, Refusal> {

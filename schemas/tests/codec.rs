@@ -23,8 +23,10 @@ use schemas::names::{
     ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::placement::{Candidate, Explanation};
+use schemas::preemption::{Eviction, Preemptor};
 use schemas::process::{Outcome, ReportStep, Unplaced};
 use schemas::query::{Records, RecordsAnswer};
+use schemas::rank::Priority;
 use schemas::refusal::{BadField, Code, Refusal};
 use schemas::resources::Resources;
 use schemas::{Indices, Position, Subject, Timestamp, actual, evacuating, limits, process, task};
@@ -214,7 +216,10 @@ fn outcomes() -> Outcomes {
     let unplaced = task::Unplaced { evaluation, error, used_up: false, explanation: None };
     let task = PlacementOutcome::Task { task_guid: job(), epoch, unplaced };
     let leases = vec![Lease { evaluation, delivery: 2, of: Leased::Process(web(), epoch) }];
-    Outcomes { id: ServiceId::new("a1").unwrap(), term: 3, leases, outcomes: vec![lrp, task] }
+    let [work, victim] = keys();
+    let preemptor = Preemptor { work, attempt: Timestamp(2), priority: Priority::default() };
+    let evictions = vec![Eviction { victim, by: instance(6, "c1"), preemptor }];
+    Outcomes { id: ServiceId::new("a1").unwrap(), term: 3, leases, outcomes: vec![lrp, task], evictions }
 }
 
 /// What holds for every message, in both forms: it is read as it was written; cut off anywhere or with anything behind

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, SchemaGenerator};
 use schemas::bus::{ClientVerb, OperatorVerb, QueryVerb};
 use schemas::health::ContainerHealth;
-use schemas::message::{Done, Envelope, SetAside};
+use schemas::message::{Done, Envelope, SetAside, SwitchPreemption};
 use schemas::names::{Domain, EvaluationId};
 use schemas::process::{Purpose, Steer};
 use schemas::query::{
@@ -100,6 +100,7 @@ fn bodies(schemas: &mut Schemas) -> Vec<(String, Value)> {
             | OperatorVerb::CellCordon
             | OperatorVerb::CellUncordon
             | OperatorVerb::CellForget => schemas.of::<CellEvacuate>(),
+            OperatorVerb::ClusterPreemption => schemas.of::<SwitchPreemption>(),
             OperatorVerb::JournalSetAside => schemas.of::<SetAside>(),
         };
         (name(verb.noun_and_verb()), body)

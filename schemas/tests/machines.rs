@@ -214,6 +214,7 @@ impl World {
             | Command::Steer(_)
             | Command::Remove
             | Command::Retire { .. }
+            | Command::Evict(_)
             | Command::Fail(_)
             | Command::Unanswered { .. }
             | Command::Retry(_)
@@ -351,6 +352,7 @@ fn what_is_decided_comes_from_where_it_says(before: Option<&Process>, command: &
         | Command::Steer(_)
         | Command::Remove
         | Command::Retire { .. }
+        | Command::Evict(_)
         | Command::Unanswered { .. }
         | Command::Retry(_) => {
             assert_eq!(origin, Origin::Beginning);
@@ -448,7 +450,8 @@ fn asks_once(world: &World, command: &Command) -> bool {
         | Command::Remove
         | Command::Fail(_)
         | Command::Converge => true,
-        Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) => false,
+        // What was asked to stop is no victim any more: that is refused.
+        Command::Restart(_) | Command::Unanswered { .. } | Command::Retry(_) | Command::Evict(_) => false,
         Command::Retire { index, definition_id } => {
             let slot =
                 world.process.as_ref().and_then(|process| process.find(*index, definition_id.as_ref()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
 };
-use schemas::message::{Done, OfCell, Request, SetAside};
+use schemas::message::{Done, OfCell, Request, SetAside, SwitchPreemption};
 use schemas::names::{
     CellId, DefinitionId, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
@@ -252,6 +252,16 @@ impl Client {
     pub async fn command_cell(&self, id: &CellId, command: cell::Command) -> Result<Done, Error> {
         let request = Request { envelope: self.envelope(), body: OfCell { cell_id: id.clone() } };
         self.ask_for(&subjects::operator_cell(&self.name, command), &request).await
+    }
+
+    /// Switches preemption on or off for the cluster: whether what is less urgent may be stopped, so that what waits has room.
+    /// Operators may do so.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`].
+    pub async fn switch_preemption(&self, on: bool) -> Result<Done, Error> {
+        let request = Request { envelope: self.envelope(), body: SwitchPreemption { on } };
+        self.ask_for(&subjects::preemption(&self.name), &request).await
     }
 
     /// Records that what stands at a position of the journal does not count, for the reason that this client gives

@@ -24,6 +24,12 @@ pub fn operator_cell(name: &ClientName, command: cell::Command) -> String {
     BusSubject::Operator(name.clone(), verb).to_string()
 }
 
+/// The subject on which an operator switches preemption.
+#[must_use]
+pub fn preemption(name: &ClientName) -> String {
+    BusSubject::Operator(name.clone(), OperatorVerb::ClusterPreemption).to_string()
+}
+
 /// The subject on which an operator asks for a position of the journal to be set aside.
 #[must_use]
 pub fn set_aside(name: &ClientName) -> String {
@@ -46,6 +52,7 @@ mod tests {
         let refresh = ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: None };
         assert_eq!(command(&domain, &name, &refresh), "muster.client.shop.ci.domain.upsert");
         assert_eq!(operator_cell(&name, cell::Command::Evacuate), "muster.operator.ci.cell.evacuate");
+        assert_eq!(preemption(&name), "muster.operator.ci.cluster.preemption");
         assert_eq!(set_aside(&name), "muster.operator.ci.journal.set-aside");
         assert_eq!(inbox(&domain, &name), "muster.inbox.client.shop.ci");
     }

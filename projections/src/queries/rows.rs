@@ -270,6 +270,7 @@ pub(super) fn cluster_row(world: &World, observed: &Observed) -> Option<ClusterR
         cluster_id: cluster.id,
         shards: cluster.shards,
         format: cluster.format,
+        preemption: cluster.preemption,
         bbs: cluster.bbs.clone(),
         auctioneer: cluster.auctioneer.clone(),
         services: observed.services.clone(),

@@ -272,6 +272,7 @@ fn other_event() -> impl Strategy<Value = Event> {
             format: 1
         })),
         Just(Event::Cluster(cluster::Event::FormatRaised { format: 2 })),
+        any::<bool>().prop_map(|on| Event::Cluster(cluster::Event::PreemptionSwitched { on })),
         ((0..3_u8).prop_map(cell_id), 0..4_u32).prop_map(|(cell_id, ordinal)| Event::Cluster(
             cluster::Event::OrdinalAssigned { cell_id, ordinal }
         )),

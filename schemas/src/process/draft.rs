@@ -9,6 +9,7 @@ use super::places::{self, Wanted};
 use super::{Context, Process, Slot};
 use crate::Timestamp;
 use crate::actual::{self, Actual, Ended, Unclaimed};
+use crate::container::WorkKey;
 use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
 use crate::entry::Event;
@@ -16,6 +17,7 @@ use crate::evacuating::{self, Evacuating};
 use crate::evaluation::{self, Did, Duty, Evaluation, Left, Moved, Trigger};
 use crate::key::{Place, Places};
 use crate::names::DefinitionId;
+use crate::preemption::{self, Eviction};
 use crate::refusal::{BadField, Code, Refusal};
 use crate::rollout::{self, Rollout};
 
@@ -219,6 +221,23 @@ impl<'a> Draft<'a> {
         };
         self.end(vec![slot.place.clone()], Ended::Retired);
         self.settle(index, Trigger::Stop);
+        Ok(())
+    }
+
+    /// Something more urgent gets the room of an instance: it stops, and is placed anew when it is gone.
+    pub(super) fn evict(&mut self, eviction: &Eviction) -> Result<(), Refusal> {
+        let WorkKey::Lrp { key, .. } = &eviction.victim else {
+            return Err(preemption::changed(&eviction.victim));
+        };
+        let process = self.living()?;
+        let judged = preemption::instance(process, &key.place).filter(|by| **by == eviction.by);
+        if judged.is_none() || eviction.preemptor.is_of(&process.guid) {
+            return Err(preemption::changed(key));
+        }
+        eviction.preemptor.check(self.desired().map(|desired| desired.priority).unwrap_or_default())?;
+        self.end(vec![key.place.clone()], Ended::Preempted);
+        self.note_stopped(Trigger::Preemption);
+        self.did.made = Some(Trigger::Preemption);
         Ok(())
     }
 

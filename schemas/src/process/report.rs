@@ -160,9 +160,9 @@ impl Draft<'_> {
                 self.end_unwanted(&place, &report.by.cell_id, Trigger::Crash);
             }
             (actual::Step::Remove(cause), _) => {
-                let index = place.index;
+                let (index, trigger) = (place.index, self.stopped_for(&place));
                 self.record(actual::Event::Removed { places: place.into(), cause });
-                self.settle(index, Trigger::Stop);
+                self.settle(index, trigger);
             }
             (actual::Step::Unclaim, _) if self.wants_index(place.index) => {
                 self.restart(&place, Unclaimed::Evacuation, Trigger::Evacuation);
@@ -176,6 +176,12 @@ impl Draft<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What makes work anew of an instance that is gone as it was asked to.
+    fn stopped_for(&self, place: &Place) -> Trigger {
+        let preempted = self.actual(place).is_some_and(|lrp| lrp.stop == Some(Ended::Preempted));
+        if preempted { Trigger::Preemption } else { Trigger::Stop }
     }
 
     /// Whether the process is known and a place of it has no record and is not desired. A crash there is a report

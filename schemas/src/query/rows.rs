@@ -683,6 +683,9 @@ pub struct ClusterRow {
     /// How often somebody asked of an evaluation what its status doesn't allow, since the BBS that answers started.
     #[serde(default)]
     pub refused_transitions: u64,
+    /// Whether what is less urgent may be stopped for what waits.
+    #[serde(default)]
+    pub preemption: bool,
     /// Whether what is acknowledged survives a power cut, as far as the BBS can see.
     pub durability: String,
     /// The malformed entries of the journal.

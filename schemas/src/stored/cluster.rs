@@ -54,6 +54,12 @@ pub enum Cluster {
         /// The level.
         format: u32,
     },
+    /// An operator said whether what is less urgent may be stopped for what waits.
+    #[serde(rename = "preemption_switched.v1")]
+    PreemptionSwitchedV1 {
+        /// Whether it may.
+        on: bool,
+    },
     /// An operator set aside what stands at a position.
     #[serde(rename = "position_set_aside.v1")]
     PositionSetAsideV1 {
@@ -85,6 +91,7 @@ impl Mirror<cluster::Event> for Cluster {
             }
             Self::OrdinalFreedV1 { cell_id, ordinal } => cluster::Event::OrdinalFreed { cell_id, ordinal },
             Self::FormatRaisedV1 { format } => cluster::Event::FormatRaised { format },
+            Self::PreemptionSwitchedV1 { on } => cluster::Event::PreemptionSwitched { on },
             Self::PositionSetAsideV1 { position, reason } => {
                 cluster::Event::PositionSetAside { position, reason }
             }
@@ -100,6 +107,7 @@ impl Mirror<Cluster> for cluster::Event {
             Self::OrdinalAssigned { cell_id, ordinal } => Cluster::OrdinalAssignedV1 { cell_id, ordinal },
             Self::OrdinalFreed { cell_id, ordinal } => Cluster::OrdinalFreedV1 { cell_id, ordinal },
             Self::FormatRaised { format } => Cluster::FormatRaisedV1 { format },
+            Self::PreemptionSwitched { on } => Cluster::PreemptionSwitchedV1 { on },
             Self::PositionSetAside { position, reason } => Cluster::PositionSetAsideV1 { position, reason },
         }
     }
@@ -113,6 +121,7 @@ impl Cluster {
             cluster::Event::OrdinalAssigned { .. } => "cluster.ordinal_assigned.v1",
             cluster::Event::OrdinalFreed { .. } => "cluster.ordinal_freed.v1",
             cluster::Event::FormatRaised { .. } => "cluster.format_raised.v1",
+            cluster::Event::PreemptionSwitched { .. } => "cluster.preemption_switched.v1",
             cluster::Event::PositionSetAside { .. } => "cluster.position_set_aside.v1",
         }
     }

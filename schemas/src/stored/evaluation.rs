@@ -173,6 +173,8 @@ pub enum Trigger {
     CellsChanged,
     /// A periodic task launched a task.
     Periodic,
+    /// Something more urgent got the room of an instance or a task.
+    Preemption,
     /// Something of an evaluation found no place.
     Queued,
     /// Reps refused something of an evaluation too often.
@@ -183,7 +185,7 @@ pub enum Trigger {
     Convergence,
 }
 mirror!(enum Trigger = evaluation::Trigger {
-    Desire, Remove, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, RollingUpdate, CellsChanged, Periodic, Queued, Attempts, FollowUp, Convergence,
+    Desire, Remove, Scale, Stop, Crash, Restart, CellLost, Evacuation, Rollout, RollingUpdate, CellsChanged, Periodic, Preemption, Queued, Attempts, FollowUp, Convergence,
 });
 
 impl Mirror<evaluation::Event> for Evaluation {

@@ -297,6 +297,7 @@ impl Event {
         "cluster.ordinal_assigned.v1",
         "cluster.ordinal_freed.v1",
         "cluster.format_raised.v1",
+        "cluster.preemption_switched.v1",
         "cluster.position_set_aside.v1",
     ];
 }

@@ -410,10 +410,12 @@ pub enum Ended {
     Replaced,
     /// Its rollout gave it up: it failed or was too late, or everything goes back because others failed.
     RolloutFailed,
+    /// Something more urgent gets its room.
+    Preempted,
 }
 mirror!(enum Ended = actual::Ended {
     Removed, Scale, CellUnfit, Retired, Superseded, Undesired, Stopped, Crashed, CellLost, Evacuated, Replaced,
-    RolloutFailed,
+    RolloutFailed, Preempted,
 });
 
 impl Mirror<actual::Event> for Actual {

@@ -36,8 +36,7 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
             }
             Event::Completed { by: Some(_), outcome, .. } => {
                 placed(&mut did);
-                let asked = matches!(outcome, Outcome::Failed { reason } if reason == CANCELLED);
-                did.stopped = asked.then_some((Trigger::Remove, 1));
+                did.stopped = stopped_for(command, outcome).map(|trigger| (trigger, 1));
                 after = Left::default();
             }
             Event::Completed { by: None, outcome, .. } => {
@@ -49,6 +48,25 @@ pub(super) fn settle(task: Option<&Task>, command: &Command, events: &[Event]) -
     }
     let known = task.map_or(&[][..], |task| &task.evaluations);
     if after == before && did == Did::default() { vec![] } else { evaluation::decide(known, &after, &did) }
+}
+
+/// Why a task that runs was asked to stop, if it was.
+fn stopped_for(command: &Command, outcome: &Outcome) -> Option<Trigger> {
+    let cancelled = matches!(outcome, Outcome::Failed { reason } if reason == CANCELLED);
+    match command {
+        Command::Evict(_) => Some(Trigger::Preemption),
+        Command::Cancel
+        | Command::Fail(_)
+        | Command::Desire(_)
+        | Command::Launch(_)
+        | Command::Resolve
+        | Command::Report(_)
+        | Command::BeginResolving
+        | Command::Called(..)
+        | Command::Unanswered { .. }
+        | Command::Retry(_)
+        | Command::Converge => cancelled.then_some(Trigger::Remove),
+    }
 }
 
 /// It ended without having run: it may not wait for room, its time was over, or somebody cancelled it.
@@ -65,6 +83,7 @@ fn gave_up(task: Option<&Task>, command: &Command, outcome: &Outcome, did: &mut 
         | Command::Desire(_)
         | Command::Launch(_)
         | Command::Resolve
+        | Command::Evict(_)
         | Command::Report(_)
         | Command::BeginResolving
         | Command::Called(..)
@@ -81,6 +100,7 @@ const fn uses_up(command: &Command) -> bool {
         | Command::Launch(_)
         | Command::Cancel
         | Command::Resolve
+        | Command::Evict(_)
         | Command::Report(_)
         | Command::BeginResolving
         | Command::Called(..)
@@ -98,6 +118,7 @@ const fn made_by(command: &Command) -> Trigger {
         | Command::Cancel
         | Command::Fail(_)
         | Command::Resolve
+        | Command::Evict(_)
         | Command::Report(_)
         | Command::BeginResolving
         | Command::Called(..)

@@ -46,6 +46,17 @@ pub struct Verdict {
     pub explanation: Explanation,
 }
 
+/// Room that was made for work that waits, and that nothing behind it in the order gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The work.
+    pub rank: Rank,
+    /// Where its room is.
+    pub cell: CellId,
+    /// How much it takes.
+    pub size: Resources,
+}
+
 /// Instances that are somewhere already: of each process how many on each cell.
 pub type Siblings = BTreeMap<ProcessGuid, BTreeMap<CellId, u32>>;
 
@@ -89,10 +100,37 @@ impl Item {
 /// Runs one auction, and takes what it places from what is free on the board. One answer for each piece of work, in the
 /// order in which they had their turn; of work that is twice in the batch the one with the earlier turn counts.
 pub fn auction(board: &mut Board, batch: Vec<Item>, siblings: &Siblings) -> Vec<Verdict> {
+    auction_with(board, batch, siblings, vec![])
+}
+
+/// The same, where some room is held for what waits: what is behind that in the order doesn't get it. Work that is in the
+/// batch itself and finds a place needs no room to be held.
+pub fn auction_with(
+    board: &mut Board,
+    batch: Vec<Item>,
+    siblings: &Siblings,
+    mut holds: Vec<Hold>,
+) -> Vec<Verdict> {
     board.bound_views();
     let (batch, families) = sort(board, batch, siblings);
+    // The first in the order is the last of the row.
+    holds.sort_by(|a, b| b.rank.cmp(&a.rank));
     let mut round = Round { board, families, taken: vec![], tallies: BTreeMap::new(), last: None };
-    batch.into_iter().map(|(item, family)| round.judge(item, family)).collect()
+    let (mut verdicts, mut held) = (Vec::with_capacity(batch.len()), vec![]);
+    for (item, family) in batch {
+        while let Some(hold) = holds.pop_if(|hold| hold.rank < item.rank) {
+            held.extend(round.hold(&hold));
+        }
+        let verdict = round.judge(item, family);
+        if verdict.place.is_ok() {
+            holds.retain(|hold| hold.rank.key != verdict.item.rank.key);
+        }
+        verdicts.push(verdict);
+    }
+    for (cell, room) in held {
+        board.set_free(cell, board.free(cell).plus(room));
+    }
+    verdicts
 }
 
 /// Puts the batch in order, without doubles, each with the number of its family; number 0 is nobody's.
@@ -208,11 +246,23 @@ impl Round<'_> {
         count(refused.iter().filter(able).count())
     }
 
-    fn place(&mut self, cell: u32, size: Resources, family: usize) -> CellId {
+    /// Keeps what there is of some room from all that follow. Answers where, and how much.
+    fn hold(&mut self, hold: &Hold) -> Option<(u32, Resources)> {
+        let cell = self.board.number(&hold.cell)?;
+        let before = self.board.free(cell);
+        self.take(cell, hold.size);
+        Some((cell, before.minus(self.board.free(cell))))
+    }
+
+    fn take(&mut self, cell: u32, size: Resources) {
         let before = self.board.free(cell);
         let after = before.minus(size);
         self.board.set_free(cell, after);
         self.taken.push(Taken { cell, before, after });
+    }
+
+    fn place(&mut self, cell: u32, size: Resources, family: usize) -> CellId {
+        self.take(cell, size);
         if family > 0 {
             let zone = self.board.zone(cell);
             self.families[family].add(cell, zone, 1);

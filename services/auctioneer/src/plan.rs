@@ -6,11 +6,13 @@
 //! it has its turn; what they want later isn't known: a plan is true for a cluster in which nothing else is asked for.
 
 mod known;
-mod lacks;
+pub(crate) mod lacks;
 mod overview;
+mod preempted;
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schemas::actual::{self, Actual};
 use schemas::cell::Cell;
@@ -30,9 +32,11 @@ use uuid::Uuid;
 use self::overview::Overview;
 use crate::auction::{Item, Verdict, auction};
 use crate::board::{Board, BoardCell};
+use crate::preempt::Running;
 
 pub use known::{board_cell, process as known_process, task as known_task};
 pub use lacks::{Keeps, Lacks, Nearest, nearest};
+pub use preempted::{Victim, running_instance, running_task};
 pub use tasks::Fate;
 
 /// How often time may go on without anything being placed or stopped, beside once for each instance, before a plan takes
@@ -56,6 +60,8 @@ pub struct Copy {
     asked_tasks: BTreeSet<TaskGuid>,
     /// What waits for room of others.
     others: Others,
+    /// What runs of others and may be stopped for what is more urgent.
+    may_stop: BTreeMap<CellId, Arc<Vec<Running>>>,
     /// Whether room appeared since the last auction.
     freed: bool,
     /// Names containers and decisions.
@@ -100,6 +106,15 @@ pub enum Does {
         place: Place,
         /// Where it runs.
         cell_id: CellId,
+    },
+    /// What is less urgent stops on a cell, so that an instance has room there.
+    Preempts {
+        /// Which instance.
+        place: Place,
+        /// Where.
+        cell_id: CellId,
+        /// What stops.
+        victims: Vec<Victim>,
     },
     /// There is no room for the new instance of an index beside its old one: after a while that goes first.
     FallsBack {
@@ -152,6 +167,7 @@ impl Copy {
             tasks: BTreeMap::new(),
             asked_tasks: BTreeSet::new(),
             others: Others::default(),
+            may_stop: BTreeMap::new(),
             freed: false,
             made: MADE,
             turn: 0,
@@ -492,13 +508,17 @@ impl Copy {
                 self.step(guid, Does::Starts { place: place.clone(), cell_id: cell_id.clone(), zone });
             }
         }
-        let any = !placed.is_empty();
+        let mut any = !placed.is_empty();
         for (guid, place, cell_id) in placed {
             self.made += 1;
             let by = Instance { instance_guid: InstanceGuid(Uuid::from_u128(self.made)), cell_id };
             self.report(&guid, &place, &by, vec![actual::Command::Claim { placement: None }, start()])?;
         }
         for (guid, place, error, item) in failed {
+            if self.preempt(&guid, &place, &item) {
+                any = true;
+                continue;
+            }
             let cells = lacks::of(&self.board, &item, self.overview.siblings().get(&guid));
             self.lacking.insert((guid.clone(), place.clone()), NoRoom { error: error.clone(), cells });
             self.fail(&guid, Unplaced { place, attempt: item.rank.since, error })?;

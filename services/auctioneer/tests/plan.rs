@@ -8,9 +8,10 @@ use std::sync::Arc;
 use auctioneer::auction::Item;
 use auctioneer::board::{Board, BoardCell, Standing};
 use auctioneer::plan::{Copy, Does, Fate, Keeps, board_cell, known_process, nearest};
+use auctioneer::preempt::Running;
 use fixtures::{definition, lrp_of, task_definition, task_of};
 use schemas::cell::Presence;
-use schemas::container::{Epoch, WorkKey};
+use schemas::container::{Epoch, Instance, WorkKey};
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Mode, Placement, TaskDefinition,
 };
@@ -96,6 +97,16 @@ fn steps(copy: &Copy) -> Vec<String> {
             Does::Stops { place, cell_id } => {
                 format!("{turn} -{}@{} {cell_id}", place.index, place.definition_id)
             }
+            Does::Preempts { place, cell_id, victims } => {
+                let names: Vec<String> =
+                    victims.iter().map(|one| format!("{} ({})", one.name, one.priority)).collect();
+                format!(
+                    "{turn} {}@{} preempts {} {cell_id}",
+                    place.index,
+                    place.definition_id,
+                    names.join(", ")
+                )
+            }
             Does::FallsBack { index, .. } => format!("{turn} {index} falls back"),
             Does::Pauses { reason } => format!("{turn} {reason}"),
         }
@@ -118,6 +129,36 @@ fn what_is_new_is_spread_as_an_auction_would() {
     assert_eq!(copy.skew(&guid()), 1);
     let free: Vec<u64> = copy.cells().map(|(_, free)| free.memory_mb).collect();
     assert_eq!(free, [1_000 - 128, 1_000 - 64]);
+}
+
+/// A task that runs on a cell.
+fn job(number: u128, memory_mb: u64, priority: u8) -> Running {
+    let task_guid = TaskGuid::new(&format!("job{number}")).unwrap();
+    Running {
+        key: WorkKey::Task { task_guid, epoch: Epoch(NOW) },
+        by: Instance {
+            instance_guid: InstanceGuid(Uuid::from_u128(number)),
+            cell_id: CellId::new("c1").unwrap(),
+        },
+        priority: Priority::new(priority).unwrap(),
+        size: Resources { memory_mb, ..Resources::default() },
+        since: NOW,
+    }
+}
+
+#[test]
+fn what_would_stop_for_something_more_urgent_is_shown_first() {
+    let full = || BoardCell { free: memory(10), ..cell(1, 100) };
+    let urgent = || DesiredLrp { priority: Priority::new(80).unwrap(), ..web(1, 64) };
+    let mut copy = Copy::new(NOW, [full()], []).preempting([job(1, 30, 20), job(2, 30, 10), job(3, 30, 75)]);
+    desire(&mut copy, urgent());
+    copy.walk().unwrap();
+    assert_eq!(steps(&copy), ["0 0@web preempts job2 (10), job1 (20) c1", "0 +0@web c1"]);
+    assert!(copy.is_carried_out(&guid()));
+    let mut off = Copy::new(NOW, [full()], []);
+    desire(&mut off, urgent());
+    off.walk().unwrap();
+    assert!(steps(&off).is_empty() && off.left().len() == 1);
 }
 
 #[test]

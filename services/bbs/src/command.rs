@@ -9,6 +9,7 @@ use schemas::message::Envelope;
 use schemas::names::{
     CellId, ClusterId, Domain, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, ServiceId, TaskGuid,
 };
+use schemas::preemption::Eviction;
 use schemas::subject::Subject;
 use schemas::{Refusal, cell, cluster, parameterised, periodic, process, task};
 
@@ -68,6 +69,8 @@ pub(crate) enum AggregateCommand {
     Left(CellId, Incarnation),
     /// An operator asks something of a cell.
     Cell(CellId, cell::Command),
+    /// An operator switches preemption on or off.
+    Preemption(bool),
     /// Cells that came get an ordinal, and those of forgotten cells are free.
     Number,
     /// Somebody campaigns; a journal without a cluster is founded first.
@@ -122,6 +125,7 @@ impl QueuedCommand {
                 | AggregateCommand::Attach(_)
                 | AggregateCommand::Left(..)
                 | AggregateCommand::Cell(..)
+                | AggregateCommand::Preemption(_)
                 | AggregateCommand::Number
                 | AggregateCommand::Lead { .. },
             )
@@ -165,7 +169,7 @@ impl AggregateCommand {
             | Self::Attach(cell)
             | Self::Left(cell, _)
             | Self::Cell(cell, _) => Subject::Cell(cell.clone()),
-            Self::Number | Self::Lead { .. } => Subject::Cluster,
+            Self::Preemption(_) | Self::Number | Self::Lead { .. } => Subject::Cluster,
         }
     }
 
@@ -188,8 +192,55 @@ impl AggregateCommand {
             | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
+            | Self::Preemption(_)
             | Self::Number
             | Self::Lead { .. } => false,
+        }
+    }
+
+    /// What is to stop for something more urgent, if that is asked.
+    pub(crate) fn eviction(&self) -> Option<&Eviction> {
+        match self {
+            Self::Process(_, command) => match &**command {
+                process::Command::Evict(eviction) => Some(eviction),
+                process::Command::Desire(_)
+                | process::Command::Update(_)
+                | process::Command::Deploy { .. }
+                | process::Command::Activate { .. }
+                | process::Command::Restart(_)
+                | process::Command::Steer(_)
+                | process::Command::Remove
+                | process::Command::Retire { .. }
+                | process::Command::Report(_)
+                | process::Command::Fail(_)
+                | process::Command::Unanswered { .. }
+                | process::Command::Retry(_)
+                | process::Command::Converge => None,
+            },
+            Self::Task(_, command) => match &**command {
+                task::Command::Evict(eviction) => Some(eviction),
+                task::Command::Desire(_)
+                | task::Command::Launch(_)
+                | task::Command::Cancel
+                | task::Command::Resolve
+                | task::Command::Report(_)
+                | task::Command::Fail(_)
+                | task::Command::Unanswered { .. }
+                | task::Command::Retry(_)
+                | task::Command::BeginResolving
+                | task::Command::Called(..)
+                | task::Command::Converge => None,
+            },
+            Self::Periodic(..)
+            | Self::Refresh(..)
+            | Self::Seen(..)
+            | Self::Lost(..)
+            | Self::Attach(_)
+            | Self::Left(..)
+            | Self::Cell(..)
+            | Self::Preemption(_)
+            | Self::Number
+            | Self::Lead { .. } => None,
         }
     }
 
@@ -206,6 +257,7 @@ impl AggregateCommand {
             | Self::Attach(_)
             | Self::Left(..)
             | Self::Cell(..)
+            | Self::Preemption(_)
             | Self::Number
             | Self::Lead { .. } => None,
         }

@@ -127,6 +127,15 @@ pub enum Ask {
     Outcomes(Outcomes),
     /// By a candidate for auctioneer.
     Lead(Lead),
+    /// By an operator of the cluster: whether what is less urgent may be stopped for what waits.
+    Preemption {
+        /// Its name, proved by the subject.
+        client: ClientName,
+        /// What is around the command.
+        envelope: Envelope,
+        /// Whether it may.
+        on: bool,
+    },
     /// By a rep that starts: whether it may speak for its cell.
     Attach {
         /// Its cell, proved by the subject.

@@ -2,6 +2,7 @@
 //! never changes the World.
 
 mod launches;
+mod preemption;
 mod unchanged;
 
 use std::collections::BTreeMap;
@@ -198,6 +199,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Preemption(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
         };
@@ -231,6 +233,7 @@ impl Batch<'_> {
             AggregateCommand::Parameterised(guid, _) => self.parameterised(guid).map(|known| &known.requests),
             AggregateCommand::Refresh(domain, _) => self.domain(domain).map(|freshness| &freshness.requests),
             AggregateCommand::Cell(id, _) => self.cell(id).map(|cell| &cell.requests),
+            AggregateCommand::Preemption(_) => self.cluster.as_ref().map(|cluster| &cluster.requests),
             AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)
@@ -268,6 +271,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Preemption(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => None,
         };
@@ -278,6 +282,9 @@ impl Batch<'_> {
     }
 
     fn decide(&mut self, command: &AggregateCommand) -> Result<Vec<Event>, Refusal> {
+        if let Some(eviction) = command.eviction() {
+            self.preempts(&eviction.preemptor)?;
+        }
         let world = self.world;
         let present = |cell: &CellId| world.is_present(cell);
         match command {
@@ -303,6 +310,10 @@ impl Batch<'_> {
                 Ok(events(cell::decide_left(self.cell(id), *incarnation)))
             }
             AggregateCommand::Cell(id, command) => cell::decide(id, self.cell(id), *command).map(events),
+            AggregateCommand::Preemption(on) => {
+                let event = cluster::decide_preemption(self.cluster.as_ref(), *on)?;
+                Ok(event.into_iter().map(Event::Cluster).collect())
+            }
             AggregateCommand::Number => Ok(self.number()),
             AggregateCommand::Lead { role, id, term, found } => self.lead(*role, id, *term, *found),
         }
@@ -355,6 +366,9 @@ impl Batch<'_> {
 
     /// What brought a decision about; none: it begins a chain.
     fn cause(&self, command: &AggregateCommand, events: &[Event]) -> Option<Cause> {
+        if let Some(eviction) = command.eviction() {
+            return self.preempts(&eviction.preemptor).ok();
+        }
         let origin = match command {
             AggregateCommand::Process(guid, command) => process::origin(self.process(guid), command, events),
             AggregateCommand::Task(guid, command) => task::origin(self.task(guid), command, events),
@@ -369,6 +383,7 @@ impl Batch<'_> {
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Preemption(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => Origin::Beginning,
         };
@@ -405,6 +420,7 @@ impl Batch<'_> {
                     | process::Command::Steer(_)
                     | process::Command::Remove
                     | process::Command::Retire { .. }
+                    | process::Command::Evict(_)
                     | process::Command::Fail(_)
                     | process::Command::Unanswered { .. }
                     | process::Command::Retry(_)
@@ -424,6 +440,7 @@ impl Batch<'_> {
                     | task::Command::Launch(_)
                     | task::Command::Cancel
                     | task::Command::Resolve
+                    | task::Command::Evict(_)
                     | task::Command::Report(_)
                     | task::Command::Fail(_)
                     | task::Command::Unanswered { .. }
@@ -442,7 +459,9 @@ impl Batch<'_> {
             | AggregateCommand::Attach(cell)
             | AggregateCommand::Left(cell, _)
             | AggregateCommand::Cell(cell, _) => Aggregate::Cell(cell.clone()),
-            AggregateCommand::Number | AggregateCommand::Lead { .. } => Aggregate::Cluster,
+            AggregateCommand::Preemption(_) | AggregateCommand::Number | AggregateCommand::Lead { .. } => {
+                Aggregate::Cluster
+            }
         }
     }
 
@@ -478,6 +497,7 @@ impl Batch<'_> {
             | AggregateCommand::Attach(_)
             | AggregateCommand::Left(..)
             | AggregateCommand::Cell(..)
+            | AggregateCommand::Preemption(_)
             | AggregateCommand::Number
             | AggregateCommand::Lead { .. } => self.only,
         }
@@ -516,9 +536,8 @@ impl Batch<'_> {
                 self.only = decision.version;
             }
             Aggregate::Cluster => {
-                for event in decision.events.iter().filter_map(Event::as_cluster) {
-                    self.cluster = cluster::evolve(self.cluster.take(), event, decision.at);
-                }
+                let events = decision.events.iter().filter_map(Event::as_cluster);
+                self.cluster = cluster::fold(self.cluster.take(), events, &stamp, decision.version);
                 self.only = decision.version;
             }
             Aggregate::Domain(domain) => {

@@ -362,6 +362,7 @@ mod tests {
         ("cell uncordon c1", Nothing),
         ("cell forget c1", Nothing),
         ("cluster show", Nothing),
+        ("cluster preemption on", Nothing),
         ("status", Nothing),
         ("evaluation list", Filters),
         ("evaluation show deadbeef", Checks),

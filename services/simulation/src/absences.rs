@@ -43,6 +43,7 @@ const fn absence(act: &Act) -> Option<Duration> {
         | Act::Evacuate(_)
         | Act::Cordon(_)
         | Act::Uncordon(_)
+        | Act::Preemption(_)
         | Act::Forget(_)
         | Act::Lose { .. }
         | Act::Part { .. }

@@ -129,6 +129,13 @@ impl Cluster {
         self.ask(to, question, Kind::Operator(cell_id(cell), command), Bytes::new());
     }
 
+    /// An operator says whether what is less urgent may be stopped for what waits.
+    pub(super) fn switch_preemption(&mut self, on: bool) {
+        let to = self.leader();
+        let question = Question { from: None, about: About::Operator };
+        self.ask(to, question, Kind::Preemption(on), Bytes::new());
+    }
+
     /// The rep of a cell says that it leaves: once, and the message may be lost.
     pub(super) fn rep_leaves(&mut self, cell: usize) {
         let Some(Machine::Rep(rep)) = &self.place(Node::Rep(cell)).machine else { return };

@@ -374,5 +374,9 @@ fn outcomes_line(outcomes: &Outcomes) -> String {
         PlacementOutcome::Task { task_guid, unplaced, .. } => format!("{task_guid}: {}", unplaced.error),
     });
     let leases = outcomes.leases.iter().map(|lease| format!("has {}", lease.evaluation));
-    words.chain(leases).collect::<Vec<_>>().join("; ")
+    let evictions = outcomes
+        .evictions
+        .iter()
+        .map(|one| format!("wants {} stopped on {}, {}", one.victim, one.by.cell_id, one.preemptor));
+    words.chain(evictions).chain(leases).collect::<Vec<_>>().join("; ")
 }

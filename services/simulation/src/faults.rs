@@ -298,6 +298,7 @@ impl Cluster {
             Act::Cordon(cell) => self.operator_asks(cell, cell::Command::Cordon),
             Act::Uncordon(cell) => self.operator_asks(cell, cell::Command::Uncordon),
             Act::Forget(cell) => self.operator_asks(cell, cell::Command::Forget),
+            Act::Preemption(on) => self.switch_preemption(on),
             Act::Kill { node, away } => self.kill(node, away),
             Act::Lose { cell, away } => self.let_die(cell, away),
             Act::CutOff { node, time, journal_too, notices } => {
@@ -434,6 +435,7 @@ impl Cluster {
             | Act::Cordon(_)
             | Act::Uncordon(_)
             | Act::Forget(_)
+            | Act::Preemption(_)
             | Act::Kill { .. }
             | Act::Lose { .. }
             | Act::CutOff { .. }

@@ -46,6 +46,7 @@ pub mod mutations;
 pub mod nodes;
 mod periodics;
 pub mod plan;
+mod preemption;
 mod priorities;
 pub mod promises;
 pub mod racks;

@@ -13,6 +13,7 @@ use super::globals;
 use super::large;
 use super::nodes::{Node, Shape};
 use super::periodics;
+use super::preemption;
 use super::priorities;
 use super::racks;
 use super::restarts;
@@ -69,6 +70,8 @@ pub enum Act {
     Uncordon(usize),
     /// An operator wants a cell that is lost to be forgotten.
     Forget(usize),
+    /// An operator says whether what is less urgent may be stopped for what waits.
+    Preemption(bool),
     /// A service is killed and starts again later; a cell's containers live on.
     Kill {
         /// Which.
@@ -170,6 +173,7 @@ impl Act {
             Self::Cordon(_) => "cells cordoned",
             Self::Uncordon(_) => "evacuations taken back",
             Self::Forget(_) => "cells to be forgotten",
+            Self::Preemption(_) => "switches of preemption",
             Self::Kill { .. } => "kills",
             Self::Lose { away: Some(_), .. } => "machines lost for a while",
             Self::Lose { away: None, .. } => "machines lost for ever",
@@ -207,6 +211,7 @@ impl Plan {
             priorities::draw(&mut plan.acts, &mut Rng::new(seed, 30), plan.peace_at);
             plan.acts.extend(periodics::drawn(&mut Rng::new(seed, 31), plan.peace_at));
             plan.acts.extend(dispatches::drawn(&mut Rng::new(seed, 32), plan.peace_at));
+            plan.acts.extend(preemption::drawn(&mut Rng::new(seed, 33), plan.peace_at));
             let downtime =
                 periodics::downtime(&mut Rng::new(seed, 35), plan.shape, &plan.acts, plan.peace_at);
             if let Some((kills, over)) = downtime {

@@ -49,6 +49,7 @@
 //! | `dispatch mill [key=k] [payload="TEXT"] [colour="TEXT"] [priority=80]`, `withdraw mill 3` | a task of it, `mill--dispatch-NUMBER` |
 //! | `domain apps fresh for 20s \| ever` | |
 //! | `evacuate c1`, `cordon c1`, `uncordon c1`, `forget c1` | an operator's request |
+//! | `preemption on`, `preemption off` | an operator's, too |
 //! | `kill bbs-1 for 2s` | it is killed, and starts again; containers live on |
 //! | `lose cell c2 [for 20s]` | its machine dies with all its containers; an empty one comes back, or none |
 //! | `pause bbs-1 for 5s`, `lag bbs-1 for 5s` | it stands still; only its follower does |

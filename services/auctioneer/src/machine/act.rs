@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::container::WorkKey;
 use schemas::message::{Leased, Perform, Work};
 use schemas::names::{CellId, ProcessGuid};
-use schemas::placement::Explanation;
+use schemas::placement::{AWAITS, Explanation};
 use schemas::process::Process;
 use schemas::{Timestamp, limits};
 
 use super::open::work_ref;
 use super::{Auctioneer, Effect, size};
-use crate::auction::{Item, Siblings, auction};
+use crate::auction::{Item, Siblings, auction_with};
 
 /// Work for one cell, each with why it goes there.
 type Batch = Vec<(Item, Option<Explanation>)>;
@@ -25,25 +25,36 @@ impl Auctioneer {
         let mut effects = self.hand_out(now, again, true);
         let gathers = self.cells.gathers_until(now).is_some();
         let items = if gathers { vec![] } else { self.take(now) };
-        let mut batches = Batches::new();
+        let (mut batches, mut failed) = (Batches::new(), vec![]);
         if !items.is_empty() {
-            let siblings = self.siblings(&items);
+            let (siblings, holds) = (self.siblings(&items), self.holds(now));
             self.cells.board().show(self.world.position());
-            for verdict in auction(self.cells.board(), items, &siblings) {
+            for verdict in auction_with(self.cells.board(), items, &siblings, holds) {
                 match verdict.place {
                     Ok(cell) => {
                         batches.entry(cell).or_default().push((verdict.item, Some(verdict.explanation)));
                     }
-                    Err(error) => {
-                        let work = work_ref(&verdict.item.rank.key);
-                        self.fail(now, &work, (error, Some(verdict.explanation)), false);
-                    }
+                    Err(error) => failed.push((verdict.item, error, verdict.explanation)),
                 }
             }
         }
         effects.extend(self.hand_out(now, batches, false));
+        self.fail_all(now, failed);
         effects.extend(self.send(now, term));
         effects
+    }
+
+    /// Says what no cell takes, and where room is made for it.
+    fn fail_all(&mut self, now: Timestamp, failed: Vec<(Item, String, Explanation)>) {
+        let awaits = self.make_room(now, failed.iter().map(|(item, _, _)| item));
+        for (item, error, explanation) in failed {
+            let work = work_ref(&item.rank.key);
+            let error = match awaits.get(&work) {
+                Some(cell) => format!("{error}{AWAITS}{cell}"),
+                None => error,
+            };
+            self.fail(now, &work, (error, Some(explanation)), false);
+        }
     }
 
     /// Takes what is ready for an auction, and notes whose evaluations it has from then on.
@@ -86,16 +97,17 @@ impl Auctioneer {
                 self.open.make_ready(&work_ref(&item.rank.key));
             }
         }
+        self.wake_for_what_is_let_go(now);
         again
     }
 
     /// Where the processes of a batch have instances: those in the log that stay, and those on their way to a cell.
-    fn siblings(&self, items: &[Item]) -> Siblings {
-        let guid = |item: &'_ Item| match &item.rank.key {
+    pub(super) fn siblings<'a>(&self, items: impl IntoIterator<Item = &'a Item>) -> Siblings {
+        let guid = |item: &'a Item| match &item.rank.key {
             WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()),
             WorkKey::Task { .. } => None,
         };
-        let guids: BTreeSet<ProcessGuid> = items.iter().filter_map(guid).collect();
+        let guids: BTreeSet<ProcessGuid> = items.into_iter().filter_map(guid).collect();
         let siblings = guids.into_iter().map(|guid| {
             let mut on: BTreeMap<CellId, u32> = BTreeMap::new();
             let staying = self.world.process(&guid).into_iter().flat_map(Process::staying);

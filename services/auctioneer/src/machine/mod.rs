@@ -12,9 +12,10 @@ mod cells;
 mod leases;
 mod open;
 mod outgoing;
+mod preempt;
 mod size;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct Settings {
     pub asks: u8,
     /// Blocked work is tried again after this long, whatever happens.
     pub retry: Duration,
+    /// So long work waits for room that is being made for it, before other room is looked for.
+    pub patience: Duration,
     /// Work that is blocked because reps refused it too often is tried again after this long.
     pub retry_refused: Duration,
     /// The BBS is told again after this long which evaluations this auctioneer has.
@@ -76,6 +79,7 @@ impl Default for Settings {
             hand_out: Duration::from_secs(10),
             asks: 5,
             retry: Duration::from_secs(30),
+            patience: Duration::from_secs(30),
             retry_refused: Duration::from_secs(60),
             lease: Duration::from_secs(20),
             send_again: Duration::from_secs(1),
@@ -181,6 +185,10 @@ pub struct Auctioneer {
     leases: Leases,
     /// Counts its auctions.
     round: u64,
+    /// Whether preemption was on when that was last looked at.
+    preempts: bool,
+    /// The cells on which room was kept in the last turn, each with what for.
+    kept: BTreeSet<(WorkRef, CellId)>,
     outgoing: Outgoing,
     clock: Steady,
     /// The time of the last step: what waits is measured by it.
@@ -208,6 +216,8 @@ impl Auctioneer {
             open: Open::default(),
             leases: Leases::default(),
             round: 0,
+            preempts: false,
+            kept: BTreeSet::new(),
             outgoing: Outgoing::default(),
             clock: Steady::default(),
             now: Timestamp(0),
@@ -260,13 +270,14 @@ impl Auctioneer {
     /// How much it remembers, by name: at rest each is bounded by what the log holds.
     #[must_use]
     pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
-        let ((rooms, early), (timers, withheld)) = (self.cells.known(), self.open.noted());
+        let ((rooms, early), (timers, withheld, awaiting)) = (self.cells.known(), self.open.noted());
         BTreeMap::from([
             ("cells of which it knows something", rooms),
             ("cells that the log doesn't name yet", early),
             ("pieces of work", self.open.counts().0),
             ("timers of work", timers),
             ("pieces of work that are withheld", withheld),
+            ("pieces of work for which room is being made", awaiting),
             ("evaluations that it has", self.leases.len()),
         ])
     }
@@ -353,6 +364,7 @@ impl Auctioneer {
         self.acting = term;
         self.outgoing.clear();
         self.leases.clear();
+        self.kept.clear();
         match term {
             Some(term) => {
                 self.cells.begin(term, now, &self.settings);
@@ -374,7 +386,10 @@ impl Auctioneer {
                     self.place_anew(&lost);
                 }
                 // Perhaps another BBS leads, which knows of no lease.
-                Change::Cluster => self.leases.say_all(now),
+                Change::Cluster => {
+                    self.leases.say_all(now);
+                    self.follow_preemption();
+                }
                 Change::Process(_)
                 | Change::Task(_)
                 | Change::Periodic(_)
@@ -567,6 +582,7 @@ impl Auctioneer {
     /// The BBS didn't accept outcomes: tries again soon, and reports what is true then.
     fn send_again(&mut self, now: Timestamp, reported: Vec<WorkRef>) {
         for work in reported {
+            self.open.doubt_awaits(&work);
             self.open.not_accepted(&work, now + self.settings.send_again);
         }
     }

@@ -33,6 +33,10 @@ struct Piece {
     asked: u8,
     /// The placement error that the BBS last got, and when.
     reported: Option<(Timestamp, String)>,
+    /// Where room is made for it, and until when it waits for that.
+    awaits: Option<(CellId, Timestamp)>,
+    /// Whether nobody knows that the BBS was asked to make it.
+    is_doubtful: bool,
 }
 
 /// The evaluation that stands for a piece of work.
@@ -86,7 +90,7 @@ enum Stage {
 
 /// Work that the same cells take.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Shape {
+pub(crate) struct Shape {
     constraint: Constraint,
     size: Resources,
     /// The only cell that may take it; none: any.
@@ -105,6 +109,8 @@ pub(crate) struct Open {
     timers: BTreeSet<(Timestamp, WorkRef)>,
     /// What is blocked because nothing was called impossible in doubt.
     withheld: BTreeSet<WorkRef>,
+    /// What waits for room that is being made for it.
+    awaiting: BTreeSet<WorkRef>,
 }
 
 /// The name of work in the World.
@@ -163,9 +169,9 @@ impl Open {
         (self.pieces.len(), self.ready.len(), self.blocked.values().map(BTreeSet::len).sum())
     }
 
-    /// How many timers there are, and how much is withheld.
-    pub(crate) fn noted(&self) -> (usize, usize) {
-        (self.timers.len(), self.withheld.len())
+    /// How many timers there are, and how much is withheld, or waits for room that is being made.
+    pub(crate) fn noted(&self) -> (usize, usize, usize) {
+        (self.timers.len(), self.withheld.len(), self.awaiting.len())
     }
 
     /// Whether something waits for the next auction.
@@ -226,7 +232,17 @@ impl Open {
         self.remove(work);
         if let Some((item, domain, attempt)) = found {
             let stage = Stage::Auctioned;
-            let piece = Piece { item, domain, attempt, stage, round: 0, asked: 0, reported: None };
+            let piece = Piece {
+                item,
+                domain,
+                attempt,
+                stage,
+                round: 0,
+                asked: 0,
+                reported: None,
+                awaits: None,
+                is_doubtful: false,
+            };
             self.pieces.insert(work.clone(), piece);
             self.begin(work);
         }
@@ -407,6 +423,67 @@ impl Open {
         }
     }
 
+    /// Room is being made for a piece on a cell; none: no longer.
+    pub(crate) fn set_awaits(&mut self, work: &WorkRef, awaits: Option<(CellId, Timestamp)>) {
+        let Some(piece) = self.pieces.get_mut(work) else { return };
+        if awaits.is_some() {
+            self.awaiting.insert(work.clone());
+        } else {
+            self.awaiting.remove(work);
+        }
+        piece.awaits = awaits;
+        piece.is_doubtful = false;
+    }
+
+    /// Nobody knows whether what was to make room for a piece was asked for.
+    pub(crate) fn doubt_awaits(&mut self, work: &WorkRef) {
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.is_doubtful = true;
+        }
+    }
+
+    /// Whether nobody knows that.
+    pub(crate) fn is_doubtful(&self, work: &WorkRef) -> bool {
+        self.pieces.get(work).is_some_and(|piece| piece.is_doubtful)
+    }
+
+    /// A piece for which something stops waits at least so long: its room is there when its rep says so.
+    pub(crate) fn await_at_least(&mut self, work: &WorkRef, until: Timestamp) {
+        let awaits = self.pieces.get_mut(work).and_then(|piece| piece.awaits.as_mut());
+        if let Some((_, known)) = awaits {
+            *known = until.max(*known);
+        }
+    }
+
+    /// Where room is being made for a piece, and until when it waits for that.
+    pub(crate) fn awaits(&self, work: &WorkRef) -> Option<&(CellId, Timestamp)> {
+        self.pieces.get(work)?.awaits.as_ref()
+    }
+
+    /// What waits for room that is being made for it, and for nothing else.
+    pub(crate) fn awaiting(&self) -> impl Iterator<Item = (&WorkRef, &Item, &(CellId, Timestamp))> {
+        let pieces = self.awaiting.iter().filter_map(|work| Some((work, self.pieces.get(work)?)));
+        pieces.filter_map(|(work, piece)| match &piece.stage {
+            Stage::Ready | Stage::Auctioned | Stage::Blocked { .. } => {
+                Some((work, &piece.item, piece.awaits.as_ref()?))
+            }
+            Stage::HandedOut { .. } | Stage::Waiting { .. } => None,
+        })
+    }
+
+    /// The cells on which room is being made for what is in the next auction: it may be placed, there or elsewhere.
+    pub(crate) fn awaiting_ready(&self) -> BTreeSet<CellId> {
+        let pieces = self.awaiting.iter().filter_map(|work| self.pieces.get(work));
+        let ready = pieces.filter(|piece| piece.stage == Stage::Ready);
+        ready.filter_map(|piece| piece.awaits.as_ref().map(|(cell, _)| cell.clone())).collect()
+    }
+
+    /// Everything that is blocked is in the next auction.
+    pub(crate) fn wake_all(&mut self) {
+        let blocked: Vec<WorkRef> = self.blocked.values().flatten().map(|rank| work_ref(&rank.key)).collect();
+        blocked.iter().for_each(|work| self.make_ready(work));
+    }
+
     /// The cell took a piece.
     pub(crate) fn took(&mut self, work: &WorkRef) {
         if let Some(Piece { stage: Stage::HandedOut { taken, .. }, .. }) = self.pieces.get_mut(work) {
@@ -471,6 +548,7 @@ impl Open {
 
     fn remove(&mut self, work: &WorkRef) {
         self.leave(work);
+        self.awaiting.remove(work);
         self.pieces.remove(work);
     }
 
@@ -499,7 +577,8 @@ impl Open {
     }
 }
 
-fn shape(item: &Item) -> Shape {
+/// What the same cells take.
+pub(crate) fn shape(item: &Item) -> Shape {
     let constraint = item.constraint().clone();
     let counts = constraint.rules.as_ref().is_some_and(|rules| rules.distinct().next().is_some());
     let of = match &item.rank.key {

@@ -9,6 +9,7 @@ use schemas::limits;
 use schemas::message::{Lease, Outcomes, PlacementOutcome};
 use schemas::names::{EvaluationId, ProcessGuid, ServiceId};
 use schemas::placement::Explanation;
+use schemas::preemption::Eviction;
 use schemas::process::{Outcome, Unplaced};
 use schemas::task;
 
@@ -24,6 +25,8 @@ pub const OUTGOING: usize = 64;
 pub(crate) struct Outgoing {
     /// What is reported to the BBS with the next turn.
     failed: Vec<Failed>,
+    /// What is to stop for which work, as the BBS is told with the next turn.
+    evictions: Vec<(WorkRef, Vec<Eviction>)>,
     /// The number of the last message.
     last: u64,
     /// The work of the messages that wait for an answer.
@@ -53,14 +56,20 @@ impl Outgoing {
         self.failed.push(failed);
     }
 
+    /// The BBS is asked with the next turn to stop these, so that some work has room.
+    pub(crate) fn evict(&mut self, work: WorkRef, victims: Vec<Eviction>) {
+        self.evictions.push((work, victims));
+    }
+
     /// Whether something is reported with the next turn.
     pub(crate) const fn is_due(&self) -> bool {
-        !self.failed.is_empty()
+        !self.failed.is_empty() || !self.evictions.is_empty()
     }
 
     /// Forgets what is to be reported, and what is on its way.
     pub(crate) fn clear(&mut self) {
         self.failed.clear();
+        self.evictions.clear();
         self.waiting.clear();
     }
 
@@ -76,24 +85,35 @@ impl Outgoing {
         leases: Vec<Lease>,
     ) -> (Vec<Effect>, Vec<WorkRef>) {
         let (mut effects, mut late) = (vec![], vec![]);
-        let mut messages = messages(std::mem::take(&mut self.failed)).into_iter();
+        let failed = messages(std::mem::take(&mut self.failed)).into_iter();
+        let failed = failed.map(|(outcomes, works)| (outcomes, vec![], works));
+        let mut messages = evicting(std::mem::take(&mut self.evictions)).into_iter().chain(failed);
         let mut leases = leases.chunks(limits::BATCH).map(<[Lease]>::to_vec);
         loop {
-            let (leases, outcomes) = (leases.next(), messages.next());
-            if leases.is_none() && outcomes.is_none() {
+            let (leases, message) = (leases.next(), messages.next());
+            if leases.is_none() && message.is_none() {
                 return (effects, late);
             }
-            let (outcomes, works) = outcomes.unwrap_or_default();
+            let (outcomes, evictions, works) = message.unwrap_or_default();
             if self.waiting.len() >= OUTGOING {
                 late.extend(works);
                 continue;
             }
             self.last += 1;
             self.waiting.insert(self.last, works);
-            let outcomes = Outcomes { id: id.clone(), term, leases: leases.unwrap_or_default(), outcomes };
+            let leases = leases.unwrap_or_default();
+            let outcomes = Outcomes { id: id.clone(), term, leases, outcomes, evictions };
             effects.push(Effect::Outcomes { id: self.last, outcomes });
         }
     }
+}
+
+/// What is to stop, in one message: there are never more than that holds.
+fn evicting(
+    evictions: Vec<(WorkRef, Vec<Eviction>)>,
+) -> Option<(Vec<PlacementOutcome>, Vec<Eviction>, Vec<WorkRef>)> {
+    let (works, victims): (Vec<WorkRef>, Vec<Vec<Eviction>>) = evictions.into_iter().unzip();
+    (!works.is_empty()).then(|| (vec![], victims.into_iter().flatten().collect(), works))
 }
 
 type Message = (Vec<PlacementOutcome>, Vec<WorkRef>);

@@ -111,7 +111,12 @@ fn part_of(asked: Resources, total: Resources) -> u64 {
 }
 
 /// What keeps a cell from taking some work.
-fn keeps(board: &Board, number: u32, item: &Item, siblings: Option<&BTreeMap<CellId, u32>>) -> Option<Keeps> {
+pub(crate) fn keeps(
+    board: &Board,
+    number: u32,
+    item: &Item,
+    siblings: Option<&BTreeMap<CellId, u32>>,
+) -> Option<Keeps> {
     let (constraint, size, cell) = (item.constraint(), item.order.resources(), board.cell(number));
     if let Some(mismatch) = constraint.mismatch(&cell.offer()) {
         return Some(Keeps::Incompatible(mismatch.word().into_owned()));

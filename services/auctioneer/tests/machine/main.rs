@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the names in these tests are good, and logs are valid")]
 
 mod chaos;
+mod preemption;
 mod priorities;
 mod scene;
 

@@ -7,7 +7,7 @@ use schemas::rank::Priority;
 use crate::scene::{Scene, definition, mib, outcomes, performs};
 
 impl Scene {
-    fn desire_at(&mut self, process: &str, memory_mb: u64, priority: u8) {
+    pub(crate) fn desire_at(&mut self, process: &str, memory_mb: u64, priority: u8) {
         let lrp = fixtures::lrp_of(process, "d", 1, definition(memory_mb));
         let priority = Priority::new(priority).unwrap();
         self.decide(process, &Command::Desire(Box::new(DesiredLrp { priority, ..lrp })));
@@ -19,7 +19,7 @@ impl Scene {
     }
 
     /// Takes a turn: the processes of which something is given to a cell, in the order in which it is.
-    fn given(&mut self) -> Vec<String> {
+    pub(crate) fn given(&mut self) -> Vec<String> {
         let effects = self.turn();
         let given = performs(effects.clone()).into_iter().flat_map(|(_, perform)| perform.work);
         let given = given.map(|work| work.key.to_string()).collect();

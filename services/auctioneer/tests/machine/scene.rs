@@ -100,10 +100,11 @@ impl Scene {
         effects.retain(|effect| match effect {
             Effect::Outcomes { id, outcomes } => {
                 self.leases.extend(outcomes.leases.iter().cloned());
-                if outcomes.outcomes.is_empty() {
+                let only_leases = outcomes.outcomes.is_empty() && outcomes.evictions.is_empty();
+                if only_leases {
                     said.push(*id);
                 }
-                !outcomes.outcomes.is_empty()
+                !only_leases
             }
             Effect::Perform { .. } | Effect::Lead(_) | Effect::Beat(_) => true,
         });

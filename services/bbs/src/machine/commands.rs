@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use schemas::bus::OperatorVerb;
+use schemas::container::{Epoch, WorkKey};
 use schemas::entry::Actor;
-use schemas::limits::BATCH;
+use schemas::limits::{BATCH, EVICTIONS};
 use schemas::message::{Attach, Done, Envelope, Lead, Leave, Outcomes, PlacementOutcome, Report, Reports};
 use schemas::names::{CellId, ClientName, Domain};
+use schemas::preemption::Eviction;
 use schemas::spec::{ClientCommand, PeriodicAsk};
-use schemas::{Code, Refusal, cell, cluster, parameterised, periodic, process, task};
+use schemas::{Code, Refusal, cell, cluster, parameterised, periodic, process, request, task};
 
 use super::{Bbs, MOST_QUEUED, not_leading};
 use crate::command::{AggregateCommand, QueuedCommand, Requester};
@@ -30,6 +33,10 @@ impl Bbs {
             Ask::Leave { cell, leave } => self.leave(requester, cell, leave),
             Ask::Operator { client, envelope, cell, command } => {
                 self.asked_by_operator(requester, client, envelope, cell, command);
+                Ok(())
+            }
+            Ask::Preemption { client, envelope, on } => {
+                self.switch_preemption(requester, client, envelope, on);
                 Ok(())
             }
             Ask::Lead(lead) => {
@@ -84,6 +91,14 @@ impl Bbs {
         self.enqueue(QueuedCommand { envelope, digest, ..queued });
     }
 
+    fn switch_preemption(&mut self, requester: u64, client: ClientName, envelope: Envelope, on: bool) {
+        let asked = || request::digest(OperatorVerb::ClusterPreemption.noun_and_verb(), &on.to_string());
+        let digest = envelope.request_id.is_some().then(asked);
+        let command = AggregateCommand::Preemption(on);
+        let queued = QueuedCommand::new(Requester::Single(requester), Actor::Operator(client), command);
+        self.enqueue(QueuedCommand { envelope, digest, ..queued });
+    }
+
     fn asked_by_candidate(&mut self, requester: u64, Lead { id, term }: Lead) {
         let actor = Actor::Auctioneer(id.clone());
         let role = cluster::Role::Auctioneer;
@@ -134,39 +149,75 @@ impl Bbs {
     }
 
     fn asked_by_auctioneer(&mut self, requester: u64, outcomes: Outcomes) -> Result<(), Refusal> {
-        let Outcomes { id, term, leases, outcomes } = outcomes;
+        let Outcomes { id, term, leases, outcomes, evictions } = outcomes;
         check_auctioneer(self.world(), &id, term)?;
         if leases.len() > BATCH {
             let why = format!("{} leases are too many for one message: at most {BATCH}", leases.len());
             return Err(Refusal::new(Code::InvalidRequest, why));
         }
-        let only_leases = outcomes.is_empty() && !leases.is_empty();
+        if evictions.len() > EVICTIONS {
+            let why =
+                format!("{} evictions are too many for one message: at most {EVICTIONS}", evictions.len());
+            return Err(Refusal::new(Code::InvalidRequest, why));
+        }
+        let only_leases = outcomes.is_empty() && evictions.is_empty() && !leases.is_empty();
         leases.into_iter().for_each(|lease| self.leased(lease, term));
         if only_leases {
             let position = self.world().position();
             self.answer(requester, Reply::Done(Ok(Done { position, version: 0 })));
             return Ok(());
         }
-        Parts::check(outcomes.len(), "outcomes")?;
-        self.requesters.begin(requester, Parts::Outcomes(outcomes.len()));
-        for (part, outcome) in outcomes.into_iter().enumerate() {
+        if evictions.is_empty() {
+            Parts::check(outcomes.len(), "outcomes")?;
+        }
+        if outcomes.len() > BATCH {
+            return Parts::check(outcomes.len(), "outcomes");
+        }
+        self.requesters.begin(requester, Parts::Outcomes(outcomes.len() + evictions.len()));
+        let outcomes = outcomes.into_iter().map(|outcome| (of_outcome(outcome), None));
+        let evictions = evictions.into_iter().map(|eviction| {
+            let reason = eviction.preemptor.to_string();
+            (of_eviction(eviction), Some(reason))
+        });
+        for (part, ((command, epoch), reason)) in outcomes.chain(evictions).enumerate() {
             // Whether it is stale is judged in its turn: the auctioneer may know an entry that is still on its way here.
-            let (command, epoch) = match outcome {
-                PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
-                    let command = process::Command::Fail(outcome);
-                    (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
-                }
-                PlacementOutcome::Task { task_guid, epoch, unplaced } => {
-                    let command = task::Command::Fail(unplaced);
-                    (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
-                }
-            };
             let requester = Requester::Part { token: requester, part };
             let queued = QueuedCommand::new(requester, Actor::Auctioneer(id.clone()), command);
-            self.enqueue(QueuedCommand { epoch: Some(epoch), term: Some(term), ..queued });
+            let envelope = Envelope { reason, ..Envelope::default() };
+            self.enqueue(QueuedCommand { envelope, epoch: Some(epoch), term: Some(term), ..queued });
         }
         Ok(())
     }
+}
+
+/// What could not be placed, of which life.
+fn of_outcome(outcome: PlacementOutcome) -> (AggregateCommand, Epoch) {
+    match outcome {
+        PlacementOutcome::Lrp { process_guid, epoch, outcome } => {
+            let command = process::Command::Fail(outcome);
+            (AggregateCommand::Process(process_guid, Box::new(command)), epoch)
+        }
+        PlacementOutcome::Task { task_guid, epoch, unplaced } => {
+            let command = task::Command::Fail(unplaced);
+            (AggregateCommand::Task(task_guid, Box::new(command)), epoch)
+        }
+    }
+}
+
+/// What is to stop for something more urgent, of which life.
+fn of_eviction(eviction: Eviction) -> (AggregateCommand, Epoch) {
+    let epoch = eviction.victim.epoch();
+    let command = match &eviction.victim {
+        WorkKey::Lrp { key, .. } => {
+            let guid = key.process_guid.clone();
+            AggregateCommand::Process(guid, Box::new(process::Command::Evict(Box::new(eviction))))
+        }
+        WorkKey::Task { task_guid, .. } => {
+            let guid = task_guid.clone();
+            AggregateCommand::Task(guid, Box::new(task::Command::Evict(Box::new(eviction))))
+        }
+    };
+    (command, epoch)
 }
 
 fn of_client(command: ClientCommand) -> AggregateCommand {

@@ -239,9 +239,9 @@ impl Bbs {
         let Aggregate::Task { guid, epoch, .. } = &decision.aggregate else { return };
         match event {
             task::Event::Completed { by, outcome, .. } => {
-                let cancelled =
-                    matches!(outcome, task::Outcome::Failed { reason } if reason == task::CANCELLED);
-                if let Some(by) = by.as_ref().filter(|_| cancelled) {
+                let stopped =
+                    matches!(outcome, task::Outcome::Failed { reason } if task::was_stopped(reason));
+                if let Some(by) = by.as_ref().filter(|_| stopped) {
                     let key = WorkKey::Task { task_guid: guid.clone(), epoch: *epoch };
                     let containers = vec![(key, by.instance_guid)];
                     let stop = Stop { term: self.leadership.term(), containers };
@@ -320,6 +320,7 @@ impl Bbs {
                 | task::Command::Launch(_)
                 | task::Command::Cancel
                 | task::Command::Resolve
+                | task::Command::Evict(_)
                 | task::Command::Report(_)
                 | task::Command::Fail(_)
                 | task::Command::Unanswered { .. }

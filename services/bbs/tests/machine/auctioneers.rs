@@ -2,14 +2,20 @@
 
 use bbs::{Ask, Input, Reply};
 use schemas::cluster::Role;
-use schemas::evaluation::Duty;
-use schemas::message::{Alive, Lead, Outcomes, PlacementOutcome, Program, Standing};
-use schemas::names::ServiceId;
+use schemas::container::WorkKey;
+use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask, TaskDefinition};
+use schemas::entry::Event;
+use schemas::evaluation::{Duty, Trigger};
+use schemas::message::{Alive, Envelope, Lead, Outcomes, PlacementOutcome, Program, Standing};
+use schemas::names::{ClientName, ServiceId};
+use schemas::preemption::{Eviction, Preemptor};
 use schemas::process::{Outcome, Unplaced};
-use schemas::{Code, Position};
+use schemas::rank::Priority;
+use schemas::spec::ClientCommand;
+use schemas::{ActualLrpKey, Code, Position, Timestamp, actual, task};
 
 use crate::scene::{Fate, Scene};
-use crate::words;
+use crate::words::{self, container};
 
 fn auctioneer(name: &str) -> ServiceId {
     ServiceId::new(name).unwrap()
@@ -35,7 +41,8 @@ fn unplaced(scene: &mut Scene, name: &str, term: u64) -> u64 {
             explanation: None,
         },
     };
-    let outcomes = Outcomes { id: auctioneer(name), term, leases: vec![], outcomes: vec![outcome] };
+    let outcomes =
+        Outcomes { id: auctioneer(name), term, leases: vec![], outcomes: vec![outcome], evictions: vec![] };
     scene.ask(0, Ask::Outcomes(outcomes))
 }
 
@@ -59,6 +66,125 @@ fn an_outcome_that_waits_to_be_decided_counts_only_while_its_auctioneer_leads() 
         let stale = answer.as_ref().err().map(|refusal| refusal.code);
         assert_eq!(stale, next.map(|_| Code::StaleTerm), "then {next:?} leads");
     }
+}
+
+fn desire(scene: &mut Scene, name: &str, priority: u8) {
+    let ClientCommand::LrpDesire(lrp) = words::lrp(name, 1) else { panic!("it is a process") };
+    let priority = Priority::new(priority).unwrap();
+    scene.client(0, ClientCommand::LrpDesire(Box::new(DesiredLrp { priority, ..*lrp })));
+}
+
+/// The first instance of a process, in its life, and since when it is as it is.
+fn first(scene: &Scene, name: &str) -> (WorkKey, Timestamp) {
+    let process = scene.bbs(0).world().process(&words::process_guid(name)).unwrap();
+    let place = fixtures::place(0, name);
+    let since = process.actual(&place).unwrap().since;
+    let key = ActualLrpKey::new(process.guid.clone(), place);
+    (WorkKey::Lrp { key, epoch: process.epoch }, since)
+}
+
+fn switch(scene: &mut Scene, on: bool) {
+    let client = ClientName::new("ops").unwrap();
+    let token = scene.ask(0, Ask::Preemption { client, envelope: Envelope::default(), on });
+    assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{:?}", scene.answers[&token]);
+}
+
+fn evict(scene: &mut Scene, eviction: &Eviction) {
+    let (leases, outcomes) = (vec![], vec![]);
+    let evictions = vec![eviction.clone()];
+    scene.ask(0, Ask::Outcomes(Outcomes { id: auctioneer("a1"), term: 1, leases, outcomes, evictions }));
+}
+
+/// A process of priority 20 is on c1, and another of 80 waits.
+fn full() -> (Scene, Eviction) {
+    let mut scene = Scene::with(1, &["c1"]);
+    elect(&mut scene, "a1", 1);
+    desire(&mut scene, "low", 20);
+    let claim = actual::Command::Claim { placement: None };
+    let report = words::of_lrp("low", 0, scene.epoch(0, "low"), container(1, "c1"), claim);
+    scene.report(0, "c1", report);
+    desire(&mut scene, "web", 80);
+    let ((victim, _), (work, attempt)) = (first(&scene, "low"), first(&scene, "web"));
+    let preemptor = Preemptor { work, attempt, priority: Priority::new(80).unwrap() };
+    (scene, Eviction { victim, by: container(1, "c1"), preemptor })
+}
+
+#[test]
+fn what_is_less_urgent_stops_only_as_it_was_judged() {
+    let (mut scene, right) = full();
+    let stops = |scene: &Scene| scene.times("actual.stop_requested.v1").len();
+    evict(&mut scene, &right);
+    assert_eq!(stops(&scene), 0, "preemption is off");
+    switch(&mut scene, true);
+    assert!(scene.cluster(0).preemption);
+    let of = |preemptor| Eviction { preemptor, ..right.clone() };
+    let known = right.preemptor.clone();
+    for wrong in [
+        Eviction { by: container(2, "c1"), ..right.clone() },
+        of(Preemptor { priority: Priority::new(81).unwrap(), ..known.clone() }),
+        of(Preemptor { attempt: Timestamp(7), ..known.clone() }),
+        of(Preemptor { work: right.victim.clone(), ..known }),
+    ] {
+        evict(&mut scene, &wrong);
+        assert_eq!(stops(&scene), 0, "{wrong:?}");
+    }
+    evict(&mut scene, &right);
+    evict(&mut scene, &right);
+    assert_eq!(stops(&scene), 1, "it stops once");
+    let all = scene.decisions();
+    let decided = |so: fn(&Event) -> bool| all.iter().find(|(_, one)| one.events.iter().any(so)).unwrap();
+    let (_, stopped) = decided(|event| matches!(event, Event::Actual(actual::Event::StopRequested { .. })));
+    assert_eq!(stopped.reason.as_deref(), Some("preempted by web/0 (priority 80)"));
+    let made = all.iter().rfind(|(_, one)| matches!(one.events[..], [Event::Desired(_), ..])).unwrap();
+    assert_eq!(stopped.cause, Some(made.1.id), "the decision that made the work");
+    let process = scene.bbs(0).world().process(&words::process_guid("low")).unwrap();
+    let last = process.evaluations.last().unwrap();
+    assert_eq!((last.trigger, last.stopped, last.previous, last.next), (Trigger::Preemption, 1, None, None));
+    assert_eq!(scene.stops.len(), 1, "its rep is told");
+}
+
+#[test]
+fn what_was_stopped_is_placed_anew_when_it_is_gone() {
+    let (mut scene, right) = full();
+    switch(&mut scene, true);
+    evict(&mut scene, &right);
+    let gone = words::of_lrp("low", 0, scene.epoch(0, "low"), container(1, "c1"), actual::Command::Remove);
+    scene.report(0, "c1", gone);
+    assert_eq!(scene.state(0, "low", 0), "UNCLAIMED");
+    let process = scene.bbs(0).world().process(&words::process_guid("low")).unwrap();
+    assert_eq!(process.open_evaluation(Duty::Place).unwrap().trigger, Trigger::Preemption);
+}
+
+#[test]
+fn nothing_stops_that_is_lower_by_less_than_ten() {
+    let (mut scene, right) = full();
+    switch(&mut scene, true);
+    let update = DesiredLrpUpdate { priority: Priority::new(71), ..DesiredLrpUpdate::default() };
+    let process_guid = words::process_guid("low");
+    scene.client(0, ClientCommand::LrpUpdate { process_guid, update, definition: None });
+    evict(&mut scene, &right);
+    assert!(scene.times("actual.stop_requested.v1").is_empty());
+}
+
+#[test]
+fn a_task_that_stops_for_something_else_has_failed() {
+    let (mut scene, right) = full();
+    switch(&mut scene, true);
+    let ClientCommand::TaskDesire(desired) = words::task("count", None) else { panic!("it is a task") };
+    let priority = Priority::new(10).unwrap();
+    let definition = TaskDefinition { priority, ..TaskDefinition::clone(&desired.definition) }.into();
+    scene.client(0, ClientCommand::TaskDesire(Box::new(DesiredTask { definition, ..*desired })));
+    let task_guid = words::task_guid("count");
+    let epoch = scene.bbs(0).world().task(&task_guid).unwrap().epoch;
+    let begin = task::ReportStep::Start { placement: None };
+    scene.report(0, "c1", words::of_task("count", epoch, container(3, "c1"), begin));
+    let victim = WorkKey::Task { task_guid: task_guid.clone(), epoch };
+    evict(&mut scene, &Eviction { victim, by: container(3, "c1"), ..right });
+    let task = scene.bbs(0).world().task(&task_guid).unwrap();
+    let reason = "preempted by web/0 (priority 80)".to_owned();
+    assert_eq!(task.completed().unwrap().outcome, task::Outcome::Failed { reason });
+    assert_eq!(task.evaluations.last().unwrap().trigger, Trigger::Preemption);
+    assert_eq!(scene.cancels.len(), 1, "its cell is told");
 }
 
 #[test]

@@ -617,6 +617,21 @@ pub(crate) enum CellVerb {
 pub(crate) enum ClusterVerb {
     /// Show which services are alive and which of them lead, and count cells, processes, instances and tasks
     Show,
+    /// Switch preemption on or off: whether what is less urgent by 10 or more may be stopped, so that what waits has room
+    Preemption {
+        /// On or off
+        #[arg(value_enum)]
+        switch: Switch,
+    },
+}
+
+/// Whether something is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// It is
+    On,
+    /// It is not
+    Off,
 }
 
 /// What can be done with evaluations.

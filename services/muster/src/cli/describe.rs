@@ -196,6 +196,7 @@ pub(crate) const fn ended(cause: Ended) -> &'static str {
         Ended::Evacuated => "its cell was evacuated",
         Ended::Replaced => "another definition takes its place",
         Ended::RolloutFailed => "its rollout gave it up",
+        Ended::Preempted => "something more urgent gets its room",
     }
 }
 
@@ -338,6 +339,7 @@ pub(crate) const fn triggered_by(trigger: Trigger) -> &'static str {
         Trigger::Rollout => "deployment-watcher",
         Trigger::RollingUpdate => "rolling-update",
         Trigger::Periodic => "periodic-job",
+        Trigger::Preemption => "preemption",
         Trigger::Queued => "queued-allocs",
         Trigger::Attempts => "max-plan-attempts",
         Trigger::FollowUp => "failed-follow-up",
@@ -360,6 +362,7 @@ pub(crate) const fn trigger_name(trigger: Trigger) -> &'static str {
         Trigger::Rollout => "a rollout replaces an instance",
         Trigger::RollingUpdate => "a rollout goes on to the next cell",
         Trigger::Periodic => "a periodic task launched it",
+        Trigger::Preemption => "something more urgent got its room",
         Trigger::Queued => "something found no place",
         Trigger::Attempts => "reps refused it too often",
         Trigger::FollowUp => "one that failed is followed up",
@@ -491,6 +494,8 @@ fn of_cluster(event: &cluster::Event) -> String {
             format!("ordinal {ordinal} of cell {cell_id} is free")
         }
         cluster::Event::FormatRaised { format } => format!("format raised to {format}"),
+        cluster::Event::PreemptionSwitched { on: true } => "preemption switched on".to_owned(),
+        cluster::Event::PreemptionSwitched { on: false } => "preemption switched off".to_owned(),
         cluster::Event::PositionSetAside { position, reason } => {
             format!("position {position} set aside: {}", one_line(reason))
         }

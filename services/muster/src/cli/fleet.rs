@@ -8,7 +8,7 @@ use schemas::cell::Command;
 use schemas::names::{CellId, Domain};
 use serde::Serialize;
 
-use super::args::{CellVerb, ClusterVerb, DomainVerb, Global};
+use super::args::{CellVerb, ClusterVerb, DomainVerb, Global, Switch};
 use super::connect::connect;
 use super::failure::Failure;
 use super::output::Output;
@@ -19,6 +19,13 @@ use super::{find, rows};
 struct Refreshed {
     domain: Domain,
     ttl_ms: Option<u128>,
+    position: Position,
+}
+
+/// What switching preemption did.
+#[derive(Serialize)]
+struct Switched {
+    preemption: bool,
     position: Position,
 }
 
@@ -111,6 +118,21 @@ pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Fa
         ClusterVerb::Show => {
             let row = connect(global).await?.cluster().await?.row;
             Output::new(global).one(&row, rows::cluster)
+        }
+        ClusterVerb::Preemption { switch } => {
+            let on = switch == Switch::On;
+            let done = connect(global).await?.switch_preemption(on).await;
+            let word = if on { "on" } else { "off" };
+            let doing = |error| Failure::from(error).doing(format!("switch preemption {word}"));
+            let switched = Switched { preemption: on, position: done.map_err(doing)?.position };
+            Output::new(global).next(&switched, |_, _| {
+                if on {
+                    "preemption is on: what is less urgent by 10 or more may be stopped for what waits"
+                        .to_owned()
+                } else {
+                    "preemption is off: nothing is stopped for what is more urgent".to_owned()
+                }
+            })
         }
     }
 }

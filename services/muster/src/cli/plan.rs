@@ -7,7 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use auctioneer::board::BoardCell;
-use auctioneer::plan::{Copy, Does, Left, NoRoom, Step, board_cell, known_process, known_task};
+use auctioneer::plan::{
+    Copy, Does, Left, NoRoom, Step, Victim, board_cell, known_process, known_task, running_instance,
+    running_task,
+};
+use auctioneer::preempt::Running;
 use client::{Client, Only, own_definition_id};
 use schemas::definition::{DesiredLrp, Mode};
 use schemas::names::{CellId, ProcessGuid, Zone};
@@ -122,6 +126,7 @@ impl Known {
         let listed = client.cells().await?;
         let cells = listed.rows.iter().filter_map(board_cell);
         let copy = Copy::new(clock::now(), cells, processes).beside(others, tasks);
+        let copy = copy.preempting(may_stop(client).await?);
         Ok(Self { position: all.position, copy: copy.numbered(&listed.rows)?, rows })
     }
 }
@@ -146,6 +151,20 @@ async fn others(
         others.push(known_process(&row, &instances));
     }
     Ok(others)
+}
+
+/// What runs and may be stopped for what is more urgent; nothing, while preemption is off.
+async fn may_stop(client: &Client) -> Result<Vec<Running>, Failure> {
+    if !client.cluster().await?.row.preemption {
+        return Ok(vec![]);
+    }
+    let all = Only::default();
+    let lrps = client.lrps(&all).await?.rows;
+    let lrps: BTreeMap<&ProcessGuid, &LrpRow> = lrps.iter().map(|row| (&row.process_guid, row)).collect();
+    let instances = client.instances(&all).await?.rows;
+    let instance = |row| running_instance(row, lrps.get(&row.process_guid)?);
+    let tasks = client.tasks_with_definitions(&all).await?.rows;
+    Ok(instances.iter().filter_map(instance).chain(tasks.iter().filter_map(running_task)).collect())
 }
 
 /// The tasks that wait for room.
@@ -340,6 +359,11 @@ fn steps(all: &[Step]) -> Table {
         let (name, does, cell, zone, note) = match does {
             Does::Starts { place, cell_id, zone } => (name(place), "starts", Some(cell_id), Some(zone), None),
             Does::Stops { place, cell_id } => (name(place), "stops", Some(cell_id), None, None),
+            Does::Preempts { place, cell_id, victims } => {
+                let victim = |one: &Victim| format!("{} (priority {})", one.name, one.priority);
+                let victims: Vec<String> = victims.iter().map(victim).collect();
+                (name(place), "preempts", Some(cell_id), None, Some(victims.join(", ")))
+            }
             Does::FallsBack { index, no_room } => {
                 let why = no_room.as_ref().map_or_else(String::new, |no_room| format!(": {}", told(no_room)));
                 let note = format!("no room for both, the old one goes first after a while{why}");

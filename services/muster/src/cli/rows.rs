@@ -547,6 +547,7 @@ pub(crate) fn cluster(row: &ClusterRow, look: Look) -> String {
         ("tasks", by_state(&row.tasks)),
         ("found by convergence", row.found_by_convergence.to_string()),
         ("refused transitions", row.refused_transitions.to_string()),
+        ("preemption", if row.preemption { "on" } else { "off" }.to_owned()),
         ("durability", row.durability.clone()),
         ("shards", row.shards.to_string()),
         ("format", row.format.to_string()),

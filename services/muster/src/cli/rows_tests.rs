@@ -320,6 +320,7 @@ fn a_cluster_tells_what_of_its_journal_is_no_entry() {
         tasks: [].into(),
         found_by_convergence: 0,
         refused_transitions: 0,
+        preemption: false,
         durability: "verified".into(),
         set_aside: MalformedEntries::default(),
     };

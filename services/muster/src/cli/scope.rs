@@ -84,7 +84,7 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | CellVerb::Uncordon { .. }
             | CellVerb::Forget { .. },
         )
-        | Command::Cluster(ClusterVerb::Show)
+        | Command::Cluster(ClusterVerb::Show | ClusterVerb::Preemption { .. })
         | Command::Status
         | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
         | Command::Journal(JournalVerb::SetAside { .. })

@@ -121,7 +121,8 @@ fn between_services() -> [Line; 13] {
             explanation: None,
         },
     };
-    let outcomes = Outcomes { id: me.clone(), term: 1, leases: vec![], outcomes: vec![outcome] };
+    let (leases, evictions) = (vec![], vec![]);
+    let outcomes = Outcomes { id: me.clone(), term: 1, leases, outcomes: vec![outcome], evictions };
     let work = Work {
         key: task("x"),
         attempt: Timestamp(7),

@@ -4,9 +4,10 @@
 //! afterwards names that one; only what a cell's loss or evacuation brings about names what the log says of the cell.
 //! Clients begin chains, and so do cells, what a rep tells of which nobody knows, and what only convergence finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::actual::{self, Ended, Unclaimed};
+use schemas::container::WorkKey;
 use schemas::definition::Mode;
 use schemas::desired::GlobalCell;
 use schemas::entry::{Actor, Aggregate, Event};
@@ -15,7 +16,9 @@ use schemas::names::{
     CellId, DecisionId, DefinitionId, Incarnation, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::subject::Position;
-use schemas::{Decision, Place, Timestamp, cell, desired, parameterised, periodic, rollout, task};
+use schemas::{
+    ActualLrpKey, Decision, Place, Timestamp, cell, desired, parameterised, periodic, rollout, task,
+};
 
 use super::Notes;
 use crate::promises::Promise as P;
@@ -35,6 +38,8 @@ pub(super) struct Causes {
     launched: BTreeMap<TaskGuid, DecisionId>,
     cells: BTreeMap<CellId, Vec<(Position, Moved)>>,
     ordered: BTreeMap<CellId, Ordered>,
+    /// By which decisions each piece of work was made.
+    made: BTreeMap<WorkKey, BTreeSet<DecisionId>>,
 }
 
 /// What operators ordered of a cell, and whether it is there to follow.
@@ -102,11 +107,24 @@ impl Causes {
     pub(super) fn judge(
         &mut self,
         decision: &Decision,
-        position: Position,
-        basis: Position,
+        (position, basis): (Position, Position),
+        preemptor: &[WorkKey],
         notes: &mut Notes,
     ) {
-        let expected = self.expected(decision, basis);
+        let expected = if preemptor.is_empty() {
+            self.expected(decision, basis)
+        } else {
+            // What something is stopped for may be of another shard: whoever decides knows one of those that made it.
+            let made = preemptor.iter().filter_map(|work| self.made.get(work)).flatten();
+            let right = decision.cause.is_some_and(|cause| made.into_iter().any(|made| *made == cause));
+            notes.must(P::CausesTrue, right, || {
+                format!(
+                    "what is stopped for {preemptor:?} names {:?}, which didn't make that",
+                    decision.cause
+                )
+            });
+            vec![]
+        };
         for (about, cause) in &expected {
             notes.must(P::CausesTrue, decision.cause == *cause, || {
                 format!("a decision about {about} names {:?} as its cause, not {cause:?}", decision.cause)
@@ -315,8 +333,39 @@ impl Causes {
         }
     }
 
+    /// Takes down which work a decision makes.
+    fn makes(&mut self, event: &Event, decision: &Decision) {
+        match (event, &decision.aggregate) {
+            (Event::Actual(event), Aggregate::Process { guid, epoch, .. }) if event.makes_work() => {
+                for place in event.places().iter() {
+                    let key = ActualLrpKey::new(guid.clone(), place);
+                    self.made.entry(WorkKey::Lrp { key, epoch: *epoch }).or_default().insert(decision.id);
+                }
+            }
+            (Event::Task(task::Event::Desired(_)), Aggregate::Task { guid, epoch, .. }) => {
+                let key = WorkKey::Task { task_guid: guid.clone(), epoch: *epoch };
+                self.made.entry(key).or_default().insert(decision.id);
+            }
+            (
+                Event::Actual(_)
+                | Event::Task(_)
+                | Event::Desired(_)
+                | Event::Evacuating(_)
+                | Event::Rollout(_)
+                | Event::Evaluation(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_),
+                _,
+            ) => {}
+        }
+    }
+
     fn fold(&mut self, decision: &Decision, position: Position) {
         for event in &decision.events {
+            self.makes(event, decision);
             match (event, &decision.aggregate) {
                 (Event::Cell(event), Aggregate::Cell(id)) => {
                     self.ordered.entry(id.clone()).or_default().fold(event);

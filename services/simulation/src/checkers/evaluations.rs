@@ -140,7 +140,9 @@ impl Evaluations {
                 previous.is_some_and(failed) && wait.is_some_and(|wait| *until == decision.at + wait)
             }
             (Trigger::Crash, Begin::Delayed { .. }) => previous.is_none(),
-            (Trigger::Remove | Trigger::Scale, Begin::Complete { .. }) => previous.is_none(),
+            (Trigger::Remove | Trigger::Scale | Trigger::Preemption, Begin::Complete { .. }) => {
+                previous.is_none()
+            }
             (Trigger::RollingUpdate, Begin::Pending) => {
                 previous.is_none() || parent.is_some_and(|one| one.trigger == Trigger::RollingUpdate)
             }

@@ -44,6 +44,8 @@ pub(super) struct Log {
     ordinals: Vec<(Position, BTreeMap<u32, CellId>)>,
     /// Who was elected, and where.
     leaders: Vec<Leader>,
+    /// Where preemption was switched on or off.
+    preemption: Vec<(Position, bool)>,
     founded: bool,
     /// Where the log ends, and each subject.
     end: Position,
@@ -417,6 +419,7 @@ impl Log {
                     format!("ordinal {ordinal} of {cell_id} is freed, and was that of {had:?}")
                 });
             }
+            cluster::Event::PreemptionSwitched { on } => self.preemption.push((position, *on)),
             cluster::Event::FormatRaised { .. } | cluster::Event::PositionSetAside { .. } => {}
         }
     }
@@ -488,6 +491,11 @@ impl Log {
             }
         };
         history.extend(next.map(|next| (position, next)));
+    }
+
+    /// Whether preemption was on for somebody whose log ended there.
+    pub(super) fn is_preempting(&self, at: Position) -> bool {
+        self.preemption.iter().rev().find(|(position, _)| *position <= at).is_some_and(|(_, on)| *on)
     }
 
     /// The cells that were present for somebody whose log ended there.

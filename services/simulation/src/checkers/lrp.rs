@@ -64,6 +64,8 @@ pub(super) struct Process {
     given_up: Vec<(Option<u32>, DefinitionId)>,
     /// Whether so many indices failed in this decision that its rollout goes back.
     goes_back: bool,
+    /// Whether something went in this decision that was stopped for something more urgent.
+    preempted: bool,
 }
 
 /// What somebody wants of a process.
@@ -87,6 +89,8 @@ struct Lrp {
     since: Timestamp,
     crashes: u32,
     stopping: bool,
+    /// Whether that is so that something more urgent has room.
+    preempted: bool,
     /// Where its state was entered.
     position: Position,
     /// When it was restarted, if its policy counted that at its last crash.
@@ -196,6 +200,7 @@ impl Process {
             moved: BTreeSet::new(),
             given_up: vec![],
             goes_back: false,
+            preempted: false,
         }
     }
 
@@ -270,6 +275,7 @@ impl Process {
         self.changed_at = scene.decision.at;
         self.given_up.clear();
         self.goes_back = false;
+        self.preempted = false;
         let retired = scene.log.retires(scene.decision);
         let retired = retired.and_then(|(index, definition)| self.meant(*index, definition.as_ref()));
         for event in &scene.decision.events {
@@ -596,7 +602,7 @@ impl Process {
         let global = self.is_global();
         notes.must(
             P::TellsTheTruth,
-            made.is_none_or(|trigger| is_trigger(trigger, global, &scene.decision.events)),
+            made.is_none_or(|trigger| is_trigger(trigger, (global, self.preempted), &scene.decision.events)),
             || format!("{guid}: work that {made:?} made, by {:?}", scene.decision.events),
         );
         let reason = self.evaluations.blocked_for();
@@ -698,6 +704,10 @@ impl Process {
             }
             if let actual::Event::StopRequested { .. } = event {
                 self.stops.extend(before.as_ref().and_then(Lrp::holder).map(|by| by.instance_guid));
+            }
+            if let actual::Event::Removed { cause, .. } = event {
+                let stopped = before.as_ref().is_some_and(|lrp| lrp.preempted && lrp.stopping);
+                self.preempted |= stopped && *cause != Ended::CellLost;
             }
             // Whoever takes over what is to stop is to stop as well.
             let stopping = after.as_ref().filter(|lrp| lrp.stopping).and_then(Lrp::holder);
@@ -858,7 +868,8 @@ pub(super) fn words_of(process: &process::Process) -> String {
 }
 
 /// Whether what happened in a decision makes work for this reason.
-fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
+fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Event]) -> bool {
+    let stop = if preempted { Trigger::Preemption } else { Trigger::Stop };
     let why = |event: &Event| match event {
         Event::Desired(desired::Event::Desired(_)) => vec![Trigger::Desire],
         Event::Desired(desired::Event::Updated(_)) => vec![Trigger::Scale],
@@ -884,9 +895,10 @@ fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
             | Ended::Retired
             | Ended::Superseded
             | Ended::Undesired
+            | Ended::Preempted
             | Ended::Stopped
-            | Ended::Crashed => vec![Trigger::Stop],
-            Ended::Evacuated => vec![Trigger::Stop, Trigger::Evacuation],
+            | Ended::Crashed => vec![stop],
+            Ended::Evacuated => vec![stop, Trigger::Evacuation],
         },
         Event::Desired(desired::Event::CellsChanged { .. }) => vec![Trigger::CellsChanged],
         Event::Rollout(_) | Event::Desired(desired::Event::HealthyChanged { .. }) => {
@@ -898,6 +910,9 @@ fn is_trigger(trigger: Trigger, global: bool, events: &[Event]) -> bool {
         }) => {
             let rolls = if global { Trigger::RollingUpdate } else { Trigger::Rollout };
             vec![Trigger::Convergence, rolls, Trigger::Stop]
+        }
+        Event::Actual(actual::Event::StopRequested { cause: Ended::Preempted, .. }) => {
+            vec![Trigger::Preemption]
         }
         Event::Desired(
             desired::Event::Removed {}

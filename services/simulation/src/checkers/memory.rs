@@ -49,7 +49,9 @@ impl Checkers {
             | "cells of which it knows something"
             | "cells that the log doesn't name yet" => self.shape.cells,
             "calls that it owes" if leads => self.world.callbacks().count(),
-            "pieces of work" | "timers of work" if leads => self.world.work().count(),
+            "pieces of work" | "timers of work" | "pieces of work for which room is being made" if leads => {
+                self.world.work().count()
+            }
             "evaluations that it has" if leads => self.open_evaluations(Evaluation::duty),
             "evaluations that the auctioneer has" if leads => {
                 self.open_evaluations(|one| one.duty().filter(|duty| *duty == Duty::Place))

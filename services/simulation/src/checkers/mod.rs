@@ -19,6 +19,7 @@
 //! | `apart` | how many instances of a process are where |
 //! | `auction` | every choice of an auctioneer, judged again |
 //! | `placing` | what auctioneers give and reps take |
+//! | `preemptions` | what stops for something more urgent |
 //! | `fullness` | what cells and auctioneers say is free |
 //! | `emptying` | evacuations: who knows of them, and when they end |
 //! | `calls` | completion callbacks |
@@ -51,6 +52,7 @@ mod peace;
 mod periodics;
 mod placing;
 mod planned;
+mod preemptions;
 mod rates;
 mod rollout_rows;
 mod rollouts;
@@ -91,6 +93,7 @@ use self::orders::Orders;
 use self::periodics::Periodics;
 use self::placing::{Placing, Unplaced};
 use self::planned::Planned;
+use self::preemptions::Preemptions;
 use self::rates::Rates;
 use self::rows::{Next, Rows, When};
 use self::signs::Signs;
@@ -128,6 +131,7 @@ pub struct Checkers {
     placing: Placing,
     evacuations: Evacuations,
     auctions: Auctions,
+    preemptions: Preemptions,
     fullness: Fullness,
     rates: Rates,
     rows: Rows,
@@ -209,6 +213,7 @@ impl Checkers {
             placing: Placing::default(),
             evacuations: Evacuations::default(),
             auctions: Auctions::default(),
+            preemptions: Preemptions::default(),
             fullness: Fullness::default(),
             rates: Rates::default(),
             rows: Rows::default(),
@@ -386,7 +391,9 @@ impl Checkers {
             if let Some(by) = by {
                 self.log.carries(by, decision, &mut notes);
             }
-            self.causes.judge(decision, position, basis, &mut notes);
+            let preemptor = self.preemptions.of(decision, &self.world);
+            self.causes.judge(decision, (position, basis), &preemptor, &mut notes);
+            self.preemptions.decided(decision, (&self.world, &self.log), basis, &mut notes);
             self.heard.decision(decision, position);
             self.planned.decision(decision, position, &mut notes);
             self.specs.decided(decision, &mut notes);
@@ -723,6 +730,7 @@ impl Checkers {
     /// An auctioneer says what it could not place.
     pub(super) fn finds(&mut self, outcomes: &Outcomes) {
         self.placing.finds(outcomes);
+        self.preemptions.says(outcomes);
     }
 
     /// A rep answers what it was given.

@@ -212,7 +212,9 @@ impl Task {
                 task::Event::Completed { by, outcome, explanation },
                 Some(State::Pending { .. } | State::Running(_)),
             ) => {
-                if let (Actor::Auctioneer(_), Outcome::Failed { reason }) = (&scene.decision.actor, outcome) {
+                if let (Actor::Auctioneer(_), Outcome::Failed { reason }, None) =
+                    (&scene.decision.actor, outcome, by)
+                {
                     self.was_said(guid, reason, explanation.as_deref(), scene, notes);
                 }
                 self.may_complete(by.as_ref(), outcome, scene, notes)
@@ -315,9 +317,13 @@ impl Task {
                 };
                 known && self.pending_until <= at
             }
-            (Actor::Auctioneer(_), Outcome::Failed { .. }) => {
-                notes.saw(Situation::TaskPlacementFailed);
-                runner.is_none()
+            (Actor::Auctioneer(_), Outcome::Failed { reason }) => {
+                notes.saw(if runner.is_some() {
+                    Situation::TaskPreempted
+                } else {
+                    Situation::TaskPlacementFailed
+                });
+                reason.starts_with("preempted by ") == runner.is_some() && runner == by
             }
             (Actor::Operator(_), Outcome::Failed { .. })
             | (
@@ -351,7 +357,7 @@ impl Task {
                 return;
             }
             task::Event::Completed { by, outcome, .. } => {
-                let cancelled = matches!(scene.decision.actor, Actor::Client { .. });
+                let cancelled = matches!(scene.decision.actor, Actor::Client { .. } | Actor::Auctioneer(_));
                 self.cancelled = by.as_ref().filter(|_| cancelled).map(|by| by.instance_guid);
                 let before = self.outcomes.insert(self.epoch, outcome.clone());
                 notes.must(P::OutcomeStays, before.is_none(), || {

@@ -9,7 +9,7 @@ use crate::plan::Act;
 
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, run task, cancel, resolve, domain, evacuate, \
-                     cordon, uncordon, forget, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
+                     cordon, uncordon, forget, preemption on, preemption off, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
                      sick, malformed entry, power cut or expect";
 
 impl fmt::Display for Act {
@@ -22,6 +22,7 @@ impl fmt::Display for Act {
             Self::Cordon(cell) => write!(f, "cordon {}", cell_id(*cell)),
             Self::Uncordon(cell) => write!(f, "uncordon {}", cell_id(*cell)),
             Self::Forget(cell) => write!(f, "forget {}", cell_id(*cell)),
+            Self::Preemption(on) => write!(f, "preemption {}", if *on { "on" } else { "off" }),
             Self::Kill { node, away } => write!(f, "kill {node} for {}", Time(*away)),
             Self::Lose { cell, away: None } => write!(f, "lose cell {}", cell_id(*cell)),
             Self::Lose { cell, away: Some(away) } => {
@@ -78,6 +79,10 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
         Act::Uncordon(words.cell(shape)?)
     } else if words.take("forget") {
         Act::Forget(words.cell(shape)?)
+    } else if words.take("preemption on") {
+        Act::Preemption(true)
+    } else if words.take("preemption off") {
+        Act::Preemption(false)
     } else if words.take("kill") {
         Act::Kill { node: words.node(shape)?, away: words.for_time()? }
     } else if words.take("lose cell") {

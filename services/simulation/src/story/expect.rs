@@ -153,7 +153,7 @@ const HOWS: [(&str, How); 7] = [
 ];
 
 /// Why it was asked to stop.
-const STOPS: [(&str, Ended); 8] = [
+const STOPS: [(&str, Ended); 9] = [
     ("removed", Ended::Removed),
     ("scale", Ended::Scale),
     ("cell-unfit", Ended::CellUnfit),
@@ -162,6 +162,7 @@ const STOPS: [(&str, Ended); 8] = [
     ("undesired", Ended::Undesired),
     ("replaced", Ended::Replaced),
     ("rollout-failed", Ended::RolloutFailed),
+    ("preempted", Ended::Preempted),
 ];
 
 // ---- to text -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ use projections::cluster_log::SetAsideOrder;
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
 use schemas::entry::Actor;
-use schemas::message::{Envelope, OfCell, SetAside};
+use schemas::message::{Envelope, OfCell, SetAside, SwitchPreemption};
 use schemas::names::ClientName;
 use schemas::{BadField, Code, Refusal, cell};
 use serde::Deserialize;
@@ -79,6 +79,9 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         BusSubject::Operator(client, OperatorVerb::CellForget) => {
             (Form::Json, of_cell(client, cell::Command::Forget, incoming))
         }
+        BusSubject::Operator(client, OperatorVerb::ClusterPreemption) => {
+            (Form::Json, preemption(client, incoming))
+        }
         BusSubject::Attach(cell) => decoded(incoming, |attach| Ask::Attach { cell: cell.clone(), attach }),
         BusSubject::Leave(cell) => decoded(incoming, |leave| Ask::Leave { cell: cell.clone(), leave }),
         BusSubject::Report(cell) => decoded(incoming, |reports| Ask::Cell { cell: cell.clone(), reports }),
@@ -146,6 +149,18 @@ fn of_cell(client: &ClientName, command: cell::Command, incoming: &Incoming) -> 
     }
     let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
     Ok(Ask::Operator { client: client.clone(), envelope, cell: body.cell_id, command })
+}
+
+fn preemption(client: &ClientName, incoming: &Incoming) -> Result<Ask, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Request {
+        #[serde(default)]
+        envelope: Envelope,
+        body: SwitchPreemption,
+    }
+    let (Request { envelope, body }, _) = codec::decode::<Request>(&incoming.payload)?;
+    Ok(Ask::Preemption { client: client.clone(), envelope, on: body.on })
 }
 
 /// Brings a rep's sign of life to the machine.

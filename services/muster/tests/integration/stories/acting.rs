@@ -45,6 +45,10 @@ impl Stage {
             Act::Forget(cell) => {
                 self.cluster.muster().ok(&format!("cell forget {}", cell_id(*cell)));
             }
+            Act::Preemption(on) => {
+                let word = if *on { "on" } else { "off" };
+                self.cluster.muster().ok(&format!("cluster preemption {word}"));
+            }
             Act::Kill { node, away } => {
                 self.kill(*node);
                 self.later.push((at + *away, Then::Start(*node)));

@@ -155,13 +155,15 @@ impl Known {
         self.muddled.insert(cell.clone(), now);
     }
 
-    /// It leads in this term: what it gave before is another term's.
-    pub(super) fn leads(&mut self, term: u64) {
-        if term != self.term {
+    /// It leads in this term: what it gave before is another term's. Answers whether it didn't yet.
+    pub(super) fn leads(&mut self, term: u64) -> bool {
+        let begins = term != self.term;
+        if begins {
             self.term = term;
             self.given.clear();
             self.said.values_mut().for_each(|said| said.counted = 0);
         }
+        begins
     }
 
     /// Work went to a cell, in this message and at this place of it.

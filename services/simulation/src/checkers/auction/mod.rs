@@ -8,9 +8,11 @@
 //! |---|---|
 //! | `known` | what an auctioneer was told, and what it gave |
 //! | `order` | whose turn it is |
+//! | `evictions` | what is to stop, and for whom its room is kept |
 //! | `rank` | how good a place is |
 //! | this one | what is judged |
 
+mod evictions;
 pub(super) mod known;
 mod order;
 pub(super) mod rank;
@@ -23,13 +25,15 @@ use schemas::container::WorkKey;
 use schemas::message::{Heartbeat, Order, Outcomes, Perform, Performed, PlacementOutcome, Work};
 use schemas::names::CellId;
 use schemas::placement::{
-    Candidate, Eligibility, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS, UNREACHABLE_CELLS,
+    AWAITS, Candidate, Eligibility, Explanation, INSUFFICIENT_RESOURCES, NO_COMPATIBLE_CELLS,
+    UNREACHABLE_CELLS,
 };
 use schemas::process::Outcome;
 use schemas::resources::{CellClass, Constraint, Mismatch, Resources};
 use schemas::rules::Rule;
 use schemas::{Refusal, Timestamp};
 
+use self::evictions::Awaited;
 use self::known::{Bounds, Known, SILENT, Seen, Times, count, name_of};
 use self::order::{Turn, Waiting};
 use self::rank::{Merit, Siblings};
@@ -50,6 +54,8 @@ pub(super) struct Auctions {
     known: BTreeMap<Life, Known>,
     /// When one last chose by a picture that was behind the log.
     behind: BTreeMap<Life, Timestamp>,
+    /// Work for which room is being made.
+    awaited: Vec<Awaited>,
 }
 
 /// Work that went to a cell, or found none.
@@ -119,7 +125,9 @@ impl Auctions {
         let known = self.known.entry(life).or_default();
         let terms = placed.iter().map(|(_, perform)| perform.id.term);
         let term = terms.chain(unplaced.iter().map(|one| one.term)).max();
-        term.into_iter().for_each(|term| known.leads(term));
+        // What it kept room for in an earlier term it finds anew.
+        let begins = term.is_some_and(|term| known.leads(term));
+        self.awaited.retain(|one| !begins || one.by() != life);
         let choices = in_order(world, placed, unplaced);
         known.tidy(world, now, |key| choices.iter().any(|choice| choice.is_about(key)));
         // What is given again is no choice of this auction: it goes where it is already.
@@ -127,8 +135,26 @@ impl Auctions {
         give(known, world, placed, now, again);
         let waiting = left_waiting(world, known, &choices);
         let mut auction = Auction { waiting, ..Auction::new(world, known, now) };
-        choices.iter().for_each(|choice| auction.judge(choice));
+        let kept = evictions::kept(world, &self.awaited);
+        auction.keep(&kept);
+        // What is placed in this auction needs no room to be kept.
+        let is_placed = |work: &WorkRef| choices.iter().any(|one| one.is_placed() && one.work() == *work);
+        let mut told = self.awaited.clone();
+        evictions::said(&mut told, life, unplaced, now.0);
+        // One that is told now that no room is made for it any more is not awaited, whatever came first.
+        let still = |one: &&Awaited| told.iter().any(|other| other.is_same(one));
+        let awaited = self.awaited.iter().filter(still).filter(|one| !is_placed(one.work()));
+        let awaited: Vec<Awaited> = awaited.cloned().collect();
+        for choice in &choices {
+            if let Choice::Placed(cell, work, _) = choice {
+                let turn = choice.turn(world);
+                auction.keeps_room(life, &awaited, cell, work.order.resources(), &turn);
+            }
+            auction.judge(choice);
+        }
+        auction.evicted(unplaced);
         let broken = auction.broken;
+        evictions::said(&mut self.awaited, life, unplaced, now.0);
         give(known, world, placed, now, |work| !again(work));
         unplaced.iter().flat_map(|one| &one.outcomes).for_each(|outcome| known.told(outcome));
         let settled = self.behind.get(&life).is_none_or(|at| now.0.since(*at) > SILENT);
@@ -210,6 +236,10 @@ impl Choice<'_> {
         }
     }
 
+    const fn is_placed(&self) -> bool {
+        matches!(self, Self::Placed(..))
+    }
+
     fn work(&self) -> WorkRef {
         match self {
             Self::Placed(_, work, _) => name_of(&work.key),
@@ -232,6 +262,15 @@ impl<'a> Auction<'a> {
         let cells = cells.map(|(id, log)| known.sees(id, log, now)).collect();
         let siblings = Siblings { world, known, now, placed: vec![] };
         Self { cells, siblings, only: None, waiting: vec![], broken: vec![] }
+    }
+
+    /// Some room may be kept for what waits: nobody knows whether it is free.
+    fn keep(&mut self, kept: &[(WorkRef, CellId, Resources)]) {
+        for (_, cell, size) in kept {
+            if let Some(seen) = self.cells.iter_mut().find(|seen| seen.id == cell) {
+                seen.free.0 = seen.free.0.minus(*size);
+            }
+        }
     }
 
     /// The cells that may take what is judged.
@@ -442,6 +481,7 @@ impl<'a> Auction<'a> {
 
     /// Whether an error is the right one.
     fn is_right(&self, error: &str, (work, constraint): (&WorkRef, &Constraint), size: Resources) -> bool {
+        let error = error.split_once(AWAITS).map_or(error, |(error, _)| error);
         let (what, words) = error.split_once(": ").unwrap_or((error, ""));
         let has = |what| self.seen().any(|seen| mismatch(constraint, seen) == Some(what));
         let compatible = || self.seen().filter(|seen| is_compatible(constraint, seen));

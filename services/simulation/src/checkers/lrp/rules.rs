@@ -14,6 +14,7 @@ use schemas::{Place, Position, desired};
 use super::restarts::Fall;
 use super::{Lrp, Next, P, Process, State, Wrong};
 use crate::checkers::placing::Said;
+use crate::checkers::rollouts::Part;
 use crate::checkers::{Notes, Scene};
 use crate::coverage::Situation;
 
@@ -30,16 +31,19 @@ impl Process {
         let at = scene.decision.at;
         let crashes = before.map_or(0, |lrp| lrp.crashes);
         let stopping = before.is_some_and(|lrp| lrp.stopping);
+        let preempted = before.is_some_and(|lrp| lrp.preempted);
         let position = scene.position;
         let restarts = before.and_then(|lrp| lrp.restarts.clone());
         let enter = |state| {
             let restarts = restarts.clone();
-            Some(Lrp { state, since: at, crashes, stopping, position, restarts })
+            Some(Lrp { state, since: at, crashes, stopping, preempted, position, restarts })
         };
         match event {
             actual::Event::Created { .. } => {
                 let state = State::Unclaimed { error: None };
-                let fresh = Lrp { state, since: at, crashes: 0, stopping: false, position, restarts: None };
+                let (stopping, preempted) = (false, false);
+                let fresh =
+                    Lrp { state, since: at, crashes: 0, stopping, preempted, position, restarts: None };
                 let wrong = before.map(|_| (P::OneEvacuating, "it is there already"));
                 let unwanted = (!self.wants(place)).then_some((P::DesiredSound, "nobody wants it"));
                 let soon =
@@ -77,11 +81,13 @@ impl Process {
                     Unclaimed::CellLost | Unclaimed::Evacuation => None,
                 };
                 let restarts = restarts.map(|restarts| restarts.into_iter().chain(again).collect());
-                let after = Lrp { state, since: at, crashes, stopping: false, position, restarts };
+                let (stopping, preempted) = (false, false);
+                let after = Lrp { state, since: at, crashes, stopping, preempted, position, restarts };
                 (Some(after), self.wrong_unclaim(place, before, *cause, scene, notes))
             }
             actual::Event::StopRequested { cause, .. } => {
-                let after = before.map(|lrp| Lrp { stopping: true, ..lrp.clone() });
+                let preempted = *cause == Ended::Preempted;
+                let after = before.map(|lrp| Lrp { stopping: true, preempted, ..lrp.clone() });
                 (after, self.wrong_stop(place, before, *cause, scene, notes))
             }
             actual::Event::Removed { cause, .. } => {
@@ -152,6 +158,7 @@ impl Process {
             since: scene.decision.at,
             crashes: *crash_count,
             stopping: false,
+            preempted: false,
             position: scene.position,
             restarts: attempts.map(|_| known.to_vec()),
         };
@@ -235,6 +242,7 @@ impl Process {
                     && (cause == Ended::RolloutFailed) == self.is_given_up(place)
             }
             Ended::Retired | Ended::Superseded => true,
+            Ended::Preempted => self.may_be_preempted(place, scene),
             Ended::Undesired => self.is_undesired(place.index, scene, notes),
             Ended::Stopped | Ended::Crashed => false,
         };
@@ -248,6 +256,17 @@ impl Process {
         let rolls = matches!(cause, Ended::Replaced | Ended::RolloutFailed);
         let replaced = rolls.then(|| self.wrong_replacement(place, before, scene.decision.at)).flatten();
         replaced.or(stops)
+    }
+
+    /// Something else gets its room: it is wanted, alone at its index, and no rollout replaces it.
+    fn may_be_preempted(&self, place: &Place, scene: &Scene<'_>) -> bool {
+        let alone = self.at(place.index).next().is_none();
+        let evacuates = self.twins.keys().any(|twin| twin.index == place.index);
+        let rolling = self.wanted.as_ref().and_then(super::Wanted::rolling);
+        let turn = rolling.and_then(|roll| roll.turns.get(&place.index));
+        let replaced = turn.is_some_and(|turn| matches!(turn.part, Part::Starts | Part::Leaves));
+        let by_auctioneer = matches!(scene.decision.actor, Actor::Auctioneer(_));
+        by_auctioneer && alone && !evacuates && !replaced && self.wants_index(place.index)
     }
 
     fn is_undesired(&self, index: u32, scene: &Scene<'_>, notes: &mut Notes) -> bool {
@@ -279,6 +298,7 @@ impl Process {
                     && !self.wants(place)
                     && (cause == Ended::RolloutFailed) == self.is_given_up(place)
             }
+            Ended::Preempted => false,
             Ended::Retired | Ended::Superseded => holder.is_none(),
             Ended::Undesired => holder.is_none() && self.is_undesired(place.index, scene, notes),
             Ended::Stopped => ended,
@@ -320,6 +340,7 @@ const fn promise_of(cause: Ended) -> P {
         | Ended::Crashed
         | Ended::Replaced
         | Ended::RolloutFailed
+        | Ended::Preempted
         | Ended::Evacuated => P::StopHasCause,
     }
 }

@@ -127,6 +127,7 @@ fn create(
             | Trigger::RollingUpdate
             | Trigger::CellsChanged
             | Trigger::Periodic
+            | Trigger::Preemption
             | Trigger::FollowUp
             | Trigger::Convergence => &mut parent.next,
         };

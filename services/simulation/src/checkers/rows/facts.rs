@@ -30,6 +30,8 @@ use crate::checkers::rollouts::Roll;
 pub(super) struct Facts {
     pub(super) position: Position,
     pub(super) cluster: Option<(ClusterId, u16, u32)>,
+    /// Whether preemption is on.
+    pub(super) preemption: bool,
     pub(super) leaders: BTreeMap<Role, Leader>,
     pub(super) processes: BTreeMap<ProcessGuid, Process>,
     pub(super) tasks: BTreeMap<TaskGuid, Task>,
@@ -562,6 +564,7 @@ impl Facts {
                 cluster::Event::FormatRaised { format } => {
                     self.cluster = self.cluster.map(|(id, shards, _)| (id, shards, *format));
                 }
+                cluster::Event::PreemptionSwitched { on } => self.preemption = *on,
                 cluster::Event::PositionSetAside { .. } => {}
             }
         }

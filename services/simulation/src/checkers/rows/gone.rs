@@ -153,7 +153,8 @@ fn by_event(own: Option<Container>, event: &actual::Event) -> Option<(Container,
             | Ended::Undesired
             | Ended::Stopped
             | Ended::Replaced
-            | Ended::RolloutFailed => How::Stopped,
+            | Ended::RolloutFailed
+            | Ended::Preempted => How::Stopped,
         },
         actual::Event::Unclaimed { cause: Unclaimed::CellLost, .. } => How::CellLost,
         actual::Event::Unclaimed { cause: Unclaimed::Evacuation, .. } => How::Evacuated,

@@ -367,6 +367,7 @@ fn domains(facts: &Facts, filter: &Filter, seen: &[DomainRow], when: When) -> Ve
 /// The row of the cluster: what it is, who leads, and how much there is of everything.
 fn cluster(facts: &Facts, row: &ClusterRow) -> Result<(), String> {
     same(&Some((row.cluster_id, row.shards, row.format)), &facts.cluster)?;
+    same(&row.preemption, &facts.preemption)?;
     same(&row.bbs, &facts.leaders.get(&Role::Bbs).cloned())?;
     same(&row.auctioneer, &facts.leaders.get(&Role::Auctioneer).cloned())?;
     let zones: BTreeSet<_> =

@@ -1,0 +1,297 @@
+//! Room for what waits: what the log says that stops anyway, and what the BBS is asked to stop.
+//!
+//! Derived: what was asked to stop is in the log, and so is why. What is remembered beside it, for which work room is made
+//! where, is found again from that by who leads next, and ends by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use projections::{WorkRef, World};
+use schemas::actual::{Actual, Ended};
+use schemas::cluster::Cluster;
+use schemas::container::{Instance, WorkKey};
+use schemas::definition::Placement;
+use schemas::message::Order;
+use schemas::names::CellId;
+use schemas::preemption::{self, Eviction, Preemptor};
+use schemas::resources::Resources;
+use schemas::{Timestamp, limits};
+
+use super::Auctioneer;
+use super::open::{Shape, shape, work_ref};
+use crate::auction::{Hold, Item, Siblings};
+use crate::plan::lacks::{Keeps, keeps};
+use crate::preempt::{Offer, Running, Waiting, choose};
+
+/// Most pieces of work for which victims are looked for in one turn: the others have their turn later.
+const SEARCHES: usize = 50;
+
+/// What stops, and who waits for its room.
+#[derive(Default)]
+struct Scene {
+    /// The room that comes with what was asked to stop.
+    comes: BTreeMap<CellId, Resources>,
+    /// The cells on which something stops for something more urgent.
+    making: BTreeSet<CellId>,
+    /// How much of that there is.
+    in_flight: usize,
+    /// The room that somebody waits for.
+    held: BTreeMap<CellId, Vec<(WorkRef, Resources)>>,
+    /// What may stop on each cell that was looked at.
+    running: BTreeMap<CellId, Arc<Vec<Running>>>,
+    /// Work for which nothing can be done, as it was found for something as urgent.
+    hopeless: BTreeSet<Shape>,
+}
+
+impl Auctioneer {
+    fn is_preempting(&self) -> bool {
+        self.world.cluster().is_some_and(|cluster: &Cluster| cluster.preemption)
+    }
+
+    /// Preemption may have been switched on: what waits may have room now.
+    pub(super) fn follow_preemption(&mut self) {
+        let is_on = self.is_preempting();
+        let before = std::mem::replace(&mut self.preempts, is_on);
+        if self.preempts && !before {
+            self.open.wake_all();
+        }
+    }
+
+    /// The room that is made for what waits.
+    pub(super) fn holds(&self, now: Timestamp) -> Vec<Hold> {
+        let making = self.making();
+        let awaiting = self.open.awaiting().filter(|(_, _, awaits)| lasts(awaits, &making, now));
+        let hold = |(_, item, (cell, _)): (&WorkRef, &Item, &(CellId, Timestamp))| Hold {
+            rank: item.rank.clone(),
+            cell: cell.clone(),
+            size: item.order.resources(),
+        };
+        awaiting.map(hold).collect()
+    }
+
+    /// Room that is kept no longer, or may not be after this turn, is news for what waits for some.
+    pub(super) fn wake_for_what_is_let_go(&mut self, now: Timestamp) {
+        let making = self.making();
+        let awaiting = self.open.awaiting().filter(|(_, _, awaits)| lasts(awaits, &making, now));
+        let kept: BTreeSet<(WorkRef, CellId)> =
+            awaiting.map(|(work, _, (cell, _))| (work.clone(), cell.clone())).collect();
+        // What is gone by the log is free when the next heartbeat says so.
+        let told = now + self.settings.heartbeat * 2;
+        let stops = kept.iter().filter(|(_, cell)| making.contains(cell));
+        stops.for_each(|(work, _)| self.open.await_at_least(work, told));
+        let before = std::mem::replace(&mut self.kept, kept);
+        let let_go = before.difference(&self.kept).map(|(_, cell)| cell.clone());
+        let cells: BTreeSet<CellId> = let_go.chain(self.open.awaiting_ready()).collect();
+        for id in cells.iter().filter(|id| self.cells.is_open(id)).cloned().collect::<Vec<_>>() {
+            let board = self.cells.board();
+            if let Some(number) = board.number(&id) {
+                self.open.wake_for(board.cell(number), board.free(number), self.settings.batch);
+            }
+        }
+    }
+
+    /// The cells on which something stops for something more urgent.
+    fn making(&self) -> BTreeSet<CellId> {
+        let preempted = stopping(&self.world).filter(|(_, _, why)| *why == Some(Ended::Preempted));
+        preempted.map(|(_, by, _)| by.cell_id.clone()).collect()
+    }
+
+    /// Makes room for work that no cell takes, if preemption is on. Answers where each waits for room that is made for it.
+    pub(super) fn make_room<'a>(
+        &mut self,
+        now: Timestamp,
+        failed: impl Iterator<Item = &'a Item>,
+    ) -> BTreeMap<WorkRef, CellId> {
+        let mut awaits = BTreeMap::new();
+        let may_choose = self.is_preempting() && !self.cells.is_in_doubt(now, &self.settings);
+        let failed: Vec<&Item> = failed.filter(|item| may_wait(item)).collect();
+        if failed.is_empty() || !may_choose && self.open.awaiting().next().is_none() {
+            return awaits;
+        }
+        let siblings = self.siblings(failed.iter().copied());
+        let mut scene = self.scene(now);
+        let mut searches = 0;
+        for item in failed {
+            let work = work_ref(&item.rank.key);
+            // Where nobody knows what was asked for, and nothing stops, it is chosen anew. Until then its room is kept.
+            let is_settled = !may_choose || !self.open.is_doubtful(&work);
+            let known = self.open.awaits(&work).filter(|known| lasts(known, &scene.making, now));
+            let known = known.filter(|(cell, _)| is_settled || scene.making.contains(cell));
+            if let Some((cell, _)) = known {
+                awaits.insert(work, cell.clone());
+                continue;
+            }
+            if !may_choose {
+                continue;
+            }
+            self.open.set_awaits(&work, None);
+            // What is behind in the order has no more to choose from.
+            if searches >= SEARCHES || scene.hopeless.contains(&shape(item)) {
+                continue;
+            }
+            searches += 1;
+            if let Some(cell) = self.room_for(item, &siblings, &mut scene) {
+                self.open.set_awaits(&work, Some((cell.clone(), now + self.settings.patience)));
+                awaits.insert(work, cell);
+            }
+        }
+        awaits
+    }
+
+    /// Where some work has room when all is gone that stops for it. None: nowhere, or what stops anyway is enough.
+    fn room_for(&mut self, item: &Item, siblings: &Siblings, scene: &mut Scene) -> Option<CellId> {
+        let (work, size) = (work_ref(&item.rank.key), item.order.resources());
+        let offers = self.offers(item, siblings, scene);
+        if let Some(offer) = offers.iter().find(|offer| offer.free.fits(size)) {
+            scene.hold(&offer.cell, &work, size);
+            return scene.making.contains(&offer.cell).then(|| offer.cell.clone());
+        }
+        let chosen = self.evict(item, &offers, scene);
+        if chosen.is_none() {
+            scene.hopeless.insert(shape(item));
+        }
+        chosen
+    }
+
+    /// Chooses what stops for some work. Answers where.
+    fn evict(&mut self, item: &Item, offers: &[Offer], scene: &mut Scene) -> Option<CellId> {
+        let (work, size, priority) = (work_ref(&item.rank.key), item.order.resources(), item.rank.priority.0);
+        let process = match &item.rank.key {
+            WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()),
+            WorkKey::Task { .. } => None,
+        };
+        let chosen = choose(&Waiting { priority, size, process }, offers)?;
+        if scene.in_flight + chosen.victims.len() > limits::EVICTIONS {
+            return None;
+        }
+        scene.in_flight += chosen.victims.len();
+        scene.hold(&chosen.cell, &work, size);
+        if let Some(running) = scene.running.get_mut(&chosen.cell) {
+            Arc::make_mut(running).retain(|one| !chosen.victims.contains(one));
+        }
+        let comes = scene.comes.entry(chosen.cell.clone()).or_default();
+        *comes = chosen.victims.iter().fold(*comes, |sum, one| sum.plus(one.size));
+        let key = item.rank.key.clone();
+        let preemptor = Preemptor { work: key, attempt: item.rank.since, priority };
+        let eviction = |Running { key, by, .. }| Eviction { victim: key, by, preemptor: preemptor.clone() };
+        self.outgoing.evict(work, chosen.victims.into_iter().map(eviction).collect());
+        Some(chosen.cell)
+    }
+
+    /// What stops, and who waits for it.
+    fn scene(&self, now: Timestamp) -> Scene {
+        let mut scene = Scene::default();
+        for (size, by, why) in stopping(&self.world) {
+            let comes = scene.comes.entry(by.cell_id.clone()).or_default();
+            *comes = comes.plus(size);
+            if why == Some(Ended::Preempted) {
+                scene.making.insert(by.cell_id.clone());
+                scene.in_flight += 1;
+            }
+        }
+        let awaiting = self.open.awaiting().filter(|(_, _, awaits)| lasts(awaits, &scene.making, now));
+        let held: Vec<_> = awaiting
+            .map(|(work, item, (cell, _))| (cell.clone(), work.clone(), item.order.resources()))
+            .collect();
+        held.into_iter().for_each(|(cell, work, size)| scene.hold(&cell, &work, size));
+        scene
+    }
+
+    /// The cells that would take some work if they had room: what each has, and what runs there.
+    fn offers(&mut self, item: &Item, siblings: &Siblings, scene: &mut Scene) -> Vec<Offer> {
+        let siblings = match &item.rank.key {
+            WorkKey::Lrp { key, .. } => siblings.get(&key.process_guid),
+            WorkKey::Task { .. } => None,
+        };
+        let work = work_ref(&item.rank.key);
+        let board = &*self.cells.board();
+        let mut offers = vec![];
+        for (number, cell) in (0..).zip(board.cells()) {
+            if item.only.as_ref().is_some_and(|only| *only != cell.id) {
+                continue;
+            }
+            match keeps(board, number, item, siblings) {
+                None | Some(Keeps::Taken(_)) => {}
+                Some(Keeps::Crowded(_) | Keeps::Closed { .. } | Keeps::Small(_) | Keeps::Incompatible(_)) => {
+                    continue;
+                }
+            }
+            let world = &self.world;
+            let running = scene.running.entry(cell.id.clone()).or_insert_with(|| running_on(world, &cell.id));
+            let running = Arc::clone(running);
+            let free = scene.free(&cell.id, board.free(number), &work);
+            offers.push(Offer { cell: cell.id.clone(), free, running });
+        }
+        offers
+    }
+}
+
+impl Scene {
+    /// Somebody waits for so much.
+    fn hold(&mut self, cell: &CellId, work: &WorkRef, size: Resources) {
+        self.held.entry(cell.clone()).or_default().push((work.clone(), size));
+    }
+
+    /// What is free or will be, without what others wait for.
+    fn free(&self, cell: &CellId, free: Resources, work: &WorkRef) -> Resources {
+        let comes = self.comes.get(cell).copied().unwrap_or_default();
+        let others = self.held.get(cell).into_iter().flatten().filter(|(of, _)| of != work);
+        others.fold(free.plus(comes), |left, (_, size)| left.minus(*size))
+    }
+}
+
+/// Whether work waits on for room that is made for it: something stops there, or its time is not over.
+fn lasts((cell, until): &(CellId, Timestamp), making: &BTreeSet<CellId>, now: Timestamp) -> bool {
+    now < *until || making.contains(cell)
+}
+
+/// Whether work is still there when room is made for it.
+fn may_wait(item: &Item) -> bool {
+    match &item.order {
+        Order::Lrp(_) => true,
+        Order::Task(definition) => definition.placement != Placement::Fail,
+    }
+}
+
+/// What was asked to stop and is still there: what it takes, its container, and why it stops.
+fn stopping(world: &World) -> impl Iterator<Item = (Resources, &Instance, Option<Ended>)> {
+    world.stopping().filter_map(|work| {
+        let WorkRef::Lrp(key) = work else { return None };
+        let process = world.process(&key.process_guid)?;
+        let lrp = process.actual(&key.place)?;
+        let size = process.desired.as_ref()?.definition(&key.place.definition_id)?.resources();
+        Some((size, lrp.holder()?, lrp.stop))
+    })
+}
+
+/// What runs on a cell and may be stopped for something else.
+fn running_on(world: &World, cell: &CellId) -> Arc<Vec<Running>> {
+    let on_cell = |work| running(world, work).filter(|one| one.by.cell_id == *cell);
+    Arc::new(world.on_cell(cell).filter_map(on_cell).collect())
+}
+
+fn running(world: &World, work: &WorkRef) -> Option<Running> {
+    match work {
+        WorkRef::Lrp(key) => {
+            let process = world.process(&key.process_guid)?;
+            let desired = process.desired.as_ref()?;
+            Some(Running {
+                by: preemption::instance(process, &key.place)?.clone(),
+                priority: desired.priority,
+                size: desired.definition(&key.place.definition_id)?.resources(),
+                since: process.actual(&key.place).map(|lrp: &Actual| lrp.since)?,
+                key: WorkKey::Lrp { key: key.clone(), epoch: process.epoch },
+            })
+        }
+        WorkRef::Task(guid) => {
+            let task = world.task(guid)?;
+            Some(Running {
+                by: preemption::task(task)?.clone(),
+                priority: task.definition.priority,
+                size: task.definition.resources(),
+                since: task.since,
+                key: WorkKey::Task { task_guid: guid.clone(), epoch: task.epoch },
+            })
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What would stop in a plan, so that what finds no room has it: where preemption is on.
+
+use std::sync::Arc;
+
+use schemas::ActualLrpKey;
+use schemas::Place;
+use schemas::container::{Instance, WorkKey};
+use schemas::names::{CellId, ProcessGuid};
+use schemas::query::{InstancePresence, InstanceRow, InstanceState, LrpRow, RolloutRow, TaskRow, TaskState};
+use schemas::rank::Priority;
+use serde::Serialize;
+
+use super::lacks::{Keeps, keeps};
+use super::{Copy, Does};
+use crate::auction::Item;
+use crate::preempt::{Offer, Running, Waiting, choose};
+
+/// Something that would stop for something more urgent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Victim {
+    /// What it is called.
+    pub name: String,
+    /// How urgent it is.
+    pub priority: Priority,
+}
+
+/// An instance that runs and may be stopped for something else, as rows tell it; none: it may not.
+#[must_use]
+pub fn running_instance(row: &InstanceRow, lrp: &LrpRow) -> Option<Running> {
+    let replaced = |rollout: &RolloutRow| !rollout.is_over() && rollout.in_replacement.contains(row.index);
+    let runs = match row.state {
+        InstanceState::Claimed | InstanceState::Running => row.presence == InstancePresence::Ordinary,
+        InstanceState::Unclaimed | InstanceState::Crashed => false,
+    };
+    if !runs || row.stopping || lrp.rollout.as_ref().is_some_and(replaced) {
+        return None;
+    }
+    let place = Place::new(row.index, row.definition_id.clone());
+    Some(Running {
+        key: WorkKey::Lrp { key: ActualLrpKey::new(row.process_guid.clone(), place), epoch: row.epoch },
+        by: Instance { instance_guid: row.instance_guid?, cell_id: row.cell_id.clone()? },
+        priority: lrp.priority?,
+        size: *lrp.sizes.get(&row.definition_id)?,
+        since: row.since,
+    })
+}
+
+/// A task that runs and may be stopped for something else, as its row with its definition tells it; none: it may not.
+#[must_use]
+pub fn running_task(row: &TaskRow) -> Option<Running> {
+    let definition = row.definition.as_ref().filter(|_| row.state == TaskState::Running)?;
+    Some(Running {
+        key: WorkKey::Task { task_guid: row.task_guid.clone(), epoch: row.epoch },
+        by: Instance { instance_guid: row.instance_guid?, cell_id: row.cell_id.clone()? },
+        priority: row.priority,
+        size: definition.resources(),
+        since: row.since,
+    })
+}
+
+impl Copy {
+    /// The same, where preemption is on and these run: what is of its own processes is not among them.
+    #[must_use]
+    pub fn preempting(mut self, running: impl IntoIterator<Item = Running>) -> Self {
+        for one in running {
+            let own = match &one.key {
+                WorkKey::Lrp { key, .. } => self.processes.contains_key(&key.process_guid),
+                WorkKey::Task { .. } => false,
+            };
+            if !own {
+                Arc::make_mut(self.may_stop.entry(one.by.cell_id.clone()).or_default()).push(one);
+            }
+        }
+        self
+    }
+
+    /// Stops what is less urgent, so that something has room; says whether that was anything.
+    pub(super) fn preempt(&mut self, guid: &ProcessGuid, place: &Place, item: &Item) -> bool {
+        let (priority, process) = (item.rank.priority.0, Some(guid.clone()));
+        let waiting = Waiting { priority, size: item.order.resources(), process };
+        let Some(chosen) = choose(&waiting, &self.offers(guid, item)) else { return false };
+        let Some(number) = self.board.number(&chosen.cell) else { return false };
+        let free = self.board.free(number);
+        self.board.set_free(number, chosen.victims.iter().fold(free, |sum, one| sum.plus(one.size)));
+        if let Some(left) = self.may_stop.get_mut(&chosen.cell) {
+            Arc::make_mut(left).retain(|one| !chosen.victims.contains(one));
+        }
+        let victim = |one: &Running| Victim { name: one.key.to_string(), priority: one.priority };
+        let victims = chosen.victims.iter().map(victim).collect();
+        self.step(guid, Does::Preempts { place: place.clone(), cell_id: chosen.cell, victims });
+        self.freed = true;
+        true
+    }
+
+    /// The cells that would take something if they had room, and where something may stop.
+    fn offers(&self, guid: &ProcessGuid, item: &Item) -> Vec<Offer> {
+        let siblings = self.overview.siblings().get(guid);
+        let may = |id: &CellId| item.only.as_ref().is_none_or(|only| only == id);
+        let cells = (0..).zip(self.board.cells()).filter(|(_, cell)| may(&cell.id));
+        let offer = |(number, cell): (u32, &crate::board::BoardCell)| {
+            match keeps(&self.board, number, item, siblings) {
+                None | Some(Keeps::Taken(_)) => {}
+                Some(Keeps::Crowded(_) | Keeps::Closed { .. } | Keeps::Small(_) | Keeps::Incompatible(_)) => {
+                    return None;
+                }
+            }
+            let running = Arc::clone(self.may_stop.get(&cell.id)?);
+            Some(Offer { cell: cell.id.clone(), free: self.board.free(number), running })
+        };
+        cells.filter_map(offer).collect()
+    }
+}

@@ -1,0 +1,149 @@
+//! What is less urgent stops for what waits, if an operator wants that.
+
+use std::time::Duration;
+
+use auctioneer::Effect;
+use schemas::actual::Command as Lrp;
+use schemas::cluster;
+use schemas::container::WorkKey;
+use schemas::definition::Placement;
+use schemas::entry::{Aggregate, Event};
+use schemas::preemption::Eviction;
+use schemas::process::{Command, Report, ReportStep};
+
+use crate::scene::{Scene, domain, errors, guid, mib, outcomes, performs};
+
+impl Scene {
+    fn switch(&mut self, on: bool) {
+        let event = Event::Cluster(cluster::Event::PreemptionSwitched { on });
+        self.record(Aggregate::Cluster, vec![event]);
+    }
+
+    /// Instances of these sizes and priorities run on a cell, one after the other; so much is free then.
+    fn fill(&mut self, cell: &str, work: &[(&str, u64, u8)], free: u64) {
+        for (process, memory, priority) in work {
+            self.desire_at(process, *memory, *priority);
+            let performs = performs(self.turn());
+            let given = performs.into_iter().flat_map(|(_, perform)| perform.work);
+            given.collect::<Vec<_>>().iter().for_each(|work| self.claim(cell, work));
+        }
+        self.beat(cell, mib(free), 100);
+    }
+
+    /// Takes a turn: what is to stop, and the placement errors. The BBS records all of it, or none of the evictions.
+    fn evicts(&mut self, recorded: bool) -> (Vec<String>, Vec<String>) {
+        let effects = self.turn();
+        let told = outcomes(effects.clone());
+        let evictions: Vec<Eviction> = told.iter().flat_map(|(_, told)| told.evictions.clone()).collect();
+        let said = errors(effects).into_keys().collect();
+        told.into_iter().for_each(|(id, told)| self.record_outcomes(id, told));
+        for eviction in evictions.iter().filter(|_| recorded) {
+            let WorkKey::Lrp { key, .. } = &eviction.victim else { continue };
+            self.decide(key.process_guid.as_str(), &Command::Evict(Box::new(eviction.clone())));
+        }
+        (evictions.iter().map(|one| one.victim.to_string()).collect(), said)
+    }
+
+    /// The container of an instance is gone.
+    fn gone(&mut self, process: &str) {
+        let known = self.auctioneer.world().process(&guid(process)).unwrap();
+        let place = fixtures::place(0, process);
+        let by = known.actual(&place).unwrap().holder().unwrap().clone();
+        let steps = vec![ReportStep::Actual(Lrp::Remove)];
+        let (epoch, judged) = (known.epoch, schemas::Timestamp(u64::MAX));
+        let report = Report { domain: domain(), place, epoch, by, judged, steps };
+        self.decide(process, &Command::Report(report));
+    }
+}
+
+/// A full cell, on which three run that are less urgent than what comes: 900 MB of it are taken, 100 are free.
+fn full() -> Scene {
+    let mut scene = Scene::leading(&[("c1", "z1")]);
+    scene.fill("c1", &[("low", 300, 20), ("lower", 300, 10), ("near", 300, 75)], 100);
+    scene
+}
+
+#[test]
+fn nothing_stops_while_that_is_off() {
+    let mut scene = full();
+    scene.desire_at("urgent", 400, 80);
+    assert_eq!(scene.evicts(true), (vec![], vec!["insufficient resources: memory".to_owned()]));
+    // Switched on, what waits has its turn at once.
+    scene.switch(true);
+    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+    scene.switch(false);
+    scene.desire_at("another", 400, 90);
+    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+}
+
+#[test]
+fn the_fewest_and_lowest_stop_and_what_they_stop_for_gets_their_room() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_at("urgent", 700, 80);
+    let error = "insufficient resources: memory; room is being made on c1".to_owned();
+    assert_eq!(scene.evicts(true), (vec!["lower/0".to_owned(), "low/0".to_owned()], vec![error]));
+    // What was stopped is not placed where it was, though there is room for it before there is for what it stopped for.
+    scene.gone("lower");
+    scene.beat("c1", mib(400), 100);
+    assert!(scene.given().is_empty());
+    scene.gone("low");
+    assert!(scene.given().is_empty(), "nobody has said yet that there is room");
+    scene.beat("c1", mib(700), 100);
+    assert_eq!(scene.given(), ["urgent/0"]);
+}
+
+#[test]
+fn what_is_more_urgent_still_takes_the_room_and_nothing_stops_twice() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_at("urgent", 400, 80);
+    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+    scene.gone("lower");
+    scene.desire_at("most", 400, 100);
+    scene.beat("c1", mib(400), 100);
+    assert_eq!(scene.given(), ["most/0"]);
+    let later: Vec<Effect> = scene.pass(Duration::from_secs(20));
+    assert!(outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()), "it waits a while");
+}
+
+#[test]
+fn another_auctioneer_finds_in_the_log_what_stops() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_at("urgent", 700, 80);
+    assert_eq!(scene.evicts(true).0.len(), 2);
+    scene.elect("other", 2);
+    scene.elect("a", 3);
+    scene.beat("c1", mib(100), 0);
+    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+    scene.gone("lower");
+    scene.beat("c1", mib(400), 0);
+    assert!(scene.given().is_empty(), "its room is kept");
+}
+
+#[test]
+fn what_the_bbs_does_not_take_is_chosen_anew() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_at("urgent", 400, 80);
+    assert_eq!(scene.evicts(false).0, ["lower/0"]);
+    scene.beat("c1", mib(100), 100);
+    let effects = scene.pass(Duration::from_secs(31));
+    let again: Vec<String> = outcomes(effects)
+        .iter()
+        .flat_map(|(_, told)| &told.evictions)
+        .map(|one| one.victim.to_string())
+        .collect();
+    assert_eq!(again, Vec::<String>::new(), "the cell is silent");
+    scene.beat("c1", mib(100), 100);
+    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+}
+
+#[test]
+fn a_task_that_may_not_wait_stops_nothing() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_task("job", 400, Placement::Fail);
+    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+}

@@ -1,0 +1,46 @@
+//! Whether something may be stopped for other work: that is of another aggregate, mostly on another shard.
+
+use schemas::actual::Actual;
+use schemas::container::WorkKey;
+use schemas::definition::Placement;
+use schemas::preemption::Preemptor;
+use schemas::{Cause, Code, Refusal};
+
+use super::Batch;
+
+impl Batch<'_> {
+    /// Whether something may be stopped for this: preemption is on, and it waits as it did when it was judged. Answers the
+    /// decision that made the work.
+    ///
+    /// # Errors
+    /// `ResourceConflict` if preemption is off, `StaleRecord` if the work doesn't wait so any more.
+    pub(super) fn preempts(&self, preemptor: &Preemptor) -> Result<Cause, Refusal> {
+        if !self.cluster.as_ref().is_some_and(|cluster| cluster.preemption) {
+            let why = "preemption is switched off: muster cluster preemption on";
+            return Err(Refusal::new(Code::ResourceConflict, why));
+        }
+        self.waits(preemptor).ok_or_else(|| {
+            let why = format!("{} doesn't wait for room as the auctioneer judged it", preemptor.work);
+            Refusal::new(Code::StaleRecord, why)
+        })
+    }
+
+    /// The decision that made work which waits for room.
+    fn waits(&self, preemptor: &Preemptor) -> Option<Cause> {
+        match &preemptor.work {
+            WorkKey::Lrp { key, epoch } => {
+                let process = self.process(&key.process_guid).filter(|process| process.epoch == *epoch)?;
+                let desired = process.desired.as_ref()?;
+                let slot = process.slot(&key.place).filter(|_| process.wants(&key.place))?;
+                let open = |lrp: &&Actual| lrp.is_unclaimed() && lrp.since == preemptor.attempt;
+                slot.actual.as_ref().filter(open)?;
+                (desired.priority == preemptor.priority).then_some(slot.cause)
+            }
+            WorkKey::Task { task_guid, epoch } => {
+                let task = self.task(task_guid).filter(|task| task.epoch == *epoch && task.is_pending())?;
+                let waits = task.definition.placement != Placement::Fail;
+                (waits && task.definition.priority == preemptor.priority).then_some(task.cause)
+            }
+        }
+    }
+}
