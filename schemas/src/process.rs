@@ -692,11 +692,10 @@ fn evolve_actual(
 /// What became of work that an evaluation stood for.
 fn moved_to(duty: Duty, after: Option<&Actual>) -> Moved {
     match (duty, after) {
-        // What waits for its restart and runs on by itself was placed by nobody.
-        (Duty::Restart, _) => Moved::Elsewhere,
-        (_, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
+        // What was to restart later runs by itself, if it runs.
+        (Duty::Place | Duty::Unblock, Some(lrp)) if lrp.holder().is_some() => Moved::Placed,
         (Duty::Place, Some(lrp)) if lrp.is_unplaced() => Moved::Queued,
-        (Duty::Place | Duty::Unblock, _) => Moved::Elsewhere,
+        (Duty::Place | Duty::Unblock | Duty::Restart, _) => Moved::Elsewhere,
     }
 }
 

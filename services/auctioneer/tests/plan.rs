@@ -153,7 +153,7 @@ fn what_would_stop_for_something_more_urgent_is_shown_first() {
     let mut copy = Copy::new(NOW, [full()], []).preempting([job(1, 30, 20), job(2, 30, 10), job(3, 30, 75)]);
     desire(&mut copy, urgent());
     copy.walk().unwrap();
-    assert_eq!(steps(&copy), ["0 0@web preempts job2 (10), job1 (20) c1", "0 +0@web c1"]);
+    assert_eq!(steps(&copy), ["0 0@web preempts task job2 (10), task job1 (20) c1", "0 +0@web c1"]);
     assert!(copy.is_carried_out(&guid()));
     let mut off = Copy::new(NOW, [full()], []);
     desire(&mut off, urgent());

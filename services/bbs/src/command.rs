@@ -232,6 +232,7 @@ impl AggregateCommand {
                 | task::Command::Converge => None,
             },
             Self::Periodic(..)
+            | Self::Parameterised(..)
             | Self::Refresh(..)
             | Self::Seen(..)
             | Self::Lost(..)

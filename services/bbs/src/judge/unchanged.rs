@@ -73,6 +73,10 @@ impl Batch<'_> {
             AggregateCommand::Cell(id, _) => {
                 (format!("cell {id}"), self.cells.contains_key(id), Some(self.last_on(command)))
             }
+            AggregateCommand::Preemption(_) => {
+                let decided = self.cluster.as_ref() != self.world.cluster();
+                ("the cluster".to_owned(), decided, Some(self.last_on(command)))
+            }
             AggregateCommand::Seen(..)
             | AggregateCommand::Lost(..)
             | AggregateCommand::Attach(_)

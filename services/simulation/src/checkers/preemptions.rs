@@ -129,6 +129,7 @@ impl Preemptions {
                     | Event::Rollout(_)
                     | Event::Evaluation(_)
                     | Event::Periodic(_)
+                    | Event::Parameterised(_)
                     | Event::Domain(_)
                     | Event::Cell(_)
                     | Event::Cluster(_),
@@ -176,6 +177,7 @@ fn stopped(decision: &Decision, world: &World) -> Vec<(Instance, String, Priorit
                 | Event::Rollout(_)
                 | Event::Evaluation(_)
                 | Event::Periodic(_)
+                | Event::Parameterised(_)
                 | Event::Domain(_)
                 | Event::Cell(_)
                 | Event::Cluster(_),
@@ -202,6 +204,7 @@ fn says_so(event: &Event) -> bool {
         | Event::Evacuating(_)
         | Event::Rollout(_)
         | Event::Periodic(_)
+        | Event::Parameterised(_)
         | Event::Domain(_)
         | Event::Cell(_)
         | Event::Cluster(_) => false,
@@ -216,6 +219,7 @@ fn is_same(decision: &Decision, preemptor: &Preemptor) -> bool {
             Aggregate::Process { .. }
             | Aggregate::Task { .. }
             | Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
             | Aggregate::Domain(_)
             | Aggregate::Cell(_)
             | Aggregate::Cluster,
