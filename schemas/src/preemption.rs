@@ -60,6 +60,13 @@ pub fn is_preempted(reason: &str) -> bool {
     reason.starts_with(PREEMPTED)
 }
 
+/// Whether something was stopped for this work, as the reason of a decision says.
+#[must_use]
+pub fn is_for(reason: &str, work: &WorkKey) -> bool {
+    let rest = reason.strip_prefix(PREEMPTED).and_then(|rest| rest.strip_prefix(work.to_string().as_str()));
+    rest.is_some_and(|rest| rest.starts_with(" (priority "))
+}
+
 impl Preemptor {
     /// Whether it is an instance of this process: then it is stopped for none of them.
     #[must_use]

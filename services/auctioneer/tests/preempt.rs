@@ -1,5 +1,7 @@
 //! What stops for work that waits, against a plain definition: every set of victims is looked at.
 
+#![expect(clippy::unwrap_used, reason = "names and numbers that are drawn are good")]
+
 use std::cmp::Reverse;
 
 use auctioneer::preempt::{Chosen, Offer, Running, Waiting, choose};

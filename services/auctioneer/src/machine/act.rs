@@ -78,6 +78,7 @@ impl Auctioneer {
     /// claimed: it is given to them again. A rep that has a reservation says so, and its room is not looked for anew.
     fn wake(&mut self, now: Timestamp) -> Batches {
         self.cells.expire(now);
+        self.settle(now);
         for id in self.cells.refresh(&self.world, now, &self.settings) {
             let board = self.cells.board();
             if let Some(number) = board.number(&id) {

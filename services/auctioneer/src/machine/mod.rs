@@ -28,6 +28,7 @@ use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
 use schemas::names::{CellId, DecisionId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
+use schemas::preemption;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
 
@@ -187,6 +188,8 @@ pub struct Auctioneer {
     round: u64,
     /// Whether preemption was on when that was last looked at.
     preempts: bool,
+    /// Until then a new leader stops nothing; none: that is over.
+    settles_until: Option<Timestamp>,
     /// The cells on which room was kept in the last turn, each with what for.
     kept: BTreeSet<(WorkRef, CellId)>,
     outgoing: Outgoing,
@@ -217,6 +220,7 @@ impl Auctioneer {
             leases: Leases::default(),
             round: 0,
             preempts: false,
+            settles_until: None,
             kept: BTreeSet::new(),
             outgoing: Outgoing::default(),
             clock: Steady::default(),
@@ -249,7 +253,8 @@ impl Auctioneer {
         let ready = (self.open.is_ready() || self.outgoing.is_due()).then_some(waits.unwrap_or(self.now));
         let election = self.follows_a_cluster().then(|| self.election.next_due());
         let leases = self.leases.next().filter(|_| self.acting.is_some());
-        let due = [election, self.open.next_timer(), leases, ready].into_iter().flatten().min();
+        let settled = self.settles_until.filter(|_| self.acting.is_some());
+        let due = [election, self.open.next_timer(), leases, settled, ready].into_iter().flatten().min();
         due.map(|due| self.clock.shown_at(due))
     }
 
@@ -369,6 +374,7 @@ impl Auctioneer {
             Some(term) => {
                 self.cells.begin(term, now, &self.settings);
                 self.open = Open::of(&self.world);
+                self.settles_until = Some(now + self.settings.heartbeat * 2);
             }
             None => {
                 self.cells.end();
@@ -404,6 +410,9 @@ impl Auctioneer {
 
     /// Takes over what a decision makes of open work: only what it speaks of is looked at.
     fn follow(&mut self, decision: &Decision) {
+        if let Some(reason) = decision.reason.as_deref().filter(|reason| preemption::is_preempted(reason)) {
+            self.open.stops_for(reason);
+        }
         match &decision.aggregate {
             Aggregate::Process { guid, .. } => {
                 for event in &decision.events {

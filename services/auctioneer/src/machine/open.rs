@@ -12,6 +12,7 @@ use schemas::container::WorkKey;
 use schemas::evaluation::{Duty, Evaluation, Trigger};
 use schemas::message::PerformId;
 use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid};
+use schemas::preemption;
 use schemas::rank::Rank;
 use schemas::resources::{Constraint, Resources};
 use schemas::task;
@@ -30,13 +31,25 @@ struct Piece {
     /// The last auction that it was in.
     round: u64,
     /// How often the rep that took it was asked again.
-    asked: u8,
+    asked_again: u8,
     /// The placement error that the BBS last got, and when.
     reported: Option<(Timestamp, String)>,
     /// Where room is made for it, and until when it waits for that.
     awaits: Option<(CellId, Timestamp)>,
-    /// Whether nobody knows that the BBS was asked to make it.
-    is_doubtful: bool,
+    /// Whether the BBS makes it.
+    asked: Asked,
+}
+
+/// What is known of what the BBS was asked to stop for a piece of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Asked {
+    /// It was asked, or something stopped there already.
+    #[default]
+    Sent,
+    /// It didn't answer, or refused.
+    Unanswered,
+    /// The log says that something stops for the work.
+    Recorded,
 }
 
 /// The evaluation that stands for a piece of work.
@@ -238,10 +251,10 @@ impl Open {
                 attempt,
                 stage,
                 round: 0,
-                asked: 0,
+                asked_again: 0,
                 reported: None,
                 awaits: None,
-                is_doubtful: false,
+                asked: Asked::default(),
             };
             self.pieces.insert(work.clone(), piece);
             self.begin(work);
@@ -331,7 +344,7 @@ impl Open {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.stage = Stage::Ready;
-            piece.asked = 0;
+            piece.asked_again = 0;
             self.ready.insert(piece.item.rank.clone());
         }
     }
@@ -432,19 +445,30 @@ impl Open {
             self.awaiting.remove(work);
         }
         piece.awaits = awaits;
-        piece.is_doubtful = false;
+        piece.asked = Asked::Sent;
     }
 
-    /// Nobody knows whether what was to make room for a piece was asked for.
+    /// The BBS didn't answer, or refused what was to make room for a piece.
     pub(crate) fn doubt_awaits(&mut self, work: &WorkRef) {
-        if let Some(piece) = self.pieces.get_mut(work) {
-            piece.is_doubtful = true;
+        let sent = |piece: &&mut Piece| piece.asked == Asked::Sent;
+        if let Some(piece) = self.pieces.get_mut(work).filter(sent) {
+            piece.asked = Asked::Unanswered;
         }
     }
 
-    /// Whether nobody knows that.
+    /// The log says for what something stops: whatever the BBS answers, its room comes.
+    pub(crate) fn stops_for(&mut self, reason: &str) {
+        for work in &self.awaiting {
+            let is_meant = |piece: &&mut Piece| preemption::is_for(reason, &piece.item.rank.key);
+            if let Some(piece) = self.pieces.get_mut(work).filter(is_meant) {
+                piece.asked = Asked::Recorded;
+            }
+        }
+    }
+
+    /// Whether nobody knows that anything stops for a piece.
     pub(crate) fn is_doubtful(&self, work: &WorkRef) -> bool {
-        self.pieces.get(work).is_some_and(|piece| piece.is_doubtful)
+        self.pieces.get(work).is_some_and(|piece| piece.asked == Asked::Unanswered)
     }
 
     /// A piece for which something stops waits at least so long: its room is there when its rep says so.
@@ -458,6 +482,11 @@ impl Open {
     /// Where room is being made for a piece, and until when it waits for that.
     pub(crate) fn awaits(&self, work: &WorkRef) -> Option<&(CellId, Timestamp)> {
         self.pieces.get(work)?.awaits.as_ref()
+    }
+
+    /// Whether room is being made for anything.
+    pub(crate) fn is_awaiting(&self) -> bool {
+        !self.awaiting.is_empty()
     }
 
     /// What waits for room that is being made for it, and for nothing else.
@@ -506,8 +535,8 @@ impl Open {
             let Some(piece) = self.pieces.get_mut(&work) else { continue };
             match &piece.stage {
                 Stage::HandedOut { cell, id, taken, .. } if *taken || seen(cell, *id) => {
-                    if piece.asked < most && is_there(cell) {
-                        piece.asked += 1;
+                    if piece.asked_again < most && is_there(cell) {
+                        piece.asked_again += 1;
                         asked.push((cell.clone(), piece.item.clone()));
                         continue;
                     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use projections::{WorkRef, World};
 use schemas::actual::{Actual, Ended};
+use schemas::cell::Cell;
 use schemas::cluster::Cluster;
 use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
@@ -29,6 +30,8 @@ const SEARCHES: usize = 50;
 /// What stops, and who waits for its room.
 #[derive(Default)]
 struct Scene {
+    /// Whether anything more may be stopped.
+    may_evict: bool,
     /// The room that comes with what was asked to stop.
     comes: BTreeMap<CellId, Resources>,
     /// The cells on which something stops for something more urgent.
@@ -57,8 +60,18 @@ impl Auctioneer {
         }
     }
 
+    /// A new leader has heard of all that was stopped before its time: what waits may have room now.
+    pub(super) fn settle(&mut self, now: Timestamp) {
+        if self.settles_until.take_if(|until| *until <= now).is_some() && self.is_preempting() {
+            self.open.wake_all();
+        }
+    }
+
     /// The room that is made for what waits.
     pub(super) fn holds(&self, now: Timestamp) -> Vec<Hold> {
+        if !self.open.is_awaiting() {
+            return vec![];
+        }
         let making = self.making();
         let awaiting = self.open.awaiting().filter(|(_, _, awaits)| lasts(awaits, &making, now));
         let hold = |(_, item, (cell, _)): (&WorkRef, &Item, &(CellId, Timestamp))| Hold {
@@ -71,6 +84,9 @@ impl Auctioneer {
 
     /// Room that is kept no longer, or may not be after this turn, is news for what waits for some.
     pub(super) fn wake_for_what_is_let_go(&mut self, now: Timestamp) {
+        if !self.open.is_awaiting() && self.kept.is_empty() {
+            return;
+        }
         let making = self.making();
         let awaiting = self.open.awaiting().filter(|(_, _, awaits)| lasts(awaits, &making, now));
         let kept: BTreeSet<(WorkRef, CellId)> =
@@ -105,7 +121,7 @@ impl Auctioneer {
         let mut awaits = BTreeMap::new();
         let may_choose = self.is_preempting() && !self.cells.is_in_doubt(now, &self.settings);
         let failed: Vec<&Item> = failed.filter(|item| may_wait(item)).collect();
-        if failed.is_empty() || !may_choose && self.open.awaiting().next().is_none() {
+        if failed.is_empty() || !may_choose && !self.open.is_awaiting() {
             return awaits;
         }
         let siblings = self.siblings(failed.iter().copied());
@@ -117,6 +133,8 @@ impl Auctioneer {
             let is_settled = !may_choose || !self.open.is_doubtful(&work);
             let known = self.open.awaits(&work).filter(|known| lasts(known, &scene.making, now));
             let known = known.filter(|(cell, _)| is_settled || scene.making.contains(cell));
+            let known =
+                known.filter(|(cell, _)| !may_choose || self.world.cell(cell).is_some_and(takes_work));
             if let Some((cell, _)) = known {
                 awaits.insert(work, cell.clone());
                 continue;
@@ -145,6 +163,9 @@ impl Auctioneer {
         if let Some(offer) = offers.iter().find(|offer| offer.free.fits(size)) {
             scene.hold(&offer.cell, &work, size);
             return scene.making.contains(&offer.cell).then(|| offer.cell.clone());
+        }
+        if !scene.may_evict {
+            return None;
         }
         let chosen = self.evict(item, &offers, scene);
         if chosen.is_none() {
@@ -180,7 +201,8 @@ impl Auctioneer {
 
     /// What stops, and who waits for it.
     fn scene(&self, now: Timestamp) -> Scene {
-        let mut scene = Scene::default();
+        // What was stopped before its time may be gone by the log, and not by what a cell said last.
+        let mut scene = Scene { may_evict: self.settles_until.is_none(), ..Scene::default() };
         for (size, by, why) in stopping(&self.world) {
             let comes = scene.comes.entry(by.cell_id.clone()).or_default();
             *comes = comes.plus(size);
@@ -243,6 +265,11 @@ impl Scene {
 /// Whether work waits on for room that is made for it: something stops there, or its time is not over.
 fn lasts((cell, until): &(CellId, Timestamp), making: &BTreeSet<CellId>, now: Timestamp) -> bool {
     now < *until || making.contains(cell)
+}
+
+/// Whether a cell takes work, as the log says: nothing waits for room on one that doesn't.
+const fn takes_work(cell: &Cell) -> bool {
+    cell.present && !cell.cordoned && !cell.evacuation_wanted && !cell.evacuating
 }
 
 /// Whether work is still there when room is made for it.

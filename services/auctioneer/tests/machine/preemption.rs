@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use auctioneer::Effect;
+use auctioneer::{Effect, Input};
 use schemas::actual::Command as Lrp;
 use schemas::cluster;
 use schemas::container::WorkKey;
@@ -59,6 +59,8 @@ impl Scene {
 /// A full cell, on which three run that are less urgent than what comes: 900 MB of it are taken, 100 are free.
 fn full() -> Scene {
     let mut scene = Scene::leading(&[("c1", "z1")]);
+    // A new leader stops nothing at first.
+    scene.pass(Duration::from_secs(10));
     scene.fill("c1", &[("low", 300, 20), ("lower", 300, 10), ("near", 300, 75)], 100);
     scene
 }
@@ -123,6 +125,49 @@ fn another_auctioneer_finds_in_the_log_what_stops() {
 }
 
 #[test]
+fn another_auctioneer_stops_nothing_before_cells_have_said_what_is_free() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_at("urgent", 400, 80);
+    assert_eq!(scene.evicts(true).0, ["lower/0"]);
+    scene.elect("other", 2);
+    scene.gone("lower");
+    scene.elect("a", 3);
+    // It was written before the container was gone.
+    scene.beat("c1", mib(100), 0);
+    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+    scene.beat("c1", mib(400), 0);
+    assert_eq!(scene.given(), ["urgent/0"]);
+    // What still finds no room has its turn when that time is over.
+    scene.desire_at("another", 300, 80);
+    assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+    scene.pass(Duration::from_secs(5));
+    scene.beat("c1", mib(0), 100);
+    let effects = scene.pass(Duration::from_secs(5));
+    let victims = |told: &schemas::message::Outcomes| told.evictions.len();
+    assert_eq!(outcomes(effects).iter().map(|(_, told)| victims(told)).sum::<usize>(), 1);
+}
+
+#[test]
+fn what_the_log_says_counts_though_the_bbs_does_not_answer() {
+    let mut scene = full();
+    scene.switch(true);
+    scene.desire_at("urgent", 700, 80);
+    let told = outcomes(scene.turn());
+    // Of two that were to stop one did, and nobody answers.
+    let first = told.iter().flat_map(|(_, told)| &told.evictions).next().unwrap().clone();
+    let WorkKey::Lrp { key, .. } = &first.victim else { panic!("it is an instance") };
+    scene.decide(key.process_guid.as_str(), &Command::Evict(Box::new(first.clone())));
+    for (id, _) in told {
+        scene.step(Input::OutcomesAnswered { id, answer: None });
+    }
+    scene.gone(key.process_guid.as_str());
+    scene.beat("c1", mib(100), 100);
+    let later = scene.pass(Duration::from_secs(5));
+    assert!(outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()), "it waits for that");
+}
+
+#[test]
 fn what_the_bbs_does_not_take_is_chosen_anew() {
     let mut scene = full();
     scene.switch(true);
@@ -146,4 +191,33 @@ fn a_task_that_may_not_wait_stops_nothing() {
     scene.switch(true);
     scene.desire_task("job", 400, Placement::Fail);
     assert_eq!(scene.evicts(true).0, Vec::<String>::new());
+}
+
+#[test]
+fn what_waits_for_a_cell_that_takes_nothing_any_more_looks_elsewhere() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    scene.pass(Duration::from_secs(10));
+    scene.beat("c2", mib(0), 100);
+    scene.fill("c1", &[("low", 900, 20)], 0);
+    scene.beat("c1", mib(0), 100);
+    scene.beat("c2", mib(900), 100);
+    scene.fill("c2", &[("higher", 900, 30)], 0);
+    scene.switch(true);
+    scene.desire_at("urgent", 900, 80);
+    assert_eq!(scene.evicts(true).0, ["low/0"]);
+    scene.gone("low");
+    scene.cell_event("c1", schemas::cell::Event::Cordoned {});
+    scene.pass(Duration::from_secs(9));
+    scene.beat("c1", mib(900), 100);
+    scene.beat("c2", mib(0), 100);
+    // It is tried again after 30 s at the latest.
+    let mut victims = vec![];
+    for _ in 0..5 {
+        let told = outcomes(scene.pass(Duration::from_secs(5)));
+        let of = told.iter().flat_map(|(_, told)| &told.evictions).map(|one| one.victim.to_string());
+        victims.extend(of);
+        scene.beat("c1", mib(900), 100);
+        scene.beat("c2", mib(0), 100);
+    }
+    assert_eq!(victims, ["higher/0"]);
 }

@@ -58,6 +58,8 @@ pub(crate) struct Scene {
     pub(crate) ids: Ids,
     pub(crate) incarnations: BTreeMap<CellId, Incarnation>,
     pub(crate) sequence: u64,
+    /// Why the next decision is made, if that is said.
+    pub(crate) reason: Option<String>,
 }
 
 impl Scene {
@@ -71,6 +73,7 @@ impl Scene {
             ids: Ids::new(7),
             incarnations: BTreeMap::new(),
             sequence: 0,
+            reason: None,
         };
         let id = ClusterId(scene.ids.next(scene.now));
         scene.record(
@@ -145,7 +148,7 @@ impl Scene {
             request_digest: None,
             cause: None,
             correlation: id,
-            reason: None,
+            reason: self.reason.take(),
             traceparent: None,
             events,
         };
@@ -205,6 +208,9 @@ impl Scene {
         let context =
             process::Context { now: self.now.next(), fresh: true, present: &|_| true, numbered: &|_| {} };
         let events = process::decide(known, command, context).unwrap();
+        if let process::Command::Evict(eviction) = command {
+            self.reason = Some(eviction.preemptor.to_string());
+        }
         self.record(Aggregate::Process { guid: guid(process), domain: domain(), epoch }, events);
     }
 
