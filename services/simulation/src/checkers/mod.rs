@@ -794,7 +794,12 @@ impl Checkers {
         placed: &[(CellId, Perform)],
         outcomes: &[Outcomes],
     ) -> Vec<Broken> {
+        // A batch may be of several auctions: what a later one placed is not without room.
+        let placed_works = placed.iter().flat_map(|(_, perform)| &perform.work);
+        let placed_works: BTreeSet<WorkRef> =
+            placed_works.map(|work| auction::known::name_of(&work.key)).collect();
         let names = outcomes.iter().flat_map(placing::without_room);
+        let names = names.filter(|(work, _)| !placed_works.contains(work));
         let unplaced: Vec<Unplaced> = names
             .filter_map(|(work, epoch)| {
                 let current = match &work {

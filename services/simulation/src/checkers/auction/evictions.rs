@@ -1,8 +1,10 @@
 //! What an auctioneer wants stopped, judged by what it may believe: the room that it makes is enough, and none of it is
 //! superfluous; and nothing that comes later takes it.
 
+use std::time::Duration;
+
 use projections::{WorkRef, World};
-use schemas::actual::State;
+use schemas::actual::{Ended, State};
 use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
 use schemas::message::{Outcomes, PlacementOutcome};
@@ -12,7 +14,7 @@ use schemas::preemption::{Eviction, Preemptor};
 use schemas::resources::Resources;
 use schemas::{Timestamp, task};
 
-use super::known::{self, name_of};
+use super::known::{self, Times, name_of};
 use super::order::{self, Turn};
 use super::{Auction, is_compatible};
 use crate::checkers::peace;
@@ -20,7 +22,11 @@ use crate::nodes::Life;
 use crate::promises::Promise;
 
 /// So long room is kept for sure for what it is made for.
-const KEPT: std::time::Duration = std::time::Duration::from_secs(25);
+const KEPT: Duration = Duration::from_secs(25);
+/// So long the BBS has time to answer.
+const UNANSWERED: Duration = Duration::from_millis(1_900);
+/// What is said again within this time may be what was said before, and lasts no longer.
+const SAID_AGAIN: Duration = Duration::from_secs(40);
 /// Most that is stopped for one piece of work.
 const VICTIMS: usize = 8;
 
@@ -31,7 +37,7 @@ pub(super) struct Awaited {
     work: WorkRef,
     attempt: Timestamp,
     cell: CellId,
-    at: Timestamp,
+    at: Times,
 }
 
 impl Awaited {
@@ -52,7 +58,7 @@ impl Awaited {
 }
 
 /// Takes down what an auctioneer says of room that is being made.
-pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], at: Timestamp) {
+pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], at: Times) {
     let each = outcomes.iter().flat_map(|one| &one.outcomes).flat_map(|outcome| match outcome {
         PlacementOutcome::Lrp { process_guid, outcome, .. } => {
             let each = outcome.unplaced.iter();
@@ -63,12 +69,21 @@ pub(super) fn said(awaited: &mut Vec<Awaited>, by: Life, outcomes: &[Outcomes], 
         }
     });
     for (work, attempt, error) in each {
+        let of_work = |known: &Awaited| known.by == by && (&known.work, known.attempt) == (&work, attempt);
+        let before = awaited.iter().find(|known| of_work(known)).cloned();
         // What it says last holds.
-        awaited.retain(|known| known.by != by || (&known.work, known.attempt) != (&work, attempt));
+        awaited.retain(|known| !of_work(known));
         if let Some(cell) = cell_of(error) {
+            let same = before.filter(|known| known.cell == cell && is_younger(known.at, SAID_AGAIN, at));
+            let at = same.map_or(at, |known| known.at);
             awaited.push(Awaited { by, work, attempt, cell, at });
         }
     }
+}
+
+/// Whether something was said within this time, by every clock.
+fn is_younger(at: Times, age: Duration, now: Times) -> bool {
+    now.0.since(at.0) < age && now.1.since(at.1) < age
 }
 
 /// The cell on which room is made for the work of this error.
@@ -116,16 +131,22 @@ impl Auction<'_> {
         size: Resources,
         turn: &Turn,
     ) {
-        let (world, now) = (self.siblings.world, self.siblings.now.0);
+        let (world, now) = (self.siblings.world, self.siblings.now);
         let mut robbed = None;
         for one in awaited.iter().filter(|one| one.by == by && one.cell == *cell) {
             let given = self.siblings.known.was_given(&one.work, one.attempt);
-            let waits = waits_since(world, &one.work) == Some(one.attempt) && now.since(one.at) < KEPT;
+            let waits = waits_since(world, &one.work) == Some(one.attempt) && is_younger(one.at, KEPT, now);
             let waits = waits && !given;
-            // What the BBS didn't take may be said no longer: the log says it then as before.
-            let recorded = |error: Option<&str>| error.and_then(cell_of).as_ref() == Some(&one.cell);
-            let demands = peace::demands(world, &one.work).filter(|(.., error)| waits && recorded(*error));
-            let Some((_, needs, _)) = demands else { continue };
+            let Some((_, needs, error)) = peace::demands(world, &one.work).filter(|_| waits) else {
+                continue;
+            };
+            // Of what the BBS took nothing may be given up after a moment, and nothing new is said where the log says the
+            // same as before.
+            let is_recorded = error.and_then(cell_of).as_ref() == Some(&one.cell);
+            let stops = || stops_for(world, one);
+            if !(is_recorded || is_younger(one.at, UNANSWERED, now) || stops()) {
+                continue;
+            }
             let first = order::turn(world, one.work.clone(), needs, one.attempt);
             let Some(seen) = self.cells.iter().find(|seen| seen.id == cell) else { continue };
             if first < *turn && !seen.free.1.minus(needs).fits(size) {
@@ -265,6 +286,27 @@ fn running(world: &World, one: &Eviction) -> Option<(Resources, Instance, schema
             }
         }
     }
+}
+
+/// Whether the log says that something stops on that cell for something more urgent, or that a task did.
+fn stops_for(world: &World, one: &Awaited) -> bool {
+    let of_instances = world.processes_from(None).flat_map(|process| &process.slots);
+    let of_instances = of_instances.filter_map(|slot| slot.actual.as_ref());
+    let mut stopping = of_instances.filter(|lrp| lrp.stop == Some(Ended::Preempted));
+    let instance = stopping.any(|lrp| lrp.holder().is_some_and(|by| by.cell_id == one.cell));
+    let stopped = |task: &task::Task| match (&task.state, &one.work) {
+        (Some(task::State::Completed(done) | task::State::Resolving(done)), work) => {
+            let name = match work {
+                WorkRef::Lrp(key) => key.to_string(),
+                WorkRef::Task(guid) => format!("task {guid}"),
+            };
+            let for_it = |reason: &str| reason.starts_with(&format!("preempted by {name} ("));
+            let failed = matches!(&done.outcome, task::Outcome::Failed { reason } if for_it(reason));
+            failed && done.by.as_ref().is_some_and(|by| by.cell_id == one.cell)
+        }
+        (Some(task::State::Pending { .. } | task::State::Running { .. }) | None, _) => false,
+    };
+    instance || world.tasks_from(None).any(stopped)
 }
 
 /// What was asked to stop and is still there: where, and what it takes.

@@ -140,8 +140,9 @@ impl Auctions {
         // What is placed in this auction needs no room to be kept.
         let is_placed = |work: &WorkRef| choices.iter().any(|one| one.is_placed() && one.work() == *work);
         let mut told = self.awaited.clone();
-        evictions::said(&mut told, life, unplaced, now.0);
-        // One that is told now that no room is made for it any more is not awaited, whatever came first.
+        evictions::said(&mut told, life, unplaced, now);
+        // A batch may be of several auctions, and which came first isn't told: what is said in it to await that room no
+        // longer had let go of it before the next.
         let still = |one: &&Awaited| told.iter().any(|other| other.is_same(one));
         let awaited = self.awaited.iter().filter(still).filter(|one| !is_placed(one.work()));
         let awaited: Vec<Awaited> = awaited.cloned().collect();
@@ -154,7 +155,7 @@ impl Auctions {
         }
         auction.evicted(unplaced);
         let broken = auction.broken;
-        evictions::said(&mut self.awaited, life, unplaced, now.0);
+        evictions::said(&mut self.awaited, life, unplaced, now);
         give(known, world, placed, now, |work| !again(work));
         unplaced.iter().flat_map(|one| &one.outcomes).for_each(|outcome| known.told(outcome));
         let settled = self.behind.get(&life).is_none_or(|at| now.0.since(*at) > SILENT);
