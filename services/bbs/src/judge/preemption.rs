@@ -13,16 +13,31 @@ impl Batch<'_> {
     /// decision that made the work.
     ///
     /// # Errors
-    /// `ResourceConflict` if preemption is off, `StaleRecord` if the work doesn't wait so any more.
+    /// `ResourceConflict` if preemption is off, `Unavailable` if the log is not known as far as the auctioneer knew it,
+    /// `StaleRecord` if the work doesn't wait so any more.
     pub(super) fn preempts(&self, preemptor: &Preemptor) -> Result<Cause, Refusal> {
         if !self.cluster.as_ref().is_some_and(|cluster| cluster.preemption) {
             let why = "preemption is switched off: muster cluster preemption on";
             return Err(Refusal::new(Code::ResourceConflict, why));
         }
+        if self.is_ahead(preemptor) {
+            return Err(Refusal::behind());
+        }
         self.waits(preemptor).ok_or_else(|| {
             let why = format!("{} doesn't wait for room as the auctioneer judged it", preemptor.work);
             Refusal::new(Code::StaleRecord, why)
         })
+    }
+
+    /// Whether the auctioneer knew an entry about the work that is still on its way here.
+    fn is_ahead(&self, preemptor: &Preemptor) -> bool {
+        match &preemptor.work {
+            WorkKey::Lrp { key, epoch } => self.process(&key.process_guid).is_none_or(|process| {
+                let here = process.changed_at(&key.place);
+                process.epoch < *epoch || process.epoch == *epoch && here < preemptor.attempt
+            }),
+            WorkKey::Task { task_guid, epoch } => self.task(task_guid).is_none_or(|task| task.epoch < *epoch),
+        }
     }
 
     /// The decision that made work which waits for room.

@@ -1,8 +1,10 @@
 //! What auctioneers say, and how long it counts.
 
+use std::time::Duration;
+
 use bbs::{Ask, Input, Reply};
 use schemas::cluster::Role;
-use schemas::container::WorkKey;
+use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, DesiredTask, TaskDefinition};
 use schemas::entry::Event;
 use schemas::evaluation::{Duty, Trigger};
@@ -89,10 +91,14 @@ fn switch(scene: &mut Scene, on: bool) {
     assert!(matches!(scene.answers[&token], Reply::Done(Ok(_))), "{:?}", scene.answers[&token]);
 }
 
-fn evict(scene: &mut Scene, eviction: &Eviction) {
+/// Answers whether what the auctioneer says has to be said again.
+fn evict(scene: &mut Scene, eviction: &Eviction) -> bool {
     let (leases, outcomes) = (vec![], vec![]);
     let evictions = vec![eviction.clone()];
-    scene.ask(0, Ask::Outcomes(Outcomes { id: auctioneer("a1"), term: 1, leases, outcomes, evictions }));
+    let outcomes = Outcomes { id: auctioneer("a1"), term: 1, leases, outcomes, evictions };
+    let token = scene.ask(0, Ask::Outcomes(outcomes));
+    let Reply::Done(answer) = &scene.answers[&token] else { panic!("{:?}", scene.answers[&token]) };
+    answer.as_ref().is_err_and(|refusal| refusal.code == Code::Unavailable)
 }
 
 /// A process of priority 20 is on c1, and another of 80 waits.
@@ -123,10 +129,22 @@ fn what_is_less_urgent_stops_only_as_it_was_judged() {
         Eviction { by: container(2, "c1"), ..right.clone() },
         of(Preemptor { priority: Priority::new(81).unwrap(), ..known.clone() }),
         of(Preemptor { attempt: Timestamp(7), ..known.clone() }),
-        of(Preemptor { work: right.victim.clone(), ..known }),
+        of(Preemptor { work: right.victim.clone(), attempt: Timestamp(7), ..known }),
     ] {
-        evict(&mut scene, &wrong);
+        assert!(!evict(&mut scene, &wrong), "{wrong:?}");
         assert_eq!(stops(&scene), 0, "{wrong:?}");
+    }
+    // The auctioneer may know an entry that is still on its way here: then it has to ask again.
+    let known = right.preemptor.clone();
+    let (epoch, place) = (Epoch(scene.now + Duration::from_secs(1)), fixtures::place(0, "late"));
+    let unheard = WorkKey::Lrp { key: ActualLrpKey::new(words::process_guid("late"), place), epoch };
+    for ahead in [
+        of(Preemptor { attempt: Timestamp(known.attempt.0 + 1), ..known.clone() }),
+        of(Preemptor { work: unheard, ..known.clone() }),
+        of(Preemptor { work: WorkKey::Task { task_guid: words::task_guid("late"), epoch }, ..known }),
+    ] {
+        assert!(evict(&mut scene, &ahead), "{ahead:?}");
+        assert_eq!(stops(&scene), 0, "{ahead:?}");
     }
     evict(&mut scene, &right);
     evict(&mut scene, &right);
