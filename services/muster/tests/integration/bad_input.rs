@@ -377,7 +377,7 @@ fn reports_that_are_wrong(cluster: &Cluster) {
     }
     // An auctioneer, or a candidate, that nobody elected.
     let mut auctioneer = cluster.plain_as("auctioneer");
-    let outcomes = json!({"id": "nobody", "term": 1, "leases": [], "outcomes": []});
+    let outcomes = json!({"id": "nobody", "term": 1, "leases": [], "outcomes": [], "evictions": []});
     let answer = auctioneer.ask_json("muster.auctioneer.bbs.outcome", &outcomes);
     assert_refused(&answer, Code::StaleTerm, &[], "outcomes of nobody");
     let answer = auctioneer.ask_json("muster.auctioneer.bbs.lead", &json!({"id": "nobody", "term": 1}));
