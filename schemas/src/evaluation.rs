@@ -544,6 +544,8 @@ fn change(one: &mut Evaluation, event: &Event, stamp: &Stamp) {
             (one.status, one.wait) = (Status::Canceled { why: *why }, Wait::Nothing);
         }
         Event::Retried { blocked, .. } => {
+            // Its child's work is its own again: nothing of it waits elsewhere.
+            one.queued = if blocked.is_some() { 0 } else { one.queued };
             let blocked = blocked.clone().map(|reason| Status::Blocked { reason });
             (one.status, one.wait) = (blocked.unwrap_or(Status::Pending), Wait::Nothing);
             one.delivery = 1;

@@ -246,6 +246,8 @@ impl One {
             Event::Retried { blocked: waits, .. } => {
                 let over = self.standing == Standing::Ended("failed");
                 let may = over || if waits.is_some() { blocked } else { placing };
+                // What waited in its child's place is its own again.
+                self.queued *= u32::from(waits.is_none());
                 self.standing = waits.clone().map_or(Standing::Placing(None), Standing::Blocked);
                 self.delivery = 1;
                 may

@@ -170,6 +170,9 @@ fn change(one: &mut Evaluation, event: &Event, decision: &Decision) {
         }
         Event::Retried { blocked, .. } => {
             let blocked = blocked.clone();
+            if blocked.is_some() {
+                one.queued = 0;
+            }
             settle(blocked.map_or(Status::Pending, |reason| Status::Blocked { reason }));
             (one.wait, one.delivery) = (Wait::Nothing, 1);
         }
