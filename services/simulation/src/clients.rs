@@ -7,10 +7,11 @@ use bytes::Bytes;
 use schemas::codec::{self, Form};
 use schemas::container::Epoch;
 use schemas::definition::DesiredLrpUpdate;
+use schemas::evaluation::Trigger;
 use schemas::message::{Done, Envelope, Reported, Request};
 use schemas::names::{CellId, Domain, ProcessGuid, RequestId, TaskGuid};
 use schemas::policy::RestartPolicy;
-use schemas::query::{Filter, InstanceRow, LrpRow, One, Page, Show};
+use schemas::query::{EvaluationSubject, Filter, InstanceRow, LrpRow, One, Page, Show};
 use schemas::refusal::Code;
 use schemas::spec::{ClientCommand, PeriodicAsk};
 use schemas::subject::Position;
@@ -26,6 +27,7 @@ use super::promises::Promise;
 use super::reads::Table;
 use super::rollouts;
 use super::spoiled::{self, Spoiled, spoiled, utmost, utmost_envelope};
+use super::story::newest;
 use super::workload::{Ask, domain, other_domain};
 
 /// What a moody owner answers when it is well, when it refuses, and when it asks to be called again: all sides of what is
@@ -36,11 +38,17 @@ const MOODS: [&[u16]; 3] = [&[200, 204], &[404, 302, 400, 499], &[503, 408, 429,
 const NEVER_ASKED_MS: u64 = 1_234_567;
 /// How often a client asks before it gives up.
 const TRIES: u32 = 40;
+/// How long a client waits for its answer that wants an evaluation tried again.
+const RETRY_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Cluster {
     /// A client wants something.
     pub(super) fn client_wants(&mut self, domain: Domain, ask: &Ask, patience: Duration) {
         let command = ask.command(&domain);
+        self.client_commands(domain, command, patience);
+    }
+
+    fn client_commands(&mut self, domain: Domain, command: ClientCommand, patience: Duration) {
         let expected = self.expected_version(&command);
         let spoiled = domain.clone();
         let mut request = self.wanted.around(domain, command, self.now, patience, expected);
@@ -48,6 +56,18 @@ impl Cluster {
         self.checkers.asked(&request);
         self.send_request(request);
         self.spoil(&spoiled);
+    }
+
+    /// A client wants the newest evaluation of a process or a task with this trigger tried again, if it sees one.
+    pub(super) fn client_retries(&mut self, of: &ProcessGuid, trigger: Trigger) {
+        let seen = self.facts().evaluations;
+        let Some(row) = newest(seen.iter(), of.as_str(), trigger) else { return };
+        let (domain, evaluation) = (row.domain.clone(), row.evaluation.id);
+        let command = match row.subject.clone() {
+            EvaluationSubject::Process(process_guid) => ClientCommand::LrpRetry { process_guid, evaluation },
+            EvaluationSubject::Task(task_guid) => ClientCommand::TaskRetry { task_guid, evaluation },
+        };
+        self.client_commands(domain, command, RETRY_PATIENCE);
     }
 
     /// At times a client sends a command with one thing wrong as well, or one in which all is as large as it may be.

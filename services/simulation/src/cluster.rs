@@ -208,6 +208,7 @@ fn clock_slack(plan: &Plan) -> Duration {
         | Act::Uncordon(_)
         | Act::Forget(_)
         | Act::Preemption(_)
+        | Act::Retry(..)
         | Act::Kill { .. }
         | Act::Lose { .. }
         | Act::CutOff { .. }

@@ -299,6 +299,7 @@ impl Cluster {
             Act::Uncordon(cell) => self.operator_asks(cell, cell::Command::Uncordon),
             Act::Forget(cell) => self.operator_asks(cell, cell::Command::Forget),
             Act::Preemption(on) => self.switch_preemption(on),
+            Act::Retry(of, trigger) => self.client_retries(&of, trigger),
             Act::Kill { node, away } => self.kill(node, away),
             Act::Lose { cell, away } => self.let_die(cell, away),
             Act::CutOff { node, time, journal_too, notices } => {
@@ -436,6 +437,7 @@ impl Cluster {
             | Act::Uncordon(_)
             | Act::Forget(_)
             | Act::Preemption(_)
+            | Act::Retry(..)
             | Act::Kill { .. }
             | Act::Lose { .. }
             | Act::CutOff { .. }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use schemas::names::Domain;
+use schemas::evaluation::Trigger;
+use schemas::names::{Domain, ProcessGuid};
 use schemas::refusal::Code;
 
 use super::absences;
@@ -72,6 +73,8 @@ pub enum Act {
     Forget(usize),
     /// An operator says whether what is less urgent may be stopped for what waits.
     Preemption(bool),
+    /// Somebody wants an evaluation tried again: the newest of this process or task with this trigger.
+    Retry(ProcessGuid, Trigger),
     /// A service is killed and starts again later; a cell's containers live on.
     Kill {
         /// Which.
@@ -174,6 +177,7 @@ impl Act {
             Self::Uncordon(_) => "evacuations taken back",
             Self::Forget(_) => "cells to be forgotten",
             Self::Preemption(_) => "switches of preemption",
+            Self::Retry(..) => "evaluations to be tried again",
             Self::Kill { .. } => "kills",
             Self::Lose { away: Some(_), .. } => "machines lost for a while",
             Self::Lose { away: None, .. } => "machines lost for ever",

@@ -50,6 +50,7 @@
 //! | `domain apps fresh for 20s \| ever` | |
 //! | `evacuate c1`, `cordon c1`, `uncordon c1`, `forget c1` | an operator's request |
 //! | `preemption on`, `preemption off` | an operator's, too |
+//! | `retry evaluation of web for attempts` | somebody wants the newest of its evaluations with this trigger tried again |
 //! | `kill bbs-1 for 2s` | it is killed, and starts again; containers live on |
 //! | `lose cell c2 [for 20s]` | its machine dies with all its containers; an empty one comes back, or none |
 //! | `pause bbs-1 for 5s`, `lag bbs-1 for 5s` | it stands still; only its follower does |
@@ -86,9 +87,11 @@
 //! | `job1 COMPLETED ["RESULT"]`, `job1 COMPLETED failed ["WHY"]` | also `PENDING ["WHY"]`, `RUNNING`, `RESOLVING`, with `[on c1]` |
 //! | `cell c1 present` | or `absent`, `unhealthy`, `evacuating` |
 //! | `owner of job1 told`, `owner of job1 not told` | whether it was called and answered |
+//! | `evaluation of web complete for scale [joined 2] [after queued \| alone] [leaves queued]` | of an evaluation with this trigger: where it stands (`deleted`: there is none), how many causes joined it, which one it points to that points to it, or none, which one waits with its rest |
 
 mod acts;
 mod asks;
+mod evaluations;
 mod expect;
 mod head;
 mod judge;
@@ -101,6 +104,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, fs, io};
 
+pub use evaluations::{Before, Evaluated, newest};
 pub use expect::{CELL_STATES, Expect, INSTANCE_STATES, ROLLOUT_STATES, TASK_STATES, What, When, Where};
 pub use judge::Facts;
 pub use telling::Seen;

@@ -56,6 +56,31 @@ fn every_story_comes_out_as_it_says() {
     assert!(troubles.is_empty(), "{}", troubles.join("\n\n"));
 }
 
+/// Both diagrams of *Nomad evaluation states*, arrow by arrow: a story expects what each leads to.
+#[test]
+fn every_arrow_of_the_diagrams_of_evaluations_is_told() {
+    const ARROWS: &str = include_str!("../../../tests/conformance/evaluation_arrows.csv");
+    let all: Vec<(String, Story)> = story::texts(&folder())
+        .expect("the stories can be read")
+        .into_iter()
+        .map(|(name, text)| (name, text.parse().expect("a story")))
+        .collect();
+    let told = |name: &str, what: &str| {
+        let (_, story) = all.iter().find(|(known, _)| known == name)?;
+        story.plan.expects.iter().find(|(_, expect)| expect.what.to_string() == what)
+    };
+    let mut untold = vec![];
+    for line in ARROWS.lines().skip(1) {
+        let fields: Vec<&str> = line.splitn(6, ',').collect();
+        let [_, _, _, label, name, what] = fields[..] else { panic!("{line}: it has not six fields") };
+        // A story can't make convergence find work: nothing does.
+        if label != "scheduled" && told(name, what).is_none() {
+            untold.push(line);
+        }
+    }
+    assert!(untold.is_empty(), "no story tells of these arrows:\n{}", untold.join("\n"));
+}
+
 #[test]
 fn a_story_that_expects_too_much_fails() {
     let text = "at 3s desire web x2\nat 10s expect web: 2 RUNNING\nat 11s expect web: 3 RUNNING within 5s\n\

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::asks;
 use super::words::{Bad, Time, Words};
+use super::{asks, evaluations};
 use crate::nodes::{Node, Shape, cell_id};
 use crate::plan::Act;
 
 /// The beginnings of everything that can happen.
 const KNOWN: &str = "something that happens: desire, scale, describe, deploy, activate, restart, policy, rollout, remove, retire, run task, cancel, resolve, domain, evacuate, \
-                     cordon, uncordon, forget, preemption on, preemption off, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
+                     retry evaluation of, cordon, uncordon, forget, preemption on, preemption off, kill, lose cell, cut off, part, pause, lag, journal dark, no heartbeats, c1 unheard, clock of, slow, \
                      sick, malformed entry, power cut or expect";
 
 impl fmt::Display for Act {
@@ -23,6 +23,9 @@ impl fmt::Display for Act {
             Self::Uncordon(cell) => write!(f, "uncordon {}", cell_id(*cell)),
             Self::Forget(cell) => write!(f, "forget {}", cell_id(*cell)),
             Self::Preemption(on) => write!(f, "preemption {}", if *on { "on" } else { "off" }),
+            Self::Retry(of, trigger) => {
+                write!(f, "retry evaluation of {of} for {}", evaluations::word(trigger))
+            }
             Self::Kill { node, away } => write!(f, "kill {node} for {}", Time(*away)),
             Self::Lose { cell, away: None } => write!(f, "lose cell {}", cell_id(*cell)),
             Self::Lose { cell, away: Some(away) } => {
@@ -83,6 +86,10 @@ pub(super) fn read(words: &mut Words, shape: Shape) -> Result<Act, Bad> {
         Act::Preemption(true)
     } else if words.take("preemption off") {
         Act::Preemption(false)
+    } else if words.take("retry evaluation of") {
+        let of = words.name("the name of a process or a task")?;
+        words.must("for")?;
+        Act::Retry(of, evaluations::trigger(words)?)
     } else if words.take("kill") {
         Act::Kill { node: words.node(shape)?, away: words.for_time()? }
     } else if words.take("lose cell") {

@@ -8,6 +8,7 @@ use schemas::ended::How;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 
 use super::asks::instance;
+use super::evaluations::{self, Evaluated};
 use super::rolling::{name_in, named};
 use super::words::{Bad, Quoted, Time, Words};
 use crate::nodes::Shape;
@@ -117,6 +118,8 @@ pub enum What {
         /// Whether it was told.
         told: bool,
     },
+    /// `evaluation of web blocked for queued after desire`.
+    Evaluation(Evaluated),
 }
 
 /// Where an instance or a task is.
@@ -222,6 +225,7 @@ impl fmt::Display for What {
             Self::Owner { task, told } => {
                 write!(f, "owner of {task} {}told", if *told { "" } else { "not " })
             }
+            Self::Evaluation(evaluated) => evaluated.fmt(f),
         }
     }
 }
@@ -268,11 +272,14 @@ fn what(words: &mut Words, shape: Shape) -> Result<What, Bad> {
         words.must("told")?;
         return Ok(What::Owner { task, told });
     }
+    if words.take("evaluation of") {
+        return evaluations::read(words).map(What::Evaluation);
+    }
     if words.peek().is_some_and(|word| word.contains('/')) {
         return of_instance(words, shape);
     }
     let name: ProcessGuid =
-        words.name("an instance as web/0, a process as web:, a task, a cell or an owner")?;
+        words.name("an instance as web/0, a process as web:, a task, a cell, an owner or an evaluation")?;
     if words.take("gone") {
         return Ok(What::Gone(name));
     }

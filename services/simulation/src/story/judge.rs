@@ -8,8 +8,8 @@ use schemas::actual::Ended;
 use schemas::ended::How;
 use schemas::names::{CellId, DefinitionId, ProcessGuid, ServiceId, TaskGuid};
 use schemas::query::{
-    CellRow, CellState, EndedInstanceRow, Filter, InstancePresence, InstanceRow, InstanceState, LrpRow,
-    MalformedEntries, TaskRow,
+    CellRow, CellState, EndedInstanceRow, EvaluationRow, Filter, InstancePresence, InstanceRow,
+    InstanceState, LrpRow, MalformedEntries, TaskRow,
 };
 
 use super::expect::{What, Where};
@@ -27,19 +27,21 @@ pub struct Facts {
     pub tasks: Vec<TaskRow>,
     /// Cells.
     pub cells: Vec<CellRow>,
+    /// Evaluations, those that ended a while ago excepted.
+    pub evaluations: Vec<EvaluationRow>,
     /// Tasks whose owners know that they have completed.
     pub told: BTreeSet<TaskGuid>,
 }
 
 impl Facts {
-    /// What a log says, and who was called.
+    /// What a log says at a time, and who was called.
     #[must_use]
-    pub fn of(world: &World, told: BTreeSet<TaskGuid>) -> Self {
+    pub fn of(world: &World, now: Timestamp, told: BTreeSet<TaskGuid>) -> Self {
         let all = Filter { all: true, ..Filter::default() };
         let every = Filter::default();
         let observed = Observed {
             bbs: ServiceId::new("story").expect("legal"),
-            now: Timestamp(0),
+            now,
             durability: String::new(),
             history_limit: crate::nodes::HISTORY,
             refused_transitions: 0,
@@ -54,6 +56,7 @@ impl Facts {
             ended: queries::ended_instances(world, &every, &observed).expect(none).rows,
             tasks: queries::tasks(world, &every, &observed).expect(none).rows,
             cells: queries::cells(world, &every, &observed).expect(none).rows,
+            evaluations: queries::evaluations(world, &every, &observed).expect(none).rows,
             told,
         }
     }
@@ -99,6 +102,19 @@ impl Facts {
         let rows: Vec<_> = self.ended.iter().filter(of_index).collect();
         let right = rows.iter().any(|row| row.how == how && row.stop == stop);
         so(right, || lines(rows.into_iter().map(ended_line), &format!("{process}/{index}")))
+    }
+}
+
+/// Cells.
+impl Facts {
+    fn cell_is(&self, cell: &CellId, state: &str) -> Result<(), String> {
+        let row = self.cells.iter().find(|row| row.cell_id == *cell);
+        let row = row.ok_or_else(|| format!("{cell} was never seen"))?;
+        // A story speaks of the log: who is silent is present until it is lost.
+        let shown = if row.state == CellState::Silent { CellState::Present } else { row.state };
+        so(shown.as_str().eq_ignore_ascii_case(state), || {
+            format!("{cell} is {}", row.state.as_str().to_lowercase())
+        })
     }
 }
 
@@ -204,18 +220,11 @@ impl What {
                     && is_at(row.cell_id.as_ref(), place.as_ref());
                 so(right, || task_line(row))
             }
-            Self::Cell(cell, state) => {
-                let row = facts.cells.iter().find(|row| row.cell_id == *cell);
-                let row = row.ok_or_else(|| format!("{cell} was never seen"))?;
-                // A story speaks of the log: who is silent is present until it is lost.
-                let shown = if row.state == CellState::Silent { CellState::Present } else { row.state };
-                so(shown.as_str().eq_ignore_ascii_case(state), || {
-                    format!("{cell} is {}", row.state.as_str().to_lowercase())
-                })
-            }
+            Self::Cell(cell, state) => facts.cell_is(cell, state),
             Self::Owner { task, told } => so(facts.told.contains(task) == *told, || {
                 format!("the owner of {task} was {}told", if *told { "not " } else { "" })
             }),
+            Self::Evaluation(evaluated) => evaluated.judge(&facts.evaluations),
         }
     }
 }

@@ -87,9 +87,9 @@ impl Cluster {
         }
     }
 
-    fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> Facts {
         let told: BTreeSet<_> = self.checkers.told_owners().cloned().collect();
-        Facts::of(self.checkers.world(), told)
+        Facts::of(self.checkers.world(), self.now, told)
     }
 }
 

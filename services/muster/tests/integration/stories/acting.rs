@@ -11,6 +11,7 @@ use schemas::spec::PeriodicAsk;
 use serde_json::json;
 use simulation::nodes::{Node, cell_id};
 use simulation::plan::{Act, Answer};
+use simulation::story::newest;
 use simulation::workload::{self, Ask};
 
 use super::stage::{Stage, Then};
@@ -48,6 +49,12 @@ impl Stage {
             Act::Preemption(on) => {
                 let word = if *on { "on" } else { "off" };
                 self.cluster.muster().ok(&format!("cluster preemption {word}"));
+            }
+            Act::Retry(of, trigger) => {
+                let seen = self.facts().unwrap().evaluations;
+                let row =
+                    newest(seen.iter(), of.as_str(), *trigger).unwrap_or_else(|| panic!("{act}: {seen:?}"));
+                self.cluster.muster().ok(&format!("evaluation retry {}", row.evaluation.id));
             }
             Act::Kill { node, away } => {
                 self.kill(*node);

@@ -83,13 +83,14 @@ impl Stage {
                 client.instances(&all),
                 client.ended_instances(&all, None),
                 client.tasks(&all),
-                client.cells()
+                client.cells(),
+                client.evaluations(&all)
             )
         });
-        let (lrps, instances, ended, tasks, cells) = rows.map_err(|error| error.to_string())?;
+        let (lrps, instances, ended, tasks, cells, evaluations) = rows.map_err(|error| error.to_string())?;
         let (lrps, instances, tasks, cells) = (lrps.rows, instances.rows, tasks.rows, cells.rows);
-        let ended = ended.rows;
-        Ok(Facts { lrps, instances, ended, tasks, cells, told: self.owner.told() })
+        let (ended, evaluations) = (ended.rows, evaluations.rows);
+        Ok(Facts { lrps, instances, ended, tasks, cells, evaluations, told: self.owner.told() })
     }
 
     /// Whether nothing is to come any more.
