@@ -93,6 +93,7 @@ situations! {
     BlockedWorkPlaced "blocked work is placed",
     PartlyPlaced "an evaluation is complete with a part placed and the rest blocked",
     CauseJoined "a further cause joins a pending evaluation",
+    EvaluationRetried "somebody wants an evaluation tried again that waits or failed, and it is",
     Redelivered "an evaluation that nobody answered is delivered again",
     RestartDelayed "a crash's wait is a delayed evaluation",
     RestartDue "a delayed evaluation is due",

@@ -53,6 +53,7 @@ pub mod racks;
 mod reads;
 mod records;
 mod restarts;
+mod retries;
 pub mod rng;
 mod rollouts;
 pub mod shrink;

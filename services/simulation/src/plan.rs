@@ -18,6 +18,7 @@ use super::preemption;
 use super::priorities;
 use super::racks;
 use super::restarts;
+use super::retries;
 use super::rng::Rng;
 use super::rollouts;
 use super::story::Expect;
@@ -216,6 +217,7 @@ impl Plan {
             plan.acts.extend(periodics::drawn(&mut Rng::new(seed, 31), plan.peace_at));
             plan.acts.extend(dispatches::drawn(&mut Rng::new(seed, 32), plan.peace_at));
             plan.acts.extend(preemption::drawn(&mut Rng::new(seed, 33), plan.peace_at));
+            plan.acts.extend(retries::drawn(&mut Rng::new(seed, 37), plan.peace_at));
             let downtime =
                 periodics::downtime(&mut Rng::new(seed, 35), plan.shape, &plan.acts, plan.peace_at);
             if let Some((kills, over)) = downtime {

@@ -264,14 +264,14 @@ impl One {
             (Event::Joined { .. }, _) => notes.saw(Situation::CauseJoined),
             (Event::Redelivered { .. }, _) => notes.saw(Situation::Redelivered),
             (Event::Due { .. }, _) => notes.saw(Situation::RestartDue),
+            (Event::Retried { .. }, _) => notes.saw(Situation::EvaluationRetried),
             (
                 Event::Created { .. }
                 | Event::Waits { .. }
                 | Event::Blocked { .. }
                 | Event::Completed { .. }
                 | Event::Failed { .. }
-                | Event::Canceled { .. }
-                | Event::Retried { .. },
+                | Event::Canceled { .. },
                 _,
             ) => {}
         }
