@@ -22,7 +22,7 @@ use std::time::Duration;
 use election::{Duty, Election};
 use projections::{Change, WorkRef, World};
 use schemas::cluster::{Leader, Role};
-use schemas::entry::{Aggregate, Event};
+use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation;
 use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
@@ -410,7 +410,10 @@ impl Auctioneer {
 
     /// Takes over what a decision makes of open work: only what it speaks of is looked at.
     fn follow(&mut self, decision: &Decision) {
-        if let Some(reason) = decision.reason.as_deref().filter(|reason| preemption::is_preempted(reason)) {
+        // Anybody may write such a reason; only an auctioneer's says what the room is for.
+        if let (Actor::Auctioneer(_), Some(reason)) = (&decision.actor, decision.reason.as_deref())
+            && preemption::is_preempted(reason)
+        {
             self.open.stops_for(reason);
         }
         match &decision.aggregate {

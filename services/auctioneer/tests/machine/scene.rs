@@ -143,7 +143,8 @@ impl Scene {
             aggregate,
             version: self.position,
             at: self.now,
-            actor: Actor::Bbs(name("b")),
+            // What has a reason here is an eviction, and those are an auctioneer's.
+            actor: if self.reason.is_some() { Actor::Auctioneer(name("a")) } else { Actor::Bbs(name("b")) },
             request_id: None,
             request_digest: None,
             cause: None,
