@@ -200,49 +200,17 @@ impl AggregateCommand {
 
     /// What is to stop for something more urgent, if that is asked.
     pub(crate) fn eviction(&self) -> Option<&Eviction> {
-        match self {
-            Self::Process(_, command) => match &**command {
-                process::Command::Evict(eviction) => Some(eviction),
-                process::Command::Desire(_)
-                | process::Command::Update(_)
-                | process::Command::Deploy { .. }
-                | process::Command::Activate { .. }
-                | process::Command::Restart(_)
-                | process::Command::Steer(_)
-                | process::Command::Remove
-                | process::Command::Retire { .. }
-                | process::Command::Report(_)
-                | process::Command::Fail(_)
-                | process::Command::Unanswered { .. }
-                | process::Command::Retry(_)
-                | process::Command::Converge => None,
-            },
-            Self::Task(_, command) => match &**command {
-                task::Command::Evict(eviction) => Some(eviction),
-                task::Command::Desire(_)
-                | task::Command::Launch(_)
-                | task::Command::Cancel
-                | task::Command::Resolve
-                | task::Command::Report(_)
-                | task::Command::Fail(_)
-                | task::Command::Unanswered { .. }
-                | task::Command::Retry(_)
-                | task::Command::BeginResolving
-                | task::Command::Called(..)
-                | task::Command::Converge => None,
-            },
-            Self::Periodic(..)
-            | Self::Parameterised(..)
-            | Self::Refresh(..)
-            | Self::Seen(..)
-            | Self::Lost(..)
-            | Self::Attach(_)
-            | Self::Left(..)
-            | Self::Cell(..)
-            | Self::Preemption(_)
-            | Self::Number
-            | Self::Lead { .. } => None,
+        if let Self::Process(_, command) = self
+            && let process::Command::Evict(eviction) = &**command
+        {
+            return Some(eviction);
         }
+        if let Self::Task(_, command) = self
+            && let task::Command::Evict(eviction) = &**command
+        {
+            return Some(eviction);
+        }
+        None
     }
 
     /// The cell that this gives up, if it does.

@@ -110,120 +110,78 @@ impl Preemptions {
     fn places(&self, decision: &Decision, notes: &mut Notes) {
         let waited = |key: &WorkKey| self.stopped.keys().any(|(work, _)| work == key);
         for event in &decision.events {
-            let placed = match (event, &decision.aggregate) {
-                (
-                    Event::Actual(actual::Event::Claimed { place, .. }),
-                    Aggregate::Process { guid, epoch, .. },
-                ) => {
-                    let key = schemas::ActualLrpKey::new(guid.clone(), place.clone());
-                    waited(&WorkKey::Lrp { key, epoch: *epoch })
-                }
-                (Event::Task(task::Event::Started { .. }), Aggregate::Task { guid, epoch, .. }) => {
-                    waited(&WorkKey::Task { task_guid: guid.clone(), epoch: *epoch })
-                }
-                (
-                    Event::Actual(_)
-                    | Event::Task(_)
-                    | Event::Desired(_)
-                    | Event::Evacuating(_)
-                    | Event::Rollout(_)
-                    | Event::Evaluation(_)
-                    | Event::Periodic(_)
-                    | Event::Parameterised(_)
-                    | Event::Domain(_)
-                    | Event::Cell(_)
-                    | Event::Cluster(_),
-                    _,
-                ) => false,
-            };
-            if placed {
+            if placed(event, &decision.aggregate).is_some_and(|key| waited(&key)) {
                 notes.saw(Situation::PreemptorPlaced);
             }
         }
     }
 }
 
+/// What an event says that a cell has.
+fn placed(event: &Event, aggregate: &Aggregate) -> Option<WorkKey> {
+    if let (Event::Actual(actual::Event::Claimed { place, .. }), Aggregate::Process { guid, epoch, .. }) =
+        (event, aggregate)
+    {
+        let key = schemas::ActualLrpKey::new(guid.clone(), place.clone());
+        return Some(WorkKey::Lrp { key, epoch: *epoch });
+    }
+    if let (Event::Task(task::Event::Started { .. }), Aggregate::Task { guid, epoch, .. }) =
+        (event, aggregate)
+    {
+        return Some(WorkKey::Task { task_guid: guid.clone(), epoch: *epoch });
+    }
+    None
+}
+
 /// What a decision stops for something more urgent: its container, what it is called, and how urgent it is.
 fn stopped(decision: &Decision, world: &World) -> Vec<(Instance, String, Priority)> {
-    let mut all = vec![];
-    for event in &decision.events {
-        match (event, &decision.aggregate) {
-            (
-                Event::Actual(actual::Event::StopRequested { places, cause: Ended::Preempted }),
-                Aggregate::Process { guid, .. },
-            ) => {
-                let process = world.process(guid);
-                let desired = process.and_then(|process| process.desired.as_ref());
-                let priority = desired.map(|desired| desired.priority).unwrap_or_default();
-                all.extend(places.iter().filter_map(|place| {
-                    let by = process?.actual(&place)?.holder()?.clone();
-                    Some((by, format!("{guid}/{}", place.index), priority))
-                }));
-            }
-            (
-                Event::Task(task::Event::Completed {
-                    by: Some(by), outcome: Outcome::Failed { reason }, ..
-                }),
-                Aggregate::Task { guid, .. },
-            ) if reason.starts_with(PREEMPTED) => {
-                let priority = world.task(guid).map(|task| task.definition.priority).unwrap_or_default();
-                all.push((by.clone(), format!("task {guid}"), priority));
-            }
-            (
-                Event::Actual(_)
-                | Event::Task(_)
-                | Event::Desired(_)
-                | Event::Evacuating(_)
-                | Event::Rollout(_)
-                | Event::Evaluation(_)
-                | Event::Periodic(_)
-                | Event::Parameterised(_)
-                | Event::Domain(_)
-                | Event::Cell(_)
-                | Event::Cluster(_),
-                _,
-            ) => {}
-        }
+    decision.events.iter().flat_map(|event| stopped_by(event, &decision.aggregate, world)).collect()
+}
+
+fn stopped_by(event: &Event, aggregate: &Aggregate, world: &World) -> Vec<(Instance, String, Priority)> {
+    if let Event::Actual(actual::Event::StopRequested { places, cause: Ended::Preempted }) = event
+        && let Aggregate::Process { guid, .. } = aggregate
+    {
+        let process = world.process(guid);
+        let desired = process.and_then(|process| process.desired.as_ref());
+        let priority = desired.map(|desired| desired.priority).unwrap_or_default();
+        let of_place = |place: schemas::Place| {
+            let by = process?.actual(&place)?.holder()?.clone();
+            Some((by, format!("{guid}/{}", place.index), priority))
+        };
+        return places.iter().filter_map(of_place).collect();
     }
-    all
+    if let Event::Task(task::Event::Completed { by: Some(by), outcome: Outcome::Failed { reason }, .. }) =
+        event
+        && let Aggregate::Task { guid, .. } = aggregate
+        && reason.starts_with(PREEMPTED)
+    {
+        let priority = world.task(guid).map(|task| task.definition.priority).unwrap_or_default();
+        return vec![(by.clone(), format!("task {guid}"), priority)];
+    }
+    vec![]
 }
 
 /// Whether an evaluation says that something more urgent is the cause.
 fn says_so(event: &Event) -> bool {
-    match event {
-        Event::Evaluation(evaluation::Event::Created {
-            trigger,
-            begin: Begin::Complete { stopped: 1 },
-            ..
-        }) => *trigger == Trigger::Preemption,
-        Event::Evaluation(evaluation::Event::Joined { trigger, .. }) => *trigger == Trigger::Preemption,
-        Event::Evaluation(_)
-        | Event::Actual(_)
-        | Event::Task(_)
-        | Event::Desired(_)
-        | Event::Evacuating(_)
-        | Event::Rollout(_)
-        | Event::Periodic(_)
-        | Event::Parameterised(_)
-        | Event::Domain(_)
-        | Event::Cell(_)
-        | Event::Cluster(_) => false,
+    if let Event::Evaluation(
+        evaluation::Event::Created { trigger, begin: Begin::Complete { stopped: 1 }, .. }
+        | evaluation::Event::Joined { trigger, .. },
+    ) = event
+    {
+        *trigger == Trigger::Preemption
+    } else {
+        false
     }
 }
 
 /// Whether a decision is about the process that gets the room.
 fn is_same(decision: &Decision, preemptor: &Preemptor) -> bool {
-    match (&decision.aggregate, &preemptor.work) {
-        (Aggregate::Process { guid, .. }, WorkKey::Lrp { key, .. }) => *guid == key.process_guid,
-        (
-            Aggregate::Process { .. }
-            | Aggregate::Task { .. }
-            | Aggregate::Periodic { .. }
-            | Aggregate::Parameterised { .. }
-            | Aggregate::Domain(_)
-            | Aggregate::Cell(_)
-            | Aggregate::Cluster,
-            _,
-        ) => false,
+    if let (Aggregate::Process { guid, .. }, WorkKey::Lrp { key, .. }) =
+        (&decision.aggregate, &preemptor.work)
+    {
+        *guid == key.process_guid
+    } else {
+        false
     }
 }
