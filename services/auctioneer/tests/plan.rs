@@ -162,6 +162,31 @@ fn what_would_stop_for_something_more_urgent_is_shown_first() {
 }
 
 #[test]
+fn what_would_stop_for_a_task_is_shown_if_it_may_wait() {
+    let fate = |placement| {
+        let full = BoardCell { free: memory(10), ..cell(1, 100) };
+        let mut copy =
+            Copy::new(NOW, [full], []).preempting([job(1, 30, 20), job(2, 30, 10), job(3, 30, 45)]);
+        let definition = TaskDefinition {
+            memory_mb: 40,
+            disk_mb: 0,
+            priority: Priority::new(50).unwrap(),
+            placement,
+            ..task_definition()
+        };
+        copy.desire_task(task_of("job", "shop", definition)).unwrap();
+        let fate = copy.place_tasks().unwrap().remove(&TaskGuid::new("job").unwrap()).unwrap();
+        (fate, copy.cells().map(|(_, free)| free.memory_mb).collect::<Vec<u64>>())
+    };
+    let (waits, free) = fate(Placement::Queue { deadline_ms: 60_000 });
+    let Fate::Preempts { cell_id, victims, .. } = waits else { panic!("{waits:?}") };
+    let victims: Vec<&str> = victims.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!((cell_id.as_str(), &victims[..], &free[..]), ("c1", &["task job2"][..], &[0][..]));
+    let (fails, free) = fate(Placement::Fail);
+    assert!(matches!(fails, Fate::Fails { .. }) && free == [10], "{fails:?}");
+}
+
+#[test]
 fn what_is_so_already_changes_nothing() {
     let mut copy = running([cell(1, 1_000)], web(2, 64));
     assert!(
@@ -545,6 +570,7 @@ fn fates(copy: &mut Copy) -> Vec<String> {
     let told = |(guid, fate): (TaskGuid, Fate)| match fate {
         Fate::Runs { cell_id, .. } => format!("{guid} {cell_id}"),
         Fate::Waits { deadline_ms, no_room } => format!("{guid} waits {deadline_ms}: {:?}", no_room.cells),
+        Fate::Preempts { cell_id, .. } => format!("{guid} preempts on {cell_id}"),
         Fate::Fails { no_room } => format!("{guid} fails: {}", no_room.error),
     };
     copy.place_tasks().unwrap().into_iter().map(told).collect()

@@ -74,27 +74,32 @@ impl Copy {
         self
     }
 
-    /// Stops what is less urgent, so that something has room; says whether that was anything.
+    /// Stops what is less urgent, so that an instance has room; says whether that was anything.
     pub(super) fn preempt(&mut self, guid: &ProcessGuid, place: &Place, item: &Item) -> bool {
-        let (priority, process) = (item.rank.priority.0, Some(guid.clone()));
-        let waiting = Waiting { priority, size: item.order.resources(), process };
-        let Some(chosen) = choose(&waiting, &self.offers(guid, item)) else { return false };
-        let Some(number) = self.board.number(&chosen.cell) else { return false };
+        let Some((cell_id, victims)) = self.stop_for(item) else { return false };
+        self.step(guid, Does::Preempts { place: place.clone(), cell_id, victims });
+        self.freed = true;
+        true
+    }
+
+    /// Stops what is less urgent, so that something has room: where, and what. None: nowhere.
+    pub(super) fn stop_for(&mut self, item: &Item) -> Option<(CellId, Vec<Victim>)> {
+        let process = process_of(item).cloned();
+        let waiting = Waiting { priority: item.rank.priority.0, size: item.order.resources(), process };
+        let chosen = choose(&waiting, &self.offers(item))?;
+        let number = self.board.number(&chosen.cell)?;
         let free = self.board.free(number);
         self.board.set_free(number, chosen.victims.iter().fold(free, |sum, one| sum.plus(one.size)));
         if let Some(left) = self.may_stop.get_mut(&chosen.cell) {
             Arc::make_mut(left).retain(|one| !chosen.victims.contains(one));
         }
         let victim = |one: &Running| Victim { name: one.key.to_string(), priority: one.priority };
-        let victims = chosen.victims.iter().map(victim).collect();
-        self.step(guid, Does::Preempts { place: place.clone(), cell_id: chosen.cell, victims });
-        self.freed = true;
-        true
+        Some((chosen.cell, chosen.victims.iter().map(victim).collect()))
     }
 
     /// The cells that would take something if they had room, and where something may stop.
-    fn offers(&self, guid: &ProcessGuid, item: &Item) -> Vec<Offer> {
-        let siblings = self.overview.siblings().get(guid);
+    fn offers(&self, item: &Item) -> Vec<Offer> {
+        let siblings = process_of(item).and_then(|guid| self.overview.siblings().get(guid));
         let may = |id: &CellId| item.only.as_ref().is_none_or(|only| only == id);
         let cells = (0..).zip(self.board.cells()).filter(|(_, cell)| may(&cell.id));
         let offer = |(number, cell): (u32, &crate::board::BoardCell)| {
@@ -108,5 +113,13 @@ impl Copy {
             Some(Offer { cell: cell.id.clone(), free: self.board.free(number), running })
         };
         cells.filter_map(offer).collect()
+    }
+}
+
+/// The process that an item is an instance of.
+const fn process_of(item: &Item) -> Option<&ProcessGuid> {
+    match &item.rank.key {
+        WorkKey::Lrp { key, .. } => Some(&key.process_guid),
+        WorkKey::Task { .. } => None,
     }
 }

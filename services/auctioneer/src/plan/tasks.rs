@@ -11,7 +11,7 @@ use schemas::task::{self, Command, Context, Task, Unplaced};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Copy, NoRoom, lacks};
+use super::{Copy, NoRoom, Victim, lacks};
 use crate::auction::{Item, auction};
 
 /// What would become of a task.
@@ -24,6 +24,15 @@ pub enum Fate {
         cell_id: CellId,
         /// In which zone.
         zone: Zone,
+    },
+    /// It runs when what is less urgent has stopped.
+    Preempts {
+        /// Where.
+        cell_id: CellId,
+        /// In which zone.
+        zone: Zone,
+        /// What stops for it.
+        victims: Vec<Victim>,
     },
     /// It waits for room.
     Waits {
@@ -42,11 +51,11 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Whether it runs.
+    /// Whether it runs, at once or when others have stopped for it.
     #[must_use]
     pub const fn runs(&self) -> bool {
         match self {
-            Self::Runs { .. } => true,
+            Self::Runs { .. } | Self::Preempts { .. } => true,
             Self::Waits { .. } | Self::Fails { .. } => false,
         }
     }
@@ -95,7 +104,7 @@ impl Copy {
                 continue;
             };
             let fate = match verdict.place {
-                Ok(cell_id) => self.runs(cell_id),
+                Ok(cell_id) => Fate::Runs { zone: self.zone(&cell_id), cell_id },
                 Err(error) => self.unplaced(&guid, &verdict.item, error)?,
             };
             fates.insert(guid, fate);
@@ -103,9 +112,9 @@ impl Copy {
         Ok(fates)
     }
 
-    fn runs(&self, cell_id: CellId) -> Fate {
-        let number = self.board.number(&cell_id).expect("an auction places on cells of its board");
-        Fate::Runs { zone: self.board.cell(number).zone.clone(), cell_id }
+    fn zone(&self, cell_id: &CellId) -> Zone {
+        let number = self.board.number(cell_id).expect("an auction places on cells of its board");
+        self.board.cell(number).zone.clone()
     }
 
     /// What the task's own machine makes of it that no cell takes it.
@@ -120,6 +129,14 @@ impl Copy {
             return Ok(Fate::Fails { no_room });
         };
         let deadline = waits.pending_until().since(waits.epoch.0);
+        if let Some((cell_id, victims)) = self.stop_for(item) {
+            // What is left of their room is free for others; this one's is not.
+            if let Some(number) = self.board.number(&cell_id) {
+                let free = self.board.free(number);
+                self.board.set_free(number, free.minus(item.order.resources()));
+            }
+            return Ok(Fate::Preempts { zone: self.zone(&cell_id), cell_id, victims });
+        }
         Ok(Fate::Waits { deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX), no_room })
     }
 

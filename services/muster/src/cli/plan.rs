@@ -360,9 +360,7 @@ fn steps(all: &[Step]) -> Table {
             Does::Starts { place, cell_id, zone } => (name(place), "starts", Some(cell_id), Some(zone), None),
             Does::Stops { place, cell_id } => (name(place), "stops", Some(cell_id), None, None),
             Does::Preempts { place, cell_id, victims } => {
-                let victim = |one: &Victim| format!("{} (priority {})", one.name, one.priority);
-                let victims: Vec<String> = victims.iter().map(victim).collect();
-                (name(place), "preempts", Some(cell_id), None, Some(victims.join(", ")))
+                (name(place), "preempts", Some(cell_id), None, Some(in_words(victims)))
             }
             Does::FallsBack { index, no_room } => {
                 let why = no_room.as_ref().map_or_else(String::new, |no_room| format!(": {}", told(no_room)));
@@ -381,6 +379,12 @@ fn steps(all: &[Step]) -> Table {
         ]);
     }
     table
+}
+
+/// What would stop.
+fn in_words(victims: &[Victim]) -> String {
+    let victim = |one: &Victim| format!("{} (priority {})", one.name, one.priority);
+    victims.iter().map(victim).collect::<Vec<_>>().join(", ")
 }
 
 /// Why there is no room, cell by cell.

@@ -10,7 +10,7 @@ use schemas::spec::Item;
 use schemas::{Code, Position, Refusal};
 use serde::Serialize;
 
-use super::{Known, Others, Room, end, exactly, free, rooms, told};
+use super::{Known, Others, Room, end, exactly, free, in_words, rooms, told};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Look, Output};
 use crate::cli::table::{Cell, Table};
@@ -100,6 +100,10 @@ impl Plan {
         for Planned { task_guid, fate } in &self.tasks {
             let (would, cell, zone, note) = match fate {
                 Fate::Runs { cell_id, zone } => ("run", Some(cell_id), Some(zone), None),
+                Fate::Preempts { cell_id, zone, victims } => {
+                    let note = format!("when these have stopped: {}", in_words(victims));
+                    ("preempt", Some(cell_id), Some(zone), Some(note))
+                }
                 Fate::Waits { deadline_ms, no_room } => {
                     let most = words::span(std::time::Duration::from_millis(*deadline_ms));
                     ("wait", None, None, Some(format!("for room, {most} at most: {}", told(no_room))))
