@@ -544,6 +544,21 @@ impl Event {
         }
     }
 
+    /// Whether instances stay no longer on their cells, where they were in the way of their siblings.
+    #[must_use]
+    pub const fn ends_stay(&self) -> bool {
+        match self {
+            Self::Crashed { .. }
+            | Self::Unclaimed { .. }
+            | Self::StopRequested { .. }
+            | Self::Removed { .. } => true,
+            Self::Created { .. }
+            | Self::Claimed { .. }
+            | Self::Started { .. }
+            | Self::PlacementFailed { .. } => false,
+        }
+    }
+
     /// The places that it speaks of.
     #[must_use]
     pub fn places(&self) -> Places {

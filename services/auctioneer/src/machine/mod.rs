@@ -444,12 +444,19 @@ impl Auctioneer {
 
     fn follow_process(&mut self, guid: &ProcessGuid, event: &Event) {
         match event {
-            Event::Desired(_) | Event::Rollout(_) => self.open.refresh_process(&self.world, guid),
+            Event::Desired(_) => self.open.refresh_process(&self.world, guid),
+            Event::Rollout(_) => {
+                self.open.refresh_process(&self.world, guid);
+                self.open.wake_crowded(guid);
+            }
             Event::Actual(event) => {
                 for place in event.places().iter() {
                     let key = ActualLrpKey::new(guid.clone(), place);
                     let gone = self.open.refresh(&self.world, &WorkRef::Lrp(key));
                     gone.into_iter().for_each(|evaluation| self.leases.progressed(evaluation));
+                }
+                if event.ends_stay() {
+                    self.open.wake_crowded(guid);
                 }
             }
             Event::Evacuating(_)

@@ -575,6 +575,16 @@ impl Open {
         }
     }
 
+    /// An instance of a process left: what waits because of how many of that are where may have its place now.
+    pub(crate) fn wake_crowded(&mut self, guid: &ProcessGuid) {
+        let waits =
+            |piece: &Piece| matches!(piece.stage, Stage::Blocked { .. }) && counts_siblings(&piece.item);
+        let crowded = self.of_process(guid).filter(|(_, piece)| waits(piece));
+        for work in crowded.map(|(work, _)| work.clone()).collect::<Vec<_>>() {
+            self.make_ready(&work);
+        }
+    }
+
     fn remove(&mut self, work: &WorkRef) {
         self.leave(work);
         self.awaiting.remove(work);
@@ -609,12 +619,16 @@ impl Open {
 /// What the same cells take.
 pub(crate) fn shape(item: &Item) -> Shape {
     let constraint = item.constraint().clone();
-    let counts = constraint.rules.as_ref().is_some_and(|rules| rules.distinct().next().is_some());
     let of = match &item.rank.key {
-        WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()).filter(|_| counts),
+        WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()).filter(|_| counts_siblings(item)),
         WorkKey::Task { .. } => None,
     };
     Shape { constraint, size: item.order.resources(), only: item.only.clone(), of }
+}
+
+/// Whether a cell takes it or not by how many of its process are where.
+fn counts_siblings(item: &Item) -> bool {
+    item.constraint().rules.as_ref().is_some_and(|rules| rules.distinct().next().is_some())
 }
 
 /// How often work of this size fits.

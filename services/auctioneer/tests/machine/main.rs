@@ -22,7 +22,8 @@ use schemas::message::{Beat, Perform, PerformId, Performed, PlacementOutcome, Wo
 use schemas::names::{CellId, Incarnation, InstanceGuid, TaskGuid};
 use schemas::process::Outcome;
 use schemas::process::{self, Report, ReportStep};
-use schemas::resources::Resources;
+use schemas::resources::{Constraint, Resources};
+use schemas::rules::{Operator, Rule, Rules};
 use schemas::{Code, Position, Refusal, limits};
 
 use scene::*;
@@ -857,6 +858,32 @@ fn a_blocked_evaluation_is_tried_again_at_once_when_somebody_asks_for_it() {
     let blocked = world.process(&guid("p")).unwrap().open_evaluation(Duty::Unblock).unwrap().id;
     scene.decide("p", &process::Command::Retry(blocked));
     assert_eq!((scene.counts().blocked, scene.counts().ready), (0, 1));
+}
+
+/// What may not be beside its siblings is tried again the moment that one of them is gone, on whichever cell that was.
+#[test]
+fn what_is_crowded_has_the_place_of_a_sibling_that_leaves() {
+    let mut scene = Scene::leading(&[("c1", "z1"), ("c2", "z1")]);
+    let rule = Rule { attribute: None, operator: Operator::DistinctCell, value: String::new().into() };
+    let rules = Rules { constraints: vec![rule], ..Rules::default() };
+    let constraint = Constraint { rules: Some(Box::new(rules)), ..constraint() };
+    let lrp = fixtures::lrp_of("p", "d", 3, Definition { constraint, ..definition(100) });
+    scene.decide("p", &process::Command::Desire(Box::new(lrp)));
+    let effects = scene.turn();
+    let given = performs(effects.clone());
+    assert_eq!(given.len(), 2);
+    for (cell, perform) in &given {
+        scene.answer(cell, perform.id, Some(Ok(Performed { refused: vec![] })));
+        scene.claim(cell.as_str(), &perform.work[0]);
+    }
+    let (id, told) = only(outcomes(effects));
+    scene.record_outcomes(id, told);
+    assert_eq!((scene.counts().blocked, performs(scene.turn())), (1, vec![]));
+    let (cell, perform) = &given[1];
+    let WorkKey::Lrp { key, .. } = &perform.work[0].key else { panic!("{perform:?}") };
+    scene.decide("p", &process::Command::Retire { index: key.place.index, definition_id: None });
+    let (again, perform) = only(performs(scene.turn()));
+    assert_eq!((&again, perform.work.len()), (cell, 1));
 }
 
 /// Refused in five auctions, none of it placed in between, an evaluation is given up; and what only one cell may take is not
