@@ -504,8 +504,11 @@ impl Process {
         if self.running() < least && !came_back {
             return Some((P::MinRunning, "too few run without it"));
         }
-        let starts_first = roll.turn(place.index).is_none_or(|turn| turn.order == UpdateOrder::StartFirst);
-        starts_first.then_some((P::StartsFirst, "nothing else runs at its index"))
+        let turn = roll.turn(place.index);
+        let starts_first = turn.is_none_or(|turn| turn.order == UpdateOrder::StartFirst);
+        // It was to stop when the new instance took over, which ran then, and may have crashed since.
+        let late = came_back && turn.is_some_and(|turn| turn.part == Part::Leaves);
+        (starts_first && !late).then_some((P::StartsFirst, "nothing else runs at its index"))
     }
 
     /// What holds of definitions, rollouts and indices after every decision.
