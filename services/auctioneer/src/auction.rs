@@ -71,6 +71,14 @@ impl Item {
         Self { rank, order, refused_by: BTreeSet::new(), only: None }
     }
 
+    /// The process that it is an instance of; none: it is a task.
+    pub(crate) const fn process(&self) -> Option<&ProcessGuid> {
+        match &self.rank.key {
+            WorkKey::Lrp { key, .. } => Some(&key.process_guid),
+            WorkKey::Task { .. } => None,
+        }
+    }
+
     /// An instance that waits for a cell; none: there is none, or it is not desired.
     #[must_use]
     pub fn of_place(process: &Process, place: &Place) -> Option<Self> {

@@ -104,11 +104,7 @@ impl Auctioneer {
 
     /// Where the processes of a batch have instances: those in the log that stay, and those on their way to a cell.
     pub(super) fn siblings<'a>(&self, items: impl IntoIterator<Item = &'a Item>) -> Siblings {
-        let guid = |item: &'a Item| match &item.rank.key {
-            WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()),
-            WorkKey::Task { .. } => None,
-        };
-        let guids: BTreeSet<ProcessGuid> = items.into_iter().filter_map(guid).collect();
+        let guids: BTreeSet<ProcessGuid> = items.into_iter().filter_map(Item::process).cloned().collect();
         let siblings = guids.into_iter().map(|guid| {
             let mut on: BTreeMap<CellId, u32> = BTreeMap::new();
             let staying = self.world.process(&guid).into_iter().flat_map(Process::staying);

@@ -619,10 +619,7 @@ impl Open {
 /// What the same cells take.
 pub(crate) fn shape(item: &Item) -> Shape {
     let constraint = item.constraint().clone();
-    let of = match &item.rank.key {
-        WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()).filter(|_| counts_siblings(item)),
-        WorkKey::Task { .. } => None,
-    };
+    let of = item.process().filter(|_| counts_siblings(item)).cloned();
     Shape { constraint, size: item.order.resources(), only: item.only.clone(), of }
 }
 

@@ -177,10 +177,7 @@ impl Auctioneer {
     /// Chooses what stops for some work. Answers where.
     fn evict(&mut self, item: &Item, offers: &[Offer], scene: &mut Scene) -> Option<CellId> {
         let (work, size, priority) = (work_ref(&item.rank.key), item.order.resources(), item.rank.priority.0);
-        let process = match &item.rank.key {
-            WorkKey::Lrp { key, .. } => Some(key.process_guid.clone()),
-            WorkKey::Task { .. } => None,
-        };
+        let process = item.process().cloned();
         let chosen = choose(&Waiting { priority, size, process }, offers)?;
         if scene.in_flight + chosen.victims.len() > limits::EVICTIONS {
             return None;
@@ -221,10 +218,7 @@ impl Auctioneer {
 
     /// The cells that would take some work if they had room: what each has, and what runs there.
     fn offers(&mut self, item: &Item, siblings: &Siblings, scene: &mut Scene) -> Vec<Offer> {
-        let siblings = match &item.rank.key {
-            WorkKey::Lrp { key, .. } => siblings.get(&key.process_guid),
-            WorkKey::Task { .. } => None,
-        };
+        let siblings = item.process().and_then(|guid| siblings.get(guid));
         let work = work_ref(&item.rank.key);
         let board = &*self.cells.board();
         let mut offers = vec![];

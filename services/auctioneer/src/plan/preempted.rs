@@ -84,7 +84,7 @@ impl Copy {
 
     /// Stops what is less urgent, so that something has room: where, and what. None: nowhere.
     pub(super) fn stop_for(&mut self, item: &Item) -> Option<(CellId, Vec<Victim>)> {
-        let process = process_of(item).cloned();
+        let process = item.process().cloned();
         let waiting = Waiting { priority: item.rank.priority.0, size: item.order.resources(), process };
         let chosen = choose(&waiting, &self.offers(item))?;
         let number = self.board.number(&chosen.cell)?;
@@ -99,7 +99,7 @@ impl Copy {
 
     /// The cells that would take something if they had room, and where something may stop.
     fn offers(&self, item: &Item) -> Vec<Offer> {
-        let siblings = process_of(item).and_then(|guid| self.overview.siblings().get(guid));
+        let siblings = item.process().and_then(|guid| self.overview.siblings().get(guid));
         let may = |id: &CellId| item.only.as_ref().is_none_or(|only| only == id);
         let cells = (0..).zip(self.board.cells()).filter(|(_, cell)| may(&cell.id));
         let offer = |(number, cell): (u32, &crate::board::BoardCell)| {
@@ -113,13 +113,5 @@ impl Copy {
             Some(Offer { cell: cell.id.clone(), free: self.board.free(number), running })
         };
         cells.filter_map(offer).collect()
-    }
-}
-
-/// The process that an item is an instance of.
-const fn process_of(item: &Item) -> Option<&ProcessGuid> {
-    match &item.rank.key {
-        WorkKey::Lrp { key, .. } => Some(&key.process_guid),
-        WorkKey::Task { .. } => None,
     }
 }
