@@ -34,7 +34,7 @@ const OF_SOURCES: (u64, &[&str]) = include!(concat!(env!("OUT_DIR"), "/fingerpri
 
 /// Of every type and every rule that made the body: two programs with the same one mean the same by it. The build makes
 /// it of all sources that it finds, so that nothing can be left out.
-const FINGERPRINT: u64 = codec::FINGERPRINT.rotate_left(1) ^ OF_SOURCES.0;
+pub const FINGERPRINT: u64 = codec::FINGERPRINT.rotate_left(1) ^ OF_SOURCES.0;
 
 /// Why bytes are not a snapshot that this program can start from. Whatever it is: fold the log from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -102,14 +102,16 @@ pub struct Variable {
     pub value: Secret,
 }
 
-/// A value that may be secret. The log can't be redacted, so the language knows both forms from the first day.
+/// A value that may be secret (docs/model.md, "Secrets"). The log can't be redacted, so no secret gets into it but sealed.
 ///
-/// In JSON a plain value is the text itself, and a sealed one is `{"sealed": {"key": .., "data": ..}}`.
+/// In JSON a plain value is the text itself, a secret is `{"secret": ..}`, and a sealed one `{"sealed": {"key": .., "data": ..}}`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// Readable by everybody who reads the log.
     Plain(String),
-    /// Encrypted for the cell that runs it. Not made yet; refused in specs until cells can open it.
+    /// A secret on its way from a client to who seals it. It is never decided on, stored or shown.
+    Open(String),
+    /// Encrypted for the cells that run it.
     Sealed(Sealed),
 }
 
@@ -119,15 +121,31 @@ pub enum Secret {
 pub struct Sealed {
     /// Names the key.
     pub key: String,
-    /// The ciphertext, in base64.
+    /// Nonce, ciphertext and tag, in base64.
     pub data: String,
 }
 
-/// How a secret stands in postcard, and a sealed one in JSON.
+impl Sealed {
+    /// What sealing adds to a text, in bytes: a nonce and a tag.
+    pub const OVERHEAD: usize = 12 + 16;
+
+    /// The length of the text that is sealed, in bytes: all that can be told of it without the key.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        let padding = self.data.bytes().rev().take_while(|byte| *byte == b'=').count();
+        (self.data.len() / 4 * 3).saturating_sub(padding + Self::OVERHEAD)
+    }
+}
+
+/// How a value that may be secret stands in postcard, and in JSON if it isn't plain text.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Form {
+    /// It is no secret.
     Plain(String),
+    /// It is one, to be sealed by a BBS before anything is decided. Nothing that is answered has such a value.
+    Secret(String),
+    /// It was sealed.
     Sealed(Sealed),
 }
 
@@ -137,7 +155,7 @@ impl Secret {
     pub fn plain(&self) -> Option<&str> {
         match self {
             Self::Plain(text) => Some(text),
-            Self::Sealed(_) => None,
+            Self::Open(_) | Self::Sealed(_) => None,
         }
     }
 }
@@ -147,6 +165,7 @@ impl Serialize for Secret {
         match self {
             Self::Plain(text) if to.is_human_readable() => to.serialize_str(text),
             Self::Plain(text) => Form::Plain(text.clone()).serialize(to),
+            Self::Open(text) => Form::Secret(text.clone()).serialize(to),
             Self::Sealed(sealed) => Form::Sealed(sealed.clone()).serialize(to),
         }
     }
@@ -158,7 +177,7 @@ impl<'de> Deserialize<'de> for Secret {
         impl<'de> serde::de::Visitor<'de> for Either {
             type Value = Secret;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("text, or a sealed value")
+                f.write_str("text, a secret, or a sealed value")
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Secret, E> {
                 Ok(Secret::Plain(text.to_owned()))
@@ -179,6 +198,7 @@ impl From<Form> for Secret {
     fn from(form: Form) -> Self {
         match form {
             Form::Plain(text) => Self::Plain(text),
+            Form::Secret(text) => Self::Open(text),
             Form::Sealed(sealed) => Self::Sealed(sealed),
         }
     }
@@ -200,6 +220,7 @@ impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Plain(_) => "Plain(..)",
+            Self::Open(_) => "Open(..)",
             Self::Sealed(_) => "Sealed(..)",
         })
     }
@@ -335,6 +356,17 @@ impl Action {
         }
     }
 
+    /// The actions directly below this one, to change them.
+    pub fn children_mut(&mut self) -> &mut [Self] {
+        match self {
+            Self::Run(_) => &mut [],
+            Self::Timeout(Timeout { action, .. })
+            | Self::Try(Try { action })
+            | Self::EmitProgress(EmitProgress { action, .. }) => std::slice::from_mut(action),
+            Self::Parallel(group) | Self::Serial(group) | Self::Codependent(group) => &mut group.actions,
+        }
+    }
+
     /// What is wrong with this tree, each with the path of the node: `action.serial.actions[2].run.path`.
     #[must_use]
     pub fn faults(&self, path: &str) -> Vec<(String, String)> {
@@ -417,15 +449,13 @@ pub fn variable_faults(variables: &[Variable], path: &str) -> Vec<(String, Strin
         }
         bytes += name.len();
         match value {
-            Secret::Plain(text) => {
+            Secret::Plain(text) | Secret::Open(text) => {
                 bytes += text.len();
                 if text.contains('\0') {
                     faults.push((format!("{here}.value"), "must not contain NUL".into()));
                 }
             }
-            Secret::Sealed(_) => {
-                faults.push((format!("{here}.value"), "sealed values are not honoured yet".into()));
-            }
+            Secret::Sealed(sealed) => bytes += sealed.text_bytes(),
         }
     }
     if variables.len() > ENVIRONMENT_VALUES {

@@ -12,6 +12,10 @@ use crate::refusal::{BadField, Refusal};
 /// What every subject of the bus and of the journal starts with.
 const ROOT: &str = "muster";
 
+/// The noun and the verb by which a client asks to have secrets sealed: no command, since nothing is decided.
+const SECRET: &str = "secret";
+const SEAL: &str = "seal";
+
 /// What the subject of every answer starts with.
 pub const INBOX_ROOT: &str = "muster.inbox.";
 
@@ -20,6 +24,8 @@ pub const INBOX_ROOT: &str = "muster.inbox.";
 pub enum BusSubject {
     /// `muster.client.<domain>.<client>.<noun>.<verb>`: a client's command.
     Client(Domain, ClientName, ClientVerb),
+    /// `muster.client.<domain>.<client>.secret.seal`: a client asks to have the secrets of a spec sealed.
+    Seal(Domain, ClientName),
     /// `muster.operator.<operator>.<noun>.<verb>`: an operator's command.
     Operator(ClientName, OperatorVerb),
     /// `muster.cell.<cell>.bbs.report`: what a rep reports.
@@ -210,6 +216,10 @@ pub enum QueryVerb {
     ClusterStatus,
     /// What happened.
     EventsRead,
+    /// The JSON Schemas that there are.
+    SchemaList,
+    /// One JSON Schema.
+    SchemaShow,
 }
 
 impl ClientVerb {
@@ -372,7 +382,7 @@ impl LeaderRole {
 
 impl QueryVerb {
     /// Every one of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::LrpList,
         Self::LrpShow,
         Self::InstanceList,
@@ -397,6 +407,8 @@ impl QueryVerb {
         Self::ClusterShow,
         Self::ClusterStatus,
         Self::EventsRead,
+        Self::SchemaList,
+        Self::SchemaShow,
     ];
 
     /// Its noun and its verb, as they stand in the subject.
@@ -427,6 +439,8 @@ impl QueryVerb {
             Self::ClusterShow => ("cluster", "show"),
             Self::ClusterStatus => ("cluster", "status"),
             Self::EventsRead => ("events", "read"),
+            Self::SchemaList => ("schema", "list"),
+            Self::SchemaShow => ("schema", "show"),
         }
     }
 
@@ -445,6 +459,10 @@ impl BusSubject {
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let tokens: Vec<&str> = text.split('.').collect();
         match tokens[..] {
+            [ROOT, "client", domain, client, SECRET, SEAL] => {
+                let (domain, client) = (Domain::new(domain), ClientName::new(client));
+                Ok(Self::Seal(domain.map_err(bad_name)?, client.map_err(bad_name)?))
+            }
             [ROOT, "client", domain, client, noun, verb] => {
                 let (domain, client) = (Domain::new(domain), ClientName::new(client));
                 let verb =
@@ -518,6 +536,7 @@ impl fmt::Display for BusSubject {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.client.{domain}.{client}.{noun}.{verb}")
             }
+            Self::Seal(domain, client) => write!(f, "{ROOT}.client.{domain}.{client}.{SECRET}.{SEAL}"),
             Self::Operator(operator, verb) => {
                 let (noun, verb) = verb.noun_and_verb();
                 write!(f, "{ROOT}.operator.{operator}.{noun}.{verb}")
@@ -603,6 +622,8 @@ pub enum Inbox {
     Auctioneer(ServiceId),
     /// `muster.inbox.auctioneer-reader.<id>`: the connection by which it reads the journal.
     AuctioneerReader(ServiceId),
+    /// `muster.inbox.projector.<id>`
+    Projector(ServiceId),
 }
 
 impl fmt::Display for Inbox {
@@ -614,6 +635,7 @@ impl fmt::Display for Inbox {
             Self::BbsWriter(id) => write!(f, "{INBOX_ROOT}bbs-writer.{id}"),
             Self::Auctioneer(id) => write!(f, "{INBOX_ROOT}auctioneer.{id}"),
             Self::AuctioneerReader(id) => write!(f, "{INBOX_ROOT}auctioneer-reader.{id}"),
+            Self::Projector(id) => write!(f, "{INBOX_ROOT}projector.{id}"),
         }
     }
 }

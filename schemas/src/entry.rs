@@ -8,6 +8,7 @@
 //! its format: what was damaged is told from what a later program wrote.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
 
@@ -160,6 +161,20 @@ pub enum Event {
 }
 
 impl Event {
+    /// What happened, as JSON: what stands within the two tags that name its type.
+    ///
+    /// # Panics
+    /// Never: an event is plain data with text keys.
+    #[must_use]
+    pub fn body(&self) -> String {
+        let json = serde_json::to_string(self).expect("an event is plain data");
+        let tags = self.type_name().split_once('.');
+        let within = tags.and_then(|(machine, tag)| {
+            json.strip_prefix(&format!("{{\"{machine}\":{{\"{tag}\":"))?.strip_suffix("}}")
+        });
+        within.map_or_else(|| json.clone(), str::to_owned)
+    }
+
     /// What happened to a periodic task, if to one.
     #[must_use]
     pub const fn as_periodic(&self) -> Option<&periodic::Event> {
@@ -250,6 +265,48 @@ impl Aggregate {
             Self::Domain(domain) => Subject::Domain(domain.clone()),
             Self::Cell(cell) => Subject::Cell(cell.clone()),
             Self::Cluster => Subject::Cluster,
+        }
+    }
+
+    /// Its domain; none: it is of none.
+    #[must_use]
+    pub const fn domain(&self) -> Option<&Domain> {
+        match self {
+            Self::Process { domain, .. }
+            | Self::Task { domain, .. }
+            | Self::Periodic { domain, .. }
+            | Self::Parameterised { domain, .. }
+            | Self::Domain(domain) => Some(domain),
+            Self::Cell(_) | Self::Cluster => None,
+        }
+    }
+}
+
+/// As readers of events name it: `lrp:GUID`, `task:GUID`, `periodic:GUID`, `parameterised:GUID`, `domain:NAME`, `cell:ID`
+/// or `cluster`.
+impl fmt::Display for Aggregate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process { guid, .. } => write!(f, "lrp:{guid}"),
+            Self::Task { guid, .. } => write!(f, "task:{guid}"),
+            Self::Periodic { guid, .. } => write!(f, "periodic:{guid}"),
+            Self::Parameterised { guid, .. } => write!(f, "parameterised:{guid}"),
+            Self::Domain(domain) => write!(f, "domain:{domain}"),
+            Self::Cell(cell) => write!(f, "cell:{cell}"),
+            Self::Cluster => f.write_str("cluster"),
+        }
+    }
+}
+
+/// In one word: `client:DOMAIN/NAME`, `operator:NAME`, `cell:ID`, `auctioneer:ID` or `bbs:ID`.
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client { domain, name } => write!(f, "client:{domain}/{name}"),
+            Self::Operator(name) => write!(f, "operator:{name}"),
+            Self::Cell(cell) => write!(f, "cell:{cell}"),
+            Self::Auctioneer(id) => write!(f, "auctioneer:{id}"),
+            Self::Bbs(id) => write!(f, "bbs:{id}"),
         }
     }
 }

@@ -7,12 +7,14 @@
 //! |---|---|
 //! | [`names`], [`time`], [`subject`], [`indices`], [`resources`], [`limits`], [`checksum`] | the words |
 //! | [`action`], [`definition`], [`schedule`], [`container`], [`placement`], [`rank`] | what to run, when, where, why there, and in which order |
+//! | [`secret`] | what of it is secret, and to what a sealed value is bound |
 //! | [`process`]: [`desired`], [`actual`], [`evacuating`], [`crash`], [`evaluation`] | the machines of a process |
 //! | [`task`], [`periodic`], [`parameterised`], [`domain`], [`cell`], [`cluster`] | the other machines |
 //! | [`preemption`] | what of them stops so that something more urgent has room |
 //! | [`ended`] | what all of them leave behind, to be shown |
 //! | [`entry`], [`refusal`], [`request`] | what deciding yields |
 //! | [`stored`] | what of it the journal holds, in every version |
+//! | [`cloudevent`], [`feed`], [`published`] | what of it programs of others read, where it is told, and its JSON Schemas |
 //! | [`spec`] | from what clients write to all of these |
 //! | [`bus`], [`message`], [`query`], [`health`], [`codec`] | the bus: its subjects, and what travels on them |
 //!
@@ -25,6 +27,7 @@ pub mod bus;
 pub mod cause;
 pub mod cell;
 pub mod checksum;
+pub mod cloudevent;
 pub mod cluster;
 pub mod codec;
 pub mod container;
@@ -36,6 +39,7 @@ pub mod ended;
 pub mod entry;
 pub mod evacuating;
 pub mod evaluation;
+pub mod feed;
 mod fields;
 pub mod health;
 pub mod indices;
@@ -49,6 +53,7 @@ pub mod placement;
 pub mod policy;
 pub mod preemption;
 pub mod process;
+pub mod published;
 pub mod query;
 pub mod rank;
 pub mod refusal;
@@ -57,6 +62,7 @@ pub mod resources;
 pub mod rollout;
 pub mod rules;
 pub mod schedule;
+pub mod secret;
 pub mod spec;
 pub mod stored;
 pub mod subject;

@@ -48,6 +48,10 @@ pub const ACTION_NODES: usize = 256;
 pub const ENVIRONMENT_VALUES: usize = 256;
 /// Largest environment, in bytes of names and values.
 pub const ENVIRONMENT_BYTES: usize = 64 * 1024;
+/// Longest id of a key that seals secrets, in bytes.
+pub const KEY_ID_BYTES: usize = 64;
+/// Largest sealed value, in bytes of base64: that of the largest environment.
+pub const SEALED_BYTES: usize = (ENVIRONMENT_BYTES + crate::action::Sealed::OVERHEAD).div_ceil(3) * 4;
 /// Most ports of one definition.
 pub const PORTS: usize = 64;
 /// Most placement tags of one definition.
@@ -173,6 +177,8 @@ pub const SERVICE_MESSAGES_IN_FLIGHT: usize = 1_024;
 pub const SERVICE_MESSAGES_WAITING: usize = 65_536;
 /// Most refusals of a BBS that wait to be sent.
 pub const REFUSALS_WAITING: usize = 65_536;
+/// Most entries that wait to be told on the feed: more are left out, and counted.
+pub const FEED_WAITING: usize = 1_024;
 /// Most queries of one client that may wait for an answer at once.
 pub const QUERIES_IN_FLIGHT: usize = 64;
 /// Most queries of all clients together that may wait for an answer at once.

@@ -623,7 +623,8 @@ fn monitor(desired: &Desired, rollout: Option<&Rollout>) -> Duration {
 }
 
 /// Folds a change of the desired side. The rollout ends with the life, and follows its scale and its cells.
-fn evolve_desired(
+#[must_use]
+pub fn evolve_desired(
     desired: Option<Desired>,
     rollout: Option<Rollout>,
     event: &desired::Event,

@@ -6,6 +6,7 @@
 //! | [`lrp`], [`task`], [`periodic`](fn@periodic), [`parameterised`](fn@parameterised) | one DesiredLRP, task, periodic task, parameterised task |
 //! | [`document`] | a file: one of them, or lists of them under `lrp`, `task`, `periodic`, `parameterised` and `domain` |
 //! | [`client_command`] | a client's message: envelope and body |
+//! | [`to_seal`] | what a client asks to have sealed |
 //!
 //! Field names are those of Diego's API. A field that Diego knows and Muster doesn't honour is refused by name: nobody
 //! shall believe that it has an effect.
@@ -16,6 +17,7 @@ mod parameterised;
 mod periodic;
 mod policies;
 mod rules;
+mod sealing;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,9 +37,11 @@ use crate::rank::Priority;
 use crate::refusal::Refusal;
 use crate::resources::Constraint;
 use crate::rules::ONE_ON_EACH_CELL;
+use crate::secret;
 
 pub use commands::{ClientCommand, PeriodicAsk, client_command};
 pub use parameterised::payload;
+pub use sealing::{item, item_to_json, to_seal};
 
 /// What Diego's LRPs and tasks have and Muster doesn't honour yet, with what to do instead.
 const NOT_HONOURED: &[(&str, &str)] = &[
@@ -594,11 +598,16 @@ fn take_result_file(field: Field<'_>) -> Option<String> {
     Some(file)
 }
 
+/// A URL that has a password or a token in it is a secret, whether the client says so or not.
 fn take_url(field: Field<'_>) -> Option<Secret> {
+    actions::take_value(field, take_url_text).map(|url| match url {
+        Secret::Plain(url) if secret::tells_a_secret(&url) => Secret::Open(url),
+        Secret::Plain(_) | Secret::Open(_) | Secret::Sealed(_) => url,
+    })
+}
+
+fn take_url_text(field: Field<'_>) -> Option<String> {
     let (path, problems) = (field.path.clone(), field.problems);
-    if field.value.is_object() {
-        return field.bad("sealed values are not honoured yet");
-    }
     let url = field.text(limits::URL_BYTES)?;
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
@@ -606,7 +615,7 @@ fn take_url(field: Field<'_>) -> Option<Secret> {
         problems.note(path, "must be a URL that starts with http:// or https://");
         return None;
     }
-    Some(Secret::Plain(url))
+    Some(url)
 }
 
 fn take_placement(field: Field<'_>) -> Option<Placement> {
@@ -672,6 +681,15 @@ fn take_new_definition(fields: &mut Fields<'_>) -> Option<Option<(DefinitionId, 
 pub fn content_id(definition: &Definition) -> Option<DefinitionId> {
     let text = serde_json::to_vec(definition).ok()?;
     DefinitionId::new(&format!("{:016x}", crate::checksum::crc64(&[&text]))).ok()
+}
+
+/// What the definition of a process is called when it takes the place of another: as it is given or, where it was given no
+/// name and so has that of the process, after its content.
+#[must_use]
+pub fn own_definition_id(lrp: &DesiredLrp) -> DefinitionId {
+    let unnamed = lrp.definition_id.as_str() == lrp.process_guid.as_str();
+    let content = unnamed.then(|| content_id(&lrp.definition)).flatten();
+    content.unwrap_or_else(|| lrp.definition_id.clone())
 }
 
 /// A spec has its limit without its routes, which have their own.

@@ -15,9 +15,10 @@ fn name() -> impl Strategy<Value = String> {
 fn any_subject() -> impl Strategy<Value = BusSubject> {
     let cell = || name().prop_map(|name| CellId::new(&name).unwrap());
     let client = || name().prop_map(|name| ClientName::new(&name).unwrap());
-    let domain = name().prop_map(|name| Domain::new(&name).unwrap());
+    let domain = || name().prop_map(|name| Domain::new(&name).unwrap());
     prop_oneof![
-        (domain, client(), select(&ClientVerb::ALL[..]))
+        (domain(), client()).prop_map(|(domain, client)| BusSubject::Seal(domain, client)),
+        (domain(), client(), select(&ClientVerb::ALL[..]))
             .prop_map(|(domain, client, verb)| BusSubject::Client(domain, client, verb)),
         (client(), select(&OperatorVerb::ALL[..]))
             .prop_map(|(operator, verb)| BusSubject::Operator(operator, verb)),
@@ -38,7 +39,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
 /// The patterns that a subject belongs to.
 fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
     match subject {
-        BusSubject::Client(..) => vec![BusPattern::Clients],
+        BusSubject::Client(..) | BusSubject::Seal(..) => vec![BusPattern::Clients],
         BusSubject::Operator(..) => vec![BusPattern::Operators],
         BusSubject::Report(_) | BusSubject::Attach(_) | BusSubject::Leave(_) => vec![BusPattern::Reports],
         BusSubject::Heartbeat(_) => vec![BusPattern::Heartbeats],

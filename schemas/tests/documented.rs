@@ -14,6 +14,7 @@ use schemas::health::ContainerHealth;
 use schemas::message::{Done, Envelope, SetAside, SwitchPreemption};
 use schemas::names::{Domain, EvaluationId};
 use schemas::process::{Purpose, Steer};
+use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
     InstanceRow, Logs, LrpRow, ParameterisedRow, PeriodicRow, ReadEvents, ReadLogs, Show, StatusRow, TaskRow,
@@ -137,6 +138,8 @@ fn questions(schemas: &mut Schemas) -> Vec<(String, Value, Value)> {
             QueryVerb::ClusterShow => (schemas.of::<Filter>(), one_of(schemas.of::<ClusterRow>())),
             QueryVerb::ClusterStatus => (schemas.of::<Filter>(), one_of(schemas.of::<StatusRow>())),
             QueryVerb::EventsRead => (schemas.of::<ReadEvents>(), schemas.of::<EventsPage>()),
+            QueryVerb::SchemaList => (schemas.of::<ListSchemas>(), list_of(&schemas.of::<SchemaRow>())),
+            QueryVerb::SchemaShow => (schemas.of::<ShowSchema>(), json!({"type": "object"})),
             // Between a rep and a BBS.
             QueryVerb::CellRecords => continue,
         };

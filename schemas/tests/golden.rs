@@ -598,6 +598,19 @@ fn the_schema_that_is_checked_in_is_the_schema() {
 }
 
 #[test]
+fn what_an_event_says_is_valid_by_the_schema_of_its_type() {
+    let published = schemas::published::Published::new();
+    for event in every_event() {
+        let schema = published.show(event.type_name()).unwrap();
+        let validator = jsonschema::validator_for(schema).unwrap();
+        let data: Value = serde_json::from_str(&event.body()).unwrap();
+        let faults: Vec<String> = validator.iter_errors(&data).map(|fault| fault.to_string()).collect();
+        assert!(faults.is_empty(), "{}: {faults:?}", event.type_name());
+        assert!(!validator.is_valid(&Value::Null), "{}", event.type_name());
+    }
+}
+
+#[test]
 fn every_golden_file_is_valid_by_the_schema() {
     let text = fs::read_to_string(folder().join("schema.json")).unwrap();
     let schema: Value = serde_json::from_str(&text).unwrap();

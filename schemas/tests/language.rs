@@ -39,6 +39,8 @@ mod rollouts;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod secrets;
+#[cfg(test)]
 mod shapes;
 #[cfg(test)]
 mod spec;

@@ -4,10 +4,12 @@ mod random;
 mod stage;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use schemas::actual::{self, Actual, Ended};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::Event;
+use schemas::evaluation::Status;
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder};
 use schemas::process::{Command, Purpose, ReportStep, Steer};
 use schemas::{Code, Place, evacuating};
@@ -246,6 +248,27 @@ fn what_has_no_room_beside_the_old_one_takes_its_room_if_enough_others_run() {
         assert_eq!(stage.told.contains(&"0 falls back".to_owned()), falls_back, "{:#?}", stage.told);
         assert_eq!(stage.running().len(), if falls_back { 2 } else { 3 });
     }
+}
+
+/// An old instance that goes in the decision that says that it has no room takes its error along: what else waits does so for
+/// its own.
+#[test]
+fn nothing_is_blocked_for_the_error_of_what_is_gone() {
+    let mut stage = Stage::stable(3, Policies::default());
+    let (old, new) = (Place::new(0, id("id1")), Place::new(0, id("id2")));
+    stage.update("id2", Behaviour::Works);
+    stage.unplaced(&new, "no cell");
+    let by = stage.process().actual(&old).and_then(Actual::holder).cloned().unwrap();
+    let crash = actual::Command::Crash { reason: "x".into(), exit_status: None };
+    stage.report(&old, by, vec![ReportStep::Actual(crash)]).unwrap();
+    stage.now = stage.now + Duration::from_secs(60);
+    stage.unplaced(&old, "no room");
+    assert!(stage.told.contains(&"0 falls back".to_owned()), "{:#?}", stage.told);
+    let blocked = stage.process().evaluations.iter().filter_map(|one| match &one.status {
+        Status::Blocked { reason } => Some(reason.as_str()),
+        Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => None,
+    });
+    assert_eq!(blocked.collect::<Vec<_>>(), ["no cell"]);
 }
 
 /// An index whose old instance evacuates doesn't fall back: the old one may come back, and then it still runs.

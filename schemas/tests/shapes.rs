@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
-use schemas::action::{Action, Variable};
+use schemas::action::{Action, Secret, Variable};
 use schemas::attributes::AttributeName;
 use schemas::definition::{Overflow, Overlap, PayloadRule, Placement};
 use schemas::names::{
@@ -24,7 +24,7 @@ pub(crate) enum Environment {
     /// In their order.
     List(Vec<Variable>),
     /// By their names.
-    Table(BTreeMap<String, String>),
+    Table(BTreeMap<String, Secret>),
 }
 
 /// A process that shall run.
@@ -328,7 +328,7 @@ macro_rules! with_all_of_a_task {
             /// The file whose content is the result, relative to the work directory.
             result_file: Option<String>,
             /// Where the completed task is posted to: `http://` or `https://`.
-            completion_callback_url: Option<String>,
+            completion_callback_url: Option<Secret>,
             /// What happens when there is no room: `"fail"` (the usual one), or `{"queue": {"deadline_ms": ..}}`.
             placement: Option<Placement>,
             /// Memory in MiB that it is placed by.
@@ -423,7 +423,7 @@ pub(crate) struct ParameterisedDispatch {
     parameterised_guid: ParameterisedGuid,
     /// Bytes for the task, at most 16 KiB, in base64 with padding.
     payload: Option<String>,
-    /// Named values for the task: at most 64, and at most 16 KiB of names and values.
+    /// Named values for the task, none of them a secret: at most 64, and at most 16 KiB of names and values.
     parameters: Option<Environment>,
     /// The same key with the same payload, parameters and priority again is the same dispatch.
     key: Option<DispatchKey>,

@@ -256,8 +256,6 @@ fn an_environment_is_a_list_or_an_object() {
     let as_list = of(web_with("environment_variables", list));
     assert_eq!(as_list, of(web_with("env", json!({"A": "1", "B": ""}))));
     assert_eq!(as_list[0].value.plain(), Some("1"));
-    let sealed = json!({"A": {"sealed": {"key": "k", "data": "d"}}});
-    assert_eq!(bad_lrp(web_with("env", sealed)), ["env.A: sealed values are not honoured yet"]);
     assert_eq!(
         bad_lrp(web_with("env", json!({"A=B": "1", "": "2"}))),
         ["env: must not be blank or contain = or NUL"]
@@ -363,7 +361,8 @@ fn a_task_has_its_own_fields() {
         ("completion_callback_url", json!("ftp://host")),
         ("completion_callback_url", json!("http://")),
         ("completion_callback_url", json!("http://a b")),
-        ("completion_callback_url", json!({"sealed": {"key": "k", "data": "d"}})),
+        ("completion_callback_url", json!({"secret": "ftp://host"})),
+        ("completion_callback_url", json!({"secret_file": "url"})),
         ("instances", json!(1)),
         ("monitor", json!({"run": {"path": "x"}})),
     ];

@@ -8,9 +8,21 @@ use std::io::{self, Read};
 /// # Errors
 /// The operating system gives no randomness (`/dev/urandom` can't be read).
 pub fn seed() -> io::Result<u64> {
-    let mut bytes = [0; 8];
+    bytes().map(u64::from_le_bytes)
+}
+
+/// A new key for sealing secrets, from the same place.
+///
+/// # Errors
+/// See [`seed`].
+pub fn key() -> io::Result<[u8; 32]> {
+    bytes()
+}
+
+fn bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -18,5 +30,6 @@ mod tests {
     #[test]
     fn two_seeds_differ() {
         assert_ne!(super::seed().unwrap(), super::seed().unwrap());
+        assert_ne!(super::key().unwrap(), super::key().unwrap());
     }
 }

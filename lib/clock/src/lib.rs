@@ -1,11 +1,11 @@
-//! The clock and chance: the one place that reads the time, and the one that draws a seed. Everywhere else both are inputs.
+//! The clock and chance: the one place that reads the time, and the one that draws seeds and keys. Everywhere else both are inputs.
 
 mod chance;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use chance::seed;
+pub use chance::{key, seed};
 use schemas::Timestamp;
 
 /// The latest moment that anybody in this process was told.

@@ -20,7 +20,7 @@ const SCRATCH: &str = "muster.scratch";
 /// What is deleted from a folder that is emptied.
 const CELLS: &str = "cells";
 /// How the files begin that are deleted from a folder that is emptied.
-const FILES: [&str; 2] = ["journal.db", "muster.sock"];
+const FILES: [&str; 4] = ["journal.db", "muster.sock", "projection.db", "secrets.keys"];
 /// Bits of a mode by which others may write.
 const OTHERS_WRITE: u32 = 0o022;
 /// Bits of a mode by which others may do anything.

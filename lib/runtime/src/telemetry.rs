@@ -35,6 +35,9 @@ pub enum TelemetryError {
     Started(#[source] TryInitError),
 }
 
+/// What no filter turns on: the NATS client tells there every message as a whole, and by which password it connects.
+const NEVER_SAID: &str = "async_nats::connection=off";
+
 /// Lines that wait to be read where they are diverted to. More are lost.
 const DIVERTED: usize = 256;
 
@@ -101,7 +104,7 @@ impl Write for Lines {
 pub fn start(log: Option<&str>, default: &str, format: Format) -> Result<(), TelemetryError> {
     let environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let filter = log.map(str::to_owned).or(environment).unwrap_or_else(|| format!("warn,{default}"));
-    let parsed = EnvFilter::try_new(&filter).map_err(|source| TelemetryError::Filter { filter, source })?;
+    let parsed = parse(&filter)?;
     let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(|| Lines);
     match format {
         Format::Text => lines.with_ansi(io::stderr().is_terminal()).finish().try_init(),
@@ -110,9 +113,24 @@ pub fn start(log: Option<&str>, default: &str, format: Format) -> Result<(), Tel
     .map_err(TelemetryError::Started)
 }
 
+fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
+    let parsed = EnvFilter::try_new(filter)
+        .map_err(|source| TelemetryError::Filter { filter: filter.to_owned(), source })?;
+    Ok(parsed.add_directive(NEVER_SAID.parse().expect("this is a directive")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_filter_turns_on_what_tells_whole_messages() {
+        for asked in ["trace", "async_nats=trace", "async_nats::connection=trace"] {
+            let filter = parse(asked).unwrap().to_string();
+            let said: Vec<&str> = filter.split(',').filter(|of| of.starts_with("async_nats::")).collect();
+            assert_eq!(said, [NEVER_SAID], "{filter}");
+        }
+    }
 
     #[test]
     fn a_filter_is_checked_and_telemetry_starts_once() {

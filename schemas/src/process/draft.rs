@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::places::{self, Wanted};
 use super::{Context, Process, Slot};
 use crate::Timestamp;
-use crate::actual::{self, Actual, Ended, Unclaimed};
+use crate::actual::{self, Actual, Ended, State, Unclaimed};
 use crate::container::WorkKey;
 use crate::definition::{DesiredLrp, DesiredLrpUpdate};
 use crate::desired::{self, Desired};
@@ -451,8 +451,27 @@ impl<'a> Draft<'a> {
         self.did.follows = self.evaluations().iter().rev().find(of_rollout).map(|one| one.id);
     }
 
+    /// A rollout may take away at once what found no place: the error that the decision brought is one of what still waits.
+    fn keep_errors_of_what_waits(&mut self) {
+        if self.did.error.is_none() {
+            return;
+        }
+        let waits_for = |place: &Place, reason: &str| match self.actual(place).map(|lrp| &lrp.state) {
+            Some(State::Unclaimed { placement_error }) => placement_error.as_deref() == Some(reason),
+            Some(State::Claimed { .. } | State::Running { .. } | State::Crashed { .. }) | None => false,
+        };
+        let still = self.events.iter().rev().find_map(|event| {
+            let Event::Actual(actual::Event::PlacementFailed { places, error, .. }) = event else {
+                return None;
+            };
+            places.iter().any(|place| waits_for(&place, error)).then(|| error.clone())
+        });
+        self.did.error = still;
+    }
+
     pub(super) fn finish(mut self) -> Vec<Event> {
         self.roll();
+        self.keep_errors_of_what_waits();
         self.chain_rolling_updates();
         self.left.restart_at = self.first_restart();
         if !self.events.is_empty() || self.did.made.is_some() {

@@ -4,6 +4,7 @@
 //! What is asked stands here; [`rows`], [`periodic`], [`parameterised`] and [`status`] hold what lists and shows answer, [`events`] what is read of the log and of
 //! containers. How a row comes from the World is documented where the World is: in `projections`.
 
+pub mod as_of;
 pub mod cursor;
 pub mod events;
 pub mod parameterised;
@@ -14,6 +15,7 @@ pub mod status;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::as_of::{AsOf, Moment};
 pub use self::cursor::Cursor;
 pub use self::events::{
     EventsPage, Logs, ReadEntry, ReadEvents, ReadLogs, RecordedEntry, is_about, subject_about,
@@ -49,6 +51,9 @@ pub struct Filter {
     pub definitions: bool,
     /// Answer when the world stands at this position or later.
     pub at_least: Option<Position>,
+    /// As of which moment of the past: a position, as `41`, a time, as `2026-10-02T14:00:00Z`, or a time ago, as `-10m`.
+    /// The position of the answer says which that was. Not together with `at_least`.
+    pub as_of: Option<AsOf>,
     /// Where the page begins: `next` of the one before, with otherwise the same filter.
     pub cursor: Option<String>,
     /// Rows on the page, at most 1,000.
@@ -64,6 +69,10 @@ pub struct Show {
     /// Answer when the world stands at this position or later.
     #[serde(default)]
     pub at_least: Option<Position>,
+    /// As of which moment of the past: a position, as `41`, a time, as `2026-10-02T14:00:00Z`, or a time ago, as `-10m`.
+    /// The position of the answer says which that was. Not together with `at_least`.
+    #[serde(default)]
+    pub as_of: Option<AsOf>,
 }
 
 /// One page of an answer.

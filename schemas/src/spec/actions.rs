@@ -1,9 +1,12 @@
 //! Action trees and environments in specs. Depth and size are bounded while the tree is read, so no tree, however
 //! deep, makes anything recurse without end.
 
+use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::action::{Action, EmitProgress, Group, Run, Secret, Timeout, Try, Variable, variable_faults};
+use crate::action::{
+    Action, EmitProgress, Group, Run, Sealed, Secret, Timeout, Try, Variable, variable_faults,
+};
 use crate::fields::{Field, Fields, nearest};
 use crate::limits::{self, ACTION_DEPTH, ACTION_NODES};
 
@@ -165,8 +168,53 @@ fn take_variable(field: Field<'_>) -> Option<Variable> {
 }
 
 fn take_secret(field: Field<'_>) -> Option<Secret> {
-    if field.value.is_object() {
-        return field.bad("sealed values are not honoured yet");
+    take_value(field, |field| field.text(limits::ENVIRONMENT_BYTES))
+}
+
+/// Reads a value that may be secret: text, `{"secret": ..}` with text, or `{"sealed": {"key": .., "data": ..}}`.
+pub(super) fn take_value(
+    field: Field<'_>,
+    take_text: impl FnOnce(Field<'_>) -> Option<String>,
+) -> Option<Secret> {
+    if !field.value.is_object() {
+        return take_text(field).map(Secret::Plain);
     }
-    field.text(limits::ENVIRONMENT_BYTES).map(Secret::Plain)
+    let (path, problems) = (field.path.clone(), field.problems);
+    let mut fields = field.object()?;
+    let open = fields.may("secret", take_text);
+    let sealed = fields.may("sealed", take_sealed);
+    if let Some(file) = fields.take("secret_file") {
+        return file.bad("is for the command line, which reads files: here give its text as secret");
+    }
+    fields.finish(&[]);
+    match (open?, sealed?) {
+        (Some(text), None) => Some(Secret::Open(text)),
+        (None, Some(sealed)) => Some(Secret::Sealed(sealed)),
+        (Some(_), Some(_)) | (None, None) => {
+            problems.note(path, "must be text, or exactly one of secret and sealed");
+            None
+        }
+    }
+}
+
+fn take_sealed(field: Field<'_>) -> Option<Sealed> {
+    let mut fields = field.object()?;
+    let key = fields.must("key", |field| {
+        let (path, problems) = (field.path.clone(), field.problems);
+        let key = field.text(limits::KEY_ID_BYTES)?;
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+            problems.note(&path, "must be the id of a key: letters, digits, - and _");
+        }
+        Some(key)
+    });
+    let data = fields.must("data", |field| {
+        let (path, problems) = (field.path.clone(), field.problems);
+        let data = field.text(limits::SEALED_BYTES)?;
+        if BASE64.decode(data.as_bytes()).is_err() {
+            problems.note(path, "must be base64 (RFC 4648, with padding)");
+        }
+        Some(data)
+    });
+    fields.finish(&[]);
+    Some(Sealed { key: key?, data: data? })
 }

@@ -158,7 +158,7 @@ pub enum PeriodicAsk {
 }
 
 /// How a command's body is read.
-type Read = fn(Field<'_>) -> Option<ClientCommand>;
+pub(super) type Read = fn(Field<'_>) -> Option<ClientCommand>;
 
 /// The commands by noun and verb.
 const COMMANDS: [(&str, Read); 26] = [
@@ -215,7 +215,7 @@ pub fn client_command(
     }
 }
 
-fn find_command(noun: &str, verb: &str) -> Result<Read, Refusal> {
+pub(super) fn find_command(noun: &str, verb: &str) -> Result<Read, Refusal> {
     let asked = format!("{noun}.{verb}");
     if let Some((_, read)) = COMMANDS.into_iter().find(|(name, _)| *name == asked) {
         return Ok(read);
@@ -228,12 +228,15 @@ fn find_command(noun: &str, verb: &str) -> Result<Read, Refusal> {
     Err(Refusal::invalid(vec![BadField { field: limits::cut(&asked, 100), problem }]))
 }
 
-fn take_request(read_body: Read, root: Field<'_>) -> Option<(Envelope, ClientCommand)> {
+pub(super) fn take_request<T>(
+    read_body: fn(Field<'_>) -> Option<T>,
+    root: Field<'_>,
+) -> Option<(Envelope, T)> {
     let mut fields = root.object()?;
     let envelope = fields.or("envelope", Envelope::default(), take_envelope);
-    let command = fields.must("body", read_body);
+    let body = fields.must("body", read_body);
     fields.finish(&[]);
-    Some((envelope?, command?))
+    Some((envelope?, body?))
 }
 
 fn take_envelope(field: Field<'_>) -> Option<Envelope> {

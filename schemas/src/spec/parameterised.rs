@@ -133,11 +133,15 @@ pub(super) fn take_dispatch(fields: &mut Fields<'_>) -> Option<Dispatch> {
     Some(Dispatch { payload: payload?, parameters: parameters?, key: key?, priority: priority? })
 }
 
+/// Why what is dispatched is never sealed.
+const NO_SECRETS: &str =
+    "can't be a secret: name what is secret in the environment of the parameterised task";
+
 /// Bytes in base64. They are kept as the one text that stands for them: the same bytes are the same payload.
 fn take_payload(field: Field<'_>) -> Option<Secret> {
     let (path, problems) = (field.path.clone(), field.problems);
     if field.value.is_object() {
-        return field.bad("sealed values are not honoured yet");
+        return field.bad(NO_SECRETS);
     }
     let text = field.text(usize::MAX)?;
     let bytes = match BASE64.decode(text.as_bytes()) {
@@ -157,9 +161,12 @@ fn take_payload(field: Field<'_>) -> Option<Secret> {
 fn take_parameters(field: Field<'_>) -> Option<Vec<Variable>> {
     let (path, problems) = (field.path.clone(), field.problems);
     let mut parameters = take_variables(field)?;
-    for Variable { name, .. } in &parameters {
+    for Variable { name, value } in &parameters {
         if let Some(problem) = name_fault(name) {
             problems.note(&path, problem);
+        }
+        if value.plain().is_none() {
+            problems.note(format!("{path}.{name}"), NO_SECRETS);
         }
     }
     if parameters.len() > limits::PARAMETERS {

@@ -350,7 +350,7 @@ macro_rules! stored_as {
     };
 }
 
-stored_as!(Entry, Decision);
+stored_as!(Entry, Decision, Event);
 
 #[cfg(test)]
 mod tests;

@@ -149,10 +149,14 @@ impl Mirror<action::Secret> for Secret {
     }
 }
 
+/// What stands where a key would, if a secret got here that nobody sealed: it is lost, and never stored.
+const NO_KEY: &str = "none";
+
 impl Mirror<Secret> for action::Secret {
     fn mirror(self) -> Secret {
         match self {
             Self::Plain(text) => Secret::Plain(text),
+            Self::Open(_) => Secret::Sealed { sealed: Sealed { key: NO_KEY.into(), data: String::new() } },
             Self::Sealed(sealed) => Secret::Sealed { sealed: sealed.mirror() },
         }
     }
@@ -249,3 +253,15 @@ pub struct EmitProgress {
 mirror!(struct EmitProgress = action::EmitProgress {
     action, start_message, success_message, failure_message_prefix,
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_sealed_is_not_stored() {
+        let stored: Secret = action::Secret::Open("very-secret".into()).mirror();
+        let text = serde_json::to_string(&stored).unwrap();
+        assert_eq!(text, r#"{"sealed":{"key":"none","data":""}}"#);
+    }
+}

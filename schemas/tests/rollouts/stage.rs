@@ -204,6 +204,14 @@ impl Stage {
         self.process().slots.iter().map(|slot| slot.place.clone()).collect()
     }
 
+    /// The auctioneer finds no place for what waits.
+    pub(super) fn unplaced(&mut self, place: &Place, error: &str) {
+        let attempt = self.process().actual(place).unwrap().since;
+        let unplaced = process::Unplaced { place: place.clone(), attempt, error: error.to_owned() };
+        let outcome = outcome(Some(self.process()), vec![unplaced]);
+        self.must(&Command::Fail(outcome));
+    }
+
     /// Everybody does what there is to do, until there is nothing or it goes on for ever.
     pub(super) fn settle(&mut self) {
         for _ in 0..40 {

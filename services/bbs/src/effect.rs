@@ -1,13 +1,16 @@
 //! What a BBS wants done.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use projections::{Observed, Picture};
-use schemas::Refusal;
+use schemas::action::Secret;
 use schemas::container::Epoch;
 use schemas::message::{Beat, Dismiss, Done, RepOrder, Reported, Stop};
-use schemas::names::{CellId, EntryId, TaskGuid};
+use schemas::names::{CellId, ClusterId, Domain, EntryId, TaskGuid};
 use schemas::query::{MalformedEntry, RecordsAnswer};
 use schemas::subject::{Position, Subject};
+use schemas::{Entry, Refusal};
 
 use crate::input::Query;
 
@@ -65,10 +68,21 @@ pub enum Effect {
         task: TaskGuid,
         /// In which life.
         epoch: Epoch,
-        /// Where to.
-        url: String,
+        /// Of which domain.
+        domain: Domain,
+        /// Where to: who performs this opens it, if it is sealed.
+        url: Secret,
         /// What, as JSON.
         body: String,
+    },
+    /// What this leader has just folded counts: tell it to whoever listens.
+    Feed {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Where it stands.
+        position: Position,
+        /// What it says.
+        entry: Arc<Entry>,
     },
     /// It leads from now on, or no longer: listen to commands, or don't.
     Leading(bool),

@@ -16,6 +16,7 @@ const STANDSTILL: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership {
     election: Election,
+    may_lead: bool,
     leads: bool,
     /// When the follower told something last, or nothing was waited for.
     progress_at: Timestamp,
@@ -24,8 +25,9 @@ pub(crate) struct Leadership {
 }
 
 impl Leadership {
-    pub(crate) const fn new(id: ServiceId) -> Self {
-        Self { election: Election::new(id), leads: false, progress_at: Timestamp(0), is_behind: false }
+    pub(crate) const fn new(id: ServiceId, may_lead: bool) -> Self {
+        let election = Election::new(id);
+        Self { election, may_lead, leads: false, progress_at: Timestamp(0), is_behind: false }
     }
 
     /// Whether this BBS decides.
@@ -79,6 +81,7 @@ impl Leadership {
     /// What the election asks of this BBS now. Beats are for a BBS that decides.
     pub(crate) fn duty(&mut self, now: Timestamp) -> Duty {
         match self.election.duty(now) {
+            Duty::Campaign(_) if !self.may_lead => Duty::None,
             Duty::Beat if !self.leads => Duty::None,
             duty @ (Duty::None | Duty::Beat | Duty::Campaign(_)) => duty,
         }
@@ -99,10 +102,21 @@ mod tests {
     }
 
     #[test]
+    fn one_that_only_shows_never_campaigns() {
+        let last = Leader { id: ServiceId::new("gone").unwrap(), term: 3, since: at(0) };
+        for (may_lead, duty) in [(false, Duty::None), (true, Duty::Campaign(4))] {
+            let mut leadership = Leadership::new(ServiceId::new("b1").unwrap(), may_lead);
+            leadership.follow(&last, true, false, at(0));
+            let asked = (0..60).map(|second| leadership.duty(at(second))).find(|duty| *duty != Duty::None);
+            assert_eq!(asked.unwrap_or(Duty::None), duty);
+        }
+    }
+
+    #[test]
     fn it_leads_when_the_log_is_known_and_moves() {
         let id = ServiceId::new("b1").unwrap();
         let leader = Leader { id: id.clone(), term: 1, since: at(0) };
-        let mut leadership = Leadership::new(id);
+        let mut leadership = Leadership::new(id, true);
         leadership.delivered(at(0));
         assert_eq!(leadership.follow(&leader, false, false, at(0)), None, "the log is not known yet");
         assert_eq!(leadership.follow(&leader, true, false, at(0)), Some(true));

@@ -53,7 +53,7 @@ impl Bbs {
     /// Whether anything can be asked at all.
     fn admit(&self) -> Result<(), Refusal> {
         if !self.leads() {
-            Err(not_leading())
+            Err(not_leading(self.settings.may_lead))
         } else if self.shards.queued() >= MOST_QUEUED {
             Err(Refusal::new(Code::Overloaded, "too many commands wait: try again"))
         } else {

@@ -52,8 +52,17 @@ impl Bbs {
         }
         if let Some(entry) = entry {
             self.react(&entry, &changes);
+            self.feed(position, entry);
         }
         self.answer_waiting();
+    }
+
+    /// Whoever listens is told by one BBS: the one that leads.
+    fn feed(&mut self, position: Position, entry: Arc<Entry>) {
+        let cluster = self.log.world().cluster().map(|cluster| cluster.id);
+        if let Some(cluster) = cluster.filter(|_| self.leads()) {
+            self.emit(Effect::Feed { cluster, position, entry });
+        }
     }
 
     /// Settles what is in flight on a subject, and what waits for the follower to come so far.
@@ -81,7 +90,7 @@ impl Bbs {
         let commands: Vec<_> = commands.filter(|command| !self.is_over(command)).collect();
         if !self.leads() && subject != Subject::Cluster {
             for command in commands {
-                self.refuse(&command, not_leading());
+                self.refuse(&command, not_leading(self.settings.may_lead));
             }
             return self.mark_ready(subject);
         }
@@ -198,7 +207,7 @@ impl Bbs {
         if self.leads() {
             self.shards.put_back(subject, commands);
         } else {
-            commands.for_each(|command| self.refuse(&command, not_leading()));
+            commands.for_each(|command| self.refuse(&command, not_leading(self.settings.may_lead)));
         }
     }
 

@@ -74,6 +74,8 @@ pub struct Settings {
     pub history_limit: u32,
     /// Which program it is, as people look for it.
     pub program: Program,
+    /// Whether it may lead. One that may not shows what the log holds, and refuses every command.
+    pub may_lead: bool,
 }
 
 /// Decides: the only one who appends to the journal.
@@ -110,7 +112,7 @@ impl Bbs {
     #[must_use]
     pub fn new(settings: Settings, ids: Ids) -> Self {
         Self {
-            leadership: Leadership::new(settings.id.clone()),
+            leadership: Leadership::new(settings.id.clone(), settings.may_lead),
             presence: Presence::new(settings.presence),
             settings,
             ids,
@@ -142,6 +144,12 @@ impl Bbs {
     #[must_use]
     pub const fn world(&self) -> &World {
         self.log.world()
+    }
+
+    /// Whether it may ever decide.
+    #[must_use]
+    pub const fn may_lead(&self) -> bool {
+        self.settings.may_lead
     }
 
     /// Whether it decides.
@@ -319,8 +327,13 @@ impl Bbs {
     }
 }
 
-fn not_leading() -> Refusal {
-    Refusal::new(Code::Unavailable, "this BBS does not lead: try again")
+/// Why a command is refused that only a leader takes.
+fn not_leading(may_lead: bool) -> Refusal {
+    if may_lead {
+        return Refusal::new(Code::Unavailable, "this BBS does not lead: try again");
+    }
+    let why = "nothing is decided here: this BBS only shows what its log holds";
+    Refusal::new(Code::InvalidStateTransition, why)
 }
 
 /// Who leads in a role, as the log says.

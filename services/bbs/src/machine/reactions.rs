@@ -193,7 +193,7 @@ impl Bbs {
             self.leases.clear();
             // What waits is refused, so that it is asked elsewhere. What is in flight is settled by the log.
             for command in self.shards.drain() {
-                self.refuse(&command, not_leading());
+                self.refuse(&command, not_leading(self.settings.may_lead));
             }
             self.convergence.end();
         }
@@ -289,11 +289,11 @@ impl Bbs {
             return self.record_call(guid, epoch, called);
         }
         let Some(task) = self.world().task(guid).filter(|task| task.epoch == epoch) else { return };
-        let url = task.definition.completion_callback_url.as_ref().and_then(|url| url.plain());
+        let url = task.definition.completion_callback_url.clone();
         if let (Some(url), Some(done)) = (url, task.completed()) {
-            let (url, body) = (url.to_owned(), callback_body(task, done));
+            let (domain, body) = (task.domain.clone(), callback_body(task, done));
             self.callbacks.calls(guid);
-            self.emit(Effect::Call { task: guid.clone(), epoch, url, body });
+            self.emit(Effect::Call { task: guid.clone(), epoch, domain, url, body });
         }
     }
 

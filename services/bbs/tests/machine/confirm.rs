@@ -47,6 +47,22 @@ fn a_new_leader_refuses_nothing_because_it_has_not_heard_what_the_old_one_acknow
 }
 
 #[test]
+fn what_counts_is_told_by_who_leads_and_by_nobody_else() {
+    let mut scene = Scene::with(2, &["c1"]);
+    scene.fed.clear();
+    scene.client(0, words::lrp("web", 1));
+    scene.vandal("muster.event.cell.c1", b"garbage");
+    scene.client(0, words::scale("web", 3));
+    let first: Vec<(usize, u64)> = scene.fed.iter().map(|(node, position, _)| (*node, position.0)).collect();
+    let end = scene.journal.len() as u64;
+    assert_eq!(first, [(0, end - 2), (0, end)], "without what is no entry");
+    scene.bbs[0] = None;
+    scene.pass(Duration::from_secs(5));
+    let elected = scene.fed.iter().find(|(node, ..)| *node == 1).expect("a new leader tells");
+    assert_eq!(elected.1.0, end + 1, "from the entry on by which it leads");
+}
+
+#[test]
 fn a_leader_that_was_deposed_and_does_not_know_it_refuses_nothing_by_what_it_knew() {
     let mut scene = two_leaders();
     let desired = scene.client(1, words::lrp("web", 1));

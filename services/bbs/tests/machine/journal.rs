@@ -142,7 +142,7 @@ fn who_has_not_read_the_journal_yet_says_so_and_not_that_nothing_exists() {
     let mut scene = Scene::with(1, &["c1"]);
     scene.client(0, words::lrp("web", 1));
     let queries = || {
-        let show = Show { id: "web".into(), at_least: None };
+        let show = Show { id: "web".into(), at_least: None, as_of: None };
         let records = Records { cell_id: words::cell_id("c1"), work: vec![], at_least: None };
         [
             Query::Rows(Rows::Lrp(show)),

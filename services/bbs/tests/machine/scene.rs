@@ -53,6 +53,8 @@ pub(crate) struct Scene {
     pub(crate) refused: Option<&'static str>,
     /// Who began to lead or ended it, in order.
     pub(crate) leading: Vec<(usize, bool)>,
+    /// What was told on the feed, by whom, in order.
+    pub(crate) fed: Vec<(usize, Position, EntryId)>,
     /// Stored, and not told yet.
     held: Vec<Append>,
     /// BBSs whose followers deliver nothing for now.
@@ -134,6 +136,7 @@ impl Scene {
             durability: "none".into(),
             history_limit: schemas::limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
+            may_lead: true,
         };
         self.requester += 1;
         Bbs::new(settings, Ids::new(100 + self.requester)).knowing(self.set_aside.clone())
@@ -205,6 +208,7 @@ impl Scene {
             Effect::Evacuate(cell, _) => self.orders.push(("evacuate", cell)),
             Effect::Uncordon(cell, _) => self.orders.push(("uncordon", cell)),
             Effect::Dismiss(cell, _) => self.orders.push(("dismiss", cell)),
+            Effect::Feed { position, entry, .. } => self.fed.push((node, position, entry.id)),
             Effect::Leading(leads) => self.leading.push((node, leads)),
         }
         vec![]

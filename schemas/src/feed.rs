@@ -1,0 +1,65 @@
+//! The feed: each event of an acknowledged entry, told to whoever listens the moment it is one. The subjects are here; what
+//! travels on them is a [`crate::cloudevent::CloudEvent`].
+
+use crate::entry::{Aggregate, Event};
+use crate::names::ClusterId;
+
+/// What every subject of the feed starts with.
+pub const FEED_ROOT: &str = "muster.feed.";
+/// Every event of the cluster.
+pub const EVERYTHING: &str = "muster.feed.>";
+
+/// The subject on which an event is told: `muster.feed.<noun>.<id>.<event>`, as `muster.feed.lrp.web.actual_claimed`. The
+/// cluster is named by its id.
+#[must_use]
+pub fn subject(cluster: ClusterId, aggregate: &Aggregate, event: &Event) -> String {
+    let event = token(event.type_name());
+    match aggregate {
+        Aggregate::Process { guid, .. } => format!("{FEED_ROOT}lrp.{guid}.{event}"),
+        Aggregate::Task { guid, .. } => format!("{FEED_ROOT}task.{guid}.{event}"),
+        Aggregate::Periodic { guid, .. } => format!("{FEED_ROOT}periodic.{guid}.{event}"),
+        Aggregate::Parameterised { guid, .. } => format!("{FEED_ROOT}parameterised.{guid}.{event}"),
+        Aggregate::Domain(domain) => format!("{FEED_ROOT}domain.{domain}.{event}"),
+        Aggregate::Cell(cell) => format!("{FEED_ROOT}cell.{cell}.{event}"),
+        Aggregate::Cluster => format!("{FEED_ROOT}cluster.{cluster}.{event}"),
+    }
+}
+
+/// An event's type as one word of a subject, `actual_claimed` of `actual.claimed.v1`: without the version of its shape,
+/// which the message says, so that a new one comes on the same subject.
+fn token(type_name: &str) -> String {
+    let unversioned = type_name.rsplit_once(".v").map_or(type_name, |(name, _)| name);
+    unversioned.replace('.', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::cell;
+    use crate::names::CellId;
+    use crate::stored;
+
+    #[test]
+    fn each_type_of_event_is_one_word_of_its_own() {
+        let tokens: BTreeSet<String> = stored::Event::TYPES.iter().map(|name| token(name)).collect();
+        let unversioned = stored::Event::TYPES.iter().map(|name| name.rsplit_once(".v").unwrap().0);
+        assert_eq!(tokens.len(), unversioned.collect::<BTreeSet<_>>().len());
+        let plain = |token: &String| token.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(tokens.iter().all(plain), "{tokens:?}");
+        assert!(tokens.contains("actual_stop_requested") && tokens.contains("cell_appeared"));
+    }
+
+    #[test]
+    fn a_subject_names_what_something_happened_to() {
+        let of = |aggregate| subject(ClusterId(Uuid::nil()), &aggregate, &Event::Cell(cell::Event::Left {}));
+        assert_eq!(of(Aggregate::Cell(CellId::new("c1").unwrap())), "muster.feed.cell.c1.cell_left");
+        assert_eq!(
+            of(Aggregate::Cluster),
+            "muster.feed.cluster.00000000-0000-0000-0000-000000000000.cell_left"
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! JSON Schemas for programs of others: of each event and of each command one that stands for itself, cut out of the files
+//! that are checked in and that tests compare with the types.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::fields::nearest;
+use crate::refusal::{Code, Refusal};
+
+/// Entries of the journal: `golden/schema.json`.
+const ENTRIES: &str = include_str!("../golden/schema.json");
+/// Commands: `golden/commands.json`.
+const COMMANDS: &str = include_str!("../golden/commands.json");
+/// The dialect of all of them.
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// What is before the name of a definition.
+const DEFS: &str = "#/$defs/";
+
+/// What a schema describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Described {
+    /// An entry of the journal, with all that may be in it.
+    Entry,
+    /// What an event says: the `data` of its `CloudEvent`.
+    Event,
+    /// A command as it is sent: envelope and body.
+    Command,
+}
+
+/// A schema that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SchemaRow {
+    /// Its name: `entry`, the type of an event as `actual.claimed.v1`, or a command as `lrp.desire`.
+    pub name: String,
+    /// What it describes.
+    pub describes: Described,
+    /// That in words.
+    pub meaning: String,
+}
+
+/// Asks for all that there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListSchemas {}
+
+/// Which schema is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowSchema {
+    /// Its name.
+    pub name: String,
+}
+
+/// Every schema, by its name.
+#[derive(Clone, Debug)]
+pub struct Published(BTreeMap<String, (Described, Value)>);
+
+impl Published {
+    /// Reads what is built in.
+    ///
+    /// # Panics
+    /// Never: a test reads it.
+    #[must_use]
+    pub fn new() -> Self {
+        let read = |text| serde_json::from_str::<Value>(text).expect("a schema that is checked in is JSON");
+        let (entries, asked) = (read(ENTRIES), read(COMMANDS));
+        let mut all = BTreeMap::new();
+        let defs = &entries["$defs"];
+        all.extend(events(&entries).map(|cut| (cut.name.clone(), (Described::Event, alone(&cut, defs)))));
+        let defs = &asked["$defs"];
+        all.extend(commands(&asked).map(|cut| (cut.name.clone(), (Described::Command, alone(&cut, defs)))));
+        all.insert("entry".to_owned(), (Described::Entry, entries));
+        Self(all)
+    }
+
+    /// What there is, in order of the names.
+    #[must_use]
+    pub fn list(&self) -> Vec<SchemaRow> {
+        let row = |(name, (describes, schema)): (&String, &(Described, Value))| SchemaRow {
+            name: name.clone(),
+            describes: *describes,
+            meaning: schema["description"].as_str().unwrap_or_default().to_owned(),
+        };
+        self.0.iter().map(row).collect()
+    }
+
+    /// The schema of a name.
+    ///
+    /// # Errors
+    /// `ResourceNotFound`: there is none, and which is called nearly so.
+    pub fn show(&self, name: &str) -> Result<&Value, Refusal> {
+        self.0.get(name).map(|(_, schema)| schema).ok_or_else(|| {
+            let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
+            let near = nearest(name, &names)
+                .map_or_else(|| "schema.list names all".to_owned(), |near| format!("did you mean {near}?"));
+            let name = crate::limits::cut(name, 100);
+            Refusal::new(Code::ResourceNotFound, format!("there is no schema {name}: {near}"))
+        })
+    }
+}
+
+impl Default for Published {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A schema that is cut out of another one.
+struct Cut<'a> {
+    name: String,
+    meaning: &'a Value,
+    schema: &'a Value,
+}
+
+/// Every event, by its type.
+fn events(entries: &Value) -> impl Iterator<Item = Cut<'_>> {
+    let defs = &entries["$defs"];
+    variants(&defs["Event"]).flat_map(move |(machine, _, events)| {
+        let cut = move |(event, meaning, schema)| Cut { name: format!("{machine}.{event}"), meaning, schema };
+        variants(definition(events).map_or(&Value::Null, |name| &defs[name])).map(cut)
+    })
+}
+
+/// Every command, by noun and verb.
+fn commands(all: &Value) -> impl Iterator<Item = Cut<'_>> {
+    let (defs, commands) = (&all["$defs"], all["commands"].as_object());
+    commands.into_iter().flatten().map(move |(name, command)| {
+        let schema = &command["request"];
+        let body = definition(&schema["properties"]["body"]);
+        let meaning = body.map_or(&Value::Null, |body| &defs[body]["description"]);
+        Cut { name: name.clone(), meaning, schema }
+    })
+}
+
+/// The variants of an enum: each with its name, what it means, and what it holds.
+fn variants(of: &Value) -> impl Iterator<Item = (&String, &Value, &Value)> {
+    of["oneOf"].as_array().into_iter().flatten().filter_map(|one| {
+        let (name, holds) = one["properties"].as_object()?.iter().next()?;
+        Some((name, &one["description"], holds))
+    })
+}
+
+/// The definition that a schema refers to.
+fn definition(schema: &Value) -> Option<&str> {
+    schema["$ref"].as_str()?.strip_prefix(DEFS)
+}
+
+/// A schema that stands for itself: with those definitions that it needs.
+fn alone(cut: &Cut<'_>, defs: &Value) -> Value {
+    let mut needed = BTreeSet::new();
+    need(cut.schema, defs, &mut needed);
+    let needed = needed.into_iter().map(|name| (name.to_owned(), defs[name].clone()));
+    let mut whole = Map::new();
+    whole.insert("$schema".into(), DIALECT.into());
+    whole.insert("title".into(), cut.name.as_str().into());
+    whole.insert("description".into(), cut.meaning.clone());
+    whole.extend(
+        cut.schema.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())),
+    );
+    whole.insert("$defs".into(), needed.collect());
+    Value::Object(whole)
+}
+
+/// Adds the definitions that a schema refers to, and those that they do.
+fn need<'a>(schema: &'a Value, defs: &'a Value, needed: &mut BTreeSet<&'a str>) {
+    if let Some(name) = definition(schema)
+        && needed.insert(name)
+    {
+        need(&defs[name], defs, needed);
+    }
+    match schema {
+        Value::Object(inner) => inner.values().for_each(|inner| need(inner, defs, needed)),
+        Value::Array(inner) => inner.iter().for_each(|inner| need(inner, defs, needed)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::{ClientVerb, OperatorVerb};
+    use crate::stored;
+
+    #[test]
+    fn every_event_and_every_command_has_a_schema() {
+        let list = Published::new().list();
+        let named =
+            |describes| list.iter().filter(move |row| row.describes == describes).map(|row| &row.name);
+        let events: BTreeSet<String> = stored::Event::TYPES.iter().map(ToString::to_string).collect();
+        assert_eq!(named(Described::Event).cloned().collect::<BTreeSet<_>>(), events);
+        let of_clients = ClientVerb::ALL.map(ClientVerb::noun_and_verb).into_iter();
+        let verbs = of_clients.chain(OperatorVerb::ALL.map(OperatorVerb::noun_and_verb));
+        let commands: BTreeSet<String> = verbs.map(|(noun, verb)| format!("{noun}.{verb}")).collect();
+        assert_eq!(named(Described::Command).cloned().collect::<BTreeSet<_>>(), commands);
+        assert_eq!(named(Described::Entry).collect::<Vec<_>>(), ["entry"]);
+        assert!(list.iter().all(|row| row.meaning.ends_with('.')), "{list:#?}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_with_what_may_be_meant() {
+        let refusal = Published::new().show("actual.claimed").unwrap_err();
+        assert_eq!(refusal.code, Code::ResourceNotFound);
+        assert!(refusal.message.contains("did you mean actual.claimed.v1?"), "{refusal}");
+    }
+}

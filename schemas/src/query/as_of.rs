@@ -1,0 +1,175 @@
+//! The moment of the past as of which something is asked: a position, a time, or a time ago.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::{Span, SpanRelativeTo};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::{BadField, Refusal};
+use crate::subject::Position;
+use crate::time::Timestamp;
+
+/// As of which moment, as text: `41` is a position, `2026-10-02T14:00:00Z` a time, `-10m` ten minutes ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum AsOf {
+    /// At a position of the log.
+    Position(Position),
+    /// At a time: at the position before the first entry that was decided later.
+    Time(Timestamp),
+    /// So long before the moment at which it is asked, by the clock of who answers.
+    Ago(Duration),
+}
+
+/// Text that is no moment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no moment: use a position, as 41, a time, as 2026-10-02T14:00:00Z, or a time ago, as -10m or -1h30m"
+)]
+pub struct BadAsOf(String);
+
+/// Where to look for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// At a position.
+    Position(Position),
+    /// At the position before the first entry that was decided later.
+    Time(Timestamp),
+}
+
+impl AsOf {
+    /// Where to look for it, when it is `now`.
+    ///
+    /// # Errors
+    /// `InvalidRequest`: the time is still to come.
+    pub fn moment(self, now: Timestamp) -> Result<Moment, Refusal> {
+        let time = match self {
+            Self::Position(position) => return Ok(Moment::Position(position)),
+            Self::Time(time) => time,
+            Self::Ago(ago) => now - ago,
+        };
+        if time > now {
+            return Err(Self::refused(format!("{time} is still to come: it is {now}")));
+        }
+        Ok(Moment::Time(time))
+    }
+
+    /// What is answered to who asks as of a moment of which nothing can be told.
+    #[must_use]
+    pub fn refused(problem: String) -> Refusal {
+        Refusal::invalid(vec![BadField { field: "as_of".into(), problem }])
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        if let Ok(position) = text.strip_prefix('#').unwrap_or(text).parse() {
+            return Some(Self::Position(Position(position)));
+        }
+        if let Some(ago) = text.strip_prefix('-') {
+            let span: Span = ago.parse().ok().filter(|span: &Span| !span.is_negative())?;
+            let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+            return Duration::try_from(length).ok().map(Self::Ago);
+        }
+        let time: jiff::Timestamp = text.parse().ok()?;
+        u64::try_from(time.as_nanosecond()).ok().map(|at| Self::Time(Timestamp(at)))
+    }
+}
+
+impl FromStr for AsOf {
+    type Err = BadAsOf;
+
+    fn from_str(text: &str) -> Result<Self, BadAsOf> {
+        Self::read(text.trim()).ok_or_else(|| BadAsOf(crate::limits::cut(text, 80)))
+    }
+}
+
+impl TryFrom<String> for AsOf {
+    type Error = BadAsOf;
+
+    fn try_from(text: String) -> Result<Self, BadAsOf> {
+        text.parse()
+    }
+}
+
+impl From<AsOf> for String {
+    fn from(as_of: AsOf) -> Self {
+        as_of.to_string()
+    }
+}
+
+impl fmt::Display for AsOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Position(position) => position.fmt(f),
+            Self::Time(time) => match jiff::Timestamp::from_nanosecond(i128::from(time.0)) {
+                Ok(exact) => exact.fmt(f),
+                Err(_) => time.fmt(f),
+            },
+            Self::Ago(ago) if ago.subsec_nanos() == 0 => write!(f, "-{}s", ago.as_secs()),
+            Self::Ago(ago) => write!(f, "-{}ns", ago.as_nanos()),
+        }
+    }
+}
+
+impl JsonSchema for AsOf {
+    fn schema_name() -> Cow<'static, str> {
+        "AsOf".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A position, as 41, a time, as 2026-10-02T14:00:00Z, or a time ago, as -10m.",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> AsOf {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_moment_is_a_position_a_time_or_a_time_ago() {
+        let minutes = |n: u64| AsOf::Ago(Duration::from_secs(60 * n));
+        let time = AsOf::Time(Timestamp::from_millis(1_790_949_600_000));
+        let good = [
+            ("41", AsOf::Position(Position(41))),
+            ("#41", AsOf::Position(Position(41))),
+            ("-10m", minutes(10)),
+            ("-1h30m", minutes(90)),
+            ("-1h 30m", minutes(90)),
+            ("-7d", minutes(7 * 24 * 60)),
+            ("-1.5s", AsOf::Ago(Duration::from_millis(1_500))),
+            ("-0s", minutes(0)),
+            ("2026-10-02T14:00:00Z", time),
+            ("2026-10-02T16:00:00+02:00", time),
+            ("2026-10-02T14:00:00.000000001Z", AsOf::Time(Timestamp(1_790_949_600_000_000_001))),
+        ];
+        for (text, as_of) in good {
+            assert_eq!(read(text), as_of, "{text}");
+            assert_eq!(read(&as_of.to_string()), as_of, "{as_of} is what it says");
+        }
+        for bad in
+            ["", "-", "--10m", "-10", "10m", "-1month", "yesterday", "2026-10-02", "1960-01-01T00:00:00Z"]
+        {
+            let told = bad.parse::<AsOf>().unwrap_err().to_string();
+            assert!(told.starts_with(&format!("{bad:?} is no moment: use a position, as 41")), "{told}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_of_what_is_to_come() {
+        let now = Timestamp::from_seconds(1_000);
+        assert_eq!(read("-10s").moment(now), Ok(Moment::Time(Timestamp::from_seconds(990))));
+        assert_eq!(read("41").moment(now), Ok(Moment::Position(Position(41))));
+        let told = read("1970-01-01T00:16:41Z").moment(now).unwrap_err().message;
+        assert_eq!(told, "as_of: 1970-01-01T00:16:41.000Z is still to come: it is 1970-01-01T00:16:40.000Z");
+    }
+}

@@ -1,0 +1,245 @@
+//! Secrets: to what a sealed value is bound, and where secrets stand in what a client desires (docs/model.md, "Secrets").
+//!
+//! A client says what is secret. Whoever has the keys seals it before anything is decided ([`Hand`]), and
+//! it is opened where it is needed: by who starts a container, by who calls the owner of a task. Nothing in between has a key.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::action::{Action, Secret, Variable};
+use crate::container::{Recipe, WorkKey};
+use crate::definition::{Definition, TaskDefinition};
+use crate::names::{Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use crate::refusal::BadField;
+
+/// Whose secret it is: what a client named when it gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A process.
+    Process(ProcessGuid),
+    /// A task that nobody launched.
+    Task(TaskGuid),
+    /// A periodic task, and all that it launches.
+    Periodic(PeriodicGuid),
+    /// A parameterised task, and all that is dispatched of it.
+    Parameterised(ParameterisedGuid),
+}
+
+impl Owner {
+    /// Whose secrets a task has: its own, or those of who launched it.
+    #[must_use]
+    pub fn of_task(guid: &TaskGuid) -> Self {
+        let launched = || guid.periodic().map(Self::Periodic);
+        let dispatched = guid.dispatched().map(|(template, _)| Self::Parameterised(template));
+        dispatched.or_else(launched).unwrap_or_else(|| Self::Task(guid.clone()))
+    }
+
+    /// Whose secrets work has.
+    #[must_use]
+    pub fn of_work(work: &WorkKey) -> Self {
+        match work {
+            WorkKey::Lrp { key, .. } => Self::Process(key.process_guid.clone()),
+            WorkKey::Task { task_guid, .. } => Self::of_task(task_guid),
+        }
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Process(_) => "process",
+            Self::Task(_) => "task",
+            Self::Periodic(_) => "periodic task",
+            Self::Parameterised(_) => "parameterised task",
+        }
+    }
+
+    fn guid(&self) -> &str {
+        match self {
+            Self::Process(guid) => guid.as_str(),
+            Self::Task(guid) => guid.as_str(),
+            Self::Periodic(guid) => guid.as_str(),
+            Self::Parameterised(guid) => guid.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind(), self.guid())
+    }
+}
+
+/// What a secret is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The environment variable of this name.
+    Variable(String),
+    /// The URL to which a completed task is posted.
+    CallbackUrl,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name) => f.write_str(name),
+            Self::CallbackUrl => f.write_str("completion_callback_url"),
+        }
+    }
+}
+
+/// To what a sealed value is bound: sealed for one place it opens in no other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// In which domain.
+    pub domain: Domain,
+    /// Whose.
+    pub owner: Owner,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+impl Place {
+    /// The same as bytes, another one for each place: no part of it has a NUL in it.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let (purpose, name) = match &self.purpose {
+            Purpose::Variable(name) => ("variable", name.as_str()),
+            Purpose::CallbackUrl => ("callback", ""),
+        };
+        let parts = [self.domain.as_str(), self.owner.kind(), self.owner.guid(), purpose, name];
+        parts.join("\0").into_bytes()
+    }
+}
+
+/// Who has keys: seals what is open and, of what is sealed already, says whether it is sealed for that place. Else it says what
+/// is wrong.
+pub type Hand<'a> = &'a dyn Fn(&Place, &Secret) -> Result<Secret, String>;
+
+/// What is secret of something that is desired, sealed or not: in which field, what for, and the value itself.
+pub(crate) type Found<'a> = (String, Purpose, &'a mut Secret);
+
+/// What came of sealing.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// How many secrets there were, sealed before or not.
+    pub(crate) secrets: usize,
+    /// The fields whose value can't be sealed, or is sealed for another place.
+    pub(crate) bad: Vec<BadField>,
+}
+
+/// Has each of them sealed.
+pub(crate) fn seal(domain: &Domain, owner: &Owner, found: Vec<Found<'_>>, hand: Hand<'_>) -> Outcome {
+    let mut outcome = Outcome { secrets: found.len(), bad: vec![] };
+    for (field, purpose, secret) in found {
+        let place = Place { domain: domain.clone(), owner: owner.clone(), purpose };
+        match hand(&place, secret) {
+            Ok(sealed) => *secret = sealed,
+            Err(problem) => outcome.bad.push(BadField { field, problem }),
+        }
+    }
+    outcome
+}
+
+/// The environment variables of everything that a container runs.
+#[must_use]
+pub fn variables(recipe: &Recipe) -> Vec<&Variable> {
+    let mut found: Vec<&Variable> = recipe.environment_variables.iter().collect();
+    for action in recipe.setup.iter().chain([&recipe.action]).chain(&recipe.monitor) {
+        of_action(action, &mut found);
+    }
+    found
+}
+
+fn of_action<'a>(action: &'a Action, found: &mut Vec<&'a Variable>) {
+    if let Action::Run(run) = action {
+        found.extend(&run.env);
+    }
+    action.children().iter().for_each(|child| of_action(child, found));
+}
+
+/// The same in the same order, to change them.
+pub fn variables_mut(recipe: &mut Recipe) -> Vec<&mut Variable> {
+    let mut found: Vec<&mut Variable> = recipe.environment_variables.iter_mut().collect();
+    for action in recipe.setup.iter_mut().chain([&mut recipe.action]).chain(&mut recipe.monitor) {
+        in_action(action, &mut |variable| found.push(variable));
+    }
+    found
+}
+
+/// Gives each environment variable of an action. Depth is bounded by what specs and messages may have.
+fn in_action<'a>(action: &'a mut Action, give: &mut impl FnMut(&'a mut Variable)) {
+    if let Action::Run(run) = action {
+        return run.env.iter_mut().for_each(give);
+    }
+    action.children_mut().iter_mut().for_each(|child| in_action(child, give));
+}
+
+/// Notes each variable whose value is secret.
+fn note<'a>(field: &str, variables: impl IntoIterator<Item = &'a mut Variable>, found: &mut Vec<Found<'a>>) {
+    for Variable { name, value } in variables.into_iter().filter(|one| one.value.plain().is_none()) {
+        found.push((format!("{field}.{name}"), Purpose::Variable(name.clone()), value));
+    }
+}
+
+fn note_action<'a>(field: &str, action: &'a mut Action, found: &mut Vec<Found<'a>>) {
+    let mut all = vec![];
+    in_action(action, &mut |variable| all.push(variable));
+    note(&format!("{field}.env"), all, found);
+}
+
+/// All that is secret of a definition.
+pub(crate) fn in_definition(definition: &mut Arc<Definition>) -> Vec<Found<'_>> {
+    let Definition { environment_variables, setup, action, monitor, .. } = Arc::make_mut(definition);
+    let mut found = vec![];
+    note("environment_variables", environment_variables, &mut found);
+    for (field, action) in
+        [("setup", setup.as_mut()), ("action", Some(action)), ("monitor", monitor.as_mut())]
+    {
+        if let Some(action) = action {
+            note_action(field, action, &mut found);
+        }
+    }
+    found
+}
+
+/// All that is secret of what a task runs.
+pub(crate) fn in_task(definition: &mut Arc<TaskDefinition>) -> Vec<Found<'_>> {
+    let TaskDefinition { environment_variables, action, completion_callback_url, .. } =
+        Arc::make_mut(definition);
+    let mut found = vec![];
+    note("environment_variables", environment_variables, &mut found);
+    note_action("action", action, &mut found);
+    let url = completion_callback_url.as_mut().filter(|url| url.plain().is_none());
+    found.extend(url.map(|url| ("completion_callback_url".to_owned(), Purpose::CallbackUrl, url)));
+    found
+}
+
+/// Words by which a parameter of a URL tells that something secret is given.
+const TELLING: [&str; 13] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "pwd",
+    "key",
+    "apikey",
+    "sig",
+    "signature",
+    "auth",
+    "authorization",
+    "credential",
+    "credentials",
+];
+
+/// Whether a URL has a secret in it: somebody's name or password before its host, or a parameter that is named after a
+/// secret, as `?token=` or `&api_key=`.
+#[must_use]
+pub fn tells_a_secret(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let telling = |parameter: &str| {
+        let name = parameter.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| TELLING.contains(&word))
+    };
+    host.contains('@') || query.split(['&', ';', '#']).any(telling)
+}

@@ -1,0 +1,217 @@
+//! Sealing what a client asks for, before anything is decided on it (docs/model.md, "Secrets").
+//!
+//! What is sealed is read again as if the client had sent it so: what a spec may not be, a sealed one may not either.
+
+use serde_json::{Value, json};
+
+use super::commands::{ClientCommand, find_command, take_request};
+use super::{
+    Item, Usual, content_id, parameterised, parameterised_to_json, periodic, periodic_to_json, take_lrp,
+    take_task, task_to_json, to_json,
+};
+use crate::action::Secret;
+use crate::fields::{Field, Problems, look_over, read_json};
+use crate::names::Domain;
+use crate::refusal::{Code, Refusal};
+use crate::secret::{Hand, Outcome, Owner, in_definition, in_task, seal};
+
+impl ClientCommand {
+    /// The same with every secret of it sealed, by a hand that has keys. `domain` is that of the subject.
+    ///
+    /// # Errors
+    /// `InvalidRequest` with every field that can't be sealed or is sealed for another place, or with what is too large
+    /// when it is sealed.
+    pub fn sealed(mut self, domain: &Domain, hand: Hand<'_>) -> Result<Self, Refusal> {
+        if !settle(self.seal(domain, hand))? {
+            return Ok(self);
+        }
+        let (noun, verb) = self.noun_and_verb();
+        let read = find_command(noun, verb)?;
+        read_again(self.body(), read)
+    }
+
+    fn seal(&mut self, domain: &Domain, hand: Hand<'_>) -> Outcome {
+        match self {
+            Self::LrpDesire(lrp) => {
+                let owner = Owner::Process(lrp.process_guid.clone());
+                seal(domain, &owner, in_definition(&mut lrp.definition), hand)
+            }
+            Self::LrpUpdate { process_guid, definition: Some((id, definition)), .. } => {
+                // Nothing is named after a secret, not even by a checksum.
+                let by_content = content_id(definition).is_some_and(|content| content == *id);
+                let owner = Owner::Process(process_guid.clone());
+                let outcome = seal(domain, &owner, in_definition(definition), hand);
+                if let Some(content) = content_id(definition).filter(|_| by_content) {
+                    *id = content;
+                }
+                outcome
+            }
+            Self::TaskDesire(task) => {
+                let owner = Owner::Task(task.task_guid.clone());
+                seal(domain, &owner, in_task(&mut task.definition), hand)
+            }
+            Self::PeriodicDesire(periodic) | Self::PeriodicUpdate(periodic) => {
+                let owner = Owner::Periodic(periodic.periodic_guid.clone());
+                seal(domain, &owner, in_task(&mut periodic.definition), hand)
+            }
+            Self::ParameterisedDesire(desired) | Self::ParameterisedUpdate(desired) => {
+                let owner = Owner::Parameterised(desired.parameterised_guid.clone());
+                seal(domain, &owner, in_task(&mut desired.definition), hand)
+            }
+            // What is dispatched has no secrets.
+            Self::ParameterisedDispatch { .. }
+            | Self::LrpUpdate { definition: None, .. }
+            | Self::LrpActivate { .. }
+            | Self::LrpRestart { .. }
+            | Self::LrpSteer { .. }
+            | Self::LrpRemove { .. }
+            | Self::LrpRetire { .. }
+            | Self::LrpRetry { .. }
+            | Self::TaskCancel { .. }
+            | Self::TaskResolve { .. }
+            | Self::TaskRetry { .. }
+            | Self::PeriodicAsk { .. }
+            | Self::ParameterisedWithdraw { .. }
+            | Self::ParameterisedRemove { .. }
+            | Self::DomainUpsert { .. } => Outcome::default(),
+        }
+    }
+}
+
+impl Item {
+    /// Whether a secret of it is not sealed.
+    #[must_use]
+    pub fn has_open_secrets(&self) -> bool {
+        // Only what would be changed tells where they are.
+        let mut copy = self.clone();
+        let refuse_open: Hand<'_> = &|_, secret| match secret {
+            Secret::Open(_) => Err(String::new()),
+            Secret::Plain(_) | Secret::Sealed(_) => Ok(secret.clone()),
+        };
+        !copy.seal(refuse_open).bad.is_empty()
+    }
+
+    /// The same with every secret of it sealed, by a hand that has keys.
+    ///
+    /// # Errors
+    /// See [`ClientCommand::sealed`].
+    pub fn sealed(mut self, hand: Hand<'_>) -> Result<Self, Refusal> {
+        if !settle(self.seal(hand))? {
+            return Ok(self);
+        }
+        read_again(item_to_json(&self), take_item)
+    }
+
+    fn seal(&mut self, hand: Hand<'_>) -> Outcome {
+        match self {
+            Self::Lrp(lrp) => {
+                let owner = Owner::Process(lrp.process_guid.clone());
+                seal(&lrp.domain, &owner, in_definition(&mut lrp.definition), hand)
+            }
+            Self::Task(task) => {
+                let owner = Owner::Task(task.task_guid.clone());
+                seal(&task.domain, &owner, in_task(&mut task.definition), hand)
+            }
+            Self::Periodic(periodic) => {
+                let owner = Owner::Periodic(periodic.periodic_guid.clone());
+                seal(&periodic.domain, &owner, in_task(&mut periodic.definition), hand)
+            }
+            Self::Parameterised(desired) => {
+                let owner = Owner::Parameterised(desired.parameterised_guid.clone());
+                seal(&desired.domain, &owner, in_task(&mut desired.definition), hand)
+            }
+            Self::Domain { .. } => Outcome::default(),
+        }
+    }
+
+    /// The domain that it is of.
+    #[must_use]
+    pub const fn domain(&self) -> &Domain {
+        match self {
+            Self::Lrp(lrp) => &lrp.domain,
+            Self::Task(task) => &task.domain,
+            Self::Periodic(periodic) => &periodic.domain,
+            Self::Parameterised(desired) => &desired.domain,
+            Self::Domain { domain, .. } => domain,
+        }
+    }
+}
+
+/// Reads what a client asks to have sealed, on `muster.client.<domain>.<client>.secret.seal`: one spec in an object, as
+/// `{"envelope": {..}, "body": {"lrp": {..}}}`.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field; `Forbidden` if the spec speaks of another domain than the subject.
+pub fn to_seal(subject_domain: &Domain, body: &[u8]) -> Result<Item, Refusal> {
+    let problems = Problems::default();
+    let root = read_json(body, &problems)?;
+    look_over(&root, "", &problems);
+    let read = take_request(take_item, Field::new(root, String::new(), &problems));
+    let (_, item) = problems.settle(read)?;
+    if item.domain() == subject_domain {
+        return Ok(item);
+    }
+    let why = format!("the body names domain {}, the subject {subject_domain}", item.domain());
+    Err(Refusal::new(Code::Forbidden, why))
+}
+
+/// One thing of a file in an object that says what it is, as [`to_seal`] reads it and as it is answered.
+#[must_use]
+pub fn item_to_json(item: &Item) -> Value {
+    match item {
+        Item::Lrp(lrp) => json!({"lrp": to_json(lrp)}),
+        Item::Task(task) => json!({"task": task_to_json(task)}),
+        Item::Periodic(periodic) => json!({"periodic": periodic_to_json(periodic)}),
+        Item::Parameterised(desired) => json!({"parameterised": parameterised_to_json(desired)}),
+        Item::Domain { domain, ttl_ms } => json!({"domain": {"domain": domain, "ttl_ms": ttl_ms}}),
+    }
+}
+
+/// Reads what [`item_to_json`] gives.
+///
+/// # Errors
+/// `InvalidRequest` with every bad field.
+pub fn item(value: Value) -> Result<Item, Refusal> {
+    let problems = Problems::default();
+    let read = look_over(&value, "", &problems)
+        .then(|| Field::new(value, String::new(), &problems))
+        .and_then(take_item);
+    problems.settle(read)
+}
+
+fn take_item(field: Field<'_>) -> Option<Item> {
+    let (path, problems) = (field.path.clone(), field.problems);
+    let mut fields = field.object()?;
+    let lrp = fields.may("lrp", |field| take_lrp(field, Usual::None));
+    let task = fields.may("task", |field| take_task(field, Usual::None));
+    let periodic = fields.may("periodic", |field| periodic::take(field, Usual::None));
+    let desired = fields.may("parameterised", |field| parameterised::take(field, Usual::None));
+    fields.finish(&[]);
+    let all = [
+        lrp?.map(|lrp| Item::Lrp(Box::new(lrp))),
+        task?.map(|task| Item::Task(Box::new(task))),
+        periodic?.map(|periodic| Item::Periodic(Box::new(periodic))),
+        desired?.map(|desired| Item::Parameterised(Box::new(desired))),
+    ];
+    let mut given = all.into_iter().flatten();
+    match (given.next(), given.next()) {
+        (Some(item), None) => Some(item),
+        (None | Some(_), _) => {
+            problems.note(path, "must hold exactly one of lrp, task, periodic and parameterised");
+            None
+        }
+    }
+}
+
+/// Whether anything was sealed, if all could be.
+fn settle(outcome: Outcome) -> Result<bool, Refusal> {
+    let Outcome { secrets, bad } = outcome;
+    if bad.is_empty() { Ok(secrets > 0) } else { Err(Refusal::invalid(bad)) }
+}
+
+/// Reads what was sealed as if the client had sent it so.
+fn read_again<T>(value: Value, take: fn(Field<'_>) -> Option<T>) -> Result<T, Refusal> {
+    let problems = Problems::default();
+    let read = take(Field::new(value, String::new(), &problems));
+    problems.settle(read)
+}
