@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use schemas::action::{Action, Variable};
-use schemas::container::{Recipe, WorkKey};
+use schemas::action::Variable;
+use schemas::container::WorkKey;
 
 use crate::folder::{MARKER, Spec};
 
@@ -36,7 +36,7 @@ pub(crate) fn of(
         all.extend(inherited(name).map(|value| (name.to_owned(), value)));
     }
     for Variable { name, value } in spec.recipe.environment_variables.iter().chain(own) {
-        // A recipe with sealed values is refused before it gets here.
+        // What is sealed was opened before anything runs.
         all.extend(value.plain().map(|value| (name.clone(), value.to_owned())));
     }
     let mut set = |name: &str, value: String| {
@@ -83,18 +83,4 @@ fn set_network(spec: &Spec, set: &mut impl FnMut(&str, String)) {
     for port in ports {
         set(&format!("PORT_{}", port.container_port), port.host_port.to_string());
     }
-}
-
-/// The name of a variable whose value is sealed, if the recipe has one.
-pub(crate) fn sealed(recipe: &Recipe) -> Option<&str> {
-    let mut open: Vec<&Action> = recipe.setup.iter().chain([&recipe.action]).chain(&recipe.monitor).collect();
-    let mut lists = vec![&recipe.environment_variables];
-    while let Some(action) = open.pop() {
-        if let Action::Run(run) = action {
-            lists.push(&run.env);
-        }
-        open.extend(action.children());
-    }
-    let mut variables = lists.into_iter().flatten();
-    variables.find(|variable| variable.value.plain().is_none()).map(|variable| variable.name.as_str())
 }

@@ -23,6 +23,7 @@ mod clock;
 mod environment;
 mod folder;
 mod host;
+mod opened;
 pub mod process;
 mod processes;
 pub mod scripted;

@@ -53,6 +53,8 @@ pub enum Create {
     After(Duration),
     /// It fails, for this reason.
     Fails(String),
+    /// It fails after this time, for this reason.
+    FailsAfter(Duration, String),
     /// It takes for ever.
     Hangs,
 }
@@ -121,6 +123,22 @@ enum Step {
     Create,
     Run,
     End(RunResult),
+}
+
+impl Create {
+    /// What becomes of it, and after which time; none: nothing ever.
+    fn first(&self) -> Option<(Duration, Step)> {
+        let failed = |reason: &str| {
+            let reason = cut(&format!("failed to create container: {reason}"), REASON_BYTES);
+            Step::End(RunResult::Failed { reason, exit_status: None })
+        };
+        match self {
+            Self::After(time) => Some((*time, Step::Create)),
+            Self::Fails(reason) => Some((Duration::ZERO, failed(reason))),
+            Self::FailsAfter(time, reason) => Some((*time, failed(reason))),
+            Self::Hangs => None,
+        }
+    }
 }
 
 impl Behaviour {
@@ -214,19 +232,16 @@ impl Scripted {
     /// Creates a container: INITIALIZING at once, all else by [`Scripted::advance`]. A guid that exists already is
     /// left as it is.
     pub fn run(&mut self, now: Timestamp, recipe: &Recipe) {
+        self.run_so(now, recipe, (self.script)(recipe));
+    }
+
+    /// The same, with a container that behaves so, whatever the script says.
+    pub fn run_so(&mut self, now: Timestamp, recipe: &Recipe, behaviour: Behaviour) {
         let guid = recipe.instance_guid;
         if self.containers.contains_key(&guid) {
             return;
         }
-        let behaviour = (self.script)(recipe);
-        let first = match &behaviour.create {
-            Create::After(time) => Some((now + *time, Step::Create)),
-            Create::Fails(reason) => {
-                let reason = cut(&format!("failed to create container: {reason}"), REASON_BYTES);
-                Some((now, Step::End(RunResult::Failed { reason, exit_status: None })))
-            }
-            Create::Hangs => None,
-        };
+        let first = behaviour.create.first();
         let scene = Scene {
             container: Container {
                 instance_guid: guid,
@@ -246,8 +261,35 @@ impl Scripted {
             due: BTreeSet::new(),
         };
         self.containers.insert(guid, scene);
-        if let Some((at, step)) = first {
-            self.plan(guid, at, step);
+        if let Some((wait, step)) = first {
+            self.plan(guid, now + wait, step);
+        }
+    }
+
+    /// Takes up a container that was there before: it is in its state, and behaves from there on as it is said, with the
+    /// times counted from now. `ports` are those that it will listen on, if it doesn't run yet. A guid that exists already
+    /// is left as it is.
+    pub fn adopt(&mut self, now: Timestamp, container: Container, behaviour: Behaviour, ports: Vec<u16>) {
+        let guid = container.instance_guid;
+        if self.containers.contains_key(&guid) {
+            return;
+        }
+        let state = container.state.clone();
+        let scene = Scene {
+            container,
+            behaviour,
+            grace: Duration::ZERO,
+            start_timeout: Duration::ZERO,
+            container_ports: ports,
+            acting: matches!(state, ContainerState::Created | ContainerState::Running(_)),
+            stopping: false,
+            deleting: false,
+            due: BTreeSet::new(),
+        };
+        let next = scene.next(&state);
+        self.containers.insert(guid, scene);
+        if let Some((wait, step)) = next {
+            self.plan(guid, now + wait, step);
         }
     }
 
@@ -397,6 +439,16 @@ impl Scene {
             | ContainerState::Initializing
             | ContainerState::Created
             | ContainerState::Running(_) => false,
+        }
+    }
+
+    /// What comes next in a state, and how long after it was entered.
+    fn next(&self, state: &ContainerState) -> Option<(Duration, Step)> {
+        match state {
+            ContainerState::Reserved | ContainerState::Initializing => self.behaviour.create.first(),
+            ContainerState::Created => Some((self.behaviour.start?, Step::Run)),
+            ContainerState::Running(_) => Some((self.behaviour.run?, Step::End(self.end()))),
+            ContainerState::Completed(_) => None,
         }
     }
 

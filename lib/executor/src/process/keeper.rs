@@ -20,7 +20,7 @@ use super::open::remove;
 use super::shared::{Order, Shared, blocking};
 use crate::cgroup::{self, Cgroups};
 use crate::folder::{Folder, MARKER, Spec, Status};
-use crate::{clock, environment, host, processes};
+use crate::{clock, host, opened, processes};
 
 /// How much longer than the grace period a shim may take to stop its container. Then it is killed itself.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -288,15 +288,14 @@ struct Made {
 /// and its spec is written if it can be, so that a later executor finds how it ended.
 fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
     let settings = &shared.settings;
-    let taken = match environment::sealed(&recipe) {
-        None => shared.ports().take(&recipe.ports).map_err(io::Error::other),
-        Some(name) => {
-            Err(io::Error::other(format!("the value of {name} is sealed, and no cell can open it")))
-        }
-    };
-    let (ports, trouble) = match taken {
-        Ok(ports) => (ports, None),
-        Err(error) => (vec![], Some(error)),
+    let opened = opened::for_shim(&recipe, &settings.keys);
+    let taken = opened.and_then(|opened| {
+        let ports = shared.ports().take(&recipe.ports).map_err(io::Error::other)?;
+        Ok((ports, opened))
+    });
+    let (ports, opened) = match taken {
+        Ok((ports, opened)) => (ports, Ok(opened)),
+        Err(error) => (vec![], Err(error)),
     };
     let marker = recipe.instance_guid.to_string();
     let cgroup = shared.cgroups.as_ref().map(|cgroups| cgroups.group(&marker));
@@ -316,14 +315,14 @@ fn create(shared: &Shared, folder: &Folder, recipe: Recipe) -> Made {
     let started = folder
         .make()
         .and_then(|()| folder.write_spec(&spec))
-        .and_then(|()| trouble.map_or(Ok(()), Err))
-        .inspect(|()| {
+        .and(opened)
+        .inspect(|_| {
             // Only now: what is made before the spec is written nobody would find again.
             if let Some(group) = &cgroup {
                 make_group(shared, spec.recipe.instance_guid, group, spec.recipe.cpu_weight);
             }
         })
-        .and_then(|()| link::start(&settings.shim, folder, &marker));
+        .and_then(|opened| link::start(&settings.shim, folder, &marker, opened));
     Made { ports, cgroup, started }
 }
 

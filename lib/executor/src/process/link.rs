@@ -27,9 +27,14 @@ pub(super) struct Link {
     child: Option<Child>,
 }
 
-/// Starts the shim of a container. It has its ends of both pipes from birth, so whoever opens the folder later sees
-/// at once whether it is alive.
-pub(super) fn start(shim: &[OsString], folder: &Folder, marker: &str) -> io::Result<Started> {
+/// Starts the shim of a container, with the secrets that were opened for it. It has its ends of both pipes from birth, so
+/// whoever opens the folder later sees at once whether it is alive.
+pub(super) fn start(
+    shim: &[OsString],
+    folder: &Folder,
+    marker: &str,
+    opened: Vec<(String, String)>,
+) -> io::Result<Started> {
     let [program, args @ ..] = shim else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program is set to start a shim"));
     };
@@ -41,6 +46,7 @@ pub(super) fn start(shim: &[OsString], folder: &Folder, marker: &str) -> io::Res
         .envs(INHERITED.into_iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
         .envs(path_with(program).map(|path| ("PATH", path)))
         .env(MARKER, marker)
+        .envs(opened)
         .stdin(Stdio::from(folder.orders_to_read()?))
         .stdout(Stdio::from(folder.events_to_write()?))
         .stderr(folder.complaints()?)

@@ -37,6 +37,7 @@ use schemas::health::MonitorHealth;
 use schemas::names::{CellId, Domain, InstanceGuid, TaskGuid};
 use schemas::resources::Resources;
 use schemas::{Position, Timestamp};
+use secrets::Keys;
 
 pub use ended::{ENDED_BYTES, ENDED_LOGS, ENDED_TIME};
 pub use logs::{CHUNK_BYTES, LogChunk, LogError};
@@ -108,6 +109,8 @@ pub struct Settings {
     pub unhealthy_monitoring_interval: Duration,
     /// Time between probes of a monitor afterwards; 30 s by default.
     pub healthy_monitoring_interval: Duration,
+    /// What opens the secrets of a container when it begins; none by default.
+    pub keys: Keys,
 }
 
 impl Settings {
@@ -124,6 +127,7 @@ impl Settings {
             log_bytes: LOG_BYTES,
             unhealthy_monitoring_interval: Duration::from_millis(500),
             healthy_monitoring_interval: Duration::from_secs(30),
+            keys: Keys::default(),
         }
     }
 }

@@ -28,7 +28,7 @@ use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
 use crate::folder::{Folder, Spec, Status};
-use crate::{cgroup, processes};
+use crate::{cgroup, opened, processes};
 
 /// The first descriptor that is not a standard stream.
 const FIRST_INHERITED: i32 = 3;
@@ -52,7 +52,8 @@ pub fn run(container_dir: &Path) -> ExitCode {
 fn serve(container_dir: &Path) -> io::Result<()> {
     let folder = Folder::new(container_dir.canonicalize()?);
     detach()?;
-    let spec = folder.spec()?;
+    let mut spec = folder.spec()?;
+    opened::in_shim(&mut spec.recipe)?;
     confine(&spec);
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     LocalSet::new().block_on(&runtime, life::live(folder, spec))

@@ -5,9 +5,13 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use executor::process::Settings;
+use schemas::Timestamp;
 use schemas::action::{Action, Run, Sealed, Secret, Timeout, Variable};
 use schemas::container::{ContainerState, Recipe, RunResult};
 use schemas::limits::TASK_RESULT_BYTES;
+use schemas::names::{Domain, ProcessGuid};
+use schemas::secret::{Owner, Place, Purpose};
+use secrets::{Key, Keys, Ring};
 
 use crate::support::{
     Cell, eventually, group, kill, lrp, processes_of, program, sh, shim, shim_of, task, variable,
@@ -158,7 +162,7 @@ async fn what_cannot_be_created_is_completed_with_the_reason() {
     let unreadable = cell.failure_of(Recipe { environment_variables: vec![secret], ..lrp(sh("true")) }).await;
     assert_eq!(
         unreadable,
-        "failed to create container: the value of TOKEN is sealed, and no cell can open it"
+        "failed to create container: the secret TOKEN is sealed with key k, which this cell doesn't have"
     );
     cell.end().await;
 
@@ -167,6 +171,51 @@ async fn what_cannot_be_created_is_completed_with_the_reason() {
     assert_eq!(no_shim, "failed to create container: No such file or directory (os error 2)");
     assert!(cell.executor.self_test().await.unwrap_err().to_string().contains("No such file"));
     cell.end().await;
+}
+
+#[tokio::test]
+async fn secrets_are_opened_for_the_container_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    Ring::of(Key::new([7; 32], Timestamp(0))).create(&file).unwrap();
+    let keys = Keys::of_file(&file).unwrap();
+    let seal = |name: &str, text: &str| {
+        let owner = Owner::Process(ProcessGuid::new("web").unwrap());
+        let purpose = Purpose::Variable(name.to_owned());
+        let place = Place { domain: Domain::new("test").unwrap(), owner, purpose };
+        Variable { name: name.to_owned(), value: Secret::Sealed(keys.seal(&place, text).unwrap()) }
+    };
+    let mut cell = Cell::with(|settings| Settings { keys: keys.clone(), ..settings }).await;
+    let script = r#"echo "$A $B $C"; env | grep -c MUSTER_OPENED; exec sleep 60"#;
+    let args = ["-c", script].map(str::to_owned).to_vec();
+    let env = vec![seal("B", "second"), variable("C", "plain")];
+    let action = Action::Run(Run { path: "sh".into(), args, env, ..Run::default() });
+    let guid = cell.run(Recipe { environment_variables: vec![seal("A", "first")], ..lrp(action) });
+    cell.running(guid).await;
+    cell.says(guid, "first second plain").await;
+    cell.says(guid, "OUT 0").await;
+    let spec = cell.root.path().join(format!("data/containers/{guid}/spec.json"));
+    let spec = std::fs::read_to_string(spec).unwrap();
+    assert!(spec.contains("sealed") && !spec.contains("first") && !spec.contains("second"), "{spec}");
+
+    let stolen = Variable { name: "D".into(), ..seal("A", "first") };
+    let failure = cell.failure_of(Recipe { environment_variables: vec![stolen], ..lrp(sh("env")) }).await;
+    assert!(failure.starts_with("failed to create container: the secret D is sealed with key "), "{failure}");
+    assert!(failure.ends_with(" for something else, or is damaged"), "{failure}");
+    std::fs::write(&file, "").unwrap();
+    let recipe = Recipe { environment_variables: vec![first_variable(&spec)], ..lrp(sh("env")) };
+    let failure = cell.failure_of(recipe).await;
+    assert!(
+        failure.contains("which this cell can't get: ") && failure.contains("is not a file of keys"),
+        "{failure}"
+    );
+    cell.end().await;
+}
+
+/// The first variable of the container that has this file.
+fn first_variable(spec: &str) -> Variable {
+    let spec: serde_json::Value = serde_json::from_str(spec).unwrap();
+    serde_json::from_value(spec["recipe"]["environment_variables"][0].clone()).unwrap()
 }
 
 #[tokio::test]

@@ -1,0 +1,192 @@
+//! Keys, their file, and what they seal.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::{any, proptest};
+use schemas::Timestamp;
+use schemas::action::{Sealed, Secret};
+use schemas::names::{Domain, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::secret::{Owner, Place, Purpose};
+use secrets::{FileError, Key, Keys, OpenError, Ring, SealError};
+
+const MARKER: &str = "a-very-secret-text";
+
+fn key(byte: u8) -> Key {
+    Key::new([byte; 32], Timestamp::from_seconds(u64::from(byte)))
+}
+
+fn process(guid: &str) -> Owner {
+    Owner::Process(ProcessGuid::new(guid).unwrap())
+}
+
+fn place(domain: &str, owner: Owner, variable: &str) -> Place {
+    Place { domain: Domain::new(domain).unwrap(), owner, purpose: Purpose::Variable(variable.to_owned()) }
+}
+
+fn web() -> Place {
+    place("shop", process("web"), "TOKEN")
+}
+
+/// A file of one key in a folder of its own.
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("muster.keys");
+    Ring::of(key(1)).create(&path).unwrap();
+    (folder, path)
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+proptest! {
+    #[test]
+    fn what_is_sealed_is_opened_and_has_the_length_that_it_tells(bytes in any::<[u8; 32]>(), text in any::<String>()) {
+        let key = Key::new(bytes, Timestamp(0));
+        let sealed = key.seal(&web(), &text);
+        assert_eq!(sealed.text_bytes(), text.len());
+        assert_eq!(key.open(&web(), &sealed), Some(text));
+    }
+
+    #[test]
+    fn nothing_that_was_changed_is_opened(at in 0_usize..60, bit in 0_u8..8) {
+        let sealed = key(1).seal(&web(), MARKER);
+        let mut data = data_encoding::BASE64.decode(sealed.data.as_bytes()).unwrap();
+        let at = at % data.len();
+        data[at] ^= 1 << bit;
+        let changed = Sealed { data: data_encoding::BASE64.encode(&data), ..sealed };
+        assert_eq!(key(1).open(&web(), &changed), None);
+    }
+}
+
+#[test]
+fn the_same_is_sealed_alike_and_anything_else_is_not() {
+    let (one, sealed) = (key(1), key(1).seal(&web(), MARKER));
+    assert_eq!(one.seal(&web(), MARKER), sealed);
+    assert_ne!(one.seal(&web(), "another").data, sealed.data);
+    assert_ne!(key(2).seal(&web(), MARKER).key, sealed.key);
+    let periodic = Owner::Periodic(PeriodicGuid::new("web").unwrap());
+    let task = Owner::Task(TaskGuid::new("web").unwrap());
+    let others = [
+        place("shop2", process("web"), "TOKEN"),
+        place("shop", process("web2"), "TOKEN"),
+        place("shop", process("web"), "TOKEN2"),
+        place("shop", periodic, "TOKEN"),
+        place("shop", task, "TOKEN"),
+        Place { purpose: Purpose::CallbackUrl, ..web() },
+    ];
+    for other in others {
+        assert_ne!(one.seal(&other, MARKER).data, sealed.data, "{other:?}");
+        assert_eq!(one.open(&other, &sealed), None, "{other:?}");
+    }
+    assert_eq!(key(2).open(&web(), &sealed), None);
+    let launched = Owner::of_task(&TaskGuid::new("web--now-17").unwrap());
+    assert_eq!(launched, Owner::Periodic(PeriodicGuid::new("web").unwrap()));
+}
+
+/// What a key seals must never change: it stands in logs.
+#[test]
+fn a_sealed_value_of_long_ago_is_opened() {
+    let sealed = Sealed {
+        key: "aa0edabc".into(),
+        data: "adMZguAODzng/1sFRw2rbaxcskhJ+zrUgc2bjH9NRYh1+Rob3HRJyuGzYv23cA==".into(),
+    };
+    assert_eq!(key(1).seal(&web(), MARKER), sealed);
+}
+
+#[test]
+fn a_file_is_read_again_when_it_changes() {
+    let (_folder, path) = file();
+    let keys = Keys::of_file(&path).unwrap();
+    let old = keys.seal(&web(), MARKER).unwrap();
+    let mut ring = Ring::read(&path).unwrap();
+    ring.add(key(2));
+    ring.replace(&path).unwrap();
+    let new = keys.seal(&web(), MARKER).unwrap();
+    assert_eq!([&old.key, &new.key], [key(1).id(), key(2).id()]);
+    for sealed in [&old, &new] {
+        assert_eq!(keys.open(&web(), sealed).unwrap(), MARKER);
+    }
+    assert!(ring.take(key(1).id()).is_some() && ring.take(key(1).id()).is_none());
+    ring.replace(&path).unwrap();
+    let gone = keys.open(&web(), &old).unwrap_err();
+    assert!(matches!(&gone, OpenError::UnknownKey(id) if id == key(1).id()));
+    assert_eq!(
+        gone.told_by("this cell"),
+        format!("is sealed with key {}, which this cell doesn't have", old.key)
+    );
+    assert_eq!(keys.text(&web(), &Secret::Sealed(new.clone())).unwrap(), MARKER);
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(keys.open(&web(), &new), Err(OpenError::File { .. })));
+    assert!(matches!(keys.seal(&web(), MARKER), Err(SealError::File(_))));
+}
+
+#[test]
+fn without_keys_nothing_is_sealed_or_opened() {
+    let none = Keys::default();
+    let refused = none.seal(&web(), MARKER).unwrap_err().told();
+    assert!(refused.contains("muster secrets init FILE"), "{refused}");
+    let sealed = key(1).seal(&web(), MARKER);
+    assert!(matches!(none.open(&web(), &sealed), Err(OpenError::UnknownKey(_))));
+    assert_eq!(none.text(&web(), &Secret::Plain("plain".into())).unwrap(), "plain");
+}
+
+#[test]
+fn a_file_is_its_owners_alone_and_is_made_once() {
+    let (folder, path) = file();
+    assert_eq!(mode(&path), 0o600);
+    assert!(matches!(Ring::of(key(2)).create(&path), Err(FileError::Exists { .. })));
+    assert_eq!(Ring::read(&path).unwrap().newest().map(Key::id), Some(key(1).id()));
+    for open in [0o640, 0o604, 0o622] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
+        let refused = Keys::of_file(&path).unwrap_err();
+        assert!(matches!(refused, FileError::Open { mode, .. } if mode == open));
+        assert!(refused.to_string().contains("chmod 600"), "{refused}");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let link = folder.path().join("link");
+    symlink(&path, &link).unwrap();
+    let mut ring = Ring::read(&link).unwrap();
+    ring.add(key(2));
+    ring.replace(&link).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!((Ring::read(&path).unwrap().keys().len(), mode(&path)), (2, 0o600));
+    fs::write(folder.path().join("muster.keys.new"), "").unwrap();
+    assert!(matches!(ring.replace(&path), Err(FileError::Busy { .. })));
+}
+
+#[test]
+fn a_spoiled_file_is_refused_without_a_word_of_it() {
+    let (_folder, path) = file();
+    let whole = fs::read_to_string(&path).unwrap();
+    let bytes = whole.split("bytes = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let other = data_encoding::BASE64.encode(&[9; 32]);
+    let spoiled = [
+        (whole.replace("[[key]]", "[[key"), "line 4 is wrong"),
+        (whole.replace("made = 1", "made = \"1\""), "line 6 is wrong"),
+        (whole.replace(bytes, &bytes[..20]), "is damaged"),
+        (whole.replace(bytes, &other), "is damaged"),
+        (format!("{whole}{}", &whole[whole.find("[[key]]").unwrap()..]), "is there twice"),
+        (format!("{bytes}\n"), "line 1 is wrong"),
+    ];
+    for (text, problem) in spoiled {
+        fs::write(&path, &text).unwrap();
+        let refused = Ring::read(&path).unwrap_err();
+        let shown = format!("{refused} {refused:?}");
+        assert!(refused.to_string().contains(problem), "{text}\n{shown}");
+        assert!(!shown.contains(bytes), "{shown}");
+    }
+}
+
+#[test]
+fn no_key_is_part_of_what_is_shown() {
+    let (_folder, path) = file();
+    let keys = Keys::of_file(&path).unwrap();
+    keys.seal(&web(), MARKER).unwrap();
+    let shown = format!("{keys:?} {:?} {:?}", key(1), Secret::Open(MARKER.into()));
+    assert!(shown.contains(key(1).id()), "{shown}");
+    assert!(!shown.contains(MARKER) && !shown.contains("1, 1, 1"), "{shown}");
+}
