@@ -20,6 +20,8 @@ use schemas::subject::Position;
 use schemas::{actual, evacuating};
 use serde::{Deserialize, Serialize};
 
+use crate::world::{Tell, Told};
+
 /// Where something ended in the log: at a position, and there as the how manieth, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct When {
@@ -114,6 +116,7 @@ impl History {
         events: &[Event],
         ended: Vec<EndedInstance>,
         position: Position,
+        tell: Tell<'_>,
     ) {
         for event in events {
             match event {
@@ -122,7 +125,7 @@ impl History {
                     actual::Event::Claimed { place, by, .. } | actual::Event::Started { place, by, .. },
                 )
                 | Event::Evacuating(evacuating::Event::Set { place, by, .. }) => {
-                    self.revive(&process.guid, place.index, by.instance_guid);
+                    self.revive(&process.guid, place.index, by.instance_guid, tell);
                 }
                 Event::Actual(
                     actual::Event::Created { .. }
@@ -144,7 +147,7 @@ impl History {
             }
         }
         for one in ended {
-            self.instance_ended(&process.guid, position, one);
+            self.instance_ended(&process.guid, position, one, tell);
         }
     }
 
@@ -164,17 +167,25 @@ impl History {
     }
 
     /// A container that ended once more has not: a cell that was lost came back with it.
-    fn revive(&mut self, process: &ProcessGuid, index: u32, container: InstanceGuid) {
+    fn revive(&mut self, process: &ProcessGuid, index: u32, container: InstanceGuid, tell: Tell<'_>) {
         let of_index = self.of_index(process, index);
         let found = of_index.filter(|(_, ended)| ended.by.instance_guid == container);
+        let found = found.inspect(|(_, ended)| tell(Told::InstanceReturned { process, ended }));
         let found: Vec<OfIndex> = found.map(|(key, _)| key.clone()).collect();
         found.iter().for_each(|key| self.remove(key));
     }
 
     /// A container ended.
-    fn instance_ended(&mut self, process: &ProcessGuid, position: Position, ended: EndedInstance) {
+    fn instance_ended(
+        &mut self,
+        process: &ProcessGuid,
+        position: Position,
+        ended: EndedInstance,
+        tell: Tell<'_>,
+    ) {
         let index = ended.place.index;
-        self.revive(process, index, ended.by.instance_guid);
+        self.revive(process, index, ended.by.instance_guid, tell);
+        tell(Told::InstanceEnded { process, ended: &ended });
         if self.kept_of(process) == 0 {
             return;
         }

@@ -11,6 +11,7 @@
 //! | `index.rs` | the sets that answer those questions, kept up to date slot by slot |
 //! | `share.rs` | what keeps a million equal names and definitions in memory once |
 //! | `ended.rs` | what ended, for queries to show |
+//! | [`tables`] | what each entry changes in the tables of a database, and their columns |
 //! | `snapshot.rs` | the World as bytes and back |
 
 pub mod cluster_log;
@@ -20,7 +21,8 @@ pub mod queries;
 pub mod reader;
 pub mod records;
 mod share;
-mod snapshot;
+pub mod snapshot;
+pub mod tables;
 mod world;
 
 pub use cluster_log::ClusterLog;
@@ -28,4 +30,4 @@ pub use index::{Counts, Due, InstanceCounts, TaskCounts, WorkRef};
 pub use queries::{Observed, Query};
 pub use reader::Reader;
 pub use snapshot::SnapshotError;
-pub use world::{Change, Picture, REMEMBERED, World};
+pub use world::{Change, Picture, REMEMBERED, Told, World};

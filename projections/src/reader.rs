@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use schemas::cluster;
 use schemas::entry::{DecodeError, Event};
 use schemas::limits::{KNOWN_ENTRIES, POSITIONS_SET_ASIDE, REASON_BYTES, SHOWN_MALFORMED_ENTRIES, cut};
-use schemas::names::EntryId;
+use schemas::names::{ClusterId, EntryId};
 use schemas::query::{MalformedEntries, MalformedEntry};
 use schemas::{Entry, Position, Subject, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::cluster_log::Positions;
 
@@ -26,7 +27,7 @@ pub enum Read {
 }
 
 /// Reads the journal from its beginning.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reader {
     /// The cluster's shards, once it was founded.
     shards: Option<u16>,
@@ -35,6 +36,16 @@ pub struct Reader {
     /// Where the newest entries stand. An entry's id begins with the time at which it was made.
     written: BTreeMap<EntryId, Position>,
     /// What operators set aside.
+    by_operators: Positions,
+    set_aside: MalformedEntries,
+}
+
+/// What a reader knows, as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    shards: Option<u16>,
+    newest: Vec<(String, Position, Timestamp)>,
+    written: BTreeMap<EntryId, Position>,
     by_operators: Positions,
     set_aside: MalformedEntries,
 }
@@ -50,6 +61,41 @@ impl Reader {
     #[must_use]
     pub fn knowing(by_operators: Positions) -> Self {
         Self { by_operators, ..Self::default() }
+    }
+
+    /// What it knows, as bytes of postcard.
+    ///
+    /// # Panics
+    /// Never: it is plain data.
+    #[must_use]
+    pub fn stored(&self) -> Vec<u8> {
+        let newest = self.newest.iter();
+        let stored = Stored {
+            shards: self.shards,
+            newest: newest.map(|(subject, (position, at))| (subject.to_string(), *position, *at)).collect(),
+            written: self.written.clone(),
+            by_operators: self.by_operators.clone(),
+            set_aside: self.set_aside.clone(),
+        };
+        postcard::to_stdvec(&stored).expect("a reader is plain data, and memory takes all of it")
+    }
+
+    /// The reader that stood behind a position, from its bytes; from there on it knows all that operators set aside.
+    ///
+    /// # Errors
+    /// Why the bytes are none, or that operators set something aside up to there of which it didn't know.
+    pub fn restored(bytes: &[u8], position: Position, by_operators: Positions) -> Result<Self, String> {
+        let stored: Stored = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
+        if !stored.by_operators.range(..=position).eq(by_operators.range(..=position)) {
+            return Err("operators have set aside what it had read".to_owned());
+        }
+        let mut newest = BTreeMap::new();
+        for (subject, position, at) in stored.newest {
+            let known = Subject::parse(&subject).ok_or_else(|| format!("{subject:?} is not a subject"))?;
+            newest.insert(known, (position, at));
+        }
+        let (shards, written, set_aside) = (stored.shards, stored.written, stored.set_aside);
+        Ok(Self { shards, newest, written, by_operators, set_aside })
     }
 
     /// What was set aside so far.
@@ -69,28 +115,43 @@ impl Reader {
     /// # Errors
     /// Why the reader can't go on: a later program wrote this, or the entry that founded the cluster can't be read.
     pub fn read(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Result<Read, String> {
+        let read = self.look(position, subject, bytes)?;
+        Ok(self.take(position, subject, read))
+    }
+
+    /// Says what stands at a position, and takes no note of it.
+    ///
+    /// # Errors
+    /// See [`Reader::read`].
+    pub fn look(&self, position: Position, subject: &str, bytes: &[u8]) -> Result<Read, String> {
         if let Some(reason) = self.by_operators.get(&position) {
-            let why = format!("an operator set it aside: {reason}");
-            return Ok(self.put_aside(position, subject, &why));
+            return Ok(Read::SetAside(format!("an operator set it aside: {reason}")));
         }
         match self.check(subject, bytes) {
             Ok(entry) if self.shards.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
                 Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
             }
-            Ok(entry) if let Some(why) = self.written_before(&entry) => {
-                Ok(self.put_aside(position, subject, &why))
-            }
-            Ok(entry) => {
-                self.check_known(&entry)?;
-                self.note(position, &entry);
-                Ok(Read::Entry(entry))
-            }
+            Ok(entry) => match self.written_before(&entry) {
+                Some(why) => Ok(Read::SetAside(why)),
+                None => self.check_known(&entry).map(|()| Read::Entry(entry)),
+            },
             Err(none @ (DecodeError::Malformed(_) | DecodeError::Damaged { .. })) => {
-                Ok(self.put_aside(position, subject, &none.to_string()))
+                Ok(Read::SetAside(none.to_string()))
             }
             Err(newer @ (DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {
                 Err(newer.to_string())
             }
+        }
+    }
+
+    /// Takes note of what [`Reader::look`] said of the next position, and gives it back.
+    pub fn take(&mut self, position: Position, subject: &str, read: Read) -> Read {
+        match read {
+            Read::Entry(entry) => {
+                self.note(position, &entry);
+                Read::Entry(entry)
+            }
+            Read::SetAside(why) => self.put_aside(position, subject, &why),
         }
     }
 
@@ -189,10 +250,24 @@ pub(crate) fn cluster_events(entry: &Entry) -> impl Iterator<Item = &cluster::Ev
     entry.decisions.iter().flat_map(|decision| &decision.events).filter_map(Event::as_cluster)
 }
 
+/// The cluster that an entry founds, if it founds one.
+#[must_use]
+pub fn founded(entry: &Entry) -> Option<ClusterId> {
+    let first = entry.decisions.first().and_then(|decision| decision.events.first());
+    match first.and_then(Event::as_cluster)? {
+        cluster::Event::Founded { id, .. } => Some(*id),
+        cluster::Event::Elected { .. }
+        | cluster::Event::OrdinalAssigned { .. }
+        | cluster::Event::OrdinalFreed { .. }
+        | cluster::Event::FormatRaised { .. }
+        | cluster::Event::PreemptionSwitched { .. }
+        | cluster::Event::PositionSetAside { .. } => None,
+    }
+}
+
 /// Whether an entry founds the cluster.
 pub(crate) fn founds(entry: &Entry) -> bool {
-    let first = entry.decisions.first().and_then(|decision| decision.events.first());
-    first.is_some_and(|event| matches!(event, Event::Cluster(cluster::Event::Founded { .. })))
+    founded(entry).is_some()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
 use schemas::domain::{self, Freshness};
+use schemas::ended::{EndedInstance, EndedTask};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
 use schemas::names::{CellId, Domain, LAUNCH_MARK, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
@@ -50,6 +51,33 @@ pub enum Change {
     /// The cluster.
     Cluster,
 }
+
+/// What ended by an entry, told while it is folded: whether the World remembers it or not.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// A container of an instance ended.
+    InstanceEnded {
+        /// Its process.
+        process: &'a ProcessGuid,
+        /// What is known of it.
+        ended: &'a EndedInstance,
+    },
+    /// A container that had ended, as far as the World remembers, came back with its cell, or ends once more.
+    InstanceReturned {
+        /// Its process.
+        process: &'a ProcessGuid,
+        /// What was known of its end.
+        ended: &'a EndedInstance,
+    },
+    /// A task was deleted after it completed.
+    TaskEnded {
+        /// What is known of it.
+        ended: &'a EndedTask,
+    },
+}
+
+/// Who is told.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(Told<'_>);
 
 /// What is true after a position of the log.
 ///
@@ -346,6 +374,11 @@ impl World {
     /// Folds an entry, and returns what it changed: each aggregate once, in order of first appearance. Forgetting what
     /// has long been gone is not a change. An entry at or below [`World::position`] was folded already and changes nothing.
     pub fn fold(&mut self, position: Position, entry: &Entry) -> Vec<Change> {
+        self.fold_telling(position, entry, &mut |_| {})
+    }
+
+    /// Folds an entry as [`World::fold`] does, and tells what ends by it, in order.
+    pub fn fold_telling(&mut self, position: Position, entry: &Entry, tell: Tell<'_>) -> Vec<Change> {
         if position <= self.position {
             return vec![];
         }
@@ -354,7 +387,7 @@ impl World {
         let mut seen = BTreeSet::new();
         let mut touched = BTreeMap::new();
         for decision in &entry.decisions {
-            let change = self.fold_decision(decision);
+            let change = self.fold_decision(decision, tell);
             if seen.insert(change.clone()) {
                 changes.push(change);
             }
@@ -367,15 +400,15 @@ impl World {
         changes
     }
 
-    fn fold_decision(&mut self, decision: &Decision) -> Change {
+    fn fold_decision(&mut self, decision: &Decision, tell: Tell<'_>) -> Change {
         self.found_by_convergence += u64::from(only_convergence_found(decision));
         match &decision.aggregate {
             Aggregate::Process { guid, domain, epoch } => {
-                self.fold_process(guid, domain, *epoch, decision);
+                self.fold_process(guid, (domain, *epoch), decision, tell);
                 Change::Process(guid.clone())
             }
             Aggregate::Task { guid, .. } => {
-                self.fold_task(guid, decision);
+                self.fold_task(guid, decision, tell);
                 Change::Task(guid.clone())
             }
             Aggregate::Periodic { guid, .. } => {
@@ -401,7 +434,13 @@ impl World {
         }
     }
 
-    fn fold_process(&mut self, guid: &ProcessGuid, domain: &Domain, epoch: Epoch, decision: &Decision) {
+    fn fold_process(
+        &mut self,
+        guid: &ProcessGuid,
+        (domain, epoch): (&Domain, Epoch),
+        decision: &Decision,
+        tell: Tell<'_>,
+    ) {
         let shards = self.shards();
         let (process, whole) = match self.processes.entry(guid.clone()) {
             Room::Occupied(place) => {
@@ -437,7 +476,7 @@ impl World {
             self.shared.definitions(process);
         }
         share_touched(process, &touched, &self.index);
-        self.history.fold(process, &decision.events, ended, self.position);
+        self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
         for ((place, before), after) in touched.into_iter().zip(&before).zip(&after) {
             drop_former(&mut self.former, guid, &place, before, after);
@@ -447,7 +486,7 @@ impl World {
         self.index.change_whole(subject, || Due::Process(guid.clone()), whole, Whole::of_process(process));
     }
 
-    fn fold_task(&mut self, guid: &TaskGuid, decision: &Decision) {
+    fn fold_task(&mut self, guid: &TaskGuid, decision: &Decision, tell: Tell<'_>) {
         let shards = self.shards();
         let old = self.tasks.remove(guid).map(Arc::unwrap_or_clone);
         let before = Facts::of_task(old.as_ref());
@@ -456,6 +495,7 @@ impl World {
             self.shared.leave(&old.domain);
         }
         if let Some(ended) = ended::task(old.as_ref(), &decision.events, &decision.stamp()) {
+            tell(Told::TaskEnded { ended: &ended });
             self.history.task_ended(self.position, ended);
         }
         let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else { return };

@@ -54,13 +54,13 @@ pub fn ended_instances(
                 && filter.cell_id.as_ref().is_none_or(|cell| ended.by.cell_id == *cell)
         })
         .filter(|(_, ended)| in_domain(&ended.domain, filter))
-        .map(|(key, ended)| instance_row(key, ended));
+        .map(|(key, ended)| ended_instance_row(key, ended));
     Ok(page(world, rows, filter, observed, |row| {
         format!("{}/{}/{}/{}", row.process_guid, row.index, row.position, row.nth)
     }))
 }
 
-fn instance_row(key: &OfIndex, ended: &EndedInstance) -> EndedInstanceRow {
+pub(crate) fn ended_instance_row(key: &OfIndex, ended: &EndedInstance) -> EndedInstanceRow {
     EndedInstanceRow {
         process_guid: key.process.clone(),
         index: key.index,
@@ -104,11 +104,11 @@ pub fn ended_tasks(
             let on = |cell: &CellId| ended.by.as_ref().is_some_and(|by| by.cell_id == *cell);
             after.as_ref().is_none_or(|after| *key > after) && filter.cell_id.as_ref().is_none_or(on)
         })
-        .map(|(key, ended)| task_row(key, ended));
+        .map(|(key, ended)| ended_task_row(key, ended));
     Ok(page(world, rows, filter, observed, |row| format!("{}/{}/{}", row.domain, row.position, row.nth)))
 }
 
-fn task_row(key: &OfDomain, ended: &EndedTask) -> EndedTaskRow {
+pub(crate) fn ended_task_row(key: &OfDomain, ended: &EndedTask) -> EndedTaskRow {
     let (failed, failure_reason, result) = match &ended.outcome {
         Outcome::Succeeded { result } => (false, None, Some(result.clone())),
         Outcome::Failed { reason } => (true, Some(reason.clone()), None),

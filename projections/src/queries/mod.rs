@@ -16,18 +16,20 @@ use schemas::names::{
 };
 use schemas::process::{Process, Slot};
 use schemas::query::{
-    CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
+    AsOf, CellRow, ClusterRow, Cursor, DomainRow, EvaluationRow, EvaluationSubject, Filter, InstancePresence,
     InstanceRow, LrpRow, MalformedEntries, One, Page, Services, Show, StatusRow, TaskRow,
 };
 use schemas::task::Task;
 use schemas::{ActualLrpKey, BadField, Code, Place, Position, Refusal, Timestamp};
 
+pub(crate) use self::ended::{ended_instance_row, ended_task_row};
 pub use self::ended::{ended_instances, ended_tasks};
+pub(crate) use self::parameterised::parameterised_row;
 pub use self::parameterised::{parameterised, parameterised_one};
+pub(crate) use self::periodic::periodic_row;
 pub use self::periodic::{periodic, periodics};
-use self::rows::{
-    Which, cell_row, cluster_row, evaluations_from, instance_rows, lrp_row, slot_rows, task_row,
-};
+pub(crate) use self::rows::{Which, cell_row, lrp_row, slot_rows, task_row};
+use self::rows::{cluster_row, evaluations_from, instance_rows};
 use crate::index::WorkRef;
 use crate::world::World;
 
@@ -50,6 +52,24 @@ pub struct Observed {
     pub refused_transitions: u64,
     /// How long ago each cell was heard; those of which it heard nothing yet are missing.
     pub heard: BTreeMap<CellId, Duration>,
+}
+
+impl Observed {
+    /// What this BBS knows of the past, besides the log, when it shows a moment of it: nothing. Heartbeats and beats are
+    /// of now alone, and what is fresh is judged at that moment.
+    #[must_use]
+    pub fn of_past(&self, now: Timestamp, set_aside: MalformedEntries) -> Self {
+        Self {
+            bbs: self.bbs.clone(),
+            now,
+            durability: self.durability.clone(),
+            set_aside,
+            services: Services::default(),
+            history_limit: self.history_limit,
+            refused_transitions: 0,
+            heard: BTreeMap::new(),
+        }
+    }
 }
 
 /// What can be asked that has rows as its answer.
@@ -125,6 +145,16 @@ impl Query {
     /// The position that its answer must stand at.
     #[must_use]
     pub const fn at_least(&self) -> Option<Position> {
+        self.terms().0
+    }
+
+    /// As of which moment of the past it is asked; none: of now.
+    #[must_use]
+    pub const fn as_of(&self) -> Option<AsOf> {
+        self.terms().1
+    }
+
+    const fn terms(&self) -> (Option<Position>, Option<AsOf>) {
         match self {
             Self::Lrps(filter)
             | Self::Instances(filter)
@@ -137,14 +167,14 @@ impl Query {
             | Self::Cells(filter)
             | Self::Evaluations(filter)
             | Self::Cluster(filter)
-            | Self::Status(filter) => filter.at_least,
+            | Self::Status(filter) => (filter.at_least, filter.as_of),
             Self::Lrp(show)
             | Self::Instance(show)
             | Self::Task(show)
             | Self::Periodic(show)
             | Self::ParameterisedOne(show)
             | Self::Cell(show)
-            | Self::Evaluation(show) => show.at_least,
+            | Self::Evaluation(show) => (show.at_least, show.as_of),
         }
     }
 
@@ -368,7 +398,7 @@ pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
         .cells()
         .filter(|(id, _)| filter.cell_id.as_ref().is_none_or(|wanted| wanted == *id))
         .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
-        .map(|(id, cell)| cell_row(world, id, cell, observed));
+        .map(|(id, cell)| cell_row(world, id, cell, observed.heard.get(id).copied()));
     Ok(page(world, rows, filter, observed, |row| row.cell_id.to_string()))
 }
 
@@ -378,7 +408,8 @@ pub fn cells(world: &World, filter: &Filter, observed: &Observed) -> Result<Page
 /// `ResourceNotFound`.
 pub fn cell(world: &World, show: &Show, observed: &Observed) -> Result<One<CellRow>, Refusal> {
     let id = CellId::new(&show.id).ok();
-    let row = id.as_ref().and_then(|id| world.cell(id).map(|cell| cell_row(world, id, cell, observed)));
+    let heard = id.as_ref().and_then(|id| observed.heard.get(id).copied());
+    let row = id.as_ref().and_then(|id| world.cell(id).map(|cell| cell_row(world, id, cell, heard)));
     one(world, row, format!("cell {}", show.id))
 }
 

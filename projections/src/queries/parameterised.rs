@@ -26,7 +26,7 @@ pub fn parameterised(
     let rows = world
         .parameterised_from(after.as_ref())
         .filter(|known| in_domain(&known.domain, filter))
-        .filter_map(|known| row(world, known, filter.definitions, NAMED));
+        .filter_map(|known| parameterised_row(world, known, filter.definitions, NAMED));
     Ok(page(world, rows, filter, observed, |row| row.parameterised_guid.to_string()))
 }
 
@@ -36,11 +36,16 @@ pub fn parameterised(
 /// `ResourceNotFound`.
 pub fn parameterised_one(world: &World, show: &Show) -> Result<One<ParameterisedRow>, Refusal> {
     let found = ParameterisedGuid::new(&show.id).ok().and_then(|guid| world.parameterised(&guid));
-    let row = found.and_then(|known| row(world, known, true, usize::MAX));
+    let row = found.and_then(|known| parameterised_row(world, known, true, usize::MAX));
     one(world, row, format!("parameterised task {}", show.id))
 }
 
-fn row(world: &World, known: &Parameterised, whole: bool, queued: usize) -> Option<ParameterisedRow> {
+pub(crate) fn parameterised_row(
+    world: &World,
+    known: &Parameterised,
+    whole: bool,
+    queued: usize,
+) -> Option<ParameterisedRow> {
     let desired = known.desired.as_ref()?;
     let running: Vec<TaskGuid> = world
         .dispatched_of(&known.guid)

@@ -22,7 +22,7 @@ pub fn periodics(world: &World, filter: &Filter, observed: &Observed) -> Result<
     let rows = world
         .periodics_from(after.as_ref())
         .filter(|periodic| in_domain(&periodic.domain, filter))
-        .filter_map(|periodic| row(world, periodic, filter.definitions));
+        .filter_map(|periodic| periodic_row(world, periodic, filter.definitions));
     Ok(page(world, rows, filter, observed, |row| row.periodic_guid.to_string()))
 }
 
@@ -32,10 +32,10 @@ pub fn periodics(world: &World, filter: &Filter, observed: &Observed) -> Result<
 /// `ResourceNotFound`.
 pub fn periodic(world: &World, show: &Show) -> Result<One<PeriodicRow>, Refusal> {
     let found = PeriodicGuid::new(&show.id).ok().and_then(|guid| world.periodic(&guid));
-    one(world, found.and_then(|known| row(world, known, true)), format!("periodic task {}", show.id))
+    one(world, found.and_then(|known| periodic_row(world, known, true)), format!("periodic task {}", show.id))
 }
 
-fn row(world: &World, periodic: &Periodic, whole: bool) -> Option<PeriodicRow> {
+pub(crate) fn periodic_row(world: &World, periodic: &Periodic, whole: bool) -> Option<PeriodicRow> {
     let desired = periodic.desired.as_ref()?;
     let running: Vec<TaskGuid> = world
         .launched_by(&periodic.guid)

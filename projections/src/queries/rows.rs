@@ -1,6 +1,7 @@
 //! Rows from the World: what each says of the thing that it shows.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemas::Place;
 use schemas::Timestamp;
@@ -22,7 +23,7 @@ use super::Observed;
 use crate::index::WorkRef;
 use crate::world::World;
 
-pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
+pub(crate) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
     let desired = process.desired.as_deref();
     let count = |wanted: InstanceState| {
         let of =
@@ -61,7 +62,7 @@ pub(super) fn lrp_row(process: &Process, whole: bool) -> LrpRow {
 
 /// Which records of an index that is being evacuated are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(crate) enum Which {
     /// The one that counts: the EVACUATING one while the other is UNCLAIMED or CLAIMED, since nobody else serves yet;
     /// else the other.
     Counting,
@@ -73,7 +74,7 @@ pub(super) fn instance_rows(process: &Process, which: Which) -> impl Iterator<It
     process.slots.iter().flat_map(move |slot| slot_rows(process, slot, which))
 }
 
-pub(super) fn slot_rows(
+pub(crate) fn slot_rows(
     process: &Process,
     slot: &Slot,
     which: Which,
@@ -148,7 +149,7 @@ fn instance_row(process: &Process, place: &Place, lrp: &Actual) -> InstanceRow {
     }
 }
 
-pub(super) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
+pub(crate) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
     let state = task.state.as_ref()?;
     let done = task.completed();
     let (failed, failure_reason, result) = match done.map(|done| &done.outcome) {
@@ -182,8 +183,7 @@ pub(super) fn task_row(task: &Task, whole: bool) -> Option<TaskRow> {
     })
 }
 
-pub(super) fn cell_row(world: &World, id: &CellId, cell: &Cell, observed: &Observed) -> CellRow {
-    let heard = observed.heard.get(id).copied();
+pub(crate) fn cell_row(world: &World, id: &CellId, cell: &Cell, heard: Option<Duration>) -> CellRow {
     let count =
         |of: fn(&&WorkRef) -> bool| u32::try_from(world.on_cell(id).filter(of).count()).unwrap_or(u32::MAX);
     CellRow {

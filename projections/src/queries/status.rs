@@ -84,7 +84,7 @@ pub(super) fn status_row(world: &World, observed: &Observed) -> Option<StatusRow
         row.tasks_unplaced += u64::from(is_unplaced(task));
         row.callbacks_repeated += u64::from(is_called_again(task));
     }
-    let cells = world.cells().map(|(id, cell)| cell_row(world, id, cell, observed));
+    let cells = world.cells().map(|(id, cell)| cell_row(world, id, cell, observed.heard.get(id).copied()));
     row.cells = cells.filter(|row| row.state != CellState::Present).collect();
     let found: Vec<Finding> = of_cells(&row).into_iter().chain(of_work(&row)).collect();
     row.cells.truncate(STATUS_NAMED);

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, definition_id, domain, groups, guid, write};
 use crate::pages::observed;
+use crate::tables::keep;
 
 fn shown(world: &World, limit: u32) -> Vec<EndedInstanceRow> {
     let mut rows = vec![];
@@ -117,6 +118,19 @@ fn the_newest_of_each_index_are_shown_and_another_limit_holds_at_once() {
     assert_eq!(shown(&log.world, 5), []);
     // It decides nothing: crashes are counted by the record.
     assert_eq!(log.world.process(&guid(0)).unwrap().actual(&place(0)).unwrap().crash_count, 1);
+}
+
+#[test]
+fn what_is_forgotten_at_once_may_end_once_more() {
+    let mut log = desired(1);
+    for kept in [0, 1] {
+        log.decide(0, vec![limit(Some(kept))]);
+        for number in [7, 8, 7, 7] {
+            log.decide(0, vec![started(0, number)]);
+            log.decide(0, vec![unclaimed(0, actual::Unclaimed::CellLost)]);
+        }
+    }
+    keep(&log.entries).unwrap();
 }
 
 #[test]

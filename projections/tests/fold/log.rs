@@ -221,6 +221,18 @@ impl Log {
         self.append(vec![decision]);
     }
 
+    /// Appends one decision on something whose number of decisions the test knows.
+    pub(crate) fn decide_on(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) {
+        self.now = Timestamp(self.now.0 + 1_000);
+        let decision = self.decision(aggregate, version, events);
+        self.append(vec![decision]);
+    }
+
+    /// The time of its next decision.
+    pub(crate) const fn next(&self) -> Timestamp {
+        Timestamp(self.now.0 + 1_000)
+    }
+
     fn append(&mut self, decisions: Vec<Decision>) {
         let entry = Entry::decode(&self.entry(decisions).encode()).expect("it is legal");
         // Positions of a stream have gaps as far as one reader is concerned.

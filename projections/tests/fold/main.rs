@@ -9,3 +9,4 @@ mod rollouts;
 mod rows;
 mod snapshots;
 mod stories;
+mod tables;

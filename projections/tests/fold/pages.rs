@@ -132,7 +132,7 @@ proptest! {
             world.processes_from(None).filter(is_there).map(|process| &process.guid).collect::<Vec<_>>()
         );
         for process in world.processes_from(None) {
-            let shown = queries::lrp(&world, &Show { id: process.guid.to_string(), at_least: None });
+            let shown = queries::lrp(&world, &Show { id: process.guid.to_string(), at_least: None, as_of: None });
             prop_assert_eq!(shown.is_ok(), is_there(&process), "{:?}", process);
         }
     }

@@ -7,16 +7,20 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use projections::tables::Table;
 use projections::{Observed, Query, World};
-use schemas::Position;
 use schemas::cluster::Role;
+use schemas::container::Epoch;
+use schemas::entry::{Aggregate, Event};
 use schemas::limits::STATUS_NAMED;
 use schemas::message::Program;
-use schemas::names::ServiceId;
+use schemas::names::{DispatchKey, ParameterisedGuid, PeriodicGuid, ServiceId, TaskGuid};
+use schemas::parameterised::{self, Dispatch};
 use schemas::query::{
     Filter, Finding, FindingCode, Health, MalformedEntries, One, Page, ServiceRow, Services, Show, StatusRow,
 };
-use serde_json::Value;
+use schemas::{Position, periodic, spec};
+use serde_json::{Value, json};
 
 use crate::log::{Ask, Log, OfProcess, OfTask, cell_id, domain, guid, write};
 
@@ -40,15 +44,77 @@ const fn seen(cell: u8, evacuating: bool, healthy: bool) -> Ask {
     Ask::Seen { cell, evacuating, healthy }
 }
 
-/// A cluster in which every state of every thing occurs.
+/// A periodic task that has launched, one that is paused, and one that is removed.
+fn periodic_tasks(log: &mut Log) {
+    for (number, name) in ["report", "paused", "removed"].into_iter().enumerate() {
+        let guid = PeriodicGuid::new(name).expect("a name");
+        let desired = spec::periodic(json!({
+            "periodic_guid": name, "domain": domain(0), "cron": "0 3 * * *", "memory_mb": 32,
+            "action": {"run": {"path": "report"}},
+        }));
+        let desired = Box::new(desired.expect("a periodic task"));
+        let (none, never) = (|_: &PeriodicGuid| false, |_: &TaskGuid| false);
+        let mut commands = vec![periodic::Command::Desire(desired)];
+        commands.push(
+            [periodic::Command::Launch, periodic::Command::Pause, periodic::Command::Remove][number].clone(),
+        );
+        for (version, command) in (1..).zip(commands) {
+            let context = periodic::Context { now: log.next(), runs: &none, exists: &never };
+            let known = log.world.periodic(&guid);
+            let events = periodic::decide(known, &command, context).expect("it may be asked");
+            let epoch = known.map_or(Epoch(log.next()), |known| known.epoch);
+            let about = Aggregate::Periodic { guid: guid.clone(), domain: domain(0), epoch };
+            log.decide_on(about, version, events.into_iter().map(Event::Periodic).collect());
+        }
+    }
+}
+
+/// A parameterised task of which one dispatch was launched, and one waits.
+fn parameterised_tasks(log: &mut Log) {
+    let guid = ParameterisedGuid::new("resize").expect("a name");
+    let desired = spec::parameterised(json!({
+        "parameterised_guid": "resize", "domain": domain(1), "concurrency": 1, "optional_parameters": ["size"],
+        "memory_mb": 32, "action": {"run": {"path": "resize"}},
+    }));
+    let dispatch = |key: &str| {
+        let key = DispatchKey::new(key).ok();
+        parameterised::Command::Dispatch(Box::new(Dispatch { key, ..Dispatch::default() }))
+    };
+    let desired = parameterised::Command::Desire(Box::new(desired.expect("a parameterised task")));
+    for (version, command) in (1..).zip([desired, dispatch("one"), dispatch("two")]) {
+        let (fewer, never) = (|_: &ParameterisedGuid, _| version < 3, |_: &TaskGuid| false);
+        let context = parameterised::Context { fewer: &fewer, exists: &never };
+        let known = log.world.parameterised(&guid);
+        let events = parameterised::decide(known, &command, context).expect("it may be asked");
+        let epoch = known.map_or(Epoch(log.next()), |known| known.epoch);
+        let about = Aggregate::Parameterised { guid: guid.clone(), domain: domain(1), epoch };
+        log.decide_on(about, version, events.into_iter().map(Event::Parameterised).collect());
+    }
+}
+
+#[test]
+fn tables_show_everything_step_by_step() {
+    let log = everything_written();
+    crate::tables::keep(&log.entries).unwrap();
+    let shown = projections::tables::rows(&log.world);
+    let known: std::collections::BTreeSet<_> = shown.iter().map(|row| row.table).collect();
+    let missing: Vec<_> = Table::ALL.into_iter().filter(|table| !known.contains(table)).collect();
+    assert_eq!(missing, [Table::Rollouts, Table::EndedTasks], "of which other tests have all");
+}
+
 fn everything() -> World {
+    everything_written().world
+}
+
+/// A cluster in which every state of every thing occurs.
+fn everything_written() -> Log {
     const CLAIM: &[u8] = &[0];
     const RUN: &[u8] = &[0, 1];
     const CRASH: &[u8] = &[0, 3];
     let task = |task, ask| Ask::Task(task, ask);
     let start = |number| task(number, OfTask::Report { container: 1, step: 0 });
     let desire_task = |number, size| task(number, OfTask::Desire { domain: number % 2, size });
-    let log = story([
+    let mut log = story([
         seen(2, false, true),
         seen(3, false, false),
         seen(4, false, true),
@@ -95,7 +161,9 @@ fn everything() -> World {
         Ask::Lost { cell: 2 },
         seen(1, true, true),
     ]);
-    log.world
+    periodic_tasks(&mut log);
+    parameterised_tasks(&mut log);
+    log
 }
 
 fn service(name: &str, role: Role, leads: bool, lag: u64) -> ServiceRow {
@@ -143,7 +211,7 @@ fn queries() -> Vec<(&'static str, Query)> {
     let of_process = || Filter { process_guid: Some(guid(1)), ..all() };
     let both = || Filter { all: true, ..all() };
     let whole = || Filter { definitions: true, ..of_domain() };
-    let show = |id: &str| Show { id: id.into(), at_least: None };
+    let show = |id: &str| Show { id: id.into(), at_least: None, as_of: None };
     vec![
         ("lrps", Query::Lrps(all())),
         ("lrps of a domain, with definitions", Query::Lrps(whole())),
@@ -170,6 +238,11 @@ fn queries() -> Vec<(&'static str, Query)> {
         ("tasks of a domain, with definitions", Query::Tasks(whole())),
         ("tasks on a cell", Query::Tasks(on_cell())),
         ("task", Query::Task(show("task-2"))),
+        ("periodic tasks", Query::Periodics(all())),
+        ("periodic tasks, with definitions", Query::Periodics(Filter { definitions: true, ..all() })),
+        ("periodic task", Query::Periodic(show("report"))),
+        ("parameterised tasks", Query::Parameterised(all())),
+        ("parameterised task", Query::ParameterisedOne(show("resize"))),
         ("domains", Query::Domains(all())),
         ("domains of a domain", Query::Domains(of_domain())),
         ("cells", Query::Cells(all())),
@@ -183,6 +256,8 @@ fn queries() -> Vec<(&'static str, Query)> {
         ("no such instance", Query::Instance(show("process-0/9"))),
         ("an instance whose name is none", Query::Instance(show("process-0"))),
         ("no such task", Query::Task(show("task-9"))),
+        ("no such periodic task", Query::Periodic(show("no"))),
+        ("no such parameterised task", Query::ParameterisedOne(show("no"))),
         ("no such cell", Query::Cell(show("cell-9"))),
         ("no such evaluation", Query::Evaluation(show("process-0"))),
     ]

@@ -1,0 +1,266 @@
+//! Which rows an entry can change, and what they are at a moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::entry::{Aggregate, Event};
+use schemas::evaluation::Evaluation;
+use schemas::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::process::Process;
+use schemas::query::{DomainRow, EvaluationRow, EvaluationState, EvaluationSubject, RolloutRow};
+use schemas::task::Task;
+use schemas::{Entry, Position, Timestamp, cluster, evacuating};
+
+use super::columns::{self, Defined, Rolled};
+use super::{Row, Step};
+use crate::ended::{OfDomain, OfIndex, When};
+use crate::queries::{self, Which};
+use crate::world::{Told, World};
+
+/// What of a process an entry can change.
+#[derive(Clone, Debug, Default)]
+struct OfProcess {
+    /// What is desired of it, and with that all its instances.
+    whole: bool,
+    /// The instances at these indices.
+    indices: BTreeSet<u32>,
+}
+
+/// What an entry can change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Touched {
+    processes: BTreeMap<ProcessGuid, OfProcess>,
+    tasks: BTreeSet<TaskGuid>,
+    periodics: BTreeSet<PeriodicGuid>,
+    parameterised: BTreeSet<ParameterisedGuid>,
+    domains: BTreeSet<Domain>,
+    cells: BTreeSet<CellId>,
+    cluster: bool,
+}
+
+impl Touched {
+    pub(super) fn by(entry: &Entry) -> Self {
+        let mut touched = Self::default();
+        for decision in &entry.decisions {
+            match &decision.aggregate {
+                Aggregate::Process { guid, .. } => {
+                    let process = touched.processes.entry(guid.clone()).or_default();
+                    decision.events.iter().for_each(|event| process.touch(event));
+                }
+                Aggregate::Task { guid, .. } => {
+                    touched.tasks.insert(guid.clone());
+                }
+                Aggregate::Periodic { guid, .. } => {
+                    touched.periodics.insert(guid.clone());
+                }
+                Aggregate::Parameterised { guid, .. } => {
+                    touched.parameterised.insert(guid.clone());
+                }
+                Aggregate::Domain(domain) => {
+                    touched.domains.insert(domain.clone());
+                }
+                Aggregate::Cell(cell) => {
+                    touched.cells.insert(cell.clone());
+                }
+                Aggregate::Cluster => {
+                    touched.cluster = true;
+                    let events = decision.events.iter().filter_map(Event::as_cluster);
+                    touched.cells.extend(events.filter_map(numbered).cloned());
+                }
+            }
+        }
+        touched
+    }
+
+    /// The rows of it, as they are.
+    pub(super) fn rows(&self, world: &World) -> Vec<Row> {
+        let mut rows = vec![];
+        for (guid, touched) in &self.processes {
+            let process = world.process(guid).into_iter();
+            process.for_each(|process| rows_of_process(process, touched, &mut rows));
+        }
+        for task in self.tasks.iter().filter_map(|guid| world.task(guid)) {
+            rows_of_task(task, &mut rows);
+        }
+        let periodics = self.periodics.iter().filter_map(|guid| world.periodic(guid));
+        rows.extend(
+            periodics
+                .filter_map(|of| queries::periodic_row(world, of, false))
+                .map(|row| columns::periodic(&row)),
+        );
+        let parameterised = self.parameterised.iter().filter_map(|guid| world.parameterised(guid));
+        let of = parameterised.filter_map(|of| queries::parameterised_row(world, of, false, 0));
+        rows.extend(of.map(|row| columns::parameterised(&row)));
+        rows.extend(self.domains.iter().filter_map(|domain| domain_row(world, domain)));
+        rows.extend(self.cells.iter().filter_map(|cell| cell_row(world, cell)));
+        rows.extend(world.cluster().filter(|_| self.cluster).map(columns::cluster));
+        rows
+    }
+}
+
+impl OfProcess {
+    fn touch(&mut self, event: &Event) {
+        match event {
+            Event::Desired(_) => self.whole = true,
+            Event::Actual(event) => self.indices.extend(event.places().indices.iter()),
+            Event::Evacuating(
+                evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. },
+            ) => {
+                self.indices.insert(place.index);
+            }
+            Event::Rollout(event) => match event.indices() {
+                Some(indices) => self.indices.extend(indices.iter()),
+                None => self.whole = true,
+            },
+            Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
+            | Event::Domain(_)
+            | Event::Cell(_)
+            | Event::Cluster(_) => {}
+        }
+    }
+}
+
+/// The cell that an event of the cluster gives or takes a number.
+const fn numbered(event: &cluster::Event) -> Option<&CellId> {
+    match event {
+        cluster::Event::OrdinalAssigned { cell_id, .. } | cluster::Event::OrdinalFreed { cell_id, .. } => {
+            Some(cell_id)
+        }
+        cluster::Event::Founded { .. }
+        | cluster::Event::FormatRaised { .. }
+        | cluster::Event::PreemptionSwitched { .. }
+        | cluster::Event::Elected { .. }
+        | cluster::Event::PositionSetAside { .. } => None,
+    }
+}
+
+/// All rows of a World, in order of tables and keys.
+pub(super) fn all(world: &World) -> Vec<Row> {
+    let whole = || OfProcess { whole: true, indices: BTreeSet::new() };
+    let touched = Touched {
+        processes: world.processes_from(None).map(|process| (process.guid.clone(), whole())).collect(),
+        tasks: world.tasks_from(None).map(|task| task.guid.clone()).collect(),
+        periodics: world.periodics_from(None).map(|of| of.guid.clone()).collect(),
+        parameterised: world.parameterised_from(None).map(|of| of.guid.clone()).collect(),
+        domains: world.domains().map(|(domain, _)| domain.clone()).collect(),
+        cells: world.cells().map(|(cell, _)| cell.clone()).collect(),
+        cluster: true,
+    };
+    let mut rows = touched.rows(world);
+    let ended = world.history.instances_from(None);
+    rows.extend(ended.map(|(key, ended)| columns::ended_instance(&queries::ended_instance_row(key, ended))));
+    let ended = world.history.tasks_from(None);
+    rows.extend(ended.map(|(key, ended)| columns::ended_task(&queries::ended_task_row(key, ended))));
+    rows.sort_by(|one, other| (one.table, one.key()).cmp(&(other.table, other.key())));
+    rows
+}
+
+fn rows_of_process(process: &Process, touched: &OfProcess, rows: &mut Vec<Row>) {
+    let (guid, domain) = (&process.guid, &process.domain);
+    if let Some(desired) = process.desired.as_deref().filter(|_| touched.whole) {
+        rows.push(columns::desired_lrp(&queries::lrp_row(process, true)));
+        for (definition_id, definition) in &desired.definitions {
+            let of = Defined { process_guid: guid, domain, definition_id, definition };
+            rows.push(columns::definition(&of));
+        }
+    }
+    let slots = process.slots.iter();
+    let slots = slots.filter(|slot| touched.whole || touched.indices.contains(&slot.place.index));
+    for slot in slots {
+        let of = queries::slot_rows(process, slot, Which::Both);
+        rows.extend(of.map(|row| columns::actual_lrp(&row)));
+    }
+    if let Some(rollout) = process.rollout.as_deref() {
+        let row = RolloutRow::from(rollout);
+        rows.push(columns::rollout(&Rolled { process_guid: guid, epoch: process.epoch, domain, row: &row }));
+    }
+    let subject = EvaluationSubject::Process(guid.clone());
+    rows_of_evaluations(&subject, domain, &process.evaluations, rows);
+}
+
+fn rows_of_task(task: &Task, rows: &mut Vec<Row>) {
+    rows.extend(queries::task_row(task, true).map(|row| columns::task(&row)));
+    let subject = EvaluationSubject::Task(task.guid.clone());
+    rows_of_evaluations(&subject, &task.domain, &task.evaluations, rows);
+}
+
+/// What follows from the time, from who leads and from the rest of the process is no column.
+fn rows_of_evaluations(
+    subject: &EvaluationSubject,
+    domain: &Domain,
+    evaluations: &[Evaluation],
+    rows: &mut Vec<Row>,
+) {
+    rows.extend(evaluations.iter().map(|evaluation| {
+        columns::evaluation(&EvaluationRow {
+            subject: subject.clone(),
+            domain: domain.clone(),
+            state: EvaluationState::of(evaluation, Timestamp(0), false),
+            evaluation: evaluation.clone(),
+            left: 0,
+            turn: None,
+        })
+    }));
+}
+
+fn domain_row(world: &World, domain: &Domain) -> Option<Row> {
+    let freshness = world.domain(domain)?;
+    Some(columns::domain(&DomainRow {
+        domain: domain.clone(),
+        fresh: freshness.is_fresh(freshness.refreshed_at),
+        refreshed_at: freshness.refreshed_at,
+        expires_at: freshness.expires_at,
+    }))
+}
+
+fn cell_row(world: &World, id: &CellId) -> Option<Row> {
+    let cell = world.cell(id)?;
+    Some(columns::cell(&queries::cell_row(world, id, cell, None)))
+}
+
+/// What ended by an entry, and what of that had not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ended {
+    /// By container: whether it had ended before the entry, and its row behind it.
+    instances: BTreeMap<InstanceGuid, (Option<Row>, Option<Row>)>,
+    tasks: Vec<Row>,
+}
+
+impl Ended {
+    pub(super) fn take(&mut self, told: Told<'_>, position: Position) {
+        let when = When { position, nth: 0 };
+        let row = |process: &ProcessGuid, ended: &_, index| {
+            let key = OfIndex { process: process.clone(), index, when };
+            columns::ended_instance(&queries::ended_instance_row(&key, ended))
+        };
+        match told {
+            Told::InstanceEnded { process, ended } => {
+                let row = row(process, ended, ended.place.index);
+                self.instances.entry(ended.by.instance_guid).or_default().1 = Some(row);
+            }
+            Told::InstanceReturned { process, ended } => {
+                let guid = ended.by.instance_guid;
+                let gone = row(process, ended, ended.place.index);
+                let known = self.instances.entry(guid).or_insert((Some(gone), None));
+                known.1 = None;
+            }
+            Told::TaskEnded { ended } => {
+                let key = OfDomain { domain: ended.domain.clone(), when };
+                self.tasks.push(columns::ended_task(&queries::ended_task_row(&key, ended)));
+            }
+        }
+    }
+
+    pub(super) fn into_steps(self) -> impl Iterator<Item = Step> {
+        let of_instances = self.instances.into_values().filter_map(|change| match change {
+            // It may have ended before, come back with its cell, and end once more.
+            (None, Some(row)) => Some(Step::Renew(row)),
+            (Some(_), Some(row)) => Some(Step::Replace(row)),
+            (Some(row), None) => Some(Step::Close(row)),
+            (None, None) => None,
+        });
+        of_instances.chain(self.tasks.into_iter().map(Step::Open))
+    }
+}

@@ -1,0 +1,93 @@
+//! Tables, kept step by step, are what looking at the whole World gives, at every position.
+
+use std::collections::BTreeMap;
+
+use projections::tables::{Row, Step, Table, Tables, Value, events};
+use proptest::prelude::*;
+use schemas::Entry;
+
+use crate::log::{Entries, groups, write};
+
+/// Tables in memory, made of steps alone.
+#[derive(Default)]
+struct Kept(BTreeMap<(Table, Vec<Value>), Row>);
+
+impl Kept {
+    /// Takes a step, and checks that it says the truth of what was there.
+    fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+        let (row, is_there) = match &step {
+            Step::Open(row) => (row.clone(), None),
+            Step::Replace(row) => (row.clone(), Some(true)),
+            Step::Close(row) => (row.clone(), Some(false)),
+            Step::Renew(row) => {
+                self.0.insert((row.table, row.key().to_vec()), row.clone());
+                return Ok(());
+            }
+        };
+        let name = (row.table, row.key().to_vec());
+        let known = self.0.remove(&name);
+        prop_assert_eq!(known.is_some(), is_there.is_some(), "{:?}", step);
+        if is_there == Some(true) {
+            prop_assert_ne!(known.as_ref(), Some(&row), "it is as it was");
+        }
+        if is_there != Some(false) {
+            self.0.insert(name, row);
+        } else if row.table != Table::EndedInstances {
+            prop_assert_eq!(known, Some(row), "it was otherwise");
+        }
+        Ok(())
+    }
+
+    fn check(&self, tables: &Tables) -> Result<(), TestCaseError> {
+        let all = tables.rows();
+        for row in all.iter().filter(|row| row.table.is_record()) {
+            prop_assert_eq!(self.0.get(&(row.table, row.key().to_vec())), Some(row));
+        }
+        let present: Vec<&Row> = self.0.values().filter(|row| !row.table.is_record()).collect();
+        let expected: Vec<&Row> = all.iter().filter(|row| !row.table.is_record()).collect();
+        prop_assert_eq!(present, expected);
+        Ok(())
+    }
+}
+
+/// Keeps the tables of a log, and looks at each position.
+pub(crate) fn keep(entries: &Entries) -> Result<(), TestCaseError> {
+    let (mut tables, mut kept) = (Tables::default(), Kept::default());
+    for (position, entry) in entries {
+        let folded = tables.fold(*position, entry);
+        prop_assert_eq!(folded.events.len(), count_of(entry));
+        for step in folded.steps {
+            kept.take(step)?;
+        }
+        kept.check(&tables)?;
+        let again = tables.fold(*position, entry);
+        prop_assert_eq!((again.steps, again.events), (vec![], vec![]), "folded twice");
+    }
+    Ok(())
+}
+
+fn count_of(entry: &Entry) -> usize {
+    entry.decisions.iter().map(|decision| decision.events.len()).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn tables_are_what_looking_at_the_world_gives(groups in groups()) {
+        keep(&write(&groups).entries)?;
+    }
+}
+
+#[test]
+fn columns_have_names_of_their_own_and_say_what_they_hold() {
+    for table in Table::ALL {
+        let columns = table.columns();
+        let names: std::collections::BTreeSet<&str> = columns.iter().map(|column| column.name).collect();
+        assert_eq!(names.len(), columns.len(), "{}", table.name());
+        assert!((1..columns.len()).contains(&table.key_columns()));
+        assert!(columns.iter().all(|column| column.comment.ends_with('.')), "{}", table.name());
+    }
+    let events = events::shapes();
+    assert_eq!((events[0].name, events[1].name), ("position", "nth"), "they name a row");
+}
