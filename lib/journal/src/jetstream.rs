@@ -62,7 +62,7 @@ struct Answer {
 
 /// What a server's answer means.
 #[derive(Debug)]
-enum Outcome {
+pub(super) enum Outcome {
     Stored(Position),
     /// Stored before, or another entry is there: reading settles it.
     Settle(String),
@@ -218,6 +218,11 @@ impl JetStream {
         &self.shared.stream
     }
 
+    /// The connection's client.
+    pub(super) fn client(&self) -> &async_nats::Client {
+        self.shared.connection.client()
+    }
+
     /// Counts how often the connection was made.
     pub(super) fn made(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.connection.made()
@@ -280,7 +285,7 @@ fn is_absent(error: &GetStreamError) -> bool {
 }
 
 /// What the server's answer to a message means.
-fn outcome(answer: &[u8]) -> Outcome {
+pub(super) fn outcome(answer: &[u8]) -> Outcome {
     let answer: Answer = match serde_json::from_slice(answer) {
         Ok(answer) => answer,
         Err(error) => return Outcome::Unknown(format!("the acknowledgement can't be read: {error}")),

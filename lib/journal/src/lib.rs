@@ -11,6 +11,7 @@
 
 mod jetstream;
 mod jetstream_follower;
+mod jetstream_import;
 mod jetstream_read;
 pub mod limits;
 mod memory;
@@ -27,7 +28,7 @@ use schemas::{Position, Subject};
 
 pub use jetstream::JetStream;
 pub use memory::Memory;
-pub use sqlite::Sqlite;
+pub use sqlite::{FILE, Sqlite};
 pub use stream::{STREAM, StreamSettings, version_problem};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -110,6 +111,30 @@ pub enum JournalError {
     Closed,
 }
 
+/// Why entries of another journal were not written, or not all of them: those before the one that failed are there.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// They don't follow what the journal holds.
+    #[error("position {first} doesn't follow position {end}, where the journal ends")]
+    NotNext {
+        /// Where the journal ends, or the entry before it stands.
+        end: Position,
+        /// Where the entry was to stand.
+        first: Position,
+    },
+    /// The journal will never take one of them.
+    #[error("the journal refuses position {position}: {why}")]
+    Refused {
+        /// Which.
+        position: Position,
+        /// Why.
+        why: String,
+    },
+    /// The journal can't be written, or doesn't answer.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
 impl JournalError {
     fn unavailable(what: impl Into<String>, source: impl Into<Source>) -> Self {
         Self::Unavailable { what: what.into(), source: Some(source.into()) }
@@ -168,6 +193,27 @@ impl Journal {
             Self::Memory(memory) => memory.append(append),
             Self::Sqlite(sqlite) => sqlite.append(append).await,
             Self::JetStream(stream) => stream.append(append).await,
+        }
+    }
+
+    /// Writes entries of another journal as they are, at exactly their positions, behind the end of this one. What is no
+    /// entry, or has no id, is written like any other message. Whoever imports is alone: nobody else may append.
+    ///
+    /// # Errors
+    /// See [`ImportError`].
+    pub async fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+        let Some(first) = entries.first() else { return Ok(()) };
+        let mut end = Position(first.position.0.saturating_sub(1));
+        for entry in &entries {
+            if entry.position.0 != end.0 + 1 {
+                return Err(ImportError::NotNext { end, first: entry.position });
+            }
+            end = entry.position;
+        }
+        match self {
+            Self::Memory(memory) => memory.import(entries),
+            Self::Sqlite(sqlite) => sqlite.import(entries).await,
+            Self::JetStream(stream) => jetstream_import::import(stream, entries).await,
         }
     }
 

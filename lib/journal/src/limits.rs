@@ -36,3 +36,12 @@ pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(30);
 pub const MONITOR_BYTES: usize = 1024 * 1024;
 /// How long a server's monitoring address may take to answer.
 pub const MONITOR: Duration = Duration::from_secs(3);
+/// Messages of an import that are on their way to a JetStream server at once.
+pub const IMPORT_ENTRIES: usize = 256;
+/// Bytes of an import that are on their way to a JetStream server at once, unless one message alone is larger.
+pub const IMPORT_BYTES: usize = 4 * 1024 * 1024;
+/// How long an import into a stream may stand still. Longer than [`DUPLICATE_WINDOW`]: a message that stands twice in the
+/// journal is taken for the same one until that is over.
+pub const IMPORT_STALL: Duration = Duration::from_secs(45);
+/// The pause before an import that stood still goes on.
+pub const IMPORT_AGAIN: Duration = Duration::from_millis(250);

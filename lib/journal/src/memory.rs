@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use schemas::{Position, Subject};
 use tokio::sync::watch;
 
-use super::{Append, AppendError, JournalError, Page, Recorded};
+use super::{Append, AppendError, ImportError, JournalError, Page, Recorded};
 
 /// A journal in memory. Clones share their entries.
 #[derive(Clone, Debug)]
@@ -64,6 +64,22 @@ impl Memory {
         log.entries.push(Recorded { position, subject, entry: Some(append.entry), bytes: append.bytes });
         self.shared.end.send_modify(|end| *end = end.map(|_| position));
         Ok(position)
+    }
+
+    pub(super) fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+        self.end()?;
+        let mut log = self.log();
+        for entry in entries {
+            let end = Position(log.entries.len() as u64);
+            if entry.position.0 != end.0 + 1 {
+                return Err(ImportError::NotNext { end, first: entry.position });
+            }
+            let position = entry.position;
+            log.subjects.entry(entry.subject.clone()).or_default().push(position);
+            log.entries.push(entry);
+            self.shared.end.send_modify(|end| *end = end.map(|_| position));
+        }
+        Ok(())
     }
 
     pub(super) fn follow(&self, after: Position) -> Follower {

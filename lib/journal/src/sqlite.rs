@@ -7,34 +7,39 @@
 //! ```
 
 use std::path::Path;
+use std::time::Duration;
 
 use schemas::names::EntryId;
 use schemas::{Position, Subject};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, Executor, Row, Sqlite as Db, SqliteConnection};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::sqlite_writer::{Queued, Writer};
-use super::{Append, AppendError, JournalError, Page, Recorded};
+use super::sqlite_writer::{Queued, Waits, Writer};
+use super::{Append, AppendError, ImportError, JournalError, Page, Recorded};
 use crate::limits::{QUEUED_APPENDS, READERS};
 use runtime::folder::Folder;
 
 /// The file in the data folder.
-const FILE: &str = "journal.db";
+pub const FILE: &str = "journal.db";
 /// The format of the file that this program reads and writes (`PRAGMA user_version`).
 const FORMAT: i64 = 1;
 /// Pages of the write-ahead log after which it is moved into the file: some 16 MiB.
 const CHECKPOINT_PAGES: &str = "4000";
+/// Why what is only read takes nothing.
+const ONLY_READ: &str = "it was opened only to be read";
+/// How often is looked for what another process has written.
+const LOOKED_AT: Duration = Duration::from_millis(50);
 
 const CREATE: &str = "
     CREATE TABLE IF NOT EXISTS entry (
         position INTEGER PRIMARY KEY,
         subject  TEXT NOT NULL,
-        id       BLOB NOT NULL,
+        id       BLOB NOT NULL, -- 16 bytes; none: something else than Muster wrote it
         bytes    BLOB NOT NULL
     ) STRICT;
     CREATE UNIQUE INDEX IF NOT EXISTS entry_by_subject ON entry (subject, position);
@@ -43,7 +48,8 @@ const CREATE: &str = "
 /// A journal in a data folder. Clones are the same journal.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
-    queue: mpsc::Sender<Queued>,
+    /// None: it is only read, and another process may write to it.
+    queue: Option<mpsc::Sender<Queued>>,
     readers: SqlitePool,
     /// Where the journal ends; None once it is closed.
     end: watch::Receiver<Option<Position>>,
@@ -79,27 +85,62 @@ impl Sqlite {
             .disable_statement_logging();
         let mut connection = SqliteConnection::connect_with(&options).await.map_err(unavailable)?;
         prepare(&mut connection, &what).await?;
-        let last: Option<i64> = sqlx::query_scalar("SELECT max(position) FROM entry")
-            .fetch_one(&mut connection)
-            .await
-            .map_err(unavailable)?;
+        let last = last_position(&mut connection).await.map_err(unavailable)?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .connect_with(options.read_only(true))
             .await
             .map_err(unavailable)?;
-        let (end, ends) = watch::channel(Some(Position(unsigned(last.unwrap_or(0)))));
+        let (end, ends) = watch::channel(Some(last));
         let (queue, queued) = mpsc::channel(QUEUED_APPENDS);
         let closing = CancellationToken::new();
         let writer = Writer::new(connection, queued, end, folder);
         tokio::spawn(writer.run(closing.clone()));
-        Ok(Self { queue, readers, end: ends, closing })
+        Ok(Self { queue: Some(queue), readers, end: ends, closing })
+    }
+
+    /// Opens the journal in a data folder to read it, whoever owns the folder and writes to it meanwhile: what comes
+    /// into it is seen a moment later. Appending is refused.
+    ///
+    /// # Errors
+    /// There is none, it is of another format, or can't be read.
+    pub async fn open_to_read(folder: &Path) -> Result<Self, JournalError> {
+        let path = folder.join(FILE);
+        let what = format!("reading {}", path.display());
+        let unavailable = |source| JournalError::unavailable(what.as_str(), source);
+        if !path.is_file() {
+            return Err(JournalError::Refused(format!("there is no journal {}", path.display())));
+        }
+        let options = SqliteConnectOptions::new().filename(&path).read_only(true).disable_statement_logging();
+        let readers = SqlitePoolOptions::new().max_connections(READERS).connect_with(options);
+        let readers = readers.await.map_err(unavailable)?;
+        let format: i64 =
+            sqlx::query_scalar("PRAGMA user_version").fetch_one(&readers).await.map_err(unavailable)?;
+        check_format(format, &what)?;
+        let first = last_position(&readers).await.map_err(unavailable)?;
+        let (end, ends) = watch::channel(Some(first));
+        let closing = CancellationToken::new();
+        tokio::spawn(look(readers.clone(), end, closing.clone()));
+        Ok(Self { queue: None, readers, end: ends, closing })
     }
 
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
         let (answer, answered) = oneshot::channel();
         let closed = || AppendError::Unknown(JournalError::Closed);
-        self.queue.send(Queued { append, answer }).await.map_err(|_| closed())?;
+        let Some(queue) = &self.queue else {
+            return Err(AppendError::Refused(ONLY_READ.into()));
+        };
+        queue.send(Queued::Append(Waits { append, answer })).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
+    }
+
+    pub(super) async fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+        let (answer, answered) = oneshot::channel();
+        let closed = || ImportError::Journal(JournalError::Closed);
+        let Some(queue) = &self.queue else {
+            return Err(JournalError::Refused(ONLY_READ.into()).into());
+        };
+        queue.send(Queued::Import(entries, answer)).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -154,7 +195,7 @@ impl Sqlite {
 
     pub(super) async fn close(&self) {
         self.closing.cancel();
-        // The writer is done when it says that the journal is closed, or is gone.
+        // Who writes, or looks, is done when it says that the journal is closed, or is gone.
         drop(self.end.clone().wait_for(Option::is_none).await.map(drop));
         self.readers.close().await;
     }
@@ -190,23 +231,52 @@ async fn prepare(connection: &mut SqliteConnection, what: &str) -> Result<(), Jo
     }
     let format: i64 =
         sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(unavailable)?;
-    match format {
-        0 => sqlx::raw_sql(CREATE).execute(connection).await.map(drop).map_err(unavailable),
-        FORMAT => Ok(()),
-        other => Err(JournalError::Refused(format!(
-            "{what}: the file has format {other}, this program reads format {FORMAT}"
-        ))),
+    if format == 0 {
+        return sqlx::raw_sql(CREATE).execute(connection).await.map(drop).map_err(unavailable);
     }
+    check_format(format, what)
+}
+
+fn check_format(format: i64, what: &str) -> Result<(), JournalError> {
+    if format == FORMAT {
+        return Ok(());
+    }
+    Err(JournalError::Refused(format!(
+        "{what}: the file has format {format}, this program reads format {FORMAT}"
+    )))
+}
+
+async fn last_position<'c>(connection: impl Executor<'c, Database = Db>) -> Result<Position, sqlx::Error> {
+    let last: Option<i64> =
+        sqlx::query_scalar("SELECT max(position) FROM entry").fetch_one(connection).await?;
+    Ok(Position(unsigned(last.unwrap_or(0))))
+}
+
+/// Looks where a journal ends that another process may write to, until it is closed.
+async fn look(readers: SqlitePool, end: watch::Sender<Option<Position>>, closing: CancellationToken) {
+    while !end.is_closed() {
+        tokio::select! {
+            () = closing.cancelled() => break,
+            () = tokio::time::sleep(LOOKED_AT) => {}
+        }
+        match last_position(&readers).await {
+            Ok(last) => drop(end.send_if_modified(|known| known.replace(last) != Some(last))),
+            // Who reads next is told.
+            Err(error) => tracing::warn!(%error, "the embedded journal can't be read"),
+        }
+    }
+    end.send_replace(None);
 }
 
 fn recorded(row: &SqliteRow) -> Result<Recorded, JournalError> {
     let get = || -> Result<Recorded, sqlx::Error> {
-        let entry =
-            Uuid::from_slice(row.try_get("id")?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        // What something else than Muster wrote, and was imported, has none.
+        let id: &[u8] = row.try_get("id")?;
+        let id = if id.is_empty() { None } else { Some(Uuid::from_slice(id)) };
         Ok(Recorded {
             position: Position(unsigned(row.try_get("position")?)),
             subject: row.try_get("subject")?,
-            entry: Some(EntryId(entry)),
+            entry: id.transpose().map_err(|error| sqlx::Error::Decode(error.into()))?.map(EntryId),
             bytes: row.try_get::<Vec<u8>, _>("bytes")?.into(),
         })
     };

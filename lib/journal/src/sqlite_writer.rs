@@ -9,13 +9,22 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::sqlite::{signed, unsigned};
-use super::{Append, AppendError, JournalError};
+use super::{Append, AppendError, ImportError, JournalError, Recorded};
 use crate::limits::{GROUP_APPENDS, GROUP_BYTES, REMEMBERED_SUBJECTS};
 use runtime::folder::Folder;
 
+/// What waits for the writer.
+#[derive(Debug)]
+pub(super) enum Queued {
+    /// An append.
+    Append(Waits),
+    /// Entries of another journal, to be written as they are.
+    Import(Vec<Recorded>, oneshot::Sender<Result<(), ImportError>>),
+}
+
 /// An append that waits for the writer.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(super) struct Waits {
     pub(super) append: Append,
     pub(super) answer: oneshot::Sender<Result<Position, AppendError>>,
 }
@@ -38,13 +47,6 @@ struct Tail {
     subjects: BTreeMap<String, Position>,
 }
 
-/// An entry that has its position and waits for its transaction.
-struct Fresh {
-    position: Position,
-    subject: String,
-    append: Append,
-}
-
 /// What an append is answered once its transaction is done.
 enum Verdict {
     /// It stands there.
@@ -52,6 +54,9 @@ enum Verdict {
     /// Something else follows the expected position.
     Conflict,
 }
+
+/// Entries of another journal, and who waits for them to be written.
+type Imports = (Vec<Recorded>, oneshot::Sender<Result<(), ImportError>>);
 
 impl Writer {
     pub(super) fn new(
@@ -74,9 +79,17 @@ impl Writer {
                 }
                 next = self.queue.recv() => next,
             };
-            let Some(first) = next else { break };
-            let group = self.group(first);
-            self.write(group).await;
+            match next {
+                None => break,
+                Some(Queued::Append(first)) => {
+                    let (group, behind) = self.group(first);
+                    self.write(group).await;
+                    if let Some((entries, answer)) = behind {
+                        drop(answer.send(self.import(entries).await));
+                    }
+                }
+                Some(Queued::Import(entries, answer)) => drop(answer.send(self.import(entries).await)),
+            }
         }
         if let Err(error) = self.connection.close().await {
             tracing::warn!(%error, "the embedded journal didn't close cleanly; nothing acknowledged is lost");
@@ -85,21 +98,27 @@ impl Writer {
         self.end.send_replace(None);
     }
 
-    /// The first append and whatever queued behind it, as much as one transaction takes.
-    fn group(&mut self, first: Queued) -> Vec<Queued> {
+    /// The first append and whatever queued behind it, as much as one transaction takes; and the import that came next, if
+    /// one did.
+    fn group(&mut self, first: Waits) -> (Vec<Waits>, Option<Imports>) {
         let mut bytes = first.append.bytes.len();
         let mut group = vec![first];
         while group.len() < GROUP_APPENDS && bytes < GROUP_BYTES {
-            let Ok(next) = self.queue.try_recv() else { break };
-            bytes += next.append.bytes.len();
-            group.push(next);
+            match self.queue.try_recv() {
+                Ok(Queued::Append(next)) => {
+                    bytes += next.append.bytes.len();
+                    group.push(next);
+                }
+                Ok(Queued::Import(entries, answer)) => return (group, Some((entries, answer))),
+                Err(_) => break,
+            }
         }
-        group
+        (group, None)
     }
 
     /// Writes a group and answers it. No answer is given before the transaction is done: a conflict with an entry that
     /// is never stored would be none.
-    async fn write(&mut self, group: Vec<Queued>) {
+    async fn write(&mut self, group: Vec<Waits>) {
         let (appends, answers): (Vec<_>, Vec<_>) =
             group.into_iter().map(|queued| (queued.append, queued.answer)).unzip();
         let verdicts = self.commit(appends).await;
@@ -123,6 +142,28 @@ impl Writer {
         }
     }
 
+    /// Writes entries as they are, in one transaction.
+    async fn import(&mut self, entries: Vec<Recorded>) -> Result<(), ImportError> {
+        let failed = |error: sqlx::Error| {
+            ImportError::Journal(JournalError::unavailable("writing the embedded journal", error))
+        };
+        let end = self.last().await.map_err(failed)?;
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Ok(()) };
+        if first.position.0 != end.0 + 1 {
+            return Err(ImportError::NotNext { end, first: first.position });
+        }
+        let last = last.position;
+        // Where subjects end is read again.
+        self.tail = Tail::default();
+        let mut transaction = self.connection.begin().await.map_err(failed)?;
+        for rows in entries.chunks(GROUP_APPENDS) {
+            insert(&mut transaction, rows).await.map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)?;
+        self.end.send_modify(|end| *end = end.map(|_| last));
+        Ok(())
+    }
+
     async fn commit(&mut self, appends: Vec<Append>) -> Result<Vec<Verdict>, sqlx::Error> {
         let mut last = self.last().await?;
         let (mut fresh, mut verdicts) = (Vec::new(), Vec::with_capacity(appends.len()));
@@ -132,7 +173,8 @@ impl Writer {
                 last = Position(last.0 + 1);
                 self.tail.subjects.insert(subject.clone(), last);
                 verdicts.push(Verdict::At(last));
-                fresh.push(Fresh { position: last, subject, append });
+                let (entry, bytes) = (Some(append.entry), append.bytes);
+                fresh.push(Recorded { position: last, subject, entry, bytes });
             } else {
                 verdicts.push(self.settle(&subject, &append, &fresh).await?);
             }
@@ -179,7 +221,7 @@ impl Writer {
         &mut self,
         subject: &str,
         append: &Append,
-        fresh: &[Fresh],
+        fresh: &[Recorded],
     ) -> Result<Verdict, sqlx::Error> {
         let sql =
             "SELECT position, id FROM entry WHERE subject = ? AND position > ? ORDER BY position LIMIT 1";
@@ -193,24 +235,24 @@ impl Writer {
             let at = Position(unsigned(row.try_get("position")?));
             return Ok(if id == append.entry.0.as_bytes() { Verdict::At(at) } else { Verdict::Conflict });
         }
-        let follows = |row: &&Fresh| row.subject == subject && row.position > append.expected;
+        let follows = |row: &&Recorded| row.subject == subject && row.position > append.expected;
         Ok(match fresh.iter().find(follows) {
-            Some(row) if row.append.entry == append.entry => Verdict::At(row.position),
+            Some(row) if row.entry == Some(append.entry) => Verdict::At(row.position),
             Some(_) | None => Verdict::Conflict,
         })
     }
 }
 
 /// One statement is one transaction.
-async fn insert(connection: &mut SqliteConnection, rows: &[Fresh]) -> Result<(), sqlx::Error> {
+async fn insert(connection: &mut SqliteConnection, rows: &[Recorded]) -> Result<(), sqlx::Error> {
     let mut insert = QueryBuilder::new("INSERT INTO entry (position, subject, id, bytes) ");
     insert.push_values(rows, |mut values, row| {
-        let EntryId(id) = row.append.entry;
+        let id: &[u8] = row.entry.as_ref().map_or(&[], |EntryId(id)| id.as_bytes());
         values
             .push_bind(signed(row.position.0))
             .push_bind(row.subject.as_str())
-            .push_bind(id.as_bytes().as_slice())
-            .push_bind(row.append.bytes.as_ref());
+            .push_bind(id)
+            .push_bind(row.bytes.as_ref());
     });
     insert.build().persistent(rows.len() == 1).execute(connection).await?;
     Ok(())

@@ -8,7 +8,8 @@ use bus::nats::Settings;
 use bytes::Bytes;
 use journal::Journal;
 use journal::{
-    Append, AppendError, Durability, JetStream, JournalError, Memory, Recorded, Sqlite, StreamSettings,
+    Append, AppendError, Durability, ImportError, JetStream, JournalError, Memory, Recorded, Sqlite,
+    StreamSettings,
 };
 use schemas::limits::{ENTRY_BYTES, PAGE_BYTES};
 use schemas::names::{CellId, Domain, EntryId, Ids};
@@ -324,4 +325,63 @@ async fn a_closed_journal_says_so_and_another_history_is_noticed() {
 async fn durability_is_told() {
     let told: Vec<_> = benches().await.iter().map(|bench| bench.journal.durability()).collect();
     assert_eq!(told, [Durability::Volatile, Durability::Synced, Durability::Synced, Durability::Synced]);
+}
+
+/// What a journal may hold: entries, what something else wrote, and the same message twice.
+fn foreign_log() -> Vec<Recorded> {
+    let mut next = ids(9);
+    let (first, second) = (next(), next());
+    let message = |position, subject: &str, entry, bytes: &[u8]| Recorded {
+        position: Position(position),
+        subject: subject.to_owned(),
+        entry,
+        bytes: Bytes::copy_from_slice(bytes),
+    };
+    vec![
+        message(1, "muster.event.cluster", Some(first), b"{}"),
+        message(2, "muster.event.cell.c1", Some(second), &vec![b'x'; 100_000]),
+        message(3, "muster.event.nobody.knows", None, b"garbage"),
+        message(4, "muster.event.cell.c1", None, &[0, 159, 146, 150]),
+        message(5, "muster.event.cell.c1", Some(next()), b""),
+    ]
+}
+
+async fn whole(journal: &Journal) -> Vec<Recorded> {
+    let (end, mut read) = (journal.end().await.unwrap(), Vec::new());
+    let mut follower = journal.follow(Position(0));
+    while follower.position() < end {
+        read.extend(follower.next_batch(2).await.unwrap());
+    }
+    read
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_journal_holds_another_takes_as_it_is() {
+    let log = foreign_log();
+    for bench in benches().await {
+        let journal = &bench.journal;
+        // A stream's leader may still be on its way.
+        let started = Instant::now();
+        while let Err(error) = journal.import(log[..2].to_vec()).await {
+            assert!(started.elapsed() < PATIENCE, "{}: {error}", bench.name);
+            if journal.end().await.unwrap_or_default() == Position(2) {
+                break;
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+        let again = journal.import(log[..2].to_vec()).await.unwrap_err();
+        assert!(matches!(again, ImportError::NotNext { end: Position(2), .. }), "{}: {again}", bench.name);
+        let gap = journal.import(log[3..].to_vec()).await.unwrap_err();
+        assert!(matches!(gap, ImportError::NotNext { end: Position(2), .. }), "{}: {gap}", bench.name);
+        let broken = [log[2].clone(), log[4].clone()].to_vec();
+        assert!(journal.import(broken).await.is_err(), "{}", bench.name);
+        journal.import(log[2..].to_vec()).await.unwrap();
+        assert_eq!(whole(journal).await, log, "{}", bench.name);
+        // It goes on as any other.
+        let subject = Subject::Cell(CellId::new("c1").unwrap());
+        let next = entry(&subject, Position(5), ids(10)(), "next");
+        assert_eq!(settled(journal, next).await.unwrap(), Position(6), "{}", bench.name);
+        let behind = entry(&subject, Position(4), ids(11)(), "behind");
+        assert!(matches!(settled(journal, behind).await, Err(AppendError::Conflict)), "{}", bench.name);
+    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use journal::Journal;
-use journal::{Append, Sqlite};
+use journal::{Append, AppendError, JournalError, Sqlite};
 use schemas::names::{EntryId, Ids};
 use schemas::{Position, Subject, Timestamp};
 
@@ -108,4 +108,35 @@ async fn a_file_of_another_format_is_refused() {
         .unwrap();
     let error = Sqlite::open(folder.path()).await.unwrap_err();
     assert!(error.to_string().contains("journal.db"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_read_while_another_process_writes_and_appending_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let why = Sqlite::open_to_read(folder.path()).await.unwrap_err().to_string();
+    assert!(why.contains("there is no journal"), "{why}");
+    let writes = open(folder.path()).await;
+    let mut ids = Ids::new(7);
+    let mut append = |expected| Append {
+        subject: Subject::Lrp(0),
+        expected: Position(expected),
+        entry: EntryId(ids.next(Timestamp::from_millis(1))),
+        bytes: vec![b'x'; 30].into(),
+    };
+    writes.append(append(0)).await.unwrap();
+    let reads = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
+    assert_eq!(reads.end().await.unwrap(), Position(1));
+    let mut follower = reads.follow(Position(0));
+    assert_eq!(follower.next_batch(10).await.unwrap().len(), 1);
+    writes.append(append(1)).await.unwrap();
+    let later = follower.next_batch(10).await.unwrap();
+    assert_eq!(later[0].position, Position(2));
+    let refused = reads.append(append(2)).await.unwrap_err();
+    assert!(matches!(refused, AppendError::Refused(_)), "{refused}");
+    reads.close().await;
+    assert!(matches!(follower.next_batch(1).await.unwrap_err(), JournalError::Closed));
+    // Who reads a folder that nobody owns finds what is there.
+    writes.close().await;
+    let reads = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
+    assert_eq!(reads.read(Position(0), None, 10).await.unwrap().len(), 2);
 }

@@ -1,0 +1,268 @@
+//! Measures how long the past takes to be told: `cargo run --release -p past --example as_of -- [entries] [LRPs] [nats]`.
+//!
+//! A log of a million entries about 5,000 LRPs, unless told otherwise: each is desired, claimed, started and scaled again and
+//! again through the real machines, one decision an entry. It is in memory or, with `nats`, in a stream of a nats-server of
+//! its own. Told is how long building the ladder takes, and how long a random position and a random time do, with nothing
+//! in memory; without a ladder; and when the same is asked again.
+#![expect(clippy::print_stdout, reason = "its answer is what it prints")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bus::nats::Settings;
+use bytes::Bytes;
+use journal::{Append, JetStream, Journal, Memory, StreamSettings};
+use past::Past;
+use projections::World;
+use schemas::container::{Epoch, Instance, NetInfo};
+use schemas::definition::DesiredLrpUpdate;
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::names::{ClientName, ClusterId, DecisionId, EntryId, Ids, InstanceGuid, ProcessGuid};
+use schemas::process::{self, Command, Context, Report, ReportStep};
+use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, subject};
+use support::server::NatsServer;
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+const SHARDS: u16 = subject::DEFAULT_SHARDS;
+/// Random moments that are asked for.
+const MOMENTS: u64 = 20;
+const MIB: f64 = 1_048_576.0;
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, usual| arguments.get(at).map_or(Ok(usual), |text| text.parse::<u64>());
+    let (entries, lrps) = (number(0, 1_000_000)?, number(1, 5_000)?);
+    let folder = tempfile::tempdir()?;
+    let server = match arguments.get(2).map(String::as_str) {
+        Some("nats") => Some(NatsServer::start(&folder.path().join("nats")).await?),
+        Some(other) => return Err(format!("{other:?} is no journal: use nats, or nothing").into()),
+        None => None,
+    };
+    let journal = match &server {
+        Some(server) => open(server).await?,
+        None => Journal::Memory(Memory::new()),
+    };
+    let started = Instant::now();
+    Log::new(journal.clone()).await?.write(entries, lrps).await?;
+    let end = journal.end().await?;
+    println!("{end} entries about {lrps} LRPs, written in {:.0} s", started.elapsed().as_secs_f64());
+    measure(&journal, &folder.path().join("cache"), end).await
+}
+
+async fn open(server: &NatsServer) -> Result<Journal, Failed> {
+    let settings = Settings::new(vec![server.url.clone()], "as-of", "muster.inbox.as-of");
+    Ok(Journal::JetStream(JetStream::open(settings.connect().await?, &StreamSettings::default()).await?))
+}
+
+async fn measure(journal: &Journal, cache: &Path, end: Position) -> Result<(), Failed> {
+    let past = Past::open(cache, journal.clone()).await?;
+    let started = Instant::now();
+    let whole = past.at(end).await?;
+    println!("the end without a ladder: {:.2} s", started.elapsed().as_secs_f64());
+    let (first, last) = (past.at(Position(1)).await?.latest(), whole.latest());
+    drop(whole);
+    let started = Instant::now();
+    while past.build_next(end).await? {}
+    let standing = past.standing();
+    println!(
+        "the ladder: {} rungs, one after every {} entries, {:.0} MiB, built in {:.1} s, half of which it rested",
+        standing.rungs,
+        standing.spacing,
+        as_f64(standing.bytes) / MIB,
+        started.elapsed().as_secs_f64()
+    );
+    let mut random = Ids::new(9);
+    let mut draw = |below: u64| random.next(Timestamp(0)).as_u64_pair().1 % below.max(1);
+    let (mut positions, mut times, mut again) = (vec![], vec![], vec![]);
+    for _ in 0..MOMENTS {
+        let position = Position(1 + draw(end.0));
+        // Nothing is in memory of what was asked before.
+        let past = Past::open(cache, journal.clone()).await?;
+        positions.push(timed(past.at(position)).await?);
+        again.push(timed(past.at(position)).await?);
+        let time = Timestamp(first.0 + draw(last.0 - first.0));
+        let past = Past::open(cache, journal.clone()).await?;
+        times.push(timed(past.at_time(time)).await?);
+    }
+    tell("a random position", positions);
+    tell("a random time", times);
+    tell("the same position again", again);
+    let started = Instant::now();
+    let verified = past.verify().await?;
+    println!(
+        "verified: {} rungs equal what a replay gives, {} do not, {:.1} s",
+        verified.equal,
+        verified.wrong.len(),
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+async fn timed<T>(asked: impl Future<Output = Result<T, past::Error>>) -> Result<Duration, past::Error> {
+    let started = Instant::now();
+    asked.await?;
+    Ok(started.elapsed())
+}
+
+fn tell(what: &str, mut took: Vec<Duration>) {
+    took.sort();
+    let millis = |at: usize| took[at].as_secs_f64() * 1_000.0;
+    println!(
+        "{what}: {:.0} ms in the middle, {:.0} ms at the most",
+        millis(took.len() / 2),
+        millis(took.len() - 1)
+    );
+}
+
+fn as_f64(number: u64) -> f64 {
+    number as f64
+}
+
+/// A log that is being written.
+struct Log {
+    journal: Journal,
+    world: World,
+    ids: Ids,
+    now: Timestamp,
+    position: u64,
+    /// Where the last entry of each subject stands.
+    last: BTreeMap<Subject, Position>,
+}
+
+impl Log {
+    async fn new(journal: Journal) -> Result<Self, Failed> {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let (world, ids, last) = (World::new(), Ids::new(7), BTreeMap::new());
+        let mut log = Self { journal, world, ids, now, position: 0, last };
+        let id = ClusterId(log.ids.next(now));
+        let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
+        let entry = log.entry(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]);
+        log.append(BTreeMap::from([(Subject::Cluster, vec![entry])])).await?;
+        Ok(log)
+    }
+
+    /// All LRPs take a step, and another, until there are so many entries.
+    async fn write(mut self, entries: u64, lrps: u64) -> Result<(), Failed> {
+        let guids: Vec<ProcessGuid> =
+            (0..lrps).map(|n| fixtures::process_guid(&format!("app-{n:06}"))).collect();
+        for step in 0.. {
+            let mut queues: BTreeMap<Subject, Vec<Entry>> = BTreeMap::new();
+            for guid in &guids {
+                if self.position >= entries {
+                    break;
+                }
+                let entry = self.step(step, guid)?;
+                queues.entry(Subject::of_process(guid, SHARDS)).or_default().push(entry);
+            }
+            if queues.is_empty() {
+                return Ok(());
+            }
+            self.append(queues).await?;
+        }
+        Ok(())
+    }
+
+    /// Desired, then over and over: claimed, started, and scaled.
+    fn step(&mut self, step: u64, guid: &ProcessGuid) -> Result<Entry, Failed> {
+        let index = u32::try_from(step / 3 % 3)?;
+        let command = match step % 3 {
+            0 if step == 0 => Command::Desire(Box::new(fixtures::lrp(guid.as_str(), "apps", 1))),
+            0 => {
+                let instances = Some(1 + index);
+                Command::Update(DesiredLrpUpdate { instances, ..DesiredLrpUpdate::default() })
+            }
+            1 => self.report(guid, index, actual::Command::Claim { placement: None }),
+            _ => {
+                let net = NetInfo { address: "10.0.0.1".to_owned(), ports: vec![] };
+                self.report(guid, index, actual::Command::Start { net })
+            }
+        };
+        let known = self.world.process(guid);
+        let context = Context { now: self.now.next(), fresh: true, present: &|_| true, numbered: &|_| {} };
+        let decided = process::decide(known, &command, context).ok().filter(|events| !events.is_empty());
+        let events = match decided {
+            Some(events) => events,
+            // It is so already, or was never wanted: something else changes.
+            None => {
+                let annotation = Some(format!("step {step}"));
+                let other = Command::Update(DesiredLrpUpdate { annotation, ..DesiredLrpUpdate::default() });
+                process::decide(known, &other, context).map_err(|refusal| refusal.message)?
+            }
+        };
+        let (epoch, version) =
+            known.map_or((Epoch(self.now.next()), 1), |known| (known.epoch, known.version + 1));
+        let aggregate = Aggregate::Process { guid: guid.clone(), domain: fixtures::domain("apps"), epoch };
+        Ok(self.entry(aggregate, version, events))
+    }
+
+    /// What the rep of an instance says.
+    fn report(&mut self, guid: &ProcessGuid, index: u32, said: actual::Command) -> Command {
+        let known = self.world.process(guid);
+        let place = Place::new(index, fixtures::definition_id(guid.as_str()));
+        let holder = known.and_then(|known| known.actual(&place)).and_then(|lrp| lrp.holder()).cloned();
+        let epoch = known.map(|known| known.epoch).unwrap_or_default();
+        let by = holder.unwrap_or_else(|| Instance {
+            instance_guid: InstanceGuid(self.ids.next(self.now)),
+            cell_id: fixtures::cell_id(&format!("c{}", self.position % 100)),
+        });
+        let (domain, judged, steps) = (fixtures::domain("apps"), self.now, vec![ReportStep::Actual(said)]);
+        Command::Report(Report { domain, place, epoch, by, judged, steps })
+    }
+
+    /// An entry of one decision, folded already.
+    fn entry(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Entry {
+        self.now = Timestamp(self.now.0 + 1_000_000);
+        let id = DecisionId(self.ids.next(self.now));
+        let decision = Decision {
+            id,
+            aggregate,
+            version,
+            at: self.now,
+            actor: Actor::Client {
+                domain: fixtures::domain("apps"),
+                name: ClientName::new("as-of").expect("legal"),
+            },
+            request_id: None,
+            request_digest: None,
+            cause: None,
+            correlation: id,
+            reason: None,
+            traceparent: None,
+            events,
+        };
+        let entry = Entry {
+            id: EntryId(self.ids.next(self.now)),
+            format: cluster::FORMAT,
+            decisions: vec![decision],
+        };
+        self.position += 1;
+        self.world.fold(Position(self.position), &entry);
+        entry
+    }
+
+    /// Appends what is for each subject, all subjects at once.
+    async fn append(&mut self, queues: BTreeMap<Subject, Vec<Entry>>) -> Result<(), Failed> {
+        let writing = queues.into_iter().map(|(subject, entries)| {
+            let journal = self.journal.clone();
+            let mut expected = self.last.get(&subject).copied().unwrap_or_default();
+            tokio::spawn(async move {
+                for entry in entries {
+                    let (id, bytes) = (entry.id, Bytes::from(entry.encode()));
+                    let append = Append { subject: subject.clone(), expected, entry: id, bytes };
+                    expected = journal.append(append).await?;
+                }
+                Ok::<_, Failed>((subject, expected))
+            })
+        });
+        let writing: Vec<_> = writing.collect();
+        for one in writing {
+            let (subject, position) = one.await??;
+            self.last.insert(subject, position);
+        }
+        Ok(())
+    }
+}
