@@ -1,0 +1,48 @@
+//! Causes: each leads to an earlier decision, and the first of the chain is a command, a cell or the clock.
+
+use std::collections::BTreeMap;
+
+use schemas::Decision;
+use schemas::entry::{Actor, Aggregate};
+use schemas::names::DecisionId;
+
+use super::Wrong;
+use crate::Kind;
+
+/// The first decision of the chain of each decision.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Causes(BTreeMap<DecisionId, DecisionId>);
+
+impl Causes {
+    pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
+        let Decision { id, cause, correlation, actor, .. } = decision;
+        let mut wrong = vec![];
+        let mut must = |holds: bool, what: String| {
+            if !holds {
+                wrong.push((Kind::Cause, what));
+            }
+        };
+        match cause.map(|cause| (cause, self.0.get(&cause))) {
+            None => {
+                let what = format!("decision {id} begins a chain and names {correlation} as the first of it");
+                must(id == correlation, what);
+                let placed =
+                    matches!(actor, Actor::Auctioneer(_)) && decision.aggregate != Aggregate::Cluster;
+                let what = format!("{actor} decided {id} with no cause: an auctioneer begins nothing");
+                must(!placed, what);
+            }
+            Some((cause, None)) => {
+                must(false, format!("decision {id} names {cause} as its cause, which was never made"));
+            }
+            Some((_, Some(first))) => {
+                let what = format!(
+                    "decision {id} names {correlation} as the first of its chain, and that of its cause is {first}"
+                );
+                must(first == correlation, what);
+            }
+        }
+        let again = self.0.insert(*id, *correlation).is_some();
+        must(!again, format!("decision {id} stands in the log twice"));
+        wrong
+    }
+}

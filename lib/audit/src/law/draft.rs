@@ -1,0 +1,294 @@
+//! What is true while an entry is judged: the World before it, and what its decisions have changed so far.
+
+use std::collections::BTreeMap;
+
+use projections::World;
+use schemas::actual::{self, Actual};
+use schemas::cell::{self, Cell};
+use schemas::cluster::{self, Cluster};
+use schemas::container::Epoch;
+use schemas::desired::{self, Desired};
+use schemas::entry::{Aggregate, Event, Stamp};
+use schemas::evacuating::{self, Evacuating};
+use schemas::evaluation::{self, Evaluation, Named};
+use schemas::names::{CellId, Domain, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::parameterised::{self, Parameterised};
+use schemas::periodic::{self, Periodic};
+use schemas::process::{self, Process};
+use schemas::rollout::{self, Rollout};
+use schemas::task::{self, Task};
+use schemas::{Decision, Place};
+
+use super::{Wrong, fleet, instances, launchers, life, rollouts, tasks};
+use crate::Kind;
+
+/// What is true while an entry is judged.
+pub(super) struct Draft<'a> {
+    world: &'a World,
+    processes: BTreeMap<ProcessGuid, Drafted<'a>>,
+    tasks: BTreeMap<TaskGuid, Option<Task>>,
+    periodics: BTreeMap<PeriodicGuid, Option<Periodic>>,
+    parameterised: BTreeMap<ParameterisedGuid, Option<Parameterised>>,
+    cells: BTreeMap<CellId, Option<Cell>>,
+    cluster: Option<Option<Cluster>>,
+}
+
+/// A process while an entry is judged. Only the places that change are copied: a process may have ten thousand.
+pub(super) struct Drafted<'a> {
+    before: Option<&'a Process>,
+    /// None: nothing is known of it.
+    life: Option<(Domain, Epoch)>,
+    version: u64,
+    pub(super) desired: Option<Desired>,
+    pub(super) rollout: Option<Rollout>,
+    evaluations: Vec<Evaluation>,
+    actuals: BTreeMap<Place, Option<Actual>>,
+    twins: BTreeMap<Place, Option<Evacuating>>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) const fn new(world: &'a World) -> Self {
+        Self {
+            world,
+            processes: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            periodics: BTreeMap::new(),
+            parameterised: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            cluster: None,
+        }
+    }
+
+    /// The last version of what counts its versions by one; none: it doesn't.
+    pub(super) fn version(&self, aggregate: &Aggregate) -> Option<u64> {
+        let version = match aggregate {
+            Aggregate::Process { guid, .. } => match self.processes.get(guid) {
+                Some(drafted) => drafted.version,
+                None => self.world.process(guid).map_or(0, |process| process.version),
+            },
+            Aggregate::Task { guid, .. } => match self.tasks.get(guid) {
+                Some(task) => task.as_ref().map_or(0, |task| task.version),
+                None => self.world.task(guid).map_or(0, |task| task.version),
+            },
+            Aggregate::Periodic { guid, .. } => match self.periodics.get(guid) {
+                Some(known) => known.as_ref().map_or(0, |known| known.version),
+                None => self.world.periodic(guid).map_or(0, |known| known.version),
+            },
+            Aggregate::Parameterised { guid, .. } => match self.parameterised.get(guid) {
+                Some(known) => known.as_ref().map_or(0, |known| known.version),
+                None => self.world.parameterised(guid).map_or(0, |known| known.version),
+            },
+            Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => return None,
+        };
+        Some(version)
+    }
+
+    /// Judges a decision, and takes it in.
+    pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
+        match &decision.aggregate {
+            Aggregate::Process { guid, .. } => self.process(guid, decision),
+            Aggregate::Task { guid, .. } => self.task(guid, decision),
+            Aggregate::Periodic { guid, .. } => self.periodic(guid, decision),
+            Aggregate::Parameterised { guid, .. } => self.parameterised(guid, decision),
+            // It says until when it is fresh, whatever was before.
+            Aggregate::Domain(_) => vec![],
+            Aggregate::Cell(id) => self.cell(id, decision),
+            Aggregate::Cluster => self.cluster(decision),
+        }
+    }
+
+    fn process(&mut self, guid: &ProcessGuid, decision: &Decision) -> Vec<Wrong> {
+        let before = self.world.process(guid);
+        let drafted = self.processes.entry(guid.clone()).or_insert_with(|| Drafted::new(before));
+        drafted.judge(decision)
+    }
+
+    fn task(&mut self, guid: &TaskGuid, decision: &Decision) -> Vec<Wrong> {
+        let before = self.tasks.remove(guid).unwrap_or_else(|| self.world.task(guid).cloned());
+        let begins = matches!(decision.events.first(), Some(Event::Task(task::Event::Desired(_))));
+        let known = before.as_ref().map(|task| (&task.domain, task.epoch));
+        let mut wrong: Vec<Wrong> = life(decision, known, begins).into_iter().collect();
+        let (mut task, stamp) = (before, decision.stamp());
+        for event in &decision.events {
+            match event {
+                Event::Task(event) => wrong.extend(tasks::judge(task.as_ref(), event, decision)),
+                Event::Evaluation(event) => {
+                    let known = task.as_ref().map_or(&[][..], |task| &task.evaluations);
+                    wrong.extend(evaluated(known, event, &stamp));
+                }
+                Event::Desired(_)
+                | Event::Actual(_)
+                | Event::Evacuating(_)
+                | Event::Rollout(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
+            }
+            task = task::evolve(task, std::slice::from_ref(event), &stamp);
+        }
+        if let Some(task) = &mut task {
+            task.version = decision.version;
+        }
+        self.tasks.insert(guid.clone(), task);
+        wrong
+    }
+
+    fn periodic(&mut self, guid: &PeriodicGuid, decision: &Decision) -> Vec<Wrong> {
+        let mut known = self.periodics.remove(guid).unwrap_or_else(|| self.world.periodic(guid).cloned());
+        let events = || decision.events.iter().filter_map(Event::as_periodic);
+        let begins = events().next().is_some_and(|event| matches!(event, periodic::Event::Desired { .. }));
+        let before = known.as_ref().map(|known| (&known.domain, known.epoch));
+        let mut wrong: Vec<Wrong> = life(decision, before, begins).into_iter().collect();
+        for event in events() {
+            wrong.extend(launchers::periodic(known.as_ref(), event));
+            known = periodic::evolve(known, [event], &decision.stamp());
+        }
+        if let Some(known) = &mut known {
+            known.version = decision.version;
+        }
+        self.periodics.insert(guid.clone(), known);
+        wrong
+    }
+
+    fn parameterised(&mut self, guid: &ParameterisedGuid, decision: &Decision) -> Vec<Wrong> {
+        let taken = self.parameterised.remove(guid);
+        let mut known = taken.unwrap_or_else(|| self.world.parameterised(guid).cloned());
+        let events = || decision.events.iter().filter_map(Event::as_parameterised);
+        let begins =
+            events().next().is_some_and(|event| matches!(event, parameterised::Event::Desired { .. }));
+        let before = known.as_ref().map(|known| (&known.domain, known.epoch));
+        let mut wrong: Vec<Wrong> = life(decision, before, begins).into_iter().collect();
+        for event in events() {
+            wrong.extend(launchers::parameterised(known.as_ref(), event));
+        }
+        known = parameterised::evolve(known, events(), &decision.stamp());
+        if let Some(known) = &mut known {
+            known.version = decision.version;
+        }
+        self.parameterised.insert(guid.clone(), known);
+        wrong
+    }
+
+    fn cell(&mut self, id: &CellId, decision: &Decision) -> Vec<Wrong> {
+        let mut cell = self.cells.remove(id).unwrap_or_else(|| self.world.cell(id).cloned());
+        let mut wrong = vec![];
+        for event in decision.events.iter().filter_map(Event::as_cell) {
+            wrong.extend(fleet::cell(cell.as_ref(), event, decision));
+            cell = cell::evolve(cell, event, &decision.stamp());
+        }
+        self.cells.insert(id.clone(), cell);
+        wrong
+    }
+
+    fn cluster(&mut self, decision: &Decision) -> Vec<Wrong> {
+        let mut cluster = self.cluster.take().unwrap_or_else(|| self.world.cluster().cloned());
+        let mut wrong = vec![];
+        for event in decision.events.iter().filter_map(Event::as_cluster) {
+            wrong.extend(fleet::cluster(cluster.as_ref(), event));
+            cluster = cluster::evolve(cluster, event, decision.at);
+        }
+        self.cluster = Some(cluster);
+        wrong
+    }
+}
+
+impl<'a> Drafted<'a> {
+    fn new(before: Option<&'a Process>) -> Self {
+        Self {
+            before,
+            life: before.map(|process| (process.domain.clone(), process.epoch)),
+            version: before.map_or(0, |process| process.version),
+            desired: before.and_then(|process| process.desired.as_deref().cloned()),
+            rollout: before.and_then(|process| process.rollout.as_deref().cloned()),
+            evaluations: before.map(|process| process.evaluations.clone()).unwrap_or_default(),
+            actuals: BTreeMap::new(),
+            twins: BTreeMap::new(),
+        }
+    }
+
+    /// The instance at a place.
+    pub(super) fn actual(&self, place: &Place) -> Option<&Actual> {
+        match self.actuals.get(place) {
+            Some(drafted) => drafted.as_ref(),
+            None => self.before?.actual(place),
+        }
+    }
+
+    /// The evacuating twin at a place.
+    pub(super) fn twin(&self, place: &Place) -> Option<&Evacuating> {
+        match self.twins.get(place) {
+            Some(drafted) => drafted.as_ref(),
+            None => self.before?.slot(place)?.evacuating.as_deref(),
+        }
+    }
+
+    /// Every instance, each with its place.
+    pub(super) fn instances(&self) -> impl Iterator<Item = (&Place, &Actual)> {
+        let slots = self.before.into_iter().flat_map(|process| &process.slots);
+        let kept = slots.filter(|slot| !self.actuals.contains_key(&slot.place));
+        let kept = kept.filter_map(|slot| Some((&slot.place, slot.actual.as_ref()?)));
+        kept.chain(self.actuals.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))
+    }
+
+    fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
+        let stamp = decision.stamp();
+        let begins =
+            decision.events.iter().any(|event| matches!(event, Event::Desired(desired::Event::Desired(_))));
+        let known = self.life.as_ref().map(|(domain, epoch)| (domain, *epoch));
+        let mut wrong: Vec<Wrong> = life(decision, known, begins).into_iter().collect();
+        for event in &decision.events {
+            match event {
+                Event::Desired(event) => {
+                    wrong.extend(rollouts::desired(self, event));
+                    let (desired, rollout) = (self.desired.take(), self.rollout.take());
+                    (self.desired, self.rollout) = process::evolve_desired(desired, rollout, event);
+                }
+                Event::Rollout(event) => {
+                    wrong.extend(rollouts::judge(self, event));
+                    self.rollout = rollout::evolve(self.rollout.take(), event, decision.at);
+                }
+                Event::Actual(event) => self.instance(event, decision, &mut wrong),
+                Event::Evacuating(event) => {
+                    wrong.extend(instances::twin(self, event, decision));
+                    let (evacuating::Event::Set { place, .. } | evacuating::Event::Removed { place, .. }) =
+                        event;
+                    self.twins.insert(place.clone(), evacuating::evolve(event, decision.at));
+                }
+                Event::Evaluation(event) => {
+                    wrong.extend(evaluated(&self.evaluations, event, &stamp));
+                    evaluation::fold(&mut self.evaluations, event, &stamp);
+                }
+                Event::Task(_)
+                | Event::Periodic(_)
+                | Event::Parameterised(_)
+                | Event::Domain(_)
+                | Event::Cell(_)
+                | Event::Cluster(_) => {}
+            }
+        }
+        self.version = decision.version;
+        if let Aggregate::Process { domain, epoch, .. } = &decision.aggregate {
+            self.life = Some((domain.clone(), *epoch));
+        }
+        wrong
+    }
+
+    fn instance(&mut self, event: &actual::Event, decision: &Decision, wrong: &mut Vec<Wrong>) {
+        for place in event.places().iter() {
+            wrong.extend(instances::judge(self, &place, event, decision));
+            let before = self.actual(&place).cloned();
+            self.actuals.insert(place, actual::evolve(before, event, decision.at));
+        }
+    }
+}
+
+/// What is wrong with what happens to an evaluation: its table of transitions says.
+fn evaluated(known: &[Evaluation], event: &evaluation::Event, stamp: &Stamp) -> Option<Wrong> {
+    let id = event.evaluation(stamp.decision);
+    let from = known.iter().rev().find(|one| one.id == id).map_or(Named::New, |one| one.status.named());
+    let legal = evaluation::transition(from, event.step()).is_some();
+    let what = || format!("evaluation {id} is {from:?}, and {:?} happens to it", event.step());
+    (!legal).then(|| (Kind::Illegal, what()))
+}
