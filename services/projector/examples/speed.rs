@@ -1,0 +1,288 @@
+//! How fast a projector catches up: folds a log of so many entries into a file of `SQLite` and into PostgreSQL, and says how
+//! many entries each took in a second.
+//!
+//! ```sh
+//! cargo run --release -p projector --example speed -- 200000                  # both, on a server of its own
+//! cargo run --release -p projector --example speed -- 200000 postgres://...   # there
+//! ```
+//! The log comes from the real machines: processes of four instances that are desired, claimed, started, crash, start
+//! again, are scaled and removed, and tasks beside them, some 200 lives at a time. Each entry is one decision, the least
+//! that an entry can be.
+
+#![expect(clippy::print_stdout, reason = "this is what it is for")]
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use journal::{Append, Journal, Memory};
+use projections::World;
+use projections::cluster_log::Positions;
+use projector::{Projector, Url, run};
+use schemas::container::{Epoch, NetInfo};
+use schemas::definition::DesiredLrpUpdate;
+use schemas::entry::{Actor, Aggregate, Event};
+use schemas::names::{ClientName, ClusterId, DecisionId, EntryId, Ids};
+use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, process, task};
+use support::postgres::Postgres;
+use tokio_util::sync::CancellationToken;
+
+const SHARDS: u16 = 32;
+/// Lives that go on side by side.
+const SIDE_BY_SIDE: u64 = 200;
+const INSTANCES: u32 = 4;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// What happens to a process or to its task, in this order.
+#[derive(Clone, Copy)]
+enum Step {
+    Desire,
+    Report(u32, Reported),
+    Scale,
+    Remove,
+    DesireTask,
+    ReportTask(bool),
+    ResolveTask,
+}
+
+#[derive(Clone, Copy)]
+enum Reported {
+    Claimed,
+    Started,
+    Crashed,
+    Gone,
+}
+
+/// A life: 24 entries.
+fn life() -> Vec<Step> {
+    use Reported::{Claimed, Crashed, Gone, Started};
+    let mut steps = vec![Step::Desire, Step::DesireTask];
+    steps.extend((0..INSTANCES).map(|index| Step::Report(index, Claimed)));
+    steps.push(Step::ReportTask(false));
+    steps.extend((0..INSTANCES).map(|index| Step::Report(index, Started)));
+    steps.push(Step::ReportTask(true));
+    steps.extend([Crashed, Claimed, Started].map(|what| Step::Report(0, what)));
+    steps.extend([
+        Step::Scale,
+        Step::Report(3, Gone),
+        Step::Report(2, Gone),
+        Step::ResolveTask,
+        Step::Remove,
+    ]);
+    steps.extend([Step::Report(0, Gone), Step::Report(1, Gone)]);
+    steps
+}
+
+/// A log that is being written.
+struct Log {
+    world: World,
+    ids: Ids,
+    now: Timestamp,
+    journal: Journal,
+    last: BTreeMap<Subject, Position>,
+}
+
+impl Log {
+    async fn founded() -> Result<Self, Failed> {
+        let now = Timestamp::from_seconds(1_800_000_000);
+        let journal = Journal::Memory(Memory::new());
+        let mut log = Self { world: World::new(), ids: Ids::new(1), now, journal, last: BTreeMap::new() };
+        let id = ClusterId(log.ids.next(now));
+        let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
+        log.append(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]).await?;
+        Ok(log)
+    }
+
+    /// So many entries.
+    async fn of(entries: u64) -> Result<Journal, Failed> {
+        let (mut log, steps) = (Self::founded().await?, life());
+        let lives = (0..).map(|round| (round, round * SIDE_BY_SIDE..(round + 1) * SIDE_BY_SIDE));
+        for (_, lives) in lives {
+            for step in &steps {
+                for life in lives.clone() {
+                    log.step(life, *step).await?;
+                    if log.world.position().0 >= entries {
+                        return Ok(log.journal);
+                    }
+                }
+            }
+        }
+        Ok(log.journal)
+    }
+
+    async fn step(&mut self, life: u64, step: Step) -> Result<(), Failed> {
+        self.now = Timestamp(self.now.0 + 1_700_000);
+        let name = format!("p{life}");
+        let process = fixtures::process_guid(&name);
+        let of_process = |command| -> Result<_, Failed> {
+            let (known, now) = (self.world.process(&process), self.now);
+            let context = process::Context { now, fresh: true, present: &|_| true, numbered: &|_| {} };
+            let events = process::decide(known, &command, context).map_err(|why| why.to_string())?;
+            let epoch = known.map_or(Epoch(now), |known| known.epoch);
+            let aggregate =
+                Aggregate::Process { guid: process.clone(), domain: fixtures::domain("shop"), epoch };
+            Ok((aggregate, known.map_or(0, |known| known.version) + 1, events))
+        };
+        let guid = fixtures::task_guid(&format!("t{life}"));
+        let of_task = |command| -> Result<_, Failed> {
+            let (known, now) = (self.world.task(&guid), self.now);
+            let context = task::Context { now, present: &|_| true };
+            let events = task::decide(known, &command, context).map_err(|why| why.to_string())?;
+            let epoch = known.map_or(Epoch(now), |known| known.epoch);
+            let aggregate = Aggregate::Task { guid: guid.clone(), domain: fixtures::domain("shop"), epoch };
+            Ok((aggregate, known.map_or(0, |known| known.version) + 1, events))
+        };
+        let (aggregate, version, events) = match step {
+            Step::Desire => {
+                of_process(process::Command::Desire(fixtures::lrp(&name, "shop", INSTANCES).into()))?
+            }
+            Step::Scale => {
+                let update = DesiredLrpUpdate { instances: Some(2), ..DesiredLrpUpdate::default() };
+                of_process(process::Command::Update(update))?
+            }
+            Step::Remove => of_process(process::Command::Remove)?,
+            Step::Report(index, what) => of_process(self.report(life, index, what))?,
+            Step::DesireTask => of_task(task::Command::Desire(fixtures::task(guid.as_str(), "shop").into()))?,
+            Step::ReportTask(ended) => of_task(self.report_task(life, ended))?,
+            Step::ResolveTask => of_task(task::Command::Resolve)?,
+        };
+        self.append(aggregate, version, events).await
+    }
+
+    fn report(&self, life: u64, index: u32, what: Reported) -> process::Command {
+        let name = format!("p{life}");
+        let known = self.world.process(&fixtures::process_guid(&name));
+        let place = Place::new(index, fixtures::definition_id(&name));
+        let step = match what {
+            Reported::Claimed => actual::Command::Claim { placement: None },
+            Reported::Started => actual::Command::Start { net: NetInfo::default() },
+            Reported::Crashed => {
+                actual::Command::Crash { reason: "Exited with status 1".into(), exit_status: Some(1) }
+            }
+            Reported::Gone => actual::Command::Remove,
+        };
+        let held = known.and_then(|known| known.actual(&place)).and_then(|lrp| lrp.holder()).cloned();
+        let fresh = fixtures::instance(self.now.0, &format!("c{}", life % 50));
+        process::Command::Report(process::Report {
+            domain: fixtures::domain("shop"),
+            epoch: known.map_or(Epoch(self.now), |known| known.epoch),
+            by: held.unwrap_or(fresh),
+            judged: self.now,
+            steps: vec![process::ReportStep::Actual(step)],
+            place,
+        })
+    }
+
+    fn report_task(&self, life: u64, ended: bool) -> task::Command {
+        let known = self.world.task(&fixtures::task_guid(&format!("t{life}")));
+        let outcome = task::Outcome::Succeeded { result: "42".into() };
+        let held = known.and_then(task::Task::holder).cloned();
+        let fresh = fixtures::instance(self.now.0, &format!("c{}", life % 50));
+        task::Command::Report(task::Report {
+            domain: fixtures::domain("shop"),
+            epoch: known.map_or(Epoch(self.now), |known| known.epoch),
+            by: held.unwrap_or(fresh),
+            step: match ended {
+                false => task::ReportStep::Start { placement: None },
+                true => task::ReportStep::Complete { outcome },
+            },
+        })
+    }
+
+    async fn append(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Result<(), Failed> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let id = self.ids.next(self.now);
+        let subject = aggregate.subject(SHARDS);
+        let name = ClientName::new("bench")?;
+        let decision = Decision {
+            id: DecisionId(id),
+            aggregate,
+            version,
+            at: self.now,
+            actor: Actor::Client { domain: fixtures::domain("shop"), name },
+            request_id: None,
+            request_digest: None,
+            cause: None,
+            correlation: DecisionId(id),
+            reason: None,
+            traceparent: None,
+            events,
+        };
+        let entry = Entry { id: EntryId(id), format: cluster::FORMAT, decisions: vec![decision] };
+        let expected = self.last.get(&subject).copied().unwrap_or(Position(0));
+        let bytes = entry.encode().into();
+        let append = Append { subject: subject.clone(), expected, entry: entry.id, bytes };
+        let position = self.journal.append(append).await?;
+        self.last.insert(subject, position);
+        self.world.fold(position, &entry);
+        Ok(())
+    }
+}
+
+/// Folds it, and writes nothing.
+async fn fold(journal: &Journal, end: Position) -> Result<(), Failed> {
+    let (mut projector, mut follower) = (Projector::default(), journal.follow(Position(0)));
+    while projector.position() < end {
+        for one in follower.next_batch(4_000).await? {
+            projector.take(&one)?;
+        }
+        drop(projector.batch());
+    }
+    Ok(())
+}
+
+async fn project(journal: &Journal, url: &Url, end: Position) -> Result<(), Failed> {
+    let stop = CancellationToken::new();
+    let ends = stop.clone();
+    run(journal, Positions::new(), url, &stop, |at| {
+        if at.position == end {
+            ends.cancel();
+        }
+    })
+    .await?;
+    Ok(())
+}
+
+fn say(what: &str, entries: u64, began: Instant) {
+    let seconds = began.elapsed().as_secs_f64();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("?").trim().to_owned();
+    let rate = entries as f64 / seconds;
+    println!("{what:10} {seconds:7.2} s {rate:9.0} entries/s, resident afterwards {resident}");
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let mut words = std::env::args().skip(1);
+    let entries = words.next().map_or(Ok(100_000), |word| word.parse::<u64>())?;
+    let began = Instant::now();
+    let journal = Log::of(entries).await?;
+    say("writing", entries, began);
+    let end = journal.end().await?;
+    let began = Instant::now();
+    fold(&journal, end).await?;
+    say("folding", end.0, began);
+    let given: Vec<String> = words.collect();
+    let (folder, server);
+    let urls = if given.is_empty() {
+        folder = tempfile::tempdir()?;
+        server = Postgres::start_with(&["fsync=on"])?;
+        vec![
+            format!("sqlite:{}", folder.path().join("tables.db").display()),
+            server.url("postgres", "postgres"),
+        ]
+    } else {
+        given
+    };
+    for url in urls {
+        let url: Url = url.parse()?;
+        let began = Instant::now();
+        project(&journal, &url, end).await?;
+        let kind = url.to_string();
+        say(kind.split(':').next().unwrap_or_default(), end.0, began);
+    }
+    Ok(())
+}

@@ -1,0 +1,460 @@
+//! The generations of tables in a database, and where each stands.
+
+use std::path::Path;
+use std::time::Duration;
+
+use projections::tables::{Batch, Dialect, Moment, sql};
+use schemas::names::ClusterId;
+use schemas::{Position, Timestamp};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::Connection;
+use crate::{Error, Url, file, server};
+
+/// The file in the data folder of a local cluster.
+pub const FILE: &str = "projection.db";
+
+/// Where a generation of tables stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Which generation of tables this is.
+    pub generation: i64,
+    /// Whether readers see it; else it is being built, or was replaced.
+    pub live: bool,
+    /// Whether it has the indexes that readers want.
+    pub indexed: bool,
+    /// Names the shape of its tables.
+    pub shape: String,
+    /// Of which cluster it is; none: the cluster was not founded yet.
+    pub cluster_id: Option<String>,
+    /// The last entry that is in it.
+    pub end: Moment,
+}
+
+/// Which tables are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Those that readers see.
+    Live,
+    /// Those that are built beside them.
+    Next,
+}
+
+/// A database, one generation of whose tables is written.
+#[derive(Debug)]
+pub struct Database {
+    url: Url,
+    connection: Connection,
+    standing: Standing,
+}
+
+impl Standing {
+    /// Whether its tables have the shape that this program gives them.
+    #[must_use]
+    pub fn is_of_this_program(&self, url: &Url) -> bool {
+        self.shape == sql::fingerprint(url.dialect())
+    }
+
+    fn read(row: &[Value]) -> Option<Self> {
+        let [generation, live, indexed, shape, cluster_id, position, at] = row else { return None };
+        let flag = |value: &Value| value.as_bool().or_else(|| value.as_i64().map(|flag| flag != 0));
+        Some(Self {
+            generation: generation.as_i64()?,
+            live: flag(live)?,
+            indexed: flag(indexed)?,
+            shape: shape.as_str()?.to_owned(),
+            cluster_id: cluster_id.as_str().map(str::to_owned),
+            end: Moment { position: Position(position.as_u64()?), at: Timestamp(at.as_u64()?) },
+        })
+    }
+}
+
+/// Where all generations stand, the oldest first; none: there are no tables yet.
+pub(crate) async fn standings(
+    connection: &mut Connection,
+    url: &Url,
+) -> Result<Option<Vec<Standing>>, Error> {
+    let doing = || Error::database(format!("can't read the database {url}"));
+    // The schema is named: who may not use it is told so, and finds none otherwise.
+    let schema = url.schema();
+    let known = match connection {
+        Connection::Sqlite(_) => {
+            "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'projection'".to_owned()
+        }
+        Connection::Postgres(_) => {
+            format!("SELECT 1 FROM pg_tables WHERE tablename = 'projection' AND schemaname = '{schema}'")
+        }
+    };
+    if connection.rows(&known).await.map_err(doing())?.is_empty() {
+        return Ok(None);
+    }
+    let names: Vec<&str> = sql::PROJECTION[..7].iter().map(|column| column.name).collect();
+    let asked = format!("SELECT {} FROM {schema}.projection ORDER BY generation", names.join(", "));
+    let other = || Error::OtherBooks { schema: schema.to_owned() };
+    let rows = match connection.rows(&asked).await {
+        Ok(rows) => rows,
+        Err(error) if is_unknown_column(&error) => return Err(other()),
+        Err(error) => return Err(doing()(error)),
+    };
+    let all: Option<Vec<Standing>> = rows.iter().map(|row| Standing::read(row)).collect();
+    all.ok_or_else(other).map(Some)
+}
+
+fn is_unknown_column(error: &sqlx::Error) -> bool {
+    let Some(said) = error.as_database_error() else { return false };
+    said.code().as_deref() == Some("42703") || said.message().starts_with("no such column")
+}
+
+impl Database {
+    /// Opens the tables that readers see, or makes them, and says where they stand. In `PostgreSQL` nobody else writes to
+    /// them from now on.
+    ///
+    /// # Errors
+    /// The database can't be opened or written; its tables have another shape; another projector has them.
+    pub async fn open(url: &Url) -> Result<(Self, Standing), Error> {
+        Self::open_one(url, Which::Live).await
+    }
+
+    /// Opens the tables that are built beside those, and says where they stand: those that were begun, or new ones.
+    pub(crate) async fn open_one(url: &Url, which: Which) -> Result<(Self, Standing), Error> {
+        let mut connection = Connection::writing(url).await?;
+        let standing = prepare(&mut connection, url, which).await?;
+        if !standing.is_of_this_program(url) {
+            return Err(Error::OtherShape);
+        }
+        lock(&mut connection, url, standing.generation).await?;
+        let database = Self { url: url.clone(), connection, standing: standing.clone() };
+        Ok((database, standing))
+    }
+
+    /// Opens the same tables again, which nobody else has written meanwhile.
+    pub(crate) async fn open_again(url: &Url, generation: i64) -> Result<Self, Error> {
+        let mut connection = Connection::writing(url).await?;
+        let all = standings(&mut connection, url).await?.ok_or_else(|| Error::Empty(url.clone()))?;
+        let standing = all.into_iter().find(|one| one.generation == generation).ok_or(Error::Replaced)?;
+        lock(&mut connection, url, generation).await?;
+        Ok(Self { url: url.clone(), connection, standing })
+    }
+
+    pub(crate) const fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) const fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Writes a batch, and where it ends, in one transaction.
+    ///
+    /// # Errors
+    /// The database can't be written; it doesn't stand where the batch begins, for another projector writes to it; readers
+    /// see other tables by now.
+    pub async fn write(
+        &mut self,
+        begin: Position,
+        batch: &Batch,
+        cluster_id: Option<ClusterId>,
+    ) -> Result<(), Error> {
+        let generation = self.standing.generation;
+        let doing =
+            || Error::database(format!("can't write the tables up to position {}", batch.end.position));
+        self.connection.begin().await.map_err(doing())?;
+        let cluster_id = cluster_id.map(|id| id.to_string());
+        let moves = format!(
+            "UPDATE projection SET position = {}, at = {}, cluster_id = {} \
+             WHERE generation = {generation} AND position = {begin} AND live = {}",
+            batch.end.position,
+            batch.end.at.0,
+            cluster_id.as_ref().map_or("NULL".to_owned(), |id| format!("'{id}'")),
+            self.standing.live
+        );
+        if self.connection.run(&moves).await.map_err(doing())? != 1 {
+            return Err(self.not_ours().await?);
+        }
+        let written = match &mut self.connection {
+            Connection::Sqlite(connection) => file::write(connection, generation, batch).await,
+            Connection::Postgres(connection) => server::write(connection, generation, batch).await,
+        };
+        written.map_err(doing())?;
+        self.connection.commit().await.map_err(doing())?;
+        self.standing.end = batch.end;
+        self.standing.cluster_id = cluster_id;
+        Ok(())
+    }
+
+    /// Why the tables don't stand where they were left.
+    async fn not_ours(&mut self) -> Result<Error, Error> {
+        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
+        let ours = all.iter().find(|one| one.generation == self.standing.generation);
+        self.connection
+            .run("ROLLBACK")
+            .await
+            .map_err(Error::database("can't leave the tables as they are"))?;
+        let moved = ours.is_none_or(|ours| ours.live != self.standing.live);
+        Ok(if moved { Error::Replaced } else { Error::Another })
+    }
+
+    /// Makes the indexes that readers want, if there are none yet.
+    pub(crate) async fn index(&mut self) -> Result<(), Error> {
+        if self.standing.indexed {
+            return Ok(());
+        }
+        let generation = self.standing.generation;
+        let doing = || Error::database("can't make the indexes of the tables");
+        self.connection.begin().await.map_err(doing())?;
+        let made = sql::index(self.connection.dialect(), generation);
+        self.connection.run_all(&made).await.map_err(doing())?;
+        let noted = format!("UPDATE projection SET indexed = true WHERE generation = {generation}");
+        self.connection.run(&noted).await.map_err(doing())?;
+        self.connection.commit().await.map_err(doing())?;
+        self.standing.indexed = true;
+        Ok(())
+    }
+
+    /// Shows readers these tables instead of those that they see, in one transaction. False: those are further by now.
+    pub(crate) async fn switch(&mut self) -> Result<bool, Error> {
+        let switched = self.try_switch().await;
+        if switched.is_err() {
+            // What failed it is told; a connection that is gone has rolled it back.
+            self.connection.run("ROLLBACK").await.ok();
+        }
+        switched
+    }
+
+    async fn try_switch(&mut self) -> Result<bool, Error> {
+        let doing = || Error::database("can't switch to the tables that were built");
+        let generation = self.standing.generation;
+        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
+        let replaced = all.iter().find(|one| one.live).map(|one| one.generation);
+        self.connection.begin().await.map_err(doing())?;
+        if self.url.dialect() == Dialect::Postgres {
+            // Who reads the views in a long transaction holds this up, and this who comes after: not for long.
+            self.connection.run("SET LOCAL lock_timeout TO '3s'").await.map_err(doing())?;
+        }
+        // Who writes to the old ones waits from here on, and then sees that they are not live any more.
+        self.connection.run("UPDATE projection SET live = false WHERE live").await.map_err(doing())?;
+        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
+        let old = replaced.and_then(|replaced| all.into_iter().find(|one| one.generation == replaced));
+        if old.as_ref().is_some_and(|old| old.end.position > self.standing.end.position) {
+            self.connection.run("ROLLBACK").await.map_err(doing())?;
+            return Ok(false);
+        }
+        if old.is_some_and(|old| old.shape != self.standing.shape) {
+            let shown = self.connection.rows(sql::shown_views(self.connection.dialect())).await;
+            let names = strings(shown.map_err(doing())?);
+            self.connection.run_all(&sql::hide(self.connection.dialect(), &names)).await.map_err(doing())?;
+        }
+        show(&mut self.connection, generation).await.map_err(doing())?;
+        let live = format!("UPDATE projection SET live = true WHERE generation = {generation}");
+        self.connection.run(&live).await.map_err(doing())?;
+        self.connection.commit().await.map_err(doing())?;
+        self.standing.live = true;
+        Ok(true)
+    }
+
+    /// Drops every generation that is neither this one nor live.
+    pub(crate) async fn drop_others(&mut self) -> Result<(), Error> {
+        drop_others(&mut self.connection, &self.url, Some(self.standing.generation)).await
+    }
+
+    /// Closes the connection.
+    ///
+    /// # Errors
+    /// It doesn't close cleanly; what was committed is in the database.
+    pub async fn close(self) -> Result<(), Error> {
+        self.connection.close().await.map_err(Error::database("can't close the database"))
+    }
+}
+
+/// How often is looked whether somebody asked.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Asks the projector of the live tables to read again what it can't get past.
+///
+/// # Errors
+/// The database can't be written, or holds no tables of Muster.
+pub async fn ask_again(url: &Url) -> Result<(), Error> {
+    let mut connection = Connection::writing(url).await?;
+    let asked = connection.run("UPDATE projection SET asked = asked + 1 WHERE live").await;
+    asked.map_err(Error::database("can't ask the projector to read again"))?;
+    connection.close().await.map_err(Error::database("can't close the database"))
+}
+
+/// Waits until somebody asks to read again; false: it was told to stop first.
+///
+/// # Errors
+/// The database can't be read, and waiting doesn't mend it.
+pub async fn asked(url: &Url, stop: &CancellationToken) -> Result<bool, Error> {
+    let mut before = None;
+    loop {
+        match count_asked(url).await {
+            Ok(now) if before.as_ref().is_some_and(|before| *before != now) => return Ok(true),
+            Ok(now) => before = Some(now),
+            Err(error) if error.passes() => {}
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(false),
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+async fn count_asked(url: &Url) -> Result<Vec<Vec<Value>>, Error> {
+    let doing = || Error::database(format!("can't read the database {url}"));
+    let mut connection = Connection::reading(url).await?;
+    let count = connection.rows("SELECT asked FROM projection WHERE live").await.map_err(doing())?;
+    connection.close().await.map_err(doing())?;
+    Ok(count)
+}
+
+/// Lets a role read the tables, those of later generations, too, and nothing else.
+///
+/// # Errors
+/// The database has no roles; the role isn't there; who asks may not grant it.
+pub async fn grant(url: &Url, role: &str) -> Result<(), Error> {
+    if url.dialect() == Dialect::Sqlite {
+        return Err(Error::NoRoles(url.clone()));
+    }
+    let doing = || Error::database(format!("can't let {role} read the tables"));
+    let mut connection = Connection::reading(url).await?;
+    if standings(&mut connection, url).await?.is_none() {
+        return Err(Error::Empty(url.clone()));
+    }
+    let (schema, role) = (url.schema(), identifier(role));
+    let owner =
+        "SELECT tableowner FROM pg_tables WHERE tablename = 'projection' AND schemaname = current_schema()";
+    let owner = strings(connection.rows(owner).await.map_err(doing())?);
+    connection.begin().await.map_err(doing())?;
+    let mut granted = vec![
+        format!("GRANT USAGE ON SCHEMA {schema} TO {role}"),
+        format!("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"),
+    ];
+    granted.extend(owner.iter().map(|owner| {
+        let owner = identifier(owner);
+        format!(
+            "ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT SELECT ON TABLES TO {role}"
+        )
+    }));
+    connection.run_all(&granted).await.map_err(doing())?;
+    connection.commit().await.map_err(doing())
+}
+
+/// A name of anything, as it stands in a statement.
+fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Drops every generation that is neither live nor this one.
+pub(crate) async fn drop_others(
+    connection: &mut Connection,
+    url: &Url,
+    kept: Option<i64>,
+) -> Result<(), Error> {
+    let doing = || Error::database("can't drop the tables that nobody reads any more");
+    let all = standings(connection, url).await?.unwrap_or_default();
+    for one in all.iter().filter(|one| !one.live && Some(one.generation) != kept) {
+        connection.begin().await.map_err(doing())?;
+        let made = connection.rows(&sql::made_tables(connection.dialect(), one.generation)).await;
+        let mut dropped: Vec<String> =
+            strings(made.map_err(doing())?).iter().map(|name| format!("DROP TABLE {name}")).collect();
+        dropped.push(format!("DELETE FROM projection WHERE generation = {}", one.generation));
+        connection.run_all(&dropped).await.map_err(doing())?;
+        connection.commit().await.map_err(doing())?;
+    }
+    Ok(())
+}
+
+fn strings(rows: Vec<Vec<Value>>) -> Vec<String> {
+    rows.into_iter().flatten().filter_map(|value| value.as_str().map(str::to_owned)).collect()
+}
+
+/// Makes what isn't there yet, in one transaction.
+async fn prepare(connection: &mut Connection, url: &Url, which: Which) -> Result<Standing, Error> {
+    let doing = || Error::database(format!("can't open the database {url}"));
+    connection.begin().await.map_err(doing())?;
+    if matches!(connection, Connection::Postgres(_)) {
+        // Of several that find nothing one makes it.
+        let alone = "SELECT pg_advisory_xact_lock(hashtext('muster projection'))";
+        connection.rows(alone).await.map_err(doing())?;
+    }
+    let known = standings(connection, url).await?;
+    if known.is_none() {
+        connection.run_all(&sql::found(connection.dialect())).await.map_err(doing())?;
+    }
+    let known = known.unwrap_or_default();
+    let live = known.iter().find(|one| one.live);
+    let found = match which {
+        Which::Live => live,
+        Which::Next => {
+            known.last().filter(|one| !one.live && live.is_none_or(|live| live.generation < one.generation))
+        }
+    };
+    let standing = match found {
+        Some(standing) => standing.clone(),
+        None => make(connection, url, which, known.last().map_or(1, |last| last.generation + 1))
+            .await
+            .map_err(doing())?,
+    };
+    connection.commit().await.map_err(doing())?;
+    Ok(standing)
+}
+
+/// Makes the tables of a generation.
+async fn make(
+    connection: &mut Connection,
+    url: &Url,
+    which: Which,
+    generation: i64,
+) -> Result<Standing, sqlx::Error> {
+    let (live, shape) = (which == Which::Live, sql::fingerprint(url.dialect()));
+    connection.run_all(&sql::create(connection.dialect(), generation)).await?;
+    let first =
+        format!("INSERT INTO projection VALUES ({generation}, {live}, false, '{shape}', NULL, 0, 0, 0)");
+    connection.run(&first).await?;
+    if live {
+        show(connection, generation).await?;
+    }
+    Ok(Standing { generation, live, indexed: false, shape, cluster_id: None, end: Moment::default() })
+}
+
+/// Shows a generation to readers, with what its tables and columns say.
+async fn show(connection: &mut Connection, generation: i64) -> Result<(), sqlx::Error> {
+    let dialect = connection.dialect();
+    connection.run_all(&sql::show(dialect, generation)).await?;
+    connection.run_all(&sql::document(dialect, generation)).await
+}
+
+/// Has a generation of tables for oneself as long as the connection lasts. A file is locked by each transaction alone:
+/// there a second projector is refused at its first write.
+async fn lock(connection: &mut Connection, url: &Url, generation: i64) -> Result<(), Error> {
+    match connection {
+        Connection::Sqlite(_) => Ok(()),
+        Connection::Postgres(_) => {
+            let asked =
+                format!("SELECT pg_try_advisory_lock('projection'::regclass::oid::int4, {generation})");
+            let had = connection.rows(&asked).await;
+            let had = had.map_err(Error::database(format!("can't lock the tables of {url}")))?;
+            if had == [[Value::Bool(true)]] { Ok(()) } else { Err(Error::Another) }
+        }
+    }
+}
+
+/// Removes a file of tables with what belongs to it.
+///
+/// # Errors
+/// A file is there and can't be removed.
+pub fn remove(file: &Path) -> Result<(), Error> {
+    for end in ["", "-wal", "-shm"] {
+        let mut name = file.as_os_str().to_owned();
+        name.push(end);
+        match std::fs::remove_file(&name) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::Remove { file: name.into(), source });
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}

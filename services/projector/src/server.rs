@@ -1,0 +1,138 @@
+//! Writing rows into `PostgreSQL`: by COPY, in its binary format.
+
+use projections::tables::{Batch, Dialect, Interval, SetAside, Table, Value, sql};
+use schemas::Timestamp;
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgConnection;
+
+/// What a COPY in binary format begins with: a signature, flags, and the length of what else stands there.
+const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+/// What it ends with: a row of -1 columns.
+const TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
+/// A value that is nothing has this length.
+const NULL: [u8; 4] = (-1_i32).to_be_bytes();
+/// Bytes that are sent at once.
+const CHUNK: usize = 1 << 20;
+/// When times of PostgreSQL begin, 2000-01-01, in microseconds since 1970.
+const EPOCH: i64 = 946_684_800_000_000;
+
+/// Writes what a batch does to the rows of a generation.
+pub(crate) async fn write(
+    connection: &mut PgConnection,
+    generation: i64,
+    batch: &Batch,
+) -> Result<(), sqlx::Error> {
+    for table in Table::ALL {
+        end(connection, table, generation, batch).await?;
+        let intervals = batch.intervals(table).map(Interval::values);
+        copy(connection, &sql::history(table, generation), intervals).await?;
+    }
+    let events = batch.events.iter().map(|event| event.values.clone());
+    copy(connection, &sql::events_table(generation), events).await?;
+    let aside = batch.set_aside.iter().map(SetAside::values);
+    copy(connection, &sql::set_aside_table(generation), aside).await
+}
+
+/// Ends rows that were there before.
+async fn end(
+    connection: &mut PgConnection,
+    table: Table,
+    generation: i64,
+    batch: &Batch,
+) -> Result<(), sqlx::Error> {
+    let mut columns = vec![vec![]; table.key_columns() + 2];
+    for values in batch.end_values(table) {
+        columns.iter_mut().zip(values).for_each(|(column, value)| column.push(as_text(value)));
+    }
+    if columns[0].is_empty() {
+        return Ok(());
+    }
+    let mut query = sqlx::query(AssertSqlSafe(sql::end_all(table, generation)));
+    for column in columns {
+        query = query.bind(column);
+    }
+    query.execute(connection).await.map(drop)
+}
+
+/// No key is nothing.
+fn as_text(value: Value) -> String {
+    let text = value.into_text().unwrap_or_default();
+    Dialect::Postgres.storable(&text).into_owned()
+}
+
+/// Writes rows, if there are any.
+async fn copy(
+    connection: &mut PgConnection,
+    table: &str,
+    mut rows: impl Iterator<Item = Vec<Value>>,
+) -> Result<(), sqlx::Error> {
+    let Some(first) = rows.next() else { return Ok(()) };
+    let mut taken = connection.copy_in_raw(&sql::copy(table)).await?;
+    let mut bytes = HEADER.to_vec();
+    for row in std::iter::once(first).chain(rows) {
+        put_row(&mut bytes, &row);
+        if bytes.len() >= CHUNK {
+            taken.send(&*bytes).await?;
+            bytes.clear();
+        }
+    }
+    bytes.extend(TRAILER);
+    taken.send(&*bytes).await?;
+    taken.finish().await.map(drop)
+}
+
+fn put_row(bytes: &mut Vec<u8>, row: &[Value]) {
+    let columns = i16::try_from(row.len()).expect("a table has few columns");
+    bytes.extend(columns.to_be_bytes());
+    for value in row {
+        match value {
+            Value::Null => bytes.extend(NULL),
+            Value::Text(text) | Value::Json(text) => put(bytes, Dialect::Postgres.storable(text).as_bytes()),
+            Value::Integer(number) => put(bytes, &number.to_be_bytes()),
+            Value::Boolean(flag) => put(bytes, &[u8::from(*flag)]),
+            Value::Time(at) => put(bytes, &(micros(*at) - EPOCH).to_be_bytes()),
+        }
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, value: &[u8]) {
+    let length = i32::try_from(value.len()).expect("an entry is far below 2 GiB");
+    bytes.extend(length.to_be_bytes());
+    bytes.extend(value);
+}
+
+/// Microseconds since 1970: what a time is stored to.
+fn micros(at: Timestamp) -> i64 {
+    i64::try_from(at.0 / 1_000).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_written_as_postgresql_reads_it() {
+        let mut bytes = vec![];
+        let at = Timestamp(946_684_800_000_001_999);
+        let row = [
+            Value::Null,
+            Value::Text("a\0é".into()),
+            Value::Integer(-2),
+            Value::Boolean(true),
+            Value::Time(at),
+        ];
+        put_row(&mut bytes, &row);
+        let expected: Vec<u8> = [
+            &[0, 5][..],
+            &[0xff; 4],
+            &[0, 0, 0, 6],
+            "a\u{fffd}é".as_bytes(),
+            &[0, 0, 0, 8],
+            &(-2_i64).to_be_bytes(),
+            &[0, 0, 0, 1, 1, 0, 0, 0, 8],
+            &1_i64.to_be_bytes(),
+        ]
+        .concat();
+        assert_eq!(bytes, expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! What tests of projectors stand on: logs, both kinds of databases, and what brings the one into the other.
+
+use bytes::Bytes;
+use journal::{Append, Journal, Memory};
+use projections::cluster_log::Positions;
+use projector::ask::Reading;
+use projector::{Error, Url, run};
+use schemas::entry::{Actor, Aggregate, Decision, Event};
+use schemas::names::{ClusterId, DecisionId, Domain, EntryId, ServiceId};
+use schemas::{Entry, Position, Subject, Timestamp, cluster, domain};
+use support::postgres::Postgres;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+fn entry(number: u64, aggregate: Aggregate, events: Vec<Event>) -> Entry {
+    let id = DecisionId(Uuid::from_u128(u128::from(number) + 1));
+    let decision = Decision {
+        id,
+        aggregate,
+        version: number + 1,
+        at: Timestamp(1_800_000_000_000_000_000 + number * 1_000_000),
+        actor: Actor::Bbs(ServiceId::new("b").expect("it is legal")),
+        request_id: None,
+        request_digest: None,
+        cause: None,
+        correlation: id,
+        reason: Some("it's \"so\"\0".into()),
+        traceparent: None,
+        events,
+    };
+    Entry { id: EntryId(id.0), format: cluster::FORMAT, decisions: vec![decision] }
+}
+
+fn name(number: u64) -> Domain {
+    Domain::new(&format!("d{}", number % 7)).expect("it is legal")
+}
+
+/// A log of so many entries: a cluster whose domains are refreshed, with something in between that is no entry.
+pub(crate) async fn journal(cluster: u128, entries: u64) -> Journal {
+    let journal = Journal::Memory(Memory::new());
+    append(&journal, cluster, 0, entries).await;
+    journal
+}
+
+/// Appends so many entries more to a log of `begin` entries.
+pub(crate) async fn append(journal: &Journal, cluster: u128, begin: u64, entries: u64) {
+    for number in begin..begin + entries {
+        let id = ClusterId(Uuid::from_u128(cluster));
+        let founded = cluster::Event::Founded { id, shards: 4, format: cluster::FORMAT };
+        let (subject, entry) = match number {
+            0 => (Subject::Cluster, entry(0, Aggregate::Cluster, vec![Event::Cluster(founded)])),
+            _ => {
+                let until = (number % 3 > 0).then_some(Timestamp(number));
+                let refreshed = domain::Event::Refreshed { expires_at: until };
+                let aggregate = Aggregate::Domain(name(number));
+                (Subject::Domain(name(number)), entry(number, aggregate, vec![Event::Domain(refreshed)]))
+            }
+        };
+        let bytes = if number == 5 { Bytes::from_static(b"garbage") } else { Bytes::from(entry.encode()) };
+        let last = journal.last(&subject).await.expect("it works");
+        let expected = last.map_or(Position(0), |last| last.position);
+        let append = Append { subject, expected, entry: entry.id, bytes };
+        journal.append(append).await.expect("it works");
+    }
+}
+
+pub(crate) async fn number(url: &Url, question: &str) -> i64 {
+    let (mut reading, _) = Reading::open(url).await.expect("it works");
+    reading.ask(question).await.expect("it works").rows[0][0].as_i64().expect("it works")
+}
+
+/// Runs a projector until the tables stand at the journal's end.
+pub(crate) async fn catch_up(journal: &Journal, url: &Url) -> Result<(), Error> {
+    let (stop, end) = (CancellationToken::new(), journal.end().await.expect("it works"));
+    let ends = stop.clone();
+    run(journal, Positions::new(), url, &stop, |written| {
+        if written.position == end {
+            ends.cancel();
+        }
+    })
+    .await
+}
+
+/// Both kinds of databases, without tables.
+pub(crate) struct Databases {
+    pub(crate) folder: TempDir,
+    pub(crate) server: Postgres,
+}
+
+impl Databases {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("it works");
+        Self { folder, server: Postgres::start().unwrap_or_else(|why| panic!("{why}")) }
+    }
+
+    pub(crate) fn file(&self) -> Url {
+        Url::Sqlite(self.folder.path().join("tables.db"))
+    }
+
+    pub(crate) fn server(&self) -> Url {
+        self.server.url("postgres", "postgres").parse().expect("it is one")
+    }
+
+    pub(crate) fn both(&self) -> [Url; 2] {
+        [self.file(), self.server()]
+    }
+}

@@ -1,0 +1,6 @@
+//! Projectors with real databases: a file of `SQLite`, and a `PostgreSQL` server of their own.
+
+mod databases;
+mod generations;
+mod tables;
+mod views;

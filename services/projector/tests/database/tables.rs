@@ -1,0 +1,293 @@
+//! Tables in a real file: what a killed projector leaves, what they say of the past, and what is refused.
+
+use std::time::Duration;
+
+use journal::Journal;
+use projections::cluster_log::Positions;
+use projections::tables::{Batch, Dialect, Row, Table, Tables, Value, time};
+use projector::ask::Reading;
+use projector::{Database, Error, Url, run};
+use schemas::Position;
+use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::databases::{Databases, catch_up, journal, number};
+
+/// What the log gives, folded from its beginning to a position.
+async fn replayed(journal: &Journal, to: Position) -> Tables {
+    let mut tables = Tables::default();
+    let mut reader = projections::Reader::default();
+    let mut after = Position(0);
+    while after < to {
+        for one in journal.read(after, None, 1_000).await.expect("it works") {
+            after = one.position;
+            if one.position > to {
+                break;
+            }
+            let read = reader.read(one.position, &one.subject, &one.bytes).expect("it works");
+            if let projections::reader::Read::Entry(entry) = read {
+                tables.fold(one.position, &entry);
+            }
+        }
+    }
+    tables
+}
+
+/// A value as a database answers it.
+fn answered(value: &Value, dialect: Dialect) -> Json {
+    match (value, dialect) {
+        (Value::Null, _) => Json::Null,
+        (Value::Json(text), Dialect::Postgres) => serde_json::from_str(text).expect("it is JSON"),
+        (Value::Text(text), Dialect::Postgres) => dialect.storable(text).into(),
+        (Value::Text(text) | Value::Json(text), Dialect::Sqlite) => text.as_str().into(),
+        (Value::Integer(number), _) => (*number).into(),
+        (Value::Boolean(flag), Dialect::Sqlite) => i64::from(*flag).into(),
+        (Value::Boolean(flag), Dialect::Postgres) => (*flag).into(),
+        (Value::Time(at), _) => time(*at).into(),
+    }
+}
+
+/// Every row of the tables as they stood at a position, in order.
+async fn shown(url: &Url, position: Position) -> Vec<(Table, Vec<Json>)> {
+    let (mut reading, _) = Reading::open(url).await.expect("it works");
+    reading.as_of(position).await.expect("it works");
+    let mut rows = vec![];
+    for table in Table::ALL {
+        let columns = table.columns();
+        let names: Vec<String> = columns.iter().map(|column| format!("\"{}\"", column.name)).collect();
+        let (names, key) = (names.join(", "), names[..table.key_columns()].join(", "));
+        let name = table.name();
+        let question = |from: &str| format!("SELECT {names} FROM {from} ORDER BY {key}");
+        let answer = reading.ask(&question(name)).await.expect("it works");
+        if url.dialect() == Dialect::Postgres {
+            let function = reading.ask(&question(&format!("{name}_at({position})"))).await.expect("it works");
+            assert_eq!(function, answer, "{name} at {position}");
+        }
+        rows.extend(answer.rows.into_iter().map(|row| (table, row)));
+    }
+    rows
+}
+
+async fn expected(journal: &Journal, position: Position, url: &Url) -> Vec<(Table, Vec<Json>)> {
+    let rows = replayed(journal, position).await.rows();
+    let values = |row: &Row| row.values.iter().map(|value| answered(value, url.dialect())).collect();
+    rows.iter().map(|row| (row.table, values(row))).collect()
+}
+
+/// Runs a projector for a while, and then drops it wherever it is.
+async fn run_for(journal: &Journal, url: &Url, length: Duration) {
+    let stop = CancellationToken::new();
+    let running = run(journal, Positions::new(), url, &stop, |_| {});
+    if let Ok(ended) = tokio::time::timeout(length, running).await {
+        ended.expect("it works");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_projector_that_is_killed_loses_nothing_and_repeats_nothing() {
+    const ENTRIES: u64 = 9_000;
+    let (journal, databases) = (journal(1, ENTRIES).await, Databases::new());
+    for url in databases.both() {
+        for length in [0, 1, 5, 20, 80, 200, 400, 700] {
+            run_for(&journal, &url, Duration::from_millis(length)).await;
+        }
+        catch_up(&journal, &url).await.expect("it works");
+        let end = Position(ENTRIES);
+        let (_, standing) = Reading::open(&url).await.expect("it works");
+        assert_eq!((standing.end.position, standing.indexed), (end, true));
+        let events = i64::try_from(ENTRIES).expect("it works") - 1;
+        assert_eq!(number(&url, "SELECT count(*) FROM events").await, events, "one is no entry");
+        assert_eq!(number(&url, "SELECT count(*) FROM domains_history").await, events - 1);
+        assert_eq!(number(&url, "SELECT count(*) FROM domains").await, 7);
+        assert_eq!(number(&url, "SELECT count(*) FROM set_aside WHERE position = 6").await, 1);
+        for position in [1, 2, 5, 6, 7, 13, 4_000, 4_001, 8_999, 9_000].map(Position) {
+            let expected = expected(&journal, position, &url).await;
+            assert_eq!(shown(&url, position).await, expected, "{url} at {position}");
+        }
+        assert_eq!(shown(&url, Position(0)).await, vec![]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_goes_away_is_waited_for() {
+    const ENTRIES: u64 = 40_000;
+    let (journal, mut databases) = (journal(1, ENTRIES).await, Databases::new());
+    let url = databases.server();
+    let (stop, end) = (CancellationToken::new(), Position(ENTRIES));
+    let (told, mut written) = tokio::sync::mpsc::unbounded_channel();
+    let running = tokio::spawn({
+        let (journal, url, stop) = (journal.clone(), url.clone(), stop.clone());
+        async move {
+            run(&journal, Positions::new(), &url, &stop, |at| told.send(at.position).expect("it works")).await
+        }
+    });
+    let mut crashes = 0;
+    while let Some(at) = written.recv().await {
+        if at == end {
+            break;
+        }
+        if crashes < 3 {
+            crashes += 1;
+            databases.server.kill();
+            databases.server.restart().expect("it starts");
+        }
+    }
+    stop.cancel();
+    running.await.expect("it ends").expect("it works");
+    assert!(crashes > 0, "everything was one batch");
+    assert_eq!(shown(&url, end).await, expected(&journal, end, &url).await);
+    let held = number(&url, "SELECT count(*) FROM domains_history").await;
+    assert_eq!(held, i64::try_from(ENTRIES).expect("it works") - 2);
+}
+
+#[tokio::test]
+async fn what_does_not_belong_together_is_refused() {
+    let (ours, databases) = (journal(1, 50).await, Databases::new());
+    for url in databases.both() {
+        catch_up(&ours, &url).await.expect("it works");
+        let others = journal(2, 60).await;
+        let refused = catch_up(&others, &url).await.unwrap_err();
+        assert!(matches!(refused, Error::OtherCluster { .. }), "{refused}");
+        let shorter = journal(1, 40).await;
+        let refused = catch_up(&shorter, &url).await.unwrap_err();
+        assert!(refused.to_string().contains("position 50, and the journal ends at 40"), "{refused}");
+        let (mut database, standing) = Database::open(&url).await.expect("it works");
+        let stale = database.write(Position(49), &Batch::default(), None).await;
+        assert!(matches!(stale, Err(Error::Another)), "{stale:?}");
+        database.close().await.expect("it closes");
+        let (_, now) = Reading::open(&url).await.expect("it works");
+        assert_eq!(
+            (now.end.position, now.cluster_id),
+            (Position(50), standing.cluster_id),
+            "nothing was written"
+        );
+        assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_server_is_said() {
+    let (journal, databases) = (journal(1, 20).await, Databases::new());
+    let of = |role: &str, database: &str| -> Url {
+        databases.server.url(role, database).parse().expect("it is one")
+    };
+    databases.server.run_sql("CREATE ROLE poor LOGIN");
+    databases.server.run_sql("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0");
+    let said = async |url: Url| catch_up(&journal, &url).await.unwrap_err().to_string();
+    let poor = said(of("poor", "postgres")).await;
+    assert!(poor.contains("permission denied for database postgres. A projector's role needs"), "{poor}");
+    assert!(said(of("postgres", "latin")).await.contains("LATIN1: make it with ENCODING 'UTF8'"));
+    let missing = catch_up(&journal, &of("postgres", "nowhere")).await.unwrap_err();
+    let why = std::error::Error::source(&missing).expect("it has one").to_string();
+    assert!(why.contains("database \"nowhere\" does not exist"), "{why}");
+    let url = of("postgres", "postgres");
+    catch_up(&journal, &url).await.expect("it works");
+    databases.server.run_sql("UPDATE muster.projection SET shape = 'another'");
+    assert!(matches!(catch_up(&journal, &url).await, Err(Error::OtherShape)));
+    databases.server.run_sql("ALTER TABLE muster.projection RENAME indexed TO something");
+    let other = said(url).await;
+    assert!(other.contains("DROP SCHEMA muster CASCADE"), "{other}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_projector_stands_by_until_the_first_is_gone() {
+    let (journal, databases) = (journal(1, 20).await, Databases::new());
+    let url = databases.server();
+    let (first, _) = Database::open(&url).await.expect("it works");
+    assert!(matches!(Database::open(&url).await, Err(Error::Another)));
+    let second = tokio::spawn({
+        let (journal, url) = (journal.clone(), url.clone());
+        async move { catch_up(&journal, &url).await }
+    });
+    // A schema of its own is a projection of its own.
+    let other: Url =
+        format!("{}&schema=other", databases.server.url("postgres", "postgres")).parse().expect("it is one");
+    catch_up(&journal, &other).await.expect("it works");
+    assert_eq!(Reading::open(&url).await.expect("it works").1.end.position, Position(0));
+    first.close().await.expect("it closes");
+    second.await.expect("it ends").expect("it works");
+    assert_eq!(Reading::open(&url).await.expect("it works").1.end.position, Position(20));
+}
+
+#[tokio::test]
+async fn questions_only_read() {
+    let (journal, databases) = (journal(1, 50).await, Databases::new());
+    let missing = Reading::open(&databases.file()).await.unwrap_err().to_string();
+    assert!(missing.contains("can't open the database"), "{missing}");
+    let file = databases.folder.path().join("other.db");
+    std::fs::write(&file, "").expect("it works");
+    for url in [Url::Sqlite(file), databases.server()] {
+        let foreign = Reading::open(&url).await.unwrap_err().to_string();
+        assert!(foreign.contains("is no database of muster"), "{foreign}");
+    }
+    for url in databases.both() {
+        catch_up(&journal, &url).await.expect("it works");
+        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        for writes in [
+            "DELETE FROM events_g1",
+            "DROP VIEW events",
+            "UPDATE projection SET position = 0",
+            "CREATE TABLE x (a int)",
+        ] {
+            let refused = reading.ask(writes).await.unwrap_err().to_string();
+            assert!(
+                refused.contains("readonly database") || refused.contains("nothing is written"),
+                "{refused}"
+            );
+        }
+        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        let bad = reading.ask("SELECT since FROM events").await.unwrap_err().to_string();
+        assert!(bad.starts_with("the question is refused: ") && bad.contains("since"), "{bad}");
+        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        let none = reading.ask("SELECT about, version FROM events WHERE false").await.expect("it works");
+        assert_eq!((none.columns, none.rows.len()), (vec!["about".to_owned(), "version".to_owned()], 0));
+    }
+}
+
+#[tokio::test]
+async fn no_question_to_a_server_writes_whatever_it_is() {
+    let (journal, databases) = (journal(1, 50).await, Databases::new());
+    let url = databases.server();
+    catch_up(&journal, &url).await.expect("it works");
+    for question in [
+        "COMMIT; DELETE FROM muster.events_g1",
+        "SELECT 1; DELETE FROM muster.events_g1",
+        "DELETE FROM muster.events_g1 RETURNING 1",
+        "WITH gone AS (DELETE FROM muster.events_g1 RETURNING 1) SELECT * FROM gone",
+        "EXPLAIN ANALYZE DELETE FROM muster.events_g1",
+        "SELECT set_config('transaction_read_only', 'off', false)",
+        "DO $$ BEGIN DELETE FROM muster.events_g1; END $$",
+        "COPY (SELECT 1) TO PROGRAM 'true'",
+        "SET TRANSACTION READ WRITE",
+    ] {
+        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        let refused = reading.ask(question).await;
+        assert!(matches!(refused, Err(Error::Question(_))), "{question}: {refused:?}");
+    }
+    assert_eq!(number(&url, "SELECT count(*) FROM events").await, 49);
+    let (mut reading, _) = Reading::open(&url).await.expect("it works");
+    let question = "SELECT 1::int2 AS a, 2.5::float8, 12345678901234567890::numeric, true, NULL, 'x'::text, \
+                    '{\"b\": [1]}'::jsonb, timestamptz '2027-01-15 09:00:00.5+01', date '2027-01-15', \
+                    'NaN'::float8, ARRAY[1, 2], interval '1 hour', 3::numeric -- and so on";
+    let answer = reading.ask(question).await.expect("it works");
+    let expected = json!([1, 2.5, 12_345_678_901_234_567_890_f64, true, null, "x", {"b": [1]},
+        "2027-01-15T08:00:00.500000Z", "2027-01-15", "NaN", "{1,2}", "01:00:00", 3]);
+    assert_eq!(json!(answer.rows[0]), expected);
+}
+
+#[tokio::test]
+async fn every_table_and_column_is_documented() {
+    let (journal, databases) = (journal(1, 3).await, Databases::new());
+    let in_file = "SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c
+         LEFT JOIN documentation d ON d.table_name = m.name AND d.column_name = c.name
+         WHERE m.type = 'view' AND d.comment IS NULL";
+    let on_server = "SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+         WHERE relnamespace = 'muster'::regnamespace AND relkind IN ('r', 'v') AND attnum > 0
+            AND (col_description(attrelid, attnum) IS NULL OR obj_description(attrelid, 'pg_class') IS NULL)";
+    for (url, question) in databases.both().into_iter().zip([in_file, on_server]) {
+        catch_up(&journal, &url).await.expect("it works");
+        let (mut reading, _) = Reading::open(&url).await.expect("it works");
+        assert_eq!(reading.ask(question).await.expect("it works").rows, Vec::<Vec<Json>>::new(), "{url}");
+        assert!(number(&url, "SELECT count(*) FROM documentation").await > 300);
+    }
+}

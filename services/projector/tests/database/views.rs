@@ -1,0 +1,205 @@
+//! What people ask of the tables, of rows that are given.
+
+use std::path::Path;
+use std::time::Duration;
+
+use projections::tables::{Batch, Kind, Row, Step, Steps, Table, Value, views};
+use projector::ask::Reading;
+use projector::{Database, Url};
+use schemas::{Position, Timestamp};
+use serde_json::{Value as Json, json};
+use support::postgres::Postgres;
+
+/// Midnight of 2027-01-15, in seconds.
+const MIDNIGHT: u64 = 1_799_971_200;
+
+/// A row of a table: what it says of some columns, and nothing of the others.
+fn row(table: Table, given: &Json) -> Row {
+    let values = table.columns().into_iter().map(|column| match (&given[column.name], column.kind) {
+        (Json::Null, _) => Value::Null,
+        (Json::Number(number), Kind::Time) => Value::Time(seconds(number.as_f64().expect("it is one"))),
+        (Json::Number(number), _) => Value::Integer(number.as_i64().expect("it is one")),
+        (Json::Bool(flag), _) => Value::Boolean(*flag),
+        (Json::String(text), _) => Value::Text(text.clone()),
+        (other, _) => panic!("{other}"),
+    });
+    Row { table, values: values.collect() }
+}
+
+/// So many seconds after midnight.
+fn seconds(after: f64) -> Timestamp {
+    let (midnight, away) = (Timestamp::from_seconds(MIDNIGHT), Duration::from_secs_f64(after.abs()));
+    if after < 0.0 { midnight - away } else { midnight + away }
+}
+
+/// Entries that do this, one after the other, each so many seconds after midnight.
+fn batch(entries: &[(f64, Vec<Step>)]) -> Batch {
+    let mut batch = Batch::default();
+    for (position, (at, steps)) in (1..).zip(entries) {
+        let at = seconds(*at);
+        let event = vec![Value::Integer(position), Value::Integer(0), Value::Time(at)];
+        let values = event.into_iter().chain(vec![Value::Null; 12]).collect();
+        let position = Position(position.unsigned_abs());
+        let event = projections::tables::EventRow { position, nth: 0, values };
+        batch.take(Steps { position, at: Some(at), steps: steps.clone(), events: vec![event] });
+    }
+    batch
+}
+
+/// Both kinds of databases with these entries.
+async fn written(folder: &Path, server: &Postgres, entries: &[(f64, Vec<Step>)]) -> [Url; 2] {
+    let urls = [
+        Url::Sqlite(folder.join("tables.db")),
+        server.url("postgres", "postgres").parse().expect("it is one"),
+    ];
+    for url in &urls {
+        let (mut database, _) = Database::open(url).await.expect("it opens");
+        database.write(Position(0), &batch(entries), None).await.expect("it is written");
+        database.close().await.expect("it closes");
+    }
+    urls
+}
+
+async fn ask(url: &Url, as_of: Option<u64>, question: &str) -> Json {
+    let (mut reading, _) = Reading::open(url).await.expect("it opens");
+    if let Some(position) = as_of {
+        reading.as_of(Position(position)).await.expect("it is shown");
+    }
+    json!(reading.ask(question).await.expect("it is a question").rows)
+}
+
+fn instance(state: &str, index: u32, container: Option<&str>) -> Row {
+    let row_of = json!({"process_guid": "web", "definition_id": "v1", "index": index, "presence": "ORDINARY", "domain": "d",
+        "state": state, "instance_guid": container, "cell_id": container.map(|_| "c1"), "since": 0});
+    row(Table::ActualLrps, &row_of)
+}
+
+fn desired(instances: u32) -> Row {
+    let lrp = json!({"process_guid": "web", "domain": "d", "mode": "replicated", "instances": instances});
+    row(Table::DesiredLrps, &lrp)
+}
+
+fn ended(guid: &str, how: &str, at: f64) -> Step {
+    let ended = json!({"instance_guid": guid, "process_guid": "web", "index": 0, "domain": "d", "how": how,
+        "ended_at": at, "reason": "Exited with status 3"});
+    Step::Open(row(Table::EndedInstances, &ended))
+}
+
+/// Two instances are desired 100 seconds before midnight; one starts within 10 seconds and runs on, the other after 50, crashes
+/// 20 seconds after midnight and waits for room. A task runs from 10 to 13.5 and one fails without having run.
+fn story() -> Vec<(f64, Vec<Step>)> {
+    let cell = json!({"cell_id": "c1", "state": "PRESENT", "zone": "z1", "memory_mb": 1000, "disk_mb": 500, "containers": 10});
+    let definition =
+        json!({"process_guid": "web", "definition_id": "v1", "domain": "d", "memory_mb": 64, "disk_mb": 32});
+    let task = |state: &str, completed: Option<f64>| {
+        row(
+            Table::Tasks,
+            &json!({"task_guid": "t", "domain": "d", "epoch": 5, "state": state, "memory_mb": 100, "disk_mb": 1,
+            "cell_id": "c1", "failed": completed.map(|_| false), "first_completed_at": completed, "since": 0}),
+        )
+    };
+    let failed = json!({"task_guid": "u", "epoch": 6, "domain": "d", "failed": true, "first_completed_at": 14, "resolved": true});
+    let refused = json!({"process_guid": "web", "definition_id": "v1", "index": 1, "presence": "ORDINARY", "domain": "d",
+        "state": "UNCLAIMED", "placement_error": "insufficient resources: memory", "since": 20});
+    vec![
+        (-110.0, vec![Step::Open(row(Table::Cells, &cell))]),
+        (
+            -100.0,
+            vec![
+                Step::Open(desired(2)),
+                Step::Open(row(Table::Definitions, &definition)),
+                Step::Open(instance("UNCLAIMED", 0, None)),
+                Step::Open(instance("UNCLAIMED", 1, None)),
+            ],
+        ),
+        (-95.0, vec![Step::Replace(instance("CLAIMED", 0, Some("a")))]),
+        (-90.0, vec![Step::Replace(instance("RUNNING", 0, Some("a")))]),
+        (-50.0, vec![Step::Replace(instance("RUNNING", 1, Some("b")))]),
+        (10.0, vec![Step::Open(task("RUNNING", None))]),
+        (13.5, vec![Step::Replace(task("COMPLETED", Some(13.5)))]),
+        (14.0, vec![Step::Open(row(Table::EndedTasks, &failed))]),
+        (20.0, vec![Step::Replace(row(Table::ActualLrps, &refused)), ended("b", "crashed", 20.0)]),
+        (100.0, vec![]),
+    ]
+}
+
+#[tokio::test]
+async fn the_views_say_what_happened() {
+    let (folder, server) =
+        (tempfile::tempdir().expect("there is room"), Postgres::start().expect("there is one"));
+    for url in written(folder.path(), &server, &story()).await {
+        says_what_happened(&url).await;
+    }
+}
+
+async fn says_what_happened(url: &Url) {
+    let said = [
+        (
+            "SELECT position, state, instances FROM instances_over_time WHERE state = 'RUNNING'",
+            json!([[4, "RUNNING", 1], [5, "RUNNING", 2], [9, "RUNNING", 1]]),
+        ),
+        (
+            "SELECT \"index\", instance_guid, seconds FROM starts ORDER BY 1",
+            json!([[0, "a", 10.0], [1, "b", 50.0]]),
+        ),
+        (
+            "SELECT process_guid, starts, p50, p90, longest FROM start_percentiles",
+            json!([["web", 2, 10.0, 50.0, 50.0]]),
+        ),
+        (
+            "SELECT day, desired_seconds, running_seconds, availability FROM availability_by_day",
+            json!([["2027-01-14", 200.0, 140.0, 0.7], ["2027-01-15", 200.0, 120.0, 0.6]]),
+        ),
+        (
+            "SELECT day, process_guid, crashes, indices FROM restarts_by_day",
+            json!([["2027-01-15", "web", 1, 1]]),
+        ),
+        (
+            "SELECT process_guid, crashes, last_reason, crashed_now FROM crashing_lrps",
+            json!([["web", 1, "Exited with status 3", 0]]),
+        ),
+        (
+            "SELECT kind, name, reason FROM unplaced",
+            json!([["instance", "web/1", "insufficient resources: memory"]]),
+        ),
+        (
+            "SELECT cell_id, containers, memory_mb, memory_mb_total, disk_mb FROM cell_fullness",
+            json!([["c1", 1, 64, 1000, 32]]),
+        ),
+        (
+            "SELECT hour, succeeded, failed, mean_seconds, longest_seconds FROM task_outcomes_by_hour",
+            json!([["2027-01-15T00:00:00.000000Z", 1, 1, 3.5, 3.5]]),
+        ),
+        ("SELECT count(*) FROM changes", json!([[0]])),
+    ];
+    for (question, expected) in said {
+        assert_eq!(ask(url, None, question).await, expected, "{url}: {question}");
+    }
+    let then = [
+        ("SELECT cell_id, containers, memory_mb FROM cell_fullness", json!([["c1", 3, 228]])),
+        (
+            "SELECT day, desired_seconds, running_seconds FROM availability_by_day ORDER BY 1 DESC LIMIT 1",
+            json!([["2027-01-15", 20.0, 20.0]]),
+        ),
+        ("SELECT count(*) FROM unplaced", json!([[0]])),
+        ("SELECT count(*) FROM actual_lrps_history WHERE to_position IS NULL", json!([[2]])),
+        ("SELECT max(position) FROM events", json!([[6]])),
+    ];
+    for (question, expected) in then {
+        assert_eq!(ask(url, Some(6), question).await, expected, "{url} as of position 6: {question}");
+    }
+}
+
+#[tokio::test]
+async fn every_view_has_the_columns_that_it_is_said_to_have() {
+    let (folder, server) =
+        (tempfile::tempdir().expect("there is room"), Postgres::start().expect("there is one"));
+    for url in written(folder.path(), &server, &[]).await {
+        let (mut reading, _) = Reading::open(&url).await.expect("it opens");
+        for view in views::all(url.dialect()) {
+            let answer = reading.ask(&format!("SELECT * FROM {}", view.name)).await.expect("it is a view");
+            let said: Vec<&str> = view.columns.iter().map(|(name, _)| *name).collect();
+            assert_eq!(answer.columns, said, "{url}: {}", view.name);
+        }
+    }
+}
