@@ -376,7 +376,7 @@ impl Cluster {
             | ClientCommand::TaskResolve { .. } => return,
         };
         if self.users.chance(300) {
-            let show = Show { id: guid.to_string(), at_least: Some(done.position) };
+            let show = Show { id: guid.to_string(), at_least: Some(done.position), as_of: None };
             let to = self.any_bbs();
             let about = About::Show { at_least: done.position, version: done.version };
             self.ask(to, Question { from: None, about }, Kind::Query(Table::Lrp), bytes_of(&show));

@@ -125,6 +125,8 @@ pub struct Cluster {
     pub(super) spoiling: Rng,
     /// What readers ask, and how long that takes.
     pub(super) readers: Rng,
+    /// How the log gets into tables, and where those are looked at.
+    pub(super) projectors: Rng,
     pub(super) seeds: u64,
     pub(super) journal: SimJournal,
     pub(super) places: BTreeMap<Node, Place>,
@@ -275,6 +277,7 @@ impl Cluster {
             planners: Rng::new(seed, 34),
             spoiling: Rng::new(seed, 14),
             readers: Rng::new(seed, 13),
+            projectors: Rng::new(seed, 38),
             seeds: seed.wrapping_mul(1_000_003),
             journal: SimJournal::new(shape.replicas),
             places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),

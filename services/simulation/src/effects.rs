@@ -72,7 +72,11 @@ impl Cluster {
                 self.tell(|| format!("{node} tells {cell} that another rep speaks for it"));
             }
             E::Beat(beat) => self.beat(node, &beat),
-            E::Call { task, epoch, url, body } => self.call(me, task, epoch, &url, &body),
+            E::Call { task, epoch, url, body, domain: _ } => {
+                self.call(me, task, epoch, url.plain().unwrap_or_default(), &body);
+            }
+            // Nobody listens: it is the log, told once more.
+            E::Feed { .. } => {}
             E::Leading(leads) => {
                 self.tell(|| format!("{node} leads: {leads}"));
                 self.checkers.leads(me, leads, self.now);

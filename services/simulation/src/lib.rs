@@ -22,6 +22,7 @@
 //! | `reads` | what readers ask of the tables |
 //! | [`checkers`] | what has to be true, at every append and at the end |
 //! | [`story`] | plans as text, and what is expected of them |
+//! | [`recorded`] | a recorded log run on, with changes: no seed, no faults |
 //! | [`coverage`] | the interesting things, counted |
 //! | [`mutations`] | rules broken on purpose, to prove that the checkers can fail |
 
@@ -51,6 +52,7 @@ mod priorities;
 pub mod promises;
 pub mod racks;
 mod reads;
+pub mod recorded;
 mod records;
 mod restarts;
 mod retries;

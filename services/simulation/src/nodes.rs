@@ -546,7 +546,9 @@ impl Cluster {
         let clock = place.clock(now);
         place.clock_was = clock;
         let Some(machine) = &mut place.machine else { return };
-        let effects = machine.step(clock, arrived, !gathers);
+        let mut effects = machine.step(clock, arrived, !gathers);
+        // Nobody here listens to the feed, so nothing can go wrong with it: no chance is spent on it.
+        effects.retain(|effect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Feed { .. })));
         if let (Machine::Auctioneer(auctioneer, _), generation) = (&*machine, place.generation)
             && let Some(term) = auctioneer.term()
         {
@@ -688,5 +690,6 @@ fn bbs_settings(id: ServiceId) -> bbs::Settings {
         durability: "simulated".into(),
         history_limit: HISTORY,
         program: schemas::message::Program::default(),
+        may_lead: true,
     }
 }

@@ -218,6 +218,7 @@ impl Plan {
             plan.acts.extend(dispatches::drawn(&mut Rng::new(seed, 32), plan.peace_at));
             plan.acts.extend(preemption::drawn(&mut Rng::new(seed, 33), plan.peace_at));
             plan.acts.extend(retries::drawn(&mut Rng::new(seed, 37), plan.peace_at));
+            plan.acts.extend(racks::wished(&mut Rng::new(seed, 36), plan.peace_at));
             let downtime =
                 periodics::downtime(&mut Rng::new(seed, 35), plan.shape, &plan.acts, plan.peace_at);
             if let Some((kills, over)) = downtime {

@@ -56,6 +56,7 @@ promises! {
     NothingTwice "docs/architecture.md, Entries" "an entry and a decision are in the log once",
     CompareAndSet "docs/architecture.md, Writing" "an entry is accepted only where its subject ends as its decider thought",
     LogKept "docs/architecture.md, Server" "what was in the log stays in it",
+    AuditClean "docs/audit.md, What verify looks at" "an audit has nothing to say against what the services decided",
     OnItsSubject "docs/architecture.md, Aggregates and subjects" "a decision stands on its aggregate's subject, and holds that aggregate's events",
     VersionsCount "docs/architecture.md, Entries" "an aggregate's versions count up by one",
     TimeForward "docs/architecture.md, Entries" "time never goes back on a subject",
@@ -188,6 +189,7 @@ promises! {
     JudgedAfterTold "docs/model.md, Requests" "a command is judged on at least what was acknowledged of its object when it was sent",
     ReadsOwnWrites "docs/architecture.md, The bus" "who wrote something reads it",
     RowsTrue "docs/clients.md, Queries" "what a query answers is what the log says at the position that the answer names",
+    TablesTrue "docs/analytics.md, The past" "the tables of a database show as of any position what was so, however a projector was killed, and keep what ended",
     NobodyHalts "docs/architecture.md, Entries" "no service stops for what the log may hold",
 
     // When all is quiet.

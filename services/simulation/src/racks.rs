@@ -1,18 +1,19 @@
 //! The racks that the cells of a run stand in, what clients ask of them, and what that means: for the workload and, written
 //! apart from the services' code, for the checkers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemas::attributes::{AttributeName, Attributes};
-use schemas::names::{CellId, DefinitionId, ProcessGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid, TaskGuid};
 use schemas::resources::Constraint;
-use schemas::rules::{Operator, Rule, Rules};
+use schemas::rules::{Affinity, Operator, Rule, Rules, Spread};
 
 use crate::nodes::{Node, rep_of};
 use crate::plan::Act;
 use crate::rng::Rng;
 use crate::rollouts;
-use crate::workload::{Ask, Work, domain};
+use crate::workload::{Ask, Owner, Work, domain};
 
 /// In so many runs of a thousand somebody asks for racks.
 const PERMILLE: u64 = 500;
@@ -20,8 +21,14 @@ const PERMILLE: u64 = 500;
 /// How often somebody does something.
 const TICK: Duration = Duration::from_millis(500);
 
+/// In so many runs of a thousand somebody has wishes about racks.
+const WISHES_PERMILLE: u64 = 400;
+
 /// The attribute.
-const RACK: &str = "rack";
+pub(super) const RACK: &str = "rack";
+
+/// What every cell says of its zone.
+pub(super) const ZONE: &str = "zone";
 
 /// What work asks of racks and of where its siblings are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +45,47 @@ pub enum Asks {
     OnePerCell,
     /// `distinct_attribute rack 2`
     TwoPerRack,
+    /// Rather where `rack = r1`.
+    PrefersFirst,
+    /// Rather not where `rack = r1`.
+    ShunsFirst,
+    /// Rather where `rack is_set`, and still more rather not where `rack = r1`.
+    PrefersOther,
+    /// `rack is_set`, and rather not where `rack = r1`.
+    AnyShunsFirst,
+    /// Evenly over racks.
+    Spread,
+    /// Evenly over racks, and of those that are equally full rather not the one where `rack = r1`.
+    SpreadShunsFirst,
+    /// Evenly over racks, with `distinct_cell`.
+    SpreadOnePerCell,
+    /// Evenly over racks and, half as much, over zones.
+    SpreadOverBoth,
+    /// 70 % in r1, the rest in the others.
+    MostlyFirst,
+    /// 100 % in r1, nothing in the others.
+    AllInFirst,
 }
 
 impl Asks {
     /// All of them, with their names in stories.
-    pub const NAMES: [(Self, &str); 6] = [
+    pub const NAMES: [(Self, &str); 16] = [
         (Self::First, "rack"),
         (Self::NotFirst, "other-rack"),
         (Self::Any, "any-rack"),
         (Self::Unknown, "unknown-rack"),
         (Self::OnePerCell, "one-per-cell"),
         (Self::TwoPerRack, "two-per-rack"),
+        (Self::PrefersFirst, "prefers-rack"),
+        (Self::ShunsFirst, "shuns-rack"),
+        (Self::PrefersOther, "prefers-other-rack"),
+        (Self::AnyShunsFirst, "any-rack-shuns-rack"),
+        (Self::Spread, "spread"),
+        (Self::SpreadShunsFirst, "spread-shuns-rack"),
+        (Self::SpreadOnePerCell, "spread-one-per-cell"),
+        (Self::SpreadOverBoth, "spread-over-zones-too"),
+        (Self::MostlyFirst, "spread-mostly-rack"),
+        (Self::AllInFirst, "spread-all-in-rack"),
     ];
 
     /// Its name in stories.
@@ -61,23 +98,69 @@ impl Asks {
             Self::Unknown => "unknown-rack",
             Self::OnePerCell => "one-per-cell",
             Self::TwoPerRack => "two-per-rack",
+            Self::PrefersFirst => "prefers-rack",
+            Self::ShunsFirst => "shuns-rack",
+            Self::PrefersOther => "prefers-other-rack",
+            Self::AnyShunsFirst => "any-rack-shuns-rack",
+            Self::Spread => "spread",
+            Self::SpreadShunsFirst => "spread-shuns-rack",
+            Self::SpreadOnePerCell => "spread-one-per-cell",
+            Self::SpreadOverBoth => "spread-over-zones-too",
+            Self::MostlyFirst => "spread-mostly-rack",
+            Self::AllInFirst => "spread-all-in-rack",
         }
     }
 
     /// As a definition says it.
     pub(super) fn rules(self) -> Rules {
-        let rack = AttributeName::new(RACK).expect("a name");
-        let (attribute, operator, value) = match self {
-            Self::First => (Some(rack), Operator::Equal, "r1"),
-            Self::NotFirst => (Some(rack), Operator::NotEqual, "r1"),
-            Self::Any => (Some(rack), Operator::IsSet, ""),
-            Self::Unknown => (Some(rack), Operator::Equal, "r9"),
-            Self::OnePerCell => (None, Operator::DistinctCell, ""),
-            Self::TwoPerRack => (Some(rack), Operator::DistinctAttribute, "2"),
-        };
-        let rule = Rule { attribute, operator, value: value.to_owned().into() };
-        Rules { constraints: vec![rule], ..Rules::default() }
+        let is_first = || of_rack(Operator::Equal, "r1");
+        let is_any = || of_rack(Operator::IsSet, "");
+        let one_per_cell = || Rule { attribute: None, ..of_rack(Operator::DistinctCell, "") };
+        match self {
+            Self::First => must(is_first()),
+            Self::NotFirst => must(of_rack(Operator::NotEqual, "r1")),
+            Self::Any => must(is_any()),
+            Self::Unknown => must(of_rack(Operator::Equal, "r9")),
+            Self::OnePerCell => must(one_per_cell()),
+            Self::TwoPerRack => must(of_rack(Operator::DistinctAttribute, "2")),
+            Self::PrefersFirst => rather([(is_first(), 50)]),
+            Self::ShunsFirst => rather([(is_first(), -50)]),
+            Self::PrefersOther => rather([(is_any(), 30), (is_first(), -50)]),
+            Self::AnyShunsFirst => Rules { constraints: vec![is_any()], ..rather([(is_first(), -50)]) },
+            Self::Spread => over([(RACK, 50)], None),
+            Self::SpreadShunsFirst => {
+                Rules { affinities: rather([(is_first(), -50)]).affinities, ..over([(RACK, 50)], None) }
+            }
+            Self::SpreadOnePerCell => Rules { constraints: vec![one_per_cell()], ..over([(RACK, 50)], None) },
+            Self::SpreadOverBoth => over([(RACK, 50), (ZONE, 25)], None),
+            Self::MostlyFirst => over([(RACK, 50)], Some(70)),
+            Self::AllInFirst => over([(RACK, 50)], Some(100)),
+        }
     }
+}
+
+fn attribute(name: &str) -> AttributeName {
+    AttributeName::new(name).expect("a name")
+}
+
+fn of_rack(operator: Operator, value: &str) -> Rule {
+    Rule { attribute: Some(attribute(RACK)), operator, value: value.to_owned().into() }
+}
+
+fn must(rule: Rule) -> Rules {
+    Rules { constraints: vec![rule], ..Rules::default() }
+}
+
+fn rather<const N: usize>(rules: [(Rule, i8); N]) -> Rules {
+    let affinities = rules.map(|(rule, weight)| Affinity { rule, weight }).into();
+    Rules { affinities, ..Rules::default() }
+}
+
+/// Spread over these attributes, each with its weight, and so many of a hundred in r1, if that is said.
+fn over<const N: usize>(attributes: [(&str, u8); N], first: Option<u8>) -> Rules {
+    let targets: BTreeMap<String, u8> = first.map(|percent| ("r1".to_owned(), percent)).into_iter().collect();
+    let spread = |(name, weight)| Spread { attribute: attribute(name), weight, targets: targets.clone() };
+    Rules { spread: attributes.map(spread).into(), ..Rules::default() }
 }
 
 /// The rack that a cell stands in: every third stands in none.
@@ -91,8 +174,7 @@ const fn rack(cell: usize) -> Option<&'static str> {
 
 /// What a cell says of itself.
 pub(super) fn attributes(cell: usize) -> Attributes {
-    let name = AttributeName::new(RACK).expect("a name");
-    let values = rack(cell).map(|rack| (name, rack.to_owned())).into_iter().collect();
+    let values = rack(cell).map(|rack| (attribute(RACK), rack.to_owned())).into_iter().collect();
     Attributes::new(values).expect("few and short ones")
 }
 
@@ -101,9 +183,16 @@ pub(super) fn attributes(cell: usize) -> Attributes {
 /// What clients do until peace with processes that ask for racks.
 #[must_use]
 pub(super) fn drawn(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
-    if !rng.chance(PERMILLE) {
-        return vec![];
-    }
+    if rng.chance(PERMILLE) { until(peace_at, rng, asked) } else { vec![] }
+}
+
+/// What clients do until peace with processes and tasks that have wishes about racks.
+#[must_use]
+pub(super) fn wished(rng: &mut Rng, peace_at: Duration) -> Vec<(Duration, Act)> {
+    if rng.chance(WISHES_PERMILLE) { until(peace_at, rng, wish) } else { vec![] }
+}
+
+fn until(peace_at: Duration, rng: &mut Rng, asked: fn(&mut Rng) -> Ask) -> Vec<(Duration, Act)> {
     let often = [40, 120, 250][usize::try_from(rng.below(3)).unwrap_or(0)];
     let mut acts = vec![];
     let mut at = Duration::from_secs(1);
@@ -154,6 +243,55 @@ fn work(number: u64) -> Work {
     Work { asks, run, exit: u8::from(run.is_some()), memory_mb: 64 + number, ..Work::usual() }
 }
 
+fn wish(rng: &mut Rng) -> Ask {
+    let process = ProcessGuid::new(&format!("wish{}", rng.below(3))).expect("a name");
+    let number = rng.below(WISHES.len() as u64);
+    match rng.below(12) {
+        0..=4 => {
+            let work = wish_of(number);
+            Ask::Desire { process, instances: 1 + u32_below(rng, 6), work }
+        }
+        5..=7 => Ask::Scale { process, instances: u32_below(rng, 8) },
+        8 => {
+            let definition = DefinitionId::new(&format!("w{number}")).expect("a name");
+            let patient = rng.chance(300);
+            let rolls = rng.chance(400).then(|| Box::new(rollouts::rolls(rng, patient)));
+            Ask::Deploy { process, definition, work: wish_of(number), rolls }
+        }
+        9 => Ask::Remove(process),
+        _ => {
+            let task = TaskGuid::new(&format!("wished{}", rng.below(50))).expect("a name");
+            let run = Some(rng.millis(1_000, 10_000));
+            // A task is one: there is nothing to be spread.
+            let work = Work { run, ..wish_of(number % AFFINITIES) };
+            Ask::Run { task, work, owner: Owner::None, queue: None }
+        }
+    }
+}
+
+/// What is wished: first what a task may wish, too.
+const WISHES: [Asks; 10] = [
+    Asks::PrefersFirst,
+    Asks::ShunsFirst,
+    Asks::PrefersOther,
+    Asks::AnyShunsFirst,
+    Asks::Spread,
+    Asks::SpreadShunsFirst,
+    Asks::SpreadOnePerCell,
+    Asks::SpreadOverBoth,
+    Asks::MostlyFirst,
+    Asks::AllInFirst,
+];
+
+/// So many of them are affinities alone.
+const AFFINITIES: u64 = 4;
+
+/// A definition of the same name is the same.
+fn wish_of(number: u64) -> Work {
+    let asks = usize::try_from(number).ok().and_then(|number| WISHES.get(number)).copied();
+    Work { asks, memory_mb: 64 + number, ..Work::usual() }
+}
+
 fn u32_below(rng: &mut Rng, bound: u64) -> u32 {
     u32::try_from(rng.below(bound)).unwrap_or(0)
 }
@@ -172,29 +310,36 @@ fn number(cell: &CellId) -> usize {
     }
 }
 
+/// The rack that a cell stands in.
+pub(super) fn rack_of(cell: &CellId) -> Option<&'static str> {
+    rack(number(cell))
+}
+
 /// The first constraint that a cell by itself doesn't meet.
 pub(super) fn unmet<'a>(constraint: &'a Constraint, cell: &CellId) -> Option<&'a Rule> {
-    let is = rack(number(cell));
-    rules(constraint).find(|rule| {
-        let holds = match (rule.operator, rule.value.as_str()) {
-            (Operator::Equal, value) => is == Some(value),
-            (Operator::NotEqual, value) => is != Some(value),
-            (Operator::IsSet | Operator::DistinctAttribute, _) => is.is_some(),
-            (Operator::DistinctCell, _) => true,
-            (
-                Operator::Less
-                | Operator::AtMost
-                | Operator::Greater
-                | Operator::AtLeast
-                | Operator::Version
-                | Operator::Regexp
-                | Operator::SetContains
-                | Operator::IsNotSet,
-                _,
-            ) => unreachable!("nobody asks for that here"),
-        };
-        !holds
-    })
+    rules(constraint).find(|rule| !holds(rule, cell))
+}
+
+/// Whether a cell by itself meets a rule.
+pub(super) fn holds(rule: &Rule, cell: &CellId) -> bool {
+    let is = rack_of(cell);
+    match (rule.operator, rule.value.as_str()) {
+        (Operator::Equal, value) => is == Some(value),
+        (Operator::NotEqual, value) => is != Some(value),
+        (Operator::IsSet | Operator::DistinctAttribute, _) => is.is_some(),
+        (Operator::DistinctCell, _) => true,
+        (
+            Operator::Less
+            | Operator::AtMost
+            | Operator::Greater
+            | Operator::AtLeast
+            | Operator::Version
+            | Operator::Regexp
+            | Operator::SetContains
+            | Operator::IsNotSet,
+            _,
+        ) => unreachable!("nobody asks for that here"),
+    }
 }
 
 /// Cells on which only so many instances may be together.
@@ -217,7 +362,7 @@ impl Limit {
     pub(super) fn has(&self, cell: &CellId) -> bool {
         match &self.of {
             Of::Cell(own) => own == cell,
-            Of::Rack(own) => *own == rack(number(cell)),
+            Of::Rack(own) => *own == rack_of(cell),
         }
     }
 }
@@ -226,7 +371,7 @@ impl Limit {
 pub(super) fn limits(constraint: &Constraint, cell: &CellId) -> Vec<Limit> {
     let limit = |rule: &Rule| match rule.operator {
         Operator::DistinctCell => Some(Limit { most: 1, of: Of::Cell(cell.clone()) }),
-        Operator::DistinctAttribute => Some(Limit { most: 2, of: Of::Rack(rack(number(cell))) }),
+        Operator::DistinctAttribute => Some(Limit { most: 2, of: Of::Rack(rack_of(cell)) }),
         Operator::Equal
         | Operator::NotEqual
         | Operator::Less

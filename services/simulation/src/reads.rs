@@ -245,7 +245,7 @@ fn drawn(rng: &mut Rng, world: &World, end: Position) -> (Table, Bytes, Option<&
         | Table::Cluster
         | Table::Status => return (table, json(&filter), bad),
     };
-    (table, json(&Show { id, at_least }), None)
+    (table, json(&Show { id, at_least, as_of: None }), None)
 }
 
 /// `PROCESS/INDEX`, at times with a definition, or the container that is there as far as the log says.

@@ -62,10 +62,24 @@
 //! | `slow c1 for 30s`, `sick c1 for 60s` | its rep hears late of its containers; it can't make containers |
 //!
 //! WORK is any of `create=20ms`, `start=50ms`, `run=3s` (else a process runs for ever and a task ends at once),
-//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`, `asks=one-per-cell` (or `two-per-rack`, `rack`,
-//! `other-rack`, `any-rack`, `unknown-rack`), `priority=80`. Behind every request of
+//! `exit=0`, `result="TEXT"`, `ignores-term`, `hangs`, `fails`, `unhealthy`, `memory=64`, `stack=linux`, `tag`, `asks=...`, `priority=80`. Behind every request of
 //! a client may stand `domain=apps` and `patience=30s`, and at its end `-> done` or `-> refused CODE`: the answer that
 //! it must get.
+//!
+//! Of every three cells the first stands in rack r1, the second in r2, the third in none. `asks=` says what WORK asks of
+//! that, and of where its siblings are:
+//!
+//! | `asks=` | meaning |
+//! |---|---|
+//! | `rack`, `other-rack`, `any-rack`, `unknown-rack` | it has to be in r1; not in r1; in a rack; in r9, which there is not |
+//! | `one-per-cell`, `two-per-rack` | so many instances may be together |
+//! | `prefers-rack`, `shuns-rack` | affinity: rather in r1; rather not in r1 |
+//! | `prefers-other-rack` | affinities: rather in a rack, but still more rather not in r1 |
+//! | `any-rack-shuns-rack` | it has to be in a rack, and rather not in r1 |
+//! | `spread` | evenly over racks |
+//! | `spread-shuns-rack`, `spread-one-per-cell` | the same, and rather not in r1; with one instance on a cell |
+//! | `spread-over-zones-too` | evenly over racks, and half as much over zones |
+//! | `spread-mostly-rack`, `spread-all-in-rack` | 70 % in r1; 100 % in r1 |
 //!
 //! What is desired as `web x3` has the definition `web-64`, after its memory. ROLLS is any of `parallelism=2` or `25%`,
 //! `delay=1s`, `monitor=2s`, `deadline=20s`, `order=stop-first`, `on-failure=rollback`, `ratio=0.5`, `pause-after=1`,
@@ -97,7 +111,7 @@ mod head;
 mod judge;
 mod rolling;
 mod telling;
-mod words;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -63,6 +63,7 @@ fn append(effect: &Effect) -> Option<Stored> {
         | Effect::Dismiss(..)
         | Effect::Beat(_)
         | Effect::Call { .. }
+        | Effect::Feed { .. }
         | Effect::Leading(_)
         | Effect::SetAside(_)
         | Effect::Warn(_)

@@ -914,6 +914,8 @@ fn is_trigger(trigger: Trigger, (global, preempted): (bool, bool), events: &[Eve
         Event::Actual(actual::Event::StopRequested { cause: Ended::Preempted, .. }) => {
             vec![Trigger::Preemption]
         }
+        // Where a rollout starts first, its target may have waited for this.
+        Event::Actual(actual::Event::StopRequested { cause: Ended::Retired, .. }) => vec![Trigger::Stop],
         Event::Desired(
             desired::Event::Removed {}
             | desired::Event::DefinitionAdded { .. }

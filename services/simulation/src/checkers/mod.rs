@@ -31,6 +31,7 @@
 //! | `specs` | what is desired, word for word |
 //! | `rollouts`, `rollout_rows` | rollouts as the log tells them, and which rows of their table were met |
 //! | `rows` | what queries answer |
+//! | `tables` | the tables of a database, as of any position |
 //! | `memory` | what is remembered, and of what |
 //! | `peace` | what is left when everything is quiet |
 
@@ -60,12 +61,14 @@ pub(crate) mod rows;
 pub(crate) mod signs;
 pub(crate) mod sizes;
 mod specs;
+mod tables;
 mod task;
 mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use audit::Law;
 use executor::scripted::{Happened, Scripted};
 use projections::{WorkRef, World};
 use schemas::cluster::Terms;
@@ -138,6 +141,8 @@ pub struct Checkers {
     signs: Signs,
     specs: Specs,
     world: World,
+    /// What an audit would say of it.
+    law: Law,
     /// Where the log stood for whoever decided an entry, and where the entry's subject did.
     decided: BTreeMap<EntryId, (Position, Position, Life)>,
     /// How far two clocks may be apart.
@@ -220,6 +225,7 @@ impl Checkers {
             signs: Signs::default(),
             specs: Specs::default(),
             world: World::new(),
+            law: Law::default(),
             decided: BTreeMap::new(),
             clock_slack,
             idle: BTreeSet::new(),
@@ -401,6 +407,12 @@ impl Checkers {
         self.periodics.entry(&entry, &mut notes);
         self.dispatches.entry(&entry, &mut notes);
         rollout_rows::of_entry(&self.world, &entry, &mut notes);
+        for finding in self.law.judge(&self.world, position, &entry) {
+            notes.broken(
+                Promise::AuditClean,
+                format!("{}: {}: {}", finding.kind, finding.about, finding.what),
+            );
+        }
         self.world.fold(position, &entry);
         self.forget(&stored.subject, entry.decisions.last().map(|last| last.at));
         for decision in &entry.decisions {
@@ -783,7 +795,9 @@ impl Checkers {
         now: (Timestamp, Timestamp),
         batch: (&[(CellId, Perform)], &[Outcomes]),
     ) -> Vec<Broken> {
-        self.auctions.judge(life, world, now, batch)
+        let Notes { broken, coverage } = self.auctions.judge(life, world, now, batch);
+        coverage.into_iter().for_each(|situation| self.saw(situation));
+        broken
     }
 
     /// An auctioneer whose picture of the log is `seen` is done with a batch.

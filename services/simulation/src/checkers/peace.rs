@@ -16,9 +16,9 @@ use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
 use schemas::rollout::Phase;
 use schemas::spec::ClientCommand;
-use schemas::{ActualLrpKey, Place, Position, Timestamp, task};
+use schemas::{ActualLrpKey, Entry, Place, Position, Timestamp, task};
 
-use super::Checkers;
+use super::{Checkers, tables};
 use crate::asked::{Asked, Response, Wanted, desired};
 use crate::cluster::Cluster;
 use crate::coverage::Situation;
@@ -104,10 +104,22 @@ impl Cluster {
         }
         self.checkers.at_peace(&self.cells, self.now);
         self.checkers.requests(&self.wanted);
+        let mut broken = match entries(&self.journal) {
+            Ok(entries) => {
+                let mut broken = self.same_worlds(&entries);
+                let Self { projectors, checkers, .. } = self;
+                broken.extend(tables::judge(&entries, projectors, &mut |seen| checkers.saw(seen)));
+                broken
+            }
+            Err(broken) => vec![broken],
+        };
+        self.checkers.broken.append(&mut broken);
+    }
+
+    fn same_worlds(&self, entries: &[(Position, Entry)]) -> Vec<Broken> {
         let worlds: Vec<&World> =
             self.all_nodes().into_iter().filter_map(|node| self.place(node).world()).collect();
-        let mut broken = same_world(&self.journal, &self.checkers.world, &worlds);
-        self.checkers.broken.append(&mut broken);
+        same_world(entries, &self.checkers.world, &worlds)
     }
 }
 
@@ -531,19 +543,30 @@ pub(super) fn demands<'a>(
     }
 }
 
+/// The log, as every service reads it.
+fn entries(journal: &SimJournal) -> Result<Vec<(Position, Entry)>, Broken> {
+    let mut reader = Reader::default();
+    let all = (1..=journal.end().0).map(Position);
+    let stored = all.filter_map(|position| Some((position, journal.get(position)?)));
+    let entries = stored.map(|(position, stored)| {
+        match reader.read(position, &stored.subject.to_string(), &stored.bytes) {
+            Ok(Read::Entry(entry)) => Ok((position, entry)),
+            Ok(Read::SetAside(_)) => Ok((position, reader::nothing())),
+            Err(why) => {
+                Err(Broken { promise: P::OnePicture, how: format!("{position} can't be read: {why}") })
+            }
+        }
+    });
+    entries.collect()
+}
+
 /// Folding the log from its start, or from a snapshot, equals every service's own picture.
-fn same_world(journal: &SimJournal, checked: &World, worlds: &[&World]) -> Vec<Broken> {
+fn same_world(entries: &[(Position, Entry)], checked: &World, worlds: &[&World]) -> Vec<Broken> {
     let broken = |how| Broken { promise: P::OnePicture, how };
-    let (mut folded, mut reader) = (World::new(), Reader::default());
-    for position in (1..=journal.end().0).map(Position) {
-        let Some(stored) = journal.get(position) else { continue };
-        let entry = match reader.read(position, &stored.subject.to_string(), &stored.bytes) {
-            Ok(Read::Entry(entry)) => entry,
-            Ok(Read::SetAside(_)) => reader::nothing(),
-            Err(why) => return vec![broken(format!("{position} can't be read: {why}"))],
-        };
-        folded.fold(position, &entry);
-        if position.0 == journal.end().0 / 2 {
+    let mut folded = World::new();
+    for (nth, (position, entry)) in entries.iter().enumerate() {
+        folded.fold(*position, entry);
+        if nth == entries.len() / 2 {
             match World::restore(&folded.snapshot(), None) {
                 Ok(restored) => folded = restored,
                 Err(error) => return vec![broken(format!("a snapshot can't be read: {error}"))],
@@ -551,13 +574,9 @@ fn same_world(journal: &SimJournal, checked: &World, worlds: &[&World]) -> Vec<B
         }
     }
     let others = worlds.iter().copied().chain([checked]).filter(|world| **world != folded);
-    others
-        .map(|world| {
-            broken(format!(
-                "a service's picture at {} is not the log's at {}",
-                world.position(),
-                journal.end()
-            ))
-        })
-        .collect()
+    let end = folded.position();
+    let wrong = others.map(|world| {
+        broken(format!("a service's picture at {} is not the log's at {end}", world.position()))
+    });
+    wrong.collect()
 }

@@ -121,9 +121,13 @@ fn of_bbs(effect: &bbs::Effect) -> Vec<(Kind, String)> {
         E::Beat(_) => vec![(Kind::Beat, String::new())],
         E::Call { task, .. } => vec![(Kind::Callback, task.to_string())],
         // Each answers a question, or is said of what happened.
-        E::Answer { .. } | E::Show { .. } | E::Leading(_) | E::Warn(_) | E::SetAside(_) | E::Halt(_) => {
-            vec![]
-        }
+        E::Answer { .. }
+        | E::Show { .. }
+        | E::Feed { .. }
+        | E::Leading(_)
+        | E::Warn(_)
+        | E::SetAside(_)
+        | E::Halt(_) => vec![],
     }
 }
 

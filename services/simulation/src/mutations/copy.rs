@@ -8,14 +8,17 @@ use super::list::{Change, Mutation};
 use super::schemata;
 
 /// The packages that the simulation is made of.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 12] = [
     "schemas",
     "projections",
     "services/bbs",
     "services/auctioneer",
     "services/rep",
+    "lib/audit",
+    "lib/clock",
     "lib/executor",
     "lib/election",
+    "lib/secrets",
     "services/simulation",
     // Not of the simulation: other packages have tests that need it, and Cargo wants to see it.
     "tests/fixtures",

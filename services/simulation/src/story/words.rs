@@ -41,7 +41,7 @@ impl fmt::Display for Token {
 
 /// The words of a line, from the first that is not read yet.
 #[derive(Clone, Debug)]
-pub(super) struct Words {
+pub(crate) struct Words {
     line: usize,
     tokens: Vec<Token>,
     at: usize,
@@ -49,7 +49,7 @@ pub(super) struct Words {
 
 impl Words {
     /// The words of a line, without its comment. A comma and the colon behind a word are words of their own.
-    pub(super) fn of(line: usize, text: &str) -> Result<Self, Bad> {
+    pub(crate) fn of(line: usize, text: &str) -> Result<Self, Bad> {
         let mut tokens = vec![];
         let mut rest = text.trim_start();
         while !rest.is_empty() && !rest.starts_with('#') {
@@ -74,17 +74,17 @@ impl Words {
         Ok(Self { line, tokens, at: 0 })
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
     /// The line is bad.
-    pub(super) fn bad(&self, why: impl Into<String>) -> Bad {
+    pub(crate) fn bad(&self, why: impl Into<String>) -> Bad {
         Bad { line: self.line, why: why.into() }
     }
 
     /// What comes next is not what was expected.
-    pub(super) fn wrong(&self, expected: &str) -> Bad {
+    pub(crate) fn wrong(&self, expected: &str) -> Bad {
         let found = self.tokens.get(self.at);
         let found = found.map_or_else(|| "the end of the line".to_owned(), |token| format!("`{token}`"));
         let before = self.at.checked_sub(1).and_then(|at| self.tokens.get(at));
@@ -98,12 +98,12 @@ impl Words {
     }
 
     /// The next word, which stays the next.
-    pub(super) fn peek(&self) -> Option<&str> {
+    pub(crate) fn peek(&self) -> Option<&str> {
         self.peek_at(0)
     }
 
     /// Whether these words come next; then they are read.
-    pub(super) fn take(&mut self, words: &str) -> bool {
+    pub(crate) fn take(&mut self, words: &str) -> bool {
         let there = words.split(' ').enumerate().all(|(ahead, word)| self.peek_at(ahead) == Some(word));
         if there {
             self.at += words.split(' ').count();
@@ -112,57 +112,57 @@ impl Words {
     }
 
     /// These words must come next.
-    pub(super) fn must(&mut self, words: &str) -> Result<(), Bad> {
+    pub(crate) fn must(&mut self, words: &str) -> Result<(), Bad> {
         if self.take(words) { Ok(()) } else { Err(self.wrong(&format!("`{words}`"))) }
     }
 
     /// Nothing may come any more.
-    pub(super) fn end(&self) -> Result<(), Bad> {
+    pub(crate) fn end(&self) -> Result<(), Bad> {
         if self.at == self.tokens.len() { Ok(()) } else { Err(self.wrong("nothing more")) }
     }
 
     /// What a word says.
-    pub(super) fn read<T>(&mut self, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, Bad> {
+    pub(crate) fn read<T>(&mut self, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, Bad> {
         let value = self.peek().and_then(read).ok_or_else(|| self.wrong(expected))?;
         self.at += 1;
         Ok(value)
     }
 
-    pub(super) fn name<T: FromStr>(&mut self, what: &str) -> Result<T, Bad> {
+    pub(crate) fn name<T: FromStr>(&mut self, what: &str) -> Result<T, Bad> {
         self.read(what, |word| word.parse().ok())
     }
 
     /// The next word, if it is a number.
-    pub(super) fn take_number<T: FromStr>(&mut self) -> Option<T> {
+    pub(crate) fn take_number<T: FromStr>(&mut self) -> Option<T> {
         let number = self.peek_at(0)?.parse().ok()?;
         self.at += 1;
         Some(number)
     }
 
-    pub(super) fn number<T: FromStr>(&mut self) -> Result<T, Bad> {
+    pub(crate) fn number<T: FromStr>(&mut self) -> Result<T, Bad> {
         self.read("a number", |word| word.parse().ok())
     }
 
-    pub(super) fn duration(&mut self) -> Result<Duration, Bad> {
+    pub(crate) fn duration(&mut self) -> Result<Duration, Bad> {
         self.read("a time, as 200ms, 12s or 5m", duration)
     }
 
     /// `for 10s`.
-    pub(super) fn for_time(&mut self) -> Result<Duration, Bad> {
+    pub(crate) fn for_time(&mut self) -> Result<Duration, Bad> {
         self.must("for")?;
         self.duration()
     }
 
-    pub(super) fn cell(&mut self, shape: Shape) -> Result<usize, Bad> {
+    pub(crate) fn cell(&mut self, shape: Shape) -> Result<usize, Bad> {
         let expected = format!("a cell, c1 to c{}", shape.cells);
         self.read(&expected, |word| numbered(word, "c").filter(|cell| *cell < shape.cells))
     }
 
-    pub(super) fn cell_id(&mut self, shape: Shape) -> Result<CellId, Bad> {
+    pub(crate) fn cell_id(&mut self, shape: Shape) -> Result<CellId, Bad> {
         self.cell(shape).map(cell_id)
     }
 
-    pub(super) fn node(&mut self, shape: Shape) -> Result<Node, Bad> {
+    pub(crate) fn node(&mut self, shape: Shape) -> Result<Node, Bad> {
         let last = |name: &str, count: usize| format!("{name}1 to {name}{count}");
         let (bbss, auctioneers) = (last("bbs-", shape.bbss), last("auctioneer-", shape.auctioneers));
         let expected = format!("a service, {bbss}, {auctioneers} or {}", last("rep-c", shape.cells));
@@ -170,15 +170,22 @@ impl Words {
     }
 
     /// A text in quotes, if one comes next.
-    pub(super) fn take_quoted(&mut self) -> Option<String> {
+    pub(crate) fn take_quoted(&mut self) -> Option<String> {
         let token = self.tokens.get(self.at).filter(|token| token.word.is_empty())?;
         let text = token.quoted.clone()?;
         self.at += 1;
         Some(text)
     }
 
+    /// The next word, as words of its own.
+    pub(crate) fn take_word(&mut self) -> Option<Self> {
+        let token = self.tokens.get(self.at)?.clone();
+        self.at += 1;
+        Some(Self { line: self.line, tokens: vec![token], at: 0 })
+    }
+
     /// `name=value` or `name="value"`, if it comes next: its value as words of its own.
-    pub(super) fn take_option(&mut self, name: &str) -> Option<Self> {
+    pub(crate) fn take_option(&mut self, name: &str) -> Option<Self> {
         let token = self.tokens.get(self.at)?;
         let value = token.word.strip_prefix(name)?.strip_prefix('=')?;
         let value = Token { word: value.to_owned(), quoted: token.quoted.clone() };

@@ -10,12 +10,14 @@
 //! | `order` | whose turn it is |
 //! | `evictions` | what is to stop, and for whom its room is kept |
 //! | `rank` | how good a place is |
+//! | `wishes` | how good it is by affinity and spread |
 //! | this one | what is judged |
 
 mod evictions;
 pub(super) mod known;
 mod order;
 pub(super) mod rank;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,8 +39,9 @@ use self::evictions::Awaited;
 use self::known::{Bounds, Known, SILENT, Seen, Times, count, name_of};
 use self::order::{Turn, Waiting};
 use self::rank::{Merit, Siblings};
+use super::Notes;
 use crate::nodes::Life;
-use crate::promises::{Broken, Promise};
+use crate::promises::Promise;
 use crate::racks;
 
 /// Most candidates of an explanation (docs/model.md, "The auction").
@@ -82,7 +85,7 @@ struct Auction<'a> {
     only: Option<CellId>,
     /// What waits and finds no place in this auction.
     waiting: Vec<Waiting<'a>>,
-    broken: Vec<Broken>,
+    notes: Notes,
 }
 
 impl Auctions {
@@ -121,7 +124,7 @@ impl Auctions {
         world: &World,
         now: Times,
         (placed, unplaced): (&[(CellId, Perform)], &[Outcomes]),
-    ) -> Vec<Broken> {
+    ) -> Notes {
         let known = self.known.entry(life).or_default();
         let terms = placed.iter().map(|(_, perform)| perform.id.term);
         let term = terms.chain(unplaced.iter().map(|one| one.term)).max();
@@ -154,12 +157,12 @@ impl Auctions {
             auction.judge(choice);
         }
         auction.evicted(unplaced);
-        let broken = auction.broken;
+        let notes = auction.notes;
         evictions::said(&mut self.awaited, life, unplaced, now);
         give(known, world, placed, now, |work| !again(work));
         unplaced.iter().flat_map(|one| &one.outcomes).for_each(|outcome| known.told(outcome));
         let settled = self.behind.get(&life).is_none_or(|at| now.0.since(*at) > SILENT);
-        if settled { broken } else { vec![] }
+        if settled { notes } else { Notes::default() }
     }
 }
 
@@ -262,7 +265,7 @@ impl<'a> Auction<'a> {
         let cells = world.cells().filter(|(_, log)| log.present);
         let cells = cells.map(|(id, log)| known.sees(id, log, now)).collect();
         let siblings = Siblings { world, known, now, placed: vec![] };
-        Self { cells, siblings, only: None, waiting: vec![], broken: vec![] }
+        Self { cells, siblings, only: None, waiting: vec![], notes: Notes::default() }
     }
 
     /// Some room may be kept for what waits: nobody knows whether it is free.
@@ -280,9 +283,7 @@ impl<'a> Auction<'a> {
     }
 
     fn must(&mut self, promise: Promise, holds: bool, otherwise: impl FnOnce() -> String) {
-        if !holds {
-            self.broken.push(Broken { promise, how: otherwise() });
-        }
+        self.notes.must(promise, holds, otherwise);
     }
 
     /// Whether a cell may have one more of what is judged, as far as siblings go: for sure, and perhaps.
@@ -335,7 +336,9 @@ impl<'a> Auction<'a> {
             return self.must(Promise::BestPlace, false, || how);
         };
         let (open, free) = (winner.open.1, winner.free.1);
-        let merit = Merit::of(key, size, winner, &self.siblings);
+        let wanted = (key, size, constraint);
+        let merit_of = |seen: &Seen<'_>| Merit::of(wanted, seen, (&self.cells, &self.siblings));
+        let merit = merit_of(winner);
         let tried: BTreeMap<&CellId, Option<Timestamp>> = self.siblings.known.tried(work).collect();
         // Any other that has room is better than one that has just refused it.
         let now = self.siblings.now.0;
@@ -343,18 +346,20 @@ impl<'a> Auction<'a> {
         let just_refused = tried.get(cell).is_some_and(just);
         let name = name_of(key);
         let place = |seen: &Seen<'_>| self.has_place(&name, constraint, seen);
-        let better = |other: &&Seen<'_>| {
+        let able = |other: &&Seen<'_>| {
             let able = is_compatible(constraint, other) && other.open.0 && other.free.0.fits(size);
-            let able = able && place(other).0;
-            let merit_of_other = || Merit::of(key, size, other, &self.siblings);
-            able && other.id != cell
-                && !tried.contains_key(other.id)
-                && (just_refused || merit_of_other().is_better_than(&merit, other.id < cell))
+            able && place(other).0 && other.id != cell && !tried.contains_key(other.id)
         };
-        let better = self.seen().find(better).map(|other| (other.id, other.free));
+        let others = self.seen().filter(able).map(|other| (other, merit_of(other)));
+        let others: Vec<(&Seen<'_>, Merit)> = others.collect();
+        let better = others
+            .iter()
+            .find(|(other, theirs)| just_refused || theirs.is_better_than(&merit, other.id < cell))
+            .map(|(other, _)| (other.id, other.free));
+        let decisive = wishes::decisive((cell, &merit), &others);
         let told = why.eligibility.is_none()
             && why.best.first().is_some_and(|best| best.cell_id == *cell)
-            && why.best.iter().all(|one| self.is_told(one, key, size))
+            && why.best.iter().all(|one| self.is_told(one, wanted))
             && self.are_all_told(why, (&name, constraint), size)
             && self.is_counted(why, constraint, size, &tried);
         let open = open && place(winner).1;
@@ -366,15 +371,18 @@ impl<'a> Auction<'a> {
             format!("{key} of {size:?} is given to {cell}, which has {free:?} free{refused}, and {better:?} was better")
         });
         self.must(Promise::ExplanationTrue, told, || format!("{key} is given to {cell} because of {why:?}"));
+        decisive.into_iter().for_each(|situation| self.notes.saw(situation));
     }
 
     /// Whether a candidate is as good as it is said to be.
-    fn is_told(&self, said: &Candidate, key: &WorkKey, size: Resources) -> bool {
+    fn is_told(&self, said: &Candidate, wanted: (&WorkKey, Resources, &Constraint)) -> bool {
         let Some(seen) = self.seen().find(|seen| *seen.id == said.cell_id) else { return false };
-        let merit = Merit::of(key, size, seen, &self.siblings);
+        let merit = Merit::of(wanted, seen, (&self.cells, &self.siblings));
         let within = |bounds: Bounds<u32>, said: u32| bounds.0 <= said && said <= bounds.1;
         let used = f64::from(said.used_permille);
         said.zone == seen.log.presence.zone
+            && merit.spread.may_be(said.spread)
+            && merit.affinity == said.affinity
             && within(merit.in_zone, said.siblings_in_zone)
             && within(merit.on_cell, said.siblings_on_cell)
             && (merit.load.0 * 1000.0 - 1.0..=merit.load.1 * 1000.0 + 1.0).contains(&used)

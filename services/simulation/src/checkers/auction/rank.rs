@@ -1,22 +1,30 @@
-//! How good a place is (docs/model.md, "The auction"): few siblings in the zone, few on the cell, an even load.
+//! How good a place is (docs/model.md, "The auction"): what the work would rather have, few siblings in the zone, few on the
+//! cell, an even load.
+
+use std::cmp::Ordering;
 
 use projections::World;
 use schemas::ActualLrpKey;
 use schemas::actual::{Actual, State};
 use schemas::container::WorkKey;
-use schemas::names::{CellId, DefinitionId, ProcessGuid};
+use schemas::names::{CellId, DefinitionId, ProcessGuid, Zone};
 use schemas::process::{Process, Slot};
-use schemas::resources::Resources;
+use schemas::resources::{Constraint, Resources};
 use schemas::rollout::{Phase, Stage};
 
 use super::known::{Bounds, Known, Seen, Times, count};
+use super::wishes::{self, Fullness};
 use crate::racks::Limit;
 
 /// Loads that are closer than this may be the same when they are rounded.
 const CLOSE: f64 = 1e-6;
 
 /// How good a place is. Smaller is better; the fields stand in order of importance.
+#[derive(Clone)]
 pub(super) struct Merit {
+    pub(super) spread: Fullness,
+    /// Of this more is better.
+    pub(super) affinity: i32,
     pub(super) in_zone: Bounds<u32>,
     pub(super) on_cell: Bounds<u32>,
     pub(super) load: Bounds<f64>,
@@ -32,19 +40,30 @@ pub(super) struct Siblings<'a> {
 }
 
 impl Merit {
-    /// How good a cell is for work of this size.
-    pub(super) fn of(key: &WorkKey, size: Resources, on: &Seen<'_>, siblings: &Siblings<'_>) -> Self {
+    /// How good a cell is for work of this size, if these are all cells.
+    pub(super) fn of(
+        (key, size, constraint): (&WorkKey, Resources, &Constraint),
+        on: &Seen<'_>,
+        (cells, siblings): (&[Seen<'_>], &Siblings<'_>),
+    ) -> Self {
         let total = on.log.presence.total;
         let load = (load(total, on.free.1.minus(size)), load(total, on.free.0.minus(size)));
+        let affinity = wishes::affinity(constraint, on);
         let WorkKey::Lrp { key: ActualLrpKey { process_guid, .. }, .. } = key else {
-            return Self { in_zone: (0, 0), on_cell: (0, 0), load };
+            return Self { spread: Fullness::of_nothing(), affinity, in_zone: (0, 0), on_cell: (0, 0), load };
         };
+        let spread = Fullness::of((process_guid, constraint), on, (cells, siblings));
         let in_zone = siblings.in_zone(process_guid, on);
-        Self { in_zone, on_cell: siblings.on_cell(process_guid, on.id), load }
+        Self { spread, affinity, in_zone, on_cell: siblings.on_cell(process_guid, on.id), load }
     }
 
     /// Whether it is better than another, whatever of both is true. If they are equal, the `first` by id is.
     pub(super) fn is_better_than(&self, other: &Self, first: bool) -> bool {
+        match self.spread.at_worst(&other.spread).then(other.affinity.cmp(&self.affinity)) {
+            Ordering::Less => return true,
+            Ordering::Equal => {}
+            Ordering::Greater => return false,
+        }
         for (mine, theirs) in [(self.in_zone, other.in_zone), (self.on_cell, other.on_cell)] {
             if mine.1 != theirs.0 {
                 return mine.1 < theirs.0;
@@ -59,9 +78,13 @@ impl Merit {
 
 impl Siblings<'_> {
     fn in_zone(&self, guid: &ProcessGuid, on: &Seen<'_>) -> Bounds<u32> {
-        let zone = &on.log.presence.zone;
-        let neighbours = self.world.cells().filter(|(_, log)| log.present && log.presence.zone == *zone);
-        let each = neighbours.map(|(id, _)| self.on_cell(guid, id));
+        self.where_so(guid, |_, zone| *zone == on.log.presence.zone)
+    }
+
+    /// Instances of a process on the cells of which that is so.
+    pub(super) fn where_so(&self, guid: &ProcessGuid, is_so: impl Fn(&CellId, &Zone) -> bool) -> Bounds<u32> {
+        let there = self.world.cells().filter(|(id, log)| log.present && is_so(id, &log.presence.zone));
+        let each = there.map(|(id, _)| self.on_cell(guid, id));
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 

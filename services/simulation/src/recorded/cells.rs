@@ -1,0 +1,159 @@
+//! The cells of a recorded log: their reps, and containers that agree with the records that name them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use executor::scripted::{Behaviour, Scripted};
+use projections::World;
+use rep::Rep;
+use schemas::actual;
+use schemas::cell::{Cell, Presence};
+use schemas::container::{Container, ContainerState, Instance, NetInfo, WorkKey};
+use schemas::names::{CellId, Ids, Incarnation, InstanceGuid};
+use schemas::process::{Process, Slot};
+use schemas::resources::Resources;
+use schemas::subject::Position;
+use schemas::task::{self, Task};
+use schemas::{ActualLrpKey, Timestamp};
+
+/// A cell of a run.
+pub(super) struct Node {
+    /// What it is.
+    pub(super) presence: Presence,
+    /// Its rep, while it is there.
+    pub(super) rep: Option<Rep>,
+    /// Counts its reps: what comes to an earlier one is lost.
+    pub(super) life: u64,
+    /// Its containers.
+    pub(super) containers: Scripted,
+    /// Why its self-test fails, if it does.
+    pub(super) sick: Option<String>,
+    /// When its rep is woken next.
+    pub(super) alarm: Option<Timestamp>,
+    /// Whether its rep is to get a turn.
+    pub(super) turn_due: bool,
+}
+
+impl Node {
+    /// A cell without a container, whose rep is not there yet.
+    pub(super) fn new(id: &CellId, presence: Presence) -> Self {
+        Self {
+            presence,
+            rep: None,
+            life: 0,
+            containers: Scripted::new(id.as_str(), Behaviour::of),
+            sick: None,
+            alarm: None,
+            turn_due: false,
+        }
+    }
+
+    /// Its rep may speak for it from now on.
+    pub(super) fn begin(&mut self, id: &CellId, attached: Position, ids: Ids) {
+        let Presence { folder, incarnation, zone, stack, placement_tags, attributes, total } = &self.presence;
+        let mut settings = rep::Settings::new(id.clone(), *folder, zone.clone(), stack.clone(), *total);
+        settings.placement_tags.clone_from(placement_tags);
+        settings.attributes = attributes.clone();
+        self.rep = Some(Rep::new(settings, attached, *incarnation, ids));
+        self.life += 1;
+        self.alarm = None;
+        self.turn_due = false;
+    }
+
+    /// It is gone with everything on it. Answers whether it was there.
+    pub(super) fn end(&mut self, id: &CellId) -> bool {
+        self.containers = Scripted::new(id.as_str(), Behaviour::of);
+        self.rep.take().is_some()
+    }
+
+    /// It comes back as another run of its rep.
+    pub(super) fn renew(&mut self, incarnation: Incarnation) {
+        self.presence.incarnation = incarnation;
+        self.sick = None;
+    }
+}
+
+/// Says how a container behaves that has been in its state for so long.
+pub(super) type Behave<'a> = &'a mut dyn FnMut(&WorkKey, InstanceGuid, Duration) -> Behaviour;
+
+/// The cells that a log calls present, each with the containers that its records name.
+pub(super) fn of(world: &World, now: Timestamp, behave: Behave<'_>) -> BTreeMap<CellId, Node> {
+    let present = world.cells().filter(|(_, cell)| cell.present);
+    let mut nodes: BTreeMap<CellId, Node> = present.map(|(id, cell)| (id.clone(), node(id, cell))).collect();
+    let mut put = |by: &Instance, work: WorkKey, found: Found| {
+        let Some(node) = nodes.get_mut(&by.cell_id) else { return };
+        let Found { domain, resources, ports, state, passed } = found;
+        let behaviour = behave(&work, by.instance_guid, passed);
+        let (instance_guid, let_in_at) = (by.instance_guid, world.position());
+        let container = Container { instance_guid, work, domain, resources, let_in_at, state };
+        node.containers.adopt(now, container, behaviour, ports);
+    };
+    for process in world.processes_from(None) {
+        for slot in &process.slots {
+            of_slot(process, slot, now, &mut put);
+        }
+    }
+    for task in world.tasks_from(None) {
+        of_task(task, now, &mut put);
+    }
+    nodes
+}
+
+fn node(id: &CellId, cell: &Cell) -> Node {
+    let sick = (!cell.healthy).then(|| "its self-test failed when the log was left".to_owned());
+    Node { sick, ..Node::new(id, cell.presence.clone()) }
+}
+
+/// A container that a record names.
+struct Found {
+    domain: schemas::names::Domain,
+    resources: Resources,
+    ports: Vec<u16>,
+    state: ContainerState,
+    /// For how long it has been in its state.
+    passed: Duration,
+}
+
+type Put<'a> = &'a mut dyn FnMut(&Instance, WorkKey, Found);
+
+fn of_slot(process: &Process, slot: &Slot, now: Timestamp, put: Put<'_>) {
+    let key = ActualLrpKey::new(process.guid.clone(), slot.place.clone());
+    let work = WorkKey::Lrp { key, epoch: process.epoch };
+    let definition =
+        process.desired.as_ref().and_then(|desired| desired.definition(&slot.place.definition_id));
+    let found = |state, since| Found {
+        domain: process.domain.clone(),
+        resources: definition.map_or(Resources::of_container(0, 0, 0), |definition| definition.resources()),
+        ports: definition.map_or_else(Vec::new, |definition| definition.ports.clone()),
+        state,
+        passed: now.since(since),
+    };
+    let running = |net: &NetInfo| ContainerState::Running(net.clone());
+    if let Some(actual) = &slot.actual {
+        match &actual.state {
+            actual::State::Claimed { by, .. } => {
+                put(by, work.clone(), found(ContainerState::Initializing, actual.since));
+            }
+            actual::State::Running { by, net, .. } => {
+                put(by, work.clone(), found(running(net), actual.since));
+            }
+            actual::State::Unclaimed { .. } | actual::State::Crashed { .. } => {}
+        }
+    }
+    if let Some(twin) = &slot.evacuating {
+        put(&twin.by, work, found(running(&twin.net), twin.since));
+    }
+}
+
+fn of_task(task: &Task, now: Timestamp, put: Put<'_>) {
+    let Some(task::State::Running { by }) = &task.state else { return };
+    let work = WorkKey::Task { task_guid: task.guid.clone(), epoch: task.epoch };
+    let found = Found {
+        domain: task.domain.clone(),
+        resources: task.definition.resources(),
+        ports: vec![],
+        state: ContainerState::Running(NetInfo::default()),
+        passed: now.since(task.since),
+    };
+    put(by, work, found);
+}

@@ -1,0 +1,352 @@
+//! What a run changes, in the words of the stories.
+//!
+//! | words | meaning |
+//! |---|---|
+//! | `lose cell c2` | its machine dies with all its containers |
+//! | `return cell c2` | an empty machine takes its place |
+//! | `add cell c9 [like c1] [memory=4096] [disk=8192] [containers=100] [ports=100] [zone=z1] [stack=linux] [tag=gpu]` | another cell; what isn't said is as on the cell that it is like, else as on the first |
+//! | `evacuate [cell] c1`, `cordon [cell] c1`, `uncordon [cell] c1`, `forget [cell] c1` | an operator's request |
+//! | `desire FILE`, `apply FILE` | everything in the file is desired, or becomes as it says |
+//! | `update NAME FILE` | the process becomes as the file says |
+//! | `scale NAME=5` (or `scale NAME x5`), `priority NAME 80`, `restart NAME`, `activate NAME DEFINITION`, `remove NAME` | a client's request |
+//! | `rollout pause NAME`, `rollout resume NAME`, `rollout back NAME` | by hand |
+//! | `retire NAME/INDEX` | an instance is stopped, and starts again if it is desired |
+//! | `crash NAME/INDEX` | its container crashes |
+//! | `run task FILE`, `cancel TASK` | |
+//! | `domain NAME fresh for 20s`, `domain NAME fresh ever` | |
+//! | `preemption on`, `preemption off` | |
+//! | `wait 20s` | time goes on before the next change |
+
+use std::time::Duration;
+
+use schemas::cell;
+use schemas::names::{CellId, DefinitionId, Domain, PlacementTag, ProcessGuid, Stack, TaskGuid, Zone};
+use schemas::process::Steer;
+use schemas::rank::Priority;
+use schemas::spec::Item;
+
+use crate::story::words::Words;
+
+/// Something that a run changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The machine of a cell dies.
+    Lose(CellId),
+    /// An empty machine takes its place.
+    Return(CellId),
+    /// Another cell.
+    Add(Box<NewCell>),
+    /// An operator asks something of a cell.
+    Operator(CellId, cell::Command),
+    /// Everything in a file is desired, or becomes so.
+    Apply(Vec<Item>),
+    /// A process becomes as a file says.
+    Update(ProcessGuid, Vec<Item>),
+    /// So many instances are desired.
+    Scale(ProcessGuid, u32),
+    /// It is so urgent.
+    Rank(ProcessGuid, Priority),
+    /// Every instance is replaced by one that runs the same.
+    Restart(ProcessGuid),
+    /// Every instance shall run a definition that it has.
+    Activate(ProcessGuid, DefinitionId),
+    /// Its rollout is steered.
+    Steer(ProcessGuid, Steer),
+    /// It is no longer desired.
+    Remove(ProcessGuid),
+    /// An instance is stopped.
+    Retire(ProcessGuid, u32),
+    /// The container of an instance crashes.
+    Crash(ProcessGuid, u32),
+    /// A task is cancelled.
+    Cancel(TaskGuid),
+    /// A domain is up to date, for so long or for ever.
+    Fresh(Domain, Option<Duration>),
+    /// Whether what is less urgent may be stopped for what waits.
+    Preemption(bool),
+    /// Time goes on.
+    Wait(Duration),
+}
+
+/// A cell that is added; what isn't said is as on the cell that it is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCell {
+    /// Its name.
+    pub id: CellId,
+    /// The cell that it is like; none: the first.
+    pub like: Option<CellId>,
+    /// Its memory, in MiB.
+    pub memory_mb: Option<u64>,
+    /// Its disk, in MiB.
+    pub disk_mb: Option<u64>,
+    /// How many containers it takes.
+    pub containers: Option<u32>,
+    /// How many ports of the host it has.
+    pub ports: Option<u32>,
+    /// Its zone.
+    pub zone: Option<Zone>,
+    /// What it offers.
+    pub stack: Option<Stack>,
+    /// Work must ask for all of these; none said: as on the cell that it is like.
+    pub tags: Vec<PlacementTag>,
+}
+
+/// Words that are no change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread<E> {
+    /// What was expected there, and what is there.
+    Words(String),
+    /// A file that can't be taken.
+    File(E),
+}
+
+/// The beginnings of everything that can be changed.
+const KNOWN: &str = "a change: lose cell, return cell, add cell, evacuate, cordon, uncordon, forget, desire, apply, update, scale, priority, restart, activate, rollout pause, \
+                     rollout resume, rollout back, remove, retire, crash, run task, cancel, domain, preemption on, preemption off or wait";
+
+impl Change {
+    /// Reads a change; `read` reads the files that it names. None: the line is empty, or a comment.
+    ///
+    /// # Errors
+    /// What was expected instead, or what is wrong with a file.
+    pub fn read<E>(
+        text: &str,
+        read: &mut dyn FnMut(&str) -> Result<Vec<Item>, E>,
+    ) -> Result<Option<Self>, Unread<E>> {
+        let words = |bad: crate::story::Bad| Unread::Words(bad.why);
+        let mut all = Words::of(1, text).map_err(words)?;
+        if all.is_empty() {
+            return Ok(None);
+        }
+        let change = match of_file(&mut all, read)? {
+            Some(change) => change,
+            None => of_words(&mut all).map_err(words)?,
+        };
+        all.end().map_err(words)?;
+        Ok(Some(change))
+    }
+}
+
+type Read<'a, E> = &'a mut dyn FnMut(&str) -> Result<Vec<Item>, E>;
+
+/// What names a file.
+fn of_file<E>(words: &mut Words, read: Read<'_, E>) -> Result<Option<Change>, Unread<E>> {
+    let bad = |bad: crate::story::Bad| Unread::Words(bad.why);
+    let mut items = |words: &mut Words| {
+        let quoted = words.take_quoted().map(Ok);
+        let path = quoted.unwrap_or_else(|| words.read("a file", |word| Some(word.to_owned())));
+        read(&path.map_err(bad)?).map_err(Unread::File)
+    };
+    Ok(Some(if words.take("desire") || words.take("apply") || words.take("run task") {
+        Change::Apply(items(words)?)
+    } else if words.take("update") {
+        let process = process(words).map_err(bad)?;
+        Change::Update(process, items(words)?)
+    } else {
+        return Ok(None);
+    }))
+}
+
+type Bad = crate::story::Bad;
+
+fn of_words(words: &mut Words) -> Result<Change, Bad> {
+    if let Some(change) = of_cell(words)? {
+        return Ok(change);
+    }
+    Ok(if words.take("scale") {
+        scale(words)?
+    } else if words.take("priority") {
+        let process = process(words)?;
+        let known = |word: &str| word.parse().ok().and_then(Priority::new);
+        Change::Rank(process, words.read("a priority from 1 to 100", known)?)
+    } else if words.take("restart") {
+        Change::Restart(process(words)?)
+    } else if words.take("activate") {
+        Change::Activate(process(words)?, words.name("the name of a definition")?)
+    } else if words.take("rollout pause") {
+        Change::Steer(process(words)?, Steer::Pause)
+    } else if words.take("rollout resume") {
+        Change::Steer(process(words)?, Steer::Resume)
+    } else if words.take("rollout back") {
+        Change::Steer(process(words)?, Steer::RollBack)
+    } else if words.take("remove") {
+        Change::Remove(process(words)?)
+    } else if words.take("retire") {
+        let (process, index) = instance(words)?;
+        Change::Retire(process, index)
+    } else if words.take("crash") {
+        let (process, index) = instance(words)?;
+        Change::Crash(process, index)
+    } else if words.take("cancel") {
+        Change::Cancel(words.name("the name of a task")?)
+    } else if words.take("domain") {
+        let domain = words.name("the name of a domain")?;
+        words.must("fresh")?;
+        Change::Fresh(domain, if words.take("ever") { None } else { Some(words.for_time()?) })
+    } else if words.take("preemption on") {
+        Change::Preemption(true)
+    } else if words.take("preemption off") {
+        Change::Preemption(false)
+    } else if words.take("wait") {
+        Change::Wait(words.duration()?)
+    } else {
+        return Err(words.wrong(KNOWN));
+    })
+}
+
+/// What is about a cell.
+fn of_cell(words: &mut Words) -> Result<Option<Change>, Bad> {
+    let orders = [
+        ("evacuate", cell::Command::Evacuate),
+        ("cordon", cell::Command::Cordon),
+        ("uncordon", cell::Command::Uncordon),
+        ("forget", cell::Command::Forget),
+    ];
+    if words.take("lose") {
+        words.must("cell")?;
+        return Ok(Some(Change::Lose(cell_id(words)?)));
+    }
+    if words.take("return") {
+        words.must("cell")?;
+        return Ok(Some(Change::Return(cell_id(words)?)));
+    }
+    if words.take("add") {
+        words.must("cell")?;
+        return Ok(Some(Change::Add(Box::new(new_cell(words)?))));
+    }
+    for (word, command) in orders {
+        if words.take(word) {
+            words.take("cell");
+            return Ok(Some(Change::Operator(cell_id(words)?, command)));
+        }
+    }
+    Ok(None)
+}
+
+fn cell_id(words: &mut Words) -> Result<CellId, Bad> {
+    words.name("the name of a cell")
+}
+
+fn process(words: &mut Words) -> Result<ProcessGuid, Bad> {
+    words.name("the name of a process")
+}
+
+fn instance(words: &mut Words) -> Result<(ProcessGuid, u32), Bad> {
+    words.read("an instance, as web/0", |word| {
+        let (process, index) = word.split_once('/')?;
+        Some((process.parse().ok()?, index.parse().ok()?))
+    })
+}
+
+/// `web=5`, or `web x5` as in a story.
+fn scale(words: &mut Words) -> Result<Change, Bad> {
+    let whole = |word: &str| {
+        let (process, instances) = word.split_once('=')?;
+        Some((process.parse().ok()?, instances.parse().ok()?))
+    };
+    if words.peek().is_some_and(|word| word.contains('=')) {
+        let (process, instances) = words.read("a process and how many instances, as web=5", whole)?;
+        return Ok(Change::Scale(process, instances));
+    }
+    let process = words.name("a process and how many instances, as web=5")?;
+    let instances = words.read("how many instances, as x5", |word| word.strip_prefix('x')?.parse().ok())?;
+    Ok(Change::Scale(process, instances))
+}
+
+fn new_cell(words: &mut Words) -> Result<NewCell, Bad> {
+    let mut new = NewCell {
+        id: cell_id(words)?,
+        like: None,
+        memory_mb: None,
+        disk_mb: None,
+        containers: None,
+        ports: None,
+        zone: None,
+        stack: None,
+        tags: vec![],
+    };
+    loop {
+        if words.take("like") {
+            new.like = Some(cell_id(words)?);
+        } else if let Some(mut value) = option(words, "memory") {
+            new.memory_mb = Some(value.number()?);
+        } else if let Some(mut value) = option(words, "disk") {
+            new.disk_mb = Some(value.number()?);
+        } else if let Some(mut value) = option(words, "containers") {
+            new.containers = Some(value.number()?);
+        } else if let Some(mut value) = option(words, "ports") {
+            new.ports = Some(value.number()?);
+        } else if let Some(mut value) = option(words, "zone") {
+            new.zone = Some(value.name("the name of a zone")?);
+        } else if let Some(mut value) = option(words, "stack") {
+            new.stack = Some(value.name("the name of a stack")?);
+        } else if let Some(mut value) = option(words, "tag") {
+            new.tags.push(value.name("the name of a placement tag")?);
+        } else if words.end().is_ok() {
+            return Ok(new);
+        } else {
+            return Err(words.wrong(
+                "like CELL, memory=MB, disk=MB, containers=N, ports=N, zone=ZONE, stack=STACK or tag=TAG",
+            ));
+        }
+    }
+}
+
+/// `memory=4096` or `memory 4096`: the value as words of its own.
+fn option(words: &mut Words, name: &str) -> Option<Words> {
+    words.take_option(name).or_else(|| if words.take(name) { words.take_word() } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<Change>, Unread<String>> {
+        Change::read(text, &mut |path| match path {
+            "web.toml" => Ok(vec![]),
+            other => Err(format!("no file {other}")),
+        })
+    }
+
+    #[test]
+    fn a_change_is_read_in_the_words_of_the_stories() {
+        let web = || ProcessGuid::new("web").unwrap();
+        let cell = |id: &str| CellId::new(id).unwrap();
+        let all = [
+            ("lose cell c2", Change::Lose(cell("c2"))),
+            ("scale web=50", Change::Scale(web(), 50)),
+            ("scale web x50", Change::Scale(web(), 50)),
+            ("update web web.toml", Change::Update(web(), vec![])),
+            ("desire web.toml", Change::Apply(vec![])),
+            ("evacuate c1", Change::Operator(cell("c1"), cell::Command::Evacuate)),
+            ("cordon cell c1 # for now", Change::Operator(cell("c1"), cell::Command::Cordon)),
+            ("crash web/3", Change::Crash(web(), 3)),
+            ("wait 20s", Change::Wait(Duration::from_secs(20))),
+            ("domain apps fresh ever", Change::Fresh(Domain::new("apps").unwrap(), None)),
+        ];
+        for (text, change) in all {
+            assert_eq!(read(text), Ok(Some(change)), "{text}");
+        }
+        let Ok(Some(Change::Add(new))) = read("add cell c9 like c1 memory 64 tag=gpu") else {
+            panic!("a cell")
+        };
+        assert_eq!((new.like, new.memory_mb, new.tags.len()), (Some(cell("c1")), Some(64), 1));
+        assert_eq!(read("  # nothing"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_change_is_told_with_what_is_valid() {
+        let why = |text: &str| match read(text) {
+            Err(Unread::Words(why)) => why,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert!(why("loose cell c1").starts_with("found `loose`, expected a change: lose cell,"));
+        assert!(why("lose c1").contains("expected `cell`"));
+        assert!(why("scale web=many").contains("expected a process and how many instances, as web=5"));
+        assert!(why("crash web").contains("an instance, as web/0"));
+        assert!(why("wait soon").contains("a time, as 200ms, 12s or 5m"));
+        assert!(why("remove web now").contains("found `now` behind `web`, expected nothing more"));
+        assert!(why("add cell c9 colour=red").contains("expected like CELL"));
+        assert_eq!(read("desire other.toml"), Err(Unread::File("no file other.toml".into())));
+    }
+}

@@ -1,0 +1,188 @@
+//! Where everything is in a World, and what of that differs between two.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use projections::World;
+use schemas::actual;
+use schemas::container::Instance;
+use schemas::names::{CellId, DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::process::Slot;
+use schemas::task::{self, Task};
+use serde::{Serialize, Serializer};
+
+/// Something that is somewhere.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// An instance of a process.
+    Instance {
+        /// The process.
+        process: ProcessGuid,
+        /// The index.
+        index: u32,
+        /// The definition that it runs.
+        definition: DefinitionId,
+        /// Whether it is the record that an evacuating cell keeps.
+        evacuating: bool,
+    },
+    /// A task.
+    Task(TaskGuid),
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instance { process, index, definition, evacuating } => {
+                write!(f, "{process}/{index}")?;
+                if definition.as_str() != process.as_str() {
+                    write!(f, "@{definition}")?;
+                }
+                f.write_str(if *evacuating { " (evacuating)" } else { "" })
+            }
+            Self::Task(task) => write!(f, "task {task}"),
+        }
+    }
+}
+
+impl Serialize for Work {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How something is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Spot {
+    /// Its state, as people read it.
+    pub state: &'static str,
+    /// Its cell, if it is on one.
+    pub cell_id: Option<CellId>,
+    /// Its container, if it has one.
+    pub instance_guid: Option<InstanceGuid>,
+    /// Whether it was asked to stop.
+    pub stopping: bool,
+    /// Why it could not be placed, or how it failed.
+    pub why: Option<String>,
+}
+
+impl Spot {
+    fn new(state: &'static str, by: Option<&Instance>) -> Self {
+        let cell_id = by.map(|by| by.cell_id.clone());
+        Self { state, cell_id, instance_guid: by.map(|by| by.instance_guid), stopping: false, why: None }
+    }
+
+    /// Whether it is the same for whoever looks at it: containers of two runs have different names.
+    pub(super) fn looks_like(&self, other: &Self) -> bool {
+        let of = |spot: &Self| (spot.state, spot.cell_id.clone(), spot.stopping, spot.why.clone());
+        of(self) == of(other)
+    }
+
+    /// Whether nothing of it changed. What waits for room still waits if that is said of other cells.
+    fn stays(&self, other: &Self) -> bool {
+        let both_wait = self.is_unplaced() && other.is_unplaced() && self.state == other.state;
+        self == other || both_wait
+    }
+
+    /// Whether no place was found for it.
+    pub(super) fn is_unplaced(&self) -> bool {
+        matches!(self.state, "UNCLAIMED" | "PENDING") && self.why.is_some()
+    }
+}
+
+/// Where everything is.
+pub(super) type Spots = BTreeMap<Work, Spot>;
+
+pub(super) fn spots(world: &World) -> Spots {
+    let mut all = Spots::new();
+    for process in world.processes_from(None) {
+        for slot in &process.slots {
+            of_slot(&process.guid, slot, &mut all);
+        }
+    }
+    for task in world.tasks_from(None) {
+        all.extend(of_task(task).map(|spot| (Work::Task(task.guid.clone()), spot)));
+    }
+    all
+}
+
+fn of_slot(process: &ProcessGuid, slot: &Slot, all: &mut Spots) {
+    let work = |evacuating| Work::Instance {
+        process: process.clone(),
+        index: slot.place.index,
+        definition: slot.place.definition_id.clone(),
+        evacuating,
+    };
+    if let Some(actual) = &slot.actual {
+        let spot = match &actual.state {
+            actual::State::Unclaimed { placement_error } => {
+                Spot { why: placement_error.as_deref().map(str::to_owned), ..Spot::new("UNCLAIMED", None) }
+            }
+            actual::State::Claimed { by, stopping } => {
+                Spot { stopping: *stopping, ..Spot::new("CLAIMED", Some(by)) }
+            }
+            actual::State::Running { by, stopping, .. } => {
+                Spot { stopping: *stopping, ..Spot::new("RUNNING", Some(by)) }
+            }
+            actual::State::Crashed { .. } => {
+                Spot { why: Some(actual.crash_reason.to_string()), ..Spot::new("CRASHED", None) }
+            }
+        };
+        all.insert(work(false), spot);
+    }
+    if let Some(twin) = &slot.evacuating {
+        all.insert(work(true), Spot::new("RUNNING", Some(&twin.by)));
+    }
+}
+
+fn of_task(task: &Task) -> Option<Spot> {
+    let ended = |state, completed: &task::Completed| {
+        let why = match &completed.outcome {
+            task::Outcome::Succeeded { .. } => None,
+            task::Outcome::Failed { reason } => Some(reason.clone()),
+        };
+        Spot { why, ..Spot::new(state, completed.by.as_ref()) }
+    };
+    Some(match task.state.as_ref()? {
+        task::State::Pending { placement_error } => {
+            Spot { why: placement_error.as_deref().map(str::to_owned), ..Spot::new("PENDING", None) }
+        }
+        task::State::Running { by } => Spot::new("RUNNING", Some(by)),
+        task::State::Completed(completed) => ended("COMPLETED", completed),
+        task::State::Resolving(completed) => ended("RESOLVING", completed),
+    })
+}
+
+/// Something that changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Move {
+    /// What.
+    pub what: Work,
+    /// How it is before; none: it is not there.
+    pub before: Option<Spot>,
+    /// How it is afterwards; none: it is gone.
+    pub after: Option<Spot>,
+    /// Whether it would come to the same without the changes.
+    pub anyway: bool,
+}
+
+/// What differs between two moments; `anyway`: what it would be at the second one if nothing were changed.
+pub(super) fn moves(before: &Spots, after: &Spots, anyway: &Spots) -> Vec<Move> {
+    let all: BTreeSet<&Work> = before.keys().chain(after.keys()).collect();
+    let moved = all.into_iter().filter(|work| match (before.get(work), after.get(work)) {
+        (Some(before), Some(after)) => !before.stays(after),
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    });
+    let same = |work: &Work| match (after.get(work), anyway.get(work)) {
+        (Some(after), Some(anyway)) => after.looks_like(anyway),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    let one = |work: &Work| Move {
+        what: work.clone(),
+        before: before.get(work).cloned(),
+        after: after.get(work).cloned(),
+        anyway: same(work),
+    };
+    moved.map(one).collect()
+}

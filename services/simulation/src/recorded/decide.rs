@@ -1,0 +1,76 @@
+//! A single decision: what a BBS that knows a recording decides on a command, and nothing of what follows.
+
+use bytes::Bytes;
+use schemas::Entry;
+use schemas::Refusal;
+use schemas::entry::Actor;
+use schemas::message::{Done, Envelope};
+use schemas::names::Domain;
+use schemas::spec::ClientCommand;
+use schemas::subject::{Position, Subject};
+
+use super::act::{Failed, who};
+use super::change::Change;
+use super::stage::Stage;
+use super::what_if::SETTLING;
+use super::{Recording, Unusable};
+
+/// A command that is to be decided.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// In the words of changes.
+    Change(Change),
+    /// As a client sends it.
+    Command(Domain, Box<Envelope>, Box<ClientCommand>),
+}
+
+/// What is decided.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// What the client is answered.
+    pub answer: Result<Option<Done>, Refusal>,
+    /// The entries that would be appended, each as it would be stored on its subject; none: it is refused, or is so already.
+    pub entries: Vec<(Subject, Bytes)>,
+}
+
+impl Recording {
+    /// What would be decided on a command. The time is a second after the log was left.
+    ///
+    /// # Errors
+    /// Why the log can't be run on.
+    pub fn decide(&self, asked: &Asked) -> Result<Decided, Unusable> {
+        let mut stage = Stage::new(self);
+        // Nobody but the BBS does anything.
+        stage.cells.clear();
+        stage.until(self.time() + SETTLING)?;
+        let begun = stage.tape.end();
+        let answer = match asked {
+            Asked::Change(change) => stage.carry_out(change).map(|()| None),
+            Asked::Command(domain, envelope, command) => {
+                stage.asks_as_client(domain, (**envelope).clone(), (**command).clone()).map(Some)
+            }
+        };
+        let answer = match answer {
+            Ok(done) => Ok(done),
+            Err(Failed::Refused(refusal)) => Err(refusal),
+            Err(Failed::Unusable(unusable)) => return Err(unusable),
+        };
+        Ok(Decided { answer, entries: entries(&stage, begun) })
+    }
+}
+
+/// The entries behind a position that hold what was asked.
+fn entries(stage: &Stage<'_>, begun: Position) -> Vec<(Subject, Bytes)> {
+    let asked = |entry: &Entry| {
+        entry.decisions.iter().any(|decision| match &decision.actor {
+            Actor::Client { name, .. } | Actor::Operator(name) => *name == who(),
+            Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => false,
+        })
+    };
+    let behind = stage.tape.appended().filter(|(position, entry)| *position > begun && asked(entry));
+    let stored = behind.filter_map(|(position, _)| {
+        let message = stage.tape.get(position)?;
+        Some((Subject::parse(&message.subject)?, message.bytes.clone()))
+    });
+    stored.collect()
+}

@@ -1,0 +1,260 @@
+//! A recorded log, run on: the real BBS, auctioneer and reps go on from where it was left, in virtual time, on a bus and a
+//! journal in memory on which nothing goes wrong. What nobody changes stays as it was.
+//!
+//! The machines fold the recorded entries as any process does that starts, so ids, versions and epochs are those of the
+//! record. What the log doesn't hold is taken to agree with it: a cell that is present has a rep, and each record that
+//! names a container of it has one in that state. Containers start as fast as the log says that they did, and never fail
+//! by themselves; owners of tasks are taken to hear of their ends. Nothing outside of this is read or written.
+//!
+//! | the file | holds |
+//! |---|---|
+//! | `tape` | the log: what was recorded, and what a run appends |
+//! | `times` | how long starts and tasks took |
+//! | `cells` | reps, and containers that agree with the records |
+//! | `stage`, `wires` | the machines, the one loop, and what they want done |
+//! | [`change`] | what a run changes, in words |
+//! | `act` | changes, carried out |
+//! | [`decide`] | a single decision |
+//! | [`replay`] | the recorded causes against other settings |
+//! | [`what_if`] | what becomes of everything, beside what would have become of it |
+
+mod act;
+mod cells;
+pub mod change;
+mod compare;
+pub mod decide;
+pub mod replay;
+mod stage;
+mod tape;
+#[cfg(test)]
+mod tests;
+mod times;
+pub mod what_if;
+mod wires;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bbs::Bbs;
+use projections::World;
+use projections::cluster_log::{ClusterLog, Positions};
+use schemas::cluster::{self, Role};
+use schemas::entry::Event;
+use schemas::limits::HISTORY_SHOWN;
+use schemas::names::{Ids, ServiceId};
+use schemas::subject::{DEFAULT_SHARDS, Position, Subject};
+use schemas::{Entry, Timestamp};
+
+pub use self::change::Change;
+pub use self::tape::Message;
+use self::tape::Tape;
+pub use self::times::{Start, Times, USUAL_START};
+pub use self::what_if::WhatIf;
+
+/// How long silence of most cells is taken for a fault of the network, unless it is said otherwise: as a BBS has it.
+pub const MASS_LOSS_WAIT: Duration = Duration::from_secs(60);
+
+/// A log up to a position, folded, from which any number of runs may go on.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    tape: Tape,
+    bbs: Bbs,
+    auctioneer: ServiceId,
+    times: Times,
+    time: Timestamp,
+}
+
+/// Why a log can't be run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// It ends before the position.
+    Beyond {
+        /// The position.
+        position: Position,
+        /// Where it ends.
+        end: Position,
+    },
+    /// A machine met what it doesn't understand.
+    Halted(String),
+    /// The run comes to no rest: it goes round in circles at this time.
+    Restless(Timestamp),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Beyond { position, end } => {
+                write!(f, "position {position} is beyond {end}, where the log ends")
+            }
+            Self::Halted(why) => write!(f, "the log can't be folded: {why}"),
+            Self::Restless(at) => write!(f, "the run comes to no rest at {at}"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+impl Recording {
+    /// Folds a log up to a position; none: all of it. `mass_loss_wait` is how long its BBSs wait before they believe that
+    /// most cells are gone at once.
+    ///
+    /// # Errors
+    /// Why it can't be run on.
+    pub fn read(
+        messages: impl Into<Arc<[Message]>>,
+        until: Option<Position>,
+        mass_loss_wait: Duration,
+    ) -> Result<Self, Unusable> {
+        let messages: Arc<[Message]> = messages.into();
+        let end = Position(messages.len() as u64);
+        let until = until.unwrap_or(end);
+        if until > end {
+            return Err(Unusable::Beyond { position: until, end });
+        }
+        let length = usize::try_from(until.0).unwrap_or(usize::MAX);
+        let leader = |role, name: &str| {
+            let elected = elected(&messages[..length], role);
+            elected.unwrap_or_else(|| ServiceId::new(name).expect("a name"))
+        };
+        let settings = bbs::Settings {
+            id: leader(Role::Bbs, "bbs"),
+            shards: shards(&messages).unwrap_or(DEFAULT_SHARDS),
+            presence: bbs::presence::Settings { mass_loss_wait, ..bbs::presence::Settings::default() },
+            durability: "simulated".into(),
+            history_limit: HISTORY_SHOWN,
+            program: schemas::message::Program::default(),
+            may_lead: true,
+        };
+        let mut bbs = Bbs::new(settings, Ids::new(until.0)).knowing(set_aside(&messages));
+        let (mut times, mut time) = (Times::default(), Timestamp(0));
+        for (at, message) in messages[..length].iter().enumerate() {
+            let position = Position(at as u64 + 1);
+            let Some(entry) = fold(&mut bbs, position, message)? else { continue };
+            entry.decisions.iter().for_each(|decision| times.note(decision));
+            time = entry.decisions.last().map_or(time, |last| time.max(last.at));
+        }
+        if length == 0 {
+            // It begins with the first entry.
+            let first = messages.iter().find_map(|message| Entry::decode(&message.bytes).ok());
+            time = first.and_then(|entry| Some(entry.decisions.first()?.at)).unwrap_or(time);
+        }
+        let auctioneer = leader(Role::Auctioneer, "auctioneer");
+        Ok(Self { tape: Tape::new(messages, length), bbs, auctioneer, times, time })
+    }
+
+    /// What was true when the log was left.
+    #[must_use]
+    pub const fn world(&self) -> &World {
+        self.bbs.world()
+    }
+
+    /// Where it was left.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        self.tape.end()
+    }
+
+    /// When it was left: the time of the last decision.
+    #[must_use]
+    pub const fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// How long things took.
+    #[must_use]
+    pub const fn times(&self) -> &Times {
+        &self.times
+    }
+}
+
+/// Folds what stands at a position; none: no entry that counts.
+fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<Entry>, Unusable> {
+    let recorded = bbs::Input::Recorded {
+        position,
+        subject: message.subject.clone(),
+        entry: message.entry,
+        bytes: message.bytes.clone(),
+    };
+    let mut counts = true;
+    for effect in bbs.step(Timestamp(0), recorded) {
+        match effect {
+            bbs::Effect::Halt(why) => return Err(Unusable::Halted(why)),
+            bbs::Effect::SetAside(_) => counts = false,
+            bbs::Effect::Append { .. }
+            | bbs::Effect::ReadLast(_)
+            | bbs::Effect::Answer { .. }
+            | bbs::Effect::Show { .. }
+            | bbs::Effect::Stop(..)
+            | bbs::Effect::Cancel(..)
+            | bbs::Effect::Probe(..)
+            | bbs::Effect::Evacuate(..)
+            | bbs::Effect::Uncordon(..)
+            | bbs::Effect::Dismiss(..)
+            | bbs::Effect::Beat(_)
+            | bbs::Effect::Feed { .. }
+            | bbs::Effect::Call { .. }
+            | bbs::Effect::Leading(_)
+            | bbs::Effect::Warn(_) => {}
+        }
+    }
+    Ok(Entry::decode(&message.bytes).ok().filter(|_| counts))
+}
+
+fn of_cluster(messages: &[Message]) -> impl DoubleEndedIterator<Item = (Position, &Message)> {
+    let subject = Subject::Cluster.to_string();
+    let messages = messages.iter().enumerate();
+    messages
+        .filter(move |(_, message)| message.subject == subject)
+        .map(|(at, message)| (Position(at as u64 + 1), message))
+}
+
+/// What operators set aside, wherever that is recorded.
+fn set_aside(messages: &[Message]) -> Positions {
+    let mut cluster = ClusterLog::default();
+    for (position, message) in of_cluster(messages) {
+        cluster.read(position, &message.bytes);
+    }
+    cluster.positions().clone()
+}
+
+/// How many shards the cluster was founded with, wherever in the log that is.
+fn shards(messages: &[Message]) -> Option<u16> {
+    let founded = |event: &Event| match event.as_cluster()? {
+        cluster::Event::Founded { shards, .. } => Some(*shards),
+        cluster::Event::Elected { .. }
+        | cluster::Event::OrdinalAssigned { .. }
+        | cluster::Event::OrdinalFreed { .. }
+        | cluster::Event::FormatRaised { .. }
+        | cluster::Event::PreemptionSwitched { .. }
+        | cluster::Event::PositionSetAside { .. } => None,
+    };
+    let entries = of_cluster(messages).filter_map(|(_, message)| Entry::decode(&message.bytes).ok());
+    let mut decisions = entries.flat_map(|entry| entry.decisions);
+    decisions.find_map(|decision| decision.events.iter().find_map(founded))
+}
+
+/// Who was elected last in a role. A machine of that name leads at once, so that nothing is decided but what a change
+/// brings about.
+fn elected(messages: &[Message], role: Role) -> Option<ServiceId> {
+    let of_entry = |entry: Entry| {
+        let events = entry.decisions.into_iter().flat_map(|decision| decision.events);
+        let elected = events.filter_map(|event| match event {
+            Event::Cluster(cluster::Event::Elected { role: of, id, .. }) if of == role => Some(id),
+            Event::Cluster(_)
+            | Event::Desired(_)
+            | Event::Actual(_)
+            | Event::Evacuating(_)
+            | Event::Rollout(_)
+            | Event::Evaluation(_)
+            | Event::Task(_)
+            | Event::Periodic(_)
+            | Event::Parameterised(_)
+            | Event::Domain(_)
+            | Event::Cell(_) => None,
+        });
+        elected.last()
+    };
+    let entries = of_cluster(messages).rev().filter_map(|(_, message)| Entry::decode(&message.bytes).ok());
+    entries.filter_map(of_entry).next()
+}

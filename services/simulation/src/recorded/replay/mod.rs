@@ -1,0 +1,431 @@
+//! Replay: the recorded causes of a part of a log against changed settings.
+//!
+//! Clients and operators ask what they asked, at the same times; cells are lost and come back as they did; each container
+//! runs for as long as the recorded one of its place did, and ends alike. Everything else is decided anew.
+
+mod causes;
+mod figures;
+mod lives;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bbs::{Ask, Bbs};
+use schemas::definition::DesiredLrpUpdate;
+use schemas::message::Envelope;
+use schemas::names::{CellId, Domain, FolderId, ProcessGuid};
+use schemas::policy::{Policies, RestartCondition, RestartPolicy};
+use schemas::spec::ClientCommand;
+use schemas::subject::Position;
+use schemas::{BadField, Entry, Refusal, Timestamp, task};
+use serde::{Deserialize, Serialize};
+
+use self::causes::{Cause, Causes};
+use self::figures::Counting;
+pub use self::figures::{Figures, OfProcess, OfTask};
+pub(super) use self::lives::Lives;
+use super::act::who;
+use super::cells::Node;
+use super::stage::{Asker, Due, LATENCY, Stage};
+use super::tape::Message;
+use super::{Recording, Unusable};
+
+/// What happens so close to the end may be on either side of it: nobody is told that it differs.
+const SLACK: Duration = Duration::from_secs(5);
+/// So long after its time everything is brought about: whoever asks something has seen what comes before it, and that may be a
+/// few messages later here.
+const AFTERWARDS: Duration = Duration::from_millis(50);
+
+/// What shall be otherwise; nothing said: as it was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// The restart policy of every process.
+    pub restart: Option<Restart>,
+    /// What one process has of its own.
+    pub process: BTreeMap<ProcessGuid, ProcessSettings>,
+    /// Whether what is less urgent may be stopped for what waits, from the beginning.
+    pub preemption: Option<bool>,
+    /// What is otherwise of a cell.
+    pub cell: BTreeMap<CellId, CellSettings>,
+}
+
+/// What a process has of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessSettings {
+    /// Its restart policy.
+    pub restart: Option<Restart>,
+}
+
+/// A restart policy; what isn't said is as usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Restart {
+    /// After which crashes an instance is restarted.
+    pub condition: RestartCondition,
+    /// How long each restart waits, in milliseconds.
+    pub delay_ms: Option<u32>,
+    /// How often an index is restarted.
+    pub max_attempts: Option<u32>,
+    /// Restarts that are longer ago than this are not counted, in milliseconds; 0: all of them are.
+    pub window_ms: u32,
+}
+
+/// What is otherwise of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CellSettings {
+    /// Its memory, in MiB.
+    pub memory_mb: Option<u64>,
+    /// Its disk, in MiB.
+    pub disk_mb: Option<u64>,
+    /// How many containers it takes.
+    pub containers: Option<u32>,
+    /// How many ports of the host it has.
+    pub ports: Option<u32>,
+    /// It is another cell, there from the beginning, and like this one.
+    pub like: Option<CellId>,
+    /// It was never there.
+    pub removed: bool,
+}
+
+/// What would have been different.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Replay {
+    /// Where it begins.
+    pub from: Position,
+    /// Where it ends.
+    pub to: Position,
+    /// How long that took, in milliseconds.
+    pub length_ms: u64,
+    /// What was recorded.
+    pub recorded: Figures,
+    /// What would have been.
+    pub replayed: Figures,
+    /// What must be equal where the settings are, and isn't.
+    pub differences: Vec<String>,
+    /// Commands of clients and operators that were carried out in the record, and are refused now.
+    pub refused: Vec<String>,
+    /// Commands that can't be asked again from what is recorded of them, by kind.
+    pub skipped: BTreeMap<&'static str, u64>,
+}
+
+impl Restart {
+    const fn policy(&self) -> RestartPolicy {
+        let Self { condition, delay_ms, max_attempts, window_ms } = *self;
+        RestartPolicy { condition, delay_ms, max_attempts, window_ms }
+    }
+}
+
+impl Settings {
+    fn restart_of(&self, guid: &ProcessGuid) -> Option<&Restart> {
+        self.process.get(guid).and_then(|of| of.restart.as_ref()).or(self.restart.as_ref())
+    }
+
+    /// What can't be: where, and what is wrong there.
+    #[must_use]
+    pub fn faults(&self) -> Vec<BadField> {
+        let own = self.process.iter().map(|(guid, of)| (format!("process.{guid}.restart"), &of.restart));
+        let all = own.chain([("restart".to_owned(), &self.restart)]);
+        let fault = |(field, restart): (String, &Option<Restart>)| {
+            let problem = restart.as_ref()?.policy().fault()?;
+            Some(BadField { field: format!("{field}.window_ms"), problem })
+        };
+        all.filter_map(fault).collect()
+    }
+
+    fn with_restart(&self, guid: &ProcessGuid, policies: &Policies) -> Option<Policies> {
+        self.restart_of(guid).map(|restart| Policies { restart: restart.policy(), ..policies.clone() })
+    }
+
+    /// What is asked, with these settings.
+    fn rewritten(&self, mut command: ClientCommand) -> ClientCommand {
+        if let ClientCommand::LrpDesire(lrp) = &mut command
+            && let Some(policies) = self.with_restart(&lrp.process_guid, &lrp.policies)
+        {
+            lrp.policies = policies;
+        }
+        if let ClientCommand::LrpUpdate { process_guid, update, .. } = &mut command
+            && let Some(policies) = &update.policies
+            && let Some(policies) = self.with_restart(process_guid, policies)
+        {
+            update.policies = Some(policies);
+        }
+        command
+    }
+
+    /// What a cell has in all, with these settings.
+    fn resize(&self, id: &CellId, node: &mut Node) -> bool {
+        let Some(of) = self.cell.get(id) else { return false };
+        let total = &mut node.presence.total;
+        let before = *total;
+        total.memory_mb = of.memory_mb.unwrap_or(total.memory_mb);
+        total.disk_mb = of.disk_mb.unwrap_or(total.disk_mb);
+        total.containers = of.containers.unwrap_or(total.containers);
+        total.ports = of.ports.unwrap_or(total.ports);
+        before != *total
+    }
+
+    fn removes(&self, id: &CellId) -> bool {
+        self.cell.get(id).is_some_and(|of| of.removed)
+    }
+}
+
+impl Recording {
+    /// What would have become of everything from here to a position with other settings.
+    ///
+    /// # Errors
+    /// Why the log can't be run on, or a cell that another shall be like is not known.
+    pub fn replay(&self, to: Position, settings: &Settings) -> Result<Replay, super::what_if::Failed> {
+        let messages =
+            self.tape.behind(to).ok_or(Unusable::Beyond { position: to, end: self.tape.recorded_end() })?;
+        let (mut causes, mut lives, mut end) = (Causes::default(), Lives::default(), self.time());
+        // What began before is ended by what is recorded now.
+        for message in self.tape.messages().chain(messages) {
+            let Ok(entry) = Entry::decode(&message.bytes) else { continue };
+            entry.decisions.iter().for_each(|decision| lives.note(decision));
+        }
+        lives.forget_before(self.time());
+        for message in messages {
+            let Ok(entry) = Entry::decode(&message.bytes) else { continue };
+            entry.decisions.iter().for_each(|decision| causes.note(decision));
+            end = entry.decisions.last().map_or(end, |last| end.max(last.at));
+        }
+        let (recorded, early_recorded) = self.figures(messages, end)?;
+        let mut stage = Stage::living(self, lives);
+        let refused = stage.bring_about_all(causes.all, settings, end)?;
+        let appended = stage.tape.appended_messages();
+        let (replayed, early_replayed) = self.figures(appended, end)?;
+        Ok(Replay {
+            from: self.position(),
+            to,
+            length_ms: u64::try_from(end.since(self.time()).as_millis()).unwrap_or(u64::MAX),
+            differences: differences((&early_recorded, &recorded), (&early_replayed, &replayed)),
+            recorded,
+            replayed,
+            refused,
+            skipped: causes.skipped,
+        })
+    }
+
+    /// What some messages behind this recording come to at a time, and shortly before.
+    fn figures(&self, messages: &[Message], end: Timestamp) -> Result<(Figures, Figures), Unusable> {
+        let mut bbs: Bbs = self.bbs.clone();
+        let mut counting = Counting::new(bbs.world(), self.time());
+        let early = end - SLACK;
+        let mut before = None;
+        for (at, message) in messages.iter().enumerate() {
+            let position = Position(self.position().0 + at as u64 + 1);
+            let Some(entry) = super::fold(&mut bbs, position, message)? else { continue };
+            for decision in entry.decisions.iter().filter(|decision| decision.at <= end) {
+                if decision.at > early && before.is_none() {
+                    before = Some(counting.so_far());
+                }
+                counting.note(bbs.world(), decision);
+            }
+        }
+        let before = before.unwrap_or_else(|| counting.so_far());
+        Ok((counting.end(bbs.world(), end), before))
+    }
+}
+
+impl Stage<'_> {
+    /// Brings about what was recorded, with other settings, until a time. Answers what is refused.
+    fn bring_about_all(
+        &mut self,
+        mut causes: Vec<(Timestamp, Cause)>,
+        settings: &Settings,
+        end: Timestamp,
+    ) -> Result<Vec<String>, super::what_if::Failed> {
+        causes.sort_by_key(|(at, _)| *at);
+        self.set_up(settings)?;
+        self.answer_what_is_called();
+        let mut asked: BTreeMap<u64, String> = BTreeMap::new();
+        for (at, cause) in causes {
+            self.until((at + AFTERWARDS).max(self.now))?;
+            let words = words(&cause);
+            if let Some(number) = self.bring_about(cause, settings) {
+                asked.insert(number, words);
+            }
+        }
+        self.until(end.max(self.now))?;
+        let refused = |(number, words): (u64, String)| match self.answers.remove(&number)? {
+            Ok(_) => None,
+            Err(Refusal { message, .. }) => Some(format!("{words}: {message}")),
+        };
+        Ok(asked.into_iter().filter_map(refused).collect())
+    }
+
+    /// Owners that were being called when the log was left answer when they did.
+    fn answer_what_is_called(&mut self) {
+        let resolving = |task: &&task::Task| matches!(task.state, Some(task::State::Resolving(_)));
+        let called: Vec<_> = self
+            .world()
+            .tasks_from(None)
+            .filter(resolving)
+            .map(|task| (task.guid.clone(), task.epoch))
+            .collect();
+        for (task, epoch) in called {
+            let next = self.lives.as_mut().and_then(|lives| lives.next_answer(&task));
+            if let Some((at, called)) = next {
+                self.schedule(at, Due::Bbs(Box::new(bbs::Input::Called { task, epoch, called })));
+            }
+        }
+    }
+
+    /// What is otherwise from the beginning.
+    fn set_up(&mut self, settings: &Settings) -> Result<(), Refusal> {
+        for (id, of) in &settings.cell {
+            if let Some(like) = &of.like {
+                let pattern = self.world().cell(like).map(|cell| cell.presence.clone());
+                let mut presence = pattern.ok_or_else(|| Refusal::not_found(format!("cell {like}")))?;
+                presence.folder = FolderId(self.ids.next(self.now));
+                presence.incarnation = self.incarnation();
+                self.cells.insert(id.clone(), Node::new(id, presence));
+                self.schedule(self.now + LATENCY, Due::Attach(id.clone()));
+            }
+        }
+        self.cells.retain(|id, _| !settings.removes(id));
+        for id in self.cells.keys().cloned().collect::<Vec<_>>() {
+            let incarnation = self.incarnation();
+            if let Some(node) = self.cells.get_mut(&id)
+                && settings.resize(&id, node)
+            {
+                node.presence.incarnation = incarnation;
+            }
+        }
+        let policies: Vec<(Domain, ClientCommand)> = self
+            .world()
+            .processes_from(None)
+            .filter_map(|process| {
+                let policies = settings.with_restart(&process.guid, &process.desired.as_ref()?.policies)?;
+                let update = DesiredLrpUpdate { policies: Some(policies), ..DesiredLrpUpdate::default() };
+                let process_guid = process.guid.clone();
+                Some((
+                    process.domain.clone(),
+                    ClientCommand::LrpUpdate { process_guid, update, definition: None },
+                ))
+            })
+            .collect();
+        for (domain, command) in policies {
+            self.client_asks(domain, command);
+        }
+        if let Some(on) = settings.preemption {
+            self.operator_asks(|client, envelope| Ask::Preemption { client, envelope, on });
+        }
+        Ok(())
+    }
+
+    /// Brings about what was recorded once; answers the number of what is asked.
+    fn bring_about(&mut self, cause: Cause, settings: &Settings) -> Option<u64> {
+        match cause {
+            Cause::Client(domain, command) => Some(self.client_asks(domain, settings.rewritten(*command))),
+            Cause::Operator(cell, command) => {
+                Some(self.operator_asks(|client, envelope| Ask::Operator { client, envelope, cell, command }))
+            }
+            Cause::Preemption(on) if settings.preemption.is_none() => {
+                Some(self.operator_asks(|client, envelope| Ask::Preemption { client, envelope, on }))
+            }
+            Cause::Preemption(_) => None,
+            Cause::Lost(id) => {
+                self.cells.get_mut(&id).map(|node| node.end(&id));
+                None
+            }
+            Cause::Appeared(id, presence) if !settings.removes(&id) => {
+                let known =
+                    self.cells.entry(id.clone()).or_insert_with(|| Node::new(&id, (*presence).clone()));
+                // Another run of its rep: what runs there runs on.
+                if known.rep.is_none() || known.presence.incarnation != presence.incarnation {
+                    known.rep = None;
+                    known.presence = *presence;
+                    settings.resize(&id, known);
+                    self.schedule(self.now, Due::Attach(id));
+                }
+                None
+            }
+            Cause::Appeared(..) => None,
+            Cause::Health(id, sick) => {
+                if let Some(node) = self.cells.get_mut(&id) {
+                    node.sick = sick;
+                }
+                None
+            }
+        }
+    }
+
+    fn client_asks(&mut self, domain: Domain, command: ClientCommand) -> u64 {
+        self.operator_asks(|client, envelope| Ask::Client { domain, client, envelope, command })
+    }
+
+    fn operator_asks(&mut self, ask: impl FnOnce(schemas::names::ClientName, Envelope) -> Ask) -> u64 {
+        self.changes += 1;
+        let number = self.changes;
+        self.asks_bbs(Asker::Change(number), ask(who(), Envelope::default()));
+        number
+    }
+}
+
+/// A cause, as it is told if it is refused.
+fn words(cause: &Cause) -> String {
+    match cause {
+        Cause::Client(domain, command) => {
+            let (noun, verb) = command.noun_and_verb();
+            format!("{noun}.{verb} of domain {domain}")
+        }
+        Cause::Operator(cell, command) => {
+            let (noun, verb) = command.noun_and_verb();
+            format!("{noun}.{verb} {cell}")
+        }
+        Cause::Preemption(on) => format!("preemption {}", if *on { "on" } else { "off" }),
+        Cause::Lost(cell) => format!("cell {cell} is lost"),
+        Cause::Appeared(cell, _) => format!("cell {cell} appears"),
+        Cause::Health(cell, _) => format!("the health of cell {cell}"),
+    }
+}
+
+/// A figure of a process.
+type Count = fn(&OfProcess) -> u64;
+
+/// What must be equal where the settings are. Of each side: shortly before the end, and at the end.
+fn differences(recorded: (&Figures, &Figures), replayed: (&Figures, &Figures)) -> Vec<String> {
+    let mut found = vec![];
+    let usual = OfProcess::default();
+    let guids: std::collections::BTreeSet<_> =
+        recorded.1.processes.keys().chain(replayed.1.processes.keys()).collect();
+    for guid in guids {
+        let of = |figures: &Figures| figures.processes.get(guid).cloned().unwrap_or_else(|| usual.clone());
+        let (was, is) = ([recorded.0, recorded.1].map(of), [replayed.0, replayed.1].map(of));
+        let counts: [(&str, Count); 4] = [
+            ("crashes", |of| of.crashes),
+            ("restarts", |of| of.restarts),
+            ("instances desired", |of| of.desired),
+            ("instances running", |of| of.running),
+        ];
+        for (what, count) in counts {
+            let (was, is) = ([count(&was[0]), count(&was[1])], [count(&is[0]), count(&is[1])]);
+            let apart = |one: [u64; 2], other: [u64; 2]| one[0].min(one[1]) > other[0].max(other[1]);
+            if apart(was, is) || apart(is, was) {
+                found.push(format!("process {guid}: {} {what} recorded, {} replayed", was[1], is[1]));
+            }
+        }
+    }
+    for guid in recorded.1.tasks.keys() {
+        // Who gets what room is left is decided within a millisecond, here and there.
+        let waited = |figures: &Figures| figures.tasks.get(guid).is_some_and(|of| of.placement_failures > 0);
+        if waited(recorded.1) || waited(replayed.1) {
+            continue;
+        }
+        let succeeded = |figures: &Figures| figures.tasks.get(guid).and_then(|of| of.succeeded);
+        let (was, is) = ([recorded.0, recorded.1].map(succeeded), [replayed.0, replayed.1].map(succeeded));
+        if !was.iter().any(|one| is.contains(one)) {
+            let word = |succeeded: Option<bool>| match succeeded {
+                Some(true) => "succeeded",
+                Some(false) => "failed",
+                None => "not ended",
+            };
+            found.push(format!("task {guid}: {} recorded, {} replayed", word(was[1]), word(is[1])));
+        }
+    }
+    found
+}

@@ -1,0 +1,423 @@
+//! What if: the cluster of a recording goes on with changes, and beside it without them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use projections::World;
+use schemas::actual::{self, Ended};
+use schemas::crash::Restart;
+use schemas::entry::{Aggregate, Event};
+use schemas::evaluation::{Status, Trigger};
+use schemas::names::{CellId, ProcessGuid};
+use schemas::placement::Explanation;
+use schemas::rollout::Phase;
+use schemas::{ActualLrpKey, Decision, Timestamp, cell, preemption, task};
+use serde::Serialize;
+
+pub use super::act::Failed;
+use super::change::Change;
+pub use super::compare::{Move, Spot, Work};
+use super::compare::{Spots, moves, spots};
+use super::stage::Stage;
+use super::times::Start;
+use super::{Recording, Unusable};
+
+/// The machines have this long to find their places, before anything is changed.
+pub(super) const SETTLING: Duration = Duration::from_secs(1);
+/// A run has come to rest when nothing was decided for so long, and nothing is under way.
+const QUIET: Duration = Duration::from_secs(6);
+/// The longest time that is waited for rest, unless it is said otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(60 * 60);
+
+/// How long a run goes on after its last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Until nothing is under way, at most so long.
+    Rest(Duration),
+    /// So long.
+    Time(Duration),
+}
+
+/// What would become of everything.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WhatIf {
+    /// Whether nothing is under way in the end.
+    pub at_rest: bool,
+    /// How long it ran from the first change on, in milliseconds.
+    pub ran_ms: u64,
+    /// Whether everything finds its place that would find one without the changes.
+    pub fits: bool,
+    /// What would be elsewhere, or otherwise.
+    pub moves: Vec<Move>,
+    /// What would find no place.
+    pub unplaced: Vec<Unplaced>,
+    /// What would be stopped for something more urgent.
+    pub preempted: Vec<Preempted>,
+    /// The evaluations that would wait for room.
+    pub blocked: Vec<Blocked>,
+    /// The processes of which something would change.
+    pub processes: Vec<Process>,
+    /// The cells that would be there, or not.
+    pub cells: Vec<CellChange>,
+}
+
+/// What would find no place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unplaced {
+    /// What.
+    pub what: Work,
+    /// Why, as users read it.
+    pub error: String,
+    /// Why, cell by cell, if it was tried in this run.
+    pub explanation: Option<Explanation>,
+    /// Whether that is so without the changes.
+    pub anyway: bool,
+}
+
+/// What would be stopped for something more urgent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Preempted {
+    /// An instance or a task, as users name it.
+    pub what: String,
+    /// How long after the first change, in milliseconds.
+    pub after_ms: u64,
+}
+
+/// An evaluation that would wait for room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Blocked {
+    /// Its process or task.
+    pub of: String,
+    /// What made the work.
+    pub trigger: Trigger,
+    /// Why.
+    pub reason: String,
+}
+
+/// What becomes of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Which.
+    pub process_guid: ProcessGuid,
+    /// Instances that are desired before, and afterwards.
+    pub desired: (u32, u32),
+    /// Instances that run before, and afterwards.
+    pub running: (u32, u32),
+    /// How long after the first change the last of them was RUNNING, in milliseconds; none: none started.
+    pub all_running_after_ms: Option<u64>,
+    /// How long an instance takes from CLAIMED to RUNNING, in milliseconds.
+    pub start_ms: u64,
+    /// Whether the log has starts of this very process.
+    pub start_is_recorded: bool,
+}
+
+/// A cell that would be there, or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CellChange {
+    /// Which.
+    pub cell_id: CellId,
+    /// How it is before; none: nobody knows it.
+    pub before: Option<&'static str>,
+    /// How it is afterwards.
+    pub after: Option<&'static str>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoAnswer {
+    /// The change that was not carried out, counted from 0; none: it is not about one.
+    pub change: Option<usize>,
+    /// Why.
+    pub why: Failed,
+}
+
+impl From<Unusable> for NoAnswer {
+    fn from(unusable: Unusable) -> Self {
+        Self { change: None, why: unusable.into() }
+    }
+}
+
+impl Recording {
+    /// What would become of everything with these changes, made one after the other.
+    ///
+    /// # Errors
+    /// The change that is refused, and why; or why the log can't be run on.
+    pub fn what_if(&self, changes: &[Change], length: Length) -> Result<WhatIf, NoAnswer> {
+        let mut stage = Stage::new(self);
+        stage.until(self.time() + SETTLING)?;
+        let begun = stage.now;
+        for (at, change) in changes.iter().enumerate() {
+            stage.carry_out(change).map_err(|why| NoAnswer { change: Some(at), why })?;
+        }
+        let at_rest = stage.go_on(length)?;
+        let mut without = Stage::new(self);
+        without.until(stage.now)?;
+        Ok(self.told(&stage, without.world(), begun, at_rest))
+    }
+
+    /// The log that a run of this recording leaves behind which changes nothing.
+    ///
+    /// # Errors
+    /// Why it can't be run on.
+    pub fn at_rest(&self, patience: Duration) -> Result<Vec<super::Message>, Unusable> {
+        let mut stage = Stage::new(self);
+        stage.until(self.time() + SETTLING)?;
+        stage.go_on(Length::Rest(patience))?;
+        Ok(stage.tape.messages().cloned().collect())
+    }
+
+    fn told(&self, stage: &Stage<'_>, without: &World, begun: Timestamp, at_rest: bool) -> WhatIf {
+        let (before, after, anyway) = (spots(self.world()), spots(stage.world()), spots(without));
+        let told = Told::of(stage, begun);
+        let unplaced = unplaced(&after, &anyway, &told);
+        let moves = moves(&before, &after, &anyway);
+        WhatIf {
+            at_rest,
+            ran_ms: millis(stage.now.since(begun)),
+            fits: unplaced.iter().all(|one| one.anyway),
+            processes: self.processes(stage.world(), &moves, &told),
+            cells: cells(self.world(), stage.world()),
+            moves,
+            unplaced,
+            blocked: blocked(stage.world()),
+            preempted: told.preempted,
+        }
+    }
+
+    fn processes(&self, after: &World, moves: &[Move], told: &Told) -> Vec<Process> {
+        let moved = moves.iter().filter_map(|one| match &one.what {
+            Work::Instance { process, .. } => Some(process),
+            Work::Task(_) => None,
+        });
+        let moved: BTreeSet<&ProcessGuid> = moved.collect();
+        let one = |guid: &ProcessGuid| {
+            let counts = [self.world(), after].map(|world| counts(world, guid));
+            let start = self.times().start(guid);
+            Process {
+                process_guid: guid.clone(),
+                desired: (counts[0].0, counts[1].0),
+                running: (counts[0].1, counts[1].1),
+                all_running_after_ms: told.started.get(guid).copied(),
+                start_ms: millis(start.time()),
+                start_is_recorded: matches!(start, Start::Own(_)),
+            }
+        };
+        moved.into_iter().map(one).collect()
+    }
+}
+
+impl Stage<'_> {
+    /// Lets time go on. Answers whether nothing is under way in the end.
+    fn go_on(&mut self, length: Length) -> Result<bool, Unusable> {
+        let (end, rests) = match length {
+            Length::Rest(most) => (self.now + most, true),
+            Length::Time(time) => (self.now + time, false),
+        };
+        while self.now < end {
+            if rests && self.is_at_rest() {
+                return Ok(true);
+            }
+            self.until(end.min(self.now + Duration::from_secs(1)))?;
+        }
+        Ok(self.is_at_rest())
+    }
+
+    /// Whether nothing was decided for a while, and nothing is under way that will be.
+    fn is_at_rest(&self) -> bool {
+        let world = self.world();
+        if self.now.since(self.appended_at) < QUIET {
+            return false;
+        }
+        let cells = self.cells.iter().all(|(id, node)| node.rep.is_some() == world.is_present(id));
+        let moving =
+            |(_, cell): (&CellId, &cell::Cell)| cell.present && (cell.evacuating || cell.evacuation_wanted);
+        cells
+            && !world.cells().any(moving)
+            && !world.processes_from(None).any(|process| self.moves(process))
+            && !world.tasks_from(None).any(waits)
+    }
+
+    /// Whether something of a process is under way.
+    fn moves(&self, process: &schemas::process::Process) -> bool {
+        let rolls = process.rollout.as_ref().is_some_and(|rollout| rollout.phase == Phase::Rolling);
+        rolls
+            || process.slots.iter().any(|slot| {
+                let actual = slot.actual.as_ref();
+                slot.evacuating.is_some() || actual.is_some_and(|actual| is_under_way(actual, self.began))
+            })
+    }
+}
+
+/// Whether something more becomes of an instance soon. Who crashed before the log was left, and waits, is not waited for.
+fn is_under_way(actual: &actual::Actual, began: Timestamp) -> bool {
+    match &actual.state {
+        actual::State::Unclaimed { placement_error } => placement_error.is_none(),
+        actual::State::Claimed { .. } => true,
+        actual::State::Running { stopping, .. } => *stopping,
+        actual::State::Crashed { restart: Restart::At(_) | Restart::AtOnce } => actual.since > began,
+        actual::State::Crashed { restart: Restart::Never(_) } => false,
+    }
+}
+
+/// Whether a task is to be placed.
+fn waits(task: &task::Task) -> bool {
+    matches!(&task.state, Some(task::State::Pending { placement_error: None }))
+}
+
+/// What the entries of a run tell.
+#[derive(Default)]
+struct Told {
+    /// When the last instance of a process was RUNNING, after the first change.
+    started: BTreeMap<ProcessGuid, u64>,
+    preempted: Vec<Preempted>,
+    explained: BTreeMap<String, Explanation>,
+    /// Tasks that failed since no place was found.
+    rejected: BTreeMap<String, String>,
+}
+
+impl Told {
+    fn of(stage: &Stage<'_>, begun: Timestamp) -> Self {
+        let mut told = Self::default();
+        for (_, entry) in stage.tape.appended() {
+            for decision in entry.decisions.iter().filter(|decision| decision.at >= begun) {
+                decision.events.iter().for_each(|event| told.note(decision, event, begun));
+            }
+        }
+        told
+    }
+
+    fn note(&mut self, decision: &Decision, event: &Event, begun: Timestamp) {
+        let after_ms = millis(decision.at.since(begun));
+        match (&decision.aggregate, event) {
+            (Aggregate::Process { guid, .. }, Event::Actual(event)) => {
+                self.note_actual(guid, event, after_ms);
+            }
+            (Aggregate::Task { guid, .. }, Event::Task(event)) => {
+                self.note_task(&Work::Task(guid.clone()).to_string(), event, after_ms);
+            }
+            (
+                Aggregate::Process { .. }
+                | Aggregate::Task { .. }
+                | Aggregate::Periodic { .. }
+                | Aggregate::Parameterised { .. }
+                | Aggregate::Domain(_)
+                | Aggregate::Cell(_)
+                | Aggregate::Cluster,
+                _,
+            ) => {}
+        }
+    }
+
+    fn note_actual(&mut self, guid: &ProcessGuid, event: &actual::Event, after_ms: u64) {
+        let name = |place| ActualLrpKey::new(guid.clone(), place).to_string();
+        match event {
+            actual::Event::Started { .. } => {
+                self.started.insert(guid.clone(), after_ms);
+            }
+            actual::Event::StopRequested { places, cause: Ended::Preempted } => {
+                let one = |place| Preempted { what: name(place), after_ms };
+                self.preempted.extend(places.iter().map(one));
+            }
+            actual::Event::PlacementFailed { places, explanation: Some(explanation), .. } => {
+                let all = places.iter().map(|place| (name(place), (**explanation).clone()));
+                self.explained.extend(all);
+            }
+            actual::Event::StopRequested { .. }
+            | actual::Event::PlacementFailed { explanation: None, .. }
+            | actual::Event::Created { .. }
+            | actual::Event::Claimed { .. }
+            | actual::Event::Crashed { .. }
+            | actual::Event::Unclaimed { .. }
+            | actual::Event::Removed { .. } => {}
+        }
+    }
+
+    fn note_task(&mut self, name: &str, event: &task::Event, after_ms: u64) {
+        match event {
+            task::Event::Completed { outcome: task::Outcome::Failed { reason }, explanation, .. } => {
+                if preemption::is_preempted(reason) {
+                    self.preempted.push(Preempted { what: name.to_owned(), after_ms });
+                }
+                if let Some(explanation) = explanation {
+                    self.rejected.insert(name.to_owned(), reason.clone());
+                    self.explained.insert(name.to_owned(), (**explanation).clone());
+                }
+            }
+            task::Event::PlacementFailed { explanation: Some(explanation), .. } => {
+                self.explained.insert(name.to_owned(), (**explanation).clone());
+            }
+            task::Event::PlacementFailed { explanation: None, .. }
+            | task::Event::Completed { outcome: task::Outcome::Succeeded { .. }, .. }
+            | task::Event::Desired(_)
+            | task::Event::Started { .. }
+            | task::Event::Resolving {}
+            | task::Event::CallbackTried { .. }
+            | task::Event::Demoted {}
+            | task::Event::Deleted {} => {}
+        }
+    }
+}
+
+fn unplaced(after: &Spots, anyway: &Spots, told: &Told) -> Vec<Unplaced> {
+    let one = |(work, spot): (&Work, &Spot)| {
+        let name = match work {
+            Work::Instance { process, index, .. } => format!("{process}/{index}"),
+            Work::Task(_) => work.to_string(),
+        };
+        let error = if spot.is_unplaced() { spot.why.clone() } else { told.rejected.get(&name).cloned() }?;
+        let without = anyway.get(work);
+        let anyway = without.is_some_and(|spot| spot.is_unplaced() || spot.why.as_ref() == Some(&error));
+        Some(Unplaced { what: work.clone(), error, explanation: told.explained.get(&name).cloned(), anyway })
+    };
+    after.iter().filter_map(one).collect()
+}
+
+fn blocked(world: &World) -> Vec<Blocked> {
+    let of_processes = world.processes_from(None).flat_map(|process| {
+        process.evaluations.iter().map(|evaluation| (format!("process {}", process.guid), evaluation))
+    });
+    let of_tasks = world.tasks_from(None).flat_map(|task| {
+        task.evaluations.iter().map(|evaluation| (format!("task {}", task.guid), evaluation))
+    });
+    let blocked = of_processes.chain(of_tasks).filter_map(|(of, evaluation)| match &evaluation.status {
+        Status::Blocked { reason } => {
+            Some(Blocked { of, trigger: evaluation.trigger, reason: reason.clone() })
+        }
+        Status::Pending | Status::Complete | Status::Failed { .. } | Status::Canceled { .. } => None,
+    });
+    blocked.collect()
+}
+
+/// How many instances of a process are desired, and run.
+fn counts(world: &World, guid: &ProcessGuid) -> (u32, u32) {
+    let Some(process) = world.process(guid) else { return (0, 0) };
+    let desired = process.desired.as_ref().map_or(0, |desired| desired.indices().count());
+    let running = process.slots.iter().filter_map(|slot| slot.actual.as_ref()).filter(|lrp| lrp.runs_on());
+    let number = |count| u32::try_from(count).unwrap_or(u32::MAX);
+    (number(desired), number(running.count()))
+}
+
+fn cells(before: &World, after: &World) -> Vec<CellChange> {
+    let ids: BTreeSet<&CellId> = before.cells().chain(after.cells()).map(|(id, _)| id).collect();
+    let all = ids.into_iter().map(|id| CellChange {
+        cell_id: id.clone(),
+        before: before.cell(id).map(state_of),
+        after: after.cell(id).map(state_of),
+    });
+    all.filter(|change| change.before != change.after).collect()
+}
+
+/// How a cell is, in a word.
+const fn state_of(cell: &cell::Cell) -> &'static str {
+    match (cell.present, cell.evacuating || cell.evacuation_wanted, cell.cordoned, cell.healthy) {
+        (false, ..) => "absent",
+        (true, true, ..) => "evacuating",
+        (true, false, true, _) => "cordoned",
+        (true, false, false, false) => "unhealthy",
+        (true, false, false, true) => "present",
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
