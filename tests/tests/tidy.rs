@@ -92,6 +92,8 @@ fn the_core_does_not_wait() {
             "-p",
             "projections",
             "-p",
+            "audit",
+            "-p",
             "election",
             "-p",
             "bbs",
@@ -154,7 +156,7 @@ fn anchor(heading: &str) -> String {
 
 /// What comments may name: the pages of documentation and the source documents, each with its headings.
 fn documents() -> Vec<(String, BTreeSet<String>)> {
-    let pages = ["architecture", "clients", "glossary", "model", "operations", "using"]
+    let pages = ["architecture", "audit", "clients", "glossary", "model", "operations", "using"]
         .map(|page| format!("docs/{page}.md"))
         .into_iter()
         .chain(["tests/stories/README.md", "schemas/README.md", "CONTRIBUTING.md"].map(str::to_owned));

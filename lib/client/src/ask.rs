@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::AskError;
-use bus::Bus;
+use bus::{AskError, Bus, BusError, Subscription};
 use bytes::Bytes;
 use schemas::codec::{self, Form};
 use schemas::limits::{COMMANDS_IN_FLIGHT, MESSAGE_BYTES};
@@ -118,6 +117,19 @@ impl Line {
             |refusal: Refusal| Error::Protocol { subject: subject.to_owned(), why: refusal.message };
         let (answer, _) = codec::decode::<Answer<A>>(&answer).map_err(protocol)?;
         Result::from(answer).map_err(Error::Refused)
+    }
+
+    /// Listens to a pattern. A socket whose server has started again is connected to anew.
+    pub(crate) async fn subscribe(&self, pattern: &str) -> Result<Subscription, Error> {
+        let bus = lock(&self.bus).clone();
+        match bus.subscribe(pattern, None).await {
+            Err(BusError::Disconnected(_)) => {
+                self.connect_again().await?;
+                let bus = lock(&self.bus).clone();
+                Ok(bus.subscribe(pattern, None).await?)
+            }
+            subscribed => Ok(subscribed?),
+        }
     }
 
     /// Connects to a socket again, since its server may have started again. A NATS connection mends itself.

@@ -2,13 +2,14 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bus::Bus;
 use schemas::Position;
 use schemas::message::Envelope;
 use schemas::names::{ClientName, Domain, RequestId};
+use schemas::query::AsOf;
 
 use crate::ask::Line;
 use crate::error::Error;
@@ -25,6 +26,8 @@ pub struct Client {
     pub(crate) domain: Domain,
     pub(crate) name: ClientName,
     pub(crate) patience: Duration,
+    /// As of which moment it asks; none: of now.
+    past: Option<Arc<Mutex<AsOf>>>,
     terms: Terms,
 }
 
@@ -79,7 +82,7 @@ impl IntoFuture for Connect {
             let Self { target, domain, name } = self;
             let bus = target.connect(&domain, &name).await?;
             let line = Line::new(bus, Some((target, domain.clone(), name.clone())))?;
-            Ok(Client { line, domain, name, patience: PATIENCE, terms: Terms::default() })
+            Ok(Client { line, domain, name, patience: PATIENCE, past: None, terms: Terms::default() })
         })
     }
 }
@@ -97,7 +100,7 @@ impl Client {
     /// The operating system gives no randomness for request ids.
     pub fn over(bus: Bus, domain: Domain, name: ClientName) -> Result<Self, Error> {
         let line = Line::new(bus, None)?;
-        Ok(Self { line, domain, name, patience: PATIENCE, terms: Terms::default() })
+        Ok(Self { line, domain, name, patience: PATIENCE, past: None, terms: Terms::default() })
     }
 
     /// The same client for another domain.
@@ -139,6 +142,32 @@ impl Client {
     pub fn if_position(mut self, position: Position) -> Self {
         self.terms.if_position = Some(position);
         self
+    }
+
+    /// The same client, whose queries are about the past: all of them about the same position, the one at which the first
+    /// answer stands.
+    #[must_use]
+    pub fn at_moment(self, as_of: AsOf) -> Self {
+        Self { past: Some(Arc::new(Mutex::new(as_of))), ..self }
+    }
+
+    /// As of which moment its next query is; none: of now.
+    #[must_use]
+    pub fn asks_as_of(&self) -> Option<AsOf> {
+        self.past.as_ref().map(|past| *past.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes note of the position of an answer.
+    pub(crate) fn note(&self, position: Position) {
+        match &self.past {
+            Some(past) => *past.lock().unwrap_or_else(PoisonError::into_inner) = AsOf::Position(position),
+            None => self.line.note(position),
+        }
+    }
+
+    /// The position that answers must have seen: of the past none.
+    pub(crate) fn at_least(&self) -> Option<Position> {
+        if self.past.is_some() { None } else { self.line.seen() }
     }
 
     /// The same client, whose commands belong to this W3C trace.

@@ -6,15 +6,16 @@ use std::time::Duration;
 use schemas::definition::{
     Definition, DesiredLrp, DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, DesiredTask, Mode,
 };
-use schemas::message::{Done, OfCell, Request, SetAside, SwitchPreemption};
+use schemas::message::{Done, Envelope, OfCell, Request, SetAside, SwitchPreemption};
 use schemas::names::{
     CellId, DefinitionId, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid,
 };
 use schemas::parameterised::Dispatch;
 use schemas::process::{Purpose, Steer};
-use schemas::spec::{self, ClientCommand, PeriodicAsk};
+use schemas::spec::{self, ClientCommand, Item, PeriodicAsk, own_definition_id};
 use schemas::{BadField, Code, Position, Refusal, cell};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::client::Client;
 use crate::error::Error;
@@ -82,6 +83,7 @@ impl Client {
     /// # Errors
     /// See [`Client::desire_lrp`].
     pub async fn publish_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
+        let lrp = self.sealed_lrp(lrp).await?;
         match self.desire_lrp(lrp.clone()).await {
             // A request id of the caller's may have been carried out as a change: then it is asked again as that.
             Err(error) if matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused)) => {
@@ -99,6 +101,7 @@ impl Client {
     /// # Errors
     /// See [`Client::desire_lrp`].
     pub async fn replace_lrp(&self, lrp: DesiredLrp) -> Result<Done, Error> {
+        let lrp = self.sealed_lrp(lrp).await?;
         let id = own_definition_id(&lrp);
         let update = lrp.to_update();
         self.in_domain(lrp.domain).deploy_lrp(lrp.process_guid, update, id, lrp.definition).await
@@ -274,6 +277,36 @@ impl Client {
         self.ask_for(&subjects::set_aside(&self.name), &request).await
     }
 
+    /// Has the secrets of something sealed, and changes nothing else. Commands may hold secrets as they are, and are sealed on
+    /// their way; this is for who compares with what is there, or names a definition after its content. As long as no other
+    /// key seals, the same secret of the same thing is sealed to the same bytes.
+    ///
+    /// # Errors
+    /// See [`Client::desire_lrp`]; `InvalidRequest` if there is no key.
+    pub async fn sealed(&self, item: Item) -> Result<Item, Error> {
+        if !item.has_open_secrets() {
+            return Ok(item);
+        }
+        let subject = subjects::seal(item.domain(), &self.name);
+        let request = Request { envelope: Envelope::default(), body: spec::item_to_json(&item) };
+        let sealed: Value = self.line.ask(&subject, &request, self.patience).await?;
+        spec::item(sealed).map_err(|refusal| Error::Protocol { subject, why: refusal.message })
+    }
+
+    /// The same of a process.
+    ///
+    /// # Errors
+    /// See [`Client::sealed`].
+    pub async fn sealed_lrp(&self, lrp: DesiredLrp) -> Result<DesiredLrp, Error> {
+        match self.sealed(Item::Lrp(Box::new(lrp))).await? {
+            Item::Lrp(lrp) => Ok(*lrp),
+            other @ (Item::Task(_) | Item::Periodic(_) | Item::Parameterised(_) | Item::Domain { .. }) => {
+                let subject = subjects::seal(other.domain(), &self.name);
+                Err(Error::Protocol { subject, why: "a process was asked for".to_owned() })
+            }
+        }
+    }
+
     /// Sends a command. What names its own domain is sent as a client of that domain.
     ///
     /// # Errors
@@ -293,15 +326,6 @@ impl Client {
         self.line.note(done.position);
         Ok(done)
     }
-}
-
-/// What the definition of a process is called when it takes the place of another: as it is given or, where it was given no
-/// name and so has that of the process, after its content.
-#[must_use]
-pub fn own_definition_id(lrp: &DesiredLrp) -> DefinitionId {
-    let unnamed = lrp.definition_id.as_str() == lrp.process_guid.as_str();
-    let content = unnamed.then(|| spec::content_id(&lrp.definition)).flatten();
-    content.unwrap_or_else(|| lrp.definition_id.clone())
 }
 
 /// A refusal of text that is not a name, as the BBS would give it.

@@ -16,7 +16,8 @@
 //! - A **command** carries a request id and a deadline, and is asked again with the same id until it is answered or the
 //!   patience ends: asking twice is asking once. It is answered when it is in the log.
 //! - A **query** reads all its pages, and sees at least what this client has seen before: what was written is read.
-//! - **Events** are followed from a position. A lost connection is waited for, and none is missed or given twice.
+//! - **Events** are followed from a position. A lost connection is waited for, and none is missed or given twice:
+//!   [`Client::events`] asks for entries, of the cluster or of one thing; [`Client::feed`] listens to single events.
 //!
 //! | the file | holds |
 //! |---|---|
@@ -29,6 +30,7 @@ mod client;
 mod commands;
 mod error;
 mod events;
+mod feed;
 pub mod limits;
 mod logs;
 mod queries;
@@ -37,10 +39,12 @@ pub mod target;
 mod watch;
 
 pub use client::{Client, Connect, default_domain};
-pub use commands::{bad_name, check_mode, own_definition_id};
+pub use commands::{bad_name, check_mode};
 pub use error::Error;
 pub use events::Events;
+pub use feed::{Feed, FeedEvent};
 pub use logs::{LogReader, Piece, Whose};
 pub use queries::{Listed, Only, key_of, reached_at};
+pub use schemas::spec::own_definition_id;
 pub use target::{Login, Target, Tls, default_folder, default_socket};
 pub use watch::{LOOKED_AT, LrpWatch, Progress, Snapshot, TaskEnd};

@@ -3,12 +3,14 @@
 use schemas::container::PortMapping;
 use schemas::health::ContainerHealth;
 use schemas::names::{CellId, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
+use schemas::published::{ListSchemas, SchemaRow, ShowSchema};
 use schemas::query::{
     CellRow, ClusterRow, DomainRow, EndedInstanceRow, EndedTaskRow, EvaluationRow, EventsPage, Filter,
     InstanceRow, LrpRow, One, Page, ParameterisedRow, PeriodicRow, ReadEvents, Show, StatusRow, TaskRow,
 };
 use schemas::{ActualLrpKey, Code, Place, Position};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::client::Client;
 use crate::error::Error;
@@ -155,7 +157,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn instance_health(&self, id: &str) -> Result<Vec<ContainerHealth>, Error> {
-        let show = Show { id: id.to_owned(), at_least: None };
+        let show = Show { id: id.to_owned(), at_least: None, as_of: self.asks_as_of() };
         self.line.ask(&Query::InstanceHealth.subject(), &show, self.patience).await
     }
 
@@ -260,11 +262,7 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn cluster(&self) -> Result<One<ClusterRow>, Error> {
-        let filter = Filter { at_least: self.line.seen(), ..Filter::default() };
-        let one: One<ClusterRow> =
-            self.line.ask(&Query::ClusterShow.subject(), &filter, self.patience).await?;
-        self.line.note(one.position);
-        Ok(one)
+        self.of_cluster(Query::ClusterShow).await
     }
 
     /// How the cluster is, all together.
@@ -272,10 +270,13 @@ impl Client {
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn status(&self) -> Result<One<StatusRow>, Error> {
-        let filter = Filter { at_least: self.line.seen(), ..Filter::default() };
-        let one: One<StatusRow> =
-            self.line.ask(&Query::ClusterStatus.subject(), &filter, self.patience).await?;
-        self.line.note(one.position);
+        self.of_cluster(Query::ClusterStatus).await
+    }
+
+    async fn of_cluster<T: DeserializeOwned>(&self, query: Query) -> Result<One<T>, Error> {
+        let filter = Filter { at_least: self.at_least(), as_of: self.asks_as_of(), ..Filter::default() };
+        let one: One<T> = self.line.ask(&query.subject(), &filter, self.patience).await?;
+        self.note(one.position);
         Ok(one)
     }
 
@@ -287,13 +288,30 @@ impl Client {
         self.line.ask(&Query::EventsRead.subject(), read, self.patience).await
     }
 
+    /// The JSON Schemas of events and commands that there are.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`].
+    pub async fn schemas(&self) -> Result<Vec<SchemaRow>, Error> {
+        self.line.ask(&Query::SchemaList.subject(), &ListSchemas {}, self.patience).await
+    }
+
+    /// The JSON Schema of a name: `entry`, the type of an event as `actual.claimed.v1`, or a command as `lrp.desire`.
+    ///
+    /// # Errors
+    /// See [`Client::lrps`]; there is none of that name.
+    pub async fn schema(&self, name: &str) -> Result<Value, Error> {
+        let show = ShowSchema { name: name.to_owned() };
+        self.line.ask(&Query::SchemaShow.subject(), &show, self.patience).await
+    }
+
     /// One page of rows. [`Client::lrps`] and its like read all of them.
     ///
     /// # Errors
     /// See [`Client::lrps`].
     pub async fn page<T: DeserializeOwned>(&self, query: Query, filter: &Filter) -> Result<Page<T>, Error> {
         let page: Page<T> = self.line.ask(&query.subject(), filter, self.patience).await?;
-        self.line.note(page.position);
+        self.note(page.position);
         Ok(page)
     }
 
@@ -318,7 +336,7 @@ impl Client {
     }
 
     async fn list_once<T: DeserializeOwned>(&self, query: Query, filter: Filter) -> Result<Listed<T>, Error> {
-        let mut filter = Filter { at_least: self.line.seen(), ..filter };
+        let mut filter = Filter { at_least: self.at_least(), as_of: self.asks_as_of(), ..filter };
         let Page { position, mut rows, mut next } = self.page(query, &filter).await?;
         while let Some(cursor) = next {
             if filter.cursor.as_ref() == Some(&cursor) {
@@ -335,7 +353,7 @@ impl Client {
 
     async fn show<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
         match self.show_once(query, id).await {
-            Err(missing) if missing.is_not_found() => {
+            Err(missing) if missing.is_not_found() && self.asks_as_of().is_none() => {
                 let before = self.line.seen();
                 self.see_the_end().await?;
                 if self.line.seen() == before { Err(missing) } else { self.show_once(query, id).await }
@@ -353,9 +371,9 @@ impl Client {
     }
 
     async fn show_once<T: DeserializeOwned>(&self, query: Query, id: &str) -> Result<One<T>, Error> {
-        let show = Show { id: id.to_owned(), at_least: self.line.seen() };
+        let show = Show { id: id.to_owned(), at_least: self.at_least(), as_of: self.asks_as_of() };
         let one: One<T> = self.line.ask(&query.subject(), &show, self.patience).await?;
-        self.line.note(one.position);
+        self.note(one.position);
         Ok(one)
     }
 }

@@ -12,6 +12,12 @@ pub fn command(domain: &Domain, name: &ClientName, command: &ClientCommand) -> S
     BusSubject::Client(domain.clone(), name.clone(), command.verb()).to_string()
 }
 
+/// The subject on which a client of a domain asks to have secrets sealed.
+#[must_use]
+pub fn seal(domain: &Domain, name: &ClientName) -> String {
+    BusSubject::Seal(domain.clone(), name.clone()).to_string()
+}
+
 /// The subject on which an operator asks something of a cell.
 #[must_use]
 pub fn operator_cell(name: &ClientName, command: cell::Command) -> String {
@@ -51,6 +57,7 @@ mod tests {
         let (domain, name) = (Domain::new("shop").unwrap(), ClientName::new("ci").unwrap());
         let refresh = ClientCommand::DomainUpsert { domain: domain.clone(), ttl_ms: None };
         assert_eq!(command(&domain, &name, &refresh), "muster.client.shop.ci.domain.upsert");
+        assert_eq!(seal(&domain, &name), "muster.client.shop.ci.secret.seal");
         assert_eq!(operator_cell(&name, cell::Command::Evacuate), "muster.operator.ci.cell.evacuate");
         assert_eq!(preemption(&name), "muster.operator.ci.cluster.preemption");
         assert_eq!(set_aside(&name), "muster.operator.ci.journal.set-aside");

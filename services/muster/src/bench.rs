@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::words::number;
 use crate::error::ServiceError;
-use crate::local::{Kind, Local, Roles};
+use crate::local::{Kind, Local, Own, Roles};
 use crate::serve::Nats;
 pub(crate) use error::BenchError;
 use figures::Figures;
@@ -238,7 +238,8 @@ impl Place {
         let id = bench_id()?;
         let bbs = self.bus(&Inbox::Bbs(id.clone())).await?;
         let auctioneer = self.bus(&Inbox::Auctioneer(id)).await?;
-        let mut local = Local::start(&self.journal, bbs, auctioneer, Duration::from_secs(60))?;
+        let mut local =
+            Local::start(&self.journal, bbs, auctioneer, Duration::from_secs(60), Own::default())?;
         let work = u64::from(args.lrps) * u64::from(args.instances) + u64::from(args.tasks + args.singles);
         let each = work.div_ceil(u64::from(args.cells)) * 2 + 50;
         let total = Resources {

@@ -3,6 +3,8 @@
 //! One process: a BBS, an auctioneer and cells with real containers, on the embedded journal. Other terminals reach it
 //! by the Unix socket in its data folder. Ctrl-C ends all of it.
 
+mod replay;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +22,8 @@ use schemas::query::CellState;
 use schemas::resources::Resources;
 use schemas::spec::Item;
 use schemas::{Code, Position};
+use secrets::{Key, Keys, Ring};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -29,14 +33,19 @@ use crate::cli::words::{Invalid, count, number};
 use crate::cli::{diff, file, watch};
 use crate::error::{ServiceError, chain};
 use crate::host;
-use crate::local::{Kind, Local, Roles, end_leftovers};
+use crate::local::{Kind, Local, Own, Roles, end_leftovers};
 use crate::serve::{self, GivenAttributes};
+use crate::wire;
+use crate::wire::ended::Ended;
+use crate::wire::past::Cache;
 
 /// Containers that a cell of a local cluster takes.
 const CONTAINERS: u32 = 100;
 
 /// The folder of the cells, in the data folder.
 const CELLS: &str = "cells";
+/// The folder of the snapshots of the past, in the data folder.
+const PAST: &str = "past";
 
 /// How often is looked whether the cluster is there, and how long that may take.
 const READY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
@@ -57,6 +66,12 @@ pub(crate) struct DevArgs {
     /// Show events line by line, also on a terminal
     #[arg(long)]
     pub(crate) plain: bool,
+    /// Show what this export holds instead, as muster export wrote it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "attributes"])]
+    pub(crate) from_export: Option<PathBuf>,
+    /// With --from-export: decide, place and run nothing
+    #[arg(long, requires = "from_export")]
+    pub(crate) paused: bool,
 }
 
 /// What is said of one cell, or of all.
@@ -107,6 +122,14 @@ pub(crate) async fn run(
     output: Output,
     stop: CancellationToken,
 ) -> Result<(), Failure> {
+    if let Some(file) = &args.from_export {
+        if !args.paused {
+            let why = "an export is only shown, and never goes on: the cells of its cluster are not here, and whoever \
+                       decided would take them for lost";
+            return Err(Failure::usage(why).advise("show it as it was: --paused"));
+        }
+        return Box::pin(replay::run(file, data, socket, stop)).await;
+    }
     // A spec that can't be read is told before anything is started.
     let items = match &args.file {
         Some(path) => file::items(path, Some(&default_domain()))?,
@@ -129,7 +152,8 @@ pub(crate) async fn run(
     let shown =
         Shown { heading, file: args.file.clone(), live: !args.plain && std::io::stdout().is_terminal() };
     let begin = journal.end().await.map_err(|error| failed(chain(&error)))?;
-    let mut local = start(&journal, &bus)?;
+    let mut local = start(&journal, &bus, &folder)?;
+    let tables = Projected::start(&journal, &folder);
     // Cells that begin before somebody listens to them would say so only once more a while later.
     let mut result = tokio::select! {
         () = stop.cancelled() => Ok(()),
@@ -156,6 +180,7 @@ pub(crate) async fn run(
     note("stopping: ending every container");
     drop(socket);
     local.end().await;
+    tables.end().await;
     journal.close().await;
     clear(&folder)?;
     result
@@ -175,11 +200,66 @@ fn clear(folder: &Folder) -> Result<(), Failure> {
     })
 }
 
+/// The tables of the cluster, in a file of its data folder. What is wrong with them is told, and ends nothing else.
+struct Projected {
+    running: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Projected {
+    fn start(journal: &Journal, folder: &Folder) -> Self {
+        let (journal, stop) = (journal.clone(), CancellationToken::new());
+        let (ends, file) = (stop.clone(), folder.path().join(projector::FILE));
+        let private = folder.private_file(projector::FILE);
+        let running = tokio::spawn(async move {
+            if let Err(error) = private {
+                tracing::warn!("there are no tables: {}", chain(&error));
+            } else if let Err(why) = project(journal, &file, ends).await {
+                tracing::warn!("the tables of {} stay behind: {}", file.display(), chain(&why));
+            }
+        });
+        Self { running, stop }
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        if let Err(error) = self.running.await {
+            tracing::warn!(%error, "the tables may be behind");
+        }
+    }
+}
+
+/// Keeps the tables up to date. Those of another journal are made again; those of another version of the program, too, and
+/// are there until the new ones are.
+async fn project(journal: Journal, file: &Path, stop: CancellationToken) -> Result<(), Ended> {
+    use projector::Error::{Ahead, OtherBooks, OtherCluster, OtherShape};
+    let url = projector::Url::Sqlite(file.to_owned());
+    match wire::projector::run(journal.clone(), url.clone(), stop.clone()).await {
+        Err(Ended::Projector(OtherShape)) => wire::projector::rebuild(&journal, &url, &stop).await?,
+        Err(Ended::Projector(OtherBooks { .. } | OtherCluster { .. } | Ahead { .. })) => {
+            projector::remove(file)?;
+        }
+        done => return done,
+    }
+    wire::projector::run(journal, url, stop).await
+}
+
+/// The keys for secrets of a local cluster: those in its data folder, made there if there are none.
+fn keys(folder: &Folder) -> Result<Keys, ServiceError> {
+    let file = folder.path().join(secrets::FILE);
+    if !file.exists() {
+        let key = Key::new(clock::key().map_err(ServiceError::Randomness)?, clock::now());
+        Ring::of(key).create(&file)?;
+    }
+    Ok(Keys::of_file(&file)?)
+}
+
 /// A BBS and an auctioneer.
-fn start(journal: &Journal, bus: &InProcess) -> Result<Local, ServiceError> {
+fn start(journal: &Journal, bus: &InProcess, folder: &Folder) -> Result<Local, ServiceError> {
     let service = ServiceId::new("local")?;
     let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(service.clone()))?, bus.bus(&Inbox::Auctioneer(service))?);
-    Local::start(journal, bbs, auctioneer, Duration::ZERO)
+    let own = Own { keys: keys(folder)?, cache: Some(Cache::usual(folder.path().join(PAST))) };
+    Local::start(journal, bbs, auctioneer, Duration::ZERO, own)
 }
 
 async fn add_cells(

@@ -50,6 +50,9 @@ pub(crate) enum ServiceError {
     /// Where this program is, which starts shims, can't be found out.
     #[error("can't find out where this program is")]
     Program(#[source] io::Error),
+    /// The keys for secrets can't be had.
+    #[error(transparent)]
+    Keys(#[from] secrets::FileError),
     /// What is said of the cell can't be said.
     #[error(transparent)]
     Attributes(#[from] BadAttribute),

@@ -65,6 +65,14 @@ fn unusable(data: &Path) -> impl FnOnce(io::Error) -> HomeError {
     move |source| HomeError::Unusable { path: data.to_owned(), source }
 }
 
+/// Where snapshots of the past are cached, unless another folder is named: `$XDG_CACHE_HOME/muster`, else
+/// `~/.cache/muster`; none without a home.
+pub(crate) fn cache() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    caches.is_absolute().then(|| caches.join("muster"))
+}
+
 /// Waits until a BBS tells which cluster this is. A new folder belongs to it from then on.
 ///
 /// # Errors

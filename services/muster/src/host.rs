@@ -34,6 +34,11 @@ pub(crate) fn program() -> Program {
     }
 }
 
+/// This program with its version, as it signs what it writes.
+pub(crate) fn version() -> String {
+    format!("muster {}", env!("CARGO_PKG_VERSION"))
+}
+
 /// What is said of the cells of this host: its fingerprint, and what an operator gives, which wins.
 ///
 /// # Errors

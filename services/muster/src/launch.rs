@@ -1,4 +1,4 @@
-//! Starting services: `muster dev`, `bbs`, `auctioneer`, `rep` and `bench`.
+//! Starting services: `muster dev`, `bbs`, `auctioneer`, `projector`, `rep` and `bench`.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::cli::output::Output;
 use crate::cli::{Global, output};
 use crate::dev::{self, Data, DevArgs};
 use crate::error::{ServiceError, chain};
-use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, RepArgs};
+use crate::serve::{self, AuctioneerArgs, BbsArgs, Nats, ProjectorArgs, RepArgs};
 use crate::wire::rep::End;
 
 /// What can be started.
@@ -29,6 +29,8 @@ pub(crate) enum Service {
     Auctioneer(AuctioneerArgs),
     /// Run a rep: it runs the containers of a cell
     Rep(RepArgs),
+    /// Run a projector: it keeps tables of everything that happens in a database
+    Projector(ProjectorArgs),
     /// Measure the whole system, with containers in memory or, of an update, with real ones
     Bench(BenchArgs),
 }
@@ -47,7 +49,9 @@ pub(crate) fn run(service: Service, global: &Global) -> ExitCode {
 fn start(service: Service, global: &Global) -> Result<Exit, Failure> {
     let default = match service {
         Service::Dev(_) | Service::Bench(_) => "warn",
-        Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) => "info,async_nats=warn",
+        Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) | Service::Projector(_) => {
+            "info,async_nats=warn"
+        }
     };
     telemetry::start(global.log.as_deref(), default, telemetry::Format::Text)
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -84,6 +88,7 @@ impl From<ServiceError> for Failure {
             | ServiceError::AllEnded
             | ServiceError::Randomness(_)
             | ServiceError::Program(_)
+            | ServiceError::Keys(_)
             | ServiceError::Attributes(_)
             | ServiceError::Name(_)
             | ServiceError::Bench(_) => Self::new(Exit::Failed, "Failed", why),
@@ -95,7 +100,11 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
     let hangup = match service {
         // Its containers must not outlive it, however it ends.
         Service::Dev(_) => Hangup::Ends,
-        Service::Bench(_) | Service::Bbs(_) | Service::Auctioneer(_) | Service::Rep(_) => Hangup::Left,
+        Service::Bench(_)
+        | Service::Bbs(_)
+        | Service::Auctioneer(_)
+        | Service::Rep(_)
+        | Service::Projector(_) => Hangup::Left,
     };
     let stop = stop::on_signal(hangup)
         .map_err(|error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}")))?;
@@ -116,6 +125,11 @@ async fn serve(service: Service, global: &Global) -> Result<Exit, Failure> {
         Service::Auctioneer(args) => {
             if let Some(nats) = server(global, &stop).await? {
                 serve::run_auctioneer(&nats, &args, stop).await?;
+            }
+        }
+        Service::Projector(args) => {
+            if let Some(nats) = server(global, &stop).await? {
+                serve::run_projector(&nats, args, stop).await?;
             }
         }
         Service::Rep(args) => {

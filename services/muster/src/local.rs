@@ -12,6 +12,7 @@ use schemas::limits::HISTORY_SHOWN;
 use schemas::names::{CellId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
+use secrets::Keys;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use crate::serve::{identity, shim_command};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
+use crate::wire::past::Cache;
 use crate::wire::{auctioneer, bbs, rep};
 use crate::{home, host};
 
@@ -48,11 +50,22 @@ impl Roles for bus::InProcess {
     }
 }
 
+/// What a local cluster has of its own, beside its journal and its bus.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// What seals and opens secrets.
+    pub(crate) keys: Keys,
+    /// Where snapshots of the past are cached; none: nobody can ask about the past.
+    pub(crate) cache: Option<Cache>,
+}
+
 /// A running cluster.
 pub(crate) struct Local {
     services: JoinSet<Result<(), Ended>>,
     stop: CancellationToken,
     reps: CancellationToken,
+    /// What seals and opens secrets.
+    keys: Keys,
     /// The containers of each cell.
     pub(crate) cells: Vec<Cell>,
 }
@@ -78,26 +91,49 @@ impl Local {
         bbs_bus: Bus,
         auctioneer_bus: Bus,
         mass_loss_wait: Duration,
+        own: Own,
+    ) -> Result<Self, ServiceError> {
+        let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
+        let mut local = Self::of_bbs(journal, bbs_bus, presence, true, own)?;
+        let (id, _) = identity("auctioneer")?;
+        let stop = local.stop.clone();
+        local.services.spawn(auctioneer::run((id, host::program()), journal.clone(), auctioneer_bus, stop));
+        Ok(local)
+    }
+
+    /// Starts a BBS that shows what the journal holds, and nothing else: nothing is decided, placed or run.
+    ///
+    /// # Errors
+    /// There is no randomness for its name.
+    pub(crate) fn show(journal: &Journal, bus: Bus, cache: Option<Cache>) -> Result<Self, ServiceError> {
+        let own = Own { cache, ..Own::default() };
+        Self::of_bbs(journal, bus, ::bbs::presence::Settings::default(), false, own)
+    }
+
+    fn of_bbs(
+        journal: &Journal,
+        bus: Bus,
+        presence: ::bbs::presence::Settings,
+        may_lead: bool,
+        own: Own,
     ) -> Result<Self, ServiceError> {
         let stop = CancellationToken::new();
         let reps = stop.child_token();
         let mut services = JoinSet::new();
         let (id, seed) = identity("bbs")?;
-        let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
-        let durability = journal.durability().to_string();
         let settings = ::bbs::Settings {
             id,
             shards: DEFAULT_SHARDS,
             presence,
-            durability,
+            durability: journal.durability().to_string(),
             history_limit: HISTORY_SHOWN,
             program: host::program(),
+            may_lead,
         };
-        let lines = bbs::Lines::within(journal.clone(), bbs_bus);
-        services.spawn(bbs::run(settings, seed, lines, stop.clone()));
-        let (id, _) = identity("auctioneer")?;
-        services.spawn(auctioneer::run((id, host::program()), journal.clone(), auctioneer_bus, stop.clone()));
-        Ok(Self { services, stop, reps, cells: vec![] })
+        let Own { keys, cache } = own;
+        let lines = bbs::Lines::within(journal.clone(), bus, cache);
+        services.spawn(bbs::run(settings, seed, lines, keys.clone(), stop.clone()));
+        Ok(Self { services, stop, reps, keys, cells: vec![] })
     }
 
     /// Adds a cell.
@@ -123,6 +159,7 @@ impl Local {
                     shim_command()?,
                 );
                 settings.unhealthy_monitoring_interval = PROBE;
+                settings.keys = self.keys.clone();
                 Containers::process(settings, inputs.clone()).await?
             }
         };

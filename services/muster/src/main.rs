@@ -2,6 +2,7 @@
 //!
 //! Whatever it is started as, it does one thing: be a container's shim, be a service, or ask a running cluster.
 
+mod archive;
 mod bench;
 mod cli;
 mod config;
@@ -10,6 +11,7 @@ mod error;
 mod example_server;
 mod home;
 mod host;
+mod http;
 mod launch;
 mod local;
 mod serve;
@@ -44,7 +46,8 @@ enum Command {
 }
 
 const EXITS: &str = "Exit status: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 server unreachable, \
-                     6 not placed, 8 wait timed out, 10 a rep has evacuated its cell and left, \
+                     6 not placed, 8 wait timed out, 9 a check found something or a rollout is paused, \
+                     10 a rep has evacuated its cell and left, \
                      11 degraded, 12 unhealthy (status)";
 
 fn main() -> ExitCode {
@@ -144,7 +147,15 @@ mod tests {
             "state" => ["running", "crashed"],
             "about" => ["lrp:a", "lrp:b"],
             "attribute" => ["rack=r1", "rack=r2"],
+            "database" => ["sqlite:a.db", "sqlite:b.db"],
             "param" => ["a=1", "a=2"],
+            "from" | "to" | "around" => ["7", "-8m"],
+            "format" => ["jsonl", "cloudevents"],
+            "key" => [
+                "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+                "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+            ],
+            "otlp" => ["http://a/v1/traces", "https://b/v1/traces"],
             _ => ["7", "8"],
         }
     }
@@ -156,8 +167,10 @@ mod tests {
         assert!(found.len() > 30, "{found:?}");
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("muster.toml");
-        // A simulation needs a story or a seed, and no file can be the one of both.
-        for [path, name, id] in found.into_iter().filter(|[path, ..]| path != "simulate") {
+        // A simulation needs a story or a seed, and a decision a change or a command with its file: no file with options can be
+        // the one of both.
+        let asks_one_of_two = |path: &str| ["simulate", "decide"].contains(&path);
+        for [path, name, id] in found.into_iter().filter(|[path, ..]| !asks_one_of_two(path)) {
             let [low, high] = values(&name);
             std::fs::write(&file, format!("{name} = {low:?}\n")).unwrap();
             let of = |line: &str| {
@@ -213,6 +226,60 @@ mod tests {
         "history parameterised p",
     ];
 
+    const OF_SCHEMAS: [&str; 2] = ["schema list -o json", "schema show actual.claimed.v1"];
+
+    const OF_THE_PAST: [&str; 9] = [
+        "trace 0193f4a2-7c1e-7d2a-8000-0000deadbeef",
+        "trace deadbeef -o jsonl --otlp http://127.0.0.1:4318",
+        "sql SELECT --database sqlite:a.db --as-of 7 -o csv",
+        "lrp list --as-of 41",
+        "why web/0 --as-of -10m",
+        "status --as-of 2026-10-02T14:00:00Z -o json",
+        "lrp rollout status web --as-of #41",
+        "diff --from -1h --domain shop",
+        "diff --from 41 --to 2026-10-02T14:00:00Z --about lrp:web -o json",
+    ];
+
+    const OF_SECRETS: [&str; 6] = [
+        "secrets init muster.keys",
+        "secrets rotate muster.keys",
+        "secrets list",
+        "secrets forget 3f9a2c1d muster.keys --yes",
+        "bbs --secrets muster.keys",
+        "rep --cell c1 --zone z1 --secrets muster.keys",
+    ];
+
+    const OF_PROOF: [&str; 8] = [
+        "export log.jsonl",
+        "export - --from 7 --to 2026-11-24T07:05:38Z --format cloudevents",
+        "export log.jsonl --from -10m",
+        "import log.jsonl --continue --data d",
+        "audit keygen audit.key",
+        "audit checkpoint checkpoints.jsonl --key audit.key",
+        "audit verify --against checkpoints.jsonl --against log.jsonl --export other.jsonl -o json",
+        "bundle --around 41 --minutes 5 incident",
+    ];
+
+    const OF_TABLES: [&str; 8] = [
+        "projection list",
+        "projection verify --database postgres://a@b/c -o json",
+        "projection rebuild",
+        "projection rebuild --restart --database sqlite:a.db",
+        "projection grant analyst",
+        "dead-letters list",
+        "dead-letters retry",
+        "dead-letters skip 7 --reason because",
+    ];
+
+    const OF_WHAT_IF: [&str; 6] = [
+        "replay --policy new.toml --from 7 --to -1m --check",
+        "what-if wait --as-of -10m --for 1h -o json",
+        "what-if remove -f changes.txt --mass-loss-wait 0s",
+        "decide remove --as-of 41",
+        "decide --command lrp.update --file m.json --empty --domain shop",
+        "reconcile case.json",
+    ];
+
     const OF_PLANS: [&str; 5] = [
         "lrp plan web.toml",
         "lrp plan - -o json",
@@ -221,74 +288,87 @@ mod tests {
         "task run t.json --if-position #41",
     ];
 
+    const OF_NOUNS: [&str; 62] = [
+        "lrp desire web.toml",
+        "lrp desire - --detach",
+        "lrp diff web.toml",
+        "lrp ls -o json",
+        "desired-lrp show web",
+        "lrp scale web=3 --timeout 30s",
+        "lrp scale web 3",
+        "lrp update web --routes r.json --annotation x --instances 2 --priority 80",
+        "lrp update web web.toml",
+        "lrp update web --file web.toml --instances 2",
+        "lrp apply web.toml --no-wait",
+        "lrp activate web v2 --timeout 5m",
+        "lrp restart web --detach",
+        "lrp rebalance web --timeout 5m",
+        "lrp rollout status web -o json",
+        "lrp rollout watch web",
+        "lrp rollout pause web",
+        "lrp rollout resume web",
+        "lrp rollout rollback web --reason because",
+        "lrp rollout history web",
+        "lrp remove web --reason because",
+        "instance list --lrp web --cell c1 --state RUNNING --domain shop",
+        "actual-lrp show web/0",
+        "instance logs web/0 -f",
+        "instance logs web --all",
+        "instance stop web/0 --request-id again",
+        "task run t.json --wait",
+        "task list",
+        "task show t",
+        "task cancel t",
+        "task resolve t",
+        "task logs t -f",
+        "domain list",
+        "domain refresh shop --ttl 1h",
+        "cell list",
+        "node show c1",
+        "cell evacuate c1",
+        "cell evacuate c1 --wait --timeout 5m --reason maintenance",
+        "cell cordon c1",
+        "cell uncordon c1",
+        "cell forget c1",
+        "cluster show --nats nats://127.0.0.1:4222",
+        "--socket /tmp/x cluster show",
+        "status",
+        "evaluation list",
+        "evaluation list --task t --open",
+        "evaluation show deadbeef --full-ids",
+        "evaluation watch",
+        "evaluation watch deadbeef",
+        "evaluation retry deadbeef",
+        "events tail --after 7",
+        "events list --about lrp:web -o jsonl",
+        "events show 7",
+        "history lrp web",
+        "history instance web/0",
+        "history task t",
+        "history cell c1",
+        "why web/0 --color never",
+        "watch --domain shop",
+        "completion bash",
+        "simulate tests/stories/crashes.txt --last 20",
+        "simulate --seed 17 -o jsonl",
+    ];
+
     #[test]
     fn every_command_of_the_documentation_is_read() {
         let lines = [
-            "lrp desire web.toml",
-            "lrp desire - --detach",
-            "lrp diff web.toml",
-            "lrp ls -o json",
-            "desired-lrp show web",
-            "lrp scale web=3 --timeout 30s",
-            "lrp scale web 3",
-            "lrp update web --routes r.json --annotation x --instances 2 --priority 80",
-            "lrp update web web.toml",
-            "lrp update web --file web.toml --instances 2",
-            "lrp apply web.toml --no-wait",
-            "lrp activate web v2 --timeout 5m",
-            "lrp restart web --detach",
-            "lrp rebalance web --timeout 5m",
-            "lrp rollout status web -o json",
-            "lrp rollout watch web",
-            "lrp rollout pause web",
-            "lrp rollout resume web",
-            "lrp rollout rollback web --reason because",
-            "lrp rollout history web",
-            "lrp remove web --reason because",
-            "instance list --lrp web --cell c1 --state RUNNING --domain shop",
-            "actual-lrp show web/0",
-            "instance logs web/0 -f",
-            "instance logs web --all",
-            "instance stop web/0 --request-id again",
-            "task run t.json --wait",
-            "task list",
-            "task show t",
-            "task cancel t",
-            "task resolve t",
-            "task logs t -f",
-            "domain list",
-            "domain refresh shop --ttl 1h",
-            "cell list",
-            "node show c1",
-            "cell evacuate c1",
-            "cell evacuate c1 --wait --timeout 5m --reason maintenance",
-            "cell cordon c1",
-            "cell uncordon c1",
-            "cell forget c1",
-            "cluster show --nats nats://127.0.0.1:4222",
-            "--socket /tmp/x cluster show",
-            "status",
-            "evaluation list",
-            "evaluation list --task t --open",
-            "evaluation show deadbeef --full-ids",
-            "evaluation watch",
-            "evaluation watch deadbeef",
-            "evaluation retry deadbeef",
-            "events tail --after 7",
-            "events list --about lrp:web -o jsonl",
-            "events show 7",
-            "history lrp web",
-            "history instance web/0",
-            "history task t",
-            "history cell c1",
-            "why web/0 --color never",
-            "watch --domain shop",
-            "completion bash",
-            "simulate tests/stories/crashes.txt --last 20",
-            "simulate --seed 17 -o jsonl",
-        ];
-        let others = OF_PERIODIC_TASKS.into_iter().chain(OF_PARAMETERISED_TASKS).chain(OF_PLANS);
-        for line in lines.into_iter().chain(others) {
+            &OF_NOUNS[..],
+            &OF_PERIODIC_TASKS,
+            &OF_PARAMETERISED_TASKS,
+            &OF_PLANS,
+            &OF_THE_PAST,
+            &OF_WHAT_IF,
+            &OF_SCHEMAS,
+            &OF_TABLES,
+            &OF_PROOF,
+            &OF_SECRETS,
+        ]
+        .concat();
+        for line in lines {
             assert!(read(words(line), None).is_ok(), "{line}");
         }
     }
@@ -364,6 +444,10 @@ mod tests {
         ("cluster show", Nothing),
         ("cluster preemption on", Nothing),
         ("status", Nothing),
+        ("what-if wait", Fills),
+        ("decide wait", Fills),
+        ("reconcile f", Nothing),
+        ("replay", Nothing),
         ("evaluation list", Filters),
         ("evaluation show deadbeef", Checks),
         ("evaluation watch deadbeef", Checks),
@@ -371,15 +455,37 @@ mod tests {
         ("events tail", Nothing),
         ("events list", Nothing),
         ("journal set-aside 4", Nothing),
+        ("projection list", Nothing),
+        ("projection verify", Nothing),
+        ("projection rebuild", Nothing),
+        ("projection grant r", Nothing),
+        ("dead-letters list", Nothing),
+        ("dead-letters retry", Nothing),
+        ("dead-letters skip 4", Nothing),
         ("events show 7", Nothing),
+        ("secrets init k", Nothing),
+        ("secrets rotate k", Nothing),
+        ("secrets list k", Nothing),
+        ("secrets forget 3f9a2c1d k", Nothing),
         ("history lrp web", Nothing),
         ("history instance web/0", Nothing),
         ("history task t", Nothing),
         ("history periodic p", Nothing),
         ("history parameterised p", Nothing),
         ("history cell c1", Nothing),
+        ("diff --from 7", Filters),
+        ("sql q", Nothing),
         ("watch", Filters),
         ("why web/0", Checks),
+        ("trace deadbeef", Nothing),
+        ("export f", Nothing),
+        ("import f", Nothing),
+        ("audit keygen f", Nothing),
+        ("audit checkpoint f --key k", Nothing),
+        ("audit verify", Nothing),
+        ("bundle --around 7 d", Nothing),
+        ("schema list", Nothing),
+        ("schema show entry", Nothing),
         ("completion bash", Nothing),
     ];
 
@@ -408,10 +514,20 @@ mod tests {
         let lines = [
             "lrp show a.b",
             "lrp scale",
+            "export log.jsonl --from yesterday",
+            "export log.jsonl --format avro",
+            "audit verify --key 00",
+            "audit checkpoint f",
+            "bundle d",
             "task cancel *",
             "domain refresh shop --ttl soon",
             "events show x",
+            "lrp list --as-of tomorrow",
+            "lrp scale web=1 --as-of 7",
+            "diff --to 7",
             "events list --about pod:x",
+            "trace web/0",
+            "trace deadbeef --otlp 127.0.0.1:4318",
             "instance list --state sleeping",
             "cluster show --nats a --socket b",
             "fly",

@@ -17,6 +17,7 @@ use schemas::limits::{HISTORY_KEPT, HISTORY_SHOWN, RESOURCE_MB};
 use schemas::names::{CellId, Ids, PlacementTag, ServiceId, Stack, Zone};
 use schemas::resources::Resources;
 use schemas::subject::DEFAULT_SHARDS;
+use secrets::Keys;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +26,7 @@ use crate::error::{ServiceError, chain};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
+use crate::wire::past::Cache;
 use crate::wire::rep::{self, End};
 use crate::wire::{auctioneer, bbs};
 use crate::{home, host};
@@ -55,6 +57,32 @@ pub(crate) struct BbsArgs {
     /// Ended containers that queries show of each index of a process that doesn't say it, the newest
     #[arg(long, default_value_t = HISTORY_SHOWN, value_parser = number(0..=HISTORY_KEPT), allow_negative_numbers = true, value_name = "N", env = "MUSTER_HISTORY_LIMIT")]
     pub(crate) history_limit: u32,
+    #[arg(
+        help = "Folder for snapshots of the past, which may be deleted at any time [default: $XDG_CACHE_HOME/muster, else ~/.cache/muster]",
+        long,
+        value_name = "DIR",
+        env = "MUSTER_CACHE"
+    )]
+    pub(crate) cache: Option<PathBuf>,
+    /// Entries of the log between two such snapshots; more where the log is long
+    #[arg(long, default_value_t = past::limits::SPACING, value_parser = number(1..=u64::MAX), allow_negative_numbers = true, value_name = "ENTRIES", env = "MUSTER_SNAPSHOT_EVERY")]
+    pub(crate) snapshot_every: u64,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
+}
+
+/// What seals and opens secrets.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeysArgs {
+    /// File of keys for secrets, which muster secrets makes [default: none, and specs with secrets are refused]
+    #[arg(long = "secrets", value_name = "FILE", env = "MUSTER_SECRETS")]
+    file: Option<PathBuf>,
+}
+
+impl KeysArgs {
+    fn open(&self) -> Result<Keys, ServiceError> {
+        Ok(self.file.as_deref().map(Keys::of_file).transpose()?.unwrap_or_default())
+    }
 }
 
 /// An auctioneer places work on cells. Start as many as you like; one leads.
@@ -101,6 +129,8 @@ pub(crate) struct RepArgs {
     /// Seconds that an evacuation may take
     #[arg(long, default_value_t = 600, value_parser = number(0..=SECONDS), allow_negative_numbers = true, value_name = "SECONDS", env = "MUSTER_EVACUATION_TIMEOUT")]
     pub(crate) evacuation_timeout: u64,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
 }
 
 /// The longest time in seconds that an option takes: ten years.
@@ -125,7 +155,7 @@ pub(crate) fn parse_attributes(text: &str) -> Result<GivenAttributes, Invalid> {
     if valid { Ok(given) } else { Err(wrong()) }
 }
 
-fn parse_replicas(text: &str) -> Result<usize, Invalid> {
+pub(crate) fn parse_replicas(text: &str) -> Result<usize, Invalid> {
     match text.parse() {
         Ok(replicas @ (1 | 3 | 5)) => Ok(replicas),
         Ok(_) | Err(_) => Err(Invalid::new("number of replicas", text, "1, 3 or 5")),
@@ -230,13 +260,22 @@ pub(crate) async fn run_bbs(
     stop: CancellationToken,
 ) -> Result<(), ServiceError> {
     let (id, seed) = identity("bbs")?;
+    let keys = args.keys.open()?;
     let stream =
         StreamSettings { replicas: args.replicas, create: true, monitoring: args.monitoring.clone() };
     let journal = nats.journal(&format!("{id} writer"), &Inbox::BbsWriter(id.clone()), &stream).await?;
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
     let history = journal.over(queries.clone()).await?;
-    let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history };
+    let folder = args.cache.clone().or_else(home::cache);
+    let cache = folder.map(|folder| Cache { folder, every: args.snapshot_every });
+    match &cache {
+        Some(cache) => {
+            tracing::info!(%id, cache = %cache.folder.display(), "snapshots of the past are cached");
+        }
+        None => tracing::warn!(%id, "nobody can ask about the past: no HOME is set, and --cache isn't given"),
+    }
+    let lines = bbs::Lines { journal, bus, queries: Bus::from(queries), history, cache };
     let durability = lines.journal.durability();
     match &durability {
         Durability::Synced => tracing::info!(%id, "the journal syncs every write"),
@@ -251,8 +290,10 @@ pub(crate) async fn run_bbs(
     };
     let (durability, program) = (durability.to_string(), host::program());
     let history_limit = args.history_limit;
-    let settings = ::bbs::Settings { id, shards: args.shards, presence, durability, history_limit, program };
-    Ok(bbs::run(settings, seed, lines, stop).await?)
+    let shards = args.shards;
+    let settings =
+        ::bbs::Settings { id, shards, presence, durability, history_limit, program, may_lead: true };
+    Ok(bbs::run(settings, seed, lines, keys, stop).await?)
 }
 
 /// How often who waits for a server tries again.
@@ -282,6 +323,34 @@ pub(crate) async fn run_auctioneer(
     Ok(auctioneer::run((id, host::program()), journal, bus, stop).await?)
 }
 
+/// What a projector is told.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProjectorArgs {
+    /// The database that it writes: sqlite:FILE, made if it isn't there, or `postgres://USER@HOST/DATABASE[?schema=NAME]`
+    #[arg(long, value_name = "URL", env = "MUSTER_DATABASE")]
+    pub(crate) database: projector::Url,
+}
+
+/// Runs a projector.
+///
+/// # Errors
+/// Why it can't start or go on.
+pub(crate) async fn run_projector(
+    nats: &Nats,
+    args: ProjectorArgs,
+    stop: CancellationToken,
+) -> Result<(), ServiceError> {
+    let (id, _) = identity("projector")?;
+    let stream = StreamSettings { replicas: 1, create: false, monitoring: vec![] };
+    let inbox = Inbox::Projector(id.clone());
+    let journal = tokio::select! {
+        journal = nats.journal(id.as_str(), &inbox, &stream) => journal?,
+        () = stop.cancelled() => return Ok(()),
+    };
+    tracing::info!(%id, database = %args.database, "a projector starts");
+    Ok(crate::wire::projector::run(journal, args.database, stop).await?)
+}
+
 /// Runs a rep.
 ///
 /// # Errors
@@ -292,6 +361,7 @@ pub(crate) async fn run_rep(
     args: &RepArgs,
     stop: CancellationToken,
 ) -> Result<End, ServiceError> {
+    let keys = args.keys.open()?;
     let bus = nats.bus(&format!("rep {}", args.cell), &Inbox::Rep(args.cell.clone())).await?;
     tokio::select! {
         () = stop.cancelled() => return Ok(End::Stopped),
@@ -316,6 +386,7 @@ pub(crate) async fn run_rep(
     let mut executor =
         executor::process::Settings::new(data, args.cell.clone(), &args.address, shim_command()?);
     executor.ports = args.ports.clone();
+    executor.keys = keys;
     let containers = Containers::process(executor, inputs.clone()).await?;
     let (_, seed) = identity("rep")?;
     Ok(rep::run(settings, seed, bus, containers, (inputs, receiver), stop).await.map_err(Ended::from)?)

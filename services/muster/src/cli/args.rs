@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use audit::checkpoint::PublicKey;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use schemas::Position;
@@ -11,9 +12,19 @@ use schemas::names::{
     CellId, ClientName, DefinitionId, DispatchKey, Domain, EvaluationId, ParameterisedGuid, PeriodicGuid,
     ProcessGuid, RequestId, TaskGuid,
 };
+use schemas::query::AsOf;
 use schemas::rank::Priority;
 
+use super::dead_letters::DeadLettersVerb;
+use super::decide::DecideArgs;
+use super::moment::{self, At, Shown};
+use super::projection::{OfDatabase, ProjectionVerb};
+use super::reconcile::ReconcileArgs;
+use super::replay::ReplayArgs;
+use super::trace::{Collector, Sought};
+use super::what_if::WhatIfArgs;
 use super::words::{Invalid, number, parse_duration};
+use crate::serve::parse_replicas;
 
 /// What may stand before or behind every command.
 #[derive(Clone, Debug, Default, Args)]
@@ -34,6 +45,9 @@ pub(crate) struct Global {
     /// Who named the places above.
     #[arg(skip)]
     pub(crate) named: Named,
+    /// The moment of the past that is shown; none: now.
+    #[arg(skip)]
+    pub(crate) past: Option<Shown>,
     /// Format of answers
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
@@ -125,6 +139,8 @@ pub(crate) enum Format {
     Json,
     /// One JSON value per line
     Jsonl,
+    /// Comma-separated values, with a line of names; only of muster sql
+    Csv,
 }
 
 /// Whether answers are coloured.
@@ -167,7 +183,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Cluster(ClusterVerb),
     /// Show the health of the cluster on one screen: exits 0 if it is healthy, 11 if degraded, 12 if unhealthy
-    Status,
+    Status {
+        #[command(flatten)]
+        at: At,
+    },
     /// Evaluations: every scheduling attempt and its cause
     #[command(subcommand)]
     Evaluation(EvaluationVerb),
@@ -177,6 +196,9 @@ pub(crate) enum Command {
     /// The journal that holds the log
     #[command(subcommand)]
     Journal(JournalVerb),
+    /// Keys for secrets: the files of them that every BBS and rep is started with
+    #[command(subcommand)]
+    Secrets(SecretsVerb),
     /// Everything that was decided about one process, instance, task, periodic or parameterised task or cell
     #[command(subcommand)]
     History(History),
@@ -186,11 +208,115 @@ pub(crate) enum Command {
     Why {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, the beginning or end of an instance guid, or a task
         id: String,
+        #[command(flatten)]
+        at: At,
     },
+    /// Show what changed between two moments, object by object: exits 0 if nothing did, else 1
+    Diff {
+        /// The earlier moment: a position of the log, a time (UTC, or local as "2026-10-02 14:00"), or a time ago as -10m
+        #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+        from: AsOf,
+        /// The later moment [default: now]
+        #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+        to: Option<AsOf>,
+        /// Only of this: lrp:GUID with its instances, task:GUID, periodic:GUID, parameterised:GUID, cell:ID or domain:NAME
+        #[arg(long, value_parser = parse_about, value_name = "THING")]
+        about: Option<String>,
+    },
+    /// Say what would become of everything if something changed: the recorded cluster goes on here, in virtual time. Writes
+    /// nothing; exits 6 if not all of it finds a place
+    WhatIf(WhatIfArgs),
+    /// Say what would have become of a part of the log with other settings: its recorded causes, in virtual time. Writes nothing
+    Replay(ReplayArgs),
+    /// Say what a BBS that knows the log decides on one command, as JSON; writes nothing
+    Decide(DecideArgs),
+    /// Say what a rep does about a container and its record, by its tables, as JSON; asks nobody
+    Reconcile(ReconcileArgs),
+    /// Ask the tables of the cluster in SQL, read only: everything that happened, and what holds now
+    Sql {
+        /// The question, as "SELECT count(*) FROM events"
+        question: String,
+        #[command(flatten)]
+        of: OfDatabase,
+        #[command(flatten)]
+        at: At,
+    },
+    /// The tables of a database as a whole: whether they are right, and making them again
+    #[command(subcommand)]
+    Projection(ProjectionVerb),
+    /// What of the journal is in no table, and what a projector can't get past
+    #[command(subcommand)]
+    DeadLetters(DeadLettersVerb),
+    /// Show everything that one command caused, as a tree with durations, however long ago it was
+    Trace {
+        /// Decision, correlation or evaluation id, instance guid (whole, or 8 characters or more of its beginning or end), or
+        /// request id
+        #[arg(value_parser = Sought::parse)]
+        id: Sought,
+        /// Also send it as OpenTelemetry spans (OTLP over HTTP, JSON) to this collector; without a path to /v1/traces there
+        #[arg(long, value_parser = Collector::parse, value_name = "URL")]
+        otlp: Option<Collector>,
+    },
+    /// Write the log to a file: as lines that muster import reads again byte for byte, or as events for other programs
+    Export {
+        /// File; - is the standard output
+        file: PathBuf,
+        /// Begin with this position, or with what was decided at this time or later [default: the beginning]
+        #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+        from: Option<AsOf>,
+        /// End with this position, or before anything that was decided later than this time [default: the end]
+        #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+        to: Option<AsOf>,
+        /// How it is written
+        #[arg(long, value_enum, default_value_t)]
+        format: ExportFormat,
+    },
+    /// Read an export into an empty journal: a data folder (--data) or a NATS server (--nats). The same positions, bytes and
+    /// state
+    Import {
+        /// File that muster export wrote
+        file: PathBuf,
+        /// Go on with an import of the same file that was interrupted
+        #[arg(long = "continue")]
+        goes_on: bool,
+        /// NATS servers that must hold every entry, if the stream is made: 1, 3 or 5
+        #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
+        replicas: usize,
+    },
+    /// Proof of what happened: sign what the log says, and verify that it still does
+    #[command(subcommand)]
+    Audit(AuditVerb),
+    /// Pack an incident into a folder: the log up to a while after a moment, how the cluster is, and how to replay it
+    Bundle {
+        /// Around which moment: a position, a time, or a time ago as -10m
+        #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+        around: AsOf,
+        /// How many minutes before and after it
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = number(0..=MOST_MINUTES), allow_negative_numbers = true)]
+        minutes: u64,
+        /// Folder to make
+        folder: PathBuf,
+    },
+    /// JSON Schemas of events and commands, for other programs
+    #[command(subcommand)]
+    Schema(SchemaVerb),
     /// Print completions for a shell
     Completion {
         /// Shell to complete for
         shell: clap_complete::Shell,
+    },
+}
+
+/// What can be asked of schemas.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SchemaVerb {
+    /// List them: of each event, of each command, and of an entry of the log
+    #[command(alias = "ls")]
+    List,
+    /// Print one
+    Show {
+        /// The type of an event, as actual.claimed.v1, a command, as lrp.desire, or entry
+        name: String,
     },
 }
 
@@ -242,11 +368,16 @@ pub(crate) enum LrpVerb {
     },
     /// List processes
     #[command(alias = "ls")]
-    List,
+    List {
+        #[command(flatten)]
+        at: At,
+    },
     /// Show a process, its definition and its instances
     Show {
         /// Guid of the process
         guid: ProcessGuid,
+        #[command(flatten)]
+        at: At,
     },
     /// Change the number of instances: GUID=N..., or GUID N
     Scale {
@@ -325,6 +456,8 @@ pub(crate) enum RolloutVerb {
     Status {
         /// Guid of the process
         guid: ProcessGuid,
+        #[command(flatten)]
+        at: At,
     },
     /// Follow the rollout to its end
     Watch {
@@ -357,6 +490,8 @@ pub(crate) enum RolloutVerb {
         /// How many at most
         #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = number(1..=INSTANCES), allow_negative_numbers = true)]
         limit: u32,
+        #[command(flatten)]
+        at: At,
     },
 }
 
@@ -384,11 +519,15 @@ pub(crate) enum InstanceVerb {
         /// Both records of an instance that is being evacuated, not only the one that counts
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        at: At,
     },
     /// Show an instance
     Show {
         /// PROCESS/INDEX, PROCESS/INDEX@DEFINITION, or the beginning or end of an instance guid
         id: String,
+        #[command(flatten)]
+        at: At,
     },
     /// Show what an instance wrote
     Logs {
@@ -440,11 +579,15 @@ pub(crate) enum TaskVerb {
         /// Only on this cell
         #[arg(long, value_name = "ID")]
         cell: Option<CellId>,
+        #[command(flatten)]
+        at: At,
     },
     /// Show a task, its definition and its result
     Show {
         /// Guid of the task
         guid: TaskGuid,
+        #[command(flatten)]
+        at: At,
     },
     /// Cancel a task
     Cancel {
@@ -477,11 +620,16 @@ pub(crate) enum PeriodicVerb {
     },
     /// List periodic tasks
     #[command(alias = "ls")]
-    List,
+    List {
+        #[command(flatten)]
+        at: At,
+    },
     /// Show a periodic task, its last launch and what it launches
     Show {
         /// Guid of the periodic task
         guid: PeriodicGuid,
+        #[command(flatten)]
+        at: At,
     },
     /// Pause a periodic task: it launches nothing until it is resumed
     Pause {
@@ -518,11 +666,16 @@ pub(crate) enum ParameterisedVerb {
     },
     /// List parameterised tasks
     #[command(alias = "ls")]
-    List,
+    List {
+        #[command(flatten)]
+        at: At,
+    },
     /// Show a parameterised task, what waits and what its tasks run
     Show {
         /// Guid of the parameterised task
         guid: ParameterisedGuid,
+        #[command(flatten)]
+        at: At,
     },
     /// Run a task of it, with what only this task is given
     Dispatch {
@@ -564,7 +717,10 @@ pub(crate) enum ParameterisedVerb {
 pub(crate) enum DomainVerb {
     /// List domains
     #[command(alias = "ls")]
-    List,
+    List {
+        #[command(flatten)]
+        at: At,
+    },
     /// Declare that what is desired in a domain is up to date: what nobody desires there is stopped
     Refresh {
         /// Name of the domain
@@ -581,11 +737,16 @@ pub(crate) enum DomainVerb {
 pub(crate) enum CellVerb {
     /// List cells
     #[command(alias = "ls")]
-    List,
+    List {
+        #[command(flatten)]
+        at: At,
+    },
     /// Show a cell, and what runs there
     Show {
         /// Id of the cell
         id: CellId,
+        #[command(flatten)]
+        at: At,
     },
     /// Move everything away from a cell; it takes no new work, and its rep ends when that is done
     Evacuate {
@@ -616,7 +777,10 @@ pub(crate) enum CellVerb {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
     /// Show which services are alive and which of them lead, and count cells, processes, instances and tasks
-    Show,
+    Show {
+        #[command(flatten)]
+        at: At,
+    },
     /// Switch preemption on or off: whether what is less urgent by 10 or more may be stopped, so that what waits has room
     Preemption {
         /// On or off
@@ -649,11 +813,15 @@ pub(crate) enum EvaluationVerb {
         /// Only the open ones
         #[arg(long)]
         open: bool,
+        #[command(flatten)]
+        at: At,
     },
     /// Show an evaluation: its cause, its chain, and what it placed where
     Show {
         /// Id of the evaluation, or its beginning or end
         id: String,
+        #[command(flatten)]
+        at: At,
     },
     /// Tell what happens to an evaluation until it ends, or to all of them
     Watch {
@@ -676,6 +844,88 @@ pub(crate) enum JournalVerb {
         /// Position of the entry in the log
         #[arg(value_parser = parse_position)]
         position: Position,
+    },
+}
+
+/// Which file of keys.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeyFile {
+    /// File of keys [default: that of muster dev, in its data folder]
+    #[arg(value_name = "FILE", env = "MUSTER_SECRETS")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// What can be done with keys for secrets.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SecretsVerb {
+    /// Make a file with a first key
+    Init {
+        #[command(flatten)]
+        keys: KeyFile,
+    },
+    /// Add a key to a file: it seals from then on, and the others still open what they sealed
+    Rotate {
+        #[command(flatten)]
+        keys: KeyFile,
+    },
+    /// List the keys of a file by their ids
+    List {
+        #[command(flatten)]
+        keys: KeyFile,
+    },
+    /// Take a key out of a file: what it sealed is erased, for whoever has no other copy of it. Says what still uses it
+    Forget {
+        /// Id of the key
+        key: String,
+        #[command(flatten)]
+        keys: KeyFile,
+        /// Forget it whatever still uses it
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// How the log is written to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// The journal itself, one message per line, with a manifest: muster import reads it
+    #[default]
+    Jsonl,
+    /// Events as CloudEvents 1.0, one per line
+    Cloudevents,
+}
+
+/// The longest time around a moment, in minutes: a year.
+const MOST_MINUTES: u64 = 366 * 24 * 60;
+
+/// What can be proved.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum AuditVerb {
+    /// Make a key that signs checkpoints. Keep it away from the machines that hold the log
+    Keygen {
+        /// File to make, for this user alone
+        file: PathBuf,
+    },
+    /// Sign the hash of the whole log as it is now, and append that to a file
+    Checkpoint {
+        /// File of checkpoints
+        file: PathBuf,
+        /// File with the key that signs: muster audit keygen
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Verify the log against checkpoints or an export, and that each decision was legal when it was made: exits 9 if
+    /// anything is found
+    Verify {
+        /// File of checkpoints, or an export of the same log; may be given again
+        #[arg(long, value_name = "FILE")]
+        against: Vec<PathBuf>,
+        /// Public key whose checkpoints count [default: that of the first checkpoint]
+        #[arg(long, value_name = "KEY", value_parser = parse_key)]
+        key: Option<PublicKey>,
+        /// Verify this export instead of the cluster's journal
+        #[arg(long, value_name = "FILE")]
+        export: Option<PathBuf>,
     },
 }
 
@@ -747,6 +997,11 @@ pub(crate) enum History {
     },
 }
 
+fn parse_key(text: &str) -> Result<PublicKey, Invalid> {
+    let expected = "64 hexadecimal digits, as muster audit keygen says";
+    text.parse().map_err(|_| Invalid::new("public key", text, expected))
+}
+
 fn parse_priority(text: &str) -> Result<Priority, Invalid> {
     let (least, greatest) = (LEAST_PRIORITY, GREATEST_PRIORITY);
     let expected = || format!("{least} to {greatest}");
@@ -759,7 +1014,7 @@ fn parse_parameter(text: &str) -> Result<(String, String), Invalid> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn parse_position(text: &str) -> Result<Position, Invalid> {
+pub(super) fn parse_position(text: &str) -> Result<Position, Invalid> {
     let digits = text.strip_prefix('#').unwrap_or(text);
     digits.parse().map(Position).map_err(|_| Invalid::new("position", text, "a number, as 41"))
 }

@@ -31,6 +31,9 @@ enum Place {
 
 /// Connects to the cluster that the user means.
 pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
+    if let Some(past) = &global.past {
+        return Ok(past.client.clone());
+    }
     let place = place(global);
     let target = match &place {
         Place::Nats(url) => match &global.creds {
@@ -101,6 +104,14 @@ fn place(global: &Global) -> Place {
     // Of several that are as strong the last is taken.
     let strongest = places.max_by_key(|(strength, _)| *strength);
     strongest.map_or_else(|| Place::Usual(default_socket()), |(_, place)| place)
+}
+
+/// The data folder of the local cluster that the user means; none: it isn't a local one.
+pub(crate) fn data_folder(global: &Global) -> Option<PathBuf> {
+    match place(global) {
+        Place::Nats(_) => None,
+        Place::Socket(path) | Place::Usual(path) => path.parent().map(Path::to_owned),
+    }
 }
 
 /// Where the journal itself is, for who must write it without a BBS: a NATS server or a data folder that the user named.

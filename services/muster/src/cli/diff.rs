@@ -30,11 +30,11 @@ pub(crate) struct Compared {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Difference {
     /// Which, as `action.run.args[0]`.
-    field: String,
+    pub(super) field: String,
     /// What the cluster has; none: nothing.
-    cluster: Option<Value>,
+    pub(super) cluster: Option<Value>,
     /// What the file says; none: nothing.
-    file: Option<Value>,
+    pub(super) file: Option<Value>,
 }
 
 /// Shows what differs. That is not a failure: the exit status says it.
@@ -74,6 +74,7 @@ pub(crate) fn processes(path: &Path, items: Vec<Item>, done: &str) -> Result<Vec
 
 /// Compares what is desired with what the cluster has.
 pub(crate) async fn compare(client: &Client, lrp: &DesiredLrp) -> Result<Compared, Failure> {
+    let lrp = &client.sealed_lrp(lrp.clone()).await?;
     let guid = lrp.process_guid.clone();
     let known = match client.lrp(&guid).await {
         Ok(one) => one.row.to_desired(),
@@ -100,10 +101,21 @@ pub(crate) fn between(known: &DesiredLrp, lrp: &DesiredLrp) -> Compared {
     Compared { process_guid: lrp.process_guid.clone(), desired: true, rollout_to, differences }
 }
 
+/// Where two values differ, in the order of the fields.
+pub(super) fn differences(one: &Value, other: &Value) -> Vec<Difference> {
+    let mut found = vec![];
+    walk(String::new(), Some(one), Some(other), &mut found);
+    found
+}
+
 /// Goes down as long as both are of the same kind, and notes where they differ.
 fn walk(field: String, cluster: Option<&Value>, file: Option<&Value>, found: &mut Vec<Difference>) {
     match (cluster, file) {
         (cluster, file) if cluster == file => {}
+        // Of a sealed value no part says anything by itself.
+        (Some(cluster), Some(file)) if key_of(cluster).is_some() || key_of(file).is_some() => {
+            found.push(Difference { field, cluster: Some(cluster.clone()), file: Some(file.clone()) });
+        }
         (Some(Value::Object(cluster)), Some(Value::Object(file))) => {
             let names: BTreeSet<&String> = cluster.keys().chain(file.keys()).collect();
             for name in names {
@@ -119,6 +131,25 @@ fn walk(field: String, cluster: Option<&Value>, file: Option<&Value>, found: &mu
         (cluster, file) => {
             found.push(Difference { field, cluster: cluster.cloned(), file: file.cloned() });
         }
+    }
+}
+
+/// The key with which a value is sealed, if it is.
+fn key_of(value: &Value) -> Option<&str> {
+    value.get("sealed")?.get("key")?.as_str()
+}
+
+/// Whether both are sealed with one key: then they differ in what is sealed.
+fn sealed_alike(cluster: Option<&Value>, file: Option<&Value>) -> bool {
+    let key = cluster.and_then(key_of);
+    key.is_some() && key == file.and_then(key_of)
+}
+
+fn shown(value: Option<&Value>) -> String {
+    match (value, value.and_then(key_of)) {
+        (None, _) => "nothing".to_owned(),
+        (Some(_), Some(key)) => format!("sealed with key {key}"),
+        (Some(value), None) => one_line(&value.to_string()),
     }
 }
 
@@ -141,13 +172,11 @@ impl Compared {
             return format!("process {guid} is as the file says");
         }
         let width = self.differences.iter().map(|one| one.field.len()).max().unwrap_or_default();
-        let shown = |value: &Option<Value>| match value {
-            Some(value) => one_line(&value.to_string()),
-            None => "nothing".to_owned(),
-        };
         let mut text = format!("process {guid} differs, from the cluster to the file:");
         for Difference { field, cluster, file } in &self.differences {
-            text.push_str(&format!("\n  {field:width$}  {} -> {}", shown(cluster), shown(file)));
+            let is_other = sealed_alike(cluster.as_ref(), file.as_ref());
+            let file = if is_other { "another value".to_owned() } else { shown(file.as_ref()) };
+            text.push_str(&format!("\n  {field:width$}  {} -> {file}", shown(cluster.as_ref())));
         }
         let what = match &self.rollout_to {
             Some(id) => format!("a rollout to {id} would replace its instances"),
@@ -194,6 +223,27 @@ mod tests {
              a rollout to v2 would replace its instances"
         );
         assert!(differences(&cluster, &cluster).is_empty());
+    }
+
+    #[test]
+    fn of_sealed_values_the_keys_are_shown() {
+        let sealed = |key: &str, data: &str| json!({"value": {"sealed": {"key": key, "data": data}}});
+        let text = |cluster: &Value, file: &Value| {
+            let differences = differences(cluster, file);
+            assert_eq!(differences.len(), 1, "{differences:?}");
+            let process_guid = ProcessGuid::new("web").unwrap();
+            Compared { process_guid, desired: true, rollout_to: None, differences }.text()
+        };
+        let known = sealed("k1", "a");
+        for (file, shown) in [
+            (sealed("k1", "b"), "value  sealed with key k1 -> another value"),
+            (sealed("k2", "c"), "value  sealed with key k1 -> sealed with key k2"),
+            (json!({"value": "plain"}), "value  sealed with key k1 -> \"plain\""),
+            (json!({}), "value  sealed with key k1 -> nothing"),
+        ] {
+            assert!(text(&known, &file).contains(shown), "{}", text(&known, &file));
+        }
+        assert!(differences(&known, &known).is_empty());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::args::{EvaluationVerb, Global};
 use super::connect::connect;
 use super::describe::{canceled, placement, sentence, trigger_name, triggered_by};
-use super::events::{Decided, decided, end_of_log};
+use super::events::{Decided, decided, end_of_log, known_of};
 use super::failure::{Exit, Failure};
 use super::find;
 use super::output::{Look, Output};
@@ -53,14 +53,14 @@ pub(crate) async fn run(verb: EvaluationVerb, global: &Global) -> Result<(), Fai
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        EvaluationVerb::List { lrp, task, open } => {
+        EvaluationVerb::List { lrp, task, open, .. } => {
             let only = Only { domain: global.domain.clone(), process_guid: lrp, cell_id: None };
             let mut rows = client.evaluations(&only).await?.rows;
             rows.retain(|row| task.as_ref().is_none_or(|task| is_of_task(row, task)));
             rows.retain(|row| !open || row.evaluation.status.is_open());
             output.rows(&rows, table)
         }
-        EvaluationVerb::Show { id } => {
+        EvaluationVerb::Show { id, .. } => {
             let evaluation = found(&client, &id, global).await?;
             let entries = history(&client, &evaluation.subject).await?;
             let known = of_subject(&client, &evaluation.subject).await?;
@@ -111,7 +111,7 @@ fn about(subject: &EvaluationSubject) -> String {
 }
 
 async fn history(client: &Client, subject: &EvaluationSubject) -> Result<Vec<RecordedEntry>, Failure> {
-    Ok(client.history(Position(0), Some(&about(subject))).await?.0)
+    known_of(client, Some(&about(subject))).await
 }
 
 /// The evaluations of one thing that are in the tables.

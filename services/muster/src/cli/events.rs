@@ -1,13 +1,17 @@
 //! `muster events` and `muster history`.
 
+use std::ops::ControlFlow;
+
 use client::Client;
 use schemas::entry::Event;
 use schemas::names::DefinitionId;
-use schemas::query::{ReadEntry, ReadEvents, RecordedEntry};
+use schemas::query::{AsOf, ReadEntry, ReadEvents, RecordedEntry};
 use schemas::{Decision, Position};
 use serde::Serialize;
 
+use super::altered::{Thing, altered};
 use super::args::{EventsVerb, Format, Global, History};
+use super::changes::{Change, Noun};
 use super::connect::connect;
 use super::describe::{sentence, sentences, who};
 use super::failure::{Exit, Failure};
@@ -27,6 +31,14 @@ pub(crate) struct Decided {
     pub(crate) position: Position,
     /// The decision.
     pub(crate) decision: Decision,
+}
+
+/// A decision of a history, with what it changed of what the history is of.
+#[derive(Clone, Debug, Serialize)]
+struct Told {
+    #[serde(flatten)]
+    decided: Decided,
+    changed: Vec<Change>,
 }
 
 pub(crate) async fn run(verb: EventsVerb, global: &Global) -> Result<(), Failure> {
@@ -55,10 +67,22 @@ pub(crate) async fn run(verb: EventsVerb, global: &Global) -> Result<(), Failure
     }
 }
 
-/// Where the log ends.
+/// Where the log ends; of the past, where it ended then.
 pub(crate) async fn end_of_log(client: &Client) -> Result<Position, Failure> {
+    if client.asks_as_of().is_some() {
+        return Ok(client.cluster().await?.position);
+    }
     let read = ReadEvents { limit: Some(1), ..ReadEvents::default() };
     Ok(client.read_events(&read).await?.end)
+}
+
+/// What the log holds about something, or all of it: up to the moment as of which is asked.
+pub(crate) async fn known_of(client: &Client, about: Option<&str>) -> Result<Vec<RecordedEntry>, Failure> {
+    let until = match client.asks_as_of() {
+        Some(AsOf::Position(position)) => position,
+        Some(AsOf::Time(_) | AsOf::Ago(_)) | None => Position(u64::MAX),
+    };
+    Ok(client.history_until(Position(0), until, about).await?.0)
 }
 
 async fn tail(
@@ -94,15 +118,27 @@ async fn list(
             let (entries, _) = client.history(after, about.as_deref()).await?;
             return output.rows(&entries, |_, _| Table::default());
         }
-        Format::Table | Format::Jsonl => {}
+        Format::Table | Format::Jsonl | Format::Csv => {}
     }
-    // Page by page: a log is as long as it likes.
+    each(client, after, about, |entry| output.next(&entry, lines).map(ControlFlow::Continue)).await
+}
+
+/// Gives out the entries behind a position until it is told to stop. They are read page by page, and none is kept: a log is as
+/// long as it likes.
+pub(crate) async fn each(
+    client: &Client,
+    after: Position,
+    about: Option<String>,
+    mut take: impl FnMut(RecordedEntry) -> Result<ControlFlow<()>, Failure>,
+) -> Result<(), Failure> {
     let mut after = after;
     loop {
         let read = ReadEvents { after, limit: Some(PAGE), wait_ms: None, about: about.clone() };
         let page = client.read_events(&read).await?;
-        for entry in &page.entries {
-            output.next(entry, lines)?;
+        for entry in page.entries {
+            if take(entry)?.is_break() {
+                return Ok(());
+            }
         }
         if page.next <= after || page.next >= page.end {
             return Ok(());
@@ -132,28 +168,34 @@ pub(crate) fn lines(entry: &RecordedEntry, look: Look) -> String {
 pub(crate) async fn history(verb: History, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     let client = connect(global).await?;
-    let (what, about, which) = match verb {
-        History::Lrp { guid } => (format!("process {guid}"), format!("lrp:{guid}"), None),
-        History::Task { guid } => (format!("task {guid}"), format!("task:{guid}"), None),
+    let (what, noun, id, which) = match verb {
+        History::Lrp { guid } => ("process", Noun::Lrp, guid.to_string(), None),
+        History::Task { guid } => ("task", Noun::Task, guid.to_string(), None),
         History::Parameterised { guid } => {
-            (format!("parameterised task {guid}"), format!("parameterised:{guid}"), None)
+            ("parameterised task", Noun::Parameterised, guid.to_string(), None)
         }
-        History::Periodic { guid } => (format!("periodic task {guid}"), format!("periodic:{guid}"), None),
-        History::Cell { id } => (format!("cell {id}"), format!("cell:{id}"), None),
+        History::Periodic { guid } => ("periodic task", Noun::Periodic, guid.to_string(), None),
+        History::Cell { id } => ("cell", Noun::Cell, id.to_string(), None),
         History::Instance { id } => match find::split(&id)? {
-            Some(which) => (format!("instance {id}"), format!("lrp:{}", which.process), Some(which)),
+            Some(which) => ("instance", Noun::Instance, id, Some(which)),
             None => return history_of_container(&client, &id, output).await,
         },
     };
-    let decided = decided(client.history(Position(0), Some(&about)).await?.0);
-    let shown = match &which {
-        Some(which) => of_instance(decided, which),
-        None => decided,
+    let what = format!("{what} {id}");
+    let about = match &which {
+        Some(which) => format!("lrp:{}", which.process),
+        None => format!("{}:{id}", noun.word()),
     };
+    let thing = Thing { noun, id };
+    let decided = decided(client.history(Position(0), Some(&about)).await?.0);
+    let altered = altered(&decided, &thing);
+    let touched = |decided: &Decided| which.as_ref().is_none_or(|which| touches(decided, which));
+    let all = decided.into_iter().zip(altered).filter(|(decided, _)| touched(decided));
+    let shown: Vec<Told> = all.map(|(decided, changed)| Told { decided, changed }).collect();
     if shown.is_empty() {
         return Err(unknown(&what));
     }
-    output.rows(&shown, |decided, look| table(decided, which.as_ref().map_or(Of::All, Of::Instance), look))
+    output.rows(&shown, |told, look| table(told, which.as_ref().map_or(Of::All, Of::Instance), look))
 }
 
 fn unknown(what: &str) -> Failure {
@@ -176,7 +218,8 @@ async fn history_of_container(client: &Client, part: &str, output: Output) -> Re
             let of = |decided: &Decided| {
                 decided.decision.events.iter().any(|event| container(event).as_ref() == Some(guid))
             };
-            let shown: Vec<Decided> = all.into_iter().filter(of).collect();
+            let told = |decided| Told { decided, changed: vec![] };
+            let shown: Vec<Told> = all.into_iter().filter(of).map(told).collect();
             output.rows(&shown, |decided, look| table(decided, Of::Container(guid), look))
         }
         several => {
@@ -188,7 +231,7 @@ async fn history_of_container(client: &Client, part: &str, output: Output) -> Re
 }
 
 /// The container that an event names.
-fn container(event: &Event) -> Option<String> {
+pub(crate) fn container(event: &Event) -> Option<String> {
     use schemas::{actual, evacuating, task};
     let by = match event {
         Event::Actual(event) => match event {
@@ -231,12 +274,9 @@ pub(crate) fn decided(entries: Vec<RecordedEntry>) -> Vec<Decided> {
     entries.into_iter().flat_map(of).collect()
 }
 
-/// The decisions that touch an index, or one definition there.
-fn of_instance(decided: Vec<Decided>, which: &Which) -> Vec<Decided> {
-    let touches = |decided: &Decided| {
-        decided.decision.events.iter().any(|event| is_of(event, which.index, which.definition.as_ref()))
-    };
-    decided.into_iter().filter(touches).collect()
+/// Whether a decision touches an index, or one definition there.
+fn touches(decided: &Decided, which: &Which) -> bool {
+    decided.decision.events.iter().any(|event| is_of(event, which.index, which.definition.as_ref()))
 }
 
 /// Whether an event speaks of an index, or of what it runs: of one definition, or of whichever.
@@ -282,11 +322,13 @@ impl Of<'_> {
     }
 }
 
-/// History for people: when, where in the log, what, who, why.
-fn table(decided: &[Decided], of: Of<'_>, look: Look) -> Table {
-    let place = |id| decided.iter().find(|other| other.decision.id == id).map(|other| other.position);
-    let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO", "WHY"]);
-    for Decided { position, decision } in decided {
+/// History for people: when, where in the log, what, who, why, and which fields it changed.
+fn table(told: &[Told], of: Of<'_>, look: Look) -> Table {
+    let same = |id| told.iter().map(|told| &told.decided).find(move |other| other.decision.id == id);
+    let place = |id| same(id).map(|other| other.position);
+    let mut table = Table::new(&["TIME", "POSITION", "WHAT", "WHO", "WHY", "CHANGED"]);
+    for Told { decided: Decided { position, decision }, changed } in told {
+        let mut changed = Some(changed.iter().map(Change::in_short).collect::<Vec<_>>().join("; "));
         let why = match (&decision.reason, decision.cause) {
             (Some(reason), _) => Cell::text(format!("\"{reason}\"")),
             (None, Some(cause)) => {
@@ -302,7 +344,9 @@ fn table(decided: &[Decided], of: Of<'_>, look: Look) -> Table {
         };
         for what in shown {
             let (time, by) = (Cell::text(decision.at), Cell::text(who(&decision.actor)));
-            table.row(vec![time, Cell::number(position), Cell::text(what), by, why.clone()]);
+            let fields = changed.take().filter(|fields| !fields.is_empty());
+            let fields = Cell::maybe(fields);
+            table.row(vec![time, Cell::number(position), Cell::text(what), by, why.clone(), fields]);
         }
     }
     table
@@ -357,13 +401,17 @@ mod tests {
     #[test]
     fn a_history_says_when_where_what_who_and_why() {
         let which = Which { process: ProcessGuid::new("web").unwrap(), index: 1, definition: None };
-        let shown = of_instance(decided(story()), &which);
+        let all = decided(story());
+        let thing = Thing { noun: Noun::Instance, id: "web/1@web".into() };
+        let altered = altered(&all, &thing);
+        let shown: Vec<Told> =
+            all.into_iter().zip(altered).map(|(decided, changed)| Told { decided, changed }).collect();
         assert_eq!(
             table(&shown, Of::Instance(&which), LOOK).render(false),
-            "TIME                       POSITION   WHAT                                              WHO               WHY\n\
-             1970-01-01T00:00:01.000Z          4   web/0-1: created, to be placed                    client shop/ada   \"launch\"\n\
-             1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)         client shop/ada   after 4\n\
-             1970-01-01T00:00:03.000Z          6   web/1: to be placed again: its cell disappeared   client shop/ada   -"
+            "TIME                       POSITION   WHAT                                              WHO               WHY        CHANGED\n\
+             1970-01-01T00:00:01.000Z          4   web/0-1: created, to be placed                    client shop/ada   \"launch\"   appeared, UNCLAIMED\n\
+             1970-01-01T00:00:02.000Z          6   web/1: claimed by c1 (container 00000008)         client shop/ada   after 4    cell_id - → c1, instance_guid - → 00000000-0000-0000-0000-000000000008, state UNCLAIMED → CLAIMED\n\
+             1970-01-01T00:00:03.000Z          6   web/1: to be placed again: its cell disappeared   client shop/ada   -          cell_id c1 → -, instance_guid 00000000-0000-0000-0000-000000000008 → -, state CLAIMED → UNCLAIMED"
         );
     }
 
@@ -374,8 +422,8 @@ mod tests {
         let history = |name: Option<&str>| {
             let definition = name.map(definition);
             let which = Which { process: ProcessGuid::new("web").unwrap(), index: 1, definition };
-            let shown = of_instance(all.clone(), &which);
-            shown.iter().map(|decided| decided.decision.version).collect::<Vec<_>>()
+            let shown = all.iter().filter(|decided| touches(decided, &which));
+            shown.map(|decided| decided.decision.version).collect::<Vec<_>>()
         };
         assert_eq!(history(None), [1, 2, 3, 4]);
         assert_eq!(history(Some("web")), [1, 2, 3]);
@@ -385,7 +433,8 @@ mod tests {
 
     #[test]
     fn a_container_has_its_own_history() {
-        let all = decided(story());
+        let told = |decided| Told { decided, changed: vec![] };
+        let all: Vec<Told> = decided(story()).into_iter().map(told).collect();
         let guid = by(7, "c1").instance_guid.to_string();
         assert_eq!(table(&all, Of::Container(&guid), LOOK).render(false).lines().count(), 2);
     }

@@ -32,8 +32,8 @@ pub(crate) enum Exit {
     RolledBack = 7,
     /// It was not carried out in the time that was given for it.
     TimedOut = 8,
-    /// A rollout is paused, and goes on only when somebody says so.
-    Paused = 9,
+    /// A check found something, or a rollout is paused: a person has to look.
+    Found = 9,
     /// The cluster works, but something isn't as it ought to be.
     Degraded = 11,
     /// Nothing is decided or placed in the cluster.

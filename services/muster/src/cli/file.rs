@@ -1,9 +1,12 @@
 //! Files that say what is desired: TOML or JSON, from a path or the standard input.
 
+mod secret_files;
+
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use client::Client;
 use schemas::Refusal;
 use schemas::definition::DesiredLrp;
 use schemas::names::{Domain, ProcessGuid};
@@ -17,7 +20,17 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Reads everything that a file desires. `domain` is the domain of what names none.
 pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
-    items_in(path, value(path)?, domain)
+    items_in(path, secret_files::read(path, value(path)?)?, domain)
+}
+
+/// Has the secrets of what a file desires sealed by the cluster, to be compared with what is there.
+pub(crate) async fn sealed(client: &Client, items: Vec<Item>) -> Result<Vec<Item>, Failure> {
+    let mut sealed = vec![];
+    for item in items {
+        sealed
+            .push(client.sealed(item).await.map_err(|error| Failure::from(error).doing("seal its secrets"))?);
+    }
+    Ok(sealed)
 }
 
 /// What a file says of one process.
@@ -35,7 +48,7 @@ pub(crate) fn process(
     guid: &ProcessGuid,
     domain: Option<&Domain>,
 ) -> Result<OfProcess, Failure> {
-    let value = value(path)?;
+    let value = secret_files::read(path, value(path)?)?;
     let is_it = |one: &&Value| one.get("process_guid").and_then(Value::as_str) == Some(guid.as_str());
     let fields = match value.get("lrp") {
         Some(Value::Array(all)) => all.iter().find(is_it),
@@ -89,9 +102,18 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
         )
     };
     if !is_json {
-        return toml::from_str(&text).map_err(|error| bad("TOML", error.to_string()));
+        return toml::from_str(&text).map_err(|error| bad("TOML", without_secrets(&error, &text)));
     }
     spec::json(text.as_bytes()).map_err(|refusal| of_file(path, refusal, &format!("read {}", shown(path))))
+}
+
+/// What is wrong with TOML. Where a file has secrets the line isn't quoted, as it would be otherwise.
+fn without_secrets(error: &toml::de::Error, text: &str) -> String {
+    if !text.contains("secret") {
+        return error.to_string();
+    }
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    format!("line {}: it isn't shown, since the file has secrets", before.matches('\n').count() + 1)
 }
 
 /// What a message is refused for as a whole is said of the file.

@@ -40,7 +40,7 @@ pub(crate) async fn domain(verb: DomainVerb, global: &Global) -> Result<(), Fail
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        DomainVerb::List => {
+        DomainVerb::List { .. } => {
             let mut listed = client.domains().await?.rows;
             listed.retain(|row| global.domain.as_ref().is_none_or(|only| *only == row.domain));
             output.rows(&listed, rows::domains)
@@ -64,8 +64,8 @@ pub(crate) async fn cell(verb: CellVerb, global: &Global) -> Result<(), Failure>
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        CellVerb::List => output.rows(&client.cells().await?.rows, rows::cells),
-        CellVerb::Show { id } => {
+        CellVerb::List { .. } => output.rows(&client.cells().await?.rows, rows::cells),
+        CellVerb::Show { id, .. } => {
             let row = find::cell(&client, &id).await?.row;
             let (instances, tasks) = if output.is_for_people() {
                 let only = Only::cell(id);
@@ -115,7 +115,7 @@ async fn order(client: &Client, id: &CellId, command: Command) -> Result<Ordered
 
 pub(crate) async fn cluster(verb: ClusterVerb, global: &Global) -> Result<(), Failure> {
     match verb {
-        ClusterVerb::Show => {
+        ClusterVerb::Show { .. } => {
             let row = connect(global).await?.cluster().await?.row;
             Output::new(global).one(&row, rows::cluster)
         }

@@ -50,7 +50,7 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
     let output = Output::new(global);
     let client = connect(global).await?;
     match verb {
-        InstanceVerb::List { lrp, cell, ended, index, state, all } => {
+        InstanceVerb::List { lrp, cell, ended, index, state, all, .. } => {
             if index.is_some() && !(ended && lrp.is_some()) {
                 let why = "--index is of those that ended of a process: give --ended and --lrp GUID, too";
                 return Err(Failure::usage(why.to_owned()));
@@ -67,7 +67,7 @@ pub(crate) async fn run(verb: InstanceVerb, global: &Global) -> Result<(), Failu
             }
             output.rows(&rows, rows::instances)
         }
-        InstanceVerb::Show { id } => {
+        InstanceVerb::Show { id, .. } => {
             let Found { name, rows } = match find::instance(&client, &id).await {
                 Err(failure) if failure.exit == Exit::NotFound => {
                     return show_ended(&client, global, &id, failure).await;
@@ -149,7 +149,7 @@ async fn whose_log(client: &Client, global: &Global, id: &str, previous: bool) -
 
 /// What the monitor of an instance found out, if there is one and its cell answers.
 async fn health_of(client: &Client, row: &InstanceRow) -> Option<MonitorHealth> {
-    let guid = row.instance_guid?;
+    let guid = row.instance_guid.filter(|_| client.asks_as_of().is_none())?;
     // What is shown of an instance doesn't depend on whether its cell answers.
     let all = client.instance_health(&guid.to_string()).await.ok()?;
     all.into_iter().find(|one| one.instance_guid == guid)?.health

@@ -1,11 +1,7 @@
 //! `muster journal`: what an operator does to the journal itself.
 
-use std::time::Duration;
-
-use ::journal::{Journal, Sqlite, StreamSettings};
 use client::Error;
 use projections::cluster_log::SetAsideOrder;
-use schemas::bus::Inbox;
 use schemas::entry::Actor;
 use schemas::message::Done;
 use schemas::{Position, Refusal};
@@ -13,15 +9,10 @@ use serde::Serialize;
 
 use super::args::{Global, JournalVerb};
 use super::connect::{JournalPlace, connect, journal_place, name};
+use super::direct;
 use super::failure::{Exit, Failure};
 use super::output::Output;
-use crate::error::chain;
-use crate::launch;
-use crate::serve::identity;
 use crate::wire::setting_aside;
-
-/// How long the stream of a NATS server is waited for where no BBS answers.
-const STREAM: Duration = Duration::from_secs(5);
 
 /// What setting aside did.
 #[derive(Serialize)]
@@ -75,7 +66,7 @@ async fn asked(global: &Global, position: Position) -> Result<Done, Unanswered> 
         | Exit::Evacuated
         | Exit::Degraded
         | Exit::RolledBack
-        | Exit::Paused
+        | Exit::Found
         | Exit::Unhealthy => Unanswered::Refused(failure),
     })?;
     client.set_aside(position).await.map_err(|error| match error {
@@ -94,32 +85,9 @@ async fn written(
     position: Position,
     reason: String,
 ) -> Result<Done, Failure> {
-    let journal = open(global, place).await?;
+    let journal = direct::to_write(global, place).await?;
     let order = SetAsideOrder { position, actor: Actor::Operator(name(global)), reason };
     let done: Result<Done, Refusal> = setting_aside::record(&journal, order).await;
     journal.close().await;
     done.map_err(Failure::from)
-}
-
-async fn open(global: &Global, place: JournalPlace) -> Result<Journal, Failure> {
-    let failed = |why: String| Failure::new(Exit::Failed, "Journal", why);
-    match place {
-        JournalPlace::Data(folder) if !folder.join("journal.db").is_file() => {
-            Err(Failure::not_found(format!("a journal in {}", folder.display())))
-        }
-        JournalPlace::Data(folder) => {
-            Ok(Journal::Sqlite(Sqlite::open(&folder).await.map_err(|error| failed(chain(&error)))?))
-        }
-        JournalPlace::Nats => {
-            let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
-            let (id, _) = identity("operator")?;
-            let settings = StreamSettings { create: false, ..StreamSettings::default() };
-            let (name, inbox) = (format!("{id} writer"), Inbox::BbsWriter(id));
-            let opened = nats.journal(&name, &inbox, &settings);
-            match tokio::time::timeout(STREAM, opened).await {
-                Ok(journal) => Ok(journal?),
-                Err(_) => Err(failed(format!("no journal was found within {STREAM:?}"))),
-            }
-        }
-    }
 }

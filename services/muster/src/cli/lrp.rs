@@ -83,8 +83,8 @@ pub(crate) async fn run(verb: LrpVerb, global: &Global) -> Result<(), Failure> {
             let items = file::items(&file, global.domain.as_ref())?;
             plan::run(&connect(global).await?, &file, items, Output::new(global)).await
         }
-        LrpVerb::List => Session::open(global).await?.list().await,
-        LrpVerb::Show { guid } => Session::open(global).await?.show(&guid).await,
+        LrpVerb::List { .. } => Session::open(global).await?.list().await,
+        LrpVerb::Show { guid, .. } => Session::open(global).await?.show(&guid).await,
         LrpVerb::Scale { what, wait } => {
             let wanted = parse_scale(&what)?;
             let session = Session::open(global).await?;
@@ -294,6 +294,7 @@ impl<'a> Session<'a> {
         if fields.contains("mode") {
             client::check_mode(&lrp, row.mode).map_err(|error| doing(error.into()))?;
         }
+        let lrp = client.sealed_lrp(lrp).await.map_err(|error| doing(error.into()))?;
         let id = own_definition_id(&lrp);
         let deployed = client.deploy_lrp(guid.clone(), update, id, lrp.definition).await;
         let done = deployed.map_err(|error| doing(error.into()))?;

@@ -4,10 +4,17 @@
 //! made by pure functions ([`rows`], [`describe`], [`live`]); answers leave by [`output`] alone, and every way to fail has
 //! its exit status in [`failure`].
 
+mod altered;
 mod args;
+mod audit;
+mod bundle;
+mod changes;
 mod connect;
+mod dead_letters;
+mod decide;
 pub(crate) mod describe;
 pub(crate) mod diff;
+mod direct;
 mod emptying;
 mod ended;
 mod evaluation;
@@ -19,8 +26,10 @@ mod fleet;
 mod instance;
 mod journal;
 mod live;
+mod log;
 mod lrp;
 mod missing;
+mod moment;
 mod names;
 mod near;
 pub(crate) mod output;
@@ -30,16 +39,25 @@ mod periodic;
 mod plan;
 mod planned;
 mod progress;
+mod projection;
+mod reconcile;
+mod recorded;
+mod replay;
 mod rollout;
 pub(crate) mod rows;
+mod schema;
 mod scope;
 mod screen;
+mod secrets;
 mod several;
+mod sql;
 mod status;
 pub(crate) mod table;
 mod task;
+mod trace;
 mod waits;
 pub(crate) mod watch;
+mod what_if;
 mod why;
 pub(crate) mod words;
 
@@ -51,6 +69,7 @@ use tokio::runtime::Builder;
 
 pub(crate) use args::{Command, Global, Named, Strength};
 use failure::{Exit, Failure};
+use output::Output;
 pub(crate) use scope::check;
 #[cfg(test)]
 pub(crate) use scope::{DomainUse, domain_use};
@@ -74,11 +93,25 @@ fn carry_out<Whole: CommandFactory>(command: Command, global: &Global) -> Result
     // What the client has to say belongs to its answer: only what the user should know of is shown.
     telemetry::start(global.log.as_deref(), "muster=warn", telemetry::Format::Text)
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let runtime = Builder::new_current_thread()
+    // Tables are written while they are folded.
+    let of_tables = matches!(command, Command::Projection(_));
+    let mut builder = if of_tables { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let runtime = builder
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, "Start", format!("can't start: {error}")))?;
-    runtime.block_on(ask(command, global))
+    runtime.block_on(async {
+        let Some(as_of) = moment::of(&command) else { return ask(command, global).await };
+        let past = moment::Shown::as_of(as_of, global).await?;
+        let global = Global { past: Some(past.clone()), ..global.clone() };
+        let done = ask(command, &global).await;
+        // Who failed was shown nothing, but for a status that isn't well.
+        let is_shown = done.as_ref().err().is_none_or(Failure::is_silent);
+        if is_shown && Output::new(&global).is_for_people() {
+            past.tell();
+        }
+        done
+    })
 }
 
 async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
@@ -91,13 +124,28 @@ async fn ask(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Domain(verb) => fleet::domain(verb, global).await,
         Command::Cell(verb) => fleet::cell(verb, global).await,
         Command::Cluster(verb) => fleet::cluster(verb, global).await,
-        Command::Status => status::run(global).await,
+        Command::Status { .. } => status::run(global).await,
         Command::Evaluation(verb) => evaluation::run(verb, global).await,
         Command::Events(verb) => events::run(verb, global).await,
         Command::Journal(verb) => journal::run(verb, global).await,
+        Command::Secrets(verb) => secrets::run(verb, global).await,
         Command::History(whose) => events::history(whose, global).await,
         Command::Watch => watch::run(global).await,
-        Command::Why { id } => why::run(&id, global).await,
+        Command::WhatIf(args) => what_if::run(&args, global).await,
+        Command::Replay(args) => replay::run(&args, global).await,
+        Command::Decide(args) => decide::run(&args, global).await,
+        Command::Reconcile(args) => reconcile::run(&args, global),
+        Command::Why { id, .. } => why::run(&id, global).await,
+        Command::Diff { from, to, about } => changes::run(from, to, about, global).await,
+        Command::Sql { question, of, at } => sql::run(&question, of.database, at.as_of, global).await,
+        Command::Projection(verb) => Box::pin(projection::run(verb, global)).await,
+        Command::DeadLetters(verb) => Box::pin(dead_letters::run(verb, global)).await,
+        Command::Trace { id, otlp } => trace::run(id, otlp.as_ref(), global).await,
+        Command::Export { file, from, to, format } => log::export(&file, (from, to), format, global).await,
+        Command::Import { file, goes_on, replicas } => log::import(&file, goes_on, replicas, global).await,
+        Command::Audit(verb) => Box::pin(audit::run(verb, global)).await,
+        Command::Bundle { around, minutes, folder } => bundle::run(around, minutes, &folder, global).await,
+        Command::Schema(verb) => schema::run(verb, global).await,
         Command::Completion { .. } => Ok(()),
     }
 }

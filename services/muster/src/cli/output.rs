@@ -27,6 +27,8 @@ pub(crate) struct Output {
     pub(crate) format: Format,
     colour: bool,
     full_ids: bool,
+    /// When what is shown was so; none: it is so now.
+    at: Option<Timestamp>,
 }
 
 impl Output {
@@ -34,20 +36,21 @@ impl Output {
     pub(crate) fn new(global: &Global) -> Self {
         let tty = io::stdout().is_terminal();
         let colour = colour(global.color, tty, |name| std::env::var(name).ok());
-        Self { format: global.output, colour, full_ids: global.full_ids }
+        let at = global.past.as_ref().map(|past| past.at);
+        Self { format: global.output, colour, full_ids: global.full_ids, at }
     }
 
     /// Whether people read it.
     pub(crate) fn is_for_people(self) -> bool {
         match self.format {
             Format::Table => true,
-            Format::Json | Format::Jsonl => false,
+            Format::Json | Format::Jsonl | Format::Csv => false,
         }
     }
 
     /// How rows look at this moment.
     pub(crate) fn look(self) -> Look {
-        Look { now: clock::now(), full_ids: self.full_ids, colour: self.colour }
+        Look { now: self.at.unwrap_or_else(clock::now), full_ids: self.full_ids, colour: self.colour }
     }
 
     /// Shows rows.
@@ -57,7 +60,7 @@ impl Output {
         table: impl FnOnce(&[T], Look) -> Table,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table => line(&table(rows, self.look()).render(self.colour)),
+            Format::Table | Format::Csv => line(&table(rows, self.look()).render(self.colour)),
             Format::Json => line(&pretty(&rows)?),
             Format::Jsonl => rows.iter().try_for_each(|row| line(&compact(row)?)),
         }
@@ -70,7 +73,7 @@ impl Output {
         text: impl FnOnce(&T, Look) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table => line(&text(thing, self.look())),
+            Format::Table | Format::Csv => line(&text(thing, self.look())),
             Format::Json => line(&pretty(thing)?),
             Format::Jsonl => line(&compact(thing)?),
         }
@@ -83,7 +86,7 @@ impl Output {
         text: impl FnOnce(&T, Look) -> String,
     ) -> Result<(), Failure> {
         match self.format {
-            Format::Table => line(&text(thing, self.look())),
+            Format::Table | Format::Csv => line(&text(thing, self.look())),
             Format::Json | Format::Jsonl => line(&compact(thing)?),
         }
     }
@@ -134,7 +137,7 @@ pub(crate) fn failed(failure: &Failure, global: &Global) {
     let colour = colour(global.color, io::stderr().is_terminal(), |name| std::env::var(name).ok());
     match global.output {
         Format::Table => note(&failure.text(colour)),
-        Format::Json | Format::Jsonl => note(&failure.json()),
+        Format::Json | Format::Jsonl | Format::Csv => note(&failure.json()),
     }
 }
 

@@ -49,11 +49,11 @@ pub(crate) async fn run(verb: ParameterisedVerb, global: &Global) -> Result<(), 
             let items = file::items(&file, global.domain.as_ref())?;
             apply(&connect(global).await?, &file, items, global).await
         }
-        ParameterisedVerb::List => {
+        ParameterisedVerb::List { .. } => {
             let listed = connect(global).await?.parameterised(&find::only(global.domain.as_ref())).await?;
             output.rows(&listed.rows, table)
         }
-        ParameterisedVerb::Show { guid } => {
+        ParameterisedVerb::Show { guid, .. } => {
             let row = find::parameterised(&connect(global).await?, &guid).await?.row;
             find::whose(global, format!("parameterised task {guid}"), row.domain.clone())?;
             output.one(&row, shown)
@@ -221,6 +221,7 @@ async fn apply(client: &Client, path: &Path, items: Vec<Item>, global: &Global) 
 /// Desires a parameterised task or, if it is desired already, makes it what is given.
 async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'static str, Done), Failure> {
     let (guid, domain) = (desired.parameterised_guid.clone(), desired.domain.clone());
+    let desired = sealed(client, desired).await?;
     // A request id of the caller's may have been carried out as an update: then it is asked again as that.
     let exists = |error: &Error| matches!(error.code(), Some(Code::ResourceExists | Code::RequestIdReused));
     let error = match client.desire_parameterised(desired.clone()).await {
@@ -238,6 +239,12 @@ async fn apply_one(client: &Client, desired: DesiredParameterised) -> Result<(&'
     };
     let known = client.parameterised_one(&guid).await.ok().map(|one| one.row.domain);
     Err(find::elsewhere(error.into(), format!("parameterised task {guid}"), known, &domain))
+}
+
+/// The same with its secrets sealed, as the cluster has it.
+async fn sealed(client: &Client, desired: DesiredParameterised) -> Result<DesiredParameterised, Failure> {
+    let item = client.sealed(Item::Parameterised(Box::new(desired.clone()))).await?;
+    Ok(if let Item::Parameterised(sealed) = item { *sealed } else { desired })
 }
 
 /// What a row says of what is desired.

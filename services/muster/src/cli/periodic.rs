@@ -41,11 +41,11 @@ pub(crate) async fn run(verb: PeriodicVerb, global: &Global) -> Result<(), Failu
             let items = file::items(&file, global.domain.as_ref())?;
             apply(&connect(global).await?, &file, items, global).await
         }
-        PeriodicVerb::List => {
+        PeriodicVerb::List { .. } => {
             let listed = connect(global).await?.periodics(&find::only(global.domain.as_ref())).await?;
             output.rows(&listed.rows, table)
         }
-        PeriodicVerb::Show { guid } => {
+        PeriodicVerb::Show { guid, .. } => {
             let row = find::periodic(&connect(global).await?, &guid).await?.row;
             find::whose(global, format!("periodic task {guid}"), row.domain.clone())?;
             output.one(&row, shown)

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use super::diff::{self, Compared};
 use super::failure::{Exit, Failure};
+use super::file;
 use super::lrp::Session;
 use super::output::{Look, Output};
 use super::table::{Cell, Table};
@@ -184,7 +185,7 @@ pub(crate) async fn run(
     items: Vec<Item>,
     output: Output,
 ) -> Result<(), Failure> {
-    let lrps = diff::processes(path, items, "planned")?;
+    let lrps = diff::processes(path, file::sealed(client, items).await?, "planned")?;
     let known = Known::ask(client, lrps.iter().map(|lrp| &lrp.process_guid)).await?;
     let plan = plan(known, lrps)?;
     output.one(&plan, |plan, look| plan.text(path, look))?;

@@ -257,7 +257,7 @@ async fn ended(
     if !rollout.is_over() {
         let name = rollout_name(rollout.kind, &rollout.target);
         let why = waits::why(lrp, &snapshot.instances).unwrap_or_default();
-        let failure = Failure::new(Exit::Paused, "Paused", format!("the {name} of process {guid} is {why}"));
+        let failure = Failure::new(Exit::Found, "Paused", format!("the {name} of process {guid} is {why}"));
         let resume = format!("muster lrp rollout resume {guid}, or muster lrp rollout rollback {guid}");
         let can_go_back = rollout.kind == Kind::Update && rollout.rollback_to.is_some();
         let resume = if can_go_back { resume } else { format!("muster lrp rollout resume {guid}") };

@@ -35,12 +35,12 @@ pub(crate) struct RolloutStatus {
 pub(crate) async fn run(verb: RolloutVerb, global: &Global) -> Result<(), Failure> {
     let session = Session::open(global).await?;
     match verb {
-        RolloutVerb::Status { guid } => session.rollout_status(&guid).await,
+        RolloutVerb::Status { guid, .. } => session.rollout_status(&guid).await,
         RolloutVerb::Watch { guid } => session.watch_rollout(&guid).await,
         RolloutVerb::Pause { guid } => session.pause(&guid).await,
         RolloutVerb::Resume { guid, wait } => session.resume(&guid, wait.detach).await,
         RolloutVerb::Rollback { guid, wait } => session.roll_back(&guid, wait.detach).await,
-        RolloutVerb::History { guid, limit } => session.rollout_history(&guid, limit).await,
+        RolloutVerb::History { guid, limit, .. } => session.rollout_history(&guid, limit).await,
     }
 }
 

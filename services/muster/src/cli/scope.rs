@@ -2,7 +2,7 @@
 //! options name it for all; given as a flag where it would change nothing, it is refused.
 
 use super::args::{
-    CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Global, InstanceVerb,
+    CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, EventsVerb, Format, Global, InstanceVerb,
     JournalVerb, LrpVerb, ParameterisedVerb, PeriodicVerb, RolloutVerb, Strength, TaskVerb,
 };
 use super::failure::Failure;
@@ -23,37 +23,20 @@ pub(crate) enum DomainUse {
 /// What a command does with the domain that was named.
 pub(crate) const fn domain_use(command: &Command) -> DomainUse {
     match command {
-        Command::Lrp(
-            LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. } | LrpVerb::Plan { .. },
-        )
-        | Command::Task(TaskVerb::Run { .. } | TaskVerb::Plan { .. })
-        | Command::Periodic(PeriodicVerb::Apply { .. }) => DomainUse::Fills,
+        Command::Task(TaskVerb::Run { .. } | TaskVerb::Plan { .. })
+        | Command::Periodic(PeriodicVerb::Apply { .. })
+        | Command::WhatIf(_)
+        | Command::Decide(_) => DomainUse::Fills,
+        Command::Lrp(verb) => of_lrp(verb),
         Command::Parameterised(verb) => of_parameterised(verb),
-        Command::Lrp(LrpVerb::List)
-        | Command::Instance(InstanceVerb::List { .. })
+        Command::Evaluation(verb) => of_evaluation(verb),
+        Command::Instance(InstanceVerb::List { .. })
         | Command::Task(TaskVerb::List { .. })
-        | Command::Periodic(PeriodicVerb::List)
-        | Command::Domain(DomainVerb::List)
-        | Command::Evaluation(EvaluationVerb::List { .. } | EvaluationVerb::Watch { id: None })
+        | Command::Periodic(PeriodicVerb::List { .. })
+        | Command::Domain(DomainVerb::List { .. })
+        | Command::Diff { .. }
         | Command::Watch => DomainUse::Filters,
-        Command::Lrp(
-            LrpVerb::Show { .. }
-            | LrpVerb::Scale { .. }
-            | LrpVerb::Update { .. }
-            | LrpVerb::Activate { .. }
-            | LrpVerb::Restart { .. }
-            | LrpVerb::Rebalance { .. }
-            | LrpVerb::Rollout(
-                RolloutVerb::Status { .. }
-                | RolloutVerb::Watch { .. }
-                | RolloutVerb::Pause { .. }
-                | RolloutVerb::Resume { .. }
-                | RolloutVerb::Rollback { .. }
-                | RolloutVerb::History { .. },
-            )
-            | LrpVerb::Remove { .. },
-        )
-        | Command::Instance(
+        Command::Instance(
             InstanceVerb::Show { .. } | InstanceVerb::Logs { .. } | InstanceVerb::Stop { .. },
         )
         | Command::Task(
@@ -69,34 +52,74 @@ pub(crate) const fn domain_use(command: &Command) -> DomainUse {
             | PeriodicVerb::Launch { .. }
             | PeriodicVerb::Remove { .. },
         )
-        | Command::Evaluation(
-            EvaluationVerb::Show { .. }
-            | EvaluationVerb::Watch { id: Some(_) }
-            | EvaluationVerb::Retry { .. },
-        )
         | Command::Why { .. } => DomainUse::Checks,
         Command::Domain(DomainVerb::Refresh { .. })
         | Command::Cell(
-            CellVerb::List
+            CellVerb::List { .. }
             | CellVerb::Show { .. }
             | CellVerb::Evacuate { .. }
             | CellVerb::Cordon { .. }
             | CellVerb::Uncordon { .. }
             | CellVerb::Forget { .. },
         )
-        | Command::Cluster(ClusterVerb::Show | ClusterVerb::Preemption { .. })
-        | Command::Status
+        | Command::Cluster(ClusterVerb::Show { .. } | ClusterVerb::Preemption { .. })
+        | Command::Status { .. }
         | Command::Events(EventsVerb::Tail { .. } | EventsVerb::List { .. } | EventsVerb::Show { .. })
         | Command::Journal(JournalVerb::SetAside { .. })
+        | Command::Secrets(_)
+        | Command::Sql { .. }
+        | Command::Projection(_)
+        | Command::DeadLetters(_)
+        | Command::Reconcile(_)
+        | Command::Replay(_)
         | Command::History(_)
+        | Command::Trace { .. }
+        | Command::Export { .. }
+        | Command::Import { .. }
+        | Command::Audit(_)
+        | Command::Bundle { .. }
+        | Command::Schema(_)
         | Command::Completion { .. } => DomainUse::None,
+    }
+}
+
+const fn of_lrp(verb: &LrpVerb) -> DomainUse {
+    match verb {
+        LrpVerb::Desire { .. } | LrpVerb::Apply { .. } | LrpVerb::Diff { .. } | LrpVerb::Plan { .. } => {
+            DomainUse::Fills
+        }
+        LrpVerb::List { .. } => DomainUse::Filters,
+        LrpVerb::Show { .. }
+        | LrpVerb::Scale { .. }
+        | LrpVerb::Update { .. }
+        | LrpVerb::Activate { .. }
+        | LrpVerb::Restart { .. }
+        | LrpVerb::Rebalance { .. }
+        | LrpVerb::Rollout(
+            RolloutVerb::Status { .. }
+            | RolloutVerb::Watch { .. }
+            | RolloutVerb::Pause { .. }
+            | RolloutVerb::Resume { .. }
+            | RolloutVerb::Rollback { .. }
+            | RolloutVerb::History { .. },
+        )
+        | LrpVerb::Remove { .. } => DomainUse::Checks,
+    }
+}
+
+const fn of_evaluation(verb: &EvaluationVerb) -> DomainUse {
+    match verb {
+        EvaluationVerb::List { .. } | EvaluationVerb::Watch { id: None } => DomainUse::Filters,
+        EvaluationVerb::Show { .. }
+        | EvaluationVerb::Watch { id: Some(_) }
+        | EvaluationVerb::Retry { .. } => DomainUse::Checks,
     }
 }
 
 const fn of_parameterised(verb: &ParameterisedVerb) -> DomainUse {
     match verb {
         ParameterisedVerb::Apply { .. } => DomainUse::Fills,
-        ParameterisedVerb::List => DomainUse::Filters,
+        ParameterisedVerb::List { .. } => DomainUse::Filters,
         ParameterisedVerb::Show { .. }
         | ParameterisedVerb::Dispatch { .. }
         | ParameterisedVerb::Withdraw { .. }
@@ -104,8 +127,12 @@ const fn of_parameterised(verb: &ParameterisedVerb) -> DomainUse {
     }
 }
 
-/// Refuses a domain that was given as a flag to a command that it means nothing to.
+/// Refuses a domain that was given as a flag to a command that it means nothing to, and a format that a command doesn't have.
 pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
+    if global.output == Format::Csv && !matches!(command, Command::Sql { .. }) {
+        let why = "csv is no format of this command, but of muster sql alone: use -o table, json or jsonl";
+        return Err(Failure::usage(why));
+    }
     let Some(domain) = global.domain.as_ref().filter(|_| global.named.domain == Strength::Flag) else {
         return Ok(());
     };
@@ -127,12 +154,27 @@ pub(crate) fn check(command: &Command, global: &Global) -> Result<(), Failure> {
         | Command::Parameterised(_)
         | Command::Cell(_)
         | Command::Cluster(_)
-        | Command::Status
+        | Command::Status { .. }
         | Command::Evaluation(_)
         | Command::Journal(_)
+        | Command::Secrets(_)
         | Command::History(_)
         | Command::Watch
         | Command::Why { .. }
+        | Command::Diff { .. }
+        | Command::WhatIf(_)
+        | Command::Decide(_)
+        | Command::Reconcile(_)
+        | Command::Replay(_)
+        | Command::Sql { .. }
+        | Command::Projection(_)
+        | Command::DeadLetters(_)
+        | Command::Trace { .. }
+        | Command::Export { .. }
+        | Command::Import { .. }
+        | Command::Audit(_)
+        | Command::Bundle { .. }
+        | Command::Schema(_)
         | Command::Completion { .. } => failure,
     })
 }

@@ -18,7 +18,7 @@ const fn badness(exit: Exit) -> u8 {
     match exit {
         Exit::Done | Exit::Evacuated | Exit::Degraded | Exit::Unhealthy => 0,
         Exit::TimedOut => 1,
-        Exit::Paused => 2,
+        Exit::Found => 2,
         Exit::RolledBack => 3,
         Exit::NotFound => 4,
         Exit::Conflict => 5,

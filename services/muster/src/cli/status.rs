@@ -38,8 +38,12 @@ pub(crate) struct Complaint {
 }
 
 pub(crate) async fn run(global: &Global) -> Result<(), Failure> {
-    let patience = global.timeout.unwrap_or(PATIENCE).min(PATIENCE);
-    let client = connect(global).await?.patience(patience);
+    let client = connect(global).await?;
+    let client = match global.past {
+        // What was has no hurry.
+        Some(_) => client,
+        None => client.patience(global.timeout.unwrap_or(PATIENCE).min(PATIENCE)),
+    };
     let mut status = client.status().await?.row;
     let monitors = complaints(&client, &status.starting).await;
     if !monitors.is_empty() {
@@ -62,6 +66,10 @@ const fn exit_of(health: Health) -> Exit {
 
 /// What the monitors of these instances have to say, as far as their cells answer.
 pub(crate) async fn complaints(client: &Client, starting: &[String]) -> Vec<Complaint> {
+    if client.asks_as_of().is_some() {
+        // No log has that.
+        return vec![];
+    }
     let client = client.clone().patience(MONITORS);
     let ask = async |name: &String| {
         // A cell that doesn't answer is told of by its silence.

@@ -8,7 +8,7 @@ use super::words::one_line;
 /// A table that is to be shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
-    headers: Vec<&'static str>,
+    headers: Vec<String>,
     rows: Vec<Vec<Cell>>,
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn painted(state: &str, colour: bool) -> String {
 
 impl Table {
     /// A table with these columns.
-    pub(crate) fn new(headers: &[&'static str]) -> Self {
-        Self { headers: headers.to_vec(), rows: vec![] }
+    pub(crate) fn new(headers: &[impl ToString]) -> Self {
+        Self { headers: headers.iter().map(ToString::to_string).collect(), rows: vec![] }
     }
 
     /// Adds a row.

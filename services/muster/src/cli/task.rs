@@ -57,7 +57,7 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
             let items = file::items(&file, global.domain.as_ref())?;
             plan::run_tasks(&connect(global).await?, &file, items, output).await
         }
-        TaskVerb::List { ended, cell } => {
+        TaskVerb::List { ended, cell, .. } => {
             let only = Only { cell_id: cell, ..find::only(global.domain.as_ref()) };
             let client = connect(global).await?;
             if ended {
@@ -65,7 +65,7 @@ pub(crate) async fn run(verb: TaskVerb, global: &Global) -> Result<(), Failure> 
             }
             output.rows(&client.tasks(&only).await?.rows, rows::tasks)
         }
-        TaskVerb::Show { guid } => {
+        TaskVerb::Show { guid, .. } => {
             let row = find::task(&connect(global).await?, &guid).await?.row;
             find::whose(global, format!("task {guid}"), row.domain.clone())?;
             output.one(&row, rows::task)

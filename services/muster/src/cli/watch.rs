@@ -52,7 +52,7 @@ pub(crate) async fn show(
 ) -> Result<(), Failure> {
     match (output.format, live) {
         (Format::Table, Some(heading)) => draw(client, events, domain, output, heading).await,
-        (Format::Table, None) | (Format::Json | Format::Jsonl, _) => tell(events, output).await,
+        (Format::Table, None) | (Format::Json | Format::Jsonl | Format::Csv, _) => tell(events, output).await,
     }
 }
 

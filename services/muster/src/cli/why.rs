@@ -5,13 +5,13 @@ use schemas::entry::{Aggregate, Event};
 use schemas::names::{DecisionId, EvaluationId, ProcessGuid, TaskGuid};
 use schemas::placement::Explanation;
 use schemas::query::{InstanceRow, InstanceState, TaskRow};
-use schemas::{Decision, Position, actual, evaluation, task};
+use schemas::{Decision, actual, evaluation, task};
 use serde::Serialize;
 
 use super::args::Global;
 use super::connect::connect;
 use super::describe::{sentence, sentences, who};
-use super::events::{Decided, decided, is_of};
+use super::events::{Decided, decided, is_of, known_of};
 use super::failure::Failure;
 use super::find;
 use super::missing::{self, Missing};
@@ -70,10 +70,10 @@ pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
             (name, Work::Instance(Box::new(row)), missing)
         }
     };
-    let mut all = decided(client.history(Position(0), Some(&work.about())).await?.0);
+    let mut all = decided(known_of(&client, Some(&work.about())).await?);
     if chain(&all, &work).elsewhere.is_some() {
         // The cause lies with something else, as a cell that was lost: only the whole log has it.
-        all = decided(client.history(Position(0), None).await?.0);
+        all = decided(known_of(&client, None).await?);
     }
     let chain = chain(&all, &work).steps.into_iter().cloned().collect();
     output.one(&Why { name, work, missing, chain }, text)
@@ -241,7 +241,7 @@ impl Work {
 
 /// One step: what happened, when and by whom, and how the place was chosen.
 fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> String {
-    let Decided { position, decision } = decided;
+    let decision = &decided.decision;
     let events = events_of_index(decision, of);
     let sentences: Vec<String> = if events.is_empty() {
         sentences(decision, look.full_ids)
@@ -249,20 +249,26 @@ fn step(decided: &Decided, of: Option<(&ProcessGuid, u32)>, look: Look) -> Strin
         events.iter().map(|event| sentence(decision, event, look.full_ids)).collect()
     };
     let mut lines: Vec<String> = sentences.iter().map(|sentence| format!("because  {sentence}")).collect();
-    let mut stamp = format!("         {} at position {position}, by {}", decision.at, who(&decision.actor));
-    if let Some(request) = &decision.request_id {
-        stamp.push_str(&format!(", request {request}"));
-    }
-    if let Some(reason) = &decision.reason {
-        stamp.push_str(&format!(", who said \"{}\"", one_line(reason)));
-    }
-    lines.push(stamp);
+    lines.push(format!("         {}", stamp(decided)));
     for event in events {
         if let Some((explanation, placed)) = explanation_of(event) {
             lines.push(explained(explanation, placed, "         "));
         }
     }
     lines.join("\n")
+}
+
+/// When a decision was made, where it stands, who asked, and why.
+pub(crate) fn stamp(decided: &Decided) -> String {
+    let Decided { position, decision } = decided;
+    let mut stamp = format!("{} at position {position}, by {}", decision.at, who(&decision.actor));
+    if let Some(request) = &decision.request_id {
+        stamp.push_str(&format!(", request {request}"));
+    }
+    if let Some(reason) = &decision.reason {
+        stamp.push_str(&format!(", who said \"{}\"", one_line(reason)));
+    }
+    stamp
 }
 
 /// The events of a decision that matter here: of the process those of the index and of the whole, else all.
@@ -391,7 +397,7 @@ mod tests {
     use schemas::desired;
     use schemas::names::{CellId, DefinitionId, Zone};
     use schemas::placement::Candidate;
-    use schemas::{Indices, Place, Places, Timestamp};
+    use schemas::{Indices, Place, Places, Position, Timestamp};
 
     use super::*;
     use crate::cli::describe::tests::{client, container, decision, id};

@@ -26,6 +26,15 @@ pub(crate) fn span(length: Duration) -> String {
     }
 }
 
+/// A duration to the millisecond if it is short: `48ms`, `1.250s`; else to the second: `2m 5s`.
+pub(crate) fn took(length: Duration) -> String {
+    match length.as_millis() {
+        millis @ 0..1_000 => format!("{millis}ms"),
+        millis @ 1_000..60_000 => format!("{}.{:03}s", millis / 1_000, millis % 1_000),
+        _ => humantime::format_duration(Duration::from_secs(length.as_secs())).to_string(),
+    }
+}
+
 /// When something is due: `in 40s`, or `due`.
 pub(crate) fn until(now: Timestamp, then: Timestamp) -> String {
     if then <= now { "due".to_owned() } else { format!("in {}", span(then.since(now))) }
@@ -157,6 +166,10 @@ mod tests {
         assert_eq!(one_line("a\nb\u{1b}[31mc\n"), "a\\nb\\u{1b}[31mc");
         assert_eq!(short(&"00000000-0000-7000-8000-0000deadbeef", false), "deadbeef");
         assert_eq!(short(&"c1", false), "c1");
+        assert_eq!(
+            [0, 999, 1_050, 59_999, 125_900, 7_260_000].map(|millis| took(Duration::from_millis(millis))),
+            ["0ms", "999ms", "1.050s", "59.999s", "2m 5s", "2h 1m"]
+        );
         assert_eq!((count(1, "cell"), count(2, "cell")), ("1 cell".into(), "2 cells".into()));
         assert_eq!(time_of_day(Timestamp(0)), "00:00:00");
     }

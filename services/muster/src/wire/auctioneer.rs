@@ -40,7 +40,13 @@ pub(crate) async fn run(
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
         match run_machine(who.clone(), &known, journal.clone(), bus.clone(), &stop).await {
             Ok(()) => return Ok(()),
-            Err(ended @ (Ended::Journal(_) | Ended::Bus(_) | Ended::Callbacks(_) | Ended::Randomness(_))) => {
+            Err(
+                ended @ (Ended::Journal(_)
+                | Ended::Bus(_)
+                | Ended::Projector(_)
+                | Ended::Callbacks(_)
+                | Ended::Randomness(_)),
+            ) => {
                 return Err(ended);
             }
             Err(Ended::Unreadable(why)) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use bbs::callbacks::Called;
 use bbs::{Bbs, Effect, Input, NotAppended, Reply, Settings};
 use bus::Bus;
 use bus::ReplyTo;
@@ -11,15 +12,18 @@ use journal::Journal;
 use journal::{Append, AppendError, Recorded};
 use projections::Reader;
 use projections::cluster_log::{Positions, SetAsideOrder};
+use schemas::action::Secret;
 use schemas::bus::{BusSubject, LeaderRole, RepVerb};
 use schemas::cluster::Role;
 use schemas::codec::Form;
 use schemas::limits::{CALLBACKS_IN_FLIGHT, REFUSALS_WAITING, SET_ASIDE_EXPLAINED};
 use schemas::message::{Answer, Done, Heartbeat, Program, RepOrder};
-use schemas::names::{CellId, Ids, ServiceId};
+use schemas::names::{CellId, Domain, Ids, ServiceId, TaskGuid};
 use schemas::query::MalformedEntry;
+use schemas::secret::{Owner, Place, Purpose};
 use schemas::subject::{EVENT_ROOT, Position, Subject};
 use schemas::{Code, Refusal};
+use secrets::Keys;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,10 +33,13 @@ use super::beating::Beating;
 use super::budget::{Budgets, Ticket};
 use super::drive::{INPUTS, drive};
 use super::ended::{Ended, Unreadable};
+use super::feed::{self, Fed, Feed};
 use super::following;
 use super::lanes::{Inputs, Lanes};
+use super::past::{Cache, Looking};
 use super::reading::{self, Reading};
 use super::{inbox, setting_aside};
+use crate::http;
 
 /// How long a completion callback may take, in all.
 const CALLBACK: Duration = Duration::from_secs(10);
@@ -78,12 +85,14 @@ pub(crate) struct Lines {
     pub(crate) queries: Bus,
     /// The journal for who reads what happened.
     pub(crate) history: Journal,
+    /// Where snapshots of the past are cached; none: nobody asks about the past.
+    pub(crate) cache: Option<Cache>,
 }
 
 impl Lines {
     /// Where nothing is connected by a network one line of each kind is enough.
-    pub(crate) fn within(journal: Journal, bus: Bus) -> Self {
-        Self { history: journal.clone(), queries: bus.clone(), journal, bus }
+    pub(crate) fn within(journal: Journal, bus: Bus, cache: Option<Cache>) -> Self {
+        Self { history: journal.clone(), queries: bus.clone(), journal, bus, cache }
     }
 }
 
@@ -102,13 +111,19 @@ pub(super) struct Driver {
     pub(super) budgets: Budgets,
     /// Refusals that are to be said: who floods is refused, and who isn't doesn't wait for that.
     refusals: mpsc::Sender<(ReplyTo, Refusal)>,
+    /// What tells whoever listens.
+    feed: Feed,
     /// What answers queries.
     pub(super) reading: Reading,
+    /// What answers questions about the past.
+    pub(super) looking: Looking,
     /// Room for reads of the journal for who asks what happened.
     pub(super) scans: Semaphore,
     /// Room for completion callbacks: each holds a file.
     calls: Semaphore,
     http: reqwest::Client,
+    /// What seals secrets before anything is decided on them.
+    pub(super) keys: Keys,
     leading: Mutex<CancellationToken>,
     /// What the log says of the cluster, for whoever reads the log here.
     reader: Mutex<Reader>,
@@ -116,7 +131,7 @@ pub(super) struct Driver {
     followed: watch::Sender<Position>,
     /// The last position on each subject, as far as the log was followed.
     last_on: Mutex<BTreeMap<String, Position>>,
-    ends: CancellationToken,
+    pub(super) ends: CancellationToken,
     fatal: Mutex<Option<Ended>>,
     /// Why it decides nothing any more, and since when, once it doesn't.
     stopped: OnceLock<(Unreadable, Instant)>,
@@ -137,14 +152,13 @@ pub(crate) async fn run(
     settings: Settings,
     mut seed: u64,
     lines: Lines,
+    keys: Keys,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
-    // Another part of the program may have chosen the same provider first: then there is one.
-    drop(rustls::crypto::ring::default_provider().install_default());
     while let Some(known) = setting_aside::known(&lines.journal, &stop).await? {
         let machine = Bbs::new(settings.clone(), Ids::new(seed)).knowing(known.clone());
         let who = (settings.id.clone(), settings.program.clone());
-        if !run_machine(machine, who, &known, lines.clone(), &stop).await? {
+        if !run_machine(machine, who, &known, (lines.clone(), keys.clone()), &stop).await? {
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
@@ -158,28 +172,31 @@ async fn run_machine(
     machine: Bbs,
     who: (ServiceId, Program),
     known: &Positions,
-    lines: Lines,
+    (lines, keys): (Lines, Keys),
     stop: &CancellationToken,
 ) -> Result<bool, Ended> {
     let (inputs, happened) = mpsc::channel(INPUTS);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
+    let (feed, fed) = Feed::new();
     let mut inbox = Inputs { happened, asked: Arc::default() };
-    let http = reqwest::Client::builder().timeout(CALLBACK).redirect(reqwest::redirect::Policy::none());
     let ends = stop.child_token();
     let beating = Beating::new(lines.bus.clone(), Role::Bbs, who.clone());
     let driver = Arc::new(Driver {
         id: who.0,
         services: Services::new(lines.bus.clone()),
+        looking: Looking::new(lines.history.clone(), lines.cache.clone()),
         lines,
         inputs,
         asked: Arc::clone(&inbox.asked),
         waiting: Waiting::default(),
         budgets: Budgets::new(),
         refusals,
+        feed,
         reading: Reading::default(),
         scans: Semaphore::new(SCANS_AT_ONCE),
         calls: Semaphore::new(CALLBACKS_IN_FLIGHT),
-        http: http.build().map_err(Ended::Callbacks)?,
+        http: http::client(CALLBACK).map_err(Ended::Callbacks)?,
+        keys,
         leading: Mutex::new(CancellationToken::new()),
         reader: Mutex::new(Reader::knowing(known.clone())),
         followed: watch::Sender::new(Position(0)),
@@ -192,12 +209,19 @@ async fn run_machine(
         set_aside: Mutex::new(BTreeMap::new()),
     });
     inbox::listen(&driver, &driver.ends).await?;
+    if !machine.may_lead() {
+        // Nobody else answers: its machine refuses each.
+        inbox::listen_to_commands(&driver, &driver.ends).await?;
+    }
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let listening = tokio::spawn(Arc::clone(&driver).watch_connection());
     tokio::spawn(Arc::clone(&driver).say_refusals(refused));
+    tokio::spawn(feed::tell(driver.lines.queries.clone(), fed, driver.ends.clone()));
     for kind in [reading::Kind::Rows, reading::Kind::Records] {
         (0..reading::threads()).for_each(|_| drop(tokio::spawn(Arc::clone(&driver).read(kind))));
     }
+    tokio::spawn(Arc::clone(&driver).look_back());
+    tokio::spawn(Arc::clone(&driver).build_ladder());
     drive(
         machine,
         &mut inbox,
@@ -383,11 +407,18 @@ impl Driver {
         match effect {
             Effect::Leading(leads) => self.lead(leads),
             Effect::SetAside(none) => self.explain(none),
+            Effect::Feed { cluster, position, entry } => self.feed.put(Fed { cluster, position, entry }),
             Effect::Warn(text) => tracing::warn!("{text}"),
             Effect::Halt(why) => self.stop_deciding(Unreadable(why)),
             Effect::Show { requester, query, picture, observed } => {
-                if let Some(waiter) = self.waiting.take(requester) {
-                    self.reading.put(waiter, query, picture, *observed);
+                let Some(waiter) = self.waiting.take(requester) else { return };
+                match query {
+                    bbs::Query::Rows(rows) if let Some(as_of) = rows.as_of() => {
+                        self.looking.put(waiter, rows, as_of, *observed);
+                    }
+                    query @ (bbs::Query::Rows(_) | bbs::Query::Records(_)) => {
+                        self.reading.put(waiter, query, picture, *observed);
+                    }
                 }
             }
             effect @ (Effect::Append { .. }
@@ -447,8 +478,8 @@ impl Driver {
             Effect::Beat(beat) => {
                 self.services.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await;
             }
-            Effect::Call { task, epoch, url, body } => {
-                let called = self.call(&url, body).await;
+            Effect::Call { task, epoch, domain, url, body } => {
+                let called = self.call(&task, domain, &url, body).await;
                 tracing::info!(%task, ?called, "completion callback");
                 self.feed(Input::Called { task, epoch, called }).await;
             }
@@ -456,6 +487,7 @@ impl Driver {
             | Effect::SetAside(_)
             | Effect::Warn(_)
             | Effect::Halt(_)
+            | Effect::Feed { .. }
             | Effect::Show { .. } => {}
         }
     }
@@ -513,14 +545,20 @@ impl Driver {
         }
     }
 
-    async fn call(&self, url: &str, body: String) -> bbs::callbacks::Called {
-        use bbs::callbacks::Called;
+    /// Posts a completed task to its owner. A URL that is secret is opened for this call, and no error quotes it.
+    async fn call(&self, task: &TaskGuid, domain: Domain, url: &Secret, body: String) -> Called {
+        let place = Place { domain, owner: Owner::of_task(task), purpose: Purpose::CallbackUrl };
+        let text = match self.keys.text(&place, url) {
+            Ok(text) => text,
+            Err(error) => return Called::Failed(format!("the URL {}", error.told_by("this BBS"))),
+        };
         let Ok(_room) = self.calls.acquire().await else {
             return Called::Failed("the BBS is stopping".to_owned());
         };
-        let request = self.http.post(url).header("content-type", "application/json").body(body);
+        let request = self.http.post(text).header("content-type", "application/json").body(body);
         match request.send().await {
             Ok(answer) => Called::Answered(answer.status().as_u16()),
+            Err(error) if url.plain().is_none() => Called::Failed(error.without_url().to_string()),
             Err(error) => Called::Failed(error.to_string()),
         }
     }

@@ -17,6 +17,9 @@ pub(crate) enum Ended {
     /// The bus can't be listened to.
     #[error("can't listen to the bus")]
     Bus(#[from] BusError),
+    /// The tables can't be kept up to date.
+    #[error(transparent)]
+    Projector(#[from] projector::Error),
     /// The client of completion callbacks can't be made.
     #[error("can't make an HTTP client for completion callbacks")]
     Callbacks(#[source] reqwest::Error),

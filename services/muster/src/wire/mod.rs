@@ -7,15 +7,18 @@
 //! |---|---|
 //! | [`drive`] | the loop that drives a machine |
 //! | [`ended`] | why a service ended that nobody told to |
+//! | [`feed`] | every event to whoever listens, while a BBS leads |
 //! | [`following`] | the journal, entry by entry, to a machine |
 //! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
 //! | [`bbs`] | the driver of a BBS |
 //! | [`budget`] | how much each client may have under way |
 //! | [`lanes`] | queues in which names take turns |
 //! | [`inbox`] | what comes to a BBS by the bus |
+//! | [`past`] | queries about the past, answered from Worlds that are folded for them |
 //! | [`reading`] | queries, answered from pictures of the World |
 //! | [`setting_aside`] | what operators set aside of the journal |
 //! | [`auctioneer`], [`rep`] | the driver of the others |
+//! | [`projector`] | the tables of a database, kept up to date with the journal |
 //! | [`containers`] | real containers and scripted ones, behind one door |
 
 pub(crate) mod asking;
@@ -26,9 +29,12 @@ mod budget;
 pub(crate) mod containers;
 pub(crate) mod drive;
 pub(crate) mod ended;
+mod feed;
 mod following;
 mod inbox;
 mod lanes;
+pub(crate) mod past;
+pub(crate) mod projector;
 mod reading;
 pub(crate) mod rep;
 pub(crate) mod setting_aside;

@@ -84,6 +84,26 @@ pub(crate) async fn changed(
     }
 }
 
+/// What stands behind a position, with its subject, if this program can't read it and it isn't set aside: who decides or
+/// projects stops there.
+///
+/// # Errors
+/// The journal can't be read.
+pub(crate) async fn stop_behind(
+    journal: &Journal,
+    position: Position,
+    known: &Positions,
+) -> Result<Option<(Position, String, String)>, JournalError> {
+    let read = journal.read(position, None, 1).await?;
+    let found = read.into_iter().find(|one| !known.contains_key(&one.position));
+    Ok(found.and_then(|one| match Reader::default().check(&one.subject, &one.bytes) {
+        Err(newer @ (DecodeError::Future { .. } | DecodeError::UnknownEvent(_))) => {
+            Some((one.position, one.subject, newer.to_string()))
+        }
+        Ok(_) | Err(DecodeError::Malformed(_) | DecodeError::Damaged { .. }) => None,
+    }))
+}
+
 /// Records that a position is set aside, if it may be.
 ///
 /// # Errors

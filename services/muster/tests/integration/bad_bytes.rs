@@ -80,6 +80,8 @@ fn queries() -> impl Iterator<Item = Line> {
         ("cluster.show", json!({"at_least": 1})),
         ("cluster.status", json!({"at_least": 1})),
         ("events.read", json!({"after": 0, "limit": 1})),
+        ("schema.list", json!({})),
+        ("schema.show", json!({"name": "entry"})),
         ("instance.logs", json!({"id": "x/0"})),
         ("task.logs", json!({"id": "x"})),
     ];

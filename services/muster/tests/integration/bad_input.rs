@@ -476,6 +476,12 @@ fn a_wrong_command_line_is_told_what_is_valid() {
             &["events", "list", "--about", "pod:x"],
             &["invalid filter \"pod:x\": expected lrp:GUID, task:GUID"],
         ),
+        (2, &["trace", "web/0"], &["invalid id \"web/0\": expected the id of a decision"]),
+        (
+            2,
+            &["trace", "deadbeef", "--otlp", "localhost:4318"],
+            &["invalid address of a collector \"localhost:4318\": expected http:// or https://"],
+        ),
         (1, &["lrp", "desire", &cut], &["cut.json is not JSON: EOF"]),
         (1, &["lrp", "desire", &empty], &["empty.toml holds no process_guid"]),
         (1, &["lrp", "desire", &folder], &["can't read", "Is a directory"]),

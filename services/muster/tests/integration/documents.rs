@@ -125,7 +125,8 @@ fn lists_are_narrowed_as_they_say(plain: &mut Plain) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let query = cells[1].trim_matches('`');
         let named: BTreeSet<&str> = cells[2].split('`').skip(1).step_by(2).collect();
-        let mut taken: BTreeSet<&str> = named.iter().copied().filter(|name| *name == "at_least").collect();
+        let mut taken: BTreeSet<&str> =
+            named.iter().copied().filter(|name| ["at_least", "as_of"].contains(name)).collect();
         for field in ["domain", "process_guid", "cell_id", "index", "all", "definitions"] {
             let asked = match field {
                 "all" | "definitions" => json!({field: true}),

@@ -10,6 +10,7 @@
 //! | `files.rs` | several things in a file, what differs from it, where a local cluster is |
 //! | `dispatch.rs` | parameterised tasks: what a task is given, keys, and the limit |
 //! | `ended.rs` | what ended, and how each of it did |
+//! | `feed.rs` | every event to whoever listens, and a BBS that is killed meanwhile |
 //! | `rollouts.rs` | updates, bad updates and the way back, while every index runs |
 //! | `terminal.rs` | the same on a terminal: the live view, its keys, and its end |
 //! | `nats.rs` | services on NATS, each killed while commands go on |
@@ -22,8 +23,14 @@
 //! | `bad_input.rs` | commands that must be refused, with every bad field named |
 //! | `bad_bytes.rs` | bytes that are not messages, on every subject |
 //! | `bad_log.rs` | logs and folders that must not be worked with |
+//! | `secrets.rs` | secrets, from the client to the container and nowhere else; their keys |
 //! | `status.rs` | who beats now, and how the cluster is |
+//! | `trace.rs` | what one command caused, as a tree and as spans |
+//! | `past.rs` | what held at a moment of the past, and a cache of snapshots that is deleted and damaged |
+//! | `proof.rs` | the log as a file and back, replayed, and every change of it found |
+//! | `what_if.rs` | what would happen, and single decisions: nothing is written |
 //! | `stories.rs` | the stories of `tests/stories`, for real |
+//! | `tables.rs` | tables of what happens, and projectors that are killed |
 //! | `support/` | folders, programs, their containers, a plain NATS client |
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "in tests a panic is the answer")]
 
@@ -36,14 +43,21 @@ mod dev;
 mod dispatch;
 mod documents;
 mod ended;
+mod feed;
 mod files;
 mod lost;
 mod nats;
+mod past;
 mod plain;
 mod plans;
+mod proof;
 mod roles;
 mod rollouts;
+mod secrets;
 mod status;
 mod stories;
 mod support;
+mod tables;
 mod terminal;
+mod trace;
+mod what_if;

@@ -28,6 +28,7 @@ fn roles() -> Vec<Role> {
         ("| operator `n` |", "operator"),
         ("| rep of cell `c1` |", "rep"),
         ("| auctioneer |", "auctioneer"),
+        ("| projector |", "projector"),
         ("| BBS |", "bbs"),
     ];
     let role = |(begin, user): (&str, &'static str)| {
@@ -69,8 +70,10 @@ fn each_role_can_do_with_its_permissions_what_it_must_and_nothing_of_others() {
         Service::start(name, &log, args, &[("MUSTER_NATS_URL", &url(name))])
     };
     let data = place.path().join("c1").display().to_string();
+    let tables = format!("sqlite:{}", place.path().join("tables.db").display());
     let services = [
         start("auctioneer", &["auctioneer"]),
+        start("projector", &["projector", "--database", &tables]),
         start("bbs", &["bbs"]),
         start(
             "rep",
@@ -103,6 +106,11 @@ fn each_role_can_do_with_its_permissions_what_it_must_and_nothing_of_others() {
         let row = operator.ask_json("muster.query.cell.show", &json!({"id": "c1"}))["ok"]["row"].clone();
         so(row["state"] == "ABSENT", || row.to_string())
     });
+    eventually("the tables know it", || {
+        let cells = "SELECT state FROM cells";
+        let said = Muster::with("MUSTER_DATABASE", &tables).run(&["sql", cells, "-o", "csv"]);
+        so(said.out == "state\nABSENT\n", || format!("{said:?}"))
+    });
     for service in &services {
         let said = service.said();
         assert!(!said.contains("Permissions Violation") && !said.contains("ermissions violation"), "{said}");
@@ -115,6 +123,9 @@ fn each_role_can_do_with_its_permissions_what_it_must_and_nothing_of_others() {
 /// A process of a client is placed, runs, is read, and ends; a task runs.
 fn a_client_is_served(url: &str) {
     let mut client = Plain::connect_as(url, "muster.inbox.client.d.n");
+    let mut listener = Plain::connect_as(url, "muster.inbox.client.d.n.listener");
+    listener.subscribe("muster.feed.lrp.web.desired_desired");
+    listener.ask("muster.query.cluster.show", b"");
     let mut ask = |subject: &str, question: serde_json::Value| {
         let answer = client.ask_json(subject, &question);
         assert!(answer["ok"].is_object() || answer["ok"].is_array(), "{subject}: {answer}");
@@ -132,6 +143,8 @@ fn a_client_is_served(url: &str) {
     assert!(ask("muster.query.instance.logs", json!({"id": "web/0"})).to_string().contains("here"));
     ask("muster.query.instance.health", json!({"id": "web/0"}));
     ask("muster.query.events.read", json!({"after": 0, "limit": 1}));
+    let heard = listener.next().map(|message| message.subject);
+    assert_eq!(heard.as_deref(), Some("muster.feed.lrp.web.desired_desired"));
     let task = json!({"task_guid": "t", "domain": "d", "memory_mb": 8, "action": {"run": {"path": "true"}}});
     ask("muster.client.d.n.task.desire", json!({"body": task}));
     eventually("the task has run", || {
@@ -145,59 +158,69 @@ fn a_client_is_served(url: &str) {
     });
 }
 
+/// Each role with an inbox of its own, and what it must not publish on.
+const FORBIDDEN: [(&str, &str, &[&str]); 4] = [
+    (
+        "client",
+        "client.d.n",
+        &[
+            "muster.client.other.n.lrp.desire",
+            "muster.client.d.other.lrp.desire",
+            "muster.operator.n.cell.evacuate",
+            "muster.cell.c1.bbs.report",
+            "muster.cell.c1.heartbeat",
+            "muster.cell.c1.rep.perform",
+            "muster.beat.bbs",
+            "muster.feed.lrp.web.actual_claimed",
+            "muster.event.cluster",
+            "$JS.API.STREAM.DELETE.MUSTER",
+            "$JS.API.STREAM.PURGE.MUSTER",
+        ],
+    ),
+    (
+        "operator",
+        "client.d.n",
+        &[
+            "muster.client.d.n.lrp.desire",
+            "muster.event.cluster",
+            "muster.beat.auctioneer",
+            "muster.feed.cell.c1.cell_disappeared",
+        ],
+    ),
+    (
+        "rep",
+        "rep.c1",
+        &[
+            "muster.cell.c2.bbs.report",
+            "muster.cell.c2.heartbeat",
+            "muster.cell.c1.rep.stop",
+            "muster.auctioneer.bbs.lead",
+            "muster.client.d.n.lrp.desire",
+            "muster.beat.bbs",
+            "muster.feed.cell.c1.cell_disappeared",
+            "muster.event.cell.c1",
+        ],
+    ),
+    (
+        "auctioneer",
+        "auctioneer.a1",
+        &[
+            "muster.cell.c1.bbs.report",
+            "muster.cell.c1.heartbeat",
+            "muster.client.d.n.lrp.desire",
+            "muster.operator.n.cell.forget",
+            "muster.beat.bbs",
+            "muster.feed.lrp.web.actual_claimed",
+            "muster.event.cluster",
+            "$JS.API.STREAM.CREATE.MUSTER",
+            "$JS.API.STREAM.PURGE.MUSTER",
+        ],
+    ),
+];
+
 /// What a role must not do the server refuses.
 fn nobody_does_what_is_others(url: &impl Fn(&str) -> String) {
-    let forbidden = [
-        (
-            "client",
-            "client.d.n",
-            &[
-                "muster.client.other.n.lrp.desire",
-                "muster.client.d.other.lrp.desire",
-                "muster.operator.n.cell.evacuate",
-                "muster.cell.c1.bbs.report",
-                "muster.cell.c1.heartbeat",
-                "muster.cell.c1.rep.perform",
-                "muster.beat.bbs",
-                "muster.event.cluster",
-                "$JS.API.STREAM.DELETE.MUSTER",
-                "$JS.API.STREAM.PURGE.MUSTER",
-            ][..],
-        ),
-        (
-            "operator",
-            "client.d.n",
-            &["muster.client.d.n.lrp.desire", "muster.event.cluster", "muster.beat.auctioneer"],
-        ),
-        (
-            "rep",
-            "rep.c1",
-            &[
-                "muster.cell.c2.bbs.report",
-                "muster.cell.c2.heartbeat",
-                "muster.cell.c1.rep.stop",
-                "muster.auctioneer.bbs.lead",
-                "muster.client.d.n.lrp.desire",
-                "muster.beat.bbs",
-                "muster.event.cell.c1",
-            ],
-        ),
-        (
-            "auctioneer",
-            "auctioneer.a1",
-            &[
-                "muster.cell.c1.bbs.report",
-                "muster.cell.c1.heartbeat",
-                "muster.client.d.n.lrp.desire",
-                "muster.operator.n.cell.forget",
-                "muster.beat.bbs",
-                "muster.event.cluster",
-                "$JS.API.STREAM.CREATE.MUSTER",
-                "$JS.API.STREAM.PURGE.MUSTER",
-            ],
-        ),
-    ];
-    for (user, inbox, subjects) in forbidden {
+    for (user, inbox, subjects) in FORBIDDEN {
         let mut plain = Plain::connect_as(&url(user), &format!("muster.inbox.{inbox}"));
         for subject in subjects {
             plain.try_publish(subject, b"{}");

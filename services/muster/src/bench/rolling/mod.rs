@@ -30,7 +30,7 @@ use self::router::Router;
 use super::{BenchArgs, BenchError, Outcome, Scratch, bar, bench_id};
 use crate::error::ServiceError;
 use crate::example_server::DRAIN_MS;
-use crate::local::{Kind, Local, Roles};
+use crate::local::{Kind, Local, Own, Roles};
 use crate::serve::Nats;
 
 /// Real processes that are replaced.
@@ -85,7 +85,7 @@ impl Cluster {
         let bus = bus::InProcess::new();
         let id = bench_id()?;
         let (bbs, auctioneer) = (bus.bus(&Inbox::Bbs(id.clone()))?, bus.bus(&Inbox::Auctioneer(id))?);
-        let local = Local::start(&journal, bbs, auctioneer, Duration::ZERO)?;
+        let local = Local::start(&journal, bbs, auctioneer, Duration::ZERO, Own::default())?;
         let (domain, name) = (Domain::new("bench")?, ClientName::new("router")?);
         let bus_of_client = bus.bus(&Inbox::Client(domain.clone(), name.clone()))?;
         let client = Client::over(bus_of_client, domain, name).map_err(BenchError::Asked)?;

@@ -30,7 +30,7 @@ pub(super) fn is_reader(reply: &ReplyTo) -> bool {
 /// Whether who asks on this subject has its answers there.
 pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
     match subject {
-        BusSubject::Client(..) | BusSubject::Operator(..) => is_client(reply),
+        BusSubject::Client(..) | BusSubject::Seal(..) | BusSubject::Operator(..) => is_client(reply),
         BusSubject::Report(cell) | BusSubject::Attach(cell) | BusSubject::Leave(cell) => {
             reply.is_inbox_of(&format!("rep.{cell}"))
         }

@@ -205,11 +205,13 @@ mod tests {
             durability: String::new(),
             history_limit: limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
+            may_lead: true,
         };
         let running = crate::wire::bbs::run(
             settings,
             1,
-            Lines::within(journal.clone(), of("muster.inbox.bbs.b1")),
+            Lines::within(journal.clone(), of("muster.inbox.bbs.b1"), None),
+            secrets::Keys::default(),
             stop.clone(),
         );
         tokio::spawn(running);

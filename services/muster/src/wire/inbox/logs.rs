@@ -12,7 +12,7 @@ use crate::wire::bbs::Driver;
 
 /// Finds the container in the World, and reads its log where it is or was.
 pub(super) async fn read_logs(driver: &Driver, of_task: bool, asked: ReadLogs) -> Result<Logs, Refusal> {
-    let show = Show { id: asked.id.clone(), at_least: None };
+    let show = Show { id: asked.id.clone(), at_least: None, as_of: None };
     let parse = |error: serde_json::Error| Refusal::new(Code::Unavailable, error.to_string());
     let (holder, crashed) = if of_task {
         let found: One<TaskRow> =

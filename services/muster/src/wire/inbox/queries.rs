@@ -1,16 +1,18 @@
 //! What changes nothing, on its way to who answers it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bbs::{Input, Query, Reply};
 use bus::{AskError, Incoming, ReplyTo};
 use bytes::Bytes;
 use schemas::bus::{BusSubject, QueryVerb};
 use schemas::codec::{self, Form};
-use schemas::query::{Cursor, Filter, ReadLogs, Records, Show};
+use schemas::published::{ListSchemas, Published, ShowSchema};
+use schemas::query::{AsOf, Cursor, Filter, ReadLogs, Records, Show};
 use schemas::subject::Position;
 use schemas::{BadField, Code, Refusal};
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::authority::{is_reader, may_ask, reply_of};
 use super::history::read_events;
@@ -18,6 +20,9 @@ use super::logs::read_logs;
 use super::relay::health;
 use crate::wire::asking::{PATIENCE, answer};
 use crate::wire::bbs::{Driver, Waiter};
+
+/// The JSON Schemas of events and commands: they are read once.
+static SCHEMAS: LazyLock<Published> = LazyLock::new(Published::new);
 
 pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
     let subject = match BusSubject::parse(&incoming.subject) {
@@ -32,6 +37,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         BusSubject::Query(verb) => (verb, false),
         BusSubject::QueryOf(_, verb) => (verb, true),
         other @ (BusSubject::Client(..)
+        | BusSubject::Seal(..)
         | BusSubject::Operator(..)
         | BusSubject::Report(_)
         | BusSubject::Attach(_)
@@ -46,7 +52,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
             return driver.refuse(reply, refusal).await;
         }
     };
-    if let Some(why) = driver.stopped().filter(|_| verb != QueryVerb::EventsRead) {
+    if let Some(why) = driver.stopped().filter(|_| needs_machine(verb)) {
         let refusal = Refusal::new(Code::Unavailable, format!("this BBS has stopped: {why}"));
         return driver.refuse(reply, refusal).await;
     }
@@ -68,8 +74,14 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
                 drop(ticket);
             });
         }
+        Ok(Asked::Program(said)) => answer(&driver.lines.queries, &reply, Form::Json, said).await,
         Err(refusal) => driver.refuse(reply, refusal).await,
     }
+}
+
+/// Whether a BBS that decides nothing any more can't answer it.
+fn needs_machine(verb: QueryVerb) -> bool {
+    ![QueryVerb::EventsRead, QueryVerb::SchemaList, QueryVerb::SchemaShow].contains(&verb)
 }
 
 /// Whether the journal or a rep is read, which may take long.
@@ -97,7 +109,9 @@ const fn is_read(verb: QueryVerb) -> bool {
         | QueryVerb::EvaluationList
         | QueryVerb::EvaluationShow
         | QueryVerb::ClusterShow
-        | QueryVerb::ClusterStatus => false,
+        | QueryVerb::ClusterStatus
+        | QueryVerb::SchemaList
+        | QueryVerb::SchemaShow => false,
     }
 }
 
@@ -117,6 +131,8 @@ enum Asked {
     World(Form, Option<Position>, Query),
     /// Who reads the journal, or asks a rep.
     Reader,
+    /// This program itself: it is as it was built.
+    Program(Result<Value, Refusal>),
 }
 
 fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
@@ -155,6 +171,14 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
         QueryVerb::EventsRead | QueryVerb::InstanceLogs | QueryVerb::InstanceHealth | QueryVerb::TaskLogs => {
             Ok(Asked::Reader)
         }
+        QueryVerb::SchemaList => {
+            decode_or_default::<ListSchemas>(payload)?;
+            Ok(Asked::Program(Ok(json!(SCHEMAS.list()))))
+        }
+        QueryVerb::SchemaShow => {
+            let (asked, _) = codec::decode::<ShowSchema>(payload)?;
+            Ok(Asked::Program(SCHEMAS.show(&asked.name).cloned()))
+        }
     }
 }
 
@@ -162,6 +186,14 @@ fn asked(verb: QueryVerb, payload: &[u8]) -> Result<Asked, Refusal> {
 /// World as it is.
 async fn ask(driver: &Arc<Driver>, waiter: Waiter, question: Question) {
     let text = match &question.query {
+        // Every BBS has the whole past.
+        Query::Rows(rows) if rows.as_of().is_some() => {
+            if question.at_least.is_some() {
+                let why = "is of the past, and at_least of now: use one of them";
+                return driver.reply(waiter, Reply::Rows(Err(AsOf::refused(why.to_owned())))).await;
+            }
+            None
+        }
         Query::Rows(rows) => rows.filter().and_then(|filter| filter.cursor.as_deref()),
         Query::Records(_) => None,
     };
@@ -214,6 +246,9 @@ async fn read(driver: &Driver, verb: QueryVerb, incoming: &Incoming, reply: &Rep
     }
     if verb == QueryVerb::InstanceHealth {
         let found = match codec::decode::<Show>(&incoming.payload) {
+            Ok((Show { as_of: Some(_), .. }, _)) => Err(AsOf::refused(
+                "is of the past, and what a rep knows of now alone: leave it out".to_owned(),
+            )),
             Ok((asked, _)) => health(driver, asked).await,
             Err(refusal) => Err(refusal),
         };

@@ -22,7 +22,7 @@ pub(super) async fn health(driver: &Driver, asked: Show) -> Result<Vec<Container
     let mut all = vec![];
     for row in found.row {
         let Some((guid, cell)) = row.instance_guid.zip(row.cell_id) else { continue };
-        let question = Show { id: guid.to_string(), at_least: None };
+        let question = Show { id: guid.to_string(), at_least: None, as_of: None };
         let answer = driver.relay(&BusSubject::Rep(cell, RepVerb::Health).to_string(), &question).await;
         match answer {
             Ok(health) => all.push(health),

@@ -157,7 +157,9 @@ fn start(cluster: &mut Cluster, shape: Shape, node: Node) {
                 ("--evacuation-timeout", settings.evacuation_timeout.as_secs().to_string()),
             ];
             let tags = settings.placement_tags.iter().map(|tag| ("--tag", tag.to_string()));
-            let pairs = pairs.into_iter().chain(tags);
+            let attributes = settings.attributes.iter();
+            let attributes = attributes.map(|(name, value)| ("--attribute", format!("{name}={value}")));
+            let pairs = pairs.into_iter().chain(tags).chain(attributes);
             let args = pairs.flat_map(|(option, value)| [option.to_owned(), value]);
             std::iter::once("rep".to_owned()).chain(args).collect()
         }

@@ -5,12 +5,14 @@
 //! | `place.rs` | a folder with all that lives in it, and how long things may take |
 //! | `program.rs` | `muster` as a service that runs, and as a command that answers |
 //! | `containers.rs` | the processes of containers, as the operating system knows them |
+//! | `http.rs` | what is posted to a test, and its answer |
 //! | `plain.rs` | a NATS client of a hundred lines, as any language has one |
 //! | `terminal.rs` | a pseudo-terminal, with a program on it |
 //! | `cluster.rs` | services on a nats-server of their own |
 
 pub(crate) mod cluster;
 pub(crate) mod containers;
+pub(crate) mod http;
 pub(crate) mod place;
 pub(crate) mod plain;
 pub(crate) mod program;

@@ -96,6 +96,11 @@ impl Plain {
         self.messages.recv_timeout(LIMIT).ok()
     }
 
+    /// The next message, if one comes so soon.
+    pub(crate) fn next_within(&mut self, limit: Duration) -> Option<Message> {
+        self.messages.recv_timeout(limit).ok()
+    }
+
     /// What the server complains about next, if it does.
     pub(crate) fn complaint(&mut self) -> Option<String> {
         self.complaints.recv_timeout(LIMIT).ok()

@@ -1,0 +1,169 @@
+//! Files that are there as a whole or not at all, and the lines of an export.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use audit::export::{ExportError, LINE_BYTES, Reader, Taken};
+
+use super::{failed, file_failure};
+use crate::cli::failure::{Exit, Failure};
+
+/// How much is written at once.
+const BUFFER: usize = 256 * 1024;
+
+/// Where something is written to. A file gets its name only when all of it is on the disk; whatever happens before leaves
+/// nothing behind.
+pub(crate) struct Sink {
+    out: Out,
+    path: PathBuf,
+}
+
+enum Out {
+    Stdout(BufWriter<io::Stdout>),
+    File { file: BufWriter<File>, part: Part },
+}
+
+/// A file that goes unless it gets its name.
+struct Part(Option<PathBuf>);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            // It may be gone already.
+            fs::remove_file(path).ok();
+        }
+    }
+}
+
+impl Sink {
+    /// Begins a file, for this user alone: a log may hold secrets. `-` is the standard output.
+    ///
+    /// # Errors
+    /// It can't be made.
+    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+        let path = path.to_owned();
+        if path == Path::new("-") {
+            return Ok(Self { out: Out::Stdout(BufWriter::with_capacity(BUFFER, io::stdout())), path });
+        }
+        let name =
+            path.file_name().ok_or_else(|| Failure::usage(format!("{} names no file", path.display())))?;
+        if path.is_dir() {
+            return Err(Failure::usage(format!("{} is a folder: name a file", path.display())));
+        }
+        let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
+        let file = made.map_err(|error| failed(format!("can't make {}: {error}", part.display())))?;
+        let out = Out::File { file: BufWriter::with_capacity(BUFFER, file), part: Part(Some(part)) };
+        Ok(Self { out, path })
+    }
+
+    /// Writes more.
+    ///
+    /// # Errors
+    /// It can't be written: nothing of it is left.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = match &mut self.out {
+            Out::Stdout(out) => out.write_all(bytes),
+            Out::File { file, .. } => file.write_all(bytes),
+        };
+        written.map_err(|error| self.unwritten(&error))
+    }
+
+    /// Everything is there: puts it on the disk, under its name.
+    ///
+    /// # Errors
+    /// It can't be written: nothing of it is left.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        let path = self.path.clone();
+        let finished = match &mut self.out {
+            Out::Stdout(out) => out.flush(),
+            Out::File { file, part } => name(file, part, &path),
+        };
+        finished.map_err(|error| self.unwritten(&error))
+    }
+
+    fn unwritten(&self, error: &io::Error) -> Failure {
+        match &self.out {
+            Out::Stdout(_) if error.kind() == io::ErrorKind::BrokenPipe => Failure::nobody_reads(),
+            Out::Stdout(_) => failed(format!("can't write to the standard output: {error}")),
+            Out::File { .. } => failed(format!("can't write {}: {error}", self.path.display()))
+                .advise("nothing of it is left: give it more room, or another place"),
+        }
+    }
+}
+
+/// Gives a file that is whole its name.
+fn name(file: &mut BufWriter<File>, part: &mut Part, path: &Path) -> io::Result<()> {
+    file.flush()?;
+    file.get_ref().sync_all()?;
+    if let Some(made) = part.0.as_ref() {
+        fs::rename(made, path)?;
+        part.0 = None;
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+/// The lines of an export, as they are read and checked.
+pub(crate) struct Lines {
+    file: BufReader<File>,
+    reader: Reader,
+    path: PathBuf,
+}
+
+/// Why the next line of an export can't be had.
+pub(crate) enum Broken {
+    /// The file can't be read.
+    File(Failure),
+    /// It is none, or not a whole one.
+    Export(ExportError),
+}
+
+impl Lines {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Err(Failure::usage(
+                "an export is read more than once: name a file, not the standard input",
+            ));
+        }
+        let file = File::open(path).map_err(|error| file_failure(&error, path))?;
+        let file = BufReader::with_capacity(BUFFER, file);
+        Ok(Self { file, reader: Reader::default(), path: path.to_owned() })
+    }
+
+    /// The next line; none: that was the last, and the export is whole.
+    pub(crate) fn next(&mut self) -> Result<Option<Taken>, Broken> {
+        let mut line = Vec::new();
+        let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX);
+        let read = (&mut self.file).take(most).read_until(b'\n', &mut line);
+        let failure =
+            |error: io::Error| Broken::File(failed(format!("can't read {}: {error}", self.path.display())));
+        if read.map_err(failure)? == 0 {
+            return match std::mem::take(&mut self.reader).finish() {
+                Ok(_) => Ok(None),
+                Err(error) => Err(Broken::Export(error)),
+            };
+        }
+        self.reader.take(&line).map(Some).map_err(Broken::Export)
+    }
+
+    /// The same, where a file that isn't whole is of no use.
+    ///
+    /// # Errors
+    /// Why it is of no use.
+    pub(crate) fn next_whole(&mut self) -> Result<Option<Taken>, Failure> {
+        self.next().map_err(|broken| match broken {
+            Broken::File(failure) => failure,
+            Broken::Export(error) => {
+                let why = format!("{} can't be used: {error}", self.path.display());
+                Failure::new(Exit::Failed, "InvalidExport", why)
+            }
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! The whole log as a file, and back: what `muster export`, `import`, `audit`, `bundle` and `dev --from-export` share.
+
+pub(crate) mod export;
+pub(crate) mod file;
+pub(crate) mod import;
+pub(crate) mod range;
+pub(crate) mod source;
+
+use std::path::Path;
+use std::time::Duration;
+
+use ::journal::{Journal, JournalError, Recorded};
+use audit::Message;
+use indicatif::{ProgressBar, ProgressStyle};
+use projections::reader::founded;
+use schemas::names::ClusterId;
+use schemas::{Entry, Position, Subject};
+
+use crate::cli::failure::{Exit, Failure};
+use crate::error::chain;
+
+/// Messages of the cluster's subject that are read at once.
+const PAGE: usize = 64;
+
+/// The cluster that a journal was founded for.
+///
+/// # Errors
+/// It can't be read, or was never founded.
+pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> {
+    let mut after = Position(0);
+    loop {
+        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await.map_err(unreadable)?;
+        let Some(last) = page.last() else {
+            return Err(failed("the journal is empty, or was never founded: it holds no cluster"));
+        };
+        after = last.position;
+        if let Some(id) = page.iter().find_map(|one| founded(&Entry::decode(&one.bytes).ok()?)) {
+            return Ok(id);
+        }
+    }
+}
+
+/// A message of a journal.
+pub(crate) fn message(recorded: Recorded) -> Message {
+    let Recorded { position, subject, entry, bytes } = recorded;
+    Message { position, subject, id: entry, bytes: bytes.to_vec() }
+}
+
+/// A message for a journal.
+pub(crate) fn recorded(message: Message) -> Recorded {
+    let Message { position, subject, id, bytes } = message;
+    Recorded { position, subject, entry: id, bytes: bytes.into() }
+}
+
+/// A bar on the standard error, if that is a terminal.
+pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    // The template is a constant of this program, and it is a template.
+    let template = "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(what);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Carries something out unless the user ends it first: what it has half done is dropped with it.
+///
+/// # Errors
+/// What went wrong, or that it was ended.
+pub(crate) async fn unless_cancelled<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => done,
+        interrupted = tokio::signal::ctrl_c() => match interrupted {
+            Ok(()) => Err(Failure::new(Exit::Failed, "Cancelled", "it was ended before it was done")),
+            Err(error) => Err(failed(format!("can't listen to signals: {error}"))),
+        },
+    }
+}
+
+/// Why a file can't be read.
+pub(crate) fn file_failure(error: &std::io::Error, path: &Path) -> Failure {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return Failure::not_found(format!("the file {}", path.display()));
+    }
+    failed(format!("can't read {}: {error}", path.display()))
+}
+
+pub(crate) fn unreadable(error: JournalError) -> Failure {
+    Failure::new(Exit::Failed, "Journal", chain(&error))
+}
+
+pub(crate) fn failed(why: impl Into<String>) -> Failure {
+    Failure::new(Exit::Failed, "Failed", why)
+}

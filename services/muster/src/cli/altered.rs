@@ -1,0 +1,107 @@
+//! What each decision of a history changed: the row of what it is about, before and after it. The decisions are folded as
+//! everybody folds them; nothing here knows what an event does.
+
+use std::collections::BTreeMap;
+
+use projections::World;
+use projections::queries::{self, Observed};
+use projections::reader::nothing;
+use schemas::names::ServiceId;
+use schemas::query::{MalformedEntries, One, Services, Show};
+use schemas::{Entry, Position, Refusal, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::changes::{Change, Noun, Rows, changes};
+use super::events::Decided;
+
+/// What a history is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Thing {
+    /// Its kind.
+    pub(super) noun: Noun,
+    /// Its name, as a query takes it.
+    pub(super) id: String,
+}
+
+/// What each of the decisions about a thing changed of it, in their order. They are all that there are, from its beginning.
+pub(super) fn altered(decided: &[Decided], thing: &Thing) -> Vec<Vec<Change>> {
+    let mut world = World::new();
+    let mut before = Rows::new();
+    let each = (1..).zip(decided).map(|(nth, one)| {
+        // Several decisions may stand at one position, and each has a change of its own.
+        let entry = Entry { decisions: vec![one.decision.clone()], ..nothing() };
+        world.fold(Position(nth), &entry);
+        let after = rows(&world, thing, one.decision.at);
+        changes(&std::mem::replace(&mut before, after.clone()), &after)
+    });
+    each.collect()
+}
+
+/// The row of a thing; none: it isn't there.
+fn rows(world: &World, thing: &Thing, now: Timestamp) -> Rows {
+    let show = Show { id: thing.id.clone(), at_least: None, as_of: None };
+    let row = match thing.noun {
+        Noun::Lrp => row(queries::lrp(world, &show)),
+        Noun::Instance => {
+            let rows = queries::instance(world, &show).ok().and_then(|one| one.row.into_iter().next());
+            rows.and_then(|row| serde_json::to_value(row).ok())
+        }
+        Noun::Task => row(queries::task(world, &show)),
+        Noun::Periodic => row(queries::periodic(world, &show)),
+        Noun::Parameterised => row(queries::parameterised_one(world, &show)),
+        Noun::Cell => row(queries::cell(world, &show, &unobserved(now))),
+        // A history of a domain is not asked for.
+        Noun::Domain => None,
+    };
+    row.into_iter().map(|row| ((thing.noun, thing.id.clone()), row)).collect()
+}
+
+fn row<T: Serialize>(shown: Result<One<T>, Refusal>) -> Option<Value> {
+    shown.ok().and_then(|one| serde_json::to_value(one.row).ok())
+}
+
+/// What only a BBS knows: nothing.
+fn unobserved(now: Timestamp) -> Observed {
+    Observed {
+        bbs: ServiceId::new("nobody").expect("it is a name"),
+        now,
+        durability: String::new(),
+        set_aside: MalformedEntries::default(),
+        services: Services::default(),
+        history_limit: 0,
+        refused_transitions: 0,
+        heard: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::definition::DesiredLrpUpdate;
+    use schemas::entry::Event;
+    use schemas::{Indices, Places, actual, desired};
+
+    use super::*;
+    use crate::cli::describe::tests::{client, decision};
+
+    #[test]
+    fn each_decision_says_what_it_changed() {
+        let desire = Event::Desired(desired::Event::Desired(Box::new(fixtures::lrp("web", "shop", 2))));
+        let places = Places { indices: Indices::below(2), definition_id: fixtures::definition_id("web") };
+        let created = Event::Actual(actual::Event::Created { places });
+        let scale = DesiredLrpUpdate { instances: Some(3), ..DesiredLrpUpdate::default() };
+        let scaled = Event::Desired(desired::Event::Updated(scale));
+        let removed = Event::Desired(desired::Event::Removed {});
+        let all = [(1, vec![desire, created]), (2, vec![scaled]), (3, vec![removed])];
+        let at = |(second, events): (u64, Vec<Event>)| Decided {
+            position: Position(7),
+            decision: decision(second, client(), events),
+        };
+        let thing = Thing { noun: Noun::Lrp, id: "web".into() };
+        let altered = altered(&all.map(at), &thing);
+        let told: Vec<String> = altered.iter().flatten().map(Change::in_short).collect();
+        assert_eq!(told[0], "appeared, 2 instances");
+        assert!(told[1].ends_with("instances 2 → 3"), "{told:?}");
+        assert!(told[2].contains("desired true → false"), "{told:?}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Keys, and signing the log as it is now.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use audit::Chain;
+use audit::checkpoint::{Checkpoint, Key, Statement};
+use schemas::Position;
+use schemas::names::ClusterId;
+use serde::Serialize;
+
+use super::super::args::Global;
+use super::super::direct::read_journal;
+use super::super::failure::{Exit, Failure};
+use super::super::output::Output;
+use crate::archive::source::Pages;
+use crate::archive::{bar, cluster_of, failed, message, unreadable};
+
+/// The longest file that is read as a key.
+const KEY_BYTES: u64 = 4 * 1024;
+/// Bits of a mode by which others may read or write.
+const OTHERS: u32 = 0o077;
+
+/// A key that was made.
+#[derive(Serialize)]
+struct Made {
+    /// What verifies with it.
+    public_key: String,
+}
+
+pub(super) fn keygen(file: &Path, global: &Global) -> Result<(), Failure> {
+    let chance = clock::key().map_err(|error| failed(format!("the system gives no randomness: {error}")))?;
+    let key = Key::of(&chance);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    let mut made = made.map_err(|error| {
+        if error.kind() == ErrorKind::AlreadyExists {
+            let why = format!("{} exists already, and a key is never overwritten", file.display());
+            return Failure::new(Exit::Conflict, "ResourceExists", why);
+        }
+        failed(format!("can't make {}: {error}", file.display()))
+    })?;
+    made.write_all(key.line().as_bytes())
+        .and_then(|()| made.sync_all())
+        .map_err(|error| failed(format!("can't write {}: {error}", file.display())))?;
+    let public_key = key.public().to_string();
+    Output::new(global).one(&Made { public_key }, |made, _| {
+        format!(
+            "public key {}: give it to whoever verifies, and keep {} secret",
+            made.public_key,
+            file.display()
+        )
+    })
+}
+
+/// Reads a key that nobody else can read.
+fn key(file: &Path) -> Result<Key, Failure> {
+    let unreadable = |error: std::io::Error| {
+        if error.kind() == ErrorKind::NotFound {
+            return Failure::not_found(format!("the key {}", file.display()))
+                .advise(format!("make one: muster audit keygen {}", file.display()));
+        }
+        failed(format!("can't read the key {}: {error}", file.display()))
+    };
+    let opened = std::fs::File::open(file).map_err(unreadable)?;
+    let mode = opened.metadata().map_err(unreadable)?.mode() & 0o777;
+    if mode & OTHERS != 0 {
+        let why = format!("the key {} has mode {mode:04o}, so that others get at it", file.display());
+        return Err(failed(why).advise(format!("chmod 600 {}", file.display())));
+    }
+    let mut text = String::new();
+    opened.take(KEY_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+    text.parse().map_err(|error| failed(format!("{}: {error}", file.display())))
+}
+
+pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Result<(), Failure> {
+    let key = key(key_file)?;
+    let journal = read_journal(global).await?;
+    let cluster = cluster_of(&journal).await?;
+    let end = journal.end().await.map_err(unreadable)?;
+    let mut before = Before::open(file)?;
+    before.check(cluster, end)?;
+    let (mut pages, mut chain) = (Pages::new(journal.clone(), Position(0), end), Chain::default());
+    let (bar, mut held) = (bar(end.0, "hashing"), before.last.is_none());
+    while let Some(next) = pages.next().await? {
+        chain.add(&message(next));
+        if let Some(last) = before.last.as_ref().filter(|last| last.position == chain.position()) {
+            held = last.hash == chain.hash();
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    journal.close().await;
+    if !held {
+        let why = format!("the log is not what the last checkpoint of {} vouches for", file.display());
+        let advice = format!("see what differs: muster audit verify --against {}", file.display());
+        return Err(Failure::new(Exit::Found, "LogDiffers", why).advise(advice));
+    }
+    let (statement, line) = key.sign(cluster, &chain, clock::now(), before.line.as_deref());
+    before.append(&line, file)?;
+    Output::new(global).one(&statement, |statement, _| {
+        let Statement { position, hash, key, .. } = statement;
+        format!("position {position}, hash {hash}, signed by {key}")
+    })
+}
+
+/// A file of checkpoints as it is.
+struct Before {
+    file: std::fs::File,
+    /// Its last line.
+    line: Option<Vec<u8>>,
+    last: Option<Statement>,
+}
+
+impl Before {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let unusable = |error: std::io::Error| failed(format!("can't use {}: {error}", path.display()));
+        let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+        let mut file = opened.map_err(unusable)?;
+        file.try_lock().map_err(|error| failed(format!("can't lock {}: {error}", path.display())))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(unusable)?;
+        file.seek(std::io::SeekFrom::End(0)).map_err(unusable)?;
+        let line = text.split_inclusive(|byte| *byte == b'\n').next_back().map(<[u8]>::to_vec);
+        let read = line.as_deref().map(Checkpoint::read).transpose();
+        let bad = |why: String| {
+            failed(format!("the last line of {}: {why}", path.display()))
+                .advise("append to another file, and find out what happened to this one")
+        };
+        let last = read.map_err(|error| bad(error.to_string()))?;
+        if last.as_ref().is_some_and(|last| !last.is_genuine()) {
+            return Err(bad("its signature is not that of its key".to_owned()));
+        }
+        if line.as_ref().is_some_and(|line| line.last() != Some(&b'\n')) {
+            return Err(bad("it is not whole".to_owned()));
+        }
+        Ok(Self { file, line, last: last.map(|last| last.checkpoint) })
+    }
+
+    /// The last checkpoint has to be of this log, and no further than it.
+    fn check(&self, cluster: ClusterId, end: Position) -> Result<(), Failure> {
+        let Some(last) = &self.last else { return Ok(()) };
+        if last.cluster != cluster {
+            let why = format!(
+                "the file holds checkpoints of cluster {}, and this is cluster {cluster}",
+                last.cluster
+            );
+            return Err(Failure::new(Exit::Conflict, "OtherCluster", why));
+        }
+        if last.position > end {
+            let why = format!(
+                "the log ends at position {end}, and the last checkpoint vouches for position {}: entries are lost",
+                last.position
+            );
+            return Err(Failure::new(Exit::Found, "LogDiffers", why));
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, line: &[u8], path: &Path) -> Result<(), Failure> {
+        let written = self.file.write_all(line).and_then(|()| self.file.sync_all());
+        written.map_err(|error| failed(format!("can't write {}: {error}", path.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use audit::Hash;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_checkpoints_is_read_by_its_last_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("checkpoints.jsonl");
+        let cluster = ClusterId(uuid::Uuid::nil());
+        let key = Key::of(&[1; 32]);
+        let mut first = Before::open(&path).unwrap();
+        assert!(first.last.is_none());
+        let chain = Chain::behind(Position(4), Hash::of(b"x"));
+        let (_, line) = key.sign(cluster, &chain, schemas::Timestamp(0), first.line.as_deref());
+        first.append(&line, &path).unwrap();
+        drop(first);
+        let next = Before::open(&path).unwrap();
+        assert_eq!(next.last.as_ref().map(|last| last.position), Some(Position(4)));
+        assert!(next.check(cluster, Position(4)).is_ok());
+        assert!(next.check(cluster, Position(3)).unwrap_err().message.contains("entries are lost"));
+        let other = ClusterId(uuid::Uuid::from_u128(1));
+        assert!(next.check(other, Position(4)).unwrap_err().message.contains("checkpoints of cluster"));
+        drop(next);
+        std::fs::write(&path, b"{}\n").unwrap();
+        assert!(Before::open(&path).is_err());
+    }
+}

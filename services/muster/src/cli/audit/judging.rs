@@ -1,0 +1,325 @@
+//! Reading a log once, and judging it in every way at the same time.
+
+use std::path::{Path, PathBuf};
+
+use ::journal::Journal;
+use audit::checkpoint::PublicKey;
+use audit::compare::{Compare, Side};
+use audit::export::{ExportError, Taken};
+use audit::verify::{Checkpoints, Trust, Verify};
+use audit::{Chain, Finding, Kind, Law, Message};
+use projections::cluster_log::Positions;
+use projections::reader::{Read, nothing};
+use projections::{ClusterLog, Reader, World};
+use schemas::Position;
+use schemas::names::ClusterId;
+use tokio_util::sync::CancellationToken;
+
+use super::super::failure::Failure;
+use super::SHOWN;
+use crate::archive::export::note_cluster;
+use crate::archive::file::{Broken, Lines};
+use crate::archive::source::Pages;
+use crate::archive::{bar, cluster_of, message, unreadable};
+use crate::wire::setting_aside;
+
+/// What came of it.
+pub(super) struct Judged {
+    /// The first findings.
+    pub(super) findings: Vec<Finding>,
+    /// How many there are.
+    pub(super) found: u64,
+    /// Where the log begins and ends.
+    range: (Position, Position),
+    chain: Option<Chain>,
+    checkpoints: Option<(usize, usize)>,
+    exports: usize,
+    /// Whether decisions could be judged.
+    law: bool,
+}
+
+impl Judged {
+    fn find(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        for finding in findings {
+            // Of several files of checkpoints each says what is missing.
+            if self.findings.last() == Some(&finding) {
+                continue;
+            }
+            self.found += 1;
+            if self.findings.len() < SHOWN {
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    /// It in one line.
+    pub(super) fn summary(&self) -> String {
+        let mut parts = vec![format!("positions {}-{}", self.range.0, self.range.1)];
+        if let Some(chain) = &self.chain {
+            parts.push(format!("hash {}", chain.hash()));
+        }
+        parts.push(match self.checkpoints {
+            Some((held, all)) => format!("{held} of {all} checkpoints hold"),
+            None => "no checkpoints were given".to_owned(),
+        });
+        if self.exports > 0 {
+            parts.push("compared message by message".to_owned());
+        }
+        parts.push(match (self.law, self.found) {
+            (true, 0) => "every decision was legal".to_owned(),
+            (true, _) => "every decision was judged".to_owned(),
+            (false, _) => "decisions can be judged only of a log that begins at position 1".to_owned(),
+        });
+        parts.join(", ")
+    }
+}
+
+/// The log that is judged.
+enum Log {
+    Journal(Pages),
+    Export(Box<Lines>),
+}
+
+impl Log {
+    /// The next message; what is wrong with a file that isn't whole is a finding, and the end of it.
+    async fn next(&mut self, last: Position) -> Result<Result<Option<Message>, Finding>, Failure> {
+        match self {
+            Self::Journal(pages) => Ok(Ok(pages.next().await?.map(message))),
+            Self::Export(lines) => loop {
+                match lines.next() {
+                    Ok(Some(Taken::Message(message))) => return Ok(Ok(Some(message))),
+                    Ok(Some(Taken::Head(_) | Taken::Manifest(_))) => {}
+                    Ok(None) => return Ok(Ok(None)),
+                    Err(Broken::File(failure)) => return Err(failure),
+                    Err(Broken::Export(error)) => return Ok(Err(of_file(&error, last))),
+                }
+            },
+        }
+    }
+}
+
+/// What is wrong with an export that is judged.
+fn of_file(error: &ExportError, last: Position) -> Finding {
+    let next = Position(last.0 + 1);
+    let (kind, position) = match error {
+        ExportError::Truncated(_) => (Kind::Missing, next),
+        ExportError::Gap { expected, .. } => (Kind::Missing, *expected),
+        ExportError::Altered(_) => (Kind::Altered, last),
+        ExportError::NotAnExport
+        | ExportError::Format(_)
+        | ExportError::Line { .. }
+        | ExportError::Behind => (Kind::Altered, next),
+    };
+    let what = format!("the export: {error}");
+    Finding { kind, position, until: position, about: String::new(), what }
+}
+
+/// Judges a journal, or an export.
+pub(super) async fn judge(
+    journal: Option<&Journal>,
+    export: Option<&Path>,
+    (texts, key): (&[Vec<u8>], Option<PublicKey>),
+    exports: &[PathBuf],
+) -> Result<Judged, Failure> {
+    let Opened { mut log, cluster, from, end, known } = open(journal, export).await?;
+    let mut judged = Judged {
+        findings: vec![],
+        found: 0,
+        range: (from, Position(from.0.saturating_sub(1))),
+        chain: (from == Position(1)).then(Chain::default),
+        checkpoints: None,
+        exports: exports.len(),
+        law: from == Position(1),
+    };
+    let mut stretches = vec![];
+    for text in texts {
+        let read = Checkpoints::read(text, Trust { key, cluster: Some(cluster) });
+        let (_, all) = judged.checkpoints.unwrap_or_default();
+        judged.checkpoints = Some((0, all + read.trusted.len()));
+        stretches.push(Verify::new(read.trusted, from));
+        judged.find(read.findings);
+    }
+    if stretches.is_empty() {
+        // Whether anything is missing is told without any checkpoint, too.
+        stretches.push(Verify::new(vec![], from));
+    }
+    let mut others = exports.iter().map(|path| Other::open(path, from)).collect::<Result<Vec<_>, _>>()?;
+    let mut bench = Bench {
+        known: known.clone(),
+        reader: Reader::knowing(known),
+        world: World::new(),
+        law: Law::default(),
+        halted: !judged.law,
+    };
+    let bar = bar(end.0, "verifying");
+    loop {
+        let next = match log.next(judged.range.1).await? {
+            Ok(next) => next,
+            Err(finding) => {
+                judged.find([finding]);
+                None
+            }
+        };
+        let Some(message) = next else { break };
+        for stretch in &mut stretches {
+            judged.find(stretch.add(&message));
+        }
+        for other in &mut others {
+            judged.find(other.take(Some(&message))?);
+        }
+        judged.find(bench.judge(&message));
+        judged.chain.iter_mut().for_each(|chain| chain.add(&message));
+        judged.range.1 = message.position;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    for other in &mut others {
+        judged.find(other.take(None)?);
+    }
+    if let Some((held, _)) = &mut judged.checkpoints {
+        *held = stretches.iter().map(Verify::held).sum();
+    }
+    for stretch in stretches {
+        judged.find(stretch.finish());
+    }
+    judged.findings.sort_by_key(|one| (one.position, one.until, one.kind));
+    Ok(judged)
+}
+
+/// A log that was opened.
+struct Opened {
+    log: Log,
+    cluster: ClusterId,
+    from: Position,
+    end: Position,
+    /// What operators set aside in it.
+    known: Positions,
+}
+
+async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<Opened, Failure> {
+    match (journal, export) {
+        (Some(journal), _) => {
+            let end = journal.end().await.map_err(unreadable)?;
+            let known = setting_aside::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
+            Ok(Opened {
+                log: Log::Journal(Pages::new(journal.clone(), Position(0), end)),
+                cluster: cluster_of(journal).await?,
+                from: Position(1),
+                end,
+                known: known.unwrap_or_default(),
+            })
+        }
+        (None, Some(path)) => of_export(path),
+        (None, None) => Err(Failure::usage("there is nothing to verify")),
+    }
+}
+
+/// An export is read as far as it goes before it is judged: what operators set aside stands behind it.
+fn of_export(path: &Path) -> Result<Opened, Failure> {
+    let mut lines = Lines::open(path)?;
+    let Some(Taken::Head(head)) = lines.next_whole()? else {
+        return Err(Failure::usage(format!("{} is no export", path.display())));
+    };
+    let (mut log, mut end) = (ClusterLog::default(), Position(head.from.0.saturating_sub(1)));
+    while let Ok(Some(taken)) = lines.next() {
+        if let Taken::Message(message) = taken {
+            note_cluster(&mut log, &message.subject, message.position, &message.bytes);
+            end = message.position;
+        }
+    }
+    let known = log.positions().clone();
+    let log = Log::Export(Box::new(Lines::open(path)?));
+    Ok(Opened { log, cluster: head.cluster, from: head.from, end, known })
+}
+
+/// What judges decisions.
+struct Bench {
+    known: Positions,
+    reader: Reader,
+    world: World,
+    law: Law,
+    /// Whether it met what it can't judge by.
+    halted: bool,
+}
+
+impl Bench {
+    fn judge(&mut self, message: &Message) -> Vec<Finding> {
+        let position = message.position;
+        if self.halted {
+            return vec![];
+        }
+        let found = |kind, what: String| {
+            vec![Finding { kind, position, until: position, about: String::new(), what }]
+        };
+        match self.reader.read(position, &message.subject, &message.bytes) {
+            Ok(Read::Entry(entry)) => {
+                let findings = self.law.judge(&self.world, position, &entry);
+                self.world.fold(position, &entry);
+                findings
+            }
+            Ok(Read::SetAside(why)) => {
+                self.world.fold(position, &nothing());
+                if self.known.contains_key(&position) { vec![] } else { found(Kind::NoEntry, why) }
+            }
+            Err(why) => {
+                self.halted = true;
+                found(Kind::Unreadable, format!("{why}; what stands behind it is not judged"))
+            }
+        }
+    }
+}
+
+/// An export that the log is compared with.
+struct Other {
+    lines: Lines,
+    compare: Compare,
+    path: PathBuf,
+    ended: bool,
+}
+
+impl Other {
+    /// Opens an export that begins where the log does.
+    fn open(path: &Path, from: Position) -> Result<Self, Failure> {
+        let mut lines = Lines::open(path)?;
+        match lines.next_whole()? {
+            Some(Taken::Head(head)) if head.from == from => {}
+            Some(Taken::Head(_) | Taken::Message(_) | Taken::Manifest(_)) | None => {
+                let why = format!("{} does not begin at position {from}, as the log does", path.display());
+                return Err(Failure::usage(why));
+            }
+        }
+        Ok(Self { lines, compare: Compare::default(), path: path.to_owned(), ended: false })
+    }
+
+    /// Takes the next message of the log that is judged; none: it has ended.
+    fn take(&mut self, message: Option<&Message>) -> Result<Vec<Finding>, Failure> {
+        let mut findings = self.feed()?;
+        findings.extend(self.compare.take(Side::Judged, message));
+        if message.is_none() {
+            findings.extend(self.feed()?);
+        }
+        Ok(findings)
+    }
+
+    /// Gives as much of the other log as is wanted.
+    fn feed(&mut self) -> Result<Vec<Finding>, Failure> {
+        let mut findings = vec![];
+        while self.compare.wants() == Some(Side::Other) && !self.ended {
+            let next = self
+                .lines
+                .next_whole()
+                .map_err(|failure| failure.doing(format!("compare with {}", self.path.display())))?;
+            match next {
+                Some(Taken::Message(message)) => {
+                    findings.extend(self.compare.take(Side::Other, Some(&message)));
+                }
+                Some(Taken::Head(_) | Taken::Manifest(_)) => {}
+                None => {
+                    self.ended = true;
+                    findings.extend(self.compare.take(Side::Other, None));
+                }
+            }
+        }
+        Ok(findings)
+    }
+}

@@ -1,0 +1,357 @@
+//! `muster diff`: what changed between two moments, from the rows of both. Which fields there are the rows say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use client::{Client, key_of};
+use schemas::names::Domain;
+use schemas::query::{AsOf, InstancePresence, InstanceRow};
+use schemas::{Position, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::args::Global;
+use super::diff::{Difference, differences};
+use super::failure::{Exit, Failure};
+use super::find;
+use super::moment::Shown;
+use super::output::{Look, Output};
+use super::words::one_line;
+
+/// What changes whenever anything does, and says nothing more: not for people.
+const BOOKKEEPING: [&str; 4] = ["version", "last_decision", "changed_at", "since"];
+/// Fields that are told of one object to people, and the longest value, in characters.
+const FIELDS: usize = 12;
+const LONGEST: usize = 60;
+
+/// What changed between two moments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Between {
+    from: Position,
+    to: Position,
+    changes: Vec<Change>,
+}
+
+/// What became of one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Change {
+    noun: Noun,
+    id: String,
+    change: Kind,
+    /// The fields that differ. Of what appeared or is gone all that it has.
+    fields: Vec<Field>,
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Field {
+    /// Which, as `definition.memory_mb`.
+    field: String,
+    before: Option<Value>,
+    after: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Appeared,
+    Changed,
+    Gone,
+}
+
+/// The kinds of objects, in the order in which they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Noun {
+    Lrp,
+    Instance,
+    Task,
+    Periodic,
+    Parameterised,
+    Domain,
+    Cell,
+}
+
+/// Every row of a moment, as JSON, by what it is of.
+pub(super) type Rows = BTreeMap<(Noun, String), Value>;
+
+pub(crate) async fn run(
+    from: AsOf,
+    to: Option<AsOf>,
+    about: Option<String>,
+    global: &Global,
+) -> Result<(), Failure> {
+    let to = to.unwrap_or(AsOf::Ago(std::time::Duration::ZERO));
+    let (before, from) = rows(from, about.as_deref(), global).await?;
+    let (after, to) = rows(to, about.as_deref(), global).await?;
+    let between = Between { from, to, changes: changes(&before, &after) };
+    Output::new(global).one(&between, text)?;
+    if between.changes.is_empty() { Ok(()) } else { Err(Failure::silent(Exit::Failed)) }
+}
+
+/// The rows as of a moment, and its position.
+async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows, Position), Failure> {
+    let shown = Shown::as_of(as_of, global).await?;
+    let client = &shown.client;
+    let only = find::only(global.domain.as_ref());
+    let mut rows = Rows::new();
+    let lrps = client.lrps_with_definitions(&only).await?.rows;
+    take(&mut rows, Noun::Lrp, lrps, |row| row.process_guid.to_string());
+    take(&mut rows, Noun::Instance, client.instances(&only).await?.rows, instance);
+    let tasks = client.tasks_with_definitions(&only).await?.rows;
+    take(&mut rows, Noun::Task, tasks, |row| row.task_guid.to_string());
+    let periodics = client.periodics(&only).await?.rows;
+    take(&mut rows, Noun::Periodic, periodics, |row| row.periodic_guid.to_string());
+    let parameterised = client.parameterised(&only).await?.rows;
+    take(&mut rows, Noun::Parameterised, parameterised, |row| row.parameterised_guid.to_string());
+    fleet(&mut rows, client, global.domain.as_ref()).await?;
+    if let Some(about) = about {
+        rows.retain(|(noun, id), _| noun.is_of(id, about));
+    }
+    let position = shown.position().ok_or_else(|| Failure::not_found("the moment"))?;
+    Ok((rows, position))
+}
+
+/// The domains, and the cells, which are of none.
+async fn fleet(rows: &mut Rows, client: &Client, domain: Option<&Domain>) -> Result<(), Failure> {
+    let mut domains = client.domains().await?.rows;
+    domains.retain(|row| domain.is_none_or(|only| *only == row.domain));
+    take(rows, Noun::Domain, domains, |row| row.domain.to_string());
+    if domain.is_none() {
+        take(rows, Noun::Cell, client.cells().await?.rows, |row| row.cell_id.to_string());
+    }
+    Ok(())
+}
+
+fn take<T: Serialize>(rows: &mut Rows, noun: Noun, listed: Vec<T>, id: impl Fn(&T) -> String) {
+    for row in listed {
+        // Rows are plain data; one that is not would have no answer either.
+        rows.insert((noun, id(&row)), serde_json::to_value(&row).unwrap_or_default());
+    }
+}
+
+/// An instance, with its definition where that isn't the first of its process.
+fn instance(row: &InstanceRow) -> String {
+    let key = key_of(row);
+    let first = row.definition_id.as_str() == row.process_guid.as_str();
+    let name = if first { key.to_string() } else { key.in_full() };
+    match row.presence {
+        InstancePresence::Ordinary => name,
+        InstancePresence::Evacuating => format!("{name} evacuating"),
+    }
+}
+
+/// What became of each object that isn't as it was.
+pub(super) fn changes(before: &Rows, after: &Rows) -> Vec<Change> {
+    let all: BTreeSet<&(Noun, String)> = before.keys().chain(after.keys()).collect();
+    let change = |key: &(Noun, String)| {
+        let (was, is) = (before.get(key), after.get(key));
+        let change = match (was, is) {
+            (None, _) => Kind::Appeared,
+            (Some(_), None) => Kind::Gone,
+            (Some(was), Some(is)) if was == is => return None,
+            (Some(_), Some(_)) => Kind::Changed,
+        };
+        let empty = Value::Object(serde_json::Map::new());
+        let differ = differences(was.unwrap_or(&empty), is.unwrap_or(&empty));
+        let field = |Difference { field, cluster, file }| Field { field, before: cluster, after: file };
+        Some(Change {
+            noun: key.0,
+            id: key.1.clone(),
+            change,
+            fields: differ.into_iter().map(field).collect(),
+        })
+    };
+    all.into_iter().filter_map(change).collect()
+}
+
+impl Noun {
+    /// Whether an object is what is asked about, as `lrp:web`: of a process also its instances.
+    fn is_of(self, id: &str, about: &str) -> bool {
+        let Some((kind, name)) = about.split_once(':') else { return false };
+        let own = match self {
+            Self::Instance => id.split('/').next().unwrap_or_default(),
+            Self::Lrp | Self::Task | Self::Periodic | Self::Parameterised | Self::Domain | Self::Cell => id,
+        };
+        kind == self.word() && own == name
+    }
+
+    /// As what is asked about is called.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Lrp | Self::Instance => "lrp",
+            Self::Task => "task",
+            Self::Periodic => "periodic",
+            Self::Parameterised => "parameterised",
+            Self::Domain => "domain",
+            Self::Cell => "cell",
+        }
+    }
+
+    const fn heading(self) -> &'static str {
+        match self {
+            Self::Lrp => "processes",
+            Self::Instance => "instances",
+            Self::Task => "tasks",
+            Self::Periodic => "periodic tasks",
+            Self::Parameterised => "parameterised tasks",
+            Self::Domain => "domains",
+            Self::Cell => "cells",
+        }
+    }
+}
+
+/// For people: a line for each object, below what it is.
+fn text(between: &Between, _: Look) -> String {
+    let Between { from, to, changes } = between;
+    if changes.is_empty() {
+        return format!("nothing changed between positions {from} and {to}");
+    }
+    let mut lines = vec![format!("between positions {from} and {to}:")];
+    let mut noun = None;
+    for change in changes {
+        if noun != Some(change.noun) {
+            noun = Some(change.noun);
+            lines.push(format!("\n{}", change.noun.heading()));
+        }
+        lines.push(format!("  {}", change.line()));
+    }
+    lines.join("\n")
+}
+
+impl Change {
+    fn line(&self) -> String {
+        let id = one_line(&self.id);
+        match self.change {
+            Kind::Appeared => format!("+ {id}: {}", self.in_short()),
+            Kind::Gone => format!("- {id}: {}", self.in_short()),
+            Kind::Changed => format!("~ {id}: {}", self.in_short()),
+        }
+    }
+
+    /// What became of it, without its name.
+    pub(super) fn in_short(&self) -> String {
+        match self.change {
+            Kind::Appeared => format!("appeared{}", self.brief(|field| field.after.as_ref())),
+            Kind::Gone => format!("gone{}", self.brief(|field| field.before.as_ref())),
+            Kind::Changed => {
+                let told = |field: &&Field| !BOOKKEEPING.contains(&field.field.as_str());
+                let fields: Vec<String> = self.fields.iter().filter(told).map(Field::told).collect();
+                let left = fields.len().saturating_sub(FIELDS);
+                let mut line = fields.into_iter().take(FIELDS).collect::<Vec<_>>().join(", ");
+                if left > 0 {
+                    line.push_str(&format!(", and {left} fields more"));
+                }
+                if line.is_empty() {
+                    line.push_str("decided about, and the same as before");
+                }
+                line
+            }
+        }
+    }
+
+    /// What there is to say in short of what appeared, or is gone: how many, in which state, and where.
+    fn brief<'a>(&'a self, value: impl Fn(&'a Field) -> Option<&'a Value>) -> String {
+        let of = |name: &str| self.fields.iter().find(|field| field.field == name).and_then(&value);
+        let text = |name: &str| of(name).and_then(Value::as_str);
+        let mut brief = String::new();
+        if let Some(instances) = of("instances").and_then(Value::as_u64) {
+            brief.push_str(&format!(", {}", super::words::count(instances, "instance")));
+        }
+        if let Some(state) = text("state") {
+            brief.push_str(&format!(", {}", one_line(state)));
+        }
+        if let Some(cell) = text("cell_id").filter(|cell| *cell != self.id) {
+            brief.push_str(&format!(" on {}", one_line(cell)));
+        }
+        brief
+    }
+}
+
+impl Field {
+    fn told(&self) -> String {
+        let shown = |value: &Option<Value>| self.shown(value.as_ref());
+        format!("{} {} → {}", self.field, shown(&self.before), shown(&self.after))
+    }
+
+    fn shown(&self, value: Option<&Value>) -> String {
+        let name = self.field.rsplit('.').next().unwrap_or_default();
+        let is_time = name.ends_with("_at") || matches!(name, "since" | "epoch");
+        let text = match value {
+            None | Some(Value::Null) => "-".to_owned(),
+            Some(Value::String(text)) => one_line(text),
+            Some(Value::Number(number)) if is_time && number.is_u64() => {
+                Timestamp(number.as_u64().unwrap_or_default()).to_string()
+            }
+            Some(other) => one_line(&other.to_string()),
+        };
+        if text.chars().count() <= LONGEST {
+            return text;
+        }
+        let cut: String = text.chars().take(LONGEST - 1).collect();
+        format!("{cut}…")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rows(all: &[(Noun, &str, Value)]) -> Rows {
+        all.iter().map(|(noun, id, row)| ((*noun, (*id).to_owned()), row.clone())).collect()
+    }
+
+    fn between() -> Between {
+        let lrp = |instances: u32, version: u32| {
+            json!({"process_guid": "web", "instances": instances, "version": version,
+                   "definition": {"memory_mb": 64}, "changed_to_at": 1_800_000_000_000_000_000_u64})
+        };
+        let before = rows(&[
+            (Noun::Lrp, "web", lrp(2, 1)),
+            (Noun::Lrp, "same", lrp(1, 1)),
+            (Noun::Instance, "web/1", json!({"state": "RUNNING", "cell_id": "c2"})),
+            (Noun::Cell, "c1", json!({"version": 1})),
+        ]);
+        let mut changed = lrp(3, 2);
+        changed["definition"]["memory_mb"] = json!(128);
+        changed["changed_to_at"] = json!(1_800_000_001_000_000_000_u64);
+        let after = rows(&[
+            (Noun::Lrp, "web", changed),
+            (Noun::Lrp, "same", lrp(1, 1)),
+            (Noun::Instance, "web/2", json!({"state": "CLAIMED", "cell_id": "c1"})),
+            (Noun::Cell, "c1", json!({"version": 2})),
+        ]);
+        Between { from: Position(4), to: Position(9), changes: changes(&before, &after) }
+    }
+
+    #[test]
+    fn what_changed_is_a_line_for_each_object() {
+        let look = Look { now: Timestamp(0), full_ids: false, colour: false };
+        assert_eq!(
+            text(&between(), look),
+            "between positions 4 and 9:\n\nprocesses\n  ~ web: changed_to_at 2027-01-15T08:00:00.000Z → 2027-01-15T08:00:01.000Z, \
+             definition.memory_mb 64 → 128, instances 2 → 3\n\ninstances\n  - web/1: gone, RUNNING on c2\n  + web/2: \
+             appeared, CLAIMED on c1\n\ncells\n  ~ c1: decided about, and the same as before"
+        );
+        let nothing = Between { changes: vec![], ..between() };
+        assert_eq!(text(&nothing, look), "nothing changed between positions 4 and 9");
+    }
+
+    #[test]
+    fn programs_get_every_field_with_both_values() {
+        let json = json!(between());
+        assert_eq!(json["changes"][0]["noun"], "lrp");
+        assert_eq!(json["changes"][0]["change"], "changed");
+        let instances = json!({"field": "instances", "before": 2, "after": 3});
+        assert!(json["changes"][0]["fields"].as_array().unwrap().contains(&instances), "{json}");
+        assert_eq!(json["changes"][1]["change"], "gone");
+    }
+
+    #[test]
+    fn one_thing_can_be_asked_about() {
+        assert!(Noun::Lrp.is_of("web", "lrp:web") && Noun::Instance.is_of("web/0@v2", "lrp:web"));
+        assert!(!Noun::Instance.is_of("web2/0", "lrp:web") && !Noun::Task.is_of("web", "lrp:web"));
+        assert!(Noun::Cell.is_of("c1", "cell:c1") && !Noun::Domain.is_of("c1", "cell:c1"));
+    }
+}

@@ -1,0 +1,116 @@
+//! `muster dead-letters`: what of the journal is in no table, and what a projector stops at.
+
+use ::projector::ask::Reading;
+use ::projector::{Error, Url};
+use clap::Subcommand;
+use schemas::Position;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::args::{Global, JournalVerb, parse_position};
+use super::direct::read_journal;
+use super::failure::{Exit, Failure};
+use super::output::{Output, note};
+use super::projection::OfDatabase;
+use super::sql::database_of;
+use super::table::{Cell, Table};
+use super::{journal, words};
+use crate::wire::setting_aside;
+
+/// What can be done with what is in no table.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum DeadLettersVerb {
+    /// Show what was set aside as no entry, and the entry that the projector can't get past
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        of: OfDatabase,
+    },
+    /// Have the projector that waits read again what it can't get past
+    Retry {
+        #[command(flatten)]
+        of: OfDatabase,
+    },
+    /// Have everybody pass what stands at a position: the same as journal set-aside
+    Skip {
+        /// Position of the entry in the log
+        #[arg(value_parser = parse_position)]
+        position: Position,
+    },
+}
+
+/// What is in no table.
+#[derive(Serialize)]
+struct Letter {
+    position: Position,
+    /// Whether the projector waits for what becomes of it; else it was set aside, and the rest went on.
+    stops: bool,
+    subject: String,
+    why: String,
+}
+
+pub(crate) async fn run(verb: DeadLettersVerb, global: &Global) -> Result<(), Failure> {
+    match verb {
+        DeadLettersVerb::List { of } => list(&database_of(of.database, global)?, global).await,
+        DeadLettersVerb::Retry { of } => retry(&database_of(of.database, global)?, global).await,
+        DeadLettersVerb::Skip { position } => journal::run(JournalVerb::SetAside { position }, global).await,
+    }
+}
+
+async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
+    let (mut reading, standing) = Reading::open(url).await?;
+    let answer = reading.ask("SELECT position, subject, why FROM set_aside ORDER BY position").await?;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let mut letters: Vec<Letter> = answer
+        .rows
+        .iter()
+        .filter_map(|row| match row.as_slice() {
+            [position, subject, why] => {
+                let position = Position(position.as_u64()?);
+                Some(Letter { position, stops: false, subject: text(subject), why: text(why) })
+            }
+            _ => None,
+        })
+        .collect();
+    letters.extend(stop(standing.end.position, global).await?);
+    let output = Output::new(global);
+    if output.is_for_people() {
+        note(&format!("the tables stand at position {}", standing.end.position));
+    }
+    output.rows(&letters, |letters, _| {
+        let mut table = Table::new(&["position", "is", "subject", "why"]);
+        for letter in letters {
+            table.row(vec![
+                Cell::number(letter.position),
+                Cell::text(if letter.stops { "stops" } else { "set aside" }),
+                Cell::text(&letter.subject),
+                Cell::text(words::one_line(&letter.why)),
+            ]);
+        }
+        table
+    })
+}
+
+/// What stands behind the tables, if it can't be read.
+async fn stop(stand: Position, global: &Global) -> Result<Option<Letter>, Failure> {
+    let journal = read_journal(global).await?;
+    let known = setting_aside::known(&journal, &CancellationToken::new()).await.map_err(Error::from)?;
+    let stop = setting_aside::stop_behind(&journal, stand, &known.unwrap_or_default()).await;
+    let stop = stop.map_err(Error::from)?;
+    Ok(stop.map(|(position, subject, why)| Letter { position, stops: true, subject, why }))
+}
+
+async fn retry(url: &Url, global: &Global) -> Result<(), Failure> {
+    let (_, standing) = Reading::open(url).await?;
+    let stand = standing.end.position;
+    if stop(stand, global).await?.is_none() {
+        let why = format!("nothing stops a projector behind position {stand}, where the tables stand");
+        let failure = Failure::new(Exit::Conflict, "NothingStops", why);
+        return Err(failure.advise(
+            "a projector of an older version may stop at what this one can read: start it again with this one",
+        ));
+    }
+    ::projector::ask_again(url).await?;
+    note(&format!("the projector reads again what stands behind position {stand}"));
+    Ok(())
+}

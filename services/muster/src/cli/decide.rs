@@ -1,0 +1,149 @@
+//! `muster decide`: what a BBS that knows the log decides on one command, as JSON. Nothing is sent to a cluster, and nothing
+//! is written.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use clap::Args;
+use schemas::message::Done;
+use schemas::spec::client_command;
+use schemas::subject::Subject;
+use schemas::{Position, Refusal};
+use serde::Serialize;
+use serde_json::Value;
+use simulation::recorded::MASS_LOSS_WAIT;
+use simulation::recorded::change::Unread;
+use simulation::recorded::decide::{Asked, Decided};
+use simulation::recorded::{Change, Message};
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::output::Output;
+use super::words::Invalid;
+use super::{file, output};
+use super::{moment, recorded};
+use schemas::query::AsOf;
+
+/// What `muster decide` is given.
+#[derive(Clone, Debug, Args)]
+#[command(group = clap::ArgGroup::new("asked").required(true))]
+pub(crate) struct DecideArgs {
+    /// The command in words, as a change of muster what-if: "scale web=5"
+    #[arg(group = "asked", value_name = "CHANGE")]
+    change: Option<String>,
+    /// The noun and the verb of a client's command, as lrp.update: its message is read from --file
+    #[arg(long = "command", group = "asked", value_name = "NOUN.VERB", value_parser = parse_verb, requires = "file")]
+    verb: Option<Verb>,
+    /// JSON as it is sent, {"envelope": ..., "body": ...}; - is the standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Decide as of this moment: a position, a time, or a time ago as -10m [default: the end of the log]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    as_of: Option<AsOf>,
+    /// Decide in a cluster of which nothing is recorded
+    #[arg(long, conflicts_with = "as_of")]
+    empty: bool,
+}
+
+/// The two words of a command's subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verb {
+    noun: String,
+    verb: String,
+}
+
+fn parse_verb(text: &str) -> Result<Verb, Invalid> {
+    let (noun, verb) = text.split_once('.').ok_or_else(|| {
+        Invalid::new("command", text, "a noun and a verb, as lrp.desire, lrp.update or task.cancel")
+    })?;
+    Ok(Verb { noun: noun.to_owned(), verb: verb.to_owned() })
+}
+
+/// What is decided.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+enum Shown {
+    /// These entries would be appended.
+    Decided { position: Position, entries: Vec<Stored> },
+    /// It is so already: nothing would be appended.
+    Unchanged { position: Position, version: Option<u64> },
+    /// It would be refused.
+    Refused { position: Position, refusal: Refusal },
+}
+
+/// An entry as it would be stored.
+#[derive(Debug, Serialize)]
+struct Stored {
+    subject: String,
+    entry: Value,
+}
+
+pub(crate) async fn run(args: &DecideArgs, global: &Global) -> Result<(), Failure> {
+    let asked = asked(args, global)?;
+    let messages: Vec<Message> = if args.empty { vec![] } else { recorded::read(global).await? };
+    let recording = recorded::recording(messages, args.as_of, MASS_LOSS_WAIT)?;
+    let Decided { answer, entries } = recording.decide(&asked)?;
+    let shown = shown(recording.position(), answer, entries)?;
+    let exit = match &shown {
+        Shown::Refused { refusal, .. } => Some(super::failure::exit_of(refusal.code)),
+        Shown::Decided { .. } | Shown::Unchanged { .. } => None,
+    };
+    show(&shown, Output::new(global))?;
+    exit.map_or(Ok(()), |exit| Err(Failure::silent(exit)))
+}
+
+fn asked(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
+    if let Some(Verb { noun, verb }) = &args.verb {
+        let path = args.file.as_deref().unwrap_or_else(|| Path::new("-"));
+        let text = file::read(path)?;
+        let domain = global.domain.clone().ok_or_else(|| {
+            Failure::usage("a client's command is of a domain, which its subject proves: give --domain")
+        })?;
+        let read = client_command(noun, verb, &domain, text.as_bytes());
+        let (envelope, command) = read.map_err(|refusal| {
+            Failure::from(refusal).doing(format!("read {noun}.{verb} from {}", path.display()))
+        })?;
+        return Ok(Asked::Command(domain, Box::new(envelope), Box::new(command)));
+    }
+    let text = args.change.as_deref().unwrap_or_default();
+    let mut items = |path: &str| file::items(Path::new(path), global.domain.as_ref());
+    match Change::read(text, &mut items) {
+        Ok(Some(change)) => Ok(Asked::Change(change)),
+        Ok(None) => Err(Failure::usage("the change says nothing")),
+        Err(Unread::Words(why)) => Err(Failure::usage(why)),
+        Err(Unread::File(failure)) => Err(failure),
+    }
+}
+
+fn shown(
+    position: Position,
+    answer: Result<Option<Done>, Refusal>,
+    entries: Vec<(Subject, Bytes)>,
+) -> Result<Shown, Failure> {
+    let stored = |(subject, bytes): (Subject, Bytes)| {
+        let entry = serde_json::from_slice(&bytes).map_err(|error| {
+            Failure::new(Exit::Failed, "Output", format!("the entry is no JSON: {error}"))
+        })?;
+        Ok::<_, Failure>(Stored { subject: subject.to_string(), entry })
+    };
+    Ok(match answer {
+        Err(refusal) => Shown::Refused { position, refusal },
+        Ok(done) if entries.is_empty() => {
+            Shown::Unchanged { position, version: done.map(|done| done.version) }
+        }
+        Ok(_) => {
+            let entries = entries.into_iter().map(stored).collect::<Result<_, _>>()?;
+            Shown::Decided { position, entries }
+        }
+    })
+}
+
+/// As JSON, whatever else the format is: an entry has no other form.
+fn show(shown: &Shown, output: Output) -> Result<(), Failure> {
+    if output.is_for_people() {
+        let text = serde_json::to_string_pretty(shown)
+            .map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
+        return output::line(&text);
+    }
+    output.one(shown, |_, _| String::new())
+}

@@ -1,0 +1,70 @@
+//! The journal itself, for what reads all of it or writes it where no BBS runs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ::journal::{Journal, JournalError, Sqlite, StreamSettings};
+use schemas::bus::Inbox;
+
+use super::args::Global;
+use super::connect::{JournalPlace, data_folder};
+use super::failure::{Exit, Failure};
+use crate::error::chain;
+use crate::launch;
+use crate::serve::identity;
+
+/// How long the stream of a NATS server is waited for.
+const STREAM: Duration = Duration::from_secs(5);
+
+/// Opens the journal to read it: of the NATS server that the user means, or of the data folder of a local cluster, which
+/// may run meanwhile. Appending is refused, or what the server's permissions for a projector refuse.
+///
+/// # Errors
+/// There is none, or it can't be read.
+pub(crate) async fn read_journal(global: &Global) -> Result<Journal, Failure> {
+    let Some(folder) = data_folder(global) else { return of_nats(global, Inbox::Projector).await };
+    check_there(&folder)?;
+    Ok(Journal::Sqlite(Sqlite::open_to_read(&folder).await.map_err(failed)?))
+}
+
+/// Opens the journal to write it, where no BBS does.
+///
+/// # Errors
+/// There is none, somebody has it, or it can't be written.
+pub(super) async fn to_write(global: &Global, place: JournalPlace) -> Result<Journal, Failure> {
+    match place {
+        JournalPlace::Data(folder) => {
+            check_there(&folder)?;
+            Ok(Journal::Sqlite(Sqlite::open(&folder).await.map_err(failed)?))
+        }
+        JournalPlace::Nats => of_nats(global, Inbox::BbsWriter).await,
+    }
+}
+
+async fn of_nats(
+    global: &Global,
+    inbox: impl FnOnce(schemas::names::ServiceId) -> Inbox,
+) -> Result<Journal, Failure> {
+    let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
+    let (id, _) = identity("operator")?;
+    let settings = StreamSettings { create: false, ..StreamSettings::default() };
+    let (name, inbox) = (format!("{id} at the journal"), inbox(id));
+    let opened = nats.journal(&name, &inbox, &settings);
+    match tokio::time::timeout(STREAM, opened).await {
+        Ok(journal) => Ok(journal?),
+        Err(_) => {
+            Err(Failure::new(Exit::Failed, "Journal", format!("no journal was found within {STREAM:?}")))
+        }
+    }
+}
+
+fn check_there(folder: &Path) -> Result<(), Failure> {
+    if folder.join(::journal::FILE).is_file() {
+        return Ok(());
+    }
+    Err(Failure::not_found(format!("a journal in {}", folder.display())))
+}
+
+fn failed(error: JournalError) -> Failure {
+    Failure::new(Exit::Failed, "Journal", chain(&error))
+}

@@ -1,0 +1,105 @@
+//! Secrets that stand in files of their own: `{"secret_file": "token"}` is what that file holds, as `{"secret": ..}`. So what is
+//! desired can be kept where many read it, and what is secret elsewhere.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use schemas::limits::ENVIRONMENT_BYTES;
+use serde_json::{Map, Value};
+
+use crate::cli::failure::{Exit, Failure};
+
+/// The field that names a file.
+const FIELD: &str = "secret_file";
+/// Largest secret, in bytes.
+const MOST: u64 = ENVIRONMENT_BYTES as u64;
+/// Where a value may be a secret.
+const MAY_BE_SECRET: [&str; 3] = ["environment_variables", "env", "completion_callback_url"];
+/// What is the client's own, whatever it looks like.
+const OPAQUE: [&str; 2] = ["routes", "annotation"];
+
+/// Reads what the files hold that a document names. Their paths start at the folder of the document, and a line's end at
+/// their own end is no part of the secret.
+pub(super) fn read(document: &Path, mut value: Value) -> Result<Value, Failure> {
+    let folder = if document == Path::new("-") { None } else { document.parent() };
+    look_for(&mut value, folder.unwrap_or(Path::new("")), false)?;
+    Ok(value)
+}
+
+fn look_for(value: &mut Value, folder: &Path, may_be_secret: bool) -> Result<(), Failure> {
+    match value {
+        Value::Object(object) if may_be_secret && object.contains_key(FIELD) => {
+            if let Some(text) = of_file(object, folder)? {
+                *value = Value::Object(Map::from_iter([("secret".to_owned(), text.into())]));
+            }
+            Ok(())
+        }
+        Value::Object(object) => {
+            let members = object.iter_mut().filter(|(name, _)| !OPAQUE.contains(&name.as_str()));
+            for (name, member) in members {
+                look_for(member, folder, may_be_secret || MAY_BE_SECRET.contains(&name.as_str()))?;
+            }
+            Ok(())
+        }
+        Value::Array(all) => all.iter_mut().try_for_each(|one| look_for(one, folder, may_be_secret)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// The secret of the file that an object names; none: it says more than that, or no path, and is refused as it is.
+fn of_file(object: &Map<String, Value>, folder: &Path) -> Result<Option<String>, Failure> {
+    let Some(path) = object.get(FIELD).and_then(Value::as_str).filter(|_| object.len() == 1) else {
+        return Ok(None);
+    };
+    let path = folder.join(path);
+    let failed =
+        |why: String| Failure::new(Exit::Failed, "File", format!("the secret of {}: {why}", path.display()));
+    let mut text = String::new();
+    let read = File::open(&path).and_then(|file| file.take(MOST + 1).read_to_string(&mut text));
+    let bytes = read.map_err(|error| failed(error.to_string()))?;
+    if bytes as u64 > MOST {
+        return Err(failed(format!("it has more than {MOST} bytes")));
+    }
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_files_hold_takes_their_place_where_a_secret_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
+        write("a", b"one\ntwo\r\n");
+        write("b", b"");
+        let document = folder.path().join("web.toml");
+        let here = |name: &str| json!({"secret_file": name});
+        let taken = |value: Value| read(&document, value);
+        let given = json!({"lrp": [{"env": {"A": here("a")}, "routes": {"env": here("a")}, "annotation": here("a"),
+            "action": {"run": {"env": [{"name": "B", "value": here("b")}], "path": here("a")}}}],
+            "completion_callback_url": here("b")});
+        let got = json!({"lrp": [{"env": {"A": {"secret": "one\ntwo"}}, "routes": {"env": here("a")}, "annotation": here("a"),
+            "action": {"run": {"env": [{"name": "B", "value": {"secret": ""}}], "path": here("a")}}}],
+            "completion_callback_url": {"secret": ""}});
+        assert_eq!(taken(given).unwrap(), got);
+        let more = json!({"env": {"A": {"secret_file": "a", "x": 1}, "B": {"secret_file": 1}}});
+        assert_eq!(taken(more.clone()).unwrap(), more, "the spec refuses it");
+        write("large", &[b'x'; 70_000]);
+        write("bytes", &[0xff]);
+        for (name, why) in [("none", "No such file"), ("large", "more than 65536 bytes"), ("bytes", "UTF-8")]
+        {
+            let failure = taken(json!({"env": {"A": here(name)}})).unwrap_err();
+            assert!(failure.message.contains(why) && failure.message.contains(name), "{}", failure.message);
+        }
+    }
+}

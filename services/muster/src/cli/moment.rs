@@ -1,0 +1,235 @@
+//! `--as-of`: the moment of the past that a command shows.
+
+use clap::Args;
+use client::Client;
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use schemas::query::{AsOf, Moment, ReadEntry, ReadEvents};
+use schemas::{Position, Timestamp};
+
+use super::args::{
+    CellVerb, ClusterVerb, Command, DomainVerb, EvaluationVerb, Global, InstanceVerb, LrpVerb,
+    ParameterisedVerb, PeriodicVerb, RolloutVerb, TaskVerb,
+};
+use super::connect::connect;
+use super::failure::Failure;
+use super::output::note;
+use super::words::Invalid;
+
+/// As of which moment something is shown.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct At {
+    /// Show what held then: at a position of the log, a time (UTC, or local as "2026-10-02 14:00"), or a time ago as -10m
+    #[arg(long, value_name = "MOMENT", value_parser = parse, allow_hyphen_values = true)]
+    pub(crate) as_of: Option<AsOf>,
+}
+
+/// The moment that is shown, for all that a command asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    /// Asks as of that moment alone.
+    pub(crate) client: Client,
+    /// When that was, as far as ages are told.
+    pub(crate) at: Timestamp,
+}
+
+impl Shown {
+    /// Asks for what is known as of a moment.
+    pub(crate) async fn as_of(as_of: AsOf, global: &Global) -> Result<Self, Failure> {
+        let client = connect(global).await?.at_moment(as_of);
+        let at = match as_of {
+            AsOf::Time(time) => time,
+            AsOf::Ago(ago) => clock::now() - ago,
+            AsOf::Position(position) => decided_at(&client, position).await?,
+        };
+        Ok(Self { client, at })
+    }
+
+    /// The position at which what was shown stands, once something was.
+    pub(crate) fn position(&self) -> Option<Position> {
+        match self.client.asks_as_of() {
+            Some(AsOf::Position(position)) => Some(position),
+            Some(AsOf::Time(_) | AsOf::Ago(_)) | None => None,
+        }
+    }
+
+    /// Tells people at which position that stands.
+    pub(crate) fn tell(&self) {
+        if let Some(position) = self.position() {
+            note(&format!("as of position {position}, {}", self.at));
+        }
+    }
+}
+
+/// When the entry at a position was decided; now, if nothing was decided there.
+async fn decided_at(client: &Client, position: Position) -> Result<Timestamp, Failure> {
+    let after = Position(position.0.saturating_sub(1));
+    let read = ReadEvents { after, limit: Some(1), ..ReadEvents::default() };
+    let page = client.read_events(&read).await?;
+    let found = page.entries.into_iter().find(|entry| entry.position == position);
+    let at = found.and_then(|found| match found.entry {
+        ReadEntry::Known(entry) => entry.decisions.iter().map(|decision| decision.at).max(),
+        ReadEntry::Unknown { .. } => None,
+    });
+    Ok(at.unwrap_or_else(clock::now))
+}
+
+/// Where to look for a moment in a log that is read here.
+///
+/// # Errors
+/// It is still to come.
+pub(crate) fn settled(as_of: AsOf) -> Result<Moment, Failure> {
+    as_of.moment(clock::now()).map_err(|refusal| {
+        let problem = refusal.fields.into_iter().next().map(|field| field.problem);
+        Failure::usage(problem.unwrap_or(refusal.message))
+    })
+}
+
+/// Reads a moment, also one in local time: a day and a time of day, a day, or a time of today.
+pub(crate) fn parse(text: &str) -> Result<AsOf, Invalid> {
+    let read = text.parse().ok().or_else(|| local(text.trim(), &TimeZone::system(), clock::now()));
+    read.ok_or_else(|| {
+        let expected = "a position, as 41, a time, as 2026-10-02T14:00:00Z, \"2026-10-02 14:00\" or 14:00, or a time \
+                        ago, as -10m or -1h30m";
+        Invalid::new("moment", text, expected)
+    })
+}
+
+fn local(text: &str, zone: &TimeZone, now: Timestamp) -> Option<AsOf> {
+    let today = || -> Option<Date> {
+        let now = jiff::Timestamp::from_nanosecond(i128::from(now.0)).ok()?;
+        Some(zone.to_datetime(now).date())
+    };
+    let moment: DateTime = match text.parse::<DateTime>() {
+        Ok(moment) => moment,
+        Err(_) => today()?.to_datetime(text.parse::<Time>().ok()?),
+    };
+    let at = zone.to_timestamp(moment).ok()?;
+    u64::try_from(at.as_nanosecond()).ok().map(|at| AsOf::Time(Timestamp(at)))
+}
+
+/// As of which moment a command shows something; none: now.
+pub(crate) const fn of(command: &Command) -> Option<AsOf> {
+    match command {
+        Command::Lrp(verb) => of_lrp(verb),
+        Command::Instance(InstanceVerb::List { at, .. } | InstanceVerb::Show { at, .. })
+        | Command::Task(TaskVerb::List { at, .. } | TaskVerb::Show { at, .. })
+        | Command::Periodic(PeriodicVerb::List { at } | PeriodicVerb::Show { at, .. })
+        | Command::Parameterised(ParameterisedVerb::List { at } | ParameterisedVerb::Show { at, .. })
+        | Command::Domain(DomainVerb::List { at })
+        | Command::Cell(CellVerb::List { at } | CellVerb::Show { at, .. })
+        | Command::Cluster(ClusterVerb::Show { at })
+        | Command::Status { at }
+        | Command::Evaluation(EvaluationVerb::List { at, .. } | EvaluationVerb::Show { at, .. })
+        | Command::Why { at, .. } => at.as_of,
+        // It has two of them.
+        Command::Diff { .. }
+        // It looks into tables of its own.
+        | Command::Sql { .. }
+        | Command::Instance(InstanceVerb::Logs { .. } | InstanceVerb::Stop { .. })
+        | Command::Task(
+            TaskVerb::Run { .. }
+            | TaskVerb::Plan { .. }
+            | TaskVerb::Cancel { .. }
+            | TaskVerb::Resolve { .. }
+            | TaskVerb::Logs { .. },
+        )
+        | Command::Periodic(
+            PeriodicVerb::Apply { .. }
+            | PeriodicVerb::Pause { .. }
+            | PeriodicVerb::Resume { .. }
+            | PeriodicVerb::Launch { .. }
+            | PeriodicVerb::Remove { .. },
+        )
+        | Command::Parameterised(
+            ParameterisedVerb::Apply { .. }
+            | ParameterisedVerb::Dispatch { .. }
+            | ParameterisedVerb::Withdraw { .. }
+            | ParameterisedVerb::Remove { .. },
+        )
+        | Command::Domain(DomainVerb::Refresh { .. })
+        | Command::Cell(
+            CellVerb::Evacuate { .. }
+            | CellVerb::Cordon { .. }
+            | CellVerb::Uncordon { .. }
+            | CellVerb::Forget { .. },
+        )
+        | Command::Cluster(ClusterVerb::Preemption { .. })
+        | Command::Evaluation(EvaluationVerb::Watch { .. } | EvaluationVerb::Retry { .. })
+        | Command::Events(_)
+        | Command::Journal(_)
+        | Command::History(_)
+        | Command::Watch
+        | Command::Trace { .. }
+        | Command::Secrets(_)
+        | Command::Export { .. }
+        | Command::Import { .. }
+        | Command::Audit(_)
+        | Command::Bundle { .. }
+        | Command::Projection(_)
+        | Command::Schema(_)
+        | Command::Reconcile(_)
+        // They read the log themselves.
+        | Command::WhatIf(_)
+        | Command::Decide(_)
+        | Command::Replay(_)
+        | Command::DeadLetters(_)
+        | Command::Completion { .. } => None,
+    }
+}
+
+const fn of_lrp(verb: &LrpVerb) -> Option<AsOf> {
+    match verb {
+        LrpVerb::List { at }
+        | LrpVerb::Show { at, .. }
+        | LrpVerb::Rollout(RolloutVerb::Status { at, .. } | RolloutVerb::History { at, .. }) => at.as_of,
+        LrpVerb::Desire { .. }
+        | LrpVerb::Apply { .. }
+        | LrpVerb::Diff { .. }
+        | LrpVerb::Plan { .. }
+        | LrpVerb::Scale { .. }
+        | LrpVerb::Update { .. }
+        | LrpVerb::Activate { .. }
+        | LrpVerb::Restart { .. }
+        | LrpVerb::Rebalance { .. }
+        | LrpVerb::Rollout(
+            RolloutVerb::Watch { .. }
+            | RolloutVerb::Pause { .. }
+            | RolloutVerb::Resume { .. }
+            | RolloutVerb::Rollback { .. },
+        )
+        | LrpVerb::Remove { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_time_is_one_of_the_users_time_zone() {
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        let now = Timestamp::from_millis(1_790_949_600_000);
+        let read = |text: &str| match local(text, &zone, now) {
+            Some(AsOf::Time(time)) => time.to_string(),
+            other => format!("{other:?}"),
+        };
+        for (text, time) in [
+            ("2026-10-01 14:00", "2026-10-01T12:00:00.000Z"),
+            ("2026-10-01T14:00:30", "2026-10-01T12:00:30.000Z"),
+            ("2026-10-01", "2026-09-30T22:00:00.000Z"),
+            // It is four o'clock in the afternoon there.
+            ("15:59", "2026-10-02T13:59:00.000Z"),
+            ("00:00:01", "2026-10-01T22:00:01.000Z"),
+        ] {
+            assert_eq!(read(text), time, "{text}");
+        }
+        for bad in ["", "yesterday", "25:00", "2026-13-01", "10m"] {
+            assert_eq!(local(bad, &zone, now), None, "{bad}");
+            let told = parse(bad).unwrap_err().to_string();
+            assert!(told.contains("expected a position, as 41, a time"), "{told}");
+        }
+        assert_eq!(parse("-10m"), Ok("-10m".parse().unwrap()));
+        assert_eq!(parse("#41"), Ok(AsOf::Position(Position(41))));
+    }
+}

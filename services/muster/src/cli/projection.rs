@@ -1,0 +1,330 @@
+//! `muster projection`: the tables of a database as a whole.
+
+use std::time::Duration;
+
+use ::projector::rebuild::{self, Rebuilt, Step};
+use ::projector::verify::{self, Comparison};
+use ::projector::{Error, Standing, TextRow, Url};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use runtime::stop::{self, Hangup};
+use schemas::Position;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::args::Global;
+use super::direct::read_journal;
+use super::failure::{Exit, Failure};
+use super::output::{Output, note};
+use super::sql::database_of;
+use super::table::{Cell, Table};
+use crate::error::chain;
+use crate::wire::setting_aside;
+
+/// The database that a command is about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OfDatabase {
+    /// The database [default: the one that muster dev keeps in its data folder]
+    #[arg(long, value_name = "URL", env = "MUSTER_DATABASE")]
+    pub(crate) database: Option<Url>,
+}
+
+/// What can be done with the tables as a whole.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ProjectionVerb {
+    /// Show each generation of the tables, and how far it is behind the journal
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        of: OfDatabase,
+    },
+    /// Compare every row that ever was with what the log gives: exits 9 if any differs
+    Verify {
+        #[command(flatten)]
+        of: OfDatabase,
+    },
+    /// Make the tables again from the log beside those that readers see, and then show them instead; stopped, it carries on
+    Rebuild {
+        /// Begin at the log's beginning, whatever was begun before
+        #[arg(long)]
+        restart: bool,
+        #[command(flatten)]
+        of: OfDatabase,
+    },
+    /// Let a role of the database read the tables, and nothing else
+    Grant {
+        /// The role, which is there
+        role: String,
+        #[command(flatten)]
+        of: OfDatabase,
+    },
+}
+
+pub(crate) async fn run(verb: ProjectionVerb, global: &Global) -> Result<(), Failure> {
+    match verb {
+        ProjectionVerb::List { of } => list(&database_of(of.database, global)?, global).await,
+        ProjectionVerb::Verify { of } => verify(&database_of(of.database, global)?, global).await,
+        ProjectionVerb::Rebuild { restart, of } => {
+            rebuild(&database_of(of.database, global)?, restart, global).await
+        }
+        ProjectionVerb::Grant { role, of } => {
+            let url = database_of(of.database, global)?;
+            ::projector::grant(&url, &role).await?;
+            note(&format!("{role} may read the tables of {url}, those of later generations, too"));
+            Ok(())
+        }
+    }
+}
+
+/// A generation of tables, as it is shown.
+#[derive(Serialize)]
+struct GenerationRow {
+    generation: i64,
+    state: &'static str,
+    position: Position,
+    /// Entries of the journal that are not in it; none: the journal isn't known.
+    behind: Option<u64>,
+    cluster_id: Option<String>,
+    shape: String,
+    /// Whether this program gives tables that shape.
+    of_this_version: bool,
+    indexed: bool,
+}
+
+impl GenerationRow {
+    fn of(standing: Standing, url: &Url, live: Option<i64>, end: Option<Position>) -> Self {
+        let state = match live {
+            _ if standing.live => "live",
+            Some(live) if standing.generation < live => "replaced",
+            Some(_) | None => "building",
+        };
+        Self {
+            generation: standing.generation,
+            state,
+            position: standing.end.position,
+            behind: end.map(|end| end.0.saturating_sub(standing.end.position.0)),
+            of_this_version: standing.is_of_this_program(url),
+            cluster_id: standing.cluster_id,
+            shape: standing.shape,
+            indexed: standing.indexed,
+        }
+    }
+}
+
+async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
+    let all = verify::list(url).await?;
+    let end = match read_journal(global).await {
+        Ok(journal) => Some(journal.end().await.map_err(Error::from)?),
+        Err(failure) => {
+            note(&format!("how far they are behind is not known: {}", failure.message));
+            None
+        }
+    };
+    let live = all.iter().find(|one| one.live).map(|one| one.generation);
+    let rows: Vec<_> = all.into_iter().map(|one| GenerationRow::of(one, url, live, end)).collect();
+    Output::new(global).rows(&rows, |rows, _| {
+        let mut table =
+            Table::new(&["generation", "state", "position", "behind", "cluster", "shape", "version"]);
+        for row in rows {
+            table.row(vec![
+                Cell::number(row.generation),
+                Cell::state(row.state),
+                Cell::number(row.position),
+                row.behind.map_or(Cell::None, Cell::number),
+                Cell::maybe(row.cluster_id.as_ref()),
+                Cell::text(&row.shape),
+                Cell::text(if row.of_this_version { "this" } else { "another" }),
+            ]);
+        }
+        table
+    })
+}
+
+/// A table that was compared, as it is shown.
+#[derive(Serialize)]
+struct TableRow {
+    table: String,
+    rows: u64,
+    hash: String,
+    log_rows: u64,
+    log_hash: String,
+    same: bool,
+    /// The first rows that the log doesn't give.
+    not_in_log: Vec<Map<String, Value>>,
+    /// The first rows of the log that the table lacks.
+    not_in_table: Vec<Map<String, Value>>,
+}
+
+/// What comparing said.
+#[derive(Serialize)]
+struct Report {
+    position: Position,
+    same: bool,
+    tables: Vec<TableRow>,
+}
+
+impl TableRow {
+    fn of(compared: &Comparison) -> Self {
+        let columns = compared.table.columns();
+        let object = |row: &TextRow| {
+            let values = columns.iter().zip(row);
+            values.map(|(column, value)| (column.name.to_owned(), value.clone().into())).collect()
+        };
+        let [extra, lacking] = &compared.differing;
+        Self {
+            table: compared.table.name(),
+            rows: compared.found.rows,
+            hash: format!("{:032x}", compared.found.hash),
+            log_rows: compared.expected.rows,
+            log_hash: format!("{:032x}", compared.expected.hash),
+            same: compared.is_same(),
+            not_in_log: extra.iter().map(object).collect(),
+            not_in_table: lacking.iter().map(object).collect(),
+        }
+    }
+}
+
+async fn verify(url: &Url, global: &Global) -> Result<(), Failure> {
+    let journal = read_journal(global).await?;
+    let stop = CancellationToken::new();
+    let known = setting_aside::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
+    let bar = bar("folding the log: {bar:30} {pos} of {len} entries, {eta} left");
+    let compared = verify::verify(&journal, &known, url, |position, end| {
+        bar.set_length(end.0);
+        bar.set_position(position.0);
+    });
+    let (standing, compared) = compared.await?;
+    drop(bar);
+    let tables: Vec<_> = compared.iter().map(TableRow::of).collect();
+    let report = Report { position: standing.end.position, same: tables.iter().all(|row| row.same), tables };
+    Output::new(global).one(&report, |report, look| text(report, look.colour))?;
+    if report.same {
+        return Ok(());
+    }
+    let names: Vec<&str> = report.tables.iter().filter(|row| !row.same).map(|row| &*row.table).collect();
+    let why = format!("the log gives other rows than {} at position {}", names.join(", "), report.position);
+    Err(Failure::new(Exit::Found, "TablesDiffer", why)
+        .advise("make the tables again: muster projection rebuild"))
+}
+
+fn text(report: &Report, colour: bool) -> String {
+    let mut table = Table::new(&["table", "rows", "hash", "rows of the log", "same"]);
+    for row in &report.tables {
+        table.row(vec![
+            Cell::text(&row.table),
+            Cell::number(row.rows),
+            Cell::text(&row.hash),
+            Cell::number(row.log_rows),
+            Cell::text(if row.same { "yes" } else { "no" }),
+        ]);
+    }
+    let mut text = format!("at position {}\n{}", report.position, table.render(colour));
+    for row in &report.tables {
+        let mut say = |what: &str, rows: &[Map<String, Value>]| {
+            for row_of in rows {
+                text.push_str(&format!("\n{}: {what}: {}", row.table, Value::Object(row_of.clone())));
+            }
+        };
+        say("the log doesn't give", &row.not_in_log);
+        say("lacks", &row.not_in_table);
+    }
+    text
+}
+
+async fn rebuild(url: &Url, restart: bool, global: &Global) -> Result<(), Failure> {
+    let journal = read_journal(global).await?;
+    let signal = |error| Failure::new(Exit::Failed, "Signal", format!("can't listen to signals: {error}"));
+    let stop = stop::on_signal(Hangup::Ends).map_err(signal)?;
+    let known = setting_aside::known(&journal, &stop).await.map_err(Error::from)?.unwrap_or_default();
+    let bar = bar("{msg} {bar:30} {pos} of {len} entries, {per_sec}, {eta} left");
+    let done = rebuild::rebuild(&journal, &known, url, restart, &stop, |step| match step {
+        Step::Written(position, end) => {
+            bar.set_message("writing the tables");
+            bar.set_length(end.0);
+            bar.set_position(position.0);
+        }
+        Step::Comparing => bar.set_message("making indexes, and comparing with the old tables"),
+        Step::Switching => bar.set_message("switching"),
+    });
+    let done = done.await?;
+    let reached = bar.position();
+    drop(bar);
+    match done {
+        Some(rebuilt) => Output::new(global).one(&Shown::of(&rebuilt), |shown, _| shown.text()),
+        None => {
+            let why = format!("stopped at position {reached}: the tables that readers see are as they were");
+            Err(Failure::new(Exit::Failed, "Stopped", why)
+                .advise("go on: muster projection rebuild")
+                .advise("or begin again: muster projection rebuild --restart"))
+        }
+    }
+}
+
+/// What rebuilding did, as it is shown.
+#[derive(Serialize)]
+struct Shown {
+    generation: i64,
+    position: Position,
+    /// Whether there were tables of the same shape, with which they could be compared.
+    compared: bool,
+    /// Those of which the old ones had other rows.
+    differed: Vec<String>,
+}
+
+impl Shown {
+    fn of(rebuilt: &Rebuilt) -> Self {
+        let compared = rebuilt.compared.as_deref();
+        let differed = compared.unwrap_or_default().iter().filter(|one| !one.is_same());
+        Self {
+            generation: rebuilt.standing.generation,
+            position: rebuilt.standing.end.position,
+            compared: compared.is_some(),
+            differed: differed.map(|one| one.table.name()).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let were = match self.differed.as_slice() {
+            _ if !self.compared => "there were none of the same shape to compare them with".to_owned(),
+            [] => "the old ones had the same rows".to_owned(),
+            names => format!("the old ones had other rows in {}", names.join(", ")),
+        };
+        let Self { generation, position, .. } = self;
+        format!("readers see generation {generation} of the tables from position {position} on: {were}")
+    }
+}
+
+/// A line that moves, on a terminal.
+fn bar(template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear);
+    // The template is a constant of this program, and it is a template.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::Question(_) => Exit::Usage,
+            Error::NoRoles(_) => Exit::Usage,
+            Error::Another | Error::OtherCluster { .. } | Error::Ahead { .. } => Exit::Conflict,
+            Error::Database { .. }
+            | Error::Rights { .. }
+            | Error::Empty(_)
+            | Error::OtherShape
+            | Error::OtherBooks { .. }
+            | Error::Replaced
+            | Error::Rewound { .. }
+            | Error::OldServer(_)
+            | Error::Encoding(_)
+            | Error::Remove { .. }
+            | Error::Journal(_)
+            | Error::Unreadable { .. } => Exit::Failed,
+        };
+        Self::new(exit, "Database", chain(&error))
+    }
+}

@@ -1,0 +1,265 @@
+//! `muster reconcile`: what a rep does about a container and its record, by the tables, as JSON. Asks nobody.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rep::reconcile::evacuation::{Instance, Twin};
+use rep::reconcile::lrp::{self, Lrp};
+use rep::reconcile::task::{self, Task};
+use rep::reconcile::{Holder, Row, Step, Surprise, Verdict};
+use schemas::BadField;
+use schemas::Refusal;
+use schemas::spec;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::output::Output;
+use super::{file, output};
+
+/// What `muster reconcile` is given.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReconcileArgs {
+    #[arg(
+        help = "JSON: {\"container\": \"running\", \"lrp\": \"claimed_self\"}, with \"evacuating\" on a cell that evacuates, \
+                or {\"container\": \"completed\", \"task\": \"running_self\"}; a list for several; - is the standard input",
+        default_value = "-",
+        value_name = "FILE"
+    )]
+    file: PathBuf,
+}
+
+/// Words, and what each means.
+type Words<T> = &'static [(&'static str, T)];
+
+const CONTAINERS: Words<lrp::Container> = &[
+    ("none", lrp::Container::None),
+    ("reserved", lrp::Container::Reserved),
+    ("initializing", lrp::Container::Initializing),
+    ("created", lrp::Container::Created),
+    ("running", lrp::Container::Running),
+    ("completed_crashed", lrp::Container::Crashed),
+    ("completed_shutdown", lrp::Container::Shutdown),
+];
+const LRPS: Words<Instance> = &[
+    ("absent", Instance::Absent),
+    ("unclaimed", Instance::Unclaimed),
+    ("unclaimed_with_placement_error", Instance::Unplaced),
+    ("claimed_self", Instance::Claimed(Holder::Alpha)),
+    ("claimed_other", Instance::Claimed(Holder::Omega)),
+    ("running_self", Instance::Running(Holder::Alpha)),
+    ("running_other", Instance::Running(Holder::Omega)),
+    ("crashed", Instance::Crashed),
+];
+const TWINS: Words<Twin> =
+    &[("absent", Twin::Absent), ("running_self", Twin::Alpha), ("running_other", Twin::Beta)];
+const TASK_CONTAINERS: Words<task::Container> = &[
+    ("none", task::Container::None),
+    ("reserved", task::Container::Reserved),
+    ("initializing", task::Container::Initializing),
+    ("created", task::Container::Created),
+    ("running", task::Container::Running),
+    ("completed", task::Container::Completed),
+];
+const TASKS: Words<Task> = &[
+    ("absent", Task::Absent),
+    ("pending", Task::Pending),
+    ("running_self", Task::Running(Holder::Alpha)),
+    ("running_other", Task::Running(Holder::Omega)),
+    ("completed_self", Task::Completed(Holder::Alpha)),
+    ("completed_other", Task::Completed(Holder::Omega)),
+    ("resolving_self", Task::Resolving(Holder::Alpha)),
+    ("resolving_other", Task::Resolving(Holder::Omega)),
+];
+
+/// What a rep does.
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// The row, as Diego Dev Notes write it.
+    row: String,
+    /// Whether the document has this row; what it forgot is settled in docs/model.md.
+    told: bool,
+    /// How surprising it is.
+    surprise: &'static str,
+    /// What it does, in order.
+    steps: Vec<Shown>,
+    /// Why no road leads there, if none does.
+    out_of_reach: Option<&'static str>,
+}
+
+/// One thing to do.
+#[derive(Debug, Serialize)]
+struct Shown {
+    step: &'static str,
+    words: &'static str,
+}
+
+pub(crate) fn run(args: &ReconcileArgs, global: &Global) -> Result<(), Failure> {
+    let path: &Path = &args.file;
+    let value = spec::json(file::read(path)?.as_bytes())
+        .map_err(|refusal| Failure::from(refusal).doing(format!("read {}", path.display())))?;
+    let refused = |bad: Vec<BadField>| {
+        Failure::from(Refusal::invalid(bad)).doing(format!("read a case from {}", path.display()))
+    };
+    let output = Output::new(global);
+    let mut bad = vec![];
+    if let Value::Array(cases) = &value {
+        let mut one = |(at, case)| row(case, &format!("[{at}]."), &mut bad).map(answer);
+        let rows: Vec<Answer> = cases.iter().enumerate().filter_map(&mut one).collect();
+        return if bad.is_empty() { show(&rows, output) } else { Err(refused(bad)) };
+    }
+    match row(&value, "", &mut bad) {
+        Some(row) => show(&answer(row), output),
+        None => Err(refused(bad)),
+    }
+}
+
+/// As JSON, whatever else the format is.
+fn show<T: Serialize>(answer: &T, output: Output) -> Result<(), Failure> {
+    if output.is_for_people() {
+        let text = serde_json::to_string_pretty(answer)
+            .map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
+        return output::line(&text);
+    }
+    output.one(answer, |_, _| String::new())
+}
+
+/// The row that a case names; none: what is wrong with it is in `bad`, each with its path.
+fn row(case: &Value, path: &str, bad: &mut Vec<BadField>) -> Option<Row> {
+    let Some(fields) = case.as_object() else {
+        bad.push(problem(path.trim_end_matches('.'), "must be an object"));
+        return None;
+    };
+    let of_task = fields.contains_key("task");
+    let known: &[&str] = if of_task { &["container", "task"] } else { &["container", "lrp", "evacuating"] };
+    for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+        bad.push(problem(
+            &format!("{path}{name}"),
+            format!("is not a field of a case: use {}", known.join(", ")),
+        ));
+    }
+    let found = if of_task {
+        let container = word(fields, path, "container", TASK_CONTAINERS, bad);
+        let task = word(fields, path, "task", TASKS, bad);
+        Some(Row::Task(container?, task?))
+    } else {
+        let container = word(fields, path, "container", CONTAINERS, bad);
+        let lrp = word(fields, path, "lrp", LRPS, bad);
+        let twin = fields.contains_key("evacuating").then(|| word(fields, path, "evacuating", TWINS, bad));
+        of_process(container?, lrp?, twin.map_or(Some(None), |twin| twin.map(Some))?)
+    };
+    found.filter(|_| bad.is_empty())
+}
+
+fn of_process(container: lrp::Container, lrp: Instance, twin: Option<Twin>) -> Option<Row> {
+    if let Some(twin) = twin {
+        return Some(Row::Evacuation(container, lrp, twin));
+    }
+    let lrp = match lrp {
+        Instance::Absent => Lrp::Absent,
+        // A placement error changes nothing where nothing evacuates.
+        Instance::Unclaimed | Instance::Unplaced => Lrp::Unclaimed,
+        Instance::Claimed(holder) => Lrp::Claimed(holder),
+        Instance::Running(holder) => Lrp::Running(holder),
+        Instance::Crashed => Lrp::Crashed,
+    };
+    Some(Row::Lrp(container, lrp))
+}
+
+fn word<T: Copy>(
+    fields: &Map<String, Value>,
+    path: &str,
+    name: &str,
+    words: Words<T>,
+    bad: &mut Vec<BadField>,
+) -> Option<T> {
+    let value = fields.get(name);
+    let text = value.and_then(Value::as_str).map(str::to_lowercase);
+    let found = words.iter().find(|(word, _)| Some(*word) == text.as_deref());
+    if found.is_none() {
+        let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let what = value.map_or_else(|| "is missing".to_owned(), |value| format!("is {value}"));
+        bad.push(problem(&format!("{path}{name}"), format!("{what}: use {}", all.join(", "))));
+    }
+    found.map(|(_, meaning)| *meaning)
+}
+
+fn problem(field: &str, problem: impl Into<String>) -> BadField {
+    BadField { field: field.to_owned(), problem: problem.into() }
+}
+
+fn answer(row: Row) -> Answer {
+    let Verdict { surprise, steps } = row.verdict();
+    Answer {
+        row: row.to_string(),
+        told: row.is_told(),
+        surprise: match surprise {
+            Surprise::Expected => "expected",
+            Surprise::Conceivable => "conceivable",
+            Surprise::Inconceivable => "inconceivable",
+        },
+        steps: steps.iter().map(|step| Shown { step: name(*step), words: step.words() }).collect(),
+        out_of_reach: row.out_of_reach(),
+    }
+}
+
+/// A step as programs read it.
+const fn name(step: Step) -> &'static str {
+    match step {
+        Step::Claim => "claim",
+        Step::Start => "start",
+        Step::Crash => "crash",
+        Step::RemoveLrp => "remove_lrp",
+        Step::Unclaim => "unclaim",
+        Step::SetEvacuating => "set_evacuating",
+        Step::RemoveEvacuating => "remove_evacuating",
+        Step::StartTask => "start_task",
+        Step::CompleteTask => "complete_task",
+        Step::FailTask => "fail_task",
+        Step::Run => "run_container",
+        Step::DeleteContainer => "delete_container",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(case: &Value) -> Result<Answer, Vec<BadField>> {
+        let mut bad = vec![];
+        row(case, "", &mut bad).map(answer).ok_or(bad)
+    }
+
+    #[test]
+    fn a_case_is_answered_by_its_table() {
+        let steps = |case: Value| {
+            let steps = told(&case).unwrap().steps;
+            steps.iter().map(|shown| shown.step).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            steps(json!({"container": "running", "lrp": "claimed_self"})),
+            ["start", "remove_evacuating"]
+        );
+        assert_eq!(steps(json!({"container": "RESERVED", "lrp": "unclaimed"})), ["claim", "run_container"]);
+        let moving = json!({"container": "running", "lrp": "running_self", "evacuating": "absent"});
+        assert_eq!(steps(moving), ["set_evacuating", "unclaim"]);
+        let done = json!({"container": "completed", "task": "running_self"});
+        assert_eq!(steps(done), ["complete_task", "delete_container"]);
+    }
+
+    #[test]
+    fn a_bad_case_is_told_by_path() {
+        let bad = |case: Value| {
+            let bad = told(&case).unwrap_err();
+            bad.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect::<Vec<_>>()
+        };
+        let told = bad(json!({"container": "runing", "lrp": "crashed"}));
+        assert!(told[0].starts_with("container: is \"runing\": use none, reserved"), "{told:?}");
+        let told = bad(json!({"container": "running", "colour": 1}));
+        assert_eq!(told.len(), 2);
+        assert!(told[0].starts_with("colour: is not a field") && told[1].starts_with("lrp: is missing"));
+    }
+}

@@ -1,0 +1,166 @@
+//! `muster replay`: the recorded causes of a part of the log against other settings, here and in virtual time.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use schemas::Refusal;
+use schemas::names::ProcessGuid;
+use simulation::recorded::replay::{OfProcess, OfTask, Replay, Settings};
+use simulation::recorded::what_if::Failed;
+
+use super::args::Global;
+use super::failure::{Exit, Failure};
+use super::file;
+use super::output::{Look, Output};
+use super::table::{Cell, Table};
+use super::words::{count, parse_duration, took};
+use super::{moment, recorded};
+use schemas::query::AsOf;
+
+/// What `muster replay` is given.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Settings that are otherwise, in TOML: tables restart, process.NAME.restart and cell.ID, and preemption; see docs/what-if.md
+    /// [default: as they were recorded]
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Where it begins: a position, a time, or a time ago as -10m [default: the beginning of the log]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    from: Option<AsOf>,
+    /// Where it ends [default: the end of the log]
+    #[arg(long, value_name = "MOMENT", value_parser = moment::parse, allow_hyphen_values = true)]
+    to: Option<AsOf>,
+    /// Exit with 9 if it comes to something else than was recorded: a test on recorded production
+    #[arg(long)]
+    check: bool,
+    /// How long the cluster takes silence of most cells for a fault of the network
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
+    mass_loss_wait: Duration,
+}
+
+pub(crate) async fn run(args: &ReplayArgs, global: &Global) -> Result<(), Failure> {
+    let settings = args.policy.as_deref().map(settings).transpose()?.unwrap_or_default();
+    let messages = recorded::read(global).await?;
+    let beginning = Some(AsOf::Position(schemas::Position(0)));
+    let from = recorded::position(&messages, args.from.or(beginning))?;
+    let to = recorded::position(&messages, args.to)?;
+    if from > to {
+        return Err(Failure::usage(format!("it begins at position {from}, after its end at {to}")));
+    }
+    let recording = recorded::recording(messages, Some(AsOf::Position(from)), args.mass_loss_wait)?;
+    let told = recording.replay(to, &settings).map_err(|failed| match failed {
+        Failed::Refused(refusal) => Failure::from(refusal).doing("set up the cluster"),
+        Failed::Unusable(unusable) => unusable.into(),
+    })?;
+    Output::new(global).one(&told, text)?;
+    if args.check && !told.differences.is_empty() {
+        return Err(Failure::silent(Exit::Found));
+    }
+    Ok(())
+}
+
+fn settings(path: &Path) -> Result<Settings, Failure> {
+    let bad = |why: String| {
+        let why = format!("{} is no valid policy: {}", path.display(), why.trim_end());
+        Failure::new(Exit::Failed, "InvalidRequest", why)
+    };
+    let settings: Settings = toml::from_str(&file::read(path)?).map_err(|error| bad(error.to_string()))?;
+    let faults = settings.faults();
+    if faults.is_empty() {
+        return Ok(settings);
+    }
+    Err(Failure::from(Refusal::invalid(faults)).doing(format!("read {}", path.display())))
+}
+
+fn text(told: &Replay, look: Look) -> String {
+    let mut parts = vec![format!(
+        "from position {} to {}, {}: recorded, and replayed",
+        told.from,
+        told.to,
+        millis(told.length_ms)
+    )];
+    let processes = processes(told);
+    parts.extend((!processes.is_empty()).then(|| table(&processes).render(look.colour)));
+    let tasks = tasks(told);
+    parts.extend((!tasks.is_empty()).then(|| {
+        let mut table = Table::new(&["TASK", "RECORDED", "REPLAYED", "WAITED", "REPLAYED"]);
+        tasks.into_iter().for_each(|row| table.row(row));
+        table.render(look.colour)
+    }));
+    parts.extend(told.refused.iter().map(|what| format!("refused now: {what}")));
+    parts.extend(told.skipped.iter().map(|(what, number)| format!("not asked again: {number} {what}")));
+    parts.extend(told.differences.iter().cloned());
+    parts.push(match told.differences.len() {
+        0 => "it comes to what was recorded".to_owned(),
+        found => format!("it comes to something else: {}", count(found as u64, "difference")),
+    });
+    parts.join("\n")
+}
+
+/// A process, as it was and as it would have been.
+type Both<'a> = (&'a ProcessGuid, OfProcess, OfProcess);
+
+/// The processes of which something happened.
+fn processes(told: &Replay) -> Vec<Both<'_>> {
+    let of = |figures: &simulation::recorded::replay::Figures, guid| {
+        figures.processes.get(guid).cloned().unwrap_or_default()
+    };
+    let guids: std::collections::BTreeSet<&ProcessGuid> =
+        told.recorded.processes.keys().chain(told.replayed.processes.keys()).collect();
+    let both = |guid| (guid, of(&told.recorded, guid), of(&told.replayed, guid));
+    guids.into_iter().map(both).collect()
+}
+
+fn table(all: &[Both<'_>]) -> Table {
+    let mut table = Table::new(&[
+        "PROCESS",
+        "CRASHES",
+        "REPLAYED",
+        "RESTARTS",
+        "REPLAYED",
+        "NOT RUNNING",
+        "REPLAYED",
+        "NOT PLACED",
+        "REPLAYED",
+        "RUNNING",
+        "REPLAYED",
+    ]);
+    for (guid, was, is) in all {
+        let running = |of: &OfProcess| Cell::number(format!("{}/{}", of.running, of.desired));
+        table.row(vec![
+            Cell::text(guid),
+            Cell::number(was.crashes),
+            Cell::number(is.crashes),
+            Cell::number(was.restarts),
+            Cell::number(is.restarts),
+            Cell::number(millis(was.not_running_ms)),
+            Cell::number(millis(is.not_running_ms)),
+            Cell::number(was.placement_failures),
+            Cell::number(is.placement_failures),
+            running(was),
+            running(is),
+        ]);
+    }
+    table
+}
+
+/// The tasks whose end or wait is not the same.
+fn tasks(told: &Replay) -> Vec<Vec<Cell>> {
+    let usual = OfTask::default();
+    let row = |(guid, was): (&schemas::names::TaskGuid, &OfTask)| {
+        let is = told.replayed.tasks.get(guid).unwrap_or(&usual);
+        let end = |of: &OfTask| match (of.succeeded, &of.failure_reason) {
+            (Some(true), _) => Cell::state("succeeded"),
+            (Some(false), reason) => Cell::text(format!("failed: {}", reason.as_deref().unwrap_or("-"))),
+            (None, _) => Cell::text("not ended"),
+        };
+        let waited = |of: &OfTask| Cell::maybe(of.waited_ms.map(millis));
+        vec![Cell::text(guid), end(was), end(is), waited(was), waited(is)]
+    };
+    told.recorded.tasks.iter().map(row).collect()
+}
+
+fn millis(time: u64) -> String {
+    took(Duration::from_millis(time))
+}

@@ -1,0 +1,31 @@
+//! `muster schema`: the JSON Schemas of events and commands, as the cluster has them.
+
+use schemas::published::{Described, SchemaRow};
+
+use super::args::{Global, SchemaVerb};
+use super::connect::connect;
+use super::failure::Failure;
+use super::output::{self, Output};
+use super::table::{Cell, Table};
+
+pub(crate) async fn run(verb: SchemaVerb, global: &Global) -> Result<(), Failure> {
+    let client = connect(global).await?;
+    match verb {
+        SchemaVerb::List => Output::new(global).rows(&client.schemas().await?, |rows, _| table(rows)),
+        // It is JSON, whoever reads it.
+        SchemaVerb::Show { name } => output::line(&format!("{:#}", client.schema(&name).await?)),
+    }
+}
+
+fn table(rows: &[SchemaRow]) -> Table {
+    let mut table = Table::new(&["NAME", "DESCRIBES", "MEANING"]);
+    for SchemaRow { name, describes, meaning } in rows {
+        let describes = match describes {
+            Described::Entry => "entry",
+            Described::Event => "event",
+            Described::Command => "command",
+        };
+        table.row(vec![Cell::text(name), Cell::text(describes), Cell::text(meaning)]);
+    }
+    table
+}

@@ -1,0 +1,284 @@
+//! What an id names in the log. Pure: decisions in, what is meant out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use schemas::Position;
+use schemas::entry::{Actor, Event};
+use schemas::evaluation;
+use schemas::names::{DecisionId, RequestId};
+
+use crate::cli::describe::who;
+use crate::cli::events::{Decided, container};
+use crate::cli::failure::{Exit, Failure};
+use crate::cli::find;
+use crate::cli::words::Invalid;
+
+/// The shortest part of an id that is looked for: a log holds many, and what was made in the same minute begins alike.
+const PART: usize = 8;
+/// How many ids are named where several are meant.
+const NAMED: usize = 5;
+/// What an id can be.
+const VALID: &str = "the id of a decision, a correlation or an evaluation or an instance guid, whole or 8 or more \
+                     characters of its beginning or end, or a request id of 1 to 128 of A-Z a-z 0-9 _ -";
+
+/// An id, or a part of one, that may stand in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sought(String);
+
+impl Sought {
+    /// Takes text that can be an id.
+    ///
+    /// # Errors
+    /// No id is written so.
+    pub(crate) fn parse(text: &str) -> Result<Self, Invalid> {
+        // Every id is also what a request may be called.
+        match RequestId::new(text) {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(_) => Err(Invalid::new("id", text, VALID)),
+        }
+    }
+
+    fn is(&self, id: &str) -> bool {
+        self.0.eq_ignore_ascii_case(id)
+    }
+
+    fn names(&self, id: &str) -> bool {
+        let is_part = self.0.len() >= PART && find::check_fragment("decision", &self.0, VALID).is_ok();
+        self.is(id) || is_part && find::matches(id, &self.0)
+    }
+}
+
+/// What has an id. Requests of different people may be called the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Decision,
+    Correlation,
+    Evaluation,
+    Instance,
+    Request(Actor),
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decision => f.write_str("decision"),
+            Self::Correlation => f.write_str("correlation"),
+            Self::Evaluation => f.write_str("evaluation"),
+            Self::Instance => f.write_str("instance"),
+            Self::Request(actor) => write!(f, "request of {}", who(actor)),
+        }
+    }
+}
+
+/// What is to be traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Target {
+    /// The chains. A request about several things begins several.
+    pub(super) correlations: BTreeSet<DecisionId>,
+    /// The decisions that the id named.
+    pub(super) asked: BTreeSet<DecisionId>,
+    /// Nothing of the chains stands here or before.
+    pub(super) after: Position,
+}
+
+impl Target {
+    /// Adds a decision that the id names.
+    fn add(&mut self, decided: &Decided) {
+        let Decided { position, decision } = decided;
+        let begins = decision.id == decision.correlation;
+        if !self.correlations.contains(&decision.correlation) && !begins {
+            self.after = Position(0);
+        } else if self.correlations.is_empty() {
+            self.after = Position(position.0.saturating_sub(1));
+        }
+        self.correlations.insert(decision.correlation);
+        self.asked.insert(decision.id);
+    }
+}
+
+/// What of a log an id names.
+#[derive(Clone, Debug)]
+pub(super) struct Hits {
+    sought: Sought,
+    found: BTreeMap<(String, What), Target>,
+}
+
+impl Hits {
+    /// Looks for this.
+    pub(super) const fn of(sought: Sought) -> Self {
+        Self { sought, found: BTreeMap::new() }
+    }
+
+    /// Looks at the next decision of the log. Whether it is the very one that is meant.
+    pub(super) fn take(&mut self, decided: &Decided) -> bool {
+        let mut is_it = false;
+        for (what, id) in ids(decided) {
+            if !self.sought.names(&id) {
+                continue;
+            }
+            is_it |= what == What::Decision && self.sought.is(&id);
+            let is_request = matches!(what, What::Request(_));
+            let target = self.found.entry((id, what)).or_default();
+            // Many decisions speak of an instance or an evaluation: the first one made it.
+            if is_request || target.asked.is_empty() {
+                target.add(decided);
+            }
+        }
+        is_it
+    }
+
+    /// What is meant: all that is called so as a whole, else by a part, if that is of one command.
+    pub(super) fn target(self) -> Result<Target, Failure> {
+        let Self { sought, mut found } = self;
+        if found.keys().any(|(id, _)| sought.is(id)) {
+            found.retain(|(id, _), _| sought.is(id));
+        }
+        let chains: BTreeSet<&BTreeSet<DecisionId>> =
+            found.values().map(|target| &target.correlations).collect();
+        match chains.len() {
+            0 => Err(Failure::not_found(format!("a decision, evaluation, instance or request {}", sought.0))
+                .advise("ids are in muster history and muster events list, with -o json")
+                .advise(format!("a part of an id is looked for if it has {PART} characters or more"))),
+            1 => Ok(joined(found.into_values())),
+            chains => Err(ambiguous(&sought, chains, &found)),
+        }
+    }
+}
+
+/// Several ids of the same chains.
+fn joined(targets: impl Iterator<Item = Target>) -> Target {
+    let together = targets.reduce(|mut one, other| {
+        one.after = one.after.min(other.after);
+        one.asked.extend(other.asked);
+        one
+    });
+    together.unwrap_or_default()
+}
+
+fn ambiguous(sought: &Sought, chains: usize, found: &BTreeMap<(String, What), Target>) -> Failure {
+    // A correlation is the id of a decision, which is named once.
+    let all = || found.iter().filter(|((_, what), _)| *what != What::Correlation);
+    let name = |((id, what), target): (&(String, What), &Target)| match (what, target.asked.first()) {
+        (What::Decision | What::Correlation, _) | (_, None) => format!("{what} {id}"),
+        (What::Evaluation | What::Instance | What::Request(_), Some(decision)) => {
+            format!("{what} {id} (decision {decision})")
+        }
+    };
+    let named: Vec<String> = all().take(NAMED).map(name).collect();
+    let more = all().count().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let why = format!("{} names {chains} commands: {}{more}", sought.0, named.join(", "));
+    Failure::new(Exit::Usage, "Ambiguous", why).advise("give more of it, or the id of a decision")
+}
+
+/// The ids that a decision names.
+fn ids(decided: &Decided) -> Vec<(What, String)> {
+    let decision = &decided.decision;
+    let mut ids = vec![
+        (What::Decision, decision.id.to_string()),
+        (What::Correlation, decision.correlation.to_string()),
+    ];
+    for event in &decision.events {
+        if let Event::Evaluation(made @ evaluation::Event::Created { .. }) = event {
+            ids.push((What::Evaluation, made.evaluation(decision.id).to_string()));
+        }
+        ids.extend(container(event).map(|guid| (What::Instance, guid)));
+    }
+    let request = decision.request_id.as_ref();
+    ids.extend(request.map(|id| (What::Request(decision.actor.clone()), id.to_string())));
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::evaluation::{Begin, Trigger};
+    use schemas::names::{ClientName, DefinitionId, Domain, EvaluationId};
+    use schemas::{Place, actual};
+
+    use super::*;
+    use crate::cli::describe::tests::{client, container as by, decision, id};
+
+    fn at(position: u64, number: u64, correlation: u64, actor: Actor, events: Vec<Event>) -> Decided {
+        let mut decision = decision(number, actor, events);
+        decision.id = DecisionId(id(u128::from(number) << 64 | u128::from(number)));
+        decision.correlation = DecisionId(id(u128::from(correlation) << 64 | u128::from(correlation)));
+        Decided { position: Position(position), decision }
+    }
+
+    fn made(number: u8) -> Event {
+        let (trigger, begin) = (Trigger::Crash, Begin::Pending);
+        Event::Evaluation(evaluation::Event::Created { number, trigger, begin, previous: None })
+    }
+
+    fn claimed() -> Event {
+        let place = Place::new(0, DefinitionId::new("web").unwrap());
+        Event::Actual(actual::Event::Claimed { place, by: by(0xfeed_face, "c1"), placement: None })
+    }
+
+    /// A request of two chains, what followed from one of them, another's request of the same name, and a chain whose
+    /// beginning nobody can read.
+    fn log() -> Vec<Decided> {
+        let eve =
+            Actor::Client { domain: Domain::new("shop").unwrap(), name: ClientName::new("eve").unwrap() };
+        let mut log = vec![
+            at(3, 0x10, 0x10, client(), vec![made(0), made(1)]),
+            at(4, 0x11, 0x11, client(), vec![]),
+            at(5, 0x12, 0x10, client(), vec![claimed()]),
+            at(6, 0x13, 0x13, eve, vec![]),
+            at(7, 0x14, 0x9, client(), vec![claimed()]),
+        ];
+        for (at, request) in [(0, "grow"), (1, "grow"), (2, "report-1"), (3, "report-1"), (4, "report-1")] {
+            log[at].decision.request_id = Some(RequestId::new(request).unwrap());
+        }
+        log
+    }
+
+    /// The chains, what was asked for and where they begin, of what an id names.
+    fn named(text: &str) -> Result<(Vec<u128>, Vec<u128>, u64), Failure> {
+        let mut hits = Hits::of(Sought::parse(text)?);
+        for one in log() {
+            if hits.take(&one) {
+                break;
+            }
+        }
+        let numbers = |ids: BTreeSet<DecisionId>| ids.iter().map(|id| id.0.as_u128() >> 64).collect();
+        hits.target().map(|target| (numbers(target.correlations), numbers(target.asked), target.after.0))
+    }
+
+    #[test]
+    fn an_id_names_the_chain_of_what_has_it() {
+        let whole = |number: u128| id(number << 64 | number).to_string();
+        assert_eq!(named(&whole(0x10)), Ok((vec![0x10], vec![0x10], 2)), "a decision and a correlation");
+        assert_eq!(named(&whole(0x12)), Ok((vec![0x10], vec![0x12], 0)), "a decision in its middle");
+        assert_eq!(named(&whole(0x9)), Ok((vec![0x9], vec![0x14], 0)), "a correlation that begins elsewhere");
+        assert_eq!(named("grow"), Ok((vec![0x10, 0x11], vec![0x10, 0x11], 2)), "a request");
+        assert_eq!(named("00000012"), Ok((vec![0x10], vec![0x12], 0)), "an end");
+        let second = EvaluationId::of(DecisionId(id(0x10 << 64 | 0x10)), 1).to_string();
+        assert_eq!(named(&second.to_uppercase()), Ok((vec![0x10], vec![0x10], 2)), "an evaluation");
+        assert_eq!(
+            named("feedface"),
+            Ok((vec![0x10], vec![0x12], 0)),
+            "an instance is who first spoke of it"
+        );
+    }
+
+    #[test]
+    fn what_names_nothing_or_several_commands_is_refused() {
+        let failure = |text: &str| named(text).unwrap_err();
+        assert_eq!(failure("shrink").exit, Exit::NotFound);
+        assert_eq!(failure("0000012").exit, Exit::NotFound, "too short a part");
+        assert_eq!(failure("GROW2").exit, Exit::NotFound);
+        let several = failure("00000000-0000");
+        assert_eq!((several.exit, several.code.as_str()), (Exit::Usage, "Ambiguous"));
+        let several = failure("report-1").text(false);
+        for part in ["request of client shop/ada", "request of client shop/eve report-1 (decision 0"] {
+            assert!(several.contains(part), "{part}: {several}");
+        }
+        for text in ["web/0", "", "a b", "a.b"] {
+            let refused = failure(text);
+            assert_eq!(refused.exit, Exit::Usage);
+            assert!(refused.message.contains("8 or more characters of its beginning or end"), "{refused:?}");
+        }
+    }
+}

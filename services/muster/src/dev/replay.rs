@@ -1,0 +1,86 @@
+//! `muster dev --from-export FILE --paused`: what a log holds, to be looked at. A BBS shows it, and nothing is decided, placed
+//! or run.
+
+use std::path::{Path, PathBuf};
+
+use bus::InProcess;
+use journal::{Journal, Sqlite};
+use runtime::folder::Folder;
+use schemas::bus::Inbox;
+use schemas::names::ServiceId;
+use tokio_util::sync::CancellationToken;
+
+use super::{CELLS, Data, Projected, clear, client, failed, ready, serve};
+use crate::archive::import;
+use crate::cli::failure::Failure;
+use crate::cli::output::note;
+use crate::error::{ServiceError, chain};
+use crate::local::{Local, Roles, end_leftovers};
+use crate::wire::past::Cache;
+
+/// Shows what an export holds, until it is told to stop.
+///
+/// # Errors
+/// The export can't be used, or why it can't start or go on.
+pub(super) async fn run(
+    file: &Path,
+    data: Data,
+    socket: Option<PathBuf>,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    // A file that is of no use is told before anything is made.
+    let manifest = import::check(file)?;
+    let folder = data.own()?;
+    if matches!(data, Data::Scratch(_)) {
+        end_leftovers(&folder.path().join(CELLS)).await?;
+        clear(&folder)?;
+    }
+    let journal = Sqlite::open_in(folder.clone()).await.map_err(|error| failed(chain(&error)))?;
+    let journal = Journal::Sqlite(journal);
+    let mut shown = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        imported = import::import(&journal, file, &manifest, true) => imported,
+    };
+    if shown.is_ok() && !stop.is_cancelled() {
+        note(&format!("paused: cluster {} as it was at position {}", manifest.cluster, manifest.to));
+        shown = show(&journal, &folder, socket, &stop).await;
+    }
+    journal.close().await;
+    clear(&folder)?;
+    shown
+}
+
+async fn show(
+    journal: &Journal,
+    folder: &Folder,
+    socket: Option<PathBuf>,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let bus = InProcess::new();
+    let socket = serve(&bus, socket.unwrap_or_else(|| folder.path().join(client::target::SOCKET)))?;
+    let service = ServiceId::new("paused").map_err(ServiceError::from)?;
+    let bbs = bus.bus(&Inbox::Bbs(service)).map_err(ServiceError::from)?;
+    let asks = client(&bus)?;
+    let mut local = Local::show(journal, bbs, Some(Cache::usual(folder.path().join(super::PAST))))?;
+    let tables = Projected::start(journal, folder);
+    let result = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        why = local.failed() => Err(why.into()),
+        why = ready(&asks) => why,
+    };
+    if result.is_ok() && !stop.is_cancelled() {
+        note("nothing is decided, placed or run: only questions are answered");
+        note(&format!("ask it in another terminal, as muster status; socket {}", socket.path().display()));
+    }
+    let result = match result {
+        Ok(()) => tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            why = local.failed() => Err(why.into()),
+        },
+        failed @ Err(_) => failed,
+    };
+    drop(socket);
+    local.end().await;
+    tables.end().await;
+    result
+}

@@ -1,0 +1,141 @@
+//! The feed: what a leading BBS tells whoever listens of every entry that counts, event by event (docs/clients.md, "The
+//! feed").
+//!
+//! It is a hint, and the log is the truth: nobody who decides waits for it, and what can't be sent in time is left out and
+//! counted. Whoever listens sees by the ids that something is missing, and reads it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bus::Bus;
+use schemas::cloudevent::{self, CloudEvent};
+use schemas::limits::FEED_WAITING;
+use schemas::names::ClusterId;
+use schemas::{Entry, Position, feed};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// An entry that is to be told.
+#[derive(Debug)]
+pub(super) struct Fed {
+    pub(super) cluster: ClusterId,
+    pub(super) position: Position,
+    pub(super) entry: Arc<Entry>,
+}
+
+/// Where entries go that are to be told.
+#[derive(Debug)]
+pub(super) struct Feed {
+    entries: mpsc::Sender<Fed>,
+    left_out: AtomicU64,
+}
+
+impl Feed {
+    /// The way to the feed, and its end.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Fed>) {
+        let (entries, waiting) = mpsc::channel(FEED_WAITING);
+        (Self { entries, left_out: AtomicU64::new(0) }, waiting)
+    }
+
+    /// Has an entry told, or leaves it out if too many wait. Never waits.
+    pub(super) fn put(&self, fed: Fed) {
+        let position = fed.position;
+        if self.entries.try_send(fed).is_err() {
+            let count = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
+            // Said seldom, however many they are.
+            if count.is_power_of_two() {
+                tracing::warn!(%position, count, "the feed is behind: entries are left out of it");
+            }
+        }
+    }
+}
+
+/// Tells what waits, in the order of the log, until the token ends it.
+pub(super) async fn tell(bus: Bus, mut waiting: mpsc::Receiver<Fed>, ends: CancellationToken) {
+    let mut last = Last::default();
+    while let Some(Some(fed)) = ends.run_until_cancelled(waiting.recv()).await {
+        for (subject, event) in last.events(&fed) {
+            let bytes = serde_json::to_vec(&event).expect("an event is JSON");
+            if let Err(error) = bus.publish(&subject, bytes.into()).await {
+                tracing::debug!(%error, subject, id = event.id, "not told on the feed");
+            }
+        }
+    }
+}
+
+/// The last event that was told: its position, and its id.
+#[derive(Debug, Default)]
+struct Last(Position, String);
+
+impl Last {
+    /// The events of an entry, each with its subject, and with the id of the one before it in the log where that is known.
+    fn events<'a>(&mut self, fed: &'a Fed) -> Vec<(String, CloudEvent<'a>)> {
+        let Fed { cluster, position, entry } = fed;
+        let follows = !self.1.is_empty() && self.0.0 + 1 == position.0;
+        let mut previous = follows.then(|| std::mem::take(&mut self.1));
+        let subjects = entry.decisions.iter().flat_map(|decision| {
+            decision.events.iter().map(|event| feed::subject(*cluster, &decision.aggregate, event))
+        });
+        let mut events: Vec<_> = subjects.zip(cloudevent::of_entry(*cluster, *position, entry)).collect();
+        for (_, event) in &mut events {
+            event.previous = previous.replace(event.id.clone());
+        }
+        *self = Self(*position, previous.unwrap_or_default());
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::entry::{Actor, Aggregate, Event};
+    use schemas::names::{CellId, DecisionId, EntryId, ServiceId};
+    use schemas::{Decision, Timestamp, cell};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn fed(position: u64, events: usize) -> Fed {
+        let id = DecisionId(Uuid::nil());
+        let decision = Decision {
+            id,
+            aggregate: Aggregate::Cell(CellId::new("c1").unwrap()),
+            version: position,
+            at: Timestamp(position),
+            actor: Actor::Bbs(ServiceId::new("b1").unwrap()),
+            request_id: None,
+            request_digest: None,
+            cause: None,
+            correlation: id,
+            reason: None,
+            traceparent: None,
+            events: vec![Event::Cell(cell::Event::Healthy {}); events],
+        };
+        let entry = Entry { id: EntryId(Uuid::nil()), format: 1, decisions: vec![decision] };
+        Fed { cluster: ClusterId(Uuid::nil()), position: Position(position), entry: Arc::new(entry) }
+    }
+
+    #[test]
+    fn each_event_names_the_one_before_it_unless_that_is_unknown() {
+        let mut last = Last::default();
+        let mut told = |position, events| {
+            let fed = fed(position, events);
+            let all = last.events(&fed).into_iter().map(|(_, event)| (event.id, event.previous));
+            all.map(|(id, previous)| format!("{id} after {}", previous.unwrap_or_default()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(told(1, 1), ["1-0 after "]);
+        assert_eq!(told(4, 2), ["4-0 after ", "4-1 after 4-0"]);
+        assert_eq!(told(5, 1), ["5-0 after 4-1"]);
+        assert_eq!(told(7, 2), ["7-0 after ", "7-1 after 7-0"], "what is at 6 was not told");
+    }
+
+    #[tokio::test]
+    async fn who_decides_never_waits_for_the_feed() {
+        let (feed, mut waiting) = Feed::new();
+        for position in 1..=FEED_WAITING as u64 + 5 {
+            feed.put(fed(position, 1));
+        }
+        assert_eq!(feed.left_out.load(Ordering::Relaxed), 5);
+        assert_eq!(waiting.recv().await.unwrap().position, Position(1));
+    }
+}

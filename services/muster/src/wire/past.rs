@@ -1,0 +1,190 @@
+//! Questions about the past: answered off the deciding thread, one after the other, clients in turn, from a World that is
+//! folded for them. The ladder of snapshots that makes this quick is built when nothing else waits for the journal.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bbs::Reply;
+use journal::Journal;
+use past::{Error, Past};
+use projections::{Observed, Query};
+use schemas::query::{AsOf, Cursor, Moment};
+use schemas::{Code, Position, Refusal};
+use tokio::sync::OnceCell;
+
+use super::bbs::{Driver, Waiter};
+use super::lanes::Lanes;
+use crate::error::chain;
+
+/// Most entries that are folded for one question while the ladder is being built; behind that, twice what lies between two
+/// rungs.
+const FOLDED: u64 = 262_144;
+/// A BBS that is so many entries behind the journal has something better to do than to build a ladder.
+const BEHIND: u64 = 10_000;
+/// How often is looked whether another rung is due.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long is waited when a rung couldn't be built.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Where snapshots of the past are cached.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    pub(crate) folder: PathBuf,
+    /// Entries between two snapshots, at the least.
+    pub(crate) every: u64,
+}
+
+impl Cache {
+    /// A folder, with snapshots as often as is usual.
+    pub(crate) fn usual(folder: PathBuf) -> Self {
+        Self { folder, every: past::limits::SPACING }
+    }
+}
+
+/// What answers questions about the past.
+#[derive(Debug)]
+pub(super) struct Looking {
+    journal: Journal,
+    /// None: nobody asks this BBS about the past.
+    cache: Option<Cache>,
+    past: OnceCell<Past>,
+    asked: Lanes<Asked>,
+}
+
+/// A question about the past.
+#[derive(Debug)]
+struct Asked {
+    waiter: Waiter,
+    query: Query,
+    as_of: AsOf,
+    observed: Observed,
+}
+
+impl Looking {
+    pub(super) fn new(journal: Journal, cache: Option<Cache>) -> Self {
+        Self { journal, cache, past: OnceCell::new(), asked: Lanes::default() }
+    }
+
+    /// Puts a question where it is answered in its turn.
+    pub(super) fn put(&self, waiter: Waiter, query: Query, as_of: AsOf, observed: Observed) {
+        let name = waiter.name().to_owned();
+        self.asked.put(&name, Asked { waiter, query, as_of, observed });
+    }
+
+    async fn open(&self) -> Result<&Past, Error> {
+        self.past
+            .get_or_try_init(|| async {
+                let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
+                Past::open_spaced(&cache.folder, self.journal.clone(), cache.every).await
+            })
+            .await
+    }
+
+    /// The answer, as JSON text.
+    async fn answer(&self, query: Query, as_of: AsOf, observed: &Observed) -> Result<String, Refusal> {
+        let asked = as_of.moment(observed.now)?;
+        let past = self.open().await.map_err(refusal)?;
+        let page =
+            query.filter().and_then(|filter| filter.cursor.as_deref()).map(Cursor::parse).transpose()?;
+        // A further page is of the position of the first.
+        let sought = page.map_or(asked, |cursor| Moment::Position(cursor.position));
+        self.check_near(past, sought).await?;
+        let then = match sought {
+            Moment::Position(position) => past.at(position).await,
+            Moment::Time(time) => past.at_time(time).await,
+        };
+        let then = then.map_err(refusal)?;
+        let now = match asked {
+            Moment::Time(time) => time,
+            Moment::Position(_) => then.latest(),
+        };
+        let observed = observed.of_past(now, then.set_aside().clone());
+        let answered = tokio::task::spawn_blocking(move || query.answer(then.world(), &observed)).await;
+        answered.unwrap_or_else(|_| Err(refusal(Error::Stopping)))
+    }
+
+    /// Refuses what would take very long, because the ladder isn't there yet.
+    async fn check_near(&self, past: &Past, sought: Moment) -> Result<(), Refusal> {
+        let end = self.journal.end().await.map_err(|error| refusal(error.into()))?;
+        let distance = match sought {
+            Moment::Position(position) => past.distance(position.min(end)),
+            Moment::Time(time) => past.distance_to(time, end),
+        };
+        let standing = past.standing();
+        if distance <= FOLDED.max(2 * standing.spacing) {
+            return Ok(());
+        }
+        let why = format!(
+            "this BBS is still making snapshots of the past, and has those up to position {} of {end}: ask again later",
+            standing.highest
+        );
+        Err(Refusal::new(Code::Unavailable, why))
+    }
+
+    /// Whether something is missing of the ladder of a log that ends at `end`. Asks the journal nothing while the log is short.
+    async fn is_due(&self, end: Position) -> Result<bool, Error> {
+        let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
+        Ok(end.0 >= cache.every && self.open().await?.is_due(end).await?)
+    }
+
+    /// Builds what is missing of the ladder of a log that ends at `end`.
+    async fn build(&self, end: Position) -> Result<(), Error> {
+        let past = self.open().await?;
+        while past.build_next(end).await? {}
+        Ok(())
+    }
+}
+
+/// What is answered to who asks about the past when that can't be told.
+fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::Beyond { .. } | Error::Zero { .. } | Error::Before { .. } => AsOf::refused(error.to_string()),
+        Error::NoCache
+        | Error::Folder { .. }
+        | Error::Journal(_)
+        | Error::Unreadable { .. }
+        | Error::NotFounded
+        | Error::Stopping => Refusal::new(Code::Unavailable, chain(&error)),
+    }
+}
+
+impl Driver {
+    /// Answers questions about the past, one after the other.
+    pub(super) async fn look_back(self: Arc<Self>) {
+        while let Some(asked) = self.ends.run_until_cancelled(self.looking.asked.next()).await {
+            let Asked { waiter, query, as_of, observed } = asked;
+            let answered = self.ends.run_until_cancelled(self.looking.answer(query, as_of, &observed)).await;
+            let Some(rows) = answered else { return };
+            self.reply(waiter, Reply::Rows(rows)).await;
+        }
+    }
+
+    /// Keeps the ladder of snapshots as long as the log.
+    pub(super) async fn build_ladder(self: Arc<Self>) {
+        let followed = self.followed();
+        loop {
+            let end = *followed.borrow();
+            let pause = match self.ends.run_until_cancelled(self.extend_ladder(end)).await {
+                None => return,
+                Some(Ok(())) => LOOK,
+                Some(Err(Error::NoCache)) => return,
+                Some(Err(error)) => {
+                    tracing::warn!("no snapshot of the past is made: {}", chain(&error));
+                    AGAIN
+                }
+            };
+            if self.ends.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn extend_ladder(&self, end: Position) -> Result<(), Error> {
+        if self.stopped().is_some() || !self.looking.is_due(end).await? {
+            return Ok(());
+        }
+        let behind = self.looking.journal.end().await?.0.saturating_sub(end.0);
+        if behind > BEHIND { Ok(()) } else { self.looking.build(end).await }
+    }
+}

@@ -1,0 +1,51 @@
+//! The driver of a projector.
+
+use journal::Journal;
+use projector::{Error, Url};
+use tokio_util::sync::CancellationToken;
+
+use super::ended::Ended;
+use super::setting_aside;
+
+/// Keeps the tables of a database up to date until it is told to stop. What the log holds that this program doesn't
+/// understand stops it, until an operator has set that aside.
+///
+/// # Errors
+/// What is wrong with the journal or the database.
+pub(crate) async fn run(journal: Journal, url: Url, stop: CancellationToken) -> Result<(), Ended> {
+    while let Some(known) = setting_aside::known(&journal, &stop).await? {
+        let ended = projector::run(&journal, known.clone(), &url, &stop, |end| {
+            tracing::debug!(position = %end.position, "the tables are written");
+        });
+        let Err(error) = ended.await else { return Ok(()) };
+        let Error::Unreadable { .. } = error else { return Err(error.into()) };
+        tracing::error!(
+            "{error}. Nothing is lost. The tables stay as they are. If that entry shall not count: \
+             muster journal set-aside POSITION --reason TEXT"
+        );
+        let asked = projector::asked(&url, &stop);
+        let changed = tokio::select! {
+            changed = setting_aside::changed(&journal, &known, &stop) => changed?,
+            asked = asked => asked?,
+        };
+        if !changed {
+            return Err(error.into());
+        }
+        tracing::warn!(
+            "an operator has set aside what stopped this projector, or wants it read again: it goes on"
+        );
+    }
+    Ok(())
+}
+
+/// Makes the tables of a database again beside those that are there, which another version of this program made.
+///
+/// # Errors
+/// As above, and what the log holds that this program doesn't understand.
+pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), Ended> {
+    if let Some(known) = setting_aside::known(journal, stop).await? {
+        tracing::warn!("the tables of {url} were made by another version of muster: they are made again");
+        projector::rebuild::rebuild(journal, &known, url, false, stop, |_| {}).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! What held at a moment of the past: by a position, a time, a time ago; and a cache that is deleted and damaged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use schemas::Timestamp;
+use schemas::query::AsOf;
+use serde_json::{Value, json};
+
+use crate::dev::{Dev, sleeper};
+use crate::support::cluster::Cluster;
+use crate::support::place::so;
+use crate::support::{Muster, Place, eventually};
+
+/// What a list or a show says of a moment.
+fn as_of(muster: &Muster, line: &str, moment: &str) -> Value {
+    muster.json(&format!("{line} --as-of {moment}"))
+}
+
+fn position(done: &Value) -> u64 {
+    done["position"].as_u64().unwrap_or_else(|| panic!("a position in {done}"))
+}
+
+/// When the entry at a position was decided, as exactly as the log has it.
+fn time_of(muster: &Muster, position: u64) -> String {
+    let entry = muster.json(&format!("events show {position}"));
+    let at = entry["entry"]["known"]["decisions"][0]["at"].as_u64();
+    AsOf::Time(Timestamp(at.unwrap_or_else(|| panic!("a time in {entry}")))).to_string()
+}
+
+#[test]
+fn a_local_cluster_shows_what_held_at_a_moment() {
+    let place = Place::new();
+    let file = place.file("web.toml", sleeper("web", 2));
+    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    let muster = &dev.muster;
+    let before = muster.runs("web", 2);
+    let done = muster.json("lrp scale web=3 --detach");
+    let (here, earlier) = (position(&done), (position(&done) - 1).to_string());
+    let after = muster.runs("web", 3);
+
+    assert_eq!(as_of(muster, "instance list --lrp web", &earlier), json!(before));
+    assert_eq!(as_of(muster, "lrp show web", &earlier)["instances"], 2);
+    assert_eq!(as_of(muster, "lrp show web", &here.to_string())["instances"], 3);
+    assert_eq!(as_of(muster, "lrp list", &time_of(muster, here))[0]["instances"], 3);
+    assert_eq!(as_of(muster, "instance list --lrp web", "-0s"), json!(after));
+    assert_eq!(as_of(muster, "lrp list", "1"), json!([]), "only the cluster was founded");
+    let told = muster.ok(&format!("lrp list --as-of {earlier}"));
+    told.tells(&[&format!("as of position {earlier}, ")]);
+
+    // Heartbeats are in no log, so nobody is silent, and nobody is called missing.
+    let cells = as_of(muster, "cell list", &earlier);
+    assert!(cells.as_array().unwrap().iter().all(|cell| cell["state"] == "PRESENT"), "{cells}");
+    assert!(cells[0]["heard_ms_ago"].is_null(), "{cells}");
+    muster.ok(&format!("status --as-of {earlier}"));
+    let why = as_of(muster, "why web/0", &earlier);
+    assert!(why["chain"].as_array().unwrap().iter().all(|step| position(step) < here), "{why}");
+    muster.exits(3, &format!("why web/2 --as-of {earlier}")).tells(&["web/2"]);
+
+    muster.exits(1, "lrp list --as-of 999999").tells(&["beyond the end of the log: use 1 to "]);
+    muster.exits(1, "lrp list --as-of 0").tells(&["before the first entry of the log: use 1 to "]);
+    muster
+        .exits(1, "lrp list --as-of -9d")
+        .tells(&["is before the first entry of the log, which was decided"]);
+    muster.exits(1, "lrp list --as-of 2200-01-01T00:00:00Z").tells(&["is still to come: it is "]);
+    muster
+        .exits(2, "lrp list --as-of yesterday")
+        .tells(&["invalid moment \"yesterday\": expected a position"]);
+    muster.exits(2, "lrp scale web=1 --as-of 7").tells(&["--as-of"]);
+
+    let changed = muster.exits(1, &format!("diff --from {earlier} --to {here} --about lrp:web"));
+    assert!(changed.out.contains("~ web: ") && changed.out.contains("instances 2 → 3"), "{changed:?}");
+    assert!(changed.out.contains("+ web/2: appeared, UNCLAIMED"), "{changed:?}");
+    let nothing = muster.ok(&format!("diff --from {here} --to {here}"));
+    assert!(nothing.out.contains("nothing changed"), "{nothing:?}");
+    let nobody = muster.json(&format!("diff --from {earlier} --domain nobody"));
+    assert_eq!(nobody["changes"], json!([]));
+    dev.end(&place);
+}
+
+/// The snapshots of the one cluster in a cache.
+fn snapshots(cache: &Path) -> Vec<PathBuf> {
+    let clusters = fs::read_dir(cache).into_iter().flatten().flatten();
+    let files = clusters.flat_map(|cluster| fs::read_dir(cluster.path()).into_iter().flatten().flatten());
+    let mut all: Vec<PathBuf> = files
+        .map(|file| file.path())
+        .filter(|path| path.extension().is_some_and(|of| of == "rung"))
+        .collect();
+    all.sort();
+    all
+}
+
+/// Each position at which the process was scaled, and the number of its instances from there on.
+fn check(muster: &Muster, scaled: &[(u64, u64)]) {
+    let shown = |moment: &str| as_of(muster, "lrp show web", moment)["instances"].clone();
+    for (at, instances) in scaled.iter().rev().chain(scaled) {
+        assert_eq!(shown(&at.to_string()), *instances, "at {at}");
+        assert_eq!(shown(&(at - 1).to_string()), instances - 1, "before {at}");
+        assert_eq!(shown(&time_of(muster, *at)), *instances, "at the time of {at}");
+    }
+}
+
+#[test]
+fn the_past_is_told_with_and_without_snapshots() {
+    let mut cluster = Cluster::empty();
+    let cache = cluster.place.path().join("cache");
+    let options = ["--cache", cache.to_str().unwrap(), "--snapshot-every", "4"];
+    cluster.add_with("bbs-1", &options);
+    let muster = cluster.muster();
+    let file = cluster.place.file("web.toml", sleeper("web", 1));
+    eventually("web is desired", || {
+        let said = muster.run(&["lrp", "apply", file.to_str().unwrap(), "--detach"]);
+        so(said.code == 0, || format!("{said:?}"))
+    });
+    let scale = |instances: u64| {
+        let done = muster.json(&format!("lrp scale web={instances} --detach"));
+        (position(&done), instances)
+    };
+    let scaled: Vec<(u64, u64)> = (2..=16).map(scale).collect();
+    eventually("there are snapshots", || {
+        let found = snapshots(&cache).len();
+        so(found >= 3, || format!("{found} snapshots"))
+    });
+    check(&muster, &scaled);
+
+    // Pages of one list are of one position, whoever writes meanwhile.
+    let mut plain = cluster.plain("pager");
+    let asked = json!({"as_of": scaled[9].0.to_string(), "limit": 4, "process_guid": "web"});
+    let mut page = plain.ask_json("muster.query.instance.list", &asked)["ok"].clone();
+    let mut rows = page["rows"].as_array().unwrap().len();
+    while let Some(next) = page["next"].as_str() {
+        muster.ok("domain refresh shop");
+        let mut more = asked.clone();
+        more["cursor"] = next.into();
+        page = plain.ask_json("muster.query.instance.list", &more)["ok"].clone();
+        assert_eq!(page["position"], scaled[9].0, "{page}");
+        rows += page["rows"].as_array().unwrap().len();
+    }
+    assert_eq!(rows as u64, scaled[9].1);
+    let both = plain.ask_json("muster.query.lrp.list", &json!({"as_of": "1", "at_least": 1}));
+    assert!(both["refused"]["message"].as_str().unwrap().contains("use one of them"), "{both}");
+    let typo = plain.ask_json("muster.query.lrp.list", &json!({"as_of": "-10"}));
+    assert!(typo["refused"]["message"].as_str().unwrap().contains("is no moment: use a position"), "{typo}");
+
+    // Damaged while it runs, and found damaged at the next start.
+    for (nth, file) in snapshots(&cache).iter().enumerate() {
+        let mut bytes = fs::read(file).unwrap();
+        let at = if nth % 2 == 0 { 100 } else { 40 }.min(bytes.len() - 1);
+        bytes[at] ^= 0x20;
+        fs::write(file, bytes).unwrap();
+    }
+    cluster.kill9("bbs-1");
+    cluster.add_with("bbs-1", &options);
+    eventually("it answers again", || muster.try_json("lrp list").map(drop));
+    check(&muster, &scaled);
+    assert!(cluster.services["bbs-1"].said().contains("a snapshot of the past is deleted"));
+    fs::remove_dir_all(&cache).unwrap();
+    check(&muster, &scaled);
+    eventually("there are snapshots again", || so(!snapshots(&cache).is_empty(), || "none".into()));
+}

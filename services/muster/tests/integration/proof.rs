@@ -1,0 +1,372 @@
+//! The log as a file and back, replayed, and every way to change it that must be found.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use audit::Message;
+use audit::export::{Reader, Taken, Writer};
+use schemas::entry::Event;
+use schemas::{Entry, actual};
+use serde_json::Value;
+
+use crate::dev::{Dev, sleeper};
+use crate::support::cluster::Server;
+use crate::support::place::so;
+use crate::support::{Cluster, Muster, Place, Service, eventually};
+
+fn export(muster: &Muster, to: &Path) -> Vec<u8> {
+    muster.ok(&format!("export {}", to.display()));
+    fs::read(to).unwrap()
+}
+
+/// What an export holds.
+fn messages(export: &[u8]) -> (audit::export::Head, Vec<Message>) {
+    let (mut reader, mut head, mut messages) = (Reader::default(), None, vec![]);
+    for line in export.split_inclusive(|byte| *byte == b'\n') {
+        match reader.take(line).unwrap() {
+            Taken::Head(first) => head = Some(first),
+            Taken::Message(message) => messages.push(message),
+            Taken::Manifest(_) => {}
+        }
+    }
+    (head.unwrap(), messages)
+}
+
+/// An export of these messages, in this order, as if nobody had touched it.
+fn forged(head: &audit::export::Head, messages: &[Message]) -> Vec<u8> {
+    let (mut writer, mut text) = Writer::begin(&head.program, head.cluster, head.from);
+    for (position, message) in (1..).zip(messages) {
+        text.extend(writer.line(&Message { position: schemas::Position(position), ..message.clone() }));
+    }
+    text.extend(writer.finish().1);
+    text
+}
+
+#[test]
+fn a_log_is_exported_and_imported_byte_for_byte() {
+    let mut cluster = Cluster::start(&["bbs-1", "auctioneer-1", "rep-c1"]);
+    let (muster, place) = (cluster.muster(), Place::new());
+    let file = cluster.place.file("web.toml", sleeper("web", 2));
+    muster.ok(&format!("lrp desire {}", file.display()));
+    muster.runs("web", 2);
+    // What is no entry is part of the log, too.
+    let mut plain = cluster.plain("foreign");
+    for (subject, bytes) in
+        [("muster.event.strange.subject", &b"garbage"[..]), ("muster.event.cell.c1", &[0, 159])]
+    {
+        let stored = plain.ask(subject, bytes).json();
+        assert!(stored["seq"].as_u64().is_some(), "{stored}");
+    }
+    muster.ok("lrp scale web=1");
+    muster.runs("web", 1);
+    let shown = muster.json("lrp list");
+    for name in ["rep-c1", "auctioneer-1", "bbs-1"] {
+        cluster.services.remove(name).unwrap().interrupt();
+    }
+    let path = place.path().join("log.jsonl");
+    let log = export(&muster, &path);
+    assert!(String::from_utf8_lossy(&log).contains("\"base64\":\"AJ8=\""));
+
+    let data = place.path().join("data");
+    let local = Muster::local(&data);
+    let import = format!("import {}", path.display());
+    local.ok(&import).tells(&["compared with the file"]);
+    assert_eq!(export(&local, &place.path().join("again.jsonl")), log, "out of SQLite");
+    let other = Server::start(&place);
+    let nats = Muster::nats(&other.url());
+    nats.ok(&import);
+    assert_eq!(export(&nats, &place.path().join("nats.jsonl")), log, "out of another stream");
+
+    // Nothing is written where something is.
+    for full in [&local, &nats] {
+        full.exits(4, &import).tells(&["is not empty", "--continue"]);
+        full.ok(&format!("{import} --continue"));
+    }
+    let (head, all) = messages(&log);
+    let half = place.file("half.jsonl", forged(&head, &all[..all.len() / 2]));
+    let begun = place.path().join("begun");
+    Muster::local(&begun).ok(&format!("import {}", half.display()));
+    Muster::local(&begun).ok(&format!("{import} --continue"));
+    assert_eq!(export(&Muster::local(&begun), &place.path().join("begun.jsonl")), log, "carried on");
+    it_is_refused_what_is_not_whole(&place, &log, &all);
+    it_is_replayed(&place, &path, &shown);
+}
+
+/// Nothing is written of a file that can't be used.
+fn it_is_refused_what_is_not_whole(place: &Place, log: &[u8], all: &[Message]) {
+    let data = place.path().join("nothing");
+    let local = Muster::local(&data);
+    let text = String::from_utf8(log.to_vec()).unwrap();
+    let dropped: String = text
+        .lines()
+        .filter(|line| !line.contains("\"position\":4,"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let cases = [
+        ("truncated", log[..log.len() / 2].to_vec(), "it is truncated"),
+        (
+            "altered",
+            text.replace("garbage", "garbagE").into_bytes(),
+            "it was altered: its manifest says sha256",
+        ),
+        ("dropped", dropped.into_bytes(), "position 5 stands where position 4 has to"),
+        ("foreign", b"{\"a\":1}\n".to_vec(), "it is no export of muster"),
+        ("empty", vec![], "it is no export of muster"),
+    ];
+    for (name, content, told) in cases {
+        let file = place.file(name, content);
+        local.exits(1, &format!("import {}", file.display())).tells(&[told]);
+    }
+    local.exits(3, "import nowhere.jsonl").tells(&["does not exist"]);
+    assert!(!data.exists(), "nothing was made");
+    let source = Muster::local(&place.path().join("data"));
+    let part = place.path().join("part.jsonl");
+    source.ok(&format!("export {} --from 3 --to 5", part.display()));
+    assert_eq!(messages(&fs::read(&part).unwrap()).1, all[2..5]);
+    local.exits(2, &format!("import {}", part.display())).tells(&["begins at position 3"]);
+    let end = all.len();
+    for (range, told) in [
+        (format!("--to {}", end + 1), format!("it goes from position 1 to position {end}")),
+        ("--from 0".into(), "position 0 is not in the log".into()),
+        ("--from 5 --to 3".into(), "there is nothing".into()),
+        ("--to 2001-01-01T00:00:00Z".into(), "is before the log".into()),
+        ("--from 2501-01-01T00:00:00Z".into(), "is still to come".into()),
+    ] {
+        let none = place.path().join("none.jsonl");
+        source.exits(2, &format!("export {} {range}", none.display())).tells(&[&told]);
+        assert!(!none.exists());
+    }
+    let events = source.ok("export - --format cloudevents --to 3").out;
+    let first: Value = serde_json::from_str(events.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["specversion"], &first["type"], &first["id"]),
+        (&"1.0".into(), &"muster.cluster.founded.v1".into(), &"1-0".into())
+    );
+}
+
+/// A log is shown on another machine, and nothing goes on.
+fn it_is_replayed(place: &Place, export: &Path, shown: &Value) {
+    let data = place.path().join("replay");
+    let path = export.display().to_string();
+    let args = ["dev", "--from-export", &path, "--paused", "--data", data.to_str().unwrap()];
+    let mut service = Service::start("replay", &place.path().join("replay.log"), &args, &[]);
+    service.says("only questions are answered");
+    let muster = Muster::local(&data);
+    assert_eq!(muster.json("lrp list"), *shown);
+    muster.ok("why web/0").tells(&["web/0"]);
+    muster.ok("history lrp web").tells(&["tester"]);
+    eventually("the tables are there", || {
+        let said = muster.run(&["sql", "SELECT count(*) AS n FROM desired_lrps", "-o", "json"]);
+        so(said.code == 0 && said.json()[0]["n"] == 1, || format!("{said:?}"))
+    });
+    muster.exits(4, "lrp scale web=3").tells(&["nothing is decided here"]);
+    assert_eq!(service.interrupt().code(), Some(0));
+    let paused = Muster::local(&place.path().join("unpaused"));
+    paused.exits(2, &format!("dev --from-export {path}")).tells(&["--paused"]);
+}
+
+/// Changes a copy of a data folder by SQL.
+fn changed(place: &Place, data: &Path, name: &str, sql: &str) -> Muster {
+    let copy = place.path().join(name);
+    fs::create_dir(&copy).unwrap();
+    for name in ["journal.db", "journal.db-wal"].into_iter().filter(|name| data.join(name).exists()) {
+        fs::copy(data.join(name), copy.join(name)).unwrap();
+    }
+    let script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.executescript(sys.argv[2]); c.commit(); c.close()";
+    let done = Command::new("python3").args(["-c", script]).arg(copy.join("journal.db")).arg(sql).output();
+    let done = done.unwrap_or_else(|error| panic!("python3 doesn't run ({error}): this test needs Python 3"));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Muster::local(&copy)
+}
+
+/// What verifying finds, as `kind place`.
+fn found(muster: &Muster, line: &str) -> Vec<String> {
+    let args: Vec<&str> = line.split_whitespace().chain(["-o", "json"]).collect();
+    let said = muster.run(&args);
+    let rows = said.json();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(said.code, if rows.is_empty() { 0 } else { 9 }, "{said:?}");
+    let place = |row: &Value| match (&row["position"], &row["until"]) {
+        (from, until) if from == until => from.to_string(),
+        (from, until) => format!("{from}-{until}"),
+    };
+    rows.iter().map(|row| format!("{} {}", row["kind"].as_str().unwrap(), place(row))).collect()
+}
+
+/// A local cluster's data folder with two checkpoints, and an export of its log.
+struct Proven {
+    place: Place,
+    data: PathBuf,
+    checkpoints: String,
+    export: String,
+    public: String,
+    /// Where the first checkpoint stands, and the log ends.
+    first: u64,
+    end: u64,
+}
+
+fn proven() -> Proven {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let file = place.file("web.toml", sleeper("web", 2));
+    dev.muster.ok(&format!("lrp desire {}", file.display()));
+    dev.muster.runs("web", 2);
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let (key, checkpoints, export) = (path("audit.key"), path("checkpoints.jsonl"), path("log.jsonl"));
+    let made = dev.muster.json(&format!("audit keygen {key}"));
+    dev.muster.exits(4, &format!("audit keygen {key}")).tells(&["never overwritten"]);
+    let sign = format!("audit checkpoint {checkpoints} --key {key}");
+    let first = dev.muster.json(&sign)["position"].as_u64().unwrap();
+    dev.muster.ok("lrp scale web=1");
+    dev.end(&place);
+    let data = place.path().join("data");
+    let muster = Muster::local(&data);
+    let end = muster.json(&sign)["position"].as_u64().unwrap();
+    assert!(first < end);
+    muster.ok(&format!("export {export}"));
+    let public = made["public_key"].as_str().unwrap().to_owned();
+    Proven { place, data, checkpoints, export, public, first, end }
+}
+
+#[test]
+fn every_change_of_a_store_is_found_and_named() {
+    let Proven { place, data, checkpoints, export, public, first, end } = proven();
+    let muster = Muster::local(&data);
+    let against = format!("audit verify --against {checkpoints}");
+    let both = format!("{against} --against {export}");
+    muster
+        .ok(&format!("{both} --key {public}"))
+        .tells(&["2 of 2 checkpoints hold", "every decision was legal"]);
+    assert_eq!(found(&muster, &both), [""; 0]);
+    assert_eq!(found(&muster, &format!("{against} --export {export}")), [""; 0]);
+
+    let at = first - 1;
+    let stretch = format!("differs 1-{first}");
+    let shift = |by: &str| {
+        format!(
+            "UPDATE entry SET position = -position WHERE position > {at}; UPDATE entry SET position = -position {by} WHERE position < 0;"
+        )
+    };
+    let altered = format!(
+        "UPDATE entry SET bytes = CAST(replace(CAST(bytes AS TEXT), '\"format\":1', '\"format\":2') AS BLOB) WHERE position = {at}"
+    );
+    let dropped = format!("DELETE FROM entry WHERE position = {at}; {}", shift("- 1"));
+    let gap = format!("DELETE FROM entry WHERE position = {at}");
+    let inserted = format!(
+        "{} INSERT INTO entry SELECT {at} + 1, subject, id, bytes FROM entry WHERE position = 2;",
+        shift("+ 1")
+    );
+    let swapped = format!(
+        "UPDATE entry SET position = 1000000 WHERE position = {at}; UPDATE entry SET position = {at} WHERE position = {first}; UPDATE entry SET position = {first} WHERE position = 1000000;"
+    );
+    for (name, sql, exact) in [
+        ("altered", altered, format!("altered {at}")),
+        ("dropped", dropped, format!("missing {at}")),
+        ("gap", gap, format!("missing {at}")),
+        ("inserted", inserted, format!("inserted {first}")),
+        ("swapped", swapped, format!("out_of_place {at}")),
+    ] {
+        let copy = changed(&place, &data, name, &sql);
+        let by_chain = found(&copy, &against);
+        assert!(by_chain.contains(&stretch), "{name}: {by_chain:?}");
+        let by_export = found(&copy, &format!("audit verify --against {export}"));
+        assert!(by_export.contains(&exact), "{name}: {by_export:?}");
+    }
+    let cut = changed(&place, &data, "cut", &format!("DELETE FROM entry WHERE position > {first}"));
+    assert_eq!(
+        found(&cut, &against),
+        [format!(
+            "missing {}",
+            if end == first + 1 { end.to_string() } else { format!("{}-{end}", first + 1) }
+        )]
+    );
+    cut.exits(
+        9,
+        &format!("audit checkpoint {checkpoints} --key {}", place.path().join("audit.key").display()),
+    )
+    .tells(&["entries are lost"]);
+}
+
+#[test]
+fn who_vouches_for_what_is_looked_at() {
+    let Proven { place, data, checkpoints, export, first, .. } = proven();
+    let muster = Muster::local(&data);
+    let other = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+    let against = format!("audit verify --against {checkpoints}");
+    assert_eq!(found(&muster, &format!("{against} --key {other}"))[0], format!("key {first}"));
+    let text = fs::read_to_string(&checkpoints).unwrap();
+    let changed = text.replacen(&format!("\"position\":{first}"), &format!("\"position\":{}", first - 1), 1);
+    let file = place.file("forged.jsonl", changed);
+    let told = found(&muster, &format!("audit verify --against {}", file.display()));
+    assert!(told.contains(&format!("signature {}", first - 1)), "{told:?}");
+    // Another cluster's checkpoints, and another cluster's log.
+    let elsewhere = Place::new();
+    Dev::start(&elsewhere, &[]).end(&elsewhere);
+    let strange = Muster::local(&elsewhere.path().join("data"));
+    assert!(found(&strange, &against)[0].starts_with("cluster "));
+    let import = format!("import {export} --continue");
+    strange.exits(4, &import).tells(&["is not empty", "is not that of"]);
+    muster.exits(1, &format!("audit checkpoint {} --key {export}", place.path().join("new.jsonl").display()));
+    // A decision that nobody would have made, in a log that is whole otherwise.
+    let (head, all) = messages(&fs::read(&export).unwrap());
+    let illegal = claims_again(all);
+    let file = place.file("illegal.jsonl", forged(&head, &illegal));
+    let told = found(&muster, &format!("audit verify --export {}", file.display()));
+    let at = illegal.len();
+    assert!(told.contains(&format!("illegal {at}")), "{told:?}");
+    let truncated = place.file("truncated.jsonl", &fs::read(&export).unwrap()[..2_000]);
+    let told = found(&muster, &format!("audit verify --export {}", truncated.display()));
+    assert!(told.iter().any(|one| one.starts_with("missing ")), "{told:?}");
+}
+
+/// The log, and behind it a claim by another container of an instance that runs already, or is gone.
+fn claims_again(mut all: Vec<Message>) -> Vec<Message> {
+    let claim = |message: &Message| {
+        let entry = Entry::decode(&message.bytes).ok()?;
+        let claims = String::from_utf8_lossy(&message.bytes).contains("claimed.v1");
+        claims.then(|| (message.clone(), entry))
+    };
+    let (message, mut entry) = all.iter().find_map(claim).unwrap();
+    let last = all.iter().filter(|one| one.subject == message.subject);
+    let last = last.filter_map(|one| Entry::decode(&one.bytes).ok()).next_back().unwrap();
+    let decision = last.decisions.last().unwrap();
+    for (nth, again) in (1..).zip(&mut entry.decisions) {
+        again.id.0 = uuid::Uuid::from_u128(again.id.0.as_u128() + 1);
+        again.version = decision.version + nth;
+        again.at = schemas::Timestamp(decision.at.0 + nth);
+        for event in &mut again.events {
+            if let Event::Actual(actual::Event::Claimed { by, .. }) = event {
+                by.instance_guid.0 = uuid::Uuid::from_u128(7);
+            }
+        }
+    }
+    entry.id.0 = uuid::Uuid::from_u128(entry.id.0.as_u128() + 1);
+    all.push(Message { id: Some(entry.id), bytes: entry.encode(), ..message });
+    all
+}
+
+#[test]
+fn an_incident_is_packed_and_replayed() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let file = place.file("web.toml", sleeper("web", 1));
+    let position = dev.muster.json(&format!("lrp desire {}", file.display()));
+    dev.muster.runs("web", 1);
+    let folder = place.path().join("incident");
+    dev.muster.ok(&format!("bundle --around -0s {}", folder.display()));
+    dev.muster.exits(4, &format!("bundle --around -0s {}", folder.display())).tells(&["exists already"]);
+    dev.end(&place);
+    for name in ["README.md", "status.txt", "cluster.txt", "cells.txt", "instances.txt", "events.txt"] {
+        assert!(!fs::read_to_string(folder.join(name)).unwrap().is_empty(), "{name}");
+    }
+    let said = fs::read_to_string(folder.join("instances.txt")).unwrap();
+    assert!(said.contains("web/0"), "{said} {position}");
+    let log = folder.join("log.jsonl");
+    let data = place.path().join("replay");
+    let args = ["dev", "--from-export", log.to_str().unwrap(), "--paused", "--data", data.to_str().unwrap()];
+    let mut service = Service::start("replay", &place.path().join("replay.log"), &args, &[]);
+    service.says("only questions are answered");
+    assert_eq!(Muster::local(&data).instances("web").unwrap().len(), 1);
+    service.interrupt();
+}

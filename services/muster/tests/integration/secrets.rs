@@ -1,0 +1,331 @@
+//! Secrets: they reach the programs that need them, and stand nowhere else.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::dev::Dev;
+use crate::support::containers::{running_in, signal};
+use crate::support::place::so;
+use crate::support::{Cluster, Muster, Place, eventually, http};
+
+/// What all secrets of these tests have in common.
+const MARKER: &str = "marker-of-the-";
+const FIRST: &str = "marker-of-the-first-secret";
+const SECOND: &str = "marker-of-the-second-secret";
+const THIRD: &str = "marker-of-the-third-secret";
+
+/// What a program that has them says of them: their SHA-256.
+const FIRST_SUM: &str = "6116715ed35823d77cb5437ded6f59c6b4cc6e51e6ca92111d11fea8a54c508f";
+const SECOND_SUM: &str = "60409a92518b276729fe7ed8795385664d325541fc0d84b32086a45d16eb7e94";
+const THIRD_SUM: &str = "cbf5c26ace72910c1abbe3d0b4ff05519b2d15e597548a65369f830bc004c702";
+
+/// A process that shows that it has two secrets, one of the container and one of its own, and what they are called.
+fn web(first: &str, second: &str) -> String {
+    format!(
+        r#"
+process_guid = "web"
+domain = "shop"
+memory_mb = 8
+env = {{ TOKEN = {first}, PLAIN = "plain-text" }}
+[action.run]
+path = "sh"
+args = ["-c", "printf %s \"$TOKEN\" | sha256sum; printf %s \"$OTHER\" | sha256sum; exec sleep 100000"]
+env = [{{ name = "OTHER", value = {second} }}]
+"#
+    )
+}
+
+fn secret(text: &str) -> String {
+    format!("{{ secret = \"{text}\" }}")
+}
+
+/// Every file below a folder that has the marker in it.
+fn telling(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        // What is there while others work may be gone, and only files can tell something.
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            telling(&entry.path(), found);
+        } else if kind.is_file() {
+            match fs::read(entry.path()) {
+                Ok(bytes) if bytes.windows(MARKER.len()).any(|bytes| bytes == MARKER.as_bytes()) => {
+                    found.push(entry.path().display().to_string());
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    panic!("{}: {error}", entry.path().display())
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn nothing_tells(place: &Place) {
+    let mut found = vec![];
+    telling(place.path(), &mut found);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+/// Asks all that can be asked: no answer has a secret in it.
+#[track_caller]
+fn no_answer_tells(muster: &Muster) {
+    let lines = [
+        "lrp list",
+        "lrp show web",
+        "lrp rollout history web",
+        "instance list --all",
+        "instance show web/0",
+        "instance logs web/0",
+        "task list",
+        "task list --ended",
+        "events list",
+        "history lrp web",
+        "history task called",
+        "why web/0",
+        "status",
+    ];
+    for line in lines {
+        for format in ["table", "json"] {
+            let said = muster.run(&line.split(' ').chain(["-o", format]).collect::<Vec<_>>());
+            assert!(!said.out.contains(MARKER) && !said.err.contains(MARKER), "{said:?}");
+        }
+    }
+}
+
+/// Waits until the one instance of the process runs with these secrets.
+fn runs_with(muster: &Muster, sums: [&str; 2]) -> Value {
+    eventually("the process says that it has its secrets", || {
+        let row = muster.instances("web")?.pop().ok_or("there is no instance")?;
+        so(row["state"] == "RUNNING", || row.to_string())?;
+        let said = muster.run(&["instance", "logs", "web/0"]).out;
+        so(sums.iter().all(|sum| said.contains(sum)), || said).map(|()| row)
+    })
+}
+
+/// The key with which the token of the process is sealed.
+fn key_of(muster: &Muster) -> String {
+    let row = muster.json("lrp show web");
+    let variables = row["definition"]["environment_variables"].as_array().unwrap().clone();
+    let token = variables.iter().find(|one| one["name"] == "TOKEN").unwrap_or_else(|| panic!("{row:#}"));
+    token["value"]["sealed"]["key"].as_str().unwrap_or_else(|| panic!("{row:#}")).to_owned()
+}
+
+#[test]
+fn a_secret_is_in_its_container_and_nowhere_else() {
+    // What is given stands apart from what the cluster has.
+    let (given, place) = (Place::new(), Place::new());
+    let dev = Dev::start(&place, &["--log", "trace"]);
+    let muster = &dev.muster;
+    given.file("second", format!("{SECOND}\n"));
+    let file = given.file("web.toml", web(&secret(FIRST), "{ secret_file = \"second\" }"));
+    let file = file.to_str().unwrap();
+
+    muster.ok(&format!("lrp apply {file}"));
+    runs_with(muster, [FIRST_SUM, SECOND_SUM]);
+    nothing_tells(&place);
+    muster.ok(&format!("lrp apply {file}")).tells(&["nothing changed"]);
+    muster.ok(&format!("lrp diff {file}"));
+    muster.ok(&format!("lrp plan {file}"));
+    place.tell("the same file again changes nothing");
+
+    let before = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
+    let running = running_in(place.path());
+    running["web/0"].values().flatten().for_each(|pid| signal(*pid, Signal::KILL));
+    eventually("it runs again", || {
+        let row = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
+        so(row["instance_guid"] != before["instance_guid"], || row.to_string())
+    });
+
+    let key = key_of(muster);
+    given.file("web.toml", web(&secret(THIRD), "{ secret_file = \"second\" }"));
+    let differs = format!("environment_variables[1].value  sealed with key {key} -> another value");
+    muster.exits(1, &format!("lrp diff {file}")).tells(&[&differs]);
+    muster.ok(&format!("lrp apply {file}"));
+    runs_with(muster, [THIRD_SUM, SECOND_SUM]);
+    place.tell("another secret replaces the instance");
+
+    owners_are_called(&place, &given, muster);
+    no_answer_tells(muster);
+    nothing_tells(&place);
+    what_is_sealed_opens_nowhere_else(&given, muster);
+    dev.end(&place);
+    nothing_tells(&place);
+}
+
+/// A task with a token in the URL of its owner: one that answers, and one that isn't there.
+fn owners_are_called(place: &Place, given: &Place, muster: &Muster) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let owner = listener.local_addr().unwrap();
+    let task = |name: &str, url: &Value| {
+        let spec = json!({"task_guid": name, "domain": "shop", "memory_mb": 1, "completion_callback_url": url,
+            "action": {"run": {"path": "true"}}});
+        let file = given.file(&format!("{name}.json"), spec.to_string());
+        muster.ok(&format!("task run {}", file.display()));
+    };
+    task("called", &format!("http://{owner}/done?token={FIRST}").into());
+    let (connection, _) = listener.accept().unwrap();
+    let call = http::Call::read(&connection).unwrap();
+    http::answer(&connection, "200 OK", "").unwrap();
+    assert_eq!(call.path, format!("/done?token={FIRST}"));
+    task("secret", &json!({"secret": format!("http://{owner}/{SECOND}")}));
+    let (connection, _) = listener.accept().unwrap();
+    let call = http::Call::read(&connection).unwrap();
+    http::answer(&connection, "200 OK", "").unwrap();
+    assert_eq!(call.path, format!("/{SECOND}"));
+    drop(listener);
+    place.tell("two owners were called");
+    task("uncalled", &format!("http://user:{FIRST}@{owner}/").into());
+    eventually("the call failed", || {
+        let row = muster.try_json("task show uncalled")?;
+        let why = row["callback"]["last"]["failed"].as_str().map(str::to_owned);
+        let why = why.ok_or_else(|| row.to_string())?;
+        so(why.contains("sending request") && !why.contains("http"), || why)
+    });
+}
+
+/// A sealed value that is copied into something else, or changed, is refused.
+fn what_is_sealed_opens_nowhere_else(given: &Place, muster: &Muster) {
+    let row = muster.json("lrp show web");
+    let sealed = row["definition"]["environment_variables"][1]["value"].clone();
+    let refused = |guid: &str, name: &str, value: &Value| {
+        let spec = json!({"process_guid": guid, "domain": "shop", "action": {"run": {"path": "true"}},
+            "env": [{"name": name, "value": value}]});
+        let file = given.file("thief.json", spec.to_string());
+        let said = muster.exits(1, &format!("lrp desire {} -o json", file.display())).refusal();
+        assert_eq!(said["code"], "InvalidRequest", "{said}");
+        let problem = said["fields"][0]["problem"].as_str().unwrap().to_owned();
+        assert_eq!(said["fields"][0]["field"], format!("environment_variables.{name}"), "{said}");
+        problem
+    };
+    assert!(refused("thief", "TOKEN", &sealed).contains("for something else, or is damaged"));
+    let mut changed = sealed;
+    changed["sealed"]["key"] = "deadbeef".into();
+    let unknown = "is sealed with key deadbeef, which this cluster doesn't have";
+    assert_eq!(refused("web", "TOKEN", &changed), unknown);
+    changed["sealed"]["data"] = "%".into();
+    let spec = json!({"process_guid": "a", "domain": "shop", "action": {"run": {"path": "true"}},
+        "env": {"A": changed, "B": {"secret": 1}, "C": {}, "D": {"secrte": FIRST}}});
+    let file = given.file("bad.json", spec.to_string());
+    let said = muster.exits(1, &format!("lrp desire {}", file.display()));
+    let said =
+        said.tells(&["env.A.sealed.data", "env.B.secret: must be text", "env.C: must be text, or", "secrte"]);
+    assert!(!said.err.contains(MARKER), "{said:?}");
+    let file = given.file("bad.toml", format!("{}\n= 1 {FIRST}", web(&secret(FIRST), &secret(SECOND))));
+    let said =
+        muster.exits(1, &format!("lrp desire {}", file.display())).tells(&["is not valid TOML: line 11"]);
+    assert!(!said.err.contains(MARKER), "{said:?}");
+}
+
+#[test]
+fn keys_are_rotated_and_forgotten() {
+    let (given, mut cluster) = (Place::new(), Cluster::empty());
+    let keys = given.path().join("muster.keys");
+    let keys = keys.to_str().unwrap();
+    let muster = cluster.muster();
+    muster.ok(&format!("secrets init {keys}")).tells(&["is made, with key"]);
+    muster.exits(4, &format!("secrets init {keys}")).tells(&["is there already"]);
+    let old = muster.json(&format!("secrets list {keys}"))[0]["id"].as_str().unwrap().to_owned();
+    cluster.add_with("bbs-1", &["--secrets", keys, "--log", "trace"]);
+    cluster.add_with("auctioneer-1", &["--log", "trace"]);
+    cluster.add_with("rep-c1", &["--secrets", keys, "--log", "trace"]);
+    cluster.ready(1);
+
+    // A client that knows nothing of Muster: its spec is sealed on its way.
+    let spec = |first: &str| {
+        json!({"process_guid": "web", "domain": "shop", "memory_mb": 8,
+            "env": [{"name": "TOKEN", "value": {"secret": first}}],
+            "action": {"run": {"path": "sh", "args": ["-c", "printf %s \"$TOKEN\" | sha256sum; exec sleep 100000"]}}})
+    };
+    let mut plain = cluster.plain("ci");
+    let desire = json!({"envelope": {"request_id": "r1"}, "body": spec(FIRST)});
+    let answer = plain.ask_json("muster.client.shop.ci.lrp.desire", &desire);
+    assert!(answer["ok"]["position"].is_u64(), "{answer}");
+    let again = plain.ask_json("muster.client.shop.ci.lrp.desire", &desire);
+    assert_eq!(again["ok"]["version"], answer["ok"]["version"], "the same request: {again}");
+    let mut other = desire.clone();
+    other["body"] = spec(SECOND);
+    let refused = plain.ask_json("muster.client.shop.ci.lrp.desire", &other);
+    assert_eq!(refused["refused"]["code"], "RequestIdReused", "{refused}");
+    runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
+    assert_eq!(key_of(&muster), old);
+
+    // A spec alone is sealed, too, for its own domain only.
+    let seal = json!({"body": {"lrp": spec(FIRST)}});
+    let sealed = plain.ask_json("muster.client.shop.ci.secret.seal", &seal);
+    let value = &sealed["ok"]["lrp"]["environment_variables"][0]["value"];
+    assert_eq!(value["sealed"]["key"], old, "{sealed}");
+    let refused = plain.ask_json("muster.client.other.ci.secret.seal", &seal);
+    assert_eq!(refused["refused"]["code"], "Forbidden", "{refused}");
+
+    let file = given.file("web.json", spec(FIRST).to_string());
+    let file = file.to_str().unwrap();
+    muster.ok(&format!("lrp apply {file}")).tells(&["nothing changed"]);
+    let loud = muster.run(&["lrp", "apply", file, "--log", "trace"]).exits(0);
+    assert!(!loud.err.contains(MARKER) && !loud.out.contains(MARKER), "{loud:?}");
+    a_key_takes_over(&cluster, (keys, &old), file);
+    for name in ["bbs-1", "auctioneer-1", "rep-c1"] {
+        let log = cluster.services[name].said();
+        assert!(!log.contains(MARKER), "{name}: {log}");
+    }
+    nothing_tells(&cluster.place);
+}
+
+fn a_key_takes_over(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
+    let muster = cluster.muster();
+    let forget = format!("secrets forget {old} {keys}");
+    muster.exits(4, &forget).tells(&["it is the one that seals"]);
+    let new = muster.json(&format!("secrets rotate {keys}"))["key"].as_str().unwrap().to_owned();
+    cluster.place.tell("the key is rotated");
+    muster.exits(4, &forget).tells(&["process web", "1 thing would not start again", "--yes"]);
+    muster
+        .exits(1, &format!("lrp diff {file}"))
+        .tells(&[&format!("sealed with key {old} -> sealed with key {new}")]);
+    let before = muster.json("lrp show web")["definition_id"].as_str().unwrap().to_owned();
+    muster.ok(&format!("lrp apply {file}"));
+    runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
+    assert_eq!(key_of(&muster), new);
+    muster.exits(4, &forget).tells(&["nothing that is desired now uses it"]);
+    muster.ok(&format!("{forget} --yes")).tells(&["is forgotten"]);
+    muster.exits(3, &forget).tells(&[&new]);
+    runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
+
+    let log = cluster.log().len();
+    muster.ok(&format!("lrp activate web {before} --detach"));
+    let why = format!("the secret TOKEN is sealed with key {old}, which this cell doesn't have");
+    eventually("the new instance says why it doesn't start", || {
+        let history = muster.try_json("history lrp web")?.to_string();
+        so(history.contains(&why), || history)
+    });
+    // What was sealed with it still stands in the log, which is whole.
+    assert!(cluster.log().len() > log);
+    assert!(cluster.log().iter().any(|entry| entry.to_string().contains(old)));
+}
+
+#[test]
+fn without_a_key_secrets_are_refused_with_advice() {
+    let (given, cluster) = (Place::new(), Cluster::start(&["bbs-1", "auctioneer-1"]));
+    let muster = cluster.muster();
+    let advice = "environment_variables.TOKEN: is a secret, and there is no key to seal it with";
+    let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
+    for verb in ["desire", "apply", "plan"] {
+        let said = muster.exits(1, &format!("lrp {verb} {}", file.display()));
+        let said = said.tells(&[advice, "muster secrets init FILE", "--secrets FILE"]);
+        assert!(!said.err.contains(MARKER), "{said:?}");
+    }
+    let url = json!({"task_guid": "t", "domain": "shop", "action": {"run": {"path": "true"}},
+        "completion_callback_url": format!("https://owner/?access_token={FIRST}")});
+    let file = given.file("t.json", url.to_string());
+    let said = muster.exits(1, &format!("task run {}", file.display()));
+    said.tells(&["completion_callback_url: is a secret, and there is no key"]);
+    nothing_tells(&cluster.place);
+
+    let open = given.file("open.keys", "");
+    let service = muster.exits(1, &format!("bbs --secrets {}", open.display()));
+    service.tells(&["is open to others", "chmod 600"]);
+}

@@ -1,0 +1,47 @@
+//! The side of HTTP that is called: a request is read, and answered once.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::TcpStream;
+
+/// What somebody posted.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) path: String,
+    /// Lines of the head, in small letters.
+    pub(crate) head: Vec<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Call {
+    /// Reads what is posted on a connection.
+    pub(crate) fn read(connection: &TcpStream) -> Result<Self> {
+        let mut reader = BufReader::new(connection);
+        let mut first = String::new();
+        reader.read_line(&mut first)?;
+        let path = first.strip_prefix("POST ").and_then(|rest| rest.split(' ').next());
+        let path = path.ok_or_else(|| Error::new(ErrorKind::InvalidData, first.clone()))?.to_owned();
+        let (mut head, mut length) = (vec![], 0);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(bytes) = line.strip_prefix("content-length:") {
+                length = bytes.trim().parse().unwrap_or(0);
+            }
+            head.push(line);
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        Ok(Self { path, head, body })
+    }
+}
+
+/// Answers with a status, as `200 OK`, and ends the connection.
+pub(crate) fn answer(mut connection: &TcpStream, status: &str, body: &str) -> Result<()> {
+    let length = body.len();
+    let text = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    connection.write_all(text.as_bytes())
+}

@@ -1,0 +1,127 @@
+//! The tables of a cluster: what they say, what asks them, and projectors that are killed.
+
+use serde_json::{Value, json};
+use support::postgres::Postgres;
+
+use crate::dev::{Dev, sleeper};
+use crate::support::cluster::Server;
+use crate::support::place::so;
+use crate::support::{Muster, Place, Service, eventually};
+
+/// What a question is answered.
+fn ask(muster: &Muster, question: &str) -> Result<Value, String> {
+    let said = muster.run(&["sql", question, "-o", "json"]);
+    so(said.code == 0, || format!("{said:?}")).map(|()| said.json())
+}
+
+/// Waits until the tables answer so.
+fn tells(muster: &Muster, question: &str, expected: &Value) {
+    eventually(question, || {
+        ask(muster, question).and_then(|said| so(said == *expected, || said.to_string()))
+    });
+}
+
+const STATES: &str = "SELECT process_guid, state, count(*) AS n FROM actual_lrps GROUP BY 1, 2";
+
+#[test]
+fn a_local_cluster_has_its_tables_and_goes_on_with_them() {
+    let place = Place::new();
+    let file = place.file("web.toml", sleeper("web", 3));
+    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    let muster = &dev.muster;
+    muster.runs("web", 3);
+    tells(muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
+    let csv = muster.run(&["sql", STATES, "-o", "csv"]).exits(0);
+    assert_eq!(csv.out, "process_guid,state,n\nweb,RUNNING,3\n");
+    let table = muster.run(&["sql", STATES]).exits(0).tells(&["at position "]);
+    assert_eq!(table.out, "process_guid   state     n\nweb            RUNNING   3\n");
+    muster.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["readonly database"]);
+    muster.run(&["sql", "SELEC"]).exits(2).tells(&["syntax error"]);
+    muster.run(&["sql", STATES, "--as-of", "99999999"]).exits(2).tells(&["is beyond"]);
+    muster.run(&["lrp", "list", "-o", "csv"]).exits(2).tells(&["csv is no format of this command"]);
+    let claimed =
+        ask(muster, "SELECT min(position) AS p FROM events WHERE type = 'actual.claimed.v1'").unwrap();
+    let before = (claimed[0]["p"].as_i64().unwrap() - 1).to_string();
+    let past = muster.run(&["sql", STATES, "--as-of", &before, "-o", "json"]).exits(0).json();
+    assert_eq!(past, json!([{"process_guid": "web", "state": "UNCLAIMED", "n": 3}]));
+    let data = place.path().join("data");
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &data.join("projection.db").metadata().unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    dev.end(&place);
+    let dev = Dev::start(&place, &[file.to_str().unwrap()]);
+    dev.muster.runs("web", 3);
+    tells(&dev.muster, STATES, &json!([{"process_guid": "web", "state": "RUNNING", "n": 3}]));
+    let logged = dev.muster.ok("events list -o jsonl").out;
+    let logged: usize = logged.lines().map(events_of).sum();
+    let counted = ask(&dev.muster, "SELECT count(*) AS n FROM events").unwrap()[0]["n"].as_u64().unwrap();
+    assert!(usize::try_from(counted).unwrap() >= logged, "{counted} of {logged}");
+    let twice = "SELECT position, nth FROM events GROUP BY 1, 2 HAVING count(*) > 1";
+    assert_eq!(ask(&dev.muster, twice), Ok(json!([])));
+    dev.end(&place);
+}
+
+/// How many events a line of `events list` has.
+fn events_of(line: &str) -> usize {
+    let entry: Value = serde_json::from_str(line).unwrap();
+    let decisions = entry["entry"]["known"]["decisions"].as_array().cloned().unwrap_or_default();
+    decisions.iter().map(|decision| decision["events"].as_array().map_or(0, Vec::len)).sum()
+}
+
+fn projector(place: &Place, url: &str, database: &str) -> Service {
+    let args = ["projector", "--database", database];
+    let name = database.split(':').next().unwrap();
+    Service::start("projector", &place.path().join(format!("{name}.log")), &args, &[("MUSTER_NATS_URL", url)])
+}
+
+#[test]
+fn projectors_on_nats_are_killed_and_lose_nothing() {
+    let (place, postgres) = (Place::new(), Postgres::start().unwrap());
+    let server = Server::start(&place);
+    let url = server.url();
+    let bbs = Service::start("bbs", &place.path().join("bbs.log"), &["bbs"], &[("MUSTER_NATS_URL", &url)]);
+    let file = format!("sqlite:{}", place.path().join("tables.db").display());
+    let databases = [file, postgres.url("postgres", "postgres")];
+    let running = || databases.each_ref().map(|database| projector(&place, &url, database));
+    let muster = Muster::nats(&url);
+    for round in 0..5 {
+        let projectors = running();
+        for number in 0..8 {
+            let file = place.file("one.toml", sleeper(&format!("p{round}x{number}"), 2));
+            eventually("it is desired", || {
+                let said = muster.run(&["lrp", "apply", file.to_str().unwrap(), "--detach"]);
+                so(said.code == 0, || format!("{said:?}"))
+            });
+        }
+        drop(projectors);
+    }
+    let projectors = running();
+    for database in &databases {
+        let tables = Muster::with("MUSTER_DATABASE", database);
+        tells(&tables, "SELECT count(*) AS n FROM desired_lrps", &json!([{"n": 40}]));
+        tells(
+            &tables,
+            "SELECT state, count(*) AS n FROM actual_lrps GROUP BY 1",
+            &json!([{"state": "UNCLAIMED", "n": 80}]),
+        );
+        let twice = "SELECT position, nth FROM events GROUP BY 1, 2 HAVING count(*) > 1";
+        assert_eq!(ask(&tables, twice), Ok(json!([])));
+        let before =
+            tables.run(&["sql", "SELECT count(*) AS n FROM desired_lrps", "--as-of", "1", "-o", "json"]);
+        assert_eq!(before.exits(0).json(), json!([{"n": 0}]));
+    }
+    let tables = Muster::with("MUSTER_DATABASE", &databases[1]);
+    tables.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["nothing is written here"]);
+    for (database, why) in [
+        ("sqlite:/nowhere/tables.db", "can't open the database sqlite:/nowhere/tables.db"),
+        (&*postgres.url("postgres", "nowhere"), "database \"nowhere\" does not exist"),
+    ] {
+        let other = projector(&place, &url, database);
+        eventually("the other has said why it can't", || {
+            let said = other.said();
+            so(said.contains(why), || said)
+        });
+    }
+    drop((projectors, bbs));
+}

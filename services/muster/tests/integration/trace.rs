@@ -1,0 +1,154 @@
+//! What one command caused, on real processes: as a tree, as data, and as spans for a collector.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use crate::dev::{Dev, sleeper};
+use crate::support::http::{self, Call};
+use crate::support::{Muster, Place};
+
+/// A collector, and what it was sent. It takes all at `/v1/traces`, a part at `/partly`, and nothing elsewhere.
+struct Collector {
+    url: String,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Collector {
+    /// Listens for as long as the program runs.
+    fn listen() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let calls = Arc::new(Mutex::new(vec![]));
+        let known = Arc::clone(&calls);
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let Ok(call) = Call::read(&connection) else { continue };
+                let (status, body) = match call.path.as_str() {
+                    "/v1/traces" => ("200 OK", r#"{"partialSuccess":{}}"#),
+                    "/partly" => {
+                        ("200 OK", r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too old"}}"#)
+                    }
+                    _ => ("503 Service Unavailable", "not\ntoday"),
+                };
+                known.lock().unwrap().push(call);
+                // Who has gone away reads no answer.
+                drop(http::answer(&connection, status, body));
+            }
+        });
+        Self { url, calls }
+    }
+
+    /// What was sent since this was last asked.
+    fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+}
+
+fn field<'a>(of: &'a Value, name: &str) -> &'a str {
+    of[name].as_str().unwrap_or_else(|| panic!("{name} of {of}"))
+}
+
+#[test]
+fn what_a_command_caused_is_a_tree_and_a_trace() {
+    let place = Place::new();
+    let file = place.file("web.toml", sleeper("web", 1)).display().to_string();
+    let dev = Dev::start(&place, &[&file]);
+    let muster = &dev.muster;
+    muster.runs("web", 1);
+    muster.ok("lrp scale web=3 --request-id grow-1 --reason busier");
+    let rows = muster.runs("web", 3);
+
+    let steps = muster.json("trace grow-1");
+    let steps = steps.as_array().unwrap();
+    it_is_a_tree(steps);
+    assert_eq!((&steps[0]["request_id"], &steps[0]["reason"]), (&"grow-1".into(), &"busier".into()));
+    assert_eq!(steps[0]["aggregate"]["process"]["guid"], "web");
+    let told = Value::from(steps.clone()).to_string();
+    for index in [1, 2] {
+        let guid = field(&rows[index], "instance_guid");
+        assert_eq!(told.matches(guid).count(), 2, "claimed and started: {told}");
+    }
+    assert!(!told.contains(field(&rows[0], "instance_guid")), "another command made it: {told}");
+
+    every_id_finds_it(muster, steps, field(&rows[2], "instance_guid"));
+    let said = muster.ok("trace grow-1").tells(&[
+        &format!("correlation {}", field(&steps[0], "id")),
+        "request grow-1, who said \"busier\"",
+        "├─ web/",
+        "└─ web/",
+        "claimed by c",
+        &format!("{} decisions about 1 aggregate in ", steps.len()),
+    ]);
+    assert!(!said.out.contains('\u{1b}'), "no colours in a pipe: {said:?}");
+    let lines = muster.ok("trace grow-1 -o jsonl").out.lines().count();
+    assert_eq!(lines, steps.len());
+    spans_are_sent(muster, steps);
+    dev.end(&place);
+}
+
+/// Every step but the first has a cause before it, one level higher, and its times are those of the log.
+fn it_is_a_tree(steps: &[Value]) {
+    assert!(steps.len() >= 5, "a desire, two claims and two starts: {steps:#?}");
+    assert_eq!((&steps[0]["depth"], &steps[0]["since_cause_ms"]), (&0.into(), &Value::Null));
+    for (at, step) in steps.iter().enumerate().skip(1) {
+        let cause = steps[..at].iter().find(|cause| cause["id"] == step["cause"]);
+        let cause = cause.unwrap_or_else(|| panic!("{step}"));
+        assert_eq!(step["depth"].as_u64().unwrap(), cause["depth"].as_u64().unwrap() + 1);
+        assert_eq!((&step["cause_is_elsewhere"], &step["correlation"]), (&false.into(), &steps[0]["id"]));
+        for (since, name) in [(cause, "since_cause_ms"), (&steps[0], "since_start_ms")] {
+            let nanos = step["at"].as_u64().unwrap() - since["at"].as_u64().unwrap();
+            assert_eq!(step[name].as_u64().unwrap(), nanos / 1_000_000, "{name} of {step}");
+        }
+    }
+}
+
+fn every_id_finds_it(muster: &Muster, steps: &[Value], instance: &str) {
+    let (first, last) = (field(&steps[0], "id"), field(steps.last().unwrap(), "id"));
+    // Of what this desire made, the first evaluation has the decision's id.
+    for id in [first, last, &last[20..], instance, &instance[24..], &first[24..].to_uppercase()] {
+        let found = muster.json(&format!("trace {id}"));
+        assert_eq!(found[0]["id"], first, "{id}");
+        assert_eq!(found.as_array().unwrap().len(), steps.len(), "{id}");
+    }
+    muster.ok(&format!("trace {last}")).tells(&["← asked for"]);
+    let nothing = "ffffffff-ffff-7fff-8fff-ffffffffffff";
+    muster.exits(3, &format!("trace {nothing}")).tells(&[nothing, "does not exist", "8 characters or more"]);
+    muster.exits(3, "trace shrink-1");
+}
+
+fn spans_are_sent(muster: &Muster, steps: &[Value]) {
+    let collector = Collector::listen();
+    let url = &collector.url;
+    let said = muster.ok(&format!("trace grow-1 -o json --otlp {url}"));
+    assert_eq!(said.json().as_array().unwrap().len(), steps.len());
+    assert_eq!(said.err, format!("{} spans sent to {url}/v1/traces\n", steps.len()));
+    let calls = collector.calls();
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert!(call.head.iter().any(|line| line == "content-type: application/json"), "{call:?}");
+    let sent: Value = serde_json::from_slice(&call.body).unwrap();
+    assert_eq!(sent["resourceSpans"][0]["resource"]["attributes"][0]["value"]["stringValue"], "muster");
+    let spans = sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+    assert_eq!(spans.len(), steps.len());
+    let trace = field(&steps[0], "id").replace('-', "");
+    let mut known = BTreeSet::new();
+    for (span, step) in spans.iter().zip(steps) {
+        assert_eq!(field(span, "traceId"), trace);
+        assert_eq!(field(span, "spanId"), &field(step, "id").replace('-', "")[16..]);
+        assert_eq!(field(span, "endTimeUnixNano"), step["at"].to_string());
+        let parent = span["parentSpanId"].as_str();
+        assert!(parent.map_or(step["depth"] == 0, |parent| known.contains(parent)), "{span:#}");
+        known.insert(field(span, "spanId"));
+        assert_eq!(span["events"].as_array().unwrap().len(), step["events"].as_array().unwrap().len());
+    }
+
+    let refused = muster.exits(1, &format!("trace grow-1 --otlp {url}/elsewhere"));
+    let refused = refused.tells(&["503 Service Unavailable: not\\ntoday", "/elsewhere", "can't send"]);
+    assert!(refused.out.contains("├─ "), "the tree is shown all the same: {refused:?}");
+    muster.exits(1, &format!("trace grow-1 --otlp {url}/partly")).tells(&["it rejected 1 span: too old"]);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("http://{nobody}");
+    muster.exits(5, &format!("trace grow-1 --otlp {nobody}")).tells(&[&nobody, "it doesn't answer"]);
+}

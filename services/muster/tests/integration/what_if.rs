@@ -1,0 +1,186 @@
+//! What if: the questions, asked of a cluster that runs and of one that has ended.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::dev::{Dev, sleeper};
+use crate::support::place::so;
+use crate::support::{Muster, Place, eventually};
+
+/// Where the log ends, by its newest event.
+fn end(muster: &Muster) -> u64 {
+    let listed = muster.json("events list");
+    listed.as_array().unwrap().iter().filter_map(|one| one["position"].as_u64()).max().unwrap()
+}
+
+/// The moves of instances of a process, by name.
+fn moves<'a>(answer: &'a Value, process: &str) -> Vec<&'a Value> {
+    let all = answer["moves"].as_array().unwrap().iter();
+    all.filter(|one| one["what"].as_str().unwrap().starts_with(&format!("{process}/"))).collect()
+}
+
+#[test]
+fn what_would_happen_is_told_and_nothing_happens() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 3)).display().to_string());
+    muster.ok(&format!("lrp desire {web}"));
+    let rows = muster.runs("web", 3);
+    let before = end(muster);
+
+    let nothing = muster.ok("what-if -o json").json();
+    assert_eq!((&nothing["moves"], &nothing["fits"]), (&json!([]), &json!(true)), "{nothing:#}");
+    assert_eq!(nothing["position"], json!(before));
+    muster.ok("what-if").tells(&["nothing would change (at rest after "]);
+
+    // A cell is lost: what runs there goes elsewhere, and all else stays.
+    let lost = rows[0]["cell_id"].as_str().unwrap();
+    let answer = muster.exits(0, "what-if --help").exits(0);
+    answer.tells(&["lose cell c2"]);
+    let file = place.file("changes.txt", format!("# tomorrow\nlose cell {lost}\n")).display().to_string();
+    let answer = muster.ok(&format!("what-if -f {file} -o json")).json();
+    let [moved] = moves(&answer, "web")[..] else { panic!("one moves: {answer:#}") };
+    assert_eq!((&moved["before"]["cell_id"], &moved["anyway"]), (&json!(lost), &json!(false)));
+    assert_eq!(moved["after"]["state"], "RUNNING");
+    assert_ne!(moved["after"]["cell_id"], json!(lost));
+    assert_eq!(answer["cells"], json!([{"cell_id": lost, "before": "present", "after": "absent"}]));
+    assert_eq!(answer["processes"][0]["start_is_recorded"], true);
+
+    // It does not fit, and says why; with another cell it does.
+    let large = sleeper("large", 1).replace("memory_mb = 8", "memory_mb = 900000");
+    let large = place.file("large.toml", large).display().to_string();
+    let changes = place.file("large.txt", format!("desire {large}\n")).display().to_string();
+    let full = muster.exits(6, &format!("what-if -f {changes} -o json")).json();
+    assert_eq!(full["unplaced"][0]["what"], "large/0", "{full:#}");
+    assert_eq!(full["unplaced"][0]["error"], "insufficient resources: memory");
+    muster
+        .exits(6, &format!("what-if -f {changes}"))
+        .tells(&["large/0 would find no place: insufficient resources"]);
+    let room = format!("add cell big memory=1000000\ndesire {large}\n");
+    let room = place.file("room.txt", room).display().to_string();
+    let fits = muster.ok(&format!("what-if -f {room} -o json")).json();
+    assert_eq!(moves(&fits, "large")[0]["after"]["cell_id"], "big", "{fits:#}");
+
+    the_past_and_bad_words(&place, muster);
+    assert_eq!(end(muster), before, "nothing was written");
+    dev.end(&place);
+
+    // The log alone is enough: nobody runs any more.
+    let muster = Muster::local(&place.path().join("data"));
+    let gone = muster.ok(&format!("what-if -f {file} -o json")).json();
+    assert_eq!(moves(&gone, "web").len(), 1, "{gone:#}");
+}
+
+#[test]
+fn a_replay_comes_to_what_was_recorded_and_other_settings_to_something_else() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let muster = &dev.muster;
+    let crasher = sleeper("crasher", 1).replace("\"sleep\", args = [\"100000\"]", "\"false\"");
+    let both = format!("[[lrp]]\n{}[[lrp]]\n{crasher}", sleeper("web", 2));
+    let both = place.file("both.toml", both).display().to_string();
+    muster.ok(&format!("lrp desire {both} --detach"));
+    muster.runs("web", 2);
+    eventually("the crasher waits", || {
+        let row = muster.instances("crasher")?.remove(0);
+        so(row["state"] == "CRASHED" && row["crash_count"] == 4, || row.to_string())
+    });
+    muster.ok("lrp scale web=3");
+    muster.runs("web", 3);
+    // A replay ends where the record does, and a check leaves the last five seconds out: what is recorded lies before them.
+    std::thread::sleep(Duration::from_secs(7));
+    muster.ok("domain refresh later");
+    let before = end(muster);
+
+    let same = muster.ok("replay --check -o json").json();
+    assert_eq!((&same["differences"], &same["to"]), (&json!([]), &json!(before)), "{same:#}");
+    let of = |answer: &Value, side: &str, process: &str| answer[side]["processes"][process].clone();
+    assert_eq!(of(&same, "recorded", "crasher")["crashes"], 4, "{same:#}");
+    assert_eq!(of(&same, "replayed", "crasher")["crashes"], 4, "{same:#}");
+    assert_eq!(of(&same, "replayed", "web")["running"], 3, "{same:#}");
+
+    let policy = place.file("never.toml", "[process.crasher.restart]\ncondition = \"none\"\n");
+    let policy = policy.display().to_string();
+    let never = muster.exits(9, &format!("replay --check --policy {policy} -o json")).json();
+    assert_eq!(of(&never, "replayed", "crasher")["crashes"], 1, "{never:#}");
+    assert_eq!(of(&never, "replayed", "web")["running"], 3, "{never:#}");
+    muster
+        .ok(&format!("replay --policy {policy}"))
+        .tells(&["process crasher: 4 crashes recorded, 1 replayed", "it comes to something else: "]);
+
+    let bad = place.file("bad.toml", "[scoring]\nspread = 2\n").display().to_string();
+    muster.exits(1, &format!("replay --policy {bad}")).tells(&[
+        "unknown field `scoring`",
+        "`restart`",
+        "`cell`",
+    ]);
+    muster.exits(2, "replay --from 9 --to 3").tells(&["it begins at position 9, after its end at 3"]);
+    assert_eq!(end(muster), before, "nothing was written");
+    dev.end(&place);
+}
+
+fn the_past_and_bad_words(place: &Place, muster: &Muster) {
+    let first = muster.ok("what-if --as-of 1 -o json").json();
+    assert_eq!(first["position"], 1);
+    muster.exits(2, "what-if --as-of 999999").tells(&["position 999999 is beyond "]);
+    muster.exits(2, "what-if --as-of 1999-01-01T00:00:00Z").tells(&["the log begins after 1999-01-01"]);
+    muster.exits(2, "what-if --as-of yesterday").tells(&["a position, as 41"]);
+    muster
+        .exits(2, "what-if loose")
+        .tells(&["change 1 (loose): found `loose`, expected a change: lose cell,"]);
+    let ask = |change: &str| {
+        let file = place.file("bad.txt", format!("{change}\n")).display().to_string();
+        muster.run(&["what-if", "-f", &file])
+    };
+    ask("scale wbe=3")
+        .exits(3)
+        .tells(&["can't make change 1 (scale wbe=3): process wbe does not exist", "did you mean web?"]);
+    ask("lose cell c9").exits(3).tells(&["cell c9 does not exist"]);
+    ask("desire nowhere.toml").exits(1).tells(&["can't read nowhere.toml"]);
+}
+
+#[test]
+fn single_decisions_are_told_as_json() {
+    let place = Place::new();
+    let dev = Dev::start(&place, &[]);
+    let (muster, web) = (&dev.muster, place.file("web.toml", sleeper("web", 1)).display().to_string());
+    muster.ok(&format!("lrp desire {web}"));
+    muster.runs("web", 1);
+    let before = end(muster);
+
+    let decided = muster.run(&["decide", "scale web=3"]).exits(0).json();
+    assert_eq!(decided["outcome"], "decided", "{decided:#}");
+    let text = decided["entries"][0]["entry"]["decisions"][0]["events"].to_string();
+    assert!(text.contains("created.v1") && decided["position"] == json!(before), "{decided:#}");
+    let same = muster.run(&["decide", "scale web=1"]).exits(0).json();
+    assert_eq!(same["outcome"], "unchanged", "{same:#}");
+    let refused = muster.run(&["decide", "remove nobody"]).exits(3).json();
+    assert_eq!(refused["refusal"]["code"], "ResourceNotFound");
+
+    let message = json!({"body": {"process_guid": "api", "domain": "shop", "instances": 2,
+        "action": {"run": {"path": "true"}}}});
+    let file = place.file("message.json", message.to_string()).display().to_string();
+    let line = format!("decide --command lrp.desire --file {file} --empty --domain shop");
+    let decided = muster.ok(&line).json();
+    assert_eq!((&decided["outcome"], &decided["position"]), (&json!("decided"), &json!(0)), "{decided:#}");
+    let bad = place.file("bad.json", message.to_string().replace("2", "\"two\"")).display().to_string();
+    let line = format!("decide --command lrp.desire --file {bad} --empty --domain shop");
+    muster.exits(1, &line).tells(&["instances: "]);
+    muster.exits(1, &format!("decide --command lrp.dance --file {file} --domain shop")).tells(&["lrp.dance"]);
+
+    let case =
+        place.file("case.json", r#"{"container": "running", "lrp": "claimed_self"}"#).display().to_string();
+    let row = muster.ok(&format!("reconcile {case}")).json();
+    assert_eq!(
+        (&row["row"], &row["steps"][0]["step"]),
+        (&json!("RUNNING container, CLAIMED α"), &json!("start"))
+    );
+    let case =
+        place.file("case.json", r#"[{"container": "runing", "lrp": "crashed"}]"#).display().to_string();
+    muster
+        .exits(1, &format!("reconcile {case}"))
+        .tells(&["[0].container: is \"runing\": use none, reserved"]);
+    assert_eq!(end(muster), before, "nothing was written");
+    dev.end(&place);
+}
