@@ -86,8 +86,9 @@ const fn columns<'a>() -> [Column<Told<'a>>; 15] {
     ]
 }
 
-/// The events of an entry.
-pub(super) fn rows(position: Position, entry: &Entry) -> Vec<EventRow> {
+/// The events of an entry that stands at a position, in order.
+#[must_use]
+pub fn rows(position: Position, entry: &Entry) -> Vec<EventRow> {
     let all = entry.decisions.iter().flat_map(|of| of.events.iter().map(move |event| (of, event)));
     let row = |(nth, (decision, event))| {
         let told = Told { position, nth, decision, event };

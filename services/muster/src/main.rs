@@ -252,7 +252,7 @@ mod tests {
     const OF_PROOF: [&str; 8] = [
         "export log.jsonl",
         "export - --from 7 --to 2026-11-24T07:05:38Z --format cloudevents",
-        "export log.jsonl --from -10m",
+        "export events.parquet --from -10m --format parquet",
         "import log.jsonl --continue --data d",
         "audit keygen audit.key",
         "audit checkpoint checkpoints.jsonl --key audit.key",

@@ -3,6 +3,7 @@
 pub(crate) mod export;
 pub(crate) mod file;
 pub(crate) mod import;
+pub(crate) mod parquet;
 pub(crate) mod range;
 pub(crate) mod source;
 

@@ -257,7 +257,8 @@ pub(crate) enum Command {
         #[arg(long, value_parser = Collector::parse, value_name = "URL")]
         otlp: Option<Collector>,
     },
-    /// Write the log to a file: as lines that muster import reads again byte for byte, or as events for other programs
+    /// Write the log to a file: as lines that muster import reads again byte for byte, or as events or columns for
+    /// other programs
     Export {
         /// File; - is the standard output
         file: PathBuf,
@@ -893,6 +894,8 @@ pub(crate) enum ExportFormat {
     Jsonl,
     /// Events as CloudEvents 1.0, one per line
     Cloudevents,
+    /// Events as columns, those of the table events, in a file of Apache Parquet
+    Parquet,
 }
 
 /// The longest time around a moment, in minutes: a year.

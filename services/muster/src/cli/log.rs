@@ -29,6 +29,16 @@ struct Exported {
     not_entries: u64,
 }
 
+impl Exported {
+    fn told(&self) -> String {
+        let aside = match self.not_entries {
+            0 => String::new(),
+            some => format!("; {} of no entry", count(some, "message")),
+        };
+        format!("{}{aside}", count(self.events, "event"))
+    }
+}
+
 pub(super) async fn export(
     file: &Path,
     (from, to): (Option<AsOf>, Option<AsOf>),
@@ -71,16 +81,21 @@ async fn write(
         ExportFormat::Cloudevents => {
             let told = export::events(journal, cluster, range, &mut sink).await?;
             sink.finish()?;
-            let aside = match told.set_aside {
-                0 => String::new(),
-                some => format!("; {} of no entry", count(some, "message")),
-            };
             let done = Exported { events: told.count, not_entries: told.set_aside };
             if output.is_for_people() || to_stdout {
-                let events = count(told.count, "event");
-                says(format!("positions {}-{}: {events}{aside}", range.from, range.to));
+                says(format!("positions {}-{}: {}", range.from, range.to, done.told()));
             } else {
                 output.one(&done, |_, _| String::new())?;
+            }
+        }
+        ExportFormat::Parquet => {
+            let (told, manifest) = export::columns(journal, cluster, range, &mut sink).await?;
+            sink.finish()?;
+            let done = Exported { events: told.count, not_entries: told.set_aside };
+            if output.is_for_people() || to_stdout {
+                says(format!("{} as columns: {}", exported(&manifest), done.told()));
+            } else {
+                output.one(&manifest, |_, _| String::new())?;
             }
         }
     }

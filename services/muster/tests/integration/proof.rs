@@ -6,6 +6,7 @@ use std::process::Command;
 
 use audit::Message;
 use audit::export::{Reader, Taken, Writer};
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use schemas::entry::Event;
 use schemas::{Entry, actual};
 use serde_json::Value;
@@ -143,6 +144,34 @@ fn it_is_refused_what_is_not_whole(place: &Place, log: &[u8], all: &[Message]) {
         (&first["specversion"], &first["type"], &first["id"]),
         (&"1.0".into(), &"muster.cluster.founded.v1".into(), &"1-0".into())
     );
+    it_has_columns(place, &source, &text);
+}
+
+/// The same events stand in columns, with what the log says of itself.
+fn it_has_columns(place: &Place, source: &Muster, log: &str) {
+    let file = place.path().join("events.parquet");
+    let told = source.ok(&format!("export {} --format parquet", file.display()));
+    told.tells(&["as columns", "; 2 messages of no entry"]);
+    let reader = SerializedFileReader::new(fs::File::open(&file).unwrap()).unwrap();
+    let kept = reader.metadata().file_metadata().key_value_metadata().unwrap();
+    let manifest = kept.iter().find(|pair| pair.key == "muster.manifest").unwrap();
+    let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(manifest.value.as_ref().unwrap()).unwrap(), last["manifest"]);
+
+    let events = source.ok("export - --format cloudevents").out;
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), events.len());
+    for (row, event) in rows.iter().zip(&events) {
+        let (position, nth) = (row.get_long(0).unwrap(), row.get_long(1).unwrap());
+        assert_eq!(event["id"], format!("{position}-{nth}"));
+        assert_eq!(event["type"], format!("muster.{}", row.get_string(3).unwrap()));
+        assert_eq!(event["actor"], row.get_string(7).unwrap().as_str());
+        let cause = row.get_column_iter().nth(10).map(|(_, field)| field.to_string().replace('"', ""));
+        assert_eq!(event["cause"].as_str().unwrap_or("null"), cause.unwrap(), "a cause or none");
+        let body: Value = serde_json::from_str(row.get_string(14).unwrap()).unwrap();
+        assert_eq!(event["data"], body);
+    }
 }
 
 /// A log is shown on another machine, and nothing goes on.
