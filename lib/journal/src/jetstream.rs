@@ -45,6 +45,8 @@ struct Shared {
     connection: Connection,
     stream: Stream<()>,
     durability: Durability,
+    /// How many servers hold every entry.
+    replicas: usize,
     closing: CancellationToken,
 }
 
@@ -83,10 +85,9 @@ impl JetStream {
         let mut problems: Vec<String> = server.into_iter().flatten().collect();
         let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let info = find(&connection, &context, settings).await?;
-        problems.extend(stream::problems(&info.config, &info.state, settings.replicas));
-        if !problems.is_empty() {
-            return Err(JournalError::Refused(format!("the stream {STREAM}: {}", problems.join("; "))));
-        }
+        problems.extend(stream::problems(&info.config, settings.replicas));
+        problems.extend(stream::losses(&info.state));
+        refuse(&problems)?;
         let durability = stream::durability(&settings.monitoring).await;
         match &durability {
             Durability::Synced => {}
@@ -94,10 +95,28 @@ impl JetStream {
                 tracing::warn!("an acknowledgement of the journal is {worth}");
             }
         }
+        Self::of(connection, &info, durability).await
+    }
+
+    /// Opens the stream to look at what it holds, whatever it is and has lost: nobody writes to it or goes on with it.
+    ///
+    /// # Errors
+    /// There is none, it can't be read page by page, or the server can't be asked.
+    pub async fn inspect(connection: Connection) -> Result<Self, JournalError> {
+        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
+        let settings = StreamSettings { create: false, ..StreamSettings::default() };
+        let info = find(&connection, &context, &settings).await?;
+        let direct = "allow_direct isn't set, and without it nothing is read".to_owned();
+        refuse(&(!info.config.allow_direct).then_some(direct).into_iter().collect::<Vec<_>>())?;
+        Self::of(connection, &info, Durability::Unverified("it is only looked at".to_owned())).await
+    }
+
+    async fn of(connection: Connection, info: &Info, durability: Durability) -> Result<Self, JournalError> {
+        let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let unavailable = |error| JournalError::unavailable("opening the stream", error);
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
-        let closing = CancellationToken::new();
-        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, closing }) })
+        let (replicas, closing) = (info.config.num_replicas, CancellationToken::new());
+        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, replicas, closing }) })
     }
 
     /// The same journal over another connection.
@@ -108,9 +127,9 @@ impl JetStream {
         let context = ContextBuilder::new().timeout(API).build(connection.client().clone());
         let unavailable = |error| JournalError::unavailable("opening the stream", error);
         let stream = context.get_stream_no_info(STREAM).await.map_err(unavailable)?;
-        let Shared { durability, closing, .. } = &*self.shared;
-        let (durability, closing) = (durability.clone(), closing.clone());
-        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, closing }) })
+        let Shared { durability, replicas, closing, .. } = &*self.shared;
+        let (durability, replicas, closing) = (durability.clone(), *replicas, closing.clone());
+        Ok(Self { shared: Arc::new(Shared { connection, stream, durability, replicas, closing }) })
     }
 
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
@@ -192,6 +211,12 @@ impl JetStream {
         found(self.raw().last_by_subject(subject)).await
     }
 
+    /// What stands at a position, as the stream's leader has it.
+    pub(super) async fn at(&self, position: Position) -> Result<Option<Recorded>, JournalError> {
+        self.open_still()?;
+        found(self.raw().sequence(position.0)).await
+    }
+
     pub(super) async fn read(
         &self,
         after: Position,
@@ -211,6 +236,11 @@ impl JetStream {
 
     pub(super) fn durability(&self) -> Durability {
         self.shared.durability.clone()
+    }
+
+    /// Whether one server alone holds the stream.
+    pub(super) fn is_alone(&self) -> bool {
+        self.shared.replicas <= 1
     }
 
     /// The stream, for questions to it.
@@ -245,6 +275,14 @@ impl JetStream {
     fn raw(&self) -> RawMessageBuilder {
         self.shared.stream.raw_message_builder()
     }
+}
+
+/// A stream of which there is anything to say is refused.
+fn refuse(problems: &[String]) -> Result<(), JournalError> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(JournalError::Refused(format!("the stream {STREAM}: {}", problems.join("; "))))
 }
 
 /// Finds the stream, or makes it.
@@ -300,7 +338,8 @@ pub(super) fn outcome(answer: &[u8]) -> Outcome {
         };
     };
     let busy = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT, ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT];
-    if error.error_code() == ErrorCode::STREAM_WRONG_LAST_SEQUENCE {
+    let settled = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE, ErrorCode::STREAM_WRONG_LAST_MESSAGE_ID];
+    if settled.contains(&error.error_code()) {
         Outcome::Settle(error.to_string())
     } else if busy.contains(&error.error_code()) {
         Outcome::Busy(error.to_string())

@@ -1,8 +1,15 @@
 //! Writing another journal's messages into a stream as they are: each names the sequence that must be the stream's last, so
 //! that it gets exactly its position or is not stored at all.
+//!
+//! Many are on their way at once, so the sequence alone isn't enough: where another message took the place of one of ours,
+//! the next one would find the sequence that it expects. A stream with one replica is told the id of the message before,
+//! too, so that it refuses all that follows. One with more is not: there each replica compares that id by itself, and one that
+//! has just caught up doesn't know it. In either case, what isn't acknowledged is read back before anything more is sent.
 
 use async_nats::{HeaderMap, Subscriber, header};
 use futures::StreamExt;
+use schemas::Position;
+use schemas::names::EntryId;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::jetstream::{JetStream, Outcome, outcome};
@@ -16,34 +23,61 @@ pub(super) async fn import(stream: &JetStream, entries: Vec<Recorded>) -> Result
     if start.0 + 1 != first.0 {
         return Err(ImportError::NotNext { end: start, first });
     }
-    let (mut end, mut moved) = (start, Instant::now());
-    loop {
+    let (mut rest, mut moved) = (&entries[..], Instant::now());
+    while !rest.is_empty() {
         stream.open_still()?;
-        let done = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
-        let Some(rest) = entries.get(done..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
-        let rest = &rest[..at_once(rest)];
-        let stopped = send(stream, rest).await?;
-        let reached = stream.end().await?;
-        if reached > end {
-            (end, moved) = (reached, Instant::now());
+        let (sent, later) = rest.split_at(at_once(rest, stream.is_alone()));
+        let Some(why) = send(stream, sent).await? else {
+            (rest, moved) = (later, Instant::now());
+            continue;
+        };
+        let stored = stored(stream, rest).await?;
+        if stored > 0 {
+            (rest, moved) = (&rest[stored..], Instant::now());
         }
-        let Some(why) = stopped else { continue };
         if moved.elapsed() > IMPORT_STALL {
-            let what = format!("nothing was stored after position {end} for {IMPORT_STALL:?}: {why}");
+            let next = rest.first().map(|next| next.position).unwrap_or_default();
+            let what = format!("position {next} was not stored for {IMPORT_STALL:?}: {why}");
             return Err(JournalError::Unavailable { what, source: None }.into());
         }
         sleep(IMPORT_AGAIN).await;
     }
+    Ok(())
 }
 
-/// How many of these go at once.
-fn at_once(entries: &[Recorded]) -> usize {
-    let mut bytes = 0;
+/// How many of these go at once. If each names the id of the one before, none goes behind one without an id.
+fn at_once(entries: &[Recorded], chained: bool) -> usize {
+    let (mut bytes, mut follows) = (0, true);
     let fits = |entry: &&Recorded| {
         bytes += entry.bytes.len();
-        bytes <= IMPORT_BYTES
+        let fits = bytes <= IMPORT_BYTES && follows;
+        follows = !chained || entry.entry.is_some();
+        fits
     };
     entries.iter().take(IMPORT_ENTRIES).take_while(fits).count().max(1)
+}
+
+/// How many of these the stream holds now: those that it has are read, and have to be the same.
+async fn stored(stream: &JetStream, entries: &[Recorded]) -> Result<usize, ImportError> {
+    let end = stream.end().await?;
+    let damaged = |position: Position| {
+        let what =
+            format!("position {position} holds something else than what was imported: somebody else writes");
+        ImportError::from(JournalError::Damaged(what))
+    };
+    let last = entries.last().map(|last| last.position).unwrap_or_default();
+    if end > last {
+        return Err(damaged(Position(last.0 + 1)));
+    }
+    let there = entries.iter().take_while(|entry| entry.position <= end);
+    let mut count = 0;
+    for entry in there {
+        if stream.at(entry.position).await?.as_ref() != Some(entry) {
+            return Err(damaged(entry.position));
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Sends messages and awaits their acknowledgements. Answers why some of them were not stored, if that is so.
@@ -52,21 +86,32 @@ async fn send(stream: &JetStream, entries: &[Recorded]) -> Result<Option<String>
     let client = stream.client();
     let inbox = client.new_inbox();
     let answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
+    // What stands before the first one was acknowledged, or read.
+    let mut before = None;
     for entry in entries {
-        let mut headers = HeaderMap::new();
-        let before = entry.position.0.saturating_sub(1).to_string();
-        headers.insert(header::NATS_EXPECTED_LAST_SEQUENCE, before.as_str());
-        if let Some(id) = entry.entry {
-            headers.insert(header::NATS_MESSAGE_ID, id.to_string());
-        }
         let (subject, bytes) = (entry.subject.clone(), entry.bytes.clone());
         client
-            .publish_with_reply_and_headers(subject, inbox.clone(), headers, bytes)
+            .publish_with_reply_and_headers(subject, inbox.clone(), headers(entry, before), bytes)
             .await
             .map_err(|error| ImportError::Refused { position: entry.position, why: error.to_string() })?;
+        before = entry.entry.filter(|_| stream.is_alone());
     }
     client.flush().await.map_err(|error| failed(error.into()))?;
     acknowledged(answers, entries).await
+}
+
+/// What a message has to find: the sequence before its own, and the id there, if one is named.
+fn headers(entry: &Recorded, before: Option<EntryId>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let sequence = entry.position.0.saturating_sub(1).to_string();
+    headers.insert(header::NATS_EXPECTED_LAST_SEQUENCE, sequence.as_str());
+    if let Some(before) = before {
+        headers.insert(header::NATS_EXPECTED_LAST_MESSAGE_ID, before.to_string());
+    }
+    if let Some(id) = entry.entry {
+        headers.insert(header::NATS_MESSAGE_ID, id.to_string());
+    }
+    headers
 }
 
 /// Acknowledgements come in the order of the messages, as one stream takes one connection's messages.
@@ -101,7 +146,7 @@ async fn acknowledged(mut answers: Subscriber, entries: &[Recorded]) -> Result<O
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use schemas::Position;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -112,14 +157,19 @@ mod tests {
             let one = |at| Recorded {
                 position: Position(at),
                 subject: "s".into(),
-                entry: None,
+                entry: Some(EntryId(Uuid::from_u128(at.into()))),
                 bytes: bytes.clone(),
             };
             (1..=count).map(one).collect()
         };
-        assert_eq!(at_once(&of(3, 10)), 3);
-        assert_eq!(at_once(&of(1_000, 10)), IMPORT_ENTRIES);
-        assert_eq!(at_once(&of(10, IMPORT_BYTES / 2)), 2);
-        assert_eq!(at_once(&of(2, 2 * IMPORT_BYTES)), 1);
+        for chained in [false, true] {
+            assert_eq!(at_once(&of(3, 10), chained), 3);
+            assert_eq!(at_once(&of(1_000, 10), chained), IMPORT_ENTRIES);
+            assert_eq!(at_once(&of(10, IMPORT_BYTES / 2), chained), 2);
+            assert_eq!(at_once(&of(2, 2 * IMPORT_BYTES), chained), 1);
+        }
+        let mut foreign = of(5, 10);
+        foreign[1].entry = None;
+        assert_eq!((at_once(&foreign, false), at_once(&foreign, true)), (5, 2));
     }
 }

@@ -197,10 +197,11 @@ impl Journal {
     }
 
     /// Writes entries of another journal as they are, at exactly their positions, behind the end of this one. What is no
-    /// entry, or has no id, is written like any other message. Whoever imports is alone: nobody else may append.
+    /// entry, or has no id, is written like any other message. Whoever imports is alone: nobody else may append, and where
+    /// somebody did, it ends.
     ///
     /// # Errors
-    /// See [`ImportError`].
+    /// See [`ImportError`]; [`JournalError::Damaged`] names the position that somebody else has written.
     pub async fn import(&self, entries: Vec<Recorded>) -> Result<(), ImportError> {
         let Some(first) = entries.first() else { return Ok(()) };
         let mut end = Position(first.position.0.saturating_sub(1));

@@ -54,6 +54,8 @@ pub struct Sqlite {
     /// Where the journal ends; None once it is closed.
     end: watch::Receiver<Option<Position>>,
     closing: CancellationToken,
+    /// Whether what is no message is shown as far as it can be: to whoever looks for damage.
+    shows_damage: bool,
 }
 
 impl Sqlite {
@@ -96,7 +98,7 @@ impl Sqlite {
         let closing = CancellationToken::new();
         let writer = Writer::new(connection, queued, end, folder);
         tokio::spawn(writer.run(closing.clone()));
-        Ok(Self { queue: Some(queue), readers, end: ends, closing })
+        Ok(Self { queue: Some(queue), readers, end: ends, closing, shows_damage: false })
     }
 
     /// Opens the journal in a data folder to read it, whoever owns the folder and writes to it meanwhile: what comes
@@ -121,7 +123,16 @@ impl Sqlite {
         let (end, ends) = watch::channel(Some(first));
         let closing = CancellationToken::new();
         tokio::spawn(look(readers.clone(), end, closing.clone()));
-        Ok(Self { queue: None, readers, end: ends, closing })
+        Ok(Self { queue: None, readers, end: ends, closing, shows_damage: false })
+    }
+
+    /// As [`Sqlite::open_to_read`], for whoever looks for damage: an id that is none is none here, and of a subject that is
+    /// no text is shown what is. Everybody else is told that the journal is damaged.
+    ///
+    /// # Errors
+    /// As [`Sqlite::open_to_read`].
+    pub async fn inspect(folder: &Path) -> Result<Self, JournalError> {
+        Ok(Self { shows_damage: true, ..Self::open_to_read(folder).await? })
     }
 
     pub(super) async fn append(&self, append: Append) -> Result<Position, AppendError> {
@@ -153,7 +164,7 @@ impl Sqlite {
         let sql =
             "SELECT position, subject, id, bytes FROM entry WHERE subject = ? ORDER BY position DESC LIMIT 1";
         let row = sqlx::query(sql).bind(subject.to_string()).fetch_optional(&self.readers).await;
-        row.map_err(unreadable)?.as_ref().map(recorded).transpose()
+        row.map_err(unreadable)?.as_ref().map(|row| self.recorded(row)).transpose()
     }
 
     pub(super) async fn read(
@@ -184,9 +195,14 @@ impl Sqlite {
         let mut rows = query.bind(most).fetch(&self.readers);
         while !page.is_full() {
             let Some(row) = rows.try_next().await.map_err(unreadable)? else { break };
-            page.take(recorded(&row)?);
+            page.take(self.recorded(&row)?);
         }
         Ok(page.entries)
+    }
+
+    fn recorded(&self, row: &SqliteRow) -> Result<Recorded, JournalError> {
+        let read = if self.shows_damage { damaged(row) } else { recorded(row) };
+        read.map_err(|error| JournalError::Damaged(with_causes(&error)))
     }
 
     pub(super) fn end(&self) -> Result<Position, JournalError> {
@@ -268,19 +284,27 @@ async fn look(readers: SqlitePool, end: watch::Sender<Option<Position>>, closing
     end.send_replace(None);
 }
 
-fn recorded(row: &SqliteRow) -> Result<Recorded, JournalError> {
-    let get = || -> Result<Recorded, sqlx::Error> {
-        // What something else than Muster wrote, and was imported, has none.
-        let id: &[u8] = row.try_get("id")?;
-        let id = if id.is_empty() { None } else { Some(Uuid::from_slice(id)) };
-        Ok(Recorded {
-            position: Position(unsigned(row.try_get("position")?)),
-            subject: row.try_get("subject")?,
-            entry: id.transpose().map_err(|error| sqlx::Error::Decode(error.into()))?.map(EntryId),
-            bytes: row.try_get::<Vec<u8>, _>("bytes")?.into(),
-        })
-    };
-    get().map_err(|error| JournalError::Damaged(with_causes(&error)))
+fn recorded(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
+    // What something else than Muster wrote, and was imported, has none.
+    let id: &[u8] = row.try_get("id")?;
+    let id = if id.is_empty() { None } else { Some(Uuid::from_slice(id)) };
+    Ok(Recorded {
+        position: Position(unsigned(row.try_get("position")?)),
+        subject: row.try_get("subject")?,
+        entry: id.transpose().map_err(|error| sqlx::Error::Decode(error.into()))?.map(EntryId),
+        bytes: row.try_get::<Vec<u8>, _>("bytes")?.into(),
+    })
+}
+
+/// As much of a row as there is.
+fn damaged(row: &SqliteRow) -> Result<Recorded, sqlx::Error> {
+    let (id, subject): (&[u8], &[u8]) = (row.try_get("id")?, row.try_get_unchecked("subject")?);
+    Ok(Recorded {
+        position: Position(unsigned(row.try_get("position")?)),
+        subject: String::from_utf8_lossy(subject).into_owned(),
+        entry: Uuid::from_slice(id).ok().map(EntryId),
+        bytes: row.try_get::<Vec<u8>, _>("bytes")?.into(),
+    })
 }
 
 /// An error with its causes, in one line.

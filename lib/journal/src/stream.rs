@@ -63,7 +63,7 @@ pub(super) fn config(replicas: usize) -> Config {
 }
 
 /// Everything about a stream that could lose or rewrite history, or that we can't work with.
-pub(super) fn problems(config: &Config, state: &State, replicas: usize) -> Vec<String> {
+pub(super) fn problems(config: &Config, replicas: usize) -> Vec<String> {
     let mut problems = Vec::new();
     let mut refuse = |bad: bool, why: &str| {
         if bad {
@@ -101,9 +101,14 @@ pub(super) fn problems(config: &Config, state: &State, replicas: usize) -> Vec<S
     let small = |limit: i32| usize::try_from(limit).is_ok_and(|limit| limit > 0 && limit < room);
     refuse(small(config.max_message_size), &format!("max_msg_size is below {room}"));
     refuse(config.num_replicas < replicas, &format!("{} replicas, {replicas} asked", config.num_replicas));
-    refuse(state.first_sequence > 1, "its first entries are gone");
-    refuse(state.deleted_count.is_some_and(|count| count > 0), "entries were deleted");
     problems
+}
+
+/// What a stream has lost already.
+pub(super) fn losses(state: &State) -> Vec<String> {
+    let gone = (state.first_sequence > 1).then_some("its first entries are gone");
+    let deleted = state.deleted_count.is_some_and(|count| count > 0).then_some("entries were deleted");
+    gone.into_iter().chain(deleted).map(str::to_owned).collect()
 }
 
 /// Why a server's `max_payload` is too small, if it is.

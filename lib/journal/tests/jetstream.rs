@@ -344,3 +344,64 @@ async fn a_server_that_is_gone_leaves_the_outcome_unknown() {
     assert_eq!(timeout(PATIENCE, stored).await.unwrap().unwrap(), Position(1));
     assert_eq!(journal.end().await.unwrap(), Position(1));
 }
+
+/// Entries of another journal, from position 1 on.
+fn imported(count: u64) -> Vec<Recorded> {
+    let mut ids = Ids::new(7);
+    let one = |at: u64| Recorded {
+        position: Position(at),
+        subject: Subject::Lrp(1).to_string(),
+        entry: Some(EntryId(ids.next(Timestamp::from_millis(at)))),
+        bytes: Bytes::from(format!("{{\"n\":{at}}}")),
+    };
+    (1..=count).map(one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_imported_behind_a_foreign_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, settings) = started(folder.path(), "").await;
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    let foreign = async_nats::connect(&server.url).await.unwrap();
+    let log = imported(40_000);
+    let writing = {
+        let (journal, log) = (journal.clone(), log.clone());
+        tokio::spawn(async move { journal.import(log).await })
+    };
+    while journal.end().await.unwrap() < Position(1_000) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    foreign.publish("muster.event.cluster", "foreign".into()).await.unwrap();
+    foreign.flush().await.unwrap();
+    let error = timeout(PATIENCE, writing).await.unwrap().unwrap().unwrap_err();
+    assert!(error.to_string().contains("somebody else writes"), "{error}");
+    let end = journal.end().await.unwrap();
+    let last = journal.read(Position(end.0 - 1), None, 1).await.unwrap().remove(0);
+    assert_eq!((last.position, &last.bytes[..]), (end, &b"foreign"[..]), "nothing stands behind it");
+    let before = journal.read(Position(end.0 - 2), None, 1).await.unwrap().remove(0);
+    assert_eq!(before, log[usize::try_from(end.0).unwrap() - 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_lost_entries_can_still_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, settings) = started(folder.path(), "").await;
+    let journal = open(&settings, &StreamSettings::default()).await.unwrap();
+    journal.import(imported(10)).await.unwrap();
+    let context = async_nats::jetstream::new(async_nats::connect(&server.url).await.unwrap());
+    let mut config = context.get_stream(STREAM).await.unwrap().cached_info().config.clone();
+    context.delete_stream(STREAM).await.unwrap();
+    config.deny_delete = false;
+    let stream = context.create_stream(config).await.unwrap();
+    journal.import(imported(10)).await.unwrap();
+    for gone in [1, 5, 10] {
+        stream.delete_message(gone).await.unwrap();
+    }
+    let error = open(&settings, &StreamSettings::default()).await.unwrap_err();
+    assert!(error.to_string().contains("entries were deleted"), "{error}");
+    let seen = Journal::JetStream(JetStream::inspect(settings.connect().await.unwrap()).await.unwrap());
+    assert_eq!(seen.end().await.unwrap(), Position(10), "the server says where it ended");
+    let there: Vec<u64> =
+        seen.read(Position(0), None, 100).await.unwrap().iter().map(|one| one.position.0).collect();
+    assert_eq!(there, [2, 3, 4, 6, 7, 8, 9]);
+}

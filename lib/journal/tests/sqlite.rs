@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use journal::Journal;
-use journal::{Append, AppendError, JournalError, Sqlite};
+use journal::{Append, AppendError, JournalError, Recorded, Sqlite};
 use schemas::names::{EntryId, Ids};
 use schemas::{Position, Subject, Timestamp};
 
@@ -139,4 +139,39 @@ async fn it_is_read_while_another_process_writes_and_appending_is_refused() {
     writes.close().await;
     let reads = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
     assert_eq!(reads.read(Position(0), None, 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_is_shown_only_to_who_looks_for_it() {
+    use sqlx::{Connection, SqliteConnection};
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path()).await;
+    let mut ids = Ids::new(3);
+    let mut of = |position: u64| Recorded {
+        position: Position(position),
+        subject: Subject::Cluster.to_string(),
+        entry: Some(EntryId(ids.next(Timestamp::from_millis(position)))),
+        bytes: "{}".into(),
+    };
+    let log: Vec<Recorded> = (1..=3).map(&mut of).collect();
+    journal.import(log.clone()).await.unwrap();
+    journal.close().await;
+    let url = format!("sqlite:{}", folder.path().join(journal::FILE).display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    for sql in [
+        "UPDATE entry SET id = x'010203' WHERE position = 2",
+        "UPDATE entry SET subject = CAST(x'ff' AS TEXT) WHERE position = 3",
+    ] {
+        sqlx::query(sql).execute(&mut connection).await.unwrap();
+    }
+    let strict = Journal::Sqlite(Sqlite::open_to_read(folder.path()).await.unwrap());
+    for after in [1, 2] {
+        let error = strict.read(Position(after), None, 1).await.unwrap_err();
+        assert!(matches!(error, JournalError::Damaged(_)), "{error:?}");
+    }
+    let lenient = Journal::Sqlite(Sqlite::inspect(folder.path()).await.unwrap());
+    let seen = lenient.read(Position(0), None, 10).await.unwrap();
+    assert_eq!(seen[0], log[0]);
+    assert_eq!(seen[1], Recorded { entry: None, ..log[1].clone() });
+    assert_eq!(seen[2], Recorded { subject: "\u{fffd}".into(), ..log[2].clone() });
 }
