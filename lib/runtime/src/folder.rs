@@ -17,8 +17,8 @@ use rustix::io::Errno;
 const LOCK: &str = "owner.lock";
 /// The file by which a folder is known as one that is emptied at every start. Nothing is deleted in another.
 const SCRATCH: &str = "muster.scratch";
-/// What is deleted from a folder that is emptied.
-const CELLS: &str = "cells";
+/// The folders that are deleted from a folder that is emptied: those of the cells, and the snapshots of the past.
+const FOLDERS: [&str; 2] = ["cells", "past"];
 /// How the files begin that are deleted from a folder that is emptied.
 const FILES: [&str; 4] = ["journal.db", "muster.sock", "projection.db", "secrets.keys"];
 /// Bits of a mode by which others may write.
@@ -158,9 +158,11 @@ impl Folder {
             return Ok(());
         }
         // Links below it are deleted, and not followed.
-        match fs::remove_dir_all(self.path.join(CELLS)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
+        for name in FOLDERS {
+            match fs::remove_dir_all(self.path.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
@@ -530,6 +532,8 @@ mod tests {
         let path = base.path().join("scratch");
         let leave = |path: &Path| {
             fs::create_dir_all(path.join("cells/c1")).unwrap();
+            fs::create_dir_all(path.join("past/cluster")).unwrap();
+            fs::write(path.join("past/cluster/1.rung"), "").unwrap();
             fs::write(path.join("journal.db"), "").unwrap();
             fs::write(path.join("journal.db-wal"), "").unwrap();
         };
@@ -554,7 +558,7 @@ mod tests {
         kept.clear().unwrap();
         drop(kept);
         let before = names(&path);
-        assert_eq!(before, ["cells", "journal.db", "journal.db-wal"]);
+        assert_eq!(before, ["cells", "journal.db", "journal.db-wal", "past"]);
         let text = Folder::scratch(&path).unwrap_err().to_string();
         assert!(text.contains("was not made to be emptied"), "{text}");
         assert_eq!(names(&path), before);
