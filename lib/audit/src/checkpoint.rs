@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Chain, Hash};
 
+/// The longest line that is read as a checkpoint, in bytes. One takes some six hundred.
+pub const LINE_BYTES: usize = 4 * 1024;
 /// How the line of a secret key begins.
 const SECRET: &str = "muster-audit-secret:";
 

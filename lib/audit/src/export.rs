@@ -6,8 +6,8 @@
 //! …
 //! {"manifest":{"cluster":"…","program":"…","from":1,"to":41,"count":41,"sha256":"…","chain":"…"}}
 //! ```
-//! An entry stands in its line as text, so that it is there exactly as the journal has it; what is no UTF-8 stands there in
-//! base64. The last line says how many lines there are, and the hash of everything before it: a file without it is not
+//! An entry stands in its line as text, so that it is there exactly as the journal has it; what is no UTF-8, or takes more
+//! than a line as text, stands there in base64. The last line says how many lines there are, and the hash of everything before it: a file without it is not
 //! whole. Nothing in a file depends on when or where it was made, so that the same log gives the same file.
 
 use data_encoding::BASE64;
@@ -20,7 +20,7 @@ use crate::{Chain, Hash, Message};
 
 /// The version of the format that this program writes and reads.
 pub const FORMAT: u32 = 1;
-/// The longest line that is read, in bytes. A message of a mebibyte takes six at the most.
+/// The longest line that is written and read, in bytes. A message of a mebibyte takes six at the most.
 pub const LINE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The first line.
@@ -116,6 +116,16 @@ pub enum ExportError {
     /// Something stands behind the last line.
     #[error("something stands behind its manifest")]
     Behind,
+    /// A message takes more than a line.
+    #[error(
+        "position {position} holds {bytes} bytes, more than a line of an export takes ({LINE_BYTES} bytes)"
+    )]
+    TooLong {
+        /// Where it stands.
+        position: Position,
+        /// How many bytes it has.
+        bytes: usize,
+    },
 }
 
 /// Writes a log down: the head first, then messages, then the manifest.
@@ -146,27 +156,24 @@ impl Writer {
 
     /// The line of the next message.
     ///
-    /// # Panics
-    /// Never: a line is plain data.
-    #[must_use]
-    pub fn line(&mut self, message: &Message) -> Vec<u8> {
-        let (entry, base64) = match std::str::from_utf8(&message.bytes) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(BASE64.encode(&message.bytes))),
+    /// # Errors
+    /// The message takes more than a line.
+    pub fn line(&mut self, message: &Message) -> Result<Vec<u8>, ExportError> {
+        let text = std::str::from_utf8(&message.bytes).ok();
+        let as_text = text.map(|text| of_message(message, Some(text.to_owned()), None));
+        let line = match as_text.filter(|line| line.len() <= LINE_BYTES) {
+            Some(line) => line,
+            None => of_message(message, None, Some(BASE64.encode(&message.bytes))),
         };
-        let line = line_of(&Line {
-            position: message.position,
-            time: time_of(&message.bytes).map(|at| at.to_string()),
-            subject: message.subject.clone(),
-            id: message.id,
-            entry,
-            base64,
-        });
+        if line.len() > LINE_BYTES {
+            let (position, bytes) = (message.position, message.bytes.len());
+            return Err(ExportError::TooLong { position, bytes });
+        }
         self.hasher.update(&line);
         self.chain.iter_mut().for_each(|chain| chain.add(message));
         self.count += 1;
         self.to = message.position;
-        line
+        Ok(line)
     }
 
     /// The last line, and what it says.
@@ -191,6 +198,18 @@ impl Writer {
             chain: self.chain.as_ref().map(Chain::hash),
         }
     }
+}
+
+/// A message as a line, by one of its two spellings.
+fn of_message(message: &Message, entry: Option<String>, base64: Option<String>) -> Vec<u8> {
+    line_of(&Line {
+        position: message.position,
+        time: time_of(&message.bytes).map(|at| at.to_string()),
+        subject: message.subject.clone(),
+        id: message.id,
+        entry,
+        base64,
+    })
 }
 
 fn line_of(value: &impl Serialize) -> Vec<u8> {
@@ -372,7 +391,7 @@ mod tests {
     fn written(from: usize) -> Vec<Vec<u8>> {
         let (mut writer, head) = Writer::begin("muster 0", CLUSTER, Position(from as u64 + 1));
         let mut lines = vec![head];
-        lines.extend(log()[from..].iter().map(|message| writer.line(message)));
+        lines.extend(log()[from..].iter().map(|message| writer.line(message).unwrap()));
         lines.push(writer.finish().1);
         lines
     }
@@ -403,6 +422,24 @@ mod tests {
         assert_eq!((messages, manifest.chain), (log()[2..].to_vec(), None));
         let (messages, manifest) = read(&written(4)).unwrap();
         assert_eq!((messages.len(), manifest.from, manifest.to), (0, Position(5), Position(4)));
+    }
+
+    #[test]
+    fn what_takes_more_than_a_line_as_text_is_written_in_base64_or_refused() {
+        let of = |byte: u8, bytes: usize| Message { bytes: vec![byte; bytes], ..log()[0].clone() };
+        let write = |message: &Message| {
+            let (mut writer, head) = Writer::begin("muster 0", CLUSTER, Position(1));
+            let line = writer.line(message)?;
+            Ok::<_, ExportError>(vec![head, line, writer.finish().1])
+        };
+        // Six bytes of JSON each.
+        let control = of(1, LINE_BYTES / 4);
+        let lines = write(&control).unwrap();
+        assert!(String::from_utf8_lossy(&lines[1]).contains("\"base64\":"), "as text it is too long");
+        assert_eq!(read(&lines).unwrap().0, [control]);
+        let long = of(200, LINE_BYTES * 3 / 4);
+        let why = write(&long).unwrap_err();
+        assert_eq!(why, ExportError::TooLong { position: Position(1), bytes: LINE_BYTES * 3 / 4 });
     }
 
     #[test]

@@ -18,37 +18,75 @@ pub struct Trust {
     pub cluster: Option<ClusterId>,
 }
 
+/// What is wrong with the lines of one file of checkpoints that is told, at the most. All of it is counted.
+pub const FINDINGS: usize = 1_000;
+
 /// Checkpoints that count, and what is wrong with the others.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoints {
     /// Those that count, in order.
     pub trusted: Vec<Statement>,
-    /// What is wrong.
+    /// What is wrong: the first [`FINDINGS`] of it.
     pub findings: Vec<Finding>,
+    /// How much more is wrong.
+    pub more: u64,
+    trust: Trust,
+    /// How many lines there were, and the hash of the last one.
+    lines: usize,
+    previous: Option<Hash>,
 }
 
 impl Checkpoints {
     /// Reads the lines of a file of checkpoints.
     #[must_use]
     pub fn read(text: &[u8], trust: Trust) -> Self {
-        let mut read = Self::default();
-        let (mut previous, mut key) = (None, trust.key);
-        let lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-        for (number, line) in (1..).zip(lines) {
-            match Checkpoint::read(line) {
-                Ok(checkpoint) => {
-                    let key = *key.get_or_insert(checkpoint.checkpoint.key);
-                    read.take(number, checkpoint, (key, trust.cluster), previous);
-                }
-                Err(error) => {
-                    let last = read.trusted.last().map(|last| last.position).unwrap_or_default();
-                    let what = format!("line {number} of the checkpoints: {error}");
-                    read.findings.push(Finding::at(Kind::Checkpoint, last, what));
-                }
-            }
-            previous = Some(Hash::of(line));
+        let mut read = Self::begin(trust);
+        text.split_inclusive(|byte| *byte == b'\n').for_each(|line| read.line(line));
+        read.finish()
+    }
+
+    /// Begins to read a file.
+    #[must_use]
+    pub fn begin(trust: Trust) -> Self {
+        Self { trust, ..Self::default() }
+    }
+
+    /// Takes the next line, with what ends it. Blank ones say nothing.
+    pub fn line(&mut self, line: &[u8]) {
+        if line.trim_ascii().is_empty() {
+            return;
         }
-        read
+        self.lines += 1;
+        let number = self.lines;
+        match Checkpoint::read(line) {
+            Ok(checkpoint) => {
+                let key = *self.trust.key.get_or_insert(checkpoint.checkpoint.key);
+                self.take(number, checkpoint, (key, self.trust.cluster), self.previous);
+            }
+            Err(error) => {
+                let last = self.trusted.last().map(|last| last.position).unwrap_or_default();
+                let what = format!("line {number} of the checkpoints: {error}");
+                self.find(Finding::at(Kind::Checkpoint, last, what));
+            }
+        }
+        self.previous = Some(Hash::of(line));
+    }
+
+    /// That was the last line.
+    #[must_use]
+    pub fn finish(mut self) -> Self {
+        if self.lines == 0 {
+            self.find(Finding::at(Kind::Checkpoint, Position(0), "it holds no checkpoint"));
+        }
+        self
+    }
+
+    fn find(&mut self, finding: Finding) {
+        if self.findings.len() < FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.more += 1;
+        }
     }
 
     fn take(
@@ -83,10 +121,10 @@ impl Checkpoints {
             let what = format!(
                 "checkpoint {number} doesn't follow the line before it: lines are missing or were changed"
             );
-            self.findings.push(Finding::at(Kind::Checkpoint, says.position, what));
+            self.find(Finding::at(Kind::Checkpoint, says.position, what));
         }
         match wrong {
-            Some((kind, what)) => self.findings.push(Finding::at(kind, says.position, what)),
+            Some((kind, what)) => self.find(Finding::at(kind, says.position, what)),
             None => self.trusted.push(says),
         }
     }
@@ -219,7 +257,7 @@ mod tests {
     }
 
     fn of(log: &[Message], text: &[u8]) -> Vec<(Kind, String)> {
-        let Checkpoints { trusted, mut findings } =
+        let Checkpoints { trusted, mut findings, .. } =
             Checkpoints::read(text, Trust { key: None, cluster: Some(CLUSTER) });
         let mut verify = Verify::new(trusted, log.first().map_or(Position(1), |one| one.position));
         findings.extend(log.iter().flat_map(|message| verify.add(message)));
@@ -264,6 +302,12 @@ mod tests {
         assert_eq!(told, [(Kind::Checkpoint, "3".into())]);
         let other = checkpoints(&key, ClusterId(Uuid::from_u128(1)), &[3]);
         assert_eq!(of(&log(), &other), [(Kind::Cluster, "3".into())]);
+        for nothing in [&b""[..], b"\n \n"] {
+            assert_eq!(of(&log(), nothing), [(Kind::Checkpoint, "0".into())], "it vouches for nothing");
+        }
+        let garbage = [lines[0], "{}\n".repeat(FINDINGS + 7).as_bytes()].concat();
+        let read = Checkpoints::read(&garbage, Trust::default());
+        assert_eq!((read.trusted.len(), read.findings.len(), read.more), (1, FINDINGS, 7));
         let trust = Trust { key: Some(Key::of(&[2; 32]).public()), cluster: None };
         let read = Checkpoints::read(&text, trust);
         assert!(read.trusted.is_empty());

@@ -11,9 +11,23 @@ use crate::Kind;
 
 /// The first decision of the chain of each decision.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Causes(BTreeMap<DecisionId, DecisionId>);
+pub(super) struct Causes {
+    first: BTreeMap<DecisionId, DecisionId>,
+    /// Whether there are decisions that nobody can name.
+    incomplete: bool,
+}
 
 impl Causes {
+    /// Takes in decisions that are not judged, each with the first of its chain.
+    pub(super) fn know(&mut self, decisions: Vec<(DecisionId, DecisionId)>) {
+        self.first.extend(decisions);
+    }
+
+    /// There are decisions of which not even the ids can be read: from here on, a cause that is not known may be one of them.
+    pub(super) const fn are_incomplete(&mut self) {
+        self.incomplete = true;
+    }
+
     pub(super) fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
         let Decision { id, cause, correlation, actor, .. } = decision;
         let mut wrong = vec![];
@@ -22,7 +36,7 @@ impl Causes {
                 wrong.push((Kind::Cause, what));
             }
         };
-        match cause.map(|cause| (cause, self.0.get(&cause))) {
+        match cause.map(|cause| (cause, self.first.get(&cause))) {
             None => {
                 let what = format!("decision {id} begins a chain and names {correlation} as the first of it");
                 must(id == correlation, what);
@@ -32,7 +46,8 @@ impl Causes {
                 must(!placed, what);
             }
             Some((cause, None)) => {
-                must(false, format!("decision {id} names {cause} as its cause, which was never made"));
+                let what = format!("decision {id} names {cause} as its cause, which was never made");
+                must(self.incomplete, what);
             }
             Some((_, Some(first))) => {
                 let what = format!(
@@ -41,7 +56,7 @@ impl Causes {
                 must(first == correlation, what);
             }
         }
-        let again = self.0.insert(*id, *correlation).is_some();
+        let again = self.first.insert(*id, *correlation).is_some();
         must(!again, format!("decision {id} stands in the log twice"));
         wrong
     }

@@ -7,7 +7,7 @@ use schemas::actual::{self, Actual};
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::container::Epoch;
-use schemas::desired::{self, Desired};
+use schemas::desired::Desired;
 use schemas::entry::{Aggregate, Event, Stamp};
 use schemas::evacuating::{self, Evacuating};
 use schemas::evaluation::{self, Evaluation, Named};
@@ -17,14 +17,16 @@ use schemas::periodic::{self, Periodic};
 use schemas::process::{self, Process};
 use schemas::rollout::{self, Rollout};
 use schemas::task::{self, Task};
-use schemas::{Decision, Place};
+use schemas::{Decision, Place, Position};
 
-use super::{Wrong, fleet, instances, launchers, life, rollouts, tasks};
+use super::{Wrong, begins, fleet, instances, launchers, life, rollouts, tasks};
 use crate::Kind;
 
 /// What is true while an entry is judged.
 pub(super) struct Draft<'a> {
     world: &'a World,
+    /// Where the entry stands.
+    position: Position,
     processes: BTreeMap<ProcessGuid, Drafted<'a>>,
     tasks: BTreeMap<TaskGuid, Option<Task>>,
     periodics: BTreeMap<PeriodicGuid, Option<Periodic>>,
@@ -47,9 +49,10 @@ pub(super) struct Drafted<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) const fn new(world: &'a World) -> Self {
+    pub(super) const fn new(world: &'a World, position: Position) -> Self {
         Self {
             world,
+            position,
             processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
             periodics: BTreeMap::new(),
@@ -59,7 +62,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The last version of what counts its versions by one; none: it doesn't.
+    /// The last version of what shares its subject with others; none: it has it for itself.
     pub(super) fn version(&self, aggregate: &Aggregate) -> Option<u64> {
         let version = match aggregate {
             Aggregate::Process { guid, .. } => match self.processes.get(guid) {
@@ -81,6 +84,25 @@ impl<'a> Draft<'a> {
             Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => return None,
         };
         Some(version)
+    }
+
+    /// Whether something begins with a decision, of which nothing else was there: then all of it is known, whatever was
+    /// before.
+    pub(super) fn begins_anew(&self, decision: &Decision) -> bool {
+        let is_empty = match &decision.aggregate {
+            Aggregate::Process { guid, .. } => match self.processes.get(guid) {
+                Some(drafted) => drafted.instances().next().is_none() && drafted.twins().next().is_none(),
+                None => self.world.process(guid).is_none_or(|process| process.slots.is_empty()),
+            },
+            // They begin with nothing of what was.
+            Aggregate::Task { .. } | Aggregate::Periodic { .. } | Aggregate::Parameterised { .. } => true,
+            Aggregate::Cell(id) => match self.cells.get(id) {
+                Some(cell) => cell.is_none(),
+                None => self.world.cell(id).is_none(),
+            },
+            Aggregate::Domain(_) | Aggregate::Cluster => false,
+        };
+        is_empty && begins(decision)
     }
 
     /// Judges a decision, and takes it in.
@@ -105,9 +127,8 @@ impl<'a> Draft<'a> {
 
     fn task(&mut self, guid: &TaskGuid, decision: &Decision) -> Vec<Wrong> {
         let before = self.tasks.remove(guid).unwrap_or_else(|| self.world.task(guid).cloned());
-        let begins = matches!(decision.events.first(), Some(Event::Task(task::Event::Desired(_))));
         let known = before.as_ref().map(|task| (&task.domain, task.epoch));
-        let mut wrong: Vec<Wrong> = life(decision, known, begins).into_iter().collect();
+        let mut wrong: Vec<Wrong> = life(decision, known).into_iter().collect();
         let (mut task, stamp) = (before, decision.stamp());
         for event in &decision.events {
             match event {
@@ -138,9 +159,8 @@ impl<'a> Draft<'a> {
     fn periodic(&mut self, guid: &PeriodicGuid, decision: &Decision) -> Vec<Wrong> {
         let mut known = self.periodics.remove(guid).unwrap_or_else(|| self.world.periodic(guid).cloned());
         let events = || decision.events.iter().filter_map(Event::as_periodic);
-        let begins = events().next().is_some_and(|event| matches!(event, periodic::Event::Desired { .. }));
         let before = known.as_ref().map(|known| (&known.domain, known.epoch));
-        let mut wrong: Vec<Wrong> = life(decision, before, begins).into_iter().collect();
+        let mut wrong: Vec<Wrong> = life(decision, before).into_iter().collect();
         for event in events() {
             wrong.extend(launchers::periodic(known.as_ref(), event));
             known = periodic::evolve(known, [event], &decision.stamp());
@@ -156,10 +176,8 @@ impl<'a> Draft<'a> {
         let taken = self.parameterised.remove(guid);
         let mut known = taken.unwrap_or_else(|| self.world.parameterised(guid).cloned());
         let events = || decision.events.iter().filter_map(Event::as_parameterised);
-        let begins =
-            events().next().is_some_and(|event| matches!(event, parameterised::Event::Desired { .. }));
         let before = known.as_ref().map(|known| (&known.domain, known.epoch));
-        let mut wrong: Vec<Wrong> = life(decision, before, begins).into_iter().collect();
+        let mut wrong: Vec<Wrong> = life(decision, before).into_iter().collect();
         for event in events() {
             wrong.extend(launchers::parameterised(known.as_ref(), event));
         }
@@ -186,7 +204,7 @@ impl<'a> Draft<'a> {
         let mut cluster = self.cluster.take().unwrap_or_else(|| self.world.cluster().cloned());
         let mut wrong = vec![];
         for event in decision.events.iter().filter_map(Event::as_cluster) {
-            wrong.extend(fleet::cluster(cluster.as_ref(), event));
+            wrong.extend(fleet::cluster(cluster.as_ref(), event, decision, self.position));
             cluster = cluster::evolve(cluster, event, decision.at);
         }
         self.cluster = Some(cluster);
@@ -232,12 +250,18 @@ impl<'a> Drafted<'a> {
         kept.chain(self.actuals.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))
     }
 
+    /// Every evacuating twin, each with its place.
+    pub(super) fn twins(&self) -> impl Iterator<Item = (&Place, &Evacuating)> {
+        let slots = self.before.into_iter().flat_map(|process| &process.slots);
+        let kept = slots.filter(|slot| !self.twins.contains_key(&slot.place));
+        let kept = kept.filter_map(|slot| Some((&slot.place, slot.evacuating.as_deref()?)));
+        kept.chain(self.twins.iter().filter_map(|(place, drafted)| Some((place, drafted.as_ref()?))))
+    }
+
     fn judge(&mut self, decision: &Decision) -> Vec<Wrong> {
         let stamp = decision.stamp();
-        let begins =
-            decision.events.iter().any(|event| matches!(event, Event::Desired(desired::Event::Desired(_))));
         let known = self.life.as_ref().map(|(domain, epoch)| (domain, *epoch));
-        let mut wrong: Vec<Wrong> = life(decision, known, begins).into_iter().collect();
+        let mut wrong: Vec<Wrong> = life(decision, known).into_iter().collect();
         for event in &decision.events {
             match event {
                 Event::Desired(event) => {

@@ -1,9 +1,9 @@
 //! What may happen to cells and to the cluster (docs/model.md, "Cells").
 
-use schemas::Decision;
 use schemas::cell::{self, Cell};
 use schemas::cluster::{self, Cluster};
 use schemas::entry::Actor;
+use schemas::{Decision, Position};
 
 use super::Wrong;
 use crate::Kind;
@@ -38,8 +38,13 @@ pub(super) fn cell(cell: Option<&Cell>, event: &cell::Event, decision: &Decision
     lost.then(|| (Kind::Illegal, format!("{} says that it is lost, and only a BBS does", decision.actor)))
 }
 
-/// What is wrong with what happens to the cluster.
-pub(super) fn cluster(cluster: Option<&Cluster>, event: &cluster::Event) -> Option<Wrong> {
+/// What is wrong with what happens to the cluster, recorded at a position.
+pub(super) fn cluster(
+    cluster: Option<&Cluster>,
+    event: &cluster::Event,
+    decision: &Decision,
+    recorded: Position,
+) -> Option<Wrong> {
     let why = match (event, cluster) {
         (cluster::Event::Founded { .. }, None) => None,
         (cluster::Event::Founded { .. }, Some(_)) => Some("it is founded a second time".to_owned()),
@@ -65,7 +70,20 @@ pub(super) fn cluster(cluster: Option<&Cluster>, event: &cluster::Event) -> Opti
         (cluster::Event::PreemptionSwitched { on }, Some(cluster)) => {
             (*on == cluster.preemption).then(|| "preemption is so already".to_owned())
         }
-        (cluster::Event::PositionSetAside { .. }, Some(_)) => None,
+        (cluster::Event::PositionSetAside { position, .. }, Some(_)) => {
+            set_aside(*position, decision, recorded)
+        }
     };
     why.map(|why| (Kind::Illegal, why))
+}
+
+/// Only an operator passes over what stands in the log, and only what stands there already.
+fn set_aside(position: Position, decision: &Decision, recorded: Position) -> Option<String> {
+    match &decision.actor {
+        Actor::Operator(_) if position < recorded => None,
+        Actor::Operator(_) => Some(format!("position {position} is set aside before anything stands there")),
+        Actor::Client { .. } | Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => {
+            Some(format!("{} sets position {position} aside, and only an operator does", decision.actor))
+        }
+    }
 }

@@ -63,7 +63,7 @@ pub(super) fn judge(
             let held = before.is_some_and(|lrp| lrp.holder().is_some() && !lrp.is_stopping());
             (!held).then(|| "there is nothing to stop".to_owned())
         }
-        actual::Event::Removed { cause, .. } => removed(before, *cause),
+        actual::Event::Removed { cause, .. } => removed(before, *cause, decision),
     };
     why.map(|why| (Kind::Illegal, format!("{} is {}: {why}", name(place), state(before))))
 }
@@ -84,7 +84,9 @@ pub(super) fn twin(process: &Drafted<'_>, event: &evacuating::Event, decision: &
                 (Some(twin), Gone::Expired) if decision.at < twin.expires_at => {
                     Some(format!("its evacuating record expires at {} only", twin.expires_at))
                 }
-                (Some(_), Gone::Expired | Gone::Replaced | Gone::Removed | Gone::CellLost) => None,
+                (Some(twin), Gone::Removed) => speaks(&twin.by, decision),
+                (Some(_), Gone::Replaced) => replaces(process, place, decision),
+                (Some(twin), Gone::Expired | Gone::CellLost) => cell_ends(&twin.by, decision),
             };
             (place, why)
         }
@@ -107,6 +109,26 @@ fn speaks(by: &Instance, decision: &Decision) -> Option<String> {
     (!own).then(|| format!("{} speaks for a container on cell {}", decision.actor, by.cell_id))
 }
 
+/// A cell neither says that a container's cell is lost, nor that its time is over.
+fn cell_ends(by: &Instance, decision: &Decision) -> Option<String> {
+    match &decision.actor {
+        Actor::Cell(cell) => {
+            Some(format!("cell {cell} says that container {} is given up", by.instance_guid))
+        }
+        Actor::Client { .. } | Actor::Operator(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => None,
+    }
+}
+
+/// An evacuating record is replaced by what its cell says that it has at the same index.
+fn replaces(process: &Drafted<'_>, place: &Place, decision: &Decision) -> Option<String> {
+    let is_own = |by: &Instance| matches!(&decision.actor, Actor::Cell(cell) if *cell == by.cell_id);
+    let here = |other: &Place| other.index == place.index;
+    let runs = process.instances().any(|(other, lrp)| here(other) && lrp.holder().is_some_and(is_own));
+    let evacuates = process.twins().any(|(other, twin)| other != place && here(other) && is_own(&twin.by));
+    let what = || format!("{} has no container at the index that replaces it", decision.actor);
+    (!runs && !evacuates).then(what)
+}
+
 fn miscounted(before: Option<&Actual>, count: u32, decision: &Decision) -> Option<String> {
     let stable = |lrp: &&Actual| lrp.is_running() && decision.at.since(lrp.since) >= STABLE;
     let stored = before.filter(|lrp| !stable(lrp)).map_or(0, |lrp| lrp.crash_count);
@@ -126,7 +148,12 @@ fn unclaimed(before: Option<&Actual>, cause: Unclaimed, decision: &Decision) -> 
         (
             Unclaimed::CellLost | Unclaimed::Evacuation,
             State::Claimed { stopping, .. } | State::Running { stopping, .. },
-        ) => !stopping,
+        ) => {
+            if let Some(why) = lrp.holder().and_then(|by| given_up(by, cause, decision)) {
+                return Some(why);
+            }
+            !stopping
+        }
         (
             Unclaimed::Crash | Unclaimed::Restart,
             State::Unclaimed { .. } | State::Claimed { .. } | State::Running { .. },
@@ -138,9 +165,34 @@ fn unclaimed(before: Option<&Actual>, cause: Unclaimed, decision: &Decision) -> 
     (!legal).then(|| format!("it may not be unclaimed for {cause:?}"))
 }
 
-fn removed(before: Option<&Actual>, cause: Ended) -> Option<String> {
+/// Why nobody may say that a container's cell gives it up.
+fn given_up(by: &Instance, cause: Unclaimed, decision: &Decision) -> Option<String> {
+    match cause {
+        Unclaimed::Evacuation => speaks(by, decision),
+        Unclaimed::CellLost => cell_ends(by, decision),
+        Unclaimed::Crash | Unclaimed::Restart => None,
+    }
+}
+
+fn removed(before: Option<&Actual>, cause: Ended, decision: &Decision) -> Option<String> {
     let Some(lrp) = before else { return Some("there is nothing to remove".to_owned()) };
     let held = lrp.holder().is_some();
+    let said = lrp.holder().and_then(|by| match cause {
+        Ended::Stopped | Ended::Crashed | Ended::Evacuated => speaks(by, decision),
+        Ended::CellLost => cell_ends(by, decision),
+        Ended::Removed
+        | Ended::Scale
+        | Ended::CellUnfit
+        | Ended::Retired
+        | Ended::Superseded
+        | Ended::Undesired
+        | Ended::Replaced
+        | Ended::RolloutFailed
+        | Ended::Preempted => None,
+    });
+    if said.is_some() {
+        return said;
+    }
     let legal = match cause {
         Ended::Stopped => held,
         Ended::Crashed => held && lrp.is_stopping(),

@@ -4,6 +4,7 @@
 //! depends on more than the log (what a container really did, which cell was known to be there, what fits where) is not
 //! judged here; what the log can't show is in docs/audit.md.
 
+mod aside;
 mod causes;
 mod draft;
 mod fleet;
@@ -18,8 +19,9 @@ use projections::World;
 use schemas::container::Epoch;
 use schemas::entry::{Aggregate, Event};
 use schemas::names::Domain;
-use schemas::{Decision, Entry, Position};
+use schemas::{Decision, Entry, Position, cell, desired, parameterised, periodic, task};
 
+use self::aside::{Aside, Standing};
 use self::causes::Causes;
 use self::draft::Draft;
 use crate::{Finding, Kind};
@@ -28,8 +30,9 @@ use crate::{Finding, Kind};
 #[derive(Clone, Debug, Default)]
 pub struct Law {
     causes: Causes,
-    /// The last version of what has its subject for itself: versions there count up, not by one.
+    /// The last version of what has its subject for itself.
     versions: BTreeMap<Aggregate, u64>,
+    aside: Aside,
 }
 
 /// What is wrong with a decision.
@@ -38,14 +41,22 @@ type Wrong = (Kind, String);
 impl Law {
     /// Judges the next entry, before the World has folded it.
     pub fn judge(&mut self, world: &World, position: Position, entry: &Entry) -> Vec<Finding> {
-        let mut draft = Draft::new(world);
+        let mut draft = Draft::new(world, position);
         let mut findings = vec![];
         for decision in &entry.decisions {
+            let standing = self.aside.standing(decision, world.shards());
             let mut wrong = vec![];
             wrong.extend(self.causes.judge(decision));
-            wrong.extend(self.version(decision, &draft));
+            wrong.extend(self.version(decision, &draft, standing));
             wrong.extend(foreign(decision));
-            wrong.extend(draft.judge(decision));
+            let anew = standing != Standing::Known && draft.begins_anew(decision);
+            let judged = draft.judge(decision);
+            if standing == Standing::Known {
+                wrong.extend(judged);
+            }
+            if anew {
+                self.aside.begins(decision);
+            }
             findings.extend(
                 wrong
                     .into_iter()
@@ -55,18 +66,24 @@ impl Law {
         findings
     }
 
-    /// Versions of processes and tasks of any kind count by one, others up.
-    fn version(&mut self, decision: &Decision, draft: &Draft<'_>) -> Option<Wrong> {
+    /// Takes note of what an operator set aside: nothing folds it, so what it is about is judged again only from its next
+    /// beginning on, and what names its decisions as causes is right to.
+    pub fn set_aside(&mut self, subject: &str, bytes: &[u8]) {
+        match self.aside.note(subject, bytes) {
+            Some(decisions) => self.causes.know(decisions),
+            None => self.causes.are_incomplete(),
+        }
+    }
+
+    /// Every version is the one after the last; where something was set aside, nobody knows which that is.
+    fn version(&mut self, decision: &Decision, draft: &Draft<'_>, standing: Standing) -> Option<Wrong> {
         let Decision { aggregate, version, .. } = decision;
-        let (last, right) = match draft.version(aggregate) {
-            Some(last) => (last, *version == last + 1),
-            None => {
-                let last = self.versions.insert(aggregate.clone(), *version).unwrap_or_default();
-                (last, *version > last)
-            }
+        let last = match draft.version(aggregate) {
+            Some(last) => last,
+            None => self.versions.insert(aggregate.clone(), *version).unwrap_or_default(),
         };
-        let what = || format!("version {version} follows version {last}");
-        (!right).then(|| (Kind::Version, what()))
+        let right = *version == last + 1 || standing == Standing::Next;
+        (!right).then(|| (Kind::Version, format!("version {version} follows version {last}")))
     }
 }
 
@@ -90,8 +107,30 @@ fn foreign(decision: &Decision) -> Option<Wrong> {
     Some((Kind::Illegal, format!("{} does not happen to {}", stray.type_name(), decision.aggregate)))
 }
 
+/// Whether a life begins with a decision: of a cell, that it comes.
+fn begins(decision: &Decision) -> bool {
+    let first = decision.events.first();
+    match &decision.aggregate {
+        Aggregate::Process { .. } => {
+            decision.events.iter().any(|event| matches!(event, Event::Desired(desired::Event::Desired(_))))
+        }
+        Aggregate::Task { .. } => matches!(first, Some(Event::Task(task::Event::Desired(_)))),
+        Aggregate::Periodic { .. } => {
+            let first = decision.events.iter().find_map(Event::as_periodic);
+            matches!(first, Some(periodic::Event::Desired { .. }))
+        }
+        Aggregate::Parameterised { .. } => {
+            let first = decision.events.iter().find_map(Event::as_parameterised);
+            matches!(first, Some(parameterised::Event::Desired { .. }))
+        }
+        Aggregate::Cell(_) => matches!(first, Some(Event::Cell(cell::Event::Appeared(_)))),
+        Aggregate::Domain(_) | Aggregate::Cluster => false,
+    }
+}
+
 /// What is wrong with the life and the domain that a decision names.
-fn life(decision: &Decision, known: Option<(&Domain, Epoch)>, begins: bool) -> Option<Wrong> {
+fn life(decision: &Decision, known: Option<(&Domain, Epoch)>) -> Option<Wrong> {
+    let begins = begins(decision);
     let (domain, epoch) = match &decision.aggregate {
         Aggregate::Process { domain, epoch, .. }
         | Aggregate::Task { domain, epoch, .. }

@@ -3,7 +3,7 @@
 use schemas::Decision;
 use schemas::container::Instance;
 use schemas::entry::Actor;
-use schemas::task::{Event, State, Task};
+use schemas::task::{Event, Outcome, State, Task};
 
 use super::Wrong;
 use crate::Kind;
@@ -14,6 +14,11 @@ pub(super) fn judge(task: Option<&Task>, event: &Event, decision: &Decision) -> 
     if let (Event::Completed { .. }, Some(State::Completed(done) | State::Resolving(done))) = (event, state) {
         let what = format!("it has ended already, as {:?}: the first outcome never changes", done.outcome);
         return Some((Kind::Promise, what));
+    }
+    if let Event::Completed { by, outcome, .. } = event
+        && let Some(what) = ended(by.as_ref(), outcome, decision)
+    {
+        return Some((Kind::Illegal, what));
     }
     let legal = match (event, state) {
         (Event::Desired(_), None)
@@ -41,6 +46,22 @@ pub(super) fn judge(task: Option<&Task>, event: &Event, decision: &Decision) -> 
     };
     let is = task.map_or("not there", Task::state_name);
     (!legal).then(|| (Kind::Illegal, format!("it is {is}, and {} said: {event:?}", decision.actor)))
+}
+
+/// Why it can't have ended so: a cell tells of its own containers only, and nobody else of a success.
+fn ended(by: Option<&Instance>, outcome: &Outcome, decision: &Decision) -> Option<String> {
+    let succeeded = match outcome {
+        Outcome::Succeeded { .. } => true,
+        Outcome::Failed { .. } => false,
+    };
+    match &decision.actor {
+        Actor::Cell(cell) if by.is_some_and(|by| by.cell_id == *cell) => None,
+        Actor::Cell(cell) => {
+            Some(format!("cell {cell} says that it has ended, and it is not in a container there"))
+        }
+        Actor::Client { .. } | Actor::Operator(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => succeeded
+            .then(|| format!("{} says that it has succeeded, and only its cell does", decision.actor)),
+    }
 }
 
 /// Only a container's own cell speaks for it.

@@ -27,21 +27,45 @@ pub(crate) async fn lines(
     range: Range,
     sink: &mut Sink,
 ) -> Result<Manifest, Failure> {
-    let (mut writer, head) = Writer::begin(&host::version(), cluster, range.from);
+    let (mut lines, head) = Lines::begin(cluster, range);
     sink.write(&head)?;
     let mut pages = Pages::new(journal.clone(), Position(range.from.0 - 1), range.to);
-    let (bar, mut expected) = (bar(range.len(), "exporting"), range.from);
+    let bar = bar(range.len(), "exporting");
     while let Some(next) = pages.next().await? {
-        check_next(expected, next.position)?;
-        expected = Position(expected.0 + 1);
-        sink.write(&writer.line(&message(next)))?;
+        sink.write(&lines.next(next)?)?;
         bar.inc(1);
     }
-    check_next(expected, Position(range.to.0 + 1))?;
-    let (manifest, last) = writer.finish();
+    let (manifest, last) = lines.finish()?;
     sink.write(&last)?;
     bar.finish_and_clear();
     Ok(manifest)
+}
+
+/// The lines of a range, and what they say of themselves. No position is left out.
+struct Lines {
+    writer: Writer,
+    expected: Position,
+    range: Range,
+}
+
+impl Lines {
+    fn begin(cluster: ClusterId, range: Range) -> (Self, Vec<u8>) {
+        let (writer, head) = Writer::begin(&host::version(), cluster, range.from);
+        (Self { writer, expected: range.from, range }, head)
+    }
+
+    /// The line of the next message.
+    fn next(&mut self, recorded: Recorded) -> Result<Vec<u8>, Failure> {
+        check_next(self.expected, recorded.position)?;
+        self.expected = Position(recorded.position.0 + 1);
+        self.writer.line(&message(recorded)).map_err(|error| failed(error.to_string()))
+    }
+
+    /// What they say of themselves, and as the last of them.
+    fn finish(self) -> Result<(Manifest, Vec<u8>), Failure> {
+        check_next(self.expected, Position(self.range.to.0 + 1))?;
+        Ok(self.writer.finish())
+    }
 }
 
 fn check_next(expected: Position, found: Position) -> Result<(), Failure> {
@@ -78,19 +102,22 @@ impl Events {
     }
 }
 
-/// Writes the events of a range, one a line. What is no entry has none.
+/// Writes the events of a range, one a line. What is no entry has none. Answers what an export of the range as lines would
+/// say of itself, too.
 ///
 /// # Errors
-/// The journal can't be read, holds what a later program wrote, or the lines can't be written.
+/// The journal can't be read, has a gap, holds what a later program wrote, or the lines can't be written.
 pub(crate) async fn events(
     journal: &Journal,
     cluster: ClusterId,
     range: Range,
     sink: &mut Sink,
-) -> Result<Events, Failure> {
+) -> Result<(Events, Manifest), Failure> {
+    let (mut lines, _) = Lines::begin(cluster, range);
     let mut told = Events::default();
-    let take = |read: &Recorded, entry: Option<&Entry>| {
+    let take = |read: Recorded, entry: Option<&Entry>| {
         let position = read.position;
+        drop(lines.next(read)?);
         for event in told.of(entry, |entry| cloudevent::of_entry(cluster, position, entry)) {
             let mut line = serde_json::to_vec(&event)
                 .map_err(|error| failed(format!("position {position}: {error}")))?;
@@ -100,7 +127,8 @@ pub(crate) async fn events(
         Ok(())
     };
     each(journal, range, take).await?;
-    Ok(told)
+    let (manifest, _) = lines.finish()?;
+    Ok((told, manifest))
 }
 
 /// Writes the events of a range as columns. Answers what an export of the range as lines would say of itself, too, which the
@@ -115,21 +143,19 @@ pub(crate) async fn columns(
     sink: &mut Sink,
 ) -> Result<(Events, Manifest), Failure> {
     let unwritable = |error| failed(format!("can't write columns: {error}"));
-    let (mut lines, _) = Writer::begin(&host::version(), cluster, range.from);
+    let (mut lines, _) = Lines::begin(cluster, range);
     let mut columns = Columns::begin().map_err(unwritable)?;
-    let (mut told, mut expected) = (Events::default(), range.from);
-    let take = |read: &Recorded, entry: Option<&Entry>| {
-        check_next(expected, read.position)?;
-        expected = Position(expected.0 + 1);
-        drop(lines.line(&message(read.clone())));
-        for row in told.of(entry, |entry| tables::events::rows(read.position, entry)) {
+    let mut told = Events::default();
+    let take = |read: Recorded, entry: Option<&Entry>| {
+        let position = read.position;
+        drop(lines.next(read)?);
+        for row in told.of(entry, |entry| tables::events::rows(position, entry)) {
             sink.write(&columns.add(row).map_err(unwritable)?)?;
         }
         Ok(())
     };
     each(journal, range, take).await?;
-    check_next(expected, Position(range.to.0 + 1))?;
-    let (manifest, _) = lines.finish();
+    let (manifest, _) = lines.finish()?;
     sink.write(&columns.finish(&manifest).map_err(unwritable)?)?;
     Ok((told, manifest))
 }
@@ -139,7 +165,7 @@ pub(crate) async fn columns(
 async fn each(
     journal: &Journal,
     range: Range,
-    mut take: impl FnMut(&Recorded, Option<&Entry>) -> Result<(), Failure>,
+    mut take: impl FnMut(Recorded, Option<&Entry>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut reader = reader(journal).await?;
     let mut pages = Pages::new(journal.clone(), Position(0), range.to);
@@ -150,8 +176,8 @@ async fn each(
         bar.inc(1);
         match read {
             Read::Entry(_) | Read::SetAside(_) if next.position < range.from => {}
-            Read::SetAside(_) => take(&next, None)?,
-            Read::Entry(entry) => take(&next, Some(&entry))?,
+            Read::SetAside(_) => take(next, None)?,
+            Read::Entry(entry) => take(next, Some(&entry))?,
         }
     }
     bar.finish_and_clear();
@@ -159,7 +185,7 @@ async fn each(
 }
 
 /// A reader that knows what operators set aside.
-async fn reader(journal: &Journal) -> Result<Reader, Failure> {
+pub(super) async fn reader(journal: &Journal) -> Result<Reader, Failure> {
     let known = setting_aside::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
     Ok(Reader::knowing(known.unwrap_or_default()))
 }

@@ -28,15 +28,22 @@ const PAGE: usize = 64;
 /// # Errors
 /// It can't be read, or was never founded.
 pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> {
+    let known = known_cluster(journal).await?;
+    known.ok_or_else(|| failed("the journal is empty, or was never founded: it holds no cluster"))
+}
+
+/// The cluster that a journal was founded for; none: it doesn't say.
+///
+/// # Errors
+/// It can't be read.
+pub(crate) async fn known_cluster(journal: &Journal) -> Result<Option<ClusterId>, Failure> {
     let mut after = Position(0);
     loop {
         let page = journal.read(after, Some(&Subject::Cluster), PAGE).await.map_err(unreadable)?;
-        let Some(last) = page.last() else {
-            return Err(failed("the journal is empty, or was never founded: it holds no cluster"));
-        };
+        let Some(last) = page.last() else { return Ok(None) };
         after = last.position;
         if let Some(id) = page.iter().find_map(|one| founded(&Entry::decode(&one.bytes).ok()?)) {
-            return Ok(id);
+            return Ok(Some(id));
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use ::journal::Journal;
 use audit::export::time_of;
+use projections::Reader;
+use projections::reader::Read;
 use schemas::query::Moment;
 use schemas::{Position, Timestamp};
 
 use super::source::Pages;
-use super::unreadable;
+use super::{export, unreadable};
 use crate::cli::failure::Failure;
 
 /// Positions, the first and the last of them included.
@@ -41,8 +43,7 @@ pub(crate) async fn find(
         None => Position(1),
         Some(Moment::Position(position)) => within(position, end)?,
         Some(Moment::Time(time)) => {
-            let just_before = Timestamp(time.0.saturating_sub(1));
-            let first = first_later(journal, just_before, end).await?;
+            let first = first_at(journal, time, end).await?;
             first.ok_or_else(|| {
                 Failure::usage(format!("nothing happened at {time} or later: the log ends at position {end}"))
             })?
@@ -73,14 +74,130 @@ fn within(position: Position, end: Position) -> Result<Position, Failure> {
     Ok(position)
 }
 
+/// Where the first entry stands that was decided at a time or later; none: none was.
+///
+/// # Errors
+/// The journal can't be read.
+pub(crate) async fn first_at(
+    journal: &Journal,
+    time: Timestamp,
+    end: Position,
+) -> Result<Option<Position>, Failure> {
+    first_later(journal, Timestamp(time.0.saturating_sub(1)), end).await
+}
+
+/// When the entry at a position was decided; none: what stands there is no entry.
+///
+/// # Errors
+/// The journal can't be read.
+pub(crate) async fn time_at(journal: &Journal, position: Position) -> Result<Option<Timestamp>, Failure> {
+    let mut times = Times::of(export::reader(journal).await?);
+    let mut pages = Pages::new(journal.clone(), Position(0), position);
+    while let Some(next) = pages.next().await? {
+        let at = times.next(next.position, &next.subject, &next.bytes);
+        if next.position == position {
+            return Ok(at);
+        }
+    }
+    Ok(None)
+}
+
 /// Where the first entry stands that was decided later than a time. Times go forward on each subject by itself, and not
 /// quite over all of them: so it is looked for from the beginning.
 async fn first_later(journal: &Journal, time: Timestamp, end: Position) -> Result<Option<Position>, Failure> {
+    let mut times = Times::of(export::reader(journal).await?);
     let mut pages = Pages::new(journal.clone(), Position(0), end);
     while let Some(next) = pages.next().await? {
-        if time_of(&next.bytes).is_some_and(|at| at > time) {
+        if times.next(next.position, &next.subject, &next.bytes).is_some_and(|at| at > time) {
             return Ok(Some(next.position));
         }
     }
     Ok(None)
+}
+
+/// When entries were decided, one after the other from the first one on. What is no entry has no time, whatever it says.
+pub(crate) struct Times(Reader);
+
+impl Times {
+    /// By a reader that knows what operators set aside.
+    pub(crate) const fn of(reader: Reader) -> Self {
+        Self(reader)
+    }
+
+    /// When the last decision of the next message was made; none: it is no entry.
+    pub(crate) fn next(&mut self, position: Position, subject: &str, bytes: &[u8]) -> Option<Timestamp> {
+        match self.0.read(position, subject, bytes) {
+            Ok(Read::Entry(entry)) => entry.decisions.iter().map(|decision| decision.at).max(),
+            Ok(Read::SetAside(_)) => None,
+            // A later program wrote it, and times are told in the same way there.
+            Err(_) => time_of(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::journal::{Memory, Recorded};
+    use schemas::cluster::{self, FORMAT};
+    use schemas::entry::{Actor, Aggregate, Event};
+    use schemas::names::{ClusterId, DecisionId, EntryId, ServiceId};
+    use schemas::{Decision, Entry};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn recorded(position: u64, subject: &str, bytes: Vec<u8>) -> Recorded {
+        let entry = Some(EntryId(Uuid::from_u128(position.into())));
+        Recorded { position: Position(position), subject: subject.into(), entry, bytes: bytes.into() }
+    }
+
+    /// An entry of the cluster's subject, decided at a time.
+    fn entry(position: u64, at: u64, event: cluster::Event) -> Recorded {
+        let id = DecisionId(Uuid::from_u128(position.into()));
+        let decision = Decision {
+            id,
+            aggregate: Aggregate::Cluster,
+            version: position,
+            at: Timestamp(at),
+            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
+            request_id: None,
+            request_digest: None,
+            cause: None,
+            correlation: id,
+            reason: None,
+            traceparent: None,
+            events: vec![Event::Cluster(event)],
+        };
+        let entry = Entry { id: EntryId(id.0), format: FORMAT, decisions: vec![decision] };
+        recorded(position, "muster.event.cluster", entry.encode())
+    }
+
+    #[tokio::test]
+    async fn only_entries_say_when_something_was_decided() {
+        let founded = cluster::Event::Founded { id: ClusterId(Uuid::nil()), shards: 4, format: FORMAT };
+        let switched = |on| cluster::Event::PreemptionSwitched { on };
+        let says = |at: u64| format!(r#"{{"decisions":[{{"at":{at}}}]}}"#).into_bytes();
+        let old = entry(1, 100, founded);
+        let log = vec![
+            old.clone(),
+            recorded(2, "muster.event.cluster", says(900)),
+            entry(3, 200, switched(true)),
+            recorded(4, "muster.event.strange", says(900)),
+            Recorded { position: Position(5), ..old },
+            entry(6, 300, switched(false)),
+        ];
+        let journal = Journal::Memory(Memory::default());
+        journal.import(log).await.unwrap();
+        let between = async |from: u64, to: u64| {
+            let moment = |at| Some(Moment::Time(Timestamp(at)));
+            let found = find(&journal, moment(from), moment(to)).await.unwrap();
+            (found.from.0, found.to.0)
+        };
+        assert_eq!(between(0, 150).await, (1, 2));
+        assert_eq!(between(150, 250).await, (3, 5));
+        assert_eq!(between(201, 950).await, (6, 6));
+        assert_eq!(time_at(&journal, Position(3)).await.unwrap(), Some(Timestamp(200)));
+        assert_eq!(time_at(&journal, Position(4)).await.unwrap(), None);
+        assert!(find(&journal, Some(Moment::Time(Timestamp(301))), None).await.is_err());
+    }
 }

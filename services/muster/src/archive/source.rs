@@ -22,12 +22,19 @@ pub(crate) struct Pages {
     after: Position,
     end: Position,
     page: VecDeque<Recorded>,
+    /// Whether it is for whoever reads to end before the end.
+    may_end: bool,
 }
 
 impl Pages {
     /// Begins behind a position.
     pub(crate) const fn new(journal: Journal, after: Position, end: Position) -> Self {
-        Self { journal, after, end, page: VecDeque::new() }
+        Self { journal, after, end, page: VecDeque::new(), may_end: false }
+    }
+
+    /// The same for whoever says what is missing: where the last messages are gone, it ends before them.
+    pub(crate) const fn as_far_as_there_is(journal: Journal, after: Position, end: Position) -> Self {
+        Self { journal, after, end, page: VecDeque::new(), may_end: true }
     }
 
     /// The next message; none: that was the last.
@@ -52,6 +59,9 @@ impl Pages {
             let page = self.journal.read(self.after, None, PAGE).await.map_err(unreadable)?;
             if !page.is_empty() {
                 return Ok(page);
+            }
+            if begin.elapsed() > BEHIND.0 && self.may_end {
+                return Ok(vec![]);
             }
             if begin.elapsed() > BEHIND.0 {
                 return Err(failed(format!(

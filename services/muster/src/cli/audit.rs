@@ -3,15 +3,17 @@
 mod checkpoints;
 mod judging;
 
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use audit::Finding;
-use audit::checkpoint::PublicKey;
+use audit::checkpoint::{Checkpoint, LINE_BYTES, PublicKey};
 use audit::export::Head;
 
 use self::judging::{Judged, judge};
 use super::args::{AuditVerb, Global};
-use super::direct::read_journal;
+use super::direct::inspect_journal;
 use super::failure::{Exit, Failure};
 use super::output::{Output, note};
 use super::table::{Cell, Table};
@@ -39,24 +41,50 @@ pub(super) async fn run(verb: AuditVerb, global: &Global) -> Result<(), Failure>
 
 /// What a file to verify against is.
 enum Against {
-    /// Checkpoints: the text of the file.
-    Checkpoints(Vec<u8>),
-    /// An export.
-    Export(PathBuf),
+    Checkpoints,
+    Export,
 }
 
 fn against(path: &Path) -> Result<Against, Failure> {
-    let unreadable = |error: std::io::Error| file_failure(&error, path);
-    let mut first = Vec::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut file = std::io::BufReader::new(file);
-    let most = 64 * 1024;
-    std::io::BufRead::read_until(&mut std::io::Read::take(&mut file, most), b'\n', &mut first)
-        .map_err(unreadable)?;
-    if serde_json::from_slice::<Head>(&first).is_ok() {
-        return Ok(Against::Export(path.to_owned()));
+    let file = File::open(path).map_err(|error| file_failure(&error, path))?;
+    let mut lines = BoundedLines::new(file);
+    while let Some(line) = lines.next().map_err(|error| file_failure(&error, path))? {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if serde_json::from_slice::<Head>(&line).is_ok() {
+            return Ok(Against::Export);
+        }
+        return match Checkpoint::read(&line) {
+            Ok(_) => Ok(Against::Checkpoints),
+            Err(error) => {
+                let why = format!("{} is no export, and no file of checkpoints: {error}", path.display());
+                Err(Failure::usage(why).advise("name what muster audit checkpoint or muster export wrote"))
+            }
+        };
     }
-    std::fs::read(path).map(Against::Checkpoints).map_err(unreadable)
+    // It vouches for nothing, and whoever verifies has to know.
+    Ok(Against::Checkpoints)
+}
+
+/// The lines of a file, none of them longer than a checkpoint may be and one byte: of a longer one that is the beginning.
+struct BoundedLines(BufReader<File>);
+
+impl BoundedLines {
+    fn new(file: File) -> Self {
+        Self(BufReader::new(file))
+    }
+
+    /// The next line, with what ends it; none: that was the last.
+    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX) + 1;
+        (&mut self.0).take(most).read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') && line.len() > LINE_BYTES {
+            self.0.skip_until(b'\n')?;
+        }
+        Ok((!line.is_empty()).then_some(line))
+    }
 }
 
 async fn verify(
@@ -65,12 +93,11 @@ async fn verify(
     export: Option<&Path>,
     global: &Global,
 ) -> Result<(), Failure> {
-    let files = files.iter().map(|path| against(path)).collect::<Result<Vec<_>, _>>()?;
     let (mut checkpoints, mut exports) = (vec![], vec![]);
-    for file in files {
-        match file {
-            Against::Checkpoints(text) => checkpoints.push(text),
-            Against::Export(path) => exports.push(path),
+    for path in files {
+        match against(path)? {
+            Against::Checkpoints => checkpoints.push(path.clone()),
+            Against::Export => exports.push(path.clone()),
         }
     }
     if checkpoints.is_empty() && key.is_some() {
@@ -80,7 +107,7 @@ async fn verify(
     }
     let journal = match export {
         Some(_) => None,
-        None => Some(read_journal(global).await?),
+        None => Some(inspect_journal(global).await?),
     };
     let judged = judge(journal.as_ref(), export, (&checkpoints, key), &exports).await;
     if let Some(journal) = journal {
@@ -96,6 +123,9 @@ fn tell(judged: &Judged, output: Output) -> Result<(), Failure> {
         output.rows(shown, |findings, _| table(findings))?;
     }
     let summary = judged.summary();
+    if let Some(notes) = judged.notes() {
+        note(&notes);
+    }
     if judged.found == 0 {
         if output.is_for_people() {
             return super::output::line(&summary);

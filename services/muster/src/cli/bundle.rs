@@ -3,26 +3,32 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use audit::export::{Manifest, time_of};
-use schemas::Position;
-use schemas::query::{AsOf, Moment};
+use ::journal::{Journal, Recorded};
+use audit::export::Manifest;
+use projections::Reader;
+use schemas::query::{AsOf, Moment, ReadEntry, RecordedEntry};
+use schemas::{Position, limits};
+use tokio::process::Command;
 
 use super::args::Global;
-use super::direct::read_journal;
+use super::direct::inspect_journal;
+use super::events;
 use super::failure::{Exit, Failure};
 use super::moment;
-use super::output::{Output, note};
+use super::output::{Look, Output, note};
 use super::words::count;
 use crate::archive::file::Sink;
 use crate::archive::range::{self, Range};
+use crate::archive::source::Pages;
 use crate::archive::{cluster_of, export, failed, unless_cancelled, unreadable};
 
 /// The log in the folder.
 const LOG: &str = "log.jsonl";
+/// The events around the moment.
+const EVENTS: &str = "events.txt";
 /// What a running cluster is asked, and the file of its answer.
 const REPORTS: [(&str, &[&str]); 4] = [
     ("status.txt", &["status"]),
@@ -39,22 +45,22 @@ pub(super) async fn run(around: AsOf, minutes: u64, folder: &Path, global: &Glob
 }
 
 async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Result<(), Failure> {
-    let journal = read_journal(global).await?;
+    let journal = inspect_journal(global).await?;
     let cluster = cluster_of(&journal).await?;
     let (window, whole) = window(&journal, moment::settled(around)?, minutes).await?;
-    make(folder)?;
-    let mut sink = Sink::create(&folder.join(LOG))?;
+    let part = Part::make(folder)?;
+    let mut sink = Sink::create(&part.path.join(LOG))?;
     let manifest = export::lines(&journal, cluster, whole, &mut sink).await?;
     sink.finish()?;
+    let mut sink = Sink::create(&part.path.join(EVENTS))?;
+    events_of(&journal, window, &mut sink).await?;
+    sink.finish()?;
     journal.close().await;
-    write(&folder.join("events.txt"), &asked(&events(window), global)?)?;
     for (file, words) in REPORTS {
-        write(
-            &folder.join(file),
-            &asked(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().as_slice(), global)?,
-        )?;
+        write(&part.path.join(file), &asked(words, global).await?)?;
     }
-    write(&folder.join("README.md"), &readme(window, &manifest))?;
+    write(&part.path.join("README.md"), &readme(window, &manifest))?;
+    part.name(folder)?;
     Output::new(global).one(&manifest, |manifest, _| {
         format!(
             "{}: {} up to position {}, of which {}-{} are around it",
@@ -67,36 +73,94 @@ async fn pack(around: AsOf, minutes: u64, folder: &Path, global: &Global) -> Res
     })
 }
 
-/// What is around a moment, and the log up to there: only what begins at the beginning can be replayed.
-async fn window(
-    journal: &::journal::Journal,
-    around: Moment,
-    minutes: u64,
-) -> Result<(Range, Range), Failure> {
+/// What is around a moment, and the log up to there: only what begins at the beginning can be replayed. Where nothing
+/// happened around it, that is the last entry before.
+async fn window(journal: &Journal, around: Moment, minutes: u64) -> Result<(Range, Range), Failure> {
     let end = journal.end().await.map_err(unreadable)?;
     let time = match around {
         Moment::Time(time) => time,
         Moment::Position(position) => {
             let whole = range::find(journal, None, Some(Moment::Position(position))).await?;
-            let page = journal.read(Position(whole.to.0 - 1), None, 1).await.map_err(unreadable)?;
-            let at = page.first().and_then(|one| time_of(&one.bytes));
+            let at = range::time_at(journal, whole.to).await?;
             at.ok_or_else(|| failed(format!("position {position} holds no entry: name a time")))?
         }
     };
     let length = Duration::from_secs(minutes * 60);
     let whole = range::find(journal, None, Some(Moment::Time(time + length))).await?;
-    let from = range::find(journal, Some(Moment::Time(time - length)), Some(Moment::Position(end))).await?;
-    Ok((Range { from: from.from.min(whole.to), to: whole.to }, whole))
+    let from = range::first_at(journal, time - length, end).await?.unwrap_or(whole.to);
+    Ok((Range { from: from.min(whole.to), to: whole.to }, whole))
 }
 
-fn make(folder: &Path) -> Result<(), Failure> {
-    fs::DirBuilder::new().mode(0o700).create(folder).map_err(|error| {
-        if error.kind() == ErrorKind::AlreadyExists {
-            let why = format!("{} exists already: name a folder that doesn't", folder.display());
-            return Failure::new(Exit::Conflict, "ResourceExists", why);
+/// A folder that is gone again unless all of it gets its name.
+struct Part {
+    path: PathBuf,
+    named: bool,
+}
+
+impl Part {
+    /// Begins beside where it is to be, for this user alone.
+    fn make(folder: &Path) -> Result<Self, Failure> {
+        let name = folder.file_name();
+        let name = name.ok_or_else(|| Failure::usage(format!("{} names no folder", folder.display())))?;
+        if fs::symlink_metadata(folder).is_ok() {
+            return Err(exists(folder));
         }
-        failed(format!("can't make {}: {error}", folder.display()))
-    })
+        let path = folder.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+        let made = fs::DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| failed(format!("can't make {}: {error}", path.display())))?;
+        Ok(Self { path, named: false })
+    }
+
+    /// Everything is there.
+    fn name(mut self, folder: &Path) -> Result<(), Failure> {
+        fs::rename(&self.path, folder).map_err(|error| {
+            let taken = [ErrorKind::AlreadyExists, ErrorKind::DirectoryNotEmpty, ErrorKind::NotADirectory];
+            if taken.contains(&error.kind()) {
+                return exists(folder);
+            }
+            failed(format!("can't make {}: {error}", folder.display()))
+        })?;
+        self.named = true;
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.named {
+            // What can't be deleted is there under a name that says what it is.
+            fs::remove_dir_all(&self.path).ok();
+        }
+    }
+}
+
+fn exists(folder: &Path) -> Failure {
+    let why = format!("{} exists already: name a folder that doesn't", folder.display());
+    Failure::new(Exit::Conflict, "ResourceExists", why)
+}
+
+/// Writes the events of a range as muster events shows them, also what can't be read.
+async fn events_of(journal: &Journal, range: Range, sink: &mut Sink) -> Result<(), Failure> {
+    let look = Look { now: clock::now(), full_ids: false, colour: false };
+    let reader = Reader::default();
+    let mut pages = Pages::new(journal.clone(), Position(range.from.0.saturating_sub(1)), range.to);
+    while let Some(next) = pages.next().await? {
+        let mut lines = events::lines(&shown(&reader, next), look);
+        lines.push('\n');
+        sink.write(lines.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn shown(reader: &Reader, recorded: Recorded) -> RecordedEntry {
+    let entry = match reader.check(&recorded.subject, &recorded.bytes) {
+        Ok(entry) => ReadEntry::Known(entry),
+        Err(why) => {
+            let raw = limits::cut(&String::from_utf8_lossy(&recorded.bytes), limits::EXPLANATION_BYTES);
+            ReadEntry::Unknown { why: why.to_string(), raw }
+        }
+    };
+    RecordedEntry { position: recorded.position, subject: recorded.subject, entry }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -105,17 +169,12 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     sink.finish()
 }
 
-fn events(window: Range) -> Vec<String> {
-    let after = window.from.0.saturating_sub(1).to_string();
-    ["events", "list", "--after", &after].map(str::to_owned).to_vec()
-}
-
 /// What the cluster answers to a command of this program: also that it doesn't answer.
-fn asked(words: &[String], global: &Global) -> Result<String, Failure> {
+async fn asked(words: &[&str], global: &Global) -> Result<String, Failure> {
     let program =
         std::env::current_exe().map_err(|error| failed(format!("can't find this program: {error}")))?;
     let mut command = Command::new(program);
-    command.args(words).args(["--color", "never", "--timeout", PATIENCE]);
+    command.kill_on_drop(true).args(words).args(["--color", "never", "--timeout", PATIENCE]);
     for (flag, value) in [
         ("--nats", global.nats.as_ref().map(Into::into)),
         ("--creds", global.creds.as_ref().map(|path| path.clone().into_os_string())),
@@ -126,7 +185,7 @@ fn asked(words: &[String], global: &Global) -> Result<String, Failure> {
             command.arg(flag).arg::<std::ffi::OsString>(value);
         }
     }
-    let done = command.output().map_err(|error| failed(format!("can't ask the cluster: {error}")))?;
+    let done = command.output().await.map_err(|error| failed(format!("can't ask the cluster: {error}")))?;
     if !done.status.success() && done.stdout.is_empty() {
         note(&format!("muster {} had no answer: the bundle says so", words.join(" ")));
     }
@@ -156,8 +215,9 @@ and ask it in another terminal:
     muster why GUID/INDEX
     muster sql \"SELECT * FROM events WHERE position >= {from}\"
 
-events.txt, status.txt, cluster.txt, cells.txt and instances.txt say what the cluster itself answered when this was packed.
-The log may hold secrets, as environment values: treat this folder accordingly.
+{EVENTS} has the events of the incident. status.txt, cluster.txt, cells.txt and instances.txt say what the cluster itself
+answered when this was packed. Values that are marked secret are sealed here, as in the log. Everything else that somebody
+desired or reported stands here as it is, environment values and results of tasks among it: treat this folder accordingly.
 ",
         after = from.0.saturating_sub(1),
     )

@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::args::Global;
+use super::connect::connect;
 use super::diff::{Difference, differences};
+use super::events::end_of_log;
 use super::failure::{Exit, Failure};
 use super::find;
 use super::moment::Shown;
@@ -80,7 +82,11 @@ pub(crate) async fn run(
     about: Option<String>,
     global: &Global,
 ) -> Result<(), Failure> {
-    let to = to.unwrap_or(AsOf::Ago(std::time::Duration::ZERO));
+    // By the time of whoever answers, what somebody else has decided with a clock that is ahead were still to come.
+    let to = match to {
+        Some(to) => to,
+        None => AsOf::Position(end_of_log(&connect(global).await?).await?),
+    };
     let (before, from) = rows(from, about.as_deref(), global).await?;
     let (after, to) = rows(to, about.as_deref(), global).await?;
     let between = Between { from, to, changes: changes(&before, &after) };
@@ -94,6 +100,8 @@ async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows
     let client = &shown.client;
     let only = find::only(global.domain.as_ref());
     let mut rows = Rows::new();
+    // The first answer settles the position of all others. How fresh a domain is depends on the time, too.
+    domains(&mut rows, client, global.domain.as_ref()).await?;
     let lrps = client.lrps_with_definitions(&only).await?.rows;
     take(&mut rows, Noun::Lrp, lrps, |row| row.process_guid.to_string());
     take(&mut rows, Noun::Instance, client.instances(&only).await?.rows, instance);
@@ -103,7 +111,10 @@ async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows
     take(&mut rows, Noun::Periodic, periodics, |row| row.periodic_guid.to_string());
     let parameterised = client.parameterised(&only).await?.rows;
     take(&mut rows, Noun::Parameterised, parameterised, |row| row.parameterised_guid.to_string());
-    fleet(&mut rows, client, global.domain.as_ref()).await?;
+    // Cells are of no domain.
+    if global.domain.is_none() {
+        take(&mut rows, Noun::Cell, client.cells().await?.rows, |row| row.cell_id.to_string());
+    }
     if let Some(about) = about {
         rows.retain(|(noun, id), _| noun.is_of(id, about));
     }
@@ -111,14 +122,10 @@ async fn rows(as_of: AsOf, about: Option<&str>, global: &Global) -> Result<(Rows
     Ok((rows, position))
 }
 
-/// The domains, and the cells, which are of none.
-async fn fleet(rows: &mut Rows, client: &Client, domain: Option<&Domain>) -> Result<(), Failure> {
+async fn domains(rows: &mut Rows, client: &Client, only: Option<&Domain>) -> Result<(), Failure> {
     let mut domains = client.domains().await?.rows;
-    domains.retain(|row| domain.is_none_or(|only| *only == row.domain));
+    domains.retain(|row| only.is_none_or(|only| *only == row.domain));
     take(rows, Noun::Domain, domains, |row| row.domain.to_string());
-    if domain.is_none() {
-        take(rows, Noun::Cell, client.cells().await?.rows, |row| row.cell_id.to_string());
-    }
     Ok(())
 }
 

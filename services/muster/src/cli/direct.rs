@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ::journal::{Journal, JournalError, Sqlite, StreamSettings};
+use ::journal::{JetStream, Journal, JournalError, Sqlite, StreamSettings};
+use bus::nats::Settings;
 use schemas::bus::Inbox;
 
 use super::args::Global;
 use super::connect::{JournalPlace, data_folder};
 use super::failure::{Exit, Failure};
-use crate::error::chain;
+use crate::error::{ServiceError, chain};
 use crate::launch;
 use crate::serve::identity;
 
@@ -25,6 +26,27 @@ pub(crate) async fn read_journal(global: &Global) -> Result<Journal, Failure> {
     let Some(folder) = data_folder(global) else { return of_nats(global, Inbox::Projector).await };
     check_there(&folder)?;
     Ok(Journal::Sqlite(Sqlite::open_to_read(&folder).await.map_err(failed)?))
+}
+
+/// As [`read_journal`], for whoever looks at what there is, also where something of it was lost or is damaged: of a journal
+/// that no BBS would go on with.
+///
+/// # Errors
+/// There is none, or it can't be read.
+pub(crate) async fn inspect_journal(global: &Global) -> Result<Journal, Failure> {
+    let Some(folder) = data_folder(global) else { return inspect_nats(global).await };
+    check_there(&folder)?;
+    Ok(Journal::Sqlite(Sqlite::inspect(&folder).await.map_err(failed)?))
+}
+
+async fn inspect_nats(global: &Global) -> Result<Journal, Failure> {
+    let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
+    let (id, _) = identity("operator")?;
+    let (name, inbox) = (format!("{id} at the journal"), Inbox::Projector(id));
+    let mut settings = Settings::new(nats.urls, &name, &inbox.to_string());
+    (settings.login, settings.tls) = (nats.login, nats.tls);
+    let connection = settings.connect().await.map_err(ServiceError::from)?;
+    Ok(Journal::JetStream(JetStream::inspect(connection).await.map_err(failed)?))
 }
 
 /// Opens the journal to write it, where no BBS does.

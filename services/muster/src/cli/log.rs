@@ -6,38 +6,21 @@ use ::journal::{Journal, Sqlite, StreamSettings};
 use audit::export::Manifest;
 use schemas::bus::Inbox;
 use schemas::query::AsOf;
-use serde::Serialize;
 
 use super::args::{ExportFormat, Global};
 use super::connect::{JournalPlace, journal_place};
-use super::direct::read_journal;
+use super::direct::inspect_journal;
 use super::failure::{Exit, Failure};
 use super::moment;
 use super::output::{Output, note};
 use super::words::count;
+use crate::archive::export::Events;
 use crate::archive::file::Sink;
 use crate::archive::range::{self, Range};
-use crate::archive::{cluster_of, export, import, unless_cancelled};
+use crate::archive::{cluster_of, export, failed, import, unless_cancelled};
 use crate::error::chain;
 use crate::launch;
 use crate::serve::identity;
-
-/// What was exported as events.
-#[derive(Serialize)]
-struct Exported {
-    events: u64,
-    not_entries: u64,
-}
-
-impl Exported {
-    fn told(&self) -> String {
-        let aside = match self.not_entries {
-            0 => String::new(),
-            some => format!("; {} of no entry", count(some, "message")),
-        };
-        format!("{}{aside}", count(self.events, "event"))
-    }
-}
 
 pub(super) async fn export(
     file: &Path,
@@ -47,7 +30,7 @@ pub(super) async fn export(
 ) -> Result<(), Failure> {
     let doing = |failure: Failure| failure.doing("export the log");
     let (from, to) = (from.map(moment::settled).transpose()?, to.map(moment::settled).transpose()?);
-    let journal = read_journal(global).await.map_err(doing)?;
+    let journal = inspect_journal(global).await.map_err(doing)?;
     let work = async {
         let range = range::find(&journal, from, to).await?;
         write(&journal, range, format, file, Output::new(global)).await
@@ -66,40 +49,43 @@ async fn write(
 ) -> Result<(), Failure> {
     let cluster = cluster_of(journal).await?;
     let mut sink = Sink::create(file)?;
-    let to_stdout = file == Path::new("-");
-    let says = |text: String| if to_stdout { note(&text) } else { drop(super::output::line(&text)) };
-    match format {
+    let (manifest, told) = match format {
         ExportFormat::Jsonl => {
             let manifest = export::lines(journal, cluster, range, &mut sink).await?;
-            sink.finish()?;
-            if output.is_for_people() || to_stdout {
-                says(exported(&manifest));
-            } else {
-                output.one(&manifest, |_, _| String::new())?;
-            }
+            (manifest, String::new())
         }
         ExportFormat::Cloudevents => {
-            let told = export::events(journal, cluster, range, &mut sink).await?;
-            sink.finish()?;
-            let done = Exported { events: told.count, not_entries: told.set_aside };
-            if output.is_for_people() || to_stdout {
-                says(format!("positions {}-{}: {}", range.from, range.to, done.told()));
-            } else {
-                output.one(&done, |_, _| String::new())?;
-            }
+            let (told, manifest) = export::events(journal, cluster, range, &mut sink).await?;
+            (manifest, format!(" as events: {}", of_events(&told)))
         }
         ExportFormat::Parquet => {
             let (told, manifest) = export::columns(journal, cluster, range, &mut sink).await?;
-            sink.finish()?;
-            let done = Exported { events: told.count, not_entries: told.set_aside };
-            if output.is_for_people() || to_stdout {
-                says(format!("{} as columns: {}", exported(&manifest), done.told()));
-            } else {
-                output.one(&manifest, |_, _| String::new())?;
-            }
+            (manifest, format!(" as columns: {}", of_events(&told)))
         }
+    };
+    sink.finish()?;
+    if file == Path::new("-") {
+        // The standard output is taken.
+        note(&told_to(output, &manifest, &told)?);
+        return Ok(());
     }
-    Ok(())
+    output.one(&manifest, |manifest, _| exported(manifest) + &told)
+}
+
+/// What is said of an export beside it: to people in words, to programs as the manifest.
+fn told_to(output: Output, manifest: &Manifest, told: &str) -> Result<String, Failure> {
+    if output.is_for_people() {
+        return Ok(exported(manifest) + told);
+    }
+    serde_json::to_string(manifest).map_err(|error| failed(error.to_string()))
+}
+
+fn of_events(told: &Events) -> String {
+    let aside = match told.set_aside {
+        0 => String::new(),
+        some => format!("; {} of no entry", count(some, "message")),
+    };
+    format!("{}{aside}", count(told.count, "event"))
 }
 
 fn exported(manifest: &Manifest) -> String {

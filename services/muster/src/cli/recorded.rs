@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use ::journal::JournalError;
+use projections::cluster_log::Positions;
+use projections::{ClusterLog, Reader};
+use schemas::Position;
 use schemas::query::{AsOf, Moment};
-use schemas::{Entry, Position};
 use simulation::recorded::{Message, Recording, Unusable};
 
 use super::args::Global;
 use super::direct::read_journal;
 use super::failure::{Exit, Failure};
 use super::moment;
+use crate::archive::export::note_cluster;
+use crate::archive::range::Times;
 use crate::error::chain;
 
 /// So many entries are read at a time.
@@ -68,15 +72,25 @@ pub(crate) fn position(messages: &[Message], as_of: Option<AsOf>) -> Result<Posi
         Some(Moment::Position(position)) => return Ok(position),
         Some(Moment::Time(time)) => time,
     };
-    let later = |message: &Message| {
-        let entry = Entry::decode(&message.bytes).ok()?;
-        entry.decisions.last().map(|last| last.at > time)
+    let mut times = Times::of(Reader::knowing(set_aside(messages)));
+    let mut later = |(position, message): (u64, &Message)| {
+        let at = times.next(Position(position), &message.subject, &message.bytes);
+        at.is_some_and(|at| at > time)
     };
-    let first = messages.iter().position(|message| later(message) == Some(true)).unwrap_or(messages.len());
+    let first = (1..).zip(messages).position(&mut later).unwrap_or(messages.len());
     if first == 0 {
         return Err(Failure::usage(format!("the log begins after {time}")));
     }
     Ok(Position(first as u64))
+}
+
+/// What operators set aside.
+fn set_aside(messages: &[Message]) -> Positions {
+    let mut log = ClusterLog::default();
+    for (position, message) in (1..).zip(messages) {
+        note_cluster(&mut log, &message.subject, Position(position), &message.bytes);
+    }
+    log.positions().clone()
 }
 
 /// Folds a log up to a moment, to go on from there.
@@ -107,4 +121,53 @@ impl From<Unusable> for Failure {
 
 fn failed(error: JournalError) -> Failure {
     Failure::new(Exit::Failed, "Journal", chain(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::Timestamp;
+    use schemas::cluster::{self, FORMAT};
+    use schemas::entry::{Actor, Aggregate, Event};
+    use schemas::names::{ClusterId, DecisionId, EntryId, ServiceId};
+    use schemas::{Decision, Entry};
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// An entry about the cluster, on a subject.
+    fn message(subject: &str, at: u64, event: cluster::Event) -> Message {
+        let id = DecisionId(Uuid::from_u128(at.into()));
+        let decision = Decision {
+            id,
+            aggregate: Aggregate::Cluster,
+            version: 1,
+            at: Timestamp(at),
+            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
+            request_id: None,
+            request_digest: None,
+            cause: None,
+            correlation: id,
+            reason: None,
+            traceparent: None,
+            events: vec![Event::Cluster(event)],
+        };
+        let entry = Entry { id: EntryId(id.0), format: FORMAT, decisions: vec![decision] };
+        Message { subject: subject.into(), entry: Some(entry.id), bytes: entry.encode().into() }
+    }
+
+    #[test]
+    fn what_is_no_entry_has_no_time() {
+        let founded = cluster::Event::Founded { id: ClusterId(Uuid::nil()), shards: 4, format: FORMAT };
+        let switched = |on| cluster::Event::PreemptionSwitched { on };
+        let log = [
+            message("muster.event.cluster", 100, founded),
+            // It belongs elsewhere.
+            message("muster.event.cell.c1", 900, switched(true)),
+            message("muster.event.cluster", 200, switched(true)),
+            message("muster.event.cluster", 300, switched(false)),
+        ];
+        let at = |time| position(&log, Some(AsOf::Time(Timestamp(time))));
+        assert_eq!([at(150), at(200), at(950)].map(Result::unwrap), [2, 3, 4].map(Position));
+        assert!(at(99).is_err());
+    }
 }

@@ -75,7 +75,20 @@ fn a_local_cluster_shows_what_held_at_a_moment() {
     assert!(nothing.out.contains("nothing changed"), "{nothing:?}");
     let nobody = muster.json(&format!("diff --from {earlier} --domain nobody"));
     assert_eq!(nobody["changes"], json!([]));
+    time_alone_ends_a_domain(muster);
     dev.end(&place);
+}
+
+/// Nothing is decided when a domain stops being fresh: which of two times is asked for tells.
+fn time_alone_ends_a_domain(muster: &Muster) {
+    let done = muster.json("domain refresh brief --ttl 1s");
+    let entry = muster.json(&format!("events show {}", position(&done)));
+    let at = entry["entry"]["known"]["decisions"][0]["at"].as_u64().unwrap();
+    let moment = |after_ms: u64| AsOf::Time(Timestamp(at + after_ms * 1_000_000)).to_string();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let line = format!("diff --from {} --to {} --about domain:brief", moment(0), moment(1_200));
+    let changed = muster.exits(1, &line);
+    assert!(changed.out.contains("~ brief: fresh true → false"), "{changed:?}");
 }
 
 /// The snapshots of the one cluster in a cache.

@@ -7,13 +7,16 @@ use std::process::Command;
 use audit::Message;
 use audit::export::{Reader, Taken, Writer};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
-use schemas::entry::Event;
-use schemas::{Entry, actual};
-use serde_json::Value;
+use parquet::record::RowAccessor as _;
+use schemas::entry::{Actor, Event};
+use schemas::names::{ClientName, ServiceId};
+use schemas::{Entry, actual, cluster};
+use serde_json::{Value, json};
 
 use crate::dev::{Dev, sleeper};
 use crate::support::cluster::Server;
 use crate::support::place::so;
+use crate::support::plain::Plain;
 use crate::support::{Cluster, Muster, Place, Service, eventually};
 
 fn export(muster: &Muster, to: &Path) -> Vec<u8> {
@@ -38,7 +41,8 @@ fn messages(export: &[u8]) -> (audit::export::Head, Vec<Message>) {
 fn forged(head: &audit::export::Head, messages: &[Message]) -> Vec<u8> {
     let (mut writer, mut text) = Writer::begin(&head.program, head.cluster, head.from);
     for (position, message) in (1..).zip(messages) {
-        text.extend(writer.line(&Message { position: schemas::Position(position), ..message.clone() }));
+        let message = Message { position: schemas::Position(position), ..message.clone() };
+        text.extend(writer.line(&message).unwrap());
     }
     text.extend(writer.finish().1);
     text
@@ -144,6 +148,10 @@ fn it_is_refused_what_is_not_whole(place: &Place, log: &[u8], all: &[Message]) {
         (&first["specversion"], &first["type"], &first["id"]),
         (&"1.0".into(), &"muster.cluster.founded.v1".into(), &"1-0".into())
     );
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let file = place.path().join("events.jsonl");
+    let told = source.json(&format!("export {} --format cloudevents", file.display()));
+    assert_eq!(told, last["manifest"], "as of an export of the same range");
     it_has_columns(place, &source, &text);
 }
 
@@ -302,6 +310,15 @@ fn every_change_of_a_store_is_found_and_named() {
         let by_export = found(&copy, &format!("audit verify --against {export}"));
         assert!(by_export.contains(&exact), "{name}: {by_export:?}");
     }
+    nothing_is_taken_out_of_a_log_with_a_gap(&place, at);
+    let damaged = format!(
+        "UPDATE entry SET id = x'010203' WHERE position = {at}; UPDATE entry SET subject = CAST(x'ff' AS TEXT) WHERE position = {first}"
+    );
+    let told = found(&changed(&place, &data, "damaged", &damaged), &against);
+    for exact in [format!("altered {at}"), format!("no_entry {first}")] {
+        assert!(told.contains(&exact), "{told:?}");
+    }
+    it_is_told_what_a_stream_lost(&place, &export, &against, (first, end));
     let cut = changed(&place, &data, "cut", &format!("DELETE FROM entry WHERE position > {first}"));
     assert_eq!(
         found(&cut, &against),
@@ -317,6 +334,55 @@ fn every_change_of_a_store_is_found_and_named() {
     .tells(&["entries are lost"]);
 }
 
+/// No export is made where something is missing, and no bundle, and nothing is left of either.
+fn nothing_is_taken_out_of_a_log_with_a_gap(place: &Place, at: u64) {
+    let gap = Muster::local(&place.path().join("gap"));
+    for format in ["jsonl", "cloudevents", "parquet"] {
+        let file = place.path().join("gap.out");
+        let line = format!("export {} --format {format}", file.display());
+        gap.exits(1, &line).tells(&[&format!("nothing stands at position {at}")]);
+        assert!(!file.exists());
+    }
+    gap.exits(1, &format!("bundle --around -0s {}", place.path().join("broken").display()));
+    let left = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains("broken")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A stream from which messages were deleted is looked at, and what is left can be taken out.
+fn it_is_told_what_a_stream_lost(place: &Place, export: &str, against: &str, (first, end): (u64, u64)) {
+    let server = Server::start(place);
+    let nats = Muster::nats(&server.url());
+    nats.ok(&format!("import {export}"));
+    let mut plain = Plain::connect(&server.url(), "spoiler");
+    let mut config = plain.ask_json("$JS.API.STREAM.INFO.MUSTER", &json!({}))["config"].clone();
+    plain.ask_json("$JS.API.STREAM.DELETE.MUSTER", &json!({}));
+    config["deny_delete"] = json!(false);
+    plain.ask_json("$JS.API.STREAM.CREATE.MUSTER", &config);
+    let (_, all) = messages(&fs::read(export).unwrap());
+    for message in &all {
+        plain.ask(&message.subject, &message.bytes);
+    }
+    let mut delete = |position: u64| {
+        let done = plain.ask_json("$JS.API.STREAM.MSG.DELETE.MUSTER", &json!({"seq": position}));
+        assert_eq!(done["success"], true, "{done}");
+    };
+    let at = first - 1;
+    delete(at);
+    let told = found(&nats, against);
+    assert!(told.contains(&format!("missing {at}")), "{told:?}");
+    let rest = place.path().join("rest.jsonl");
+    nats.ok(&format!("export {} --from {first}", rest.display()));
+    assert_eq!(messages(&fs::read(rest).unwrap()).1.len() as u64, end - at);
+    let (key, new) = (place.path().join("audit.key"), place.path().join("never.jsonl"));
+    nats.exits(9, &format!("audit checkpoint {} --key {}", new.display(), key.display()))
+        .tells(&[&format!("nothing stands at position {at}")]);
+    assert!(!new.exists());
+    delete(end);
+    let told = found(&nats, against);
+    assert!(told.contains(&format!("missing {end}")), "{told:?}");
+}
+
 #[test]
 fn who_vouches_for_what_is_looked_at() {
     let Proven { place, data, checkpoints, export, first, .. } = proven();
@@ -329,6 +395,18 @@ fn who_vouches_for_what_is_looked_at() {
     let file = place.file("forged.jsonl", changed);
     let told = found(&muster, &format!("audit verify --against {}", file.display()));
     assert!(told.contains(&format!("signature {}", first - 1)), "{told:?}");
+    let empty = place.file("empty.jsonl", "");
+    assert_eq!(found(&muster, &format!("audit verify --against {}", empty.display())), ["checkpoint 0"]);
+    let wrong = place.file("wrong.jsonl", "{\"a\":1}\n".repeat(10));
+    let said = muster.exits(2, &format!("audit verify --against {}", wrong.display()));
+    said.tells(&["is no export, and no file of checkpoints"]);
+    // Nobody goes on from what another key signed, and nothing is left of a line that could not be written.
+    let (key, other) = (place.path().join("audit.key"), place.path().join("other.key"));
+    muster.ok(&format!("audit keygen {}", other.display()));
+    let sign = |key: &Path| format!("audit checkpoint {checkpoints} --key {}", key.display());
+    muster.exits(4, &sign(&other)).tells(&["is signed by key", "--key"]);
+    assert_eq!(fs::read_to_string(&checkpoints).unwrap(), text);
+    without_room(&place, &data, &text, &key);
     // Another cluster's checkpoints, and another cluster's log.
     let elsewhere = Place::new();
     Dev::start(&elsewhere, &[]).end(&elsewhere);
@@ -344,9 +422,87 @@ fn who_vouches_for_what_is_looked_at() {
     let told = found(&muster, &format!("audit verify --export {}", file.display()));
     let at = illegal.len();
     assert!(told.contains(&format!("illegal {at}")), "{told:?}");
+    what_was_set_aside_is_no_alarm(&place, &muster, &head, &messages(&fs::read(&export).unwrap()).1);
     let truncated = place.file("truncated.jsonl", &fs::read(&export).unwrap()[..2_000]);
     let told = found(&muster, &format!("audit verify --export {}", truncated.display()));
     assert!(told.iter().any(|one| one.starts_with("missing ")), "{told:?}");
+}
+
+/// A checkpoint that the disk has no room for leaves the file as it was.
+fn without_room(place: &Place, data: &Path, checkpoints: &str, key: &Path) {
+    let most = 1024 * 1024;
+    let blank = "\n".repeat(most - checkpoints.len() - 100);
+    let file = place.file("full.jsonl", blank + checkpoints);
+    let before = fs::read(&file).unwrap();
+    let script = "import os, resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); \
+                  resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2); os.execv(sys.argv[2], sys.argv[2:])";
+    let line = format!("audit checkpoint {} --key {}", file.display(), key.display());
+    let mut within = Command::new("python3");
+    within
+        .args(["-c", script, &most.to_string(), env!("CARGO_BIN_EXE_muster")])
+        .args(line.split_whitespace());
+    let said = within.arg("--data").arg(data).output().unwrap();
+    let told = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.code() == Some(1) && told.contains("can't write"), "{said:?}");
+    assert!(fs::read(&file).unwrap() == before, "it is as it was");
+    Muster::local(data).ok(&line);
+}
+
+/// What a later program wrote was set aside, and went on: that is told, and no alarm. So is that this program can read it.
+fn what_was_set_aside_is_no_alarm(
+    place: &Place,
+    muster: &Muster,
+    head: &audit::export::Head,
+    all: &[Message],
+) {
+    let aside = all.len() as u64 + 1;
+    let reason = "a trial".into();
+    let record = cluster::Event::PositionSetAside { position: schemas::Position(aside), reason };
+    let ada = ClientName::new("ada").unwrap();
+    let record = next_of(all, "muster.event.cluster", Actor::Operator(ada), vec![Event::Cluster(record)]);
+    let about = all.iter().rfind(|one| one.subject.starts_with("muster.event.lrp.")).unwrap();
+    let newer = next_of(all, &about.subject, Actor::Bbs(ServiceId::new("b").unwrap()), vec![]);
+    let mut then = all.to_vec();
+    then.push(newer.clone());
+    let mut later = next_of(&then, &about.subject, Actor::Bbs(ServiceId::new("b").unwrap()), vec![]);
+    let mut entry = Entry::decode(&later.bytes).unwrap();
+    let cause = Entry::decode(&newer.bytes).unwrap().decisions[0].id;
+    (entry.decisions[0].cause, entry.decisions[0].correlation) = (Some(cause), cause);
+    later.bytes = entry.encode();
+    let text = String::from_utf8(newer.bytes.clone()).unwrap();
+    let unreadable = text.replace("\"events\":[]", "\"events\":[{\"actual\":{\"painted.v9\":{}}}]");
+    assert_ne!(unreadable, text);
+    let unreadable = Message { bytes: unreadable.into_bytes(), ..newer.clone() };
+    for (name, stands, is_noted) in [("unreadable", unreadable, false), ("readable", newer, true)] {
+        let log = [all, &[stands, record.clone(), later.clone()]].concat();
+        let file = place.file(&format!("{name}.jsonl"), forged(head, &log));
+        let said = muster.ok(&format!("audit verify --export {}", file.display()));
+        let said = said.tells(&[&format!("1 position set aside by operators ({aside})"), "was legal"]);
+        assert_eq!(said.err.contains("this program can read"), is_noted, "{said:?}");
+    }
+}
+
+/// A decision behind the last one on a subject, about the same.
+fn next_of(all: &[Message], subject: &str, actor: Actor, events: Vec<Event>) -> Message {
+    let on = all.iter().filter(|one| one.subject == subject);
+    let last = on.filter_map(|one| Entry::decode(&one.bytes).ok()).next_back().unwrap();
+    let before = last.decisions.last().unwrap().clone();
+    let id = schemas::names::DecisionId(uuid::Uuid::from_u128(before.id.0.as_u128() + 1));
+    let decision = schemas::Decision {
+        id,
+        version: before.version + 1,
+        at: schemas::Timestamp(before.at.0 + 1),
+        actor,
+        request_id: None,
+        request_digest: None,
+        cause: None,
+        correlation: id,
+        events,
+        ..before
+    };
+    let id = schemas::names::EntryId(uuid::Uuid::from_u128(last.id.0.as_u128() + 1));
+    let bytes = Entry { id, decisions: vec![decision], ..last }.encode();
+    Message { position: schemas::Position(0), subject: subject.into(), id: Some(id), bytes }
 }
 
 /// The log, and behind it a claim by another container of an instance that runs already, or is gone.
@@ -385,7 +541,14 @@ fn an_incident_is_packed_and_replayed() {
     let folder = place.path().join("incident");
     dev.muster.ok(&format!("bundle --around -0s {}", folder.display()));
     dev.muster.exits(4, &format!("bundle --around -0s {}", folder.display())).tells(&["exists already"]);
+    // Nothing happens around now.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let quiet = place.path().join("quiet");
+    dev.muster.ok(&format!("bundle --around -1s --minutes 0 {}", quiet.display()));
     dev.end(&place);
+    let shown = |folder: &Path| fs::read_to_string(folder.join("events.txt")).unwrap();
+    assert!(shown(&folder).contains("web/0"), "{}", shown(&folder));
+    assert!(!shown(&quiet).is_empty());
     for name in ["README.md", "status.txt", "cluster.txt", "cells.txt", "instances.txt", "events.txt"] {
         assert!(!fs::read_to_string(folder.join(name)).unwrap().is_empty(), "{name}");
     }

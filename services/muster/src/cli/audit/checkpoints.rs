@@ -1,18 +1,18 @@
 //! Keys, and signing the log as it is now.
 
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use audit::Chain;
-use audit::checkpoint::{Checkpoint, Key, Statement};
+use audit::checkpoint::{Checkpoint, Key, PublicKey, Statement};
 use schemas::Position;
 use schemas::names::ClusterId;
 use serde::Serialize;
 
 use super::super::args::Global;
-use super::super::direct::read_journal;
+use super::super::direct::inspect_journal;
 use super::super::failure::{Exit, Failure};
 use super::super::output::Output;
 use crate::archive::source::Pages;
@@ -76,14 +76,15 @@ fn key(file: &Path) -> Result<Key, Failure> {
 
 pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Result<(), Failure> {
     let key = key(key_file)?;
-    let journal = read_journal(global).await?;
+    let journal = inspect_journal(global).await?;
     let cluster = cluster_of(&journal).await?;
     let end = journal.end().await.map_err(unreadable)?;
-    let mut before = Before::open(file)?;
-    before.check(cluster, end)?;
-    let (mut pages, mut chain) = (Pages::new(journal.clone(), Position(0), end), Chain::default());
-    let (bar, mut held) = (bar(end.0, "hashing"), before.last.is_none());
+    let before = Before::open(file)?;
+    before.check(cluster, end, key.public(), key_file)?;
+    let mut pages = Pages::as_far_as_there_is(journal.clone(), Position(0), end);
+    let (bar, mut held, mut chain) = (bar(end.0, "hashing"), before.last.is_none(), Chain::default());
     while let Some(next) = pages.next().await? {
+        check_next(chain.position(), next.position)?;
         chain.add(&message(next));
         if let Some(last) = before.last.as_ref().filter(|last| last.position == chain.position()) {
             held = last.hash == chain.hash();
@@ -91,6 +92,7 @@ pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Resul
         bar.inc(1);
     }
     bar.finish_and_clear();
+    check_next(chain.position(), Position(end.0 + 1))?;
     journal.close().await;
     if !held {
         let why = format!("the log is not what the last checkpoint of {} vouches for", file.display());
@@ -105,9 +107,19 @@ pub(super) async fn sign(file: &Path, key_file: &Path, global: &Global) -> Resul
     })
 }
 
+/// Nobody vouches for a log of which something is missing.
+fn check_next(last: Position, next: Position) -> Result<(), Failure> {
+    if next.0 == last.0 + 1 {
+        return Ok(());
+    }
+    let why = format!("nothing stands at position {}: entries are lost", last.0 + 1);
+    Err(Failure::new(Exit::Found, "LogDiffers", why).advise("muster audit verify says what else is missing"))
+}
+
 /// A file of checkpoints as it is.
 struct Before {
-    file: std::fs::File,
+    /// None: there is no file yet. It is made when a line is written into it.
+    file: Option<std::fs::File>,
     /// Its last line.
     line: Option<Vec<u8>>,
     last: Option<Statement>,
@@ -116,12 +128,16 @@ struct Before {
 impl Before {
     fn open(path: &Path) -> Result<Self, Failure> {
         let unusable = |error: std::io::Error| failed(format!("can't use {}: {error}", path.display()));
-        let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
-        let mut file = opened.map_err(unusable)?;
-        file.try_lock().map_err(|error| failed(format!("can't lock {}: {error}", path.display())))?;
+        let mut file = match OpenOptions::new().read(true).append(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Self { file: None, line: None, last: None });
+            }
+            Err(error) => return Err(unusable(error)),
+        };
+        lock(&file, path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(unusable)?;
-        file.seek(std::io::SeekFrom::End(0)).map_err(unusable)?;
         let line = text.split_inclusive(|byte| *byte == b'\n').next_back().map(<[u8]>::to_vec);
         let read = line.as_deref().map(Checkpoint::read).transpose();
         let bad = |why: String| {
@@ -135,12 +151,28 @@ impl Before {
         if line.as_ref().is_some_and(|line| line.last() != Some(&b'\n')) {
             return Err(bad("it is not whole".to_owned()));
         }
-        Ok(Self { file, line, last: last.map(|last| last.checkpoint) })
+        Ok(Self { file: Some(file), line, last: last.map(|last| last.checkpoint) })
     }
 
-    /// The last checkpoint has to be of this log, and no further than it.
-    fn check(&self, cluster: ClusterId, end: Position) -> Result<(), Failure> {
+    /// The last checkpoint has to be of this log, no further than it, and of the key that signs the next one: what another
+    /// key signed is nothing that this one vouches for.
+    fn check(
+        &self,
+        cluster: ClusterId,
+        end: Position,
+        key: PublicKey,
+        key_file: &Path,
+    ) -> Result<(), Failure> {
         let Some(last) = &self.last else { return Ok(()) };
+        if last.key != key {
+            let why = format!(
+                "the last checkpoint of the file is signed by key {}, and {} is key {key}",
+                last.key,
+                key_file.display()
+            );
+            return Err(Failure::new(Exit::Conflict, "OtherKey", why)
+                .advise("append to another file, or name the key that signed this one with --key"));
+        }
         if last.cluster != cluster {
             let why = format!(
                 "the file holds checkpoints of cluster {}, and this is cluster {cluster}",
@@ -158,10 +190,37 @@ impl Before {
         Ok(())
     }
 
-    fn append(&mut self, line: &[u8], path: &Path) -> Result<(), Failure> {
-        let written = self.file.write_all(line).and_then(|()| self.file.sync_all());
-        written.map_err(|error| failed(format!("can't write {}: {error}", path.display())))
+    /// Appends a line, of which nothing is left if it can't be written as a whole.
+    fn append(mut self, line: &[u8], path: &Path) -> Result<(), Failure> {
+        let unwritten = |error: std::io::Error| failed(format!("can't write {}: {error}", path.display()));
+        let (mut file, is_new) = match self.file.take() {
+            Some(file) => (file, false),
+            None => {
+                let made = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path);
+                (made.map_err(unwritten)?, true)
+            }
+        };
+        if is_new {
+            lock(&file, path)?;
+        }
+        let length = file.metadata().map_err(unwritten)?.len();
+        let Err(error) = file.write_all(line).and_then(|()| file.sync_all()) else { return Ok(()) };
+        let restored = if is_new {
+            std::fs::remove_file(path)
+        } else {
+            file.set_len(length).and_then(|()| file.sync_all())
+        };
+        let left = match restored {
+            Ok(()) => String::new(),
+            Err(restoring) => format!(", nor cut back to its {length} bytes: {restoring}"),
+        };
+        Err(failed(format!("can't write {}: {error}{left}", path.display())))
     }
+}
+
+/// Takes a file for this process alone.
+fn lock(file: &std::fs::File, path: &Path) -> Result<(), Failure> {
+    file.try_lock().map_err(|error| failed(format!("can't lock {}: {error}", path.display())))
 }
 
 #[cfg(test)]
@@ -176,18 +235,24 @@ mod tests {
         let path = folder.path().join("checkpoints.jsonl");
         let cluster = ClusterId(uuid::Uuid::nil());
         let key = Key::of(&[1; 32]);
-        let mut first = Before::open(&path).unwrap();
+        let first = Before::open(&path).unwrap();
         assert!(first.last.is_none());
+        assert!(!path.exists(), "it is made with its first line");
         let chain = Chain::behind(Position(4), Hash::of(b"x"));
         let (_, line) = key.sign(cluster, &chain, schemas::Timestamp(0), first.line.as_deref());
         first.append(&line, &path).unwrap();
-        drop(first);
         let next = Before::open(&path).unwrap();
         assert_eq!(next.last.as_ref().map(|last| last.position), Some(Position(4)));
-        assert!(next.check(cluster, Position(4)).is_ok());
-        assert!(next.check(cluster, Position(3)).unwrap_err().message.contains("entries are lost"));
+        let check = |cluster, end, key: &Key| {
+            next.check(cluster, Position(end), key.public(), Path::new("audit.key"))
+                .map_err(|failure| failure.message)
+        };
+        assert!(check(cluster, 4, &key).is_ok());
+        assert!(check(cluster, 3, &key).unwrap_err().contains("entries are lost"));
         let other = ClusterId(uuid::Uuid::from_u128(1));
-        assert!(next.check(other, Position(4)).unwrap_err().message.contains("checkpoints of cluster"));
+        assert!(check(other, 4, &key).unwrap_err().contains("checkpoints of cluster"));
+        let told = check(cluster, 4, &Key::of(&[2; 32])).unwrap_err();
+        assert!(told.contains(&format!("is signed by key {}", key.public())), "{told}");
         drop(next);
         std::fs::write(&path, b"{}\n").unwrap();
         assert!(Before::open(&path).is_err());

@@ -11,17 +11,21 @@ use audit::{Chain, Finding, Kind, Law, Message};
 use projections::cluster_log::Positions;
 use projections::reader::{Read, nothing};
 use projections::{ClusterLog, Reader, World};
-use schemas::Position;
 use schemas::names::ClusterId;
+use schemas::{Entry, Position};
 use tokio_util::sync::CancellationToken;
 
 use super::super::failure::Failure;
-use super::SHOWN;
+use super::super::words::count;
+use super::{BoundedLines, SHOWN};
 use crate::archive::export::note_cluster;
 use crate::archive::file::{Broken, Lines};
 use crate::archive::source::Pages;
-use crate::archive::{bar, cluster_of, message, unreadable};
+use crate::archive::{bar, failed, file_failure, known_cluster, message, unreadable};
 use crate::wire::setting_aside;
+
+/// Positions that are named in one line.
+const LISTED: usize = 10;
 
 /// What came of it.
 pub(super) struct Judged {
@@ -36,9 +40,26 @@ pub(super) struct Judged {
     exports: usize,
     /// Whether decisions could be judged.
     law: bool,
+    /// What operators set aside, and what of it this program can read: whoever forges such a record hides that.
+    aside: (Vec<Position>, Vec<Position>),
 }
 
 impl Judged {
+    /// Nothing is found yet.
+    fn of(from: Position, exports: usize) -> Self {
+        let law = from == Position(1);
+        Self {
+            findings: vec![],
+            found: 0,
+            range: (from, Position(from.0.saturating_sub(1))),
+            chain: law.then(Chain::default),
+            checkpoints: None,
+            exports,
+            law,
+            aside: (vec![], vec![]),
+        }
+    }
+
     fn find(&mut self, findings: impl IntoIterator<Item = Finding>) {
         for finding in findings {
             // Of several files of checkpoints each says what is missing.
@@ -70,8 +91,32 @@ impl Judged {
             (true, _) => "every decision was judged".to_owned(),
             (false, _) => "decisions can be judged only of a log that begins at position 1".to_owned(),
         });
+        let (aside, _) = &self.aside;
+        if !aside.is_empty() {
+            let positions = count(u64::try_from(aside.len()).unwrap_or(u64::MAX), "position");
+            parts.push(format!("{positions} set aside by operators ({})", listed(aside)));
+        }
         parts.join(", ")
     }
+
+    /// What is no finding, and somebody ought to look at.
+    pub(super) fn notes(&self) -> Option<String> {
+        let (_, readable) = &self.aside;
+        (!readable.is_empty()).then(|| {
+            format!(
+                "this program can read what stands at positions that operators set aside, and everybody passes it over: see \
+                 whether they had to ({})",
+                listed(readable)
+            )
+        })
+    }
+}
+
+/// The first of many positions.
+fn listed(positions: &[Position]) -> String {
+    let first: Vec<String> = positions.iter().take(LISTED).map(ToString::to_string).collect();
+    let more = positions.len().saturating_sub(LISTED);
+    if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }
 
 /// The log that is judged.
@@ -108,6 +153,7 @@ fn of_file(error: &ExportError, last: Position) -> Finding {
         ExportError::NotAnExport
         | ExportError::Format(_)
         | ExportError::Line { .. }
+        | ExportError::TooLong { .. }
         | ExportError::Behind => (Kind::Altered, next),
     };
     let what = format!("the export: {error}");
@@ -118,39 +164,26 @@ fn of_file(error: &ExportError, last: Position) -> Finding {
 pub(super) async fn judge(
     journal: Option<&Journal>,
     export: Option<&Path>,
-    (texts, key): (&[Vec<u8>], Option<PublicKey>),
+    (files, key): (&[PathBuf], Option<PublicKey>),
     exports: &[PathBuf],
 ) -> Result<Judged, Failure> {
     let Opened { mut log, cluster, from, end, known } = open(journal, export).await?;
-    let mut judged = Judged {
-        findings: vec![],
-        found: 0,
-        range: (from, Position(from.0.saturating_sub(1))),
-        chain: (from == Position(1)).then(Chain::default),
-        checkpoints: None,
-        exports: exports.len(),
-        law: from == Position(1),
-    };
+    let mut judged = Judged::of(from, exports.len());
     let mut stretches = vec![];
-    for text in texts {
-        let read = Checkpoints::read(text, Trust { key, cluster: Some(cluster) });
+    for file in files {
+        let read = checkpoints(file, Trust { key, cluster })?;
         let (_, all) = judged.checkpoints.unwrap_or_default();
         judged.checkpoints = Some((0, all + read.trusted.len()));
         stretches.push(Verify::new(read.trusted, from));
         judged.find(read.findings);
+        judged.found += read.more;
     }
     if stretches.is_empty() {
         // Whether anything is missing is told without any checkpoint, too.
         stretches.push(Verify::new(vec![], from));
     }
     let mut others = exports.iter().map(|path| Other::open(path, from)).collect::<Result<Vec<_>, _>>()?;
-    let mut bench = Bench {
-        known: known.clone(),
-        reader: Reader::knowing(known),
-        world: World::new(),
-        law: Law::default(),
-        halted: !judged.law,
-    };
+    let mut bench = Bench::new(known, judged.law);
     let bar = bar(end.0, "verifying");
     loop {
         let next = match log.next(judged.range.1).await? {
@@ -173,6 +206,7 @@ pub(super) async fn judge(
         bar.inc(1);
     }
     bar.finish_and_clear();
+    judged.find(lost_end(judged.range.1, end));
     for other in &mut others {
         judged.find(other.take(None)?);
     }
@@ -182,14 +216,34 @@ pub(super) async fn judge(
     for stretch in stretches {
         judged.find(stretch.finish());
     }
+    judged.aside = bench.aside;
     judged.findings.sort_by_key(|one| (one.position, one.until, one.kind));
     Ok(judged)
+}
+
+/// Reads a file of checkpoints, line by line.
+fn checkpoints(path: &Path, trust: Trust) -> Result<Checkpoints, Failure> {
+    let unreadable = |error: std::io::Error| file_failure(&error, path);
+    let mut lines = BoundedLines::new(std::fs::File::open(path).map_err(unreadable)?);
+    let mut read = Checkpoints::begin(trust);
+    while let Some(line) = lines.next().map_err(unreadable)? {
+        read.line(&line);
+    }
+    Ok(read.finish())
+}
+
+/// What a journal says that it holds, and doesn't give.
+fn lost_end(last: Position, end: Position) -> Option<Finding> {
+    let what = format!("nothing stands there, and the journal says that it ends at position {end}");
+    let (kind, position) = (Kind::Missing, Position(last.0 + 1));
+    (last < end).then(|| Finding { kind, position, until: end, about: String::new(), what })
 }
 
 /// A log that was opened.
 struct Opened {
     log: Log,
-    cluster: ClusterId,
+    /// None: the entry that founded it is missing or damaged.
+    cluster: Option<ClusterId>,
     from: Position,
     end: Position,
     /// What operators set aside in it.
@@ -200,10 +254,13 @@ async fn open(journal: Option<&Journal>, export: Option<&Path>) -> Result<Opened
     match (journal, export) {
         (Some(journal), _) => {
             let end = journal.end().await.map_err(unreadable)?;
+            if end == Position(0) {
+                return Err(failed("the journal is empty: nothing has happened yet"));
+            }
             let known = setting_aside::known(journal, &CancellationToken::new()).await.map_err(unreadable)?;
             Ok(Opened {
-                log: Log::Journal(Pages::new(journal.clone(), Position(0), end)),
-                cluster: cluster_of(journal).await?,
+                log: Log::Journal(Pages::as_far_as_there_is(journal.clone(), Position(0), end)),
+                cluster: known_cluster(journal).await?,
                 from: Position(1),
                 end,
                 known: known.unwrap_or_default(),
@@ -229,7 +286,7 @@ fn of_export(path: &Path) -> Result<Opened, Failure> {
     }
     let known = log.positions().clone();
     let log = Log::Export(Box::new(Lines::open(path)?));
-    Ok(Opened { log, cluster: head.cluster, from: head.from, end, known })
+    Ok(Opened { log, cluster: Some(head.cluster), from: head.from, end, known })
 }
 
 /// What judges decisions.
@@ -240,11 +297,30 @@ struct Bench {
     law: Law,
     /// Whether it met what it can't judge by.
     halted: bool,
+    /// What operators set aside, and what of it can be read.
+    aside: (Vec<Position>, Vec<Position>),
 }
 
 impl Bench {
+    fn new(known: Positions, judges: bool) -> Self {
+        Self {
+            known: known.clone(),
+            reader: Reader::knowing(known),
+            world: World::new(),
+            law: Law::default(),
+            halted: !judges,
+            aside: (vec![], vec![]),
+        }
+    }
+
     fn judge(&mut self, message: &Message) -> Vec<Finding> {
         let position = message.position;
+        let is_aside = self.known.contains_key(&position);
+        if is_aside {
+            self.aside.0.push(position);
+            let read = self.reader.check(&message.subject, &message.bytes);
+            self.aside.1.extend(read.is_ok().then_some(position));
+        }
         if self.halted {
             return vec![];
         }
@@ -253,13 +329,18 @@ impl Bench {
         };
         match self.reader.read(position, &message.subject, &message.bytes) {
             Ok(Read::Entry(entry)) => {
-                let findings = self.law.judge(&self.world, position, &entry);
+                let mut findings = misnamed(message, &entry);
+                findings.extend(self.law.judge(&self.world, position, &entry));
                 self.world.fold(position, &entry);
                 findings
             }
             Ok(Read::SetAside(why)) => {
                 self.world.fold(position, &nothing());
-                if self.known.contains_key(&position) { vec![] } else { found(Kind::NoEntry, why) }
+                if is_aside {
+                    self.law.set_aside(&message.subject, &message.bytes);
+                    return vec![];
+                }
+                found(Kind::NoEntry, why)
             }
             Err(why) => {
                 self.halted = true;
@@ -267,6 +348,16 @@ impl Bench {
             }
         }
     }
+}
+
+/// A message is called as the entry that it holds.
+fn misnamed(message: &Message, entry: &Entry) -> Vec<Finding> {
+    if message.id == Some(entry.id) {
+        return vec![];
+    }
+    let is = message.id.map_or_else(|| "has no id".to_owned(), |id| format!("has id {id}"));
+    let (position, what) = (message.position, format!("the message {is}, and holds entry {}", entry.id));
+    vec![Finding { kind: Kind::Altered, position, until: position, about: String::new(), what }]
 }
 
 /// An export that the log is compared with.
