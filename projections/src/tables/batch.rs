@@ -29,7 +29,8 @@ pub struct Interval {
 
 impl Moment {
     /// As it stands in two columns.
-    fn values(self) -> [Value; 2] {
+    #[must_use]
+    pub fn values(self) -> [Value; 2] {
         [number(self.position.0), Value::Time(self.at)]
     }
 }
@@ -81,6 +82,7 @@ pub struct Batch {
     /// Where the last of them stands.
     pub end: Moment,
     rows: usize,
+    bytes: usize,
 }
 
 impl Batch {
@@ -97,8 +99,16 @@ impl Batch {
         for step in steps {
             self.step(step);
         }
-        self.rows += events.len();
-        self.events.extend(events);
+        for event in events {
+            self.count(&event.values);
+            self.events.push(event);
+        }
+    }
+
+    /// Takes in what is no entry.
+    pub fn put_aside(&mut self, aside: SetAside) {
+        self.count(&aside.values());
+        self.set_aside.push(aside);
     }
 
     /// Passes an entry that a database has already.
@@ -113,6 +123,17 @@ impl Batch {
         self.rows
     }
 
+    /// How many bytes their values take, about.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn count(&mut self, values: &[Value]) {
+        self.rows += 1;
+        self.bytes += values.iter().map(size).sum::<usize>();
+    }
+
     fn step(&mut self, step: Step) {
         let (row, ends, opens) = match step {
             Step::Open(row) => (row, false, true),
@@ -120,8 +141,8 @@ impl Batch {
             Step::Close(row) => (row, true, false),
             Step::Renew(row) => (row, true, true),
         };
+        self.count(&row.values);
         let changes = self.changes.entry((row.table, row.key().to_vec())).or_default();
-        self.rows += 1;
         if ends {
             // What has ended already, ends no later.
             let to = changes.intervals.last_mut().map_or(&mut changes.ends, |last| &mut last.to);
@@ -159,6 +180,15 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.events.is_empty() && self.set_aside.is_empty()
     }
+}
+
+/// Bytes that a value takes, with its text.
+const fn size(value: &Value) -> usize {
+    let text = match value {
+        Value::Text(text) | Value::Json(text) => text.len(),
+        Value::Null | Value::Integer(_) | Value::Boolean(_) | Value::Time(_) => 0,
+    };
+    size_of::<Value>() + text
 }
 
 #[cfg(test)]
@@ -217,5 +247,19 @@ mod tests {
         batch.take(steps(8, vec![Step::Close(row(2))]));
         batch.take(steps(9, vec![Step::Renew(row(3))]));
         assert_eq!(written(&batch), (vec![8], vec![(9, None)]));
+    }
+
+    #[test]
+    fn whatever_is_written_is_counted() {
+        let mut batch = Batch::behind(Moment::default());
+        let values = |bytes| vec![Value::Json("x".repeat(bytes)), Value::Null];
+        let event = EventRow { position: Position(3), nth: 0, values: values(1_000) };
+        batch.take(Steps { events: vec![event], ..steps(3, vec![Step::Open(row(1)), Step::Close(row(1))]) });
+        assert_eq!(batch.rows(), 3);
+        let before = batch.bytes();
+        assert!((1_000..1_500).contains(&before), "{before}");
+        batch.put_aside(SetAside { position: Position(4), subject: "s".into(), why: "y".repeat(2_000) });
+        assert_eq!((batch.rows(), batch.set_aside.len()), (4, 1));
+        assert!((2_000..2_500).contains(&(batch.bytes() - before)), "{}", batch.bytes());
     }
 }

@@ -66,10 +66,10 @@ impl Dialect {
         }
     }
 
-    /// The moment at which a day begins, in UTC.
+    /// The moment at which a day begins, in UTC, written as every other one: `SQLite` compares text.
     pub(super) fn midnight(self, day: &str) -> String {
         match self {
-            Self::Sqlite => format!("{day} || 'T00:00:00Z'"),
+            Self::Sqlite => format!("{day} || 'T00:00:00.000000Z'"),
             Self::Postgres => format!("(({day})::timestamp AT TIME ZONE 'UTC')"),
         }
     }
@@ -104,6 +104,20 @@ impl Dialect {
         match self {
             Self::Sqlite => format!("group_concat({text}, ', ')"),
             Self::Postgres => format!("string_agg({text}, ', ' ORDER BY {order})"),
+        }
+    }
+
+    /// What begins each range of a column that holds indices, and what ends it, as rows of `range`.
+    pub(super) fn ranges(self, indices: &str) -> String {
+        match self {
+            Self::Sqlite => format!(
+                "(SELECT json_extract(value, '$[0]') AS first, json_extract(value, '$[1]') AS last \
+                 FROM json_each({indices})) AS range"
+            ),
+            Self::Postgres => format!(
+                "(SELECT (value ->> 0)::bigint AS first, (value ->> 1)::bigint AS last \
+                 FROM json_array_elements({indices})) AS range"
+            ),
         }
     }
 

@@ -159,7 +159,9 @@ fn tables(generation: i64) -> Vec<String> {
     histories.chain([events_table(generation), set_aside_table(generation)]).collect()
 }
 
-/// What shows a generation to readers, by the names that they use, in place of another of the same shape.
+/// What shows a generation to readers, by the names that they use, in place of another of the same shape. `events` is the
+/// first: who reads several views as of one moment holds it, so that this waits there, while it holds none of the others,
+/// and not each for the other.
 #[must_use]
 pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
     let mut shown = vec![];
@@ -171,12 +173,12 @@ pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
         // What was granted stays, and views of others that read this one.
         Dialect::Postgres => shown.push(format!("CREATE OR REPLACE VIEW {name} AS {query}")),
     };
+    view("events", &format!("SELECT * FROM {}", events_table(generation)));
     for table in Table::ALL {
         let (name, from) = (table.name(), history(table, generation));
         view(&format!("{name}_history"), &format!("SELECT * FROM {from}"));
         view(name, &open(&from, &names(&table.columns())));
     }
-    view("events", &format!("SELECT * FROM {}", events_table(generation)));
     view("set_aside", &format!("SELECT * FROM {}", set_aside_table(generation)));
     views::all(dialect).iter().for_each(|one| view(one.name, &one.query));
     shown
@@ -184,13 +186,17 @@ pub fn show(dialect: Dialect, generation: i64) -> Vec<String> {
     shown
 }
 
-/// What takes from readers what another program showed them: these views. One that others depend on stays, by an error.
+/// What takes from readers what another program showed them: these views, `events` first, as [`show`] does. One that others
+/// depend on stays, by an error.
 #[must_use]
 pub fn hide(dialect: Dialect, views: &[String]) -> Vec<String> {
     match dialect {
         _ if views.is_empty() => vec![],
         Dialect::Sqlite => views.iter().map(|name| format!("DROP VIEW IF EXISTS {name}")).collect(),
         Dialect::Postgres => {
+            let (events, others): (Vec<&str>, Vec<&str>) =
+                views.iter().map(String::as_str).partition(|name| *name == "events");
+            let views = [events, others].concat();
             let functions = views.iter().map(|name| format!("DROP FUNCTION IF EXISTS {name}_at(bigint)"));
             functions.chain([format!("DROP VIEW IF EXISTS {}", views.join(", "))]).collect()
         }

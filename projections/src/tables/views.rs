@@ -40,9 +40,11 @@ pub fn all(dialect: Dialect) -> Vec<View> {
 fn instances_over_time() -> View {
     let query = "
         WITH step AS (
-            SELECT from_position AS position, from_time AS at, domain, state, 1 AS change FROM actual_lrps_history
+            SELECT from_position AS position, from_time AS at, domain, state, 1 AS change
+            FROM actual_lrps_history WHERE presence = 'ORDINARY'
             UNION ALL
-            SELECT to_position, to_time, domain, state, -1 FROM actual_lrps_history WHERE to_position IS NOT NULL
+            SELECT to_position, to_time, domain, state, -1
+            FROM actual_lrps_history WHERE presence = 'ORDINARY' AND to_position IS NOT NULL
         ), moment AS (
             SELECT position, min(at) AS at, domain, state, sum(change) AS change
             FROM step GROUP BY position, domain, state
@@ -52,7 +54,8 @@ fn instances_over_time() -> View {
         FROM moment WHERE change <> 0";
     View {
         name: "instances_over_time",
-        comment: "How many instances of a domain were in a state, from each position at which that changed.",
+        comment: "How many instances of a domain were in a state, from each position at which that changed. Evacuating \
+                  twins, which run on where the instance itself is placed anew, are not counted.",
         columns: &[
             ("position", "The position from which on it was so."),
             ("at", "When that was decided."),
@@ -64,34 +67,40 @@ fn instances_over_time() -> View {
     }
 }
 
+/// What begins an attempt is kept by its `since`: a row that is replaced because the attempt was refused meanwhile begins
+/// later, and says since when it waits. Rows follow each other in one attempt as long as each begins where the one before it
+/// ended, in the same life of the process, and none but the last is RUNNING or CRASHED.
 fn starts(dialect: Dialect) -> View {
     let query = format!(
         "
-        SELECT process_guid, definition_id, \"index\", domain, instance_guid, cell_id, asked_at, running_at,
-            {} AS seconds, position
-        FROM (
-            SELECT run.process_guid, run.definition_id, run.\"index\", run.domain, run.instance_guid, run.cell_id,
-                run.from_time AS running_at, run.from_position AS position,
-                (
-                    SELECT max(asked.from_time) FROM actual_lrps_history asked
-                    WHERE asked.process_guid = run.process_guid AND asked.definition_id = run.definition_id
-                        AND asked.\"index\" = run.\"index\" AND asked.presence = run.presence
-                        AND asked.state = 'UNCLAIMED' AND asked.from_position <= run.from_position
+        WITH step AS (
+            SELECT process_guid, definition_id, \"index\", domain, epoch, state, instance_guid, cell_id, since,
+                from_position, from_time,
+                lag(state) OVER place AS old_state, lag(instance_guid) OVER place AS old_guid,
+                CASE WHEN lag(to_position) OVER place = from_position AND lag(epoch) OVER place = epoch
+                    THEN 1 ELSE 0 END AS follows
+            FROM actual_lrps_history WHERE presence = 'ORDINARY'
+            WINDOW place AS (PARTITION BY process_guid, definition_id, \"index\" ORDER BY from_position)
+        ), numbered AS (
+            SELECT *, sum(CASE WHEN follows = 1 AND old_state IN ('UNCLAIMED', 'CLAIMED') THEN 0 ELSE 1 END) OVER (
+                    PARTITION BY process_guid, definition_id, \"index\" ORDER BY from_position
+                ) AS attempt
+            FROM step
+        ), asked AS (
+            SELECT *, max(CASE WHEN state = 'UNCLAIMED' THEN since END) OVER (
+                    PARTITION BY process_guid, definition_id, \"index\", attempt
                 ) AS asked_at
-            FROM actual_lrps_history run
-            WHERE run.state = 'RUNNING' AND run.presence = 'ORDINARY' AND NOT EXISTS (
-                SELECT 1 FROM actual_lrps_history before
-                WHERE before.process_guid = run.process_guid AND before.definition_id = run.definition_id
-                    AND before.\"index\" = run.\"index\" AND before.presence = run.presence
-                    AND before.to_position = run.from_position AND before.state = 'RUNNING'
-                    AND before.instance_guid = run.instance_guid
-            )
-        ) AS started",
-        dialect.seconds("asked_at", "running_at")
+            FROM numbered
+        )
+        SELECT process_guid, definition_id, \"index\", domain, instance_guid, cell_id, asked_at,
+            from_time AS running_at, {} AS seconds, from_position AS position
+        FROM asked
+        WHERE state = 'RUNNING' AND NOT (follows = 1 AND old_state = 'RUNNING' AND old_guid = instance_guid)",
+        dialect.seconds("asked_at", "from_time")
     );
     View {
         name: "starts",
-        comment: "Every start of an instance: from when it was last wanted somewhere until it was RUNNING.",
+        comment: "Every start of an instance: from when a place for it was last asked for until it was RUNNING.",
         columns: &[
             ("process_guid", "Its process."),
             ("definition_id", "The definition that it runs."),
@@ -99,7 +108,10 @@ fn starts(dialect: Dialect) -> View {
             ("domain", "Its domain."),
             ("instance_guid", "Its container."),
             ("cell_id", "Its cell."),
-            ("asked_at", "When its index last became UNCLAIMED; null: it was found RUNNING."),
+            (
+                "asked_at",
+                "When its index became UNCLAIMED for this start; null: it was found RUNNING, without having been asked for.",
+            ),
             ("running_at", "When it was RUNNING."),
             ("seconds", "How long that took."),
             ("position", "Where the log says that it was RUNNING."),
@@ -138,13 +150,15 @@ fn start_percentiles() -> View {
     }
 }
 
+/// What is RUNNING of an index, by whichever definition and beside whichever twin, is one stretch of time as long as there
+/// is no gap in it. What of that lies where the index was desired is what counts.
 fn availability_by_day(dialect: Dialect) -> View {
     let (first, last) = (dialect.day("min(at)"), dialect.day("max(at)"));
     let next = dialect.next_day("days.day");
     let (greatest, least) = (dialect.greatest(), dialect.least());
     let (begin, end) = (dialect.midnight("days.day"), dialect.midnight(&next));
     let lasted = dialect.seconds(&format!("{greatest}(began, {begin})"), &format!("{least}(ended, {end})"));
-    let (began, ended) = (dialect.day("span.began"), dialect.day("span.ended"));
+    let ranges = dialect.ranges("wanted.indices");
     let (desired, running) = ("sum(desired * lasted)", "sum(running * lasted)");
     let desired_seconds = dialect.rounded(desired, 3);
     let running_seconds = dialect.rounded(running, 3);
@@ -155,16 +169,37 @@ fn availability_by_day(dialect: Dialect) -> View {
             SELECT {first} FROM events
             UNION ALL
             SELECT {next} FROM days WHERE day < (SELECT {last} FROM events)
+        ), wanted AS (
+            SELECT process_guid, domain, instances, indices, from_time AS began, coalesce(to_time, {NOW}) AS ended
+            FROM desired_lrps_history
+        ), ran AS (
+            SELECT process_guid, \"index\", from_time AS began, coalesce(to_time, {NOW}) AS ended
+            FROM actual_lrps_history WHERE state = 'RUNNING'
+        ), marked AS (
+            SELECT *, CASE WHEN began <= max(ended) OVER (
+                    PARTITION BY process_guid, \"index\" ORDER BY began, ended
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ) THEN 0 ELSE 1 END AS begins
+            FROM ran
+        ), numbered AS (
+            SELECT *, sum(begins) OVER (
+                    PARTITION BY process_guid, \"index\" ORDER BY began, ended, begins DESC ROWS UNBOUNDED PRECEDING
+                ) AS nth
+            FROM marked
+        ), served AS (
+            SELECT process_guid, \"index\", min(began) AS began, max(ended) AS ended
+            FROM numbered GROUP BY process_guid, \"index\", nth
         ), span AS (
-            SELECT process_guid, domain, instances AS desired, 0 AS running,
-                from_time AS began, coalesce(to_time, {NOW}) AS ended
-            FROM desired_lrps_history WHERE mode = 'replicated'
+            SELECT process_guid, domain, instances AS desired, 0 AS running, began, ended FROM wanted
             UNION ALL
-            SELECT process_guid, domain, 0, 1, from_time, coalesce(to_time, {NOW})
-            FROM actual_lrps_history WHERE state = 'RUNNING' AND presence = 'ORDINARY'
+            SELECT wanted.process_guid, wanted.domain, 0, 1,
+                {greatest}(served.began, wanted.began), {least}(served.ended, wanted.ended)
+            FROM wanted JOIN served ON served.process_guid = wanted.process_guid
+                AND served.began < wanted.ended AND served.ended > wanted.began
+            WHERE EXISTS (SELECT 1 FROM {ranges} WHERE served.\"index\" BETWEEN range.first AND range.last)
         ), part AS (
             SELECT days.day, process_guid, domain, desired, running, {lasted} AS lasted
-            FROM span JOIN days ON {began} <= days.day AND {ended} >= days.day
+            FROM span JOIN days ON began < {end} AND ended > {begin}
         )
         SELECT day, process_guid, domain, {desired_seconds} AS desired_seconds,
             {running_seconds} AS running_seconds, {availability} AS availability
@@ -172,15 +207,16 @@ fn availability_by_day(dialect: Dialect) -> View {
     );
     View {
         name: "availability_by_day",
-        comment: "Of each process and day (UTC) how long its instances were to run, and how long they did. More than 1: some \
-                  ran beside those that replaced them.",
+        comment: "Of each process and day (UTC) for how long its indices were to be served, and for how long they were: one \
+                  second for each index that is desired and, of these, for each at which anything was RUNNING, be it of \
+                  an old definition or the evacuating twin, and however many at once.",
         columns: &[
             ("day", "The day."),
             ("process_guid", "The process."),
             ("domain", "Its domain."),
-            ("desired_seconds", "Seconds for which instances were desired, of all of them together."),
-            ("running_seconds", "Seconds for which they were RUNNING, evacuating twins apart."),
-            ("availability", "The second over the first."),
+            ("desired_seconds", "Seconds for which indices were desired, of all of them together."),
+            ("running_seconds", "Of these the seconds for which something was RUNNING at the index."),
+            ("availability", "The second over the first, at most 1; null: none was desired."),
         ],
         query,
     }

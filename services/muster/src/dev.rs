@@ -229,19 +229,25 @@ impl Projected {
     }
 }
 
-/// Keeps the tables up to date. Those of another journal are made again; those of another version of the program, too, and
-/// are there until the new ones are.
+/// Keeps the tables up to date. Those of another journal are made again; those of another version of the program, and those
+/// that hold what was set aside since, too, and are there until the new ones are.
 async fn project(journal: Journal, file: &Path, stop: CancellationToken) -> Result<(), Ended> {
-    use projector::Error::{Ahead, OtherBooks, OtherCluster, OtherShape};
+    use projector::Error::{Ahead, OtherBooks, OtherCluster, OtherShape, SetAsideLater};
     let url = projector::Url::Sqlite(file.to_owned());
-    match wire::projector::run(journal.clone(), url.clone(), stop.clone()).await {
-        Err(Ended::Projector(OtherShape)) => wire::projector::rebuild(&journal, &url, &stop).await?,
+    let mut ended = wire::projector::run(journal.clone(), url.clone(), stop.clone()).await;
+    if let Err(Ended::Projector(OtherShape | SetAsideLater { .. })) = &ended {
+        ended = wire::projector::rebuild(&journal, &url, &stop).await;
+        if ended.is_ok() {
+            ended = wire::projector::run(journal.clone(), url.clone(), stop.clone()).await;
+        }
+    }
+    match ended {
         Err(Ended::Projector(OtherBooks { .. } | OtherCluster { .. } | Ahead { .. })) => {
             projector::remove(file)?;
+            wire::projector::run(journal, url, stop).await
         }
-        done => return done,
+        ended => ended,
     }
-    wire::projector::run(journal, url, stop).await
 }
 
 /// The keys for secrets of a local cluster: those in its data folder, made there if there are none.

@@ -1,8 +1,8 @@
 //! One connection to a database, whichever it is.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use projections::tables::{Dialect, Kind};
 use serde_json::Value;
 use sqlx::postgres::{PgConnection, PgRow};
@@ -16,6 +16,14 @@ use crate::{Error, Url};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a writer of a file waits for another one.
 const BUSY: Duration = Duration::from_secs(60);
+/// How often a server looks whether who asked is still there.
+const LOOK: &str = "5s";
+/// Instructions of the virtual machine of `SQLite` between two looks at the clock: some tenths of a millisecond.
+const STEPS: i32 = 10_000;
+/// What a server calls a statement that was canceled, and a file one that was interrupted.
+const CUT_OFF: [&str; 2] = ["57014", "9"];
+/// What a server calls a table, and a schema, that isn't there.
+const MISSING: [&str; 2] = ["42P01", "3F000"];
 /// The oldest server that has what the tables need, as it numbers itself.
 const OLDEST: i64 = 150_000;
 
@@ -141,17 +149,76 @@ impl Connection {
 
     /// The few rows that a statement answers.
     pub(crate) async fn rows(&mut self, statement: &str) -> Result<Vec<Vec<Value>>, sqlx::Error> {
+        let mut rows = vec![];
+        self.answer(statement, |row| {
+            rows.push(row);
+            true
+        })
+        .await?;
+        Ok(rows)
+    }
+
+    /// Gives the rows that a statement answers one after the other, as long as they are taken.
+    pub(crate) async fn answer(
+        &mut self,
+        statement: &str,
+        mut take: impl FnMut(Vec<Value>) -> bool,
+    ) -> Result<(), sqlx::Error> {
         let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
         match self {
             Self::Sqlite(connection) => {
-                let rows = statement.fetch(&mut *connection);
-                rows.and_then(|row| async move { of_file(&row) }).try_collect().await
+                let mut rows = statement.fetch(&mut *connection);
+                while let Some(row) = rows.next().await {
+                    if !take(of_file(&row?)?) {
+                        break;
+                    }
+                }
             }
             Self::Postgres(connection) => {
-                let rows = statement.fetch(&mut **connection);
-                rows.and_then(|row| async move { of_server(&row) }).try_collect().await
+                let mut rows = statement.fetch(&mut **connection);
+                while let Some(row) = rows.next().await {
+                    if !take(of_server(&row?)?) {
+                        break;
+                    }
+                }
             }
         }
+        Ok(())
+    }
+
+    /// From now on no statement of a server takes longer, nor much longer than who asked is there.
+    pub(crate) async fn limit(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(_) => {
+                // Nothing is as long as it takes.
+                let millis = patience.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
+                self.run(&format!("SET statement_timeout TO {millis}")).await?;
+                // Servers on systems that can't tell refuse it: there the time alone is the limit.
+                self.run(&format!("SET client_connection_check_interval TO '{LOOK}'")).await.ok();
+                Ok(())
+            }
+        }
+    }
+
+    /// From now on statements of a file take no longer, all together. One would run on, on a thread of the library's, when
+    /// nobody waits for it any more.
+    pub(crate) async fn limit_from_now(&mut self, patience: Duration) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Sqlite(connection) => {
+                // A time that the clock can't tell is no limit.
+                let end = Instant::now().checked_add(patience);
+                let goes_on = move || end.is_none_or(|end| Instant::now() < end);
+                connection.lock_handle().await?.set_progress_handler(STEPS, goes_on);
+                Ok(())
+            }
+            Self::Postgres(_) => Ok(()),
+        }
+    }
+
+    /// Whether a statement was ended by its limit of time.
+    pub(crate) fn took_too_long(error: &sqlx::Error) -> bool {
+        is_one_of(error, &CUT_OFF)
     }
 
     /// Begins a transaction that writes.
@@ -172,6 +239,27 @@ impl Connection {
         })
         .await
         .map(drop)
+    }
+
+    /// Begins the same, and the views go on showing what they show. A server reads rows as of the moment at which the first
+    /// of them was asked for, but views as they are when they are read: another generation that was shown meanwhile would
+    /// be seen as it stood at that moment, when it was half built. A lock is had before that moment, and what shows
+    /// another generation needs the same one for itself alone.
+    pub(crate) async fn begin_holding(&mut self, schema: &str) -> Result<(), sqlx::Error> {
+        self.begin_reading().await?;
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(_) => {
+                match self.run(&format!("LOCK TABLE {schema}.events IN ACCESS SHARE MODE")).await {
+                    // Nothing is shown yet.
+                    Err(error) if is_one_of(&error, &MISSING) => {
+                        self.run("ROLLBACK").await?;
+                        self.begin_reading().await
+                    }
+                    locked => locked.map(drop),
+                }
+            }
+        }
     }
 
     pub(crate) async fn commit(&mut self) -> Result<(), sqlx::Error> {
@@ -210,7 +298,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a statement is one alone that answers rows, and the names of its columns.
+    /// The names of the columns of a statement, which is not run. A server refuses several, a file does not.
     pub(crate) async fn columns(&mut self, statement: &str) -> Result<Vec<String>, sqlx::Error> {
         use sqlx::{Column, SqlSafeStr, Statement};
         let statement = AssertSqlSafe(statement.to_owned()).into_sql_str();
@@ -226,6 +314,11 @@ impl Connection {
             }
         })
     }
+}
+
+fn is_one_of(error: &sqlx::Error, codes: &[&str]) -> bool {
+    let code = error.as_database_error().and_then(|said| said.code());
+    code.is_some_and(|code| codes.contains(&&*code))
 }
 
 fn of_file(row: &SqliteRow) -> Result<Vec<Value>, sqlx::Error> {

@@ -1,9 +1,11 @@
 //! The generations of tables in a database, and where each stands.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use projections::tables::{Batch, Dialect, Moment, sql};
+use projections::cluster_log::Positions;
+use projections::tables::{Batch, Dialect, Moment, Table, sql, views};
 use schemas::names::ClusterId;
 use schemas::{Position, Timestamp};
 use serde_json::Value;
@@ -37,8 +39,10 @@ pub struct Standing {
 pub(crate) enum Which {
     /// Those that readers see.
     Live,
-    /// Those that are built beside them.
+    /// Those that are built beside them, or new ones.
     Next,
+    /// New ones in place of all that readers don't see.
+    Anew,
 }
 
 /// A database, one generation of whose tables is written.
@@ -118,14 +122,23 @@ impl Database {
 
     /// Opens the tables that are built beside those, and says where they stand: those that were begun, or new ones.
     pub(crate) async fn open_one(url: &Url, which: Which) -> Result<(Self, Standing), Error> {
-        let mut connection = Connection::writing(url).await?;
+        Self::open_on(Connection::writing(url).await?, url, which).await
+    }
+
+    async fn open_on(mut connection: Connection, url: &Url, which: Which) -> Result<(Self, Standing), Error> {
         let standing = prepare(&mut connection, url, which).await?;
         if !standing.is_of_this_program(url) {
             return Err(Error::OtherShape);
         }
-        lock(&mut connection, url, standing.generation).await?;
+        lock(&mut connection, standing.generation, Lasting::Connection).await?;
         let database = Self { url: url.clone(), connection, standing: standing.clone() };
         Ok((database, standing))
+    }
+
+    /// Drops what was built beside those that readers see, these tables among it, and begins anew.
+    pub(crate) async fn begin_anew(self) -> Result<Self, Error> {
+        // The same connection: only this one is sure to have the lock on what was built.
+        Self::open_on(self.connection, &self.url, Which::Anew).await.map(|(database, _)| database)
     }
 
     /// Opens the same tables again, which nobody else has written meanwhile.
@@ -133,7 +146,7 @@ impl Database {
         let mut connection = Connection::writing(url).await?;
         let all = standings(&mut connection, url).await?.ok_or_else(|| Error::Empty(url.clone()))?;
         let standing = all.into_iter().find(|one| one.generation == generation).ok_or(Error::Replaced)?;
-        lock(&mut connection, url, generation).await?;
+        lock(&mut connection, generation, Lasting::Connection).await?;
         Ok(Self { url: url.clone(), connection, standing })
     }
 
@@ -143,6 +156,29 @@ impl Database {
 
     pub(crate) const fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    /// Looks whether everything is noted here that operators set aside up to where the tables stand. What isn't was an
+    /// entry when it was written.
+    pub(crate) async fn check_set_aside(&mut self, set_aside: &Positions) -> Result<(), Error> {
+        let passed: Vec<Position> =
+            set_aside.range(..=self.standing.end.position).map(|(position, _)| *position).collect();
+        if passed.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = passed.iter().map(Position::to_string).collect();
+        let asked = format!(
+            "SELECT position FROM {} WHERE position IN ({})",
+            sql::set_aside_table(self.standing.generation),
+            names.join(", ")
+        );
+        let noted = self.connection.rows(&asked).await;
+        let noted = noted.map_err(Error::database("can't read the table set_aside"))?;
+        let noted: BTreeSet<u64> = noted.iter().flatten().filter_map(Value::as_u64).collect();
+        match passed.into_iter().find(|position| !noted.contains(&position.0)) {
+            Some(position) => Err(Error::SetAsideLater { position }),
+            None => Ok(()),
+        }
     }
 
     /// Writes a batch, and where it ends, in one transaction.
@@ -202,6 +238,11 @@ impl Database {
         }
         let generation = self.standing.generation;
         let doing = || Error::database("can't make the indexes of the tables");
+        if self.url.dialect() == Dialect::Postgres {
+            // Who is stopped meanwhile doesn't leave a server at work that has the tables. Where a system can't tell who is
+            // still there, it refuses this, and goes on to the end.
+            self.connection.run("SET client_connection_check_interval TO '1s'").await.ok();
+        }
         self.connection.begin().await.map_err(doing())?;
         let made = sql::index(self.connection.dialect(), generation);
         self.connection.run_all(&made).await.map_err(doing())?;
@@ -231,11 +272,18 @@ impl Database {
         if self.url.dialect() == Dialect::Postgres {
             // Who reads the views in a long transaction holds this up, and this who comes after: not for long.
             self.connection.run("SET LOCAL lock_timeout TO '3s'").await.map_err(doing())?;
+            self.lock_views().await.map_err(doing())?;
         }
         // Who writes to the old ones waits from here on, and then sees that they are not live any more.
         self.connection.run("UPDATE projection SET live = false WHERE live").await.map_err(doing())?;
         let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
+        if all.iter().all(|one| one.generation != generation) {
+            return Err(Error::Replaced);
+        }
         let old = replaced.and_then(|replaced| all.into_iter().find(|one| one.generation == replaced));
+        if let Some(old) = &old {
+            self.check_same_cluster(old)?;
+        }
         if old.as_ref().is_some_and(|old| old.end.position > self.standing.end.position) {
             self.connection.run("ROLLBACK").await.map_err(doing())?;
             return Ok(false);
@@ -253,9 +301,37 @@ impl Database {
         Ok(true)
     }
 
-    /// Drops every generation that is neither this one nor live.
-    pub(crate) async fn drop_others(&mut self) -> Result<(), Error> {
-        drop_others(&mut self.connection, &self.url, Some(self.standing.generation)).await
+    fn check_same_cluster(&self, old: &Standing) -> Result<(), Error> {
+        match (&old.cluster_id, &self.standing.cluster_id) {
+            (Some(found), Some(expected)) if found != expected => {
+                Err(Error::OtherCluster { found: found.clone(), expected: expected.clone() })
+            }
+            (Some(_) | None, _) => Ok(()),
+        }
+    }
+
+    /// Has the views for this transaction alone, one after the other. Who reads one of them has it before those that it
+    /// reads, and `muster sql` has `events` before any: in another order both would wait for each other.
+    async fn lock_views(&mut self) -> Result<(), sqlx::Error> {
+        let shown = self.connection.rows(sql::shown_views(Dialect::Postgres)).await?;
+        let mut names = strings(shown);
+        names.sort_by_cached_key(|name| outer_first(name));
+        // A LOCK would lock what a view reads together with it. This changes nothing: showing a generation takes such a
+        // setting away anyhow.
+        let locked: Vec<String> =
+            names.iter().map(|name| format!("ALTER VIEW {name} RESET (security_barrier)")).collect();
+        self.connection.run_all(&locked).await
+    }
+
+    /// Drops the generations that readers saw before this one.
+    pub(crate) async fn drop_replaced(&mut self) -> Result<(), Error> {
+        let doing = || Error::database("can't drop the tables that nobody reads any more");
+        let all = standings(&mut self.connection, &self.url).await?.unwrap_or_default();
+        self.connection.begin().await.map_err(doing())?;
+        for one in all.iter().filter(|one| one.generation < self.standing.generation) {
+            drop_tables(&mut self.connection, one.generation).await.map_err(doing())?;
+        }
+        self.connection.commit().await.map_err(doing())
     }
 
     /// Closes the connection.
@@ -322,10 +398,18 @@ pub async fn grant(url: &Url, role: &str) -> Result<(), Error> {
     if standings(&mut connection, url).await?.is_none() {
         return Err(Error::Empty(url.clone()));
     }
-    let (schema, role) = (url.schema(), identifier(role));
+    let (schema, named, role) = (url.schema(), role, identifier(role));
     let owner =
         "SELECT tableowner FROM pg_tables WHERE tablename = 'projection' AND schemaname = current_schema()";
     let owner = strings(connection.rows(owner).await.map_err(doing())?);
+    // The past is shown by views that are temporary. Everybody may make those, unless that was taken away; who can't give it
+    // back gives the rest.
+    let temporary = format!(
+        "SELECT current_database()::text WHERE NOT has_database_privilege('{}', current_database(), 'TEMPORARY') \
+         AND has_database_privilege(current_database(), 'TEMPORARY WITH GRANT OPTION')",
+        named.replace('\'', "''")
+    );
+    let temporary = strings(connection.rows(&temporary).await.map_err(doing())?);
     connection.begin().await.map_err(doing())?;
     let mut granted = vec![
         format!("GRANT USAGE ON SCHEMA {schema} TO {role}"),
@@ -337,6 +421,9 @@ pub async fn grant(url: &Url, role: &str) -> Result<(), Error> {
             "ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA {schema} GRANT SELECT ON TABLES TO {role}"
         )
     }));
+    granted.extend(
+        temporary.iter().map(|name| format!("GRANT TEMPORARY ON DATABASE {} TO {role}", identifier(name))),
+    );
     connection.run_all(&granted).await.map_err(doing())?;
     connection.commit().await.map_err(doing())
 }
@@ -346,24 +433,40 @@ fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Drops every generation that is neither live nor this one.
-pub(crate) async fn drop_others(
-    connection: &mut Connection,
-    url: &Url,
-    kept: Option<i64>,
-) -> Result<(), Error> {
-    let doing = || Error::database("can't drop the tables that nobody reads any more");
-    let all = standings(connection, url).await?.unwrap_or_default();
-    for one in all.iter().filter(|one| !one.live && Some(one.generation) != kept) {
-        connection.begin().await.map_err(doing())?;
-        let made = connection.rows(&sql::made_tables(connection.dialect(), one.generation)).await;
-        let mut dropped: Vec<String> =
-            strings(made.map_err(doing())?).iter().map(|name| format!("DROP TABLE {name}")).collect();
-        dropped.push(format!("DELETE FROM projection WHERE generation = {}", one.generation));
-        connection.run_all(&dropped).await.map_err(doing())?;
-        connection.commit().await.map_err(doing())?;
+/// The place of a view among those that are locked one after the other: `events`, then what another program showed, then
+/// each before those that it reads.
+fn outer_first(name: &str) -> usize {
+    let tables = Table::ALL.into_iter();
+    let inner = tables.flat_map(|table| [format!("{}_history", table.name()), table.name().to_owned()]);
+    let outer = views::all(Dialect::Postgres).into_iter().map(|view| view.name.to_owned());
+    let all: Vec<String> = inner.chain(["set_aside".to_owned()]).chain(outer).collect();
+    match all.iter().rev().position(|one| one == name) {
+        _ if name == "events" => 0,
+        None => 1,
+        Some(place) => place + 2,
+    }
+}
+
+/// Drops every generation that readers don't see, within a transaction. What is newer than what they see, somebody may be
+/// building: a server knows that by the lock.
+async fn drop_unseen(connection: &mut Connection, all: &[Standing]) -> Result<(), Error> {
+    let doing = || Error::database("can't drop the tables that were built");
+    let live = all.iter().find(|one| one.live).map(|one| one.generation);
+    for one in all.iter().filter(|one| !one.live) {
+        if live.is_none_or(|live| live < one.generation) {
+            lock(connection, one.generation, Lasting::Transaction).await?;
+        }
+        drop_tables(connection, one.generation).await.map_err(doing())?;
     }
     Ok(())
+}
+
+/// Drops a generation, within a transaction.
+async fn drop_tables(connection: &mut Connection, generation: i64) -> Result<(), sqlx::Error> {
+    let made = connection.rows(&sql::made_tables(connection.dialect(), generation)).await?;
+    let mut dropped: Vec<String> = strings(made).iter().map(|name| format!("DROP TABLE {name}")).collect();
+    dropped.push(format!("DELETE FROM projection WHERE generation = {generation}"));
+    connection.run_all(&dropped).await
 }
 
 fn strings(rows: Vec<Vec<Value>>) -> Vec<String> {
@@ -390,7 +493,12 @@ async fn prepare(connection: &mut Connection, url: &Url, which: Which) -> Result
         Which::Next => {
             known.last().filter(|one| !one.live && live.is_none_or(|live| live.generation < one.generation))
         }
+        Which::Anew => {
+            drop_unseen(connection, &known).await?;
+            None
+        }
     };
+    // The number of what was dropped here is not used again: who still writes to that finds it gone.
     let standing = match found {
         Some(standing) => standing.clone(),
         None => make(connection, url, which, known.last().map_or(1, |last| last.generation + 1))
@@ -426,19 +534,27 @@ async fn show(connection: &mut Connection, generation: i64) -> Result<(), sqlx::
     connection.run_all(&sql::document(dialect, generation)).await
 }
 
-/// Has a generation of tables for oneself as long as the connection lasts. A file is locked by each transaction alone:
-/// there a second projector is refused at its first write.
-async fn lock(connection: &mut Connection, url: &Url, generation: i64) -> Result<(), Error> {
-    match connection {
-        Connection::Sqlite(_) => Ok(()),
-        Connection::Postgres(_) => {
-            let asked =
-                format!("SELECT pg_try_advisory_lock('projection'::regclass::oid::int4, {generation})");
-            let had = connection.rows(&asked).await;
-            let had = had.map_err(Error::database(format!("can't lock the tables of {url}")))?;
-            if had == [[Value::Bool(true)]] { Ok(()) } else { Err(Error::Another) }
-        }
-    }
+/// How long a lock lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lasting {
+    /// As long as the connection.
+    Connection,
+    /// As long as the transaction.
+    Transaction,
+}
+
+/// Has a generation of tables for oneself. A file is locked by each transaction alone: there a second projector is refused at
+/// its first write.
+async fn lock(connection: &mut Connection, generation: i64, lasting: Lasting) -> Result<(), Error> {
+    let function = match (&connection, lasting) {
+        (Connection::Sqlite(_), Lasting::Connection | Lasting::Transaction) => return Ok(()),
+        (Connection::Postgres(_), Lasting::Connection) => "pg_try_advisory_lock",
+        (Connection::Postgres(_), Lasting::Transaction) => "pg_try_advisory_xact_lock",
+    };
+    let asked = format!("SELECT {function}('projection'::regclass::oid::int4, {generation})");
+    let had = connection.rows(&asked).await;
+    let had = had.map_err(Error::database(format!("can't lock generation {generation} of the tables")))?;
+    if had == [[Value::Bool(true)]] { Ok(()) } else { Err(Error::Another) }
 }
 
 /// Removes a file of tables with what belongs to it.
@@ -457,4 +573,30 @@ pub fn remove(file: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_are_locked_before_those_that_they_read() {
+        let queries =
+            views::all(Dialect::Postgres).into_iter().map(|view| (view.name.to_owned(), view.query));
+        let tables = Table::ALL.into_iter();
+        let tables = tables.map(|table| (table.name().to_owned(), format!("{}_history", table.name())));
+        let mut pairs = 0;
+        for (name, query) in queries.chain(tables) {
+            let mut words: BTreeSet<&str> =
+                query.split(|next: char| !next.is_alphanumeric() && next != '_').collect();
+            words.remove("events");
+            let known = outer_first("no view of this program");
+            for read in words.into_iter().filter(|word| *word != name && outer_first(word) > known) {
+                assert!(outer_first(&name) < outer_first(read), "{name} reads {read}");
+                pairs += 1;
+            }
+        }
+        assert!(pairs > 20, "{pairs}");
+        assert_eq!(outer_first("events"), 0);
+    }
 }

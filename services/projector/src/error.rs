@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use schemas::Position;
-use schemas::names::ClusterId;
 
 use crate::Url;
 
@@ -41,7 +40,7 @@ pub enum Error {
         /// Of which it is.
         found: String,
         /// Of which the journal is.
-        expected: ClusterId,
+        expected: String,
     },
     /// Its tables have another shape.
     #[error(
@@ -58,13 +57,21 @@ pub enum Error {
     },
     /// It holds what the journal doesn't.
     #[error(
-        "the database stands at position {found}, and the journal ends at {end}: it is of another journal, or the journal lost its end"
+        "the database stands at position {found}, and the journal ends at {end}: it is of another journal, or the journal lost its end. If it is to follow this one: remove the file, or the schema with all that is in it, and the tables are made again from the log"
     )]
     Ahead {
         /// Where it stands.
         found: Position,
         /// Where the journal ends.
         end: Position,
+    },
+    /// It holds an entry that doesn't count any more.
+    #[error(
+        "operators have set position {position} aside after it was written to the tables: muster projection rebuild makes them again from the log, without it"
+    )]
+    SetAsideLater {
+        /// Where.
+        position: Position,
     },
     /// Somebody else writes to it.
     #[error("another projector writes to the database")]
@@ -121,7 +128,10 @@ const INSUFFICIENT_PRIVILEGE: &str = "42501";
 /// only take reads for a while.
 const PASSING: [&str; 6] = ["08", "57P", "40", "55P03", "53", "25006"];
 
-/// The same of `SQLite`: busy, locked, an error of the disk, full.
+/// What it calls a lock that was not had in time, and a deadlock.
+const LOCKED: [&str; 2] = ["55P03", "40P01"];
+
+/// What passes of what `SQLite` says: busy, locked, an error of the disk, full.
 const PASSING_FILE: [i32; 4] = [5, 6, 10, 13];
 
 impl Error {
@@ -153,10 +163,11 @@ impl Error {
         format!("{self}{}", source.unwrap_or_default())
     }
 
-    /// Whether a lock was not had in time.
+    /// Whether a lock was not had in time, or for those that others have and want.
     pub(crate) fn is_locked(&self) -> bool {
         let Self::Database { source, .. } = self else { return false };
-        source.as_database_error().and_then(|said| said.code()).as_deref() == Some("55P03")
+        let code = source.as_database_error().and_then(|said| said.code());
+        code.is_some_and(|code| LOCKED.contains(&&*code))
     }
 
     /// Whether trying again helps, sooner or later.

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use journal::Journal;
 use projections::cluster_log::Positions;
-use projections::tables::Moment;
+use projections::tables::{Dialect, Moment};
 use schemas::Position;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
-use crate::database::{Database, Standing, Which, drop_others};
-use crate::run::{Following, check_end};
+use crate::database::{Database, Standing, Which, standings};
+use crate::run::{self, Following, check_journal, waits};
 use crate::verify::{self, Comparison};
 use crate::{Error, Url};
 
-/// The pause before the tables are switched again that somebody reads.
+/// The pause before the tables are switched again that somebody reads, or opened again that a lost session still has.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// What rebuilding does.
@@ -43,7 +43,8 @@ pub struct Rebuilt {
 /// carried on the next time, or started over (`restart`). None: it was told to stop.
 ///
 /// # Errors
-/// The database or the journal can't be read or written; somebody else rebuilds the tables.
+/// The database or the journal can't be read or written; they are of two clusters, or the journal ends before the tables;
+/// somebody else rebuilds the tables.
 pub async fn rebuild(
     journal: &Journal,
     set_aside: &Positions,
@@ -52,44 +53,59 @@ pub async fn rebuild(
     stop: &CancellationToken,
     mut said: impl FnMut(Step),
 ) -> Result<Option<Rebuilt>, Error> {
-    if restart {
-        forget(url).await?;
-    }
+    let mut which = if restart { Which::Anew } else { Which::Next };
+    let mut begun = false;
     loop {
-        match attempt(journal, set_aside, url, stop, &mut said).await {
+        // What readers see of another journal is not replaced, nor is anything begun or dropped beside it.
+        if target(journal, url, stop).await?.is_none() {
+            return Ok(None);
+        }
+        let done = match open(url, which, set_aside).await {
+            Ok(database) => {
+                (which, begun) = (Which::Next, true);
+                attempt(journal, set_aside, url, database, stop, &mut said).await
+            }
+            Err(error) => Err(error),
+        };
+        match done {
             Err(error @ Error::Rewound { .. }) => tracing::warn!("{error}: writing that again"),
+            // A server that was lost for a while may still have the session in which these tables were written.
+            Err(error @ Error::Another) if begun && url.dialect() == Dialect::Postgres => {
+                tracing::warn!("{error}: trying again");
+                if !waits(AGAIN, stop).await {
+                    return Ok(None);
+                }
+            }
             done => return done,
         }
     }
 }
 
-/// Drops what was begun.
-async fn forget(url: &Url) -> Result<(), Error> {
-    let mut connection = Connection::writing(url).await?;
-    drop_others(&mut connection, url, None).await?;
-    connection.close().await.map_err(Error::database("can't close the database"))
+/// What was begun, unless nobody can carry that on: another program began it, or it holds as an entry what operators have
+/// set aside since.
+async fn open(url: &Url, which: Which, set_aside: &Positions) -> Result<Database, Error> {
+    let mut database = match Database::open_one(url, which).await {
+        Err(Error::OtherShape) => Database::open_one(url, Which::Anew).await?.0,
+        opened => opened?.0,
+    };
+    match database.check_set_aside(set_aside).await {
+        Err(Error::SetAsideLater { .. }) => database.begin_anew().await,
+        checked => checked.map(|()| database),
+    }
 }
 
 async fn attempt(
     journal: &Journal,
     set_aside: &Positions,
     url: &Url,
+    mut database: Database,
     stop: &CancellationToken,
     said: &mut impl FnMut(Step),
 ) -> Result<Option<Rebuilt>, Error> {
-    let (mut database, standing) = match Database::open_one(url, Which::Next).await {
-        // What another program began nobody carries on.
-        Err(Error::OtherShape) => {
-            forget(url).await?;
-            Database::open_one(url, Which::Next).await?
-        }
-        opened => opened?,
-    };
-    check_end(journal, &standing).await?;
     let mut following = Following::new(journal, set_aside.clone());
     let mut compared = None;
     loop {
-        let target = target(journal, url).await?;
+        let Some(target) = target(journal, url, stop).await? else { return Ok(None) };
         let written = &mut |moment: Moment| said(Step::Written(moment.position, target));
         let followed = following.write(journal, database, Some(target), stop, written).await?;
         database = match followed {
@@ -98,16 +114,15 @@ async fn attempt(
         };
         if compared.is_none() {
             said(Step::Comparing);
-            database.index().await?;
-            let old = live(url).await?;
-            compared = match old {
-                Some(old) => Some(verify::generations(url, &old, database.standing()).await?),
-                None => Some(None),
+            // Who is stopped here leaves it to the end of the connection to take back what was begun.
+            compared = tokio::select! {
+                () = stop.cancelled() => return Ok(None),
+                done = compare(url, &mut database) => Some(done?),
             };
         } else {
             said(Step::Switching);
             if switch(&mut database, stop).await? {
-                if let Err(error) = database.drop_others().await {
+                if let Err(error) = database.drop_replaced().await {
                     tracing::warn!("{error}: the old ones are dropped by the next rebuild");
                 }
                 let standing = database.standing().clone();
@@ -115,6 +130,15 @@ async fn attempt(
                 return Ok(Some(Rebuilt { standing, compared: compared.flatten() }));
             }
         }
+    }
+}
+
+/// Makes the indexes that readers want, and compares with what they see.
+async fn compare(url: &Url, database: &mut Database) -> Result<Option<Vec<Comparison>>, Error> {
+    database.index().await?;
+    match live(url).await? {
+        Some(old) => verify::generations(url, &old, database.standing()).await,
+        None => Ok(None),
     }
 }
 
@@ -127,19 +151,25 @@ async fn switch(database: &mut Database, stop: &CancellationToken) -> Result<boo
             }
             done => return done,
         }
-        tokio::select! {
-            () = stop.cancelled() => return Ok(false),
-            () = tokio::time::sleep(AGAIN) => {}
+        if !waits(AGAIN, stop).await {
+            return Ok(false);
         }
     }
 }
 
-/// Up to where the new tables have to come: the end of the log, as far as it is known, and of the old ones.
-async fn target(journal: &Journal, url: &Url) -> Result<Position, Error> {
-    let end = journal.end().await?;
-    Ok(live(url).await?.map_or(end, |old| old.end.position.max(end)))
+/// Up to where the new tables have to come: the end of the log, which reaches where the old ones stand. None: it was told
+/// to stop first.
+async fn target(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<Option<Position>, Error> {
+    match live(url).await? {
+        Some(old) => check_journal(journal, &old, stop).await,
+        None => run::end(journal, stop).await,
+    }
 }
 
+/// Where the tables stand that readers see, if there are any yet.
 async fn live(url: &Url) -> Result<Option<Standing>, Error> {
-    Ok(verify::list(url).await?.into_iter().find(|one| one.live))
+    let mut connection = Connection::writing(url).await?;
+    let all = standings(&mut connection, url).await?.unwrap_or_default();
+    connection.close().await.map_err(Error::database("can't close the database"))?;
+    Ok(all.into_iter().find(|one| one.live))
 }

@@ -1,13 +1,17 @@
 //! Following the journal into a database.
 
-use journal::{Follower, Journal, Recorded};
+use std::time::Duration;
+
+use journal::limits::{FOLLOW_BEHIND, FOLLOW_RETRY};
+use journal::{Follower, Journal, JournalError, Recorded};
 use projections::Reader;
 use projections::cluster_log::Positions;
-use projections::reader::{Read, nothing};
-use projections::tables::{Batch, Moment, SetAside, Tables};
+use projections::reader::{Read, founded, nothing};
+use projections::tables::{Batch, Dialect, Moment, SetAside, Tables};
 use schemas::names::ClusterId;
-use schemas::{Entry, Position};
+use schemas::{Entry, Position, Subject};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -20,6 +24,10 @@ const ENTRIES: usize = 4_000;
 /// Rows of a batch after which nothing more is read until it can be written. Three batches are there at a time: one that is
 /// written, one that waits, and one that is folded.
 const ROWS: usize = 40_000;
+/// The same in bytes, as [`Batch::bytes`] counts them: an entry may be large, and so may what it does to tables.
+const BYTES: usize = 64 << 20;
+/// Messages of the cluster's subject that are read at once.
+const PAGE: usize = 256;
 
 /// What folds the log into batches.
 #[derive(Debug, Default)]
@@ -64,7 +72,7 @@ impl Projector {
         if let Some(why) = why {
             tracing::warn!(%position, subject, why, "an entry is set aside");
             let subject = subject.clone();
-            self.batch.set_aside.push(SetAside { position: *position, subject, why });
+            self.batch.put_aside(SetAside { position: *position, subject, why });
         }
         let steps = self.tables.fold(*position, &entry);
         self.batch.take(steps);
@@ -112,14 +120,16 @@ pub async fn run(
     stop: &CancellationToken,
     mut said: impl FnMut(Moment),
 ) -> Result<(), Error> {
-    while let Some((database, standing)) = writer::open(url, stop).await? {
-        check_end(journal, &standing).await?;
+    while let Some(database) = writer::open(url, &set_aside, stop).await? {
         let mut following = Following::new(journal, set_aside.clone());
         match following.write(journal, database, None, stop, &mut said).await {
             Ok(Some(database)) => return database.close().await,
             Ok(None) => return Ok(()),
             Err(Error::Replaced) => tracing::warn!("{}: going over to them", Error::Replaced),
             Err(error @ Error::Rewound { .. }) => tracing::warn!("{error}: writing that again"),
+            // A server that was lost for a while may still have the session in which these tables were written; or somebody
+            // else was first.
+            Err(error @ Error::Another) if url.dialect() == Dialect::Postgres => tracing::warn!("{error}"),
             Err(error) => return Err(error),
         }
     }
@@ -156,7 +166,7 @@ impl Following {
     }
 
     /// Writes what it folds into tables: up to a position, or until it is told to stop. Gives the database back unless
-    /// that is gone.
+    /// that is gone. What isn't of this journal is refused before anything is written.
     pub(crate) async fn write(
         &mut self,
         journal: &Journal,
@@ -165,7 +175,8 @@ impl Following {
         stop: &CancellationToken,
         said: &mut impl FnMut(Moment),
     ) -> Result<Option<Database>, Error> {
-        let (standing, end) = (database.standing().clone(), journal.end().await?);
+        let standing = database.standing().clone();
+        let Some(end) = check_journal(journal, &standing, stop).await? else { return Ok(Some(database)) };
         let (given, indexed) = (standing.end.position, standing.indexed);
         let mut course = Course { standing, end, given, indexed, until, failed: None };
         let (jobs, taken) = mpsc::channel(1);
@@ -199,7 +210,7 @@ impl Following {
             if !job && !reads {
                 return Ok(());
             }
-            let has_room = self.projector.batch.rows() < ROWS;
+            let has_room = has_room(&self.projector.batch);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(moment) = written.recv() => said(moment),
@@ -260,17 +271,166 @@ impl Course {
     }
 }
 
-/// A database that stands where the journal doesn't reach is not of this journal.
-pub(crate) async fn check_end(journal: &Journal, standing: &Standing) -> Result<(), Error> {
-    let (found, end) = (standing.end.position, journal.end().await?);
-    if found > end { Err(Error::Ahead { found, end }) } else { Ok(()) }
+/// Whether more may be read before a batch is written.
+const fn has_room(batch: &Batch) -> bool {
+    batch.rows() < ROWS && batch.bytes() < BYTES
+}
+
+/// Where a journal ends to which tables belong: it is of their cluster, and reaches where they stand. It is asked until it
+/// can be. None: it was told to stop first.
+pub(crate) async fn check_journal(
+    journal: &Journal,
+    standing: &Standing,
+    stop: &CancellationToken,
+) -> Result<Option<Position>, Error> {
+    if standing.cluster_id.is_some() {
+        let Some(cluster) = insist(stop, || founding(journal)).await? else { return Ok(None) };
+        check_cluster(standing, cluster)?;
+    }
+    reach(standing.end.position, patience(journal), stop, || journal.end()).await
+}
+
+/// Where a journal ends, as soon as it can be asked. None: it was told to stop first.
+pub(crate) async fn end(journal: &Journal, stop: &CancellationToken) -> Result<Option<Position>, Error> {
+    insist(stop, || journal.end()).await
 }
 
 pub(crate) fn check_cluster(standing: &Standing, cluster: Option<ClusterId>) -> Result<(), Error> {
-    match (&standing.cluster_id, cluster) {
-        (Some(found), Some(expected)) if *found != expected.to_string() => {
+    match (&standing.cluster_id, cluster.map(|cluster| cluster.to_string())) {
+        (Some(found), Some(expected)) if *found != expected => {
             Err(Error::OtherCluster { found: found.clone(), expected })
         }
         (Some(_) | None, _) => Ok(()),
+    }
+}
+
+/// The cluster whose journal this is; none: it was not founded yet.
+async fn founding(journal: &Journal) -> Result<Option<ClusterId>, JournalError> {
+    let mut after = Position(0);
+    loop {
+        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await?;
+        let Some(last) = page.last() else { return Ok(None) };
+        after = last.position;
+        if let Some(id) = page.iter().find_map(|one| founded(&Entry::decode(&one.bytes).ok()?)) {
+            return Ok(Some(id));
+        }
+    }
+}
+
+/// How long a journal may end before where tables of it stand: a stream may after a change of its leader, and then its
+/// followers wait as long.
+const fn patience(journal: &Journal) -> Duration {
+    match journal {
+        Journal::Memory(_) | Journal::Sqlite(_) => Duration::ZERO,
+        Journal::JetStream(_) => FOLLOW_BEHIND,
+    }
+}
+
+/// Where a journal ends, once it reaches a position. None: it was told to stop first.
+async fn reach<F: Future<Output = Result<Position, JournalError>>>(
+    found: Position,
+    patience: Duration,
+    stop: &CancellationToken,
+    mut end: impl FnMut() -> F,
+) -> Result<Option<Position>, Error> {
+    let mut behind = None;
+    loop {
+        let Some(end) = insist(stop, &mut end).await? else { return Ok(None) };
+        if found <= end {
+            return Ok(Some(end));
+        }
+        if behind.get_or_insert_with(Instant::now).elapsed() >= patience {
+            return Err(Error::Ahead { found, end });
+        }
+        tracing::warn!("the journal ends at {end}, and the tables stand at {found}: looking again");
+        if !waits(FOLLOW_RETRY.1, stop).await {
+            return Ok(None);
+        }
+    }
+}
+
+/// What a journal answers, as soon as it can be asked. None: it was told to stop first.
+async fn insist<T, F: Future<Output = Result<T, JournalError>>>(
+    stop: &CancellationToken,
+    mut ask: impl FnMut() -> F,
+) -> Result<Option<T>, Error> {
+    let mut pause = FOLLOW_RETRY.0;
+    loop {
+        let answer = tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            answer = ask() => answer,
+        };
+        match answer {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(error @ JournalError::Unavailable { .. }) => tracing::warn!("{error}; asking it again"),
+            Err(
+                error @ (JournalError::Absent
+                | JournalError::Refused(_)
+                | JournalError::Damaged(_)
+                | JournalError::Closed),
+            ) => return Err(error.into()),
+        }
+        if !waits(pause, stop).await {
+            return Ok(None);
+        }
+        pause = (pause * 2).min(FOLLOW_RETRY.1);
+    }
+}
+
+/// Waits; false: it was told to stop first.
+pub(crate) async fn waits(pause: Duration, stop: &CancellationToken) -> bool {
+    tokio::select! {
+        () = stop.cancelled() => false,
+        () = sleep(pause) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unavailable() -> JournalError {
+        JournalError::Unavailable { what: "it is away".to_owned(), source: None }
+    }
+
+    /// Where a journal ends for who stands at position 10, one answer after the other.
+    async fn reached(
+        patience: Duration,
+        answers: Vec<Result<u64, JournalError>>,
+    ) -> Result<Option<Position>, Error> {
+        let mut answers = answers.into_iter();
+        let ask = || {
+            let answer = answers.next().expect("it is asked no more");
+            async move { answer.map(Position) }
+        };
+        reach(Position(10), patience, &CancellationToken::new(), ask).await
+    }
+
+    #[tokio::test]
+    async fn a_journal_that_is_away_or_behind_for_a_moment_is_waited_for() {
+        let answers = vec![Err(unavailable()), Ok(9), Err(unavailable()), Ok(11)];
+        let end = reached(Duration::from_secs(60), answers).await.expect("it is there again");
+        assert_eq!(end, Some(Position(11)));
+        let refused = reached(Duration::ZERO, vec![Err(unavailable()), Ok(9)]).await.unwrap_err();
+        assert!(matches!(refused, Error::Ahead { found: Position(10), end: Position(9) }), "{refused}");
+        let closed = reached(Duration::ZERO, vec![Err(JournalError::Closed)]).await.unwrap_err();
+        assert!(matches!(closed, Error::Journal(JournalError::Closed)), "{closed}");
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let stopped = reach(Position(10), Duration::ZERO, &stop, || async { Err(unavailable()) }).await;
+        assert_eq!(stopped.expect("it stops"), None);
+    }
+
+    #[test]
+    fn a_batch_is_full_of_many_rows_or_of_many_bytes() {
+        let aside =
+            |bytes| SetAside { position: Position(1), subject: "x".repeat(bytes), why: String::new() };
+        let mut batch = Batch::default();
+        assert!(has_room(&batch));
+        (0..ROWS).for_each(|_| batch.put_aside(aside(1)));
+        assert!(!has_room(&batch));
+        let mut batch = Batch::default();
+        (0..64).for_each(|_| batch.put_aside(aside(1 << 20)));
+        assert!(batch.rows() < ROWS && !has_room(&batch));
     }
 }

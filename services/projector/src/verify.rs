@@ -1,26 +1,32 @@
 //! Comparing the tables of a database with what the log gives, row by row.
 //!
 //! Rows are added up: the sum of the hashes of all rows of a table doesn't depend on their order, so that neither side
-//! has to be sorted or kept. Only where sums differ the rows themselves are looked for.
+//! has to be sorted or kept. Only where sums differ the rows themselves are looked for, and there only in a few of the
+//! parts into which their hashes divide them. A row that holds still is kept as a hash, too, until it is known when it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use journal::Journal;
 use projections::cluster_log::Positions;
-use projections::tables::{Batch, Interval, Kind, Row, SetAside, Shape, Table, Value, events, sql};
+use projections::tables::{Batch, Interval, Kind, SetAside, Shape, Table, Value, events, sql};
 use schemas::Position;
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use crate::ask::begin;
 use crate::connection::{Connection, TextRow};
 use crate::database::{Standing, standings};
-use crate::run::{check_cluster, check_end};
+use crate::run::{check_cluster, check_journal};
 use crate::{Error, Projector, Url};
 
 /// Rows of each kind that are shown of a table that differs.
 const SHOWN: usize = 5;
 /// How many entries are read at once.
 const ENTRIES: usize = 4_000;
+/// Bits of a hash that say to which part of its table a row belongs.
+const PART_BITS: u32 = 12;
+/// Parts of a table that differ in which rows are looked for.
+const SEARCHED: usize = 64;
 
 /// A table that is compared: of each its history, so that every row that ever was is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +57,7 @@ pub struct Comparison {
     pub found: Sum,
     /// What it comes to on the other side.
     pub expected: Sum,
-    /// The first rows that only the database has, and the first that it lacks.
+    /// Rows that only the database has, and rows that it lacks: the first, unless very many differ.
     pub differing: [Vec<TextRow>; 2],
 }
 
@@ -81,15 +87,32 @@ impl Compared {
         }
     }
 
-    /// Asks for all its rows, of a generation and as of a position.
-    fn query(self, generation: i64, position: Position) -> String {
+    /// How many of its columns are known once a row is there; those behind them say when it ends.
+    fn begins(self) -> usize {
+        match self {
+            Self::History(table) => table.columns().len() + 2,
+            Self::Events | Self::SetAside => self.columns().len(),
+        }
+    }
+
+    /// Asks for all its rows of a generation, whatever stands in them; or as of a position.
+    fn query(self, moment: Moment) -> String {
         let (from, at) = match self {
-            Self::History(table) => (sql::history(table, generation), "from_position"),
-            Self::Events => (sql::events_table(generation), "position"),
-            Self::SetAside => (sql::set_aside_table(generation), "position"),
+            Self::History(table) => (sql::history(table, moment.generation), "from_position"),
+            Self::Events => (sql::events_table(moment.generation), "position"),
+            Self::SetAside => (sql::set_aside_table(moment.generation), "position"),
         };
-        let columns: Vec<String> = self.columns().iter().map(|column| as_of(column.name, position)).collect();
-        format!("SELECT {} FROM {from} WHERE {at} <= {position}", columns.join(", "))
+        let columns = self.columns();
+        let select = |of: &dyn Fn(&str) -> String| {
+            let columns: Vec<String> = columns.iter().map(|column| of(column.name)).collect();
+            format!("SELECT {} FROM {from}", columns.join(", "))
+        };
+        match moment.position {
+            None => select(&|name| format!("\"{name}\"")),
+            Some(position) => {
+                format!("{} WHERE {at} <= {position}", select(&|name| as_of(name, position)))
+            }
+        }
     }
 }
 
@@ -116,10 +139,45 @@ impl Sum {
     }
 }
 
-/// The first 16 bytes of the SHA-256 of a row: each value with its length, nothing apart from the empty text.
-fn hash(row: &TextRow) -> u128 {
+/// A row as hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hashed {
+    /// Of what is known of it once it is there.
+    begin: u128,
+    /// Of that, and of when it ends.
+    whole: u128,
+}
+
+impl Hashed {
+    fn of(table: Compared, row: &[Option<String>]) -> Self {
+        let (begin, end) = row.split_at(table.begins().min(row.len()));
+        Self::new(hash(begin), end)
+    }
+
+    fn new(begin: u128, end: &[Option<String>]) -> Self {
+        let whole = if end.is_empty() { begin } else { hash_on(&begin.to_be_bytes(), end) };
+        Self { begin, whole }
+    }
+
+    /// To which part of its table it belongs.
+    const fn part(self) -> usize {
+        part(self.begin)
+    }
+}
+
+const fn part(begin: u128) -> usize {
+    (begin >> (u128::BITS - PART_BITS)) as usize
+}
+
+/// The first 16 bytes of the SHA-256 of values: each with its length, nothing apart from the empty text.
+fn hash(values: &[Option<String>]) -> u128 {
+    hash_on(&[], values)
+}
+
+fn hash_on(before: &[u8], values: &[Option<String>]) -> u128 {
     let mut hasher = Sha256::new();
-    for value in row {
+    hasher.update(before);
+    for value in values {
         match value {
             None => hasher.update([0]),
             Some(text) => {
@@ -135,13 +193,44 @@ fn hash(row: &TextRow) -> u128 {
     u128::from_be_bytes(first)
 }
 
-type Sums = BTreeMap<Compared, Sum>;
+/// What a table comes to, and each part of it.
+#[derive(Clone, Debug)]
+struct Parts {
+    whole: Sum,
+    parts: Vec<Sum>,
+}
 
-/// A generation of tables as of a position.
+impl Default for Parts {
+    fn default() -> Self {
+        Self { whole: Sum::default(), parts: vec![Sum::default(); 1 << PART_BITS] }
+    }
+}
+
+impl Parts {
+    fn add(&mut self, row: Hashed) {
+        self.whole.add(row.whole);
+        self.parts[row.part()].add(row.whole);
+    }
+
+    /// The first parts that differ.
+    fn differing(&self, other: &Self) -> BTreeSet<usize> {
+        let both = self.parts.iter().zip(&other.parts).enumerate();
+        both.filter(|(_, (one, other))| one != other).map(|(part, _)| part).take(SEARCHED).collect()
+    }
+}
+
+type Sums = BTreeMap<Compared, Parts>;
+
+/// No table of any rows.
+fn no_sums() -> Sums {
+    Compared::all().map(|table| (table, Parts::default())).collect()
+}
+
+/// A generation of tables as of a position; none: whatever stands in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    pub(crate) generation: i64,
-    pub(crate) position: Position,
+struct Moment {
+    generation: i64,
+    position: Option<Position>,
 }
 
 /// What each table comes to.
@@ -149,7 +238,7 @@ async fn sums(connection: &mut Connection, moment: Moment) -> Result<Sums, Error
     let mut all = Sums::new();
     for table in Compared::all() {
         let sum = all.entry(table).or_default();
-        each(connection, table, moment, |row| sum.add(hash(&row))).await?;
+        each(connection, table, moment, |row| sum.add(Hashed::of(table, &row))).await?;
     }
     Ok(all)
 }
@@ -161,7 +250,7 @@ async fn each(
     take: impl FnMut(TextRow),
 ) -> Result<(), Error> {
     let kinds: Vec<Kind> = table.columns().iter().map(|column| column.kind).collect();
-    let read = connection.each(&table.query(moment.generation, moment.position), &kinds, take).await;
+    let read = connection.each(&table.query(moment), &kinds, take).await;
     read.map_err(Error::database(format!("can't read the table {}", table.name())))
 }
 
@@ -181,33 +270,34 @@ pub async fn verify(
     if !standing.is_of_this_program(url) {
         return Err(Error::OtherShape);
     }
-    check_end(journal, &standing).await?;
-    let moment = Moment { generation: standing.generation, position: standing.end.position };
+    check_journal(journal, &standing, &CancellationToken::new()).await?;
+    // Rows and position are of one moment: nothing of these tables is of a later one.
+    let moment = Moment { generation: standing.generation, position: None };
     let found = sums(&mut connection, moment).await?;
-    let mut expected = Sums::new();
-    let mut folding = Folding::new(url, set_aside);
-    folding
-        .fold(journal, &standing, &mut said, &mut |table, row| {
-            expected.entry(table).or_default().add(hash(&row));
+    let mut expected = no_sums();
+    Folding::new(url, set_aside, None)
+        .fold(journal, &standing, &mut said, &mut |told| {
+            expected.entry(told.table).or_default().add(told.hashed);
         })
         .await?;
     let mut compared = compare(&found, &expected);
-    if compared.iter().any(|one| !one.is_same()) {
-        let mut hashes = hashes(&mut connection, moment, &compared).await?;
+    let parts = differing(&found, &expected);
+    drop((found, expected));
+    if !parts.is_empty() {
+        let mut left = hashes(&mut connection, moment, &parts).await?;
         let mut lacking: BTreeMap<Compared, Vec<TextRow>> = BTreeMap::new();
-        Folding::new(url, set_aside)
-            .fold(journal, &standing, &mut said, &mut |table, row| {
-                if let Some(of) = hashes.get_mut(&table)
-                    && !take_one(of, hash(&row))
-                {
-                    let rows = lacking.entry(table).or_default();
+        Folding::new(url, set_aside, Some(&parts))
+            .fold(journal, &standing, &mut said, &mut |told| {
+                let Some(row) = told.row else { return };
+                if !left.get_mut(&told.table).is_some_and(|left| take_one(left, told.hashed.whole)) {
+                    let rows = lacking.entry(told.table).or_default();
                     if rows.len() < SHOWN {
                         rows.push(row);
                     }
                 }
             })
             .await?;
-        show(&mut connection, moment, &mut compared, &hashes, lacking).await?;
+        show(&mut connection, moment, &mut compared, left, lacking).await?;
     }
     Ok((standing, compared))
 }
@@ -222,7 +312,8 @@ pub(crate) async fn generations(
     if old.shape != new.shape {
         return Ok(None);
     }
-    let position = old.end.position.min(new.end.position);
+    // The old ones may be further.
+    let position = Some(old.end.position.min(new.end.position));
     let mut connection = Connection::reading(url).await?;
     begin(&mut connection, url).await?;
     let found = sums(&mut connection, Moment { generation: old.generation, position }).await?;
@@ -240,7 +331,7 @@ pub async fn list(url: &Url) -> Result<Vec<Standing>, Error> {
 }
 
 fn compare(found: &Sums, expected: &Sums) -> Vec<Comparison> {
-    let of = |sums: &Sums, table| sums.get(&table).copied().unwrap_or_default();
+    let of = |sums: &Sums, table| sums.get(&table).map(|parts| parts.whole).unwrap_or_default();
     Compared::all()
         .map(|table| Comparison {
             table,
@@ -251,25 +342,45 @@ fn compare(found: &Sums, expected: &Sums) -> Vec<Comparison> {
         .collect()
 }
 
-/// How often each row is there, by its hash, of tables that differ.
-type Hashes = BTreeMap<Compared, BTreeMap<u128, u64>>;
+/// Parts of the tables that differ.
+type Differing = BTreeMap<Compared, BTreeSet<usize>>;
 
+fn differing(found: &Sums, expected: &Sums) -> Differing {
+    let both = found.iter().filter_map(|(table, found)| Some((*table, found, expected.get(table)?)));
+    let all = both.map(|(table, found, expected)| (table, found.differing(expected)));
+    all.filter(|(_, parts)| !parts.is_empty()).collect()
+}
+
+fn is_searched(parts: &Differing, table: Compared, begin: u128) -> bool {
+    parts.get(&table).is_some_and(|parts| parts.contains(&part(begin)))
+}
+
+/// How often each row is there, by its hash.
+type Counts = BTreeMap<u128, u64>;
+
+/// Those of the rows that belong to such parts.
 async fn hashes(
     connection: &mut Connection,
     moment: Moment,
-    compared: &[Comparison],
-) -> Result<Hashes, Error> {
-    let mut all = Hashes::new();
-    for one in compared.iter().filter(|one| !one.is_same()) {
-        let of = all.entry(one.table).or_default();
-        each(connection, one.table, moment, |row| *of.entry(hash(&row)).or_default() += 1).await?;
+    parts: &Differing,
+) -> Result<BTreeMap<Compared, Counts>, Error> {
+    let mut all = BTreeMap::new();
+    for table in parts.keys().copied() {
+        let of: &mut Counts = all.entry(table).or_default();
+        each(connection, table, moment, |row| {
+            let row = Hashed::of(table, &row);
+            if is_searched(parts, table, row.begin) {
+                *of.entry(row.whole).or_default() += 1;
+            }
+        })
+        .await?;
     }
     Ok(all)
 }
 
 /// Takes a row out, if it is there.
-fn take_one(hashes: &mut BTreeMap<u128, u64>, hash: u128) -> bool {
-    match hashes.get_mut(&hash) {
+fn take_one(counts: &mut Counts, hash: u128) -> bool {
+    match counts.get_mut(&hash) {
         Some(left) if *left > 0 => {
             *left -= 1;
             true
@@ -278,39 +389,67 @@ fn take_one(hashes: &mut BTreeMap<u128, u64>, hash: u128) -> bool {
     }
 }
 
-/// The first rows that nothing of the log gives, and those that the tables lack.
+/// Rows that nothing of the log gives, and those that the tables lack.
 async fn show(
     connection: &mut Connection,
     moment: Moment,
     compared: &mut [Comparison],
-    left: &Hashes,
+    left: BTreeMap<Compared, Counts>,
     mut lacking: BTreeMap<Compared, Vec<TextRow>>,
 ) -> Result<(), Error> {
-    for one in compared.iter_mut().filter(|one| !one.is_same()) {
-        let mut left = left.get(&one.table).cloned().unwrap_or_default();
+    for (table, mut left) in left {
+        let Some(one) = compared.iter_mut().find(|one| one.table == table) else { continue };
         let mut rows = vec![];
-        each(connection, one.table, moment, |row| {
-            if rows.len() < SHOWN && take_one(&mut left, hash(&row)) {
+        each(connection, table, moment, |row| {
+            if rows.len() < SHOWN && take_one(&mut left, Hashed::of(table, &row).whole) {
                 rows.push(row);
             }
         })
         .await?;
-        one.differing = [rows, lacking.remove(&one.table).unwrap_or_default()];
+        one.differing = [rows, lacking.remove(&table).unwrap_or_default()];
     }
     Ok(())
 }
 
-/// The log as rows of tables: what holds still is kept until it ends.
+/// The log as rows of tables: of what holds still the hash is kept until it ends.
 #[derive(Debug)]
 struct Folding<'a> {
     url: &'a Url,
     projector: Projector,
-    open: BTreeMap<(Table, Vec<Value>), Interval>,
+    /// Rows that hold still, by their tables and the hashes of their keys.
+    open: BTreeMap<(Table, u128), Open>,
+    /// The parts whose rows are told as they are; none: hashes are told alone.
+    shown: Option<&'a Differing>,
+}
+
+/// A row that holds still.
+#[derive(Debug)]
+struct Open {
+    begin: u128,
+    /// What is known of it, if it is to be told.
+    row: Option<TextRow>,
+}
+
+/// A row that there is.
+#[derive(Debug)]
+struct Told {
+    table: Compared,
+    hashed: Hashed,
+    /// The row, if its part is shown.
+    row: Option<TextRow>,
+}
+
+impl Open {
+    fn ends(self, table: Table, end: TextRow) -> Told {
+        let hashed = Hashed::new(self.begin, &end);
+        let row = self.row.map(|row| [row, end].concat());
+        Told { table: Compared::History(table), hashed, row }
+    }
 }
 
 impl<'a> Folding<'a> {
-    fn new(url: &'a Url, set_aside: &Positions) -> Self {
-        Self { url, projector: Projector::knowing(set_aside.clone()), open: BTreeMap::new() }
+    fn new(url: &'a Url, set_aside: &Positions, shown: Option<&'a Differing>) -> Self {
+        Self { url, projector: Projector::knowing(set_aside.clone()), open: BTreeMap::new(), shown }
     }
 
     /// Tells every row that there is at the position at which tables stand.
@@ -319,7 +458,7 @@ impl<'a> Folding<'a> {
         journal: &Journal,
         standing: &Standing,
         said: &mut impl FnMut(Position, Position),
-        tell: &mut impl FnMut(Compared, TextRow),
+        tell: &mut impl FnMut(Told),
     ) -> Result<(), Error> {
         let end = standing.end.position;
         let mut follower = journal.follow(Position(0));
@@ -335,31 +474,54 @@ impl<'a> Folding<'a> {
         }
         check_cluster(standing, self.projector.cluster_id())?;
         let open = std::mem::take(&mut self.open);
-        open.into_values()
-            .for_each(|interval| tell(Compared::History(interval.row.table), self.text(interval.values())));
+        open.into_iter().for_each(|((table, _), open)| tell(open.ends(table, vec![None, None])));
         Ok(())
     }
 
-    fn take(&mut self, batch: &Batch, tell: &mut impl FnMut(Compared, TextRow)) {
+    fn take(&mut self, batch: &Batch, tell: &mut impl FnMut(Told)) {
         for table in Table::ALL {
             for (key, end) in batch.ends(table) {
-                if let Some(mut interval) = self.open.remove(&(table, key.to_vec())) {
-                    interval.to = Some(end);
-                    tell(Compared::History(table), self.text(interval.values()));
+                if let Some(open) = self.open.remove(&(table, Self::name(key))) {
+                    tell(open.ends(table, self.text(end.values().into())));
                 }
             }
             for interval in batch.intervals(table) {
-                match interval.to {
-                    Some(_) => tell(Compared::History(table), self.text(interval.values())),
-                    None => {
-                        let key = Row::key(&interval.row).to_vec();
-                        self.open.insert((table, key), interval.clone());
-                    }
-                }
+                self.interval(interval, tell);
             }
         }
-        batch.events.iter().for_each(|event| tell(Compared::Events, self.text(event.values.clone())));
-        batch.set_aside.iter().for_each(|one| tell(Compared::SetAside, self.text(SetAside::values(one))));
+        for event in &batch.events {
+            tell(self.row(Compared::Events, event.values.clone()));
+        }
+        for aside in &batch.set_aside {
+            tell(self.row(Compared::SetAside, SetAside::values(aside)));
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval, tell: &mut impl FnMut(Told)) {
+        let table = interval.row.table;
+        let told = self.row(Compared::History(table), interval.values());
+        if interval.to.is_some() {
+            return tell(told);
+        }
+        let begins = told.table.begins();
+        let row = told.row.map(|mut row| {
+            row.truncate(begins);
+            row
+        });
+        let open = Open { begin: told.hashed.begin, row };
+        self.open.insert((table, Self::name(interval.row.key())), open);
+    }
+
+    fn row(&self, table: Compared, values: Vec<Value>) -> Told {
+        let row = self.text(values);
+        let hashed = Hashed::of(table, &row);
+        let is_shown = self.shown.is_some_and(|parts| is_searched(parts, table, hashed.begin));
+        Told { table, hashed, row: is_shown.then_some(row) }
+    }
+
+    /// The hash of a key.
+    fn name(key: &[Value]) -> u128 {
+        hash(&key.iter().cloned().map(Value::into_text).collect::<TextRow>())
     }
 
     /// A row as the database answers it.
@@ -395,9 +557,42 @@ mod tests {
         for (nth, one) in rows.iter().enumerate() {
             for other in &rows[nth + 1..] {
                 assert_ne!(hash(one), hash(other), "{one:?} {other:?}");
+                assert_ne!(hash_on(&[0], one), hash_on(&[0], other), "{one:?} {other:?}");
                 assert_eq!(sum(&[one, other]), sum(&[other, one]));
                 assert_ne!(sum(&[one, one]), sum(&[one, other]));
             }
         }
+    }
+
+    #[test]
+    fn a_row_has_the_hash_of_its_beginning_and_then_of_its_end() {
+        let table = Compared::History(Table::Domains);
+        let mut row: TextRow = table.columns().iter().map(|column| Some(column.name.to_owned())).collect();
+        let ended = Hashed::of(table, &row);
+        let begins = table.begins();
+        assert_eq!((row.len() - begins, table.columns()[begins].name), (2, "to_position"));
+        assert_eq!(ended, Hashed::new(hash(&row[..begins]), &row[begins..]));
+        row.truncate(begins);
+        row.extend([None, None]);
+        let open = Hashed::of(table, &row);
+        assert_eq!(open.begin, ended.begin);
+        assert_ne!(open.whole, ended.whole);
+        assert_ne!(open.whole, open.begin);
+        row[begins - 1] = None;
+        assert_ne!(Hashed::of(table, &row).begin, ended.begin);
+    }
+
+    #[test]
+    fn parts_tell_where_rows_differ() {
+        let rows: Vec<Hashed> = (0..1_000_u64)
+            .map(|nth| Hashed::of(Compared::SetAside, &[Some(nth.to_string()), None, None]))
+            .collect();
+        let (mut one, mut other) = (Parts::default(), Parts::default());
+        rows.iter().for_each(|row| one.add(*row));
+        rows.iter().rev().for_each(|row| other.add(*row));
+        assert!(one.differing(&other).is_empty() && one.whole == other.whole);
+        other.add(rows[7]);
+        assert_eq!(one.differing(&other), BTreeSet::from([rows[7].part()]));
+        assert!(Parts::default().differing(&one).len() == SEARCHED);
     }
 }

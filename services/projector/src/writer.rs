@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use projections::cluster_log::Positions;
 use projections::tables::{Batch, Moment};
 use schemas::Position;
 use schemas::names::ClusterId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::database::{Database, Standing};
+use crate::database::Database;
+use crate::run::waits;
 use crate::{Error, Url};
 
 /// The first and the longest pause before a database that is gone is tried again.
@@ -34,12 +36,19 @@ pub(crate) async fn work(
     told: mpsc::UnboundedSender<Moment>,
     stop: CancellationToken,
 ) -> Result<Option<Database>, Error> {
-    let (url, generation) = (database.url().clone(), database.standing().generation);
+    let url = database.url().clone();
+    let (generation, live) = (database.standing().generation, database.standing().live);
     let mut database = Some(database);
     while let Some(job) = jobs.recv().await {
         let mut pauses = pauses();
         loop {
-            let error = match attempt(&url, generation, &mut database, &job).await {
+            let done = tokio::select! {
+                // A batch is written soon, but indexes take long, and nobody waits for those of tables that are not shown yet:
+                // the end of the connection takes back what was begun.
+                () = stop.cancelled(), if !live && matches!(job, Job::Index) => return Ok(None),
+                done = attempt(&url, generation, &mut database, &job) => done,
+            };
+            let error = match done {
                 Ok(()) => break,
                 Err(error) if error.passes() => error,
                 Err(error) => return Err(error),
@@ -86,21 +95,25 @@ async fn attempt(
 
 /// Opens the live tables as soon as they can be had; none: it was told to stop first. In `PostgreSQL` this stands by while
 /// another projector has them.
-pub(crate) async fn open(url: &Url, stop: &CancellationToken) -> Result<Option<(Database, Standing)>, Error> {
+pub(crate) async fn open(
+    url: &Url,
+    set_aside: &Positions,
+    stop: &CancellationToken,
+) -> Result<Option<Database>, Error> {
     let mut pauses = pauses();
     let mut stands_by = false;
     loop {
-        let (error, pause) = match Database::open(url).await {
+        let (error, pause) = match open_knowing(url, set_aside).await {
             Ok(opened) => return Ok(Some(opened)),
             Err(error) if error.passes() => (error, pauses.next().unwrap_or(PAUSES[1])),
             Err(Error::Another) => {
                 if !std::mem::replace(&mut stands_by, true) {
                     tracing::warn!("{}: standing by", Error::Another);
                 }
-                tokio::select! {
-                    () = stop.cancelled() => return Ok(None),
-                    () = tokio::time::sleep(PAUSES[0] * 5) => continue,
+                if waits(PAUSES[0] * 5, stop).await {
+                    continue;
                 }
+                return Ok(None);
             }
             Err(error) => return Err(error),
         };
@@ -108,6 +121,13 @@ pub(crate) async fn open(url: &Url, stop: &CancellationToken) -> Result<Option<(
             return Ok(None);
         }
     }
+}
+
+/// Opens the live tables, unless they hold as an entry what operators have set aside since.
+async fn open_knowing(url: &Url, set_aside: &Positions) -> Result<Database, Error> {
+    let (mut database, _) = Database::open(url).await?;
+    database.check_set_aside(set_aside).await?;
+    Ok(database)
 }
 
 fn pauses() -> impl Iterator<Item = Duration> {
@@ -121,8 +141,5 @@ fn pauses() -> impl Iterator<Item = Duration> {
 /// Waits before the next attempt; false: it was told to stop.
 async fn wait(error: &Error, pause: Duration, stop: &CancellationToken) -> bool {
     tracing::warn!("{}; nothing is lost, trying again in {pause:.1?}", error.in_full());
-    tokio::select! {
-        () = stop.cancelled() => false,
-        () = tokio::time::sleep(pause) => true,
-    }
+    waits(pause, stop).await
 }

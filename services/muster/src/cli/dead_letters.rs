@@ -17,6 +17,9 @@ use super::table::{Cell, Table};
 use super::{journal, words};
 use crate::wire::setting_aside;
 
+/// Letters that are listed, the first ones; what a damaged journal holds can be many more.
+const LISTED: usize = 10_000;
+
 /// What can be done with what is in no table.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DeadLettersVerb {
@@ -59,11 +62,14 @@ pub(crate) async fn run(verb: DeadLettersVerb, global: &Global) -> Result<(), Fa
 
 async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     let (mut reading, standing) = Reading::open(url).await?;
-    let answer = reading.ask("SELECT position, subject, why FROM set_aside ORDER BY position").await?;
+    let asked =
+        format!("SELECT position, subject, why FROM set_aside ORDER BY position LIMIT {}", LISTED + 1);
+    let answer = reading.ask(&asked).await?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let mut letters: Vec<Letter> = answer
         .rows
         .iter()
+        .take(LISTED)
         .filter_map(|row| match row.as_slice() {
             [position, subject, why] => {
                 let position = Position(position.as_u64()?);
@@ -76,6 +82,12 @@ async fn list(url: &Url, global: &Global) -> Result<(), Failure> {
     let output = Output::new(global);
     if output.is_for_people() {
         note(&format!("the tables stand at position {}", standing.end.position));
+    }
+    if answer.rows.len() > LISTED {
+        note(&format!(
+            "only the first {LISTED} of what was set aside are listed; all of them: \
+             muster sql \"SELECT * FROM set_aside ORDER BY position\" -o csv"
+        ));
     }
     output.rows(&letters, |letters, _| {
         let mut table = Table::new(&["position", "is", "subject", "why"]);

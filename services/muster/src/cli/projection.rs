@@ -311,7 +311,10 @@ impl From<Error> for Failure {
         let exit = match &error {
             Error::Question(_) => Exit::Usage,
             Error::NoRoles(_) => Exit::Usage,
-            Error::Another | Error::OtherCluster { .. } | Error::Ahead { .. } => Exit::Conflict,
+            Error::Another
+            | Error::OtherCluster { .. }
+            | Error::Ahead { .. }
+            | Error::SetAsideLater { .. } => Exit::Conflict,
             Error::Database { .. }
             | Error::Rights { .. }
             | Error::Empty(_)

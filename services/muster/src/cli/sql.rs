@@ -2,7 +2,7 @@
 
 use projections::tables::time;
 use projector::Url;
-use projector::ask::{Answer, Reading};
+use projector::ask::{Answer, PATIENCE, Question, Reading};
 use schemas::query::{AsOf, Moment};
 use schemas::{Position, Timestamp};
 use serde_json::{Map, Value};
@@ -15,6 +15,9 @@ use super::output::{Output, note, text_as_it_is};
 use super::table::{Cell, Table};
 use crate::error::chain;
 
+/// Bytes of an answer that are written at once.
+const CHUNK: usize = 64 << 10;
+
 pub(crate) async fn run(
     question: &str,
     database: Option<Url>,
@@ -22,7 +25,8 @@ pub(crate) async fn run(
     global: &Global,
 ) -> Result<(), Failure> {
     let url = database_of(database, global)?;
-    let (mut reading, standing) = Reading::open(&url).await?;
+    let patience = global.timeout.unwrap_or(PATIENCE);
+    let (mut reading, standing) = Reading::patient(&url, patience).await?;
     let end = standing.end.position;
     let position = match as_of.map(moment::settled).transpose()? {
         None => None,
@@ -37,12 +41,43 @@ pub(crate) async fn run(
     if let Some(position) = position {
         reading.as_of(position).await?;
     }
-    let answer = reading.ask(question).await?;
     let output = Output::new(global);
-    if output.is_for_people() {
-        note(&format!("at position {}", position.unwrap_or(end)));
+    match output.format {
+        Format::Csv => stream(&mut reading, question, csv_header, csv_line).await,
+        Format::Jsonl => stream(&mut reading, question, |_| Ok(vec![]), json_line).await,
+        Format::Table | Format::Json => {
+            let answer = reading.ask(question).await?;
+            if output.is_for_people() {
+                note(&format!("at position {}", position.unwrap_or(end)));
+            }
+            output.rows(&objects(&answer), |_, _| table(&answer))
+        }
     }
-    show(&answer, output)
+}
+
+/// Writes an answer row by row, however many they are.
+async fn stream(
+    reading: &mut Reading,
+    question: &str,
+    header: impl FnOnce(&Question) -> Result<Vec<u8>, Failure>,
+    line: impl Fn(&Question, Vec<Value>) -> Result<Vec<u8>, Failure>,
+) -> Result<(), Failure> {
+    let question = reading.question(question).await?;
+    let mut bytes = header(&question)?;
+    let answered = reading.each(&question, |row| -> Result<(), Failure> {
+        bytes.extend(line(&question, row)?);
+        if bytes.len() < CHUNK {
+            return Ok(());
+        }
+        bytes_as_they_are(&std::mem::take(&mut bytes))
+    });
+    // Of an answer that is cut off, what was there of it is shown.
+    let answered = answered.await;
+    bytes_as_they_are(&bytes).and(answered)
+}
+
+fn bytes_as_they_are(bytes: &[u8]) -> Result<(), Failure> {
+    text_as_it_is(&String::from_utf8_lossy(bytes))
 }
 
 /// The database that is named, or that of a local cluster.
@@ -80,17 +115,19 @@ fn usual(global: &Global) -> Result<Url, Failure> {
         .advise("or name a database: --database sqlite:FILE or --database postgres://USER@HOST/DATABASE"))
 }
 
-fn show(answer: &Answer, output: Output) -> Result<(), Failure> {
-    match output.format {
-        Format::Csv => text_as_it_is(&csv(answer)?),
-        Format::Table | Format::Json | Format::Jsonl => output.rows(&objects(answer), |_, _| table(answer)),
-    }
-}
-
 /// Each row as an object.
 fn objects(answer: &Answer) -> Vec<Map<String, Value>> {
-    let object = |row: &Vec<Value>| answer.columns.iter().cloned().zip(row.iter().cloned()).collect();
-    answer.rows.iter().map(object).collect()
+    answer.rows.iter().map(|row| object(&answer.columns, row.clone())).collect()
+}
+
+fn object(columns: &[String], row: Vec<Value>) -> Map<String, Value> {
+    columns.iter().cloned().zip(row).collect()
+}
+
+fn json_line(question: &Question, row: Vec<Value>) -> Result<Vec<u8>, Failure> {
+    let mut bytes = serde_json::to_vec(&object(question.columns(), row)).map_err(|error| failed(&error))?;
+    bytes.push(b'\n');
+    Ok(bytes)
 }
 
 fn table(answer: &Answer) -> Table {
@@ -110,21 +147,31 @@ fn cell(value: &Value) -> Cell {
     }
 }
 
+fn csv_header(question: &Question) -> Result<Vec<u8>, Failure> {
+    csv_record(question.columns())
+}
+
+fn csv_line(_: &Question, row: Vec<Value>) -> Result<Vec<u8>, Failure> {
+    csv_record(&row.into_iter().map(csv_field).collect::<Vec<_>>())
+}
+
 /// Nothing is an empty field.
-fn csv(answer: &Answer) -> Result<String, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::new(Exit::Failed, "Output", chain(error));
-    let mut writer = csv::Writer::from_writer(vec![]);
-    writer.write_record(&answer.columns).map_err(|error| failed(&error))?;
-    for row in &answer.rows {
-        let fields = row.iter().map(|value| match value {
-            Value::Null => String::new(),
-            Value::String(text) => text.clone(),
-            Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
-        });
-        writer.write_record(fields).map_err(|error| failed(&error))?;
+fn csv_field(value: Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text,
+        Value::Number(_) | Value::Bool(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
-    let bytes = writer.into_inner().map_err(|error| failed(error.error()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn csv_record(fields: &[String]) -> Result<Vec<u8>, Failure> {
+    let mut writer = csv::Writer::from_writer(vec![]);
+    writer.write_record(fields).map_err(|error| failed(&error))?;
+    writer.into_inner().map_err(|error| failed(error.error()))
+}
+
+fn failed(error: &dyn std::error::Error) -> Failure {
+    Failure::new(Exit::Failed, "Output", chain(error))
 }
 
 #[cfg(test)]
@@ -140,7 +187,10 @@ mod tests {
             vec![vec![json!("web"), json!(3), Value::Null], vec![json!("a,b"), json!(12), json!("x\"y")]];
         let answer = Answer { columns, rows };
         assert_eq!(table(&answer).render(false), "name    n   note\nweb     3   -\na,b    12   x\"y");
-        assert_eq!(csv(&answer).unwrap(), "name,n,note\nweb,3,\n\"a,b\",12,\"x\"\"y\"\n");
+        let line = |row: &Vec<Value>| row.iter().cloned().map(csv_field).collect::<Vec<_>>();
+        let lines = std::iter::once(answer.columns.clone()).chain(answer.rows.iter().map(line));
+        let csv: Vec<u8> = lines.flat_map(|line| csv_record(&line).unwrap()).collect();
+        assert_eq!(csv, b"name,n,note\nweb,3,\n\"a,b\",12,\"x\"\"y\"\n");
         assert_eq!(json!(objects(&answer))[1], json!({"name": "a,b", "n": 12, "note": "x\"y"}));
     }
 }

@@ -38,13 +38,16 @@ pub(crate) async fn run(journal: Journal, url: Url, stop: CancellationToken) -> 
     Ok(())
 }
 
-/// Makes the tables of a database again beside those that are there, which another version of this program made.
+/// Makes the tables of a database again beside those that are there, which another version of this program made, or which
+/// hold what operators have set aside since.
 ///
 /// # Errors
 /// As above, and what the log holds that this program doesn't understand.
 pub(crate) async fn rebuild(journal: &Journal, url: &Url, stop: &CancellationToken) -> Result<(), Ended> {
     if let Some(known) = setting_aside::known(journal, stop).await? {
-        tracing::warn!("the tables of {url} were made by another version of muster: they are made again");
+        tracing::warn!(
+            "the tables of {url} were made by another version of muster, or hold what was set aside since: they are made again"
+        );
         projector::rebuild::rebuild(journal, &known, url, false, stop, |_| {}).await?;
     }
     Ok(())

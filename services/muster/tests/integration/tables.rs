@@ -35,7 +35,16 @@ fn a_local_cluster_has_its_tables_and_goes_on_with_them() {
     assert_eq!(csv.out, "process_guid,state,n\nweb,RUNNING,3\n");
     let table = muster.run(&["sql", STATES]).exits(0).tells(&["at position "]);
     assert_eq!(table.out, "process_guid   state     n\nweb            RUNNING   3\n");
-    muster.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["readonly database"]);
+    muster.run(&["sql", "DELETE FROM events_g1"]).exits(2).tells(&["nothing is written here"]);
+    muster.run(&["sql", "SELECT 1; COMMIT; SELECT 2"]).exits(2).tells(&["nothing is written here"]);
+    let lines = muster.run(&["sql", STATES, "-o", "jsonl"]).exits(0);
+    let line: Value = serde_json::from_str(&lines.out).unwrap();
+    assert_eq!(line, json!({"process_guid": "web", "state": "RUNNING", "n": 3}));
+    let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 150000) SELECT x FROM n";
+    muster.run(&["sql", many]).exits(2).tells(&["more than 100000 rows", "-o csv"]);
+    assert_eq!(muster.run(&["sql", many, "-o", "csv"]).exits(0).out.lines().count(), 150_001);
+    let endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
+    muster.run(&["sql", endless, "--timeout", "1s"]).exits(2).tells(&["took longer than 1s"]);
     muster.run(&["sql", "SELEC"]).exits(2).tells(&["syntax error"]);
     muster.run(&["sql", STATES, "--as-of", "99999999"]).exits(2).tells(&["is beyond"]);
     muster.run(&["lrp", "list", "-o", "csv"]).exits(2).tells(&["csv is no format of this command"]);

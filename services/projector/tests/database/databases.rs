@@ -72,9 +72,18 @@ pub(crate) async fn number(url: &Url, question: &str) -> i64 {
 
 /// Runs a projector until the tables stand at the journal's end.
 pub(crate) async fn catch_up(journal: &Journal, url: &Url) -> Result<(), Error> {
+    catch_up_knowing(journal, url, Positions::new()).await
+}
+
+/// The same, where operators have set something aside.
+pub(crate) async fn catch_up_knowing(
+    journal: &Journal,
+    url: &Url,
+    set_aside: Positions,
+) -> Result<(), Error> {
     let (stop, end) = (CancellationToken::new(), journal.end().await.expect("it works"));
     let ends = stop.clone();
-    run(journal, Positions::new(), url, &stop, |written| {
+    run(journal, set_aside, url, &stop, |written| {
         if written.position == end {
             ends.cancel();
         }

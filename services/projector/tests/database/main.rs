@@ -2,5 +2,6 @@
 
 mod databases;
 mod generations;
+mod questions;
 mod tables;
 mod views;

@@ -11,7 +11,7 @@ use schemas::Position;
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::databases::{Databases, catch_up, journal, number};
+use crate::databases::{Databases, append, catch_up, journal, number};
 
 /// What the log gives, folded from its beginning to a position.
 async fn replayed(journal: &Journal, to: Position) -> Tables {
@@ -207,6 +207,43 @@ async fn a_second_projector_stands_by_until_the_first_is_gone() {
     first.close().await.expect("it closes");
     second.await.expect("it ends").expect("it works");
     assert_eq!(Reading::open(&url).await.expect("it works").1.end.position, Position(20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_projector_whose_lost_session_still_has_the_tables_stands_by() {
+    let (journal, databases) = (journal(1, 20).await, Databases::new());
+    let url = databases.server();
+    let (stop, (told, mut written)) = (CancellationToken::new(), tokio::sync::mpsc::unbounded_channel());
+    let running = tokio::spawn({
+        let (journal, url, stop) = (journal.clone(), url.clone(), stop.clone());
+        async move {
+            run(&journal, Positions::new(), &url, &stop, |at| told.send(at.position).expect("it works")).await
+        }
+    });
+    while written.recv().await.expect("it runs") < Position(20) {}
+    // Its session ends, and something else has its lock for a while.
+    let lost = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'; \
+                SELECT pg_advisory_lock('muster.projection'::regclass::oid::int4, 1); SELECT pg_sleep(4)";
+    let (server, held) = (
+        databases.server.url("postgres", "postgres"),
+        "SELECT 1 FROM pg_locks, pg_stat_activity \
+        WHERE locktype = 'advisory' AND granted AND query LIKE '%pg_sleep%' AND pg_locks.pid = pg_stat_activity.pid \
+        AND pg_locks.pid <> pg_backend_pid()",
+    );
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            let holder = scope.spawn(|| databases.server.psql(&server, lost));
+            while databases.server.psql(&server, held).expect("it answers").is_empty() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            tokio::runtime::Handle::current().block_on(append(&journal, 1, 20, 5));
+            holder.join().expect("it ends").expect("it works");
+        });
+    });
+    while written.recv().await.expect("it stands by, and goes on") < Position(25) {}
+    stop.cancel();
+    running.await.expect("it ends").expect("it works");
+    assert_eq!(number(&url, "SELECT count(*) FROM events").await, 24);
 }
 
 #[tokio::test]

@@ -69,13 +69,22 @@ async fn ask(url: &Url, as_of: Option<u64>, question: &str) -> Json {
 }
 
 fn instance(state: &str, index: u32, container: Option<&str>) -> Row {
-    let row_of = json!({"process_guid": "web", "definition_id": "v1", "index": index, "presence": "ORDINARY", "domain": "d",
-        "state": state, "instance_guid": container, "cell_id": container.map(|_| "c1"), "since": 0});
+    instance_of(state, index, container, &json!({}))
+}
+
+/// The same, with something else in some columns.
+fn instance_of(state: &str, index: u32, container: Option<&str>, other: &Json) -> Row {
+    let mut row_of = json!({"process_guid": "web", "definition_id": "v1", "index": index, "presence": "ORDINARY", "domain": "d",
+        "epoch": -100, "state": state, "instance_guid": container, "cell_id": container.map(|_| "c1"), "since": -100});
+    for (name, value) in other.as_object().expect("it is one") {
+        row_of[name] = value.clone();
+    }
     row(Table::ActualLrps, &row_of)
 }
 
 fn desired(instances: u32) -> Row {
-    let lrp = json!({"process_guid": "web", "domain": "d", "mode": "replicated", "instances": instances});
+    let indices = format!("[[0,{}]]", instances - 1);
+    let lrp = json!({"process_guid": "web", "domain": "d", "mode": "replicated", "instances": instances, "indices": indices});
     row(Table::DesiredLrps, &lrp)
 }
 
@@ -99,8 +108,7 @@ fn story() -> Vec<(f64, Vec<Step>)> {
         )
     };
     let failed = json!({"task_guid": "u", "epoch": 6, "domain": "d", "failed": true, "first_completed_at": 14, "resolved": true});
-    let refused = json!({"process_guid": "web", "definition_id": "v1", "index": 1, "presence": "ORDINARY", "domain": "d",
-        "state": "UNCLAIMED", "placement_error": "insufficient resources: memory", "since": 20});
+    let refused = json!({"placement_error": "insufficient resources: memory", "since": 20});
     vec![
         (-110.0, vec![Step::Open(row(Table::Cells, &cell))]),
         (
@@ -118,7 +126,7 @@ fn story() -> Vec<(f64, Vec<Step>)> {
         (10.0, vec![Step::Open(task("RUNNING", None))]),
         (13.5, vec![Step::Replace(task("COMPLETED", Some(13.5)))]),
         (14.0, vec![Step::Open(row(Table::EndedTasks, &failed))]),
-        (20.0, vec![Step::Replace(row(Table::ActualLrps, &refused)), ended("b", "crashed", 20.0)]),
+        (20.0, vec![Step::Replace(instance_of("UNCLAIMED", 1, None, &refused)), ended("b", "crashed", 20.0)]),
         (100.0, vec![]),
     ]
 }
@@ -147,7 +155,7 @@ async fn says_what_happened(url: &Url) {
             json!([["web", 2, 10.0, 50.0, 50.0]]),
         ),
         (
-            "SELECT day, desired_seconds, running_seconds, availability FROM availability_by_day",
+            "SELECT day, desired_seconds, running_seconds, availability FROM availability_by_day ORDER BY 1",
             json!([["2027-01-14", 200.0, 140.0, 0.7], ["2027-01-15", 200.0, 120.0, 0.6]]),
         ),
         (
@@ -188,6 +196,107 @@ async fn says_what_happened(url: &Url) {
     for (question, expected) in then {
         assert_eq!(ask(url, Some(6), question).await, expected, "{url} as of position 6: {question}");
     }
+}
+
+/// Asks both databases the same.
+async fn tells(entries: &[(f64, Vec<Step>)], question: &str, expected: &Json) {
+    let (folder, server) =
+        (tempfile::tempdir().expect("there is room"), Postgres::start().expect("there is one"));
+    for url in written(folder.path(), &server, entries).await {
+        assert_eq!(ask(&url, None, question).await, *expected, "{url}: {question}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_begins_where_its_place_was_asked_for() {
+    let (open, set, close) = (Step::Open, Step::Replace, Step::Close);
+    let refused = json!({"placement_error": "no room", "since": 0});
+    let epoch = |epoch: u32, since: u32| json!({"epoch": epoch, "since": since});
+    let of = |state: &str, container: Option<&str>, since: u32| {
+        instance_of(state, 0, container, &json!({ "since": since }))
+    };
+    let story = vec![
+        // It is refused at 540 and gets its place at 590.
+        (0.0, vec![open(of("UNCLAIMED", None, 0))]),
+        (540.0, vec![set(instance_of("UNCLAIMED", 0, None, &refused))]),
+        (590.0, vec![set(of("CLAIMED", Some("a"), 590))]),
+        (600.0, vec![set(of("RUNNING", Some("a"), 600))]),
+        // A stop is asked for: it runs on as the same.
+        (610.0, vec![set(instance_of("RUNNING", 0, Some("a"), &json!({"since": 600, "stopping": true})))]),
+        // A container that runs is found over a record that is CRASHED, and over none.
+        (700.0, vec![set(of("CRASHED", None, 700))]),
+        (710.0, vec![set(of("RUNNING", Some("b"), 710))]),
+        (720.0, vec![close(of("RUNNING", Some("b"), 710))]),
+        (730.0, vec![open(of("UNCLAIMED", None, 730))]),
+        (740.0, vec![close(of("UNCLAIMED", None, 730))]),
+        (750.0, vec![open(of("RUNNING", Some("c"), 750))]),
+        // Another container runs in its place.
+        (760.0, vec![set(of("RUNNING", Some("d"), 760))]),
+        // In the next life of the process what is UNCLAIMED was not asked for by it.
+        (770.0, vec![set(of("UNCLAIMED", None, 770))]),
+        (780.0, vec![set(instance_of("CLAIMED", 0, Some("e"), &epoch(780, 780)))]),
+        (790.0, vec![set(instance_of("RUNNING", 0, Some("e"), &epoch(780, 790)))]),
+        // It crashes, and is asked for twice, for its first cell went away.
+        (800.0, vec![set(instance_of("CRASHED", 0, None, &epoch(780, 800)))]),
+        (830.0, vec![set(instance_of("UNCLAIMED", 0, None, &epoch(780, 830)))]),
+        (832.0, vec![set(instance_of("CLAIMED", 0, Some("f"), &epoch(780, 832)))]),
+        (840.0, vec![set(instance_of("UNCLAIMED", 0, None, &epoch(780, 840)))]),
+        (842.0, vec![set(instance_of("CLAIMED", 0, Some("g"), &epoch(780, 842)))]),
+        (845.5, vec![set(instance_of("RUNNING", 0, Some("g"), &epoch(780, 845)))]),
+    ];
+    let question = "SELECT instance_guid, seconds FROM starts ORDER BY position";
+    let expected = json!([["a", 600.0], ["b", null], ["c", null], ["d", null], ["e", null], ["g", 5.5]]);
+    tells(&story, question, &expected).await;
+}
+
+#[tokio::test]
+async fn an_index_is_served_by_whatever_runs_at_it() {
+    let (open, set, close) = (Step::Open, Step::Replace, Step::Close);
+    let new = json!({"definition_id": "v2"});
+    let twin = instance_of("RUNNING", 1, Some("b"), &json!({"presence": "EVACUATING"}));
+    let global = json!({"process_guid": "agent", "domain": "d", "mode": "global", "instances": 2, "indices": "[[3,3],[7,7]]"});
+    let agent = |index: u32| instance_of("RUNNING", index, Some("x"), &json!({"process_guid": "agent"}));
+    let story = vec![
+        (
+            0.0,
+            vec![
+                open(desired(2)),
+                open(instance("UNCLAIMED", 0, None)),
+                open(instance("RUNNING", 1, Some("b"))),
+                open(row(Table::DesiredLrps, &global)),
+                // One of them runs where none is desired any more.
+                open(agent(3)),
+                open(agent(5)),
+            ],
+        ),
+        // Two definitions run at the index 1 while nothing does at 0; then its twin alone, while it is placed anew.
+        (10.0, vec![open(instance_of("RUNNING", 1, Some("c"), &new))]),
+        (50.0, vec![close(instance("RUNNING", 1, Some("b"))), open(twin.clone())]),
+        (60.0, vec![set(instance_of("CLAIMED", 1, Some("d"), &new))]),
+        (90.0, vec![set(instance_of("RUNNING", 1, Some("d"), &new)), close(twin)]),
+        (100.0, vec![]),
+    ];
+    let question = "SELECT process_guid, desired_seconds, running_seconds, availability FROM availability_by_day ORDER BY 1";
+    let expected = json!([["agent", 200.0, 100.0, 0.5], ["web", 200.0, 100.0, 0.5]]);
+    tells(&story, question, &expected).await;
+    let question = "SELECT position, instances FROM instances_over_time WHERE state = 'RUNNING' ORDER BY 1";
+    tells(&story, question, &json!([[1, 3], [2, 4], [3, 3], [4, 2], [5, 3]])).await;
+}
+
+#[tokio::test]
+async fn a_day_begins_at_midnight_to_the_microsecond() {
+    let story = vec![
+        (-0.5, vec![Step::Open(desired(1))]),
+        (0.0, vec![Step::Open(instance("UNCLAIMED", 0, None))]),
+        (0.5, vec![Step::Replace(instance("RUNNING", 0, Some("a")))]),
+        (1.0, vec![Step::Close(instance("RUNNING", 0, Some("a")))]),
+    ];
+    let question = "SELECT day, desired_seconds, running_seconds FROM availability_by_day ORDER BY 1";
+    tells(&story, question, &json!([["2027-01-14", 0.5, 0.0], ["2027-01-15", 1.0, 0.5]])).await;
+    // What ends with a day is no part of the next one.
+    let story =
+        vec![(-1.0, vec![Step::Open(desired(1))]), (0.0, vec![Step::Close(desired(1))]), (1.0, vec![])];
+    tells(&story, question, &json!([["2027-01-14", 1.0, 0.0]])).await;
 }
 
 #[tokio::test]
