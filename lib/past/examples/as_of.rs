@@ -1,4 +1,5 @@
-//! Measures how long the past takes to be told: `cargo run --release -p past --example as_of -- [entries] [LRPs] [nats]`.
+//! Measures how long the past takes to be told: `cargo run --release -p past --example as_of -- [entries] [LRPs] [nats]`,
+//! or of the log of a cluster: `cargo run --release -p past --example as_of -- nats://127.0.0.1:4222`.
 //!
 //! A log of a million entries about 5,000 LRPs, unless told otherwise: each is desired, claimed, started and scaled again and
 //! again through the real machines, one decision an entry. It is in memory or, with `nats`, in a stream of a nats-server of
@@ -6,7 +7,7 @@
 //! in memory; without a ladder; and when the same is asked again.
 #![expect(clippy::print_stdout, reason = "its answer is what it prints")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,16 +35,22 @@ const MIB: f64 = 1_048_576.0;
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = tempfile::tempdir()?;
+    if let Some(url) = arguments.first().filter(|first| first.contains("://")) {
+        let journal = open(url.clone()).await?;
+        let end = journal.end().await?;
+        println!("{end} entries of a cluster");
+        return measure(&journal, &folder.path().join("cache"), end).await;
+    }
     let number = |at: usize, usual| arguments.get(at).map_or(Ok(usual), |text| text.parse::<u64>());
     let (entries, lrps) = (number(0, 1_000_000)?, number(1, 5_000)?);
-    let folder = tempfile::tempdir()?;
     let server = match arguments.get(2).map(String::as_str) {
         Some("nats") => Some(NatsServer::start(&folder.path().join("nats")).await?),
         Some(other) => return Err(format!("{other:?} is no journal: use nats, or nothing").into()),
         None => None,
     };
     let journal = match &server {
-        Some(server) => open(server).await?,
+        Some(server) => open(server.url.clone()).await?,
         None => Journal::Memory(Memory::new()),
     };
     let started = Instant::now();
@@ -53,8 +60,8 @@ async fn main() -> Result<(), Failed> {
     measure(&journal, &folder.path().join("cache"), end).await
 }
 
-async fn open(server: &NatsServer) -> Result<Journal, Failed> {
-    let settings = Settings::new(vec![server.url.clone()], "as-of", "muster.inbox.as-of");
+async fn open(url: String) -> Result<Journal, Failed> {
+    let settings = Settings::new(vec![url], "as-of", "muster.inbox.as-of");
     Ok(Journal::JetStream(JetStream::open(settings.connect().await?, &StreamSettings::default()).await?))
 }
 
@@ -78,8 +85,10 @@ async fn measure(journal: &Journal, cache: &Path, end: Position) -> Result<(), F
     let mut random = Ids::new(9);
     let mut draw = |below: u64| random.next(Timestamp(0)).as_u64_pair().1 % below.max(1);
     let (mut positions, mut times, mut again) = (vec![], vec![], vec![]);
+    let mut asked = BTreeSet::new();
     for _ in 0..MOMENTS {
         let position = Position(1 + draw(end.0));
+        asked.insert(position);
         // Nothing is in memory of what was asked before.
         let past = Past::open(cache, journal.clone()).await?;
         positions.push(timed(past.at(position)).await?);
@@ -91,6 +100,7 @@ async fn measure(journal: &Journal, cache: &Path, end: Position) -> Result<(), F
     tell("a random position", positions);
     tell("a random time", times);
     tell("the same position again", again);
+    compare(journal, cache, &asked).await?;
     let started = Instant::now();
     let verified = past.verify().await?;
     println!(
@@ -99,6 +109,21 @@ async fn measure(journal: &Journal, cache: &Path, end: Position) -> Result<(), F
         verified.wrong.len(),
         started.elapsed().as_secs_f64()
     );
+    Ok(())
+}
+
+/// Holds answers against a replay from the beginning, which knows no ladder.
+async fn compare(journal: &Journal, cache: &Path, asked: &BTreeSet<Position>) -> Result<(), Failed> {
+    let started = Instant::now();
+    let plain = Past::open_spaced(&cache.with_extension("none"), journal.clone(), u64::MAX).await?;
+    let mut equal = 0;
+    for position in asked {
+        let answer = Past::open(cache, journal.clone()).await?.at(*position).await?;
+        // It goes on from the position before: all of it is one replay.
+        equal += u32::from(*plain.at(*position).await? == *answer);
+    }
+    let (all, took) = (asked.len(), started.elapsed().as_secs_f64());
+    println!("compared: {equal} of {all} positions are what a replay from the beginning gives, {took:.1} s");
     Ok(())
 }
 
