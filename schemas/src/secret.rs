@@ -213,33 +213,38 @@ pub(crate) fn in_task(definition: &mut Arc<TaskDefinition>) -> Vec<Found<'_>> {
     found
 }
 
-/// Words by which a parameter of a URL tells that something secret is given.
-const TELLING: [&str; 13] = [
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "pwd",
-    "key",
-    "apikey",
-    "sig",
-    "signature",
-    "auth",
-    "authorization",
-    "credential",
-    "credentials",
-];
+/// What tells, wherever in the name of a parameter of a URL it stands, that something secret is given: `accessToken`.
+const TELLING: [&str; 8] =
+    ["token", "secret", "passw", "apikey", "signature", "credential", "authoriz", "jwt"];
+/// The same of what is a word of such a name by itself: `api_key`, `authKey`, and not `keyboard`.
+const TELLING_WORDS: [&str; 4] = ["key", "sig", "auth", "pwd"];
 
 /// Whether a URL has a secret in it: somebody's name or password before its host, or a parameter that is named after a
-/// secret, as `?token=` or `&api_key=`.
+/// secret, as `?token=`, `&api_key=` or `&clientSecret=`.
 #[must_use]
 pub fn tells_a_secret(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let query = rest.split_once('?').map_or("", |(_, query)| query);
-    let telling = |parameter: &str| {
-        let name = parameter.split('=').next().unwrap_or_default().to_ascii_lowercase();
-        name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| TELLING.contains(&word))
+    let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().to_owned();
+    host.contains('@') || query.split(['&', ';', '#']).any(|parameter| is_telling(&name(parameter)))
+}
+
+fn is_telling(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    TELLING.iter().any(|telling| lower.contains(telling))
+        || words(name).any(|word| TELLING_WORDS.contains(&word.to_ascii_lowercase().as_str()))
+}
+
+/// The words of a name: `api_key` and `apiKey` have two.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let begins = |at: &usize| {
+        let (before, here) = (name.as_bytes().get(at.wrapping_sub(1)), name.as_bytes()[*at]);
+        here.is_ascii_uppercase() && before.is_some_and(u8::is_ascii_lowercase)
     };
-    host.contains('@') || query.split(['&', ';', '#']).any(telling)
+    let mut bounds: Vec<usize> = (0..name.len()).filter(begins).collect();
+    bounds.insert(0, 0);
+    bounds.push(name.len());
+    let parts: Vec<&str> = bounds.windows(2).filter_map(|of| name.get(of[0]..of[1])).collect();
+    parts.into_iter().flat_map(|part| part.split(|c: char| !c.is_ascii_alphanumeric()))
 }

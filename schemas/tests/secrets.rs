@@ -207,6 +207,10 @@ fn a_url_tells_a_secret_by_a_password_or_a_parameter() {
         "http://h?a=1&API_KEY=2",
         "http://h/?X-Amz-Signature=1",
         "http://h/a?b#?auth=1",
+        "http://h/?accessToken=1",
+        "http://h/?a&clientSecret=1",
+        "http://h/?authKey=1",
+        "http://h/?jwt=1",
     ];
     let others = [
         "http://host:80/path?x#y",
@@ -214,9 +218,10 @@ fn a_url_tells_a_secret_by_a_password_or_a_parameter() {
         "http://h/a@b",
         "https://h/token/1",
         "http://h/?q=token",
+        "http://h/?keyboard=1&author=2&design=3",
     ];
-    assert_eq!(telling.map(tells_a_secret), [true; 6]);
-    assert_eq!(others.map(tells_a_secret), [false; 5]);
+    assert_eq!(telling.map(tells_a_secret), [true; 10]);
+    assert_eq!(others.map(tells_a_secret), [false; 6]);
 }
 
 #[test]

@@ -118,13 +118,13 @@ impl Keys {
         Ok(Self(Some(Arc::new(file))))
     }
 
-    /// Seals a text for a place, with the newest key.
+    /// Seals a text for a place, with the key that seals.
     ///
     /// # Errors
     /// There is no key, or the file can't be used any more.
     pub fn seal(&self, place: &Place, text: &str) -> Result<Sealed, SealError> {
         let ring = self.0.as_ref().ok_or(SealError::NoKey)?.ring().map_err(SealError::File)?;
-        ring.newest().map(|key| key.seal(place, text)).ok_or(SealError::NoKey)
+        ring.sealing().map(|key| key.seal(place, text)).ok_or(SealError::NoKey)
     }
 
     /// Opens what was sealed for a place.
@@ -137,6 +137,19 @@ impl Keys {
         let ring = file.ring().map_err(|source| OpenError::File { key: sealed.key.clone(), source })?;
         let key = ring.find(&sealed.key).ok_or_else(unknown)?;
         key.open(place, sealed).ok_or_else(|| OpenError::Foreign(sealed.key.clone()))
+    }
+
+    /// What a BBS does to the secrets of what is desired before anything is decided: what is open is sealed, and what is sealed
+    /// already must be openable here, else it would never run.
+    pub fn hand(&self) -> impl Fn(&Place, &Secret) -> Result<Secret, String> {
+        |place, secret| match secret {
+            Secret::Plain(_) => Ok(secret.clone()),
+            Secret::Open(text) => self.seal(place, text).map(Secret::Sealed).map_err(|error| error.told()),
+            Secret::Sealed(sealed) => match self.open(place, sealed) {
+                Ok(_) => Ok(secret.clone()),
+                Err(error) => Err(error.told_by("this cluster")),
+            },
+        }
     }
 
     /// The text of a value, whether it is secret or not.

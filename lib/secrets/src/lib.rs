@@ -3,7 +3,7 @@
 //! | the file | holds |
 //! |---|---|
 //! | `key.rs` | one key: sealing and opening, AES-256-GCM by `ring` |
-//! | `ring.rs` | several keys by their ids, the newest of which seals; the file that holds them |
+//! | `ring.rs` | several keys by their ids, the last of which seals; the file that holds them |
 //! | `keys.rs` | the keys of a program: the file, read again when it changes |
 //!
 //! Nothing here is shown: neither a key nor what was opened is part of any error or of any `Debug`.

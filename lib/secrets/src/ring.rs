@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
@@ -72,7 +72,7 @@ pub enum FileError {
     },
 }
 
-/// Keys by their ids, the oldest first.
+/// Keys by their ids. The last one seals.
 #[derive(Debug, Default)]
 pub struct Ring {
     keys: Vec<Key>,
@@ -100,9 +100,9 @@ impl Ring {
         Self { keys: vec![key] }
     }
 
-    /// The key that seals: the newest.
+    /// The key that seals.
     #[must_use]
-    pub fn newest(&self) -> Option<&Key> {
+    pub fn sealing(&self) -> Option<&Key> {
         self.keys.last()
     }
 
@@ -112,15 +112,24 @@ impl Ring {
         self.keys.iter().find(|key| key.id() == id)
     }
 
-    /// Every key, the oldest first.
+    /// Every key, the one that seals last.
     #[must_use]
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// Adds a key, which seals from now on.
+    /// Adds a key that only opens, until it is told to seal; the first one seals.
     pub fn add(&mut self, key: Key) {
-        self.keys.push(key);
+        let before_last = self.keys.len().saturating_sub(1);
+        self.keys.insert(before_last, key);
+    }
+
+    /// Has a key seal from now on. False: it isn't there.
+    pub fn seal_with(&mut self, id: &str) -> bool {
+        let taken = self.take(id);
+        let there = taken.is_some();
+        self.keys.extend(taken);
+        there
     }
 
     /// Takes a key out; what it sealed is never opened again.
@@ -134,6 +143,10 @@ impl Ring {
     /// # Errors
     /// It can't be read, others can read it, or it is none.
     pub fn read(path: &Path) -> Result<Self, FileError> {
+        Self::read_owned(path).map(|(ring, _)| ring)
+    }
+
+    fn read_owned(path: &Path) -> Result<(Self, Owner), FileError> {
         let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
         let file = File::open(path).map_err(unreadable)?;
         let meta = file.metadata().map_err(unreadable)?;
@@ -143,7 +156,8 @@ impl Ring {
         }
         let mut text = String::new();
         file.take(FILE_BYTES).read_to_string(&mut text).map_err(unreadable)?;
-        Self::parse(&text).map_err(|why| FileError::Malformed { path: path.to_owned(), why })
+        let ring = Self::parse(&text).map_err(|why| FileError::Malformed { path: path.to_owned(), why })?;
+        Ok((ring, Owner::of(&meta)))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -153,6 +167,7 @@ impl Ring {
             format!("line {} is wrong", before.matches('\n').count() + 1)
         })?;
         let mut ring = Self::default();
+        // In the order of the file: who is last seals.
         for StoredKey { id, made, bytes } in stored.key {
             let bytes = BASE64.decode(bytes.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());
             let key = bytes.map(|bytes| Key::new(bytes, Timestamp::from_seconds(made)));
@@ -161,7 +176,7 @@ impl Ring {
                 Some(key) if ring.find(key.id()).is_some() => {
                     return Err(format!("key {} is there twice", key.id()));
                 }
-                Some(key) => ring.add(key),
+                Some(key) => ring.keys.push(key),
             }
         }
         Ok(ring)
@@ -182,11 +197,10 @@ impl Ring {
     /// # Errors
     /// It can't be written, or is there already.
     pub fn create(&self, path: &Path) -> Result<(), FileError> {
-        let draft = self.draft(path)?;
+        let mut draft = Draft::begin(path)?;
+        draft.write(self)?;
         // A link is made only where there is nothing: what somebody else made meanwhile is not replaced.
-        let linked = fs::hard_link(&draft, path);
-        fs::remove_file(&draft).map_err(|source| unwritable(path, source))?;
-        match linked {
+        match fs::hard_link(&draft.path, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(FileError::Exists { path: path.to_owned() })
             }
@@ -194,37 +208,95 @@ impl Ring {
         }
     }
 
-    /// Replaces a file of keys, whole or not at all.
+    /// Changes a file of keys, whole or not at all; it keeps its owner. Of several that change it at the same time one
+    /// does and the others are refused, so that no key of one is lost by another. If `change` fails, nothing is changed.
     ///
     /// # Errors
-    /// It can't be written.
-    pub fn replace(&self, path: &Path) -> Result<(), FileError> {
+    /// It can't be read or written, somebody else changes it, or what `change` says.
+    pub fn change<T, E: From<FileError>>(
+        path: &Path,
+        change: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
         // What is a link stays one.
-        let path = &fs::canonicalize(path).map_err(|source| unwritable(path, source))?;
-        let draft = self.draft(path)?;
-        fs::rename(&draft, path).and_then(|()| sync_folder(path)).map_err(|source| unwritable(path, source))
+        let path = &fs::canonicalize(path)
+            .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
+        // It is read when nobody else can change it any more.
+        let mut draft = Draft::begin(path)?;
+        let (mut ring, owner) = Self::read_owned(path)?;
+        let changed = change(&mut ring)?;
+        draft.write(&ring)?;
+        draft.give_to(owner)?;
+        draft.take_place()?;
+        Ok(changed)
+    }
+}
+
+/// What is written before it takes the place of a file of keys. While it is there nobody else changes that; what isn't put in
+/// its place is removed.
+struct Draft<'a> {
+    of: &'a Path,
+    path: PathBuf,
+    file: File,
+    /// Whether it still stands under its own name, and not in the place of the file.
+    stands: bool,
+}
+
+impl<'a> Draft<'a> {
+    fn begin(of: &'a Path) -> Result<Self, FileError> {
+        let mut name = of.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let path = of.with_file_name(name);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => Ok(Self { of, path, file, stands: true }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(FileError::Busy { path: of.to_owned(), draft: path })
+            }
+            Err(source) => Err(unwritable(of, source)),
+        }
     }
 
-    /// Writes the file under another name; who finds that there does nothing.
-    fn draft(&self, path: &Path) -> Result<PathBuf, FileError> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let draft = path.with_file_name(name);
-        let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(FileError::Busy { path: path.to_owned(), draft });
-            }
-            opened => opened.map_err(|source| unwritable(path, source))?,
-        };
-        let write = |mut file: File| file.write_all(self.text().as_bytes()).and_then(|()| file.sync_all());
-        match write(file) {
-            Ok(()) => Ok(draft),
-            Err(source) => {
-                // The reason counts, not whether what is left can be removed as well.
-                fs::remove_file(&draft).ok();
-                Err(unwritable(path, source))
-            }
+    fn write(&mut self, ring: &Ring) -> Result<(), FileError> {
+        let written = self.file.write_all(ring.text().as_bytes()).and_then(|()| self.file.sync_all());
+        written.map_err(|source| unwritable(self.of, source))
+    }
+
+    /// Whoever reads the file now reads it afterwards, also if it is root who changes it.
+    fn give_to(&self, owner: Owner) -> Result<(), FileError> {
+        let own = |meta: fs::Metadata| Owner::of(&meta) == owner;
+        let given = self.file.metadata().and_then(|meta| {
+            if own(meta) { Ok(()) } else { fchown(&self.file, Some(owner.user), Some(owner.group)) }
+        });
+        given.map_err(|source| unwritable(self.of, source))
+    }
+
+    fn take_place(mut self) -> Result<(), FileError> {
+        let unwritable = |source| unwritable(self.of, source);
+        fs::rename(&self.path, self.of).map_err(unwritable)?;
+        // Somebody else's draft may stand there from now on.
+        self.stands = false;
+        sync_folder(self.of).map_err(unwritable)
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if self.stands {
+            // What went wrong before is told; what is left is in the way of the next change, which says so.
+            fs::remove_file(&self.path).ok();
         }
+    }
+}
+
+/// Whose a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    user: u32,
+    group: u32,
+}
+
+impl Owner {
+    fn of(meta: &fs::Metadata) -> Self {
+        Self { user: meta.uid(), group: meta.gid() }
     }
 }
 

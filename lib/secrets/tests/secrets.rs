@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::{any, proptest};
@@ -36,6 +36,14 @@ fn file() -> (tempfile::TempDir, PathBuf) {
     let path = folder.path().join("muster.keys");
     Ring::of(key(1)).create(&path).unwrap();
     (folder, path)
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Ring)) {
+    Ring::change(path, |ring| {
+        change(ring);
+        Ok::<_, FileError>(())
+    })
+    .unwrap();
 }
 
 fn mode(path: &Path) -> u32 {
@@ -102,16 +110,17 @@ fn a_file_is_read_again_when_it_changes() {
     let (_folder, path) = file();
     let keys = Keys::of_file(&path).unwrap();
     let old = keys.seal(&web(), MARKER).unwrap();
-    let mut ring = Ring::read(&path).unwrap();
-    ring.add(key(2));
-    ring.replace(&path).unwrap();
+    change(&path, |ring| ring.add(key(2)));
+    assert_eq!(keys.seal(&web(), MARKER).unwrap(), old, "a new key only opens");
+    let by_new = key(2).seal(&web(), MARKER);
+    assert_eq!(keys.open(&web(), &by_new).unwrap(), MARKER);
+    change(&path, |ring| assert!(ring.seal_with(key(2).id()) && !ring.seal_with("deadbeef")));
     let new = keys.seal(&web(), MARKER).unwrap();
     assert_eq!([&old.key, &new.key], [key(1).id(), key(2).id()]);
     for sealed in [&old, &new] {
         assert_eq!(keys.open(&web(), sealed).unwrap(), MARKER);
     }
-    assert!(ring.take(key(1).id()).is_some() && ring.take(key(1).id()).is_none());
-    ring.replace(&path).unwrap();
+    change(&path, |ring| assert!(ring.take(key(1).id()).is_some() && ring.take(key(1).id()).is_none()));
     let gone = keys.open(&web(), &old).unwrap_err();
     assert!(matches!(&gone, OpenError::UnknownKey(id) if id == key(1).id()));
     assert_eq!(
@@ -139,7 +148,7 @@ fn a_file_is_its_owners_alone_and_is_made_once() {
     let (folder, path) = file();
     assert_eq!(mode(&path), 0o600);
     assert!(matches!(Ring::of(key(2)).create(&path), Err(FileError::Exists { .. })));
-    assert_eq!(Ring::read(&path).unwrap().newest().map(Key::id), Some(key(1).id()));
+    assert_eq!(Ring::read(&path).unwrap().sealing().map(Key::id), Some(key(1).id()));
     for open in [0o640, 0o604, 0o622] {
         fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
         let refused = Keys::of_file(&path).unwrap_err();
@@ -149,13 +158,40 @@ fn a_file_is_its_owners_alone_and_is_made_once() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let link = folder.path().join("link");
     symlink(&path, &link).unwrap();
-    let mut ring = Ring::read(&link).unwrap();
-    ring.add(key(2));
-    ring.replace(&link).unwrap();
+    change(&link, |ring| ring.add(key(2)));
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!((Ring::read(&path).unwrap().keys().len(), mode(&path)), (2, 0o600));
-    fs::write(folder.path().join("muster.keys.new"), "").unwrap();
-    assert!(matches!(ring.replace(&path), Err(FileError::Busy { .. })));
+}
+
+#[test]
+fn a_file_is_changed_by_one_at_a_time_whole_or_not_at_all() {
+    let (folder, path) = file();
+    let draft = folder.path().join("muster.keys.new");
+    let whole = fs::read(&path).unwrap();
+    let busy = Ring::change(&path, |ring| {
+        ring.add(key(2));
+        let refused = Ring::change(&path, |_| Ok::<_, FileError>(())).unwrap_err();
+        assert!(matches!(&refused, FileError::Busy { .. }), "{refused}");
+        Err::<(), _>(refused)
+    });
+    assert!(busy.is_err());
+    assert_eq!((fs::read(&path).unwrap(), draft.exists()), (whole, false), "what failed changed nothing");
+    change(&path, |ring| ring.add(key(2)));
+    assert_eq!((Ring::read(&path).unwrap().keys().len(), draft.exists()), (2, false));
+}
+
+/// Who may give a file to somebody else gives it back to whom it belonged.
+#[test]
+fn a_file_keeps_its_owner() {
+    let (_folder, path) = file();
+    let nobody = 65_534;
+    if std::os::unix::fs::chown(&path, Some(nobody), Some(nobody)).is_err() {
+        // Only root may.
+        return;
+    }
+    change(&path, |ring| ring.add(key(2)));
+    let meta = fs::metadata(&path).unwrap();
+    assert_eq!((meta.uid(), meta.gid(), mode(&path)), (nobody, nobody, 0o600));
 }
 
 #[test]

@@ -240,9 +240,10 @@ mod tests {
         "diff --from 41 --to 2026-10-02T14:00:00Z --about lrp:web -o json",
     ];
 
-    const OF_SECRETS: [&str; 6] = [
+    const OF_SECRETS: [&str; 7] = [
         "secrets init muster.keys",
         "secrets rotate muster.keys",
+        "secrets rotate --seal 3f9a2c1d muster.keys",
         "secrets list",
         "secrets forget 3f9a2c1d muster.keys --yes",
         "bbs --secrets muster.keys",

@@ -864,10 +864,13 @@ pub(crate) enum SecretsVerb {
         #[command(flatten)]
         keys: KeyFile,
     },
-    /// Add a key to a file: it seals from then on, and the others still open what they sealed
+    /// Add a key to a file, which only opens at first: bring the file to every rep and BBS, then have it seal
     Rotate {
         #[command(flatten)]
         keys: KeyFile,
+        /// Have this key seal from now on, which every rep and BBS has by now; the others still open what they sealed
+        #[arg(long, value_name = "KEY")]
+        seal: Option<String>,
     },
     /// List the keys of a file by their ids
     List {

@@ -11,6 +11,7 @@ use schemas::Refusal;
 use schemas::definition::DesiredLrp;
 use schemas::names::{Domain, ProcessGuid};
 use schemas::spec::{self, Item};
+use secrets::Keys;
 use serde_json::Value;
 
 use super::failure::{Exit, Failure};
@@ -21,6 +22,13 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 /// Reads everything that a file desires. `domain` is the domain of what names none.
 pub(crate) fn items(path: &Path, domain: Option<&Domain>) -> Result<Vec<Item>, Failure> {
     items_in(path, secret_files::read(path, value(path)?)?, domain)
+}
+
+/// The same with its secrets sealed here, as a BBS does it before anything is decided.
+pub(crate) fn sealed_items(path: &Path, domain: Option<&Domain>, keys: &Keys) -> Result<Vec<Item>, Failure> {
+    let sealed = |item: Item| item.sealed(&keys.hand());
+    let items: Result<_, Refusal> = items(path, domain)?.into_iter().map(sealed).collect();
+    items.map_err(|refusal| of_file(path, refusal, &format!("seal the secrets of {}", shown(path))))
 }
 
 /// Has the secrets of what a file desires sealed by the cluster, to be compared with what is there.
@@ -107,9 +115,10 @@ pub(crate) fn value(path: &Path) -> Result<Value, Failure> {
     spec::json(text.as_bytes()).map_err(|refusal| of_file(path, refusal, &format!("read {}", shown(path))))
 }
 
-/// What is wrong with TOML. Where a file has secrets the line isn't quoted, as it would be otherwise.
+/// What is wrong with TOML. Where a file has secrets, or a URL that may be one, the line isn't quoted, as it would be
+/// otherwise.
 fn without_secrets(error: &toml::de::Error, text: &str) -> String {
-    if !text.contains("secret") {
+    if !text.contains("secret") && !text.contains("completion_callback_url") {
         return error.to_string();
     }
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ::secrets::{FileError, Key, Ring};
+use ::secrets::{FileError, Key, Keys, Ring};
+use clap::Args;
 use client::{Client, Only};
 use schemas::Timestamp;
 use serde::Serialize;
@@ -18,6 +19,23 @@ use crate::error::{ServiceError, chain};
 
 /// As many of those that use a key are named.
 const NAMED: usize = 20;
+
+/// The keys of who decides here what a BBS would decide: the secrets of what is desired are sealed first, as there.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeysHere {
+    /// File of the cluster's keys for secrets [default: that of a local cluster, in its data folder]
+    #[arg(long, value_name = "FILE", env = "MUSTER_SECRETS")]
+    secrets: Option<PathBuf>,
+}
+
+impl KeysHere {
+    pub(crate) fn open(&self, global: &Global) -> Result<Keys, Failure> {
+        let usual =
+            || data_folder(global).map(|folder| folder.join(::secrets::FILE)).filter(|file| file.exists());
+        let file = self.secrets.clone().or_else(usual);
+        Ok(file.as_deref().map(Keys::of_file).transpose()?.unwrap_or_default())
+    }
+}
 
 /// What became of a file of keys.
 #[derive(Serialize)]
@@ -38,7 +56,8 @@ struct Shown {
 pub(crate) async fn run(verb: SecretsVerb, global: &Global) -> Result<(), Failure> {
     match verb {
         SecretsVerb::Init { keys } => init(&file(keys, global)?, global),
-        SecretsVerb::Rotate { keys } => rotate(&file(keys, global)?, global),
+        SecretsVerb::Rotate { keys, seal: None } => add(&file(keys, global)?, global),
+        SecretsVerb::Rotate { keys, seal: Some(key) } => seal_with(&key, &file(keys, global)?, global),
         SecretsVerb::List { keys } => list(&file(keys, global)?, global),
         SecretsVerb::Forget { key, keys, yes } => forget(&key, &file(keys, global)?, yes, global).await,
     }
@@ -84,14 +103,34 @@ fn init(path: &Path, global: &Global) -> Result<(), Failure> {
     })
 }
 
-fn rotate(path: &Path, global: &Global) -> Result<(), Failure> {
-    let (mut ring, key) = (Ring::read(path)?, new_key()?);
+/// Adds a key that only opens: what is sealed with it can be opened everywhere by the time that it seals.
+fn add(path: &Path, global: &Global) -> Result<(), Failure> {
+    let key = new_key()?;
     let id = key.id().to_owned();
-    ring.add(key);
-    ring.replace(path)?;
-    told(path, "rotated", &id, global, |path| {
-        format!("key {id} seals from now on: bring {path} to every rep before the BBSs get it")
+    let sealing = Ring::change(path, |ring| {
+        ring.add(key);
+        Ok::<_, Failure>(ring.sealing().map(|key| key.id().to_owned()))
+    })?;
+    told(path, "added", &id, global, |path| {
+        let seals = sealing.unwrap_or_default();
+        format!(
+            "key {id} is added to {path}, and {seals} still seals\n\
+             bring the file to every rep and BBS, then: muster secrets rotate --seal {id} {path}"
+        )
     })
+}
+
+fn seal_with(key: &str, path: &Path, global: &Global) -> Result<(), Failure> {
+    Ring::change(path, |ring| if ring.seal_with(key) { Ok(()) } else { Err(unknown(key, path, ring)) })?;
+    told(path, "seals", key, global, |path| {
+        format!("key {key} seals from now on, wherever {path} is as it is here: bring it to every BBS")
+    })
+}
+
+fn unknown(key: &str, path: &Path, ring: &Ring) -> Failure {
+    let known: Vec<&str> = ring.keys().iter().map(Key::id).collect();
+    let advice = format!("its keys: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") });
+    Failure::not_found(format!("key {key} in {}", path.display())).advise(advice)
 }
 
 fn told(
@@ -106,9 +145,9 @@ fn told(
 
 fn list(path: &Path, global: &Global) -> Result<(), Failure> {
     let ring = Ring::read(path)?;
-    let newest = ring.newest().map(Key::id);
+    let sealing = ring.sealing().map(Key::id);
     let shown =
-        |key: &Key| Shown { id: key.id().to_owned(), made: key.made(), seals: newest == Some(key.id()) };
+        |key: &Key| Shown { id: key.id().to_owned(), made: key.made(), seals: sealing == Some(key.id()) };
     let rows: Vec<Shown> = ring.keys().iter().map(shown).collect();
     Output::new(global).rows(&rows, |rows, _| {
         let mut table = Table::new(&["KEY", "MADE", "SEALS"]);
@@ -122,23 +161,16 @@ fn list(path: &Path, global: &Global) -> Result<(), Failure> {
 
 async fn forget(key: &str, path: &Path, yes: bool, global: &Global) -> Result<(), Failure> {
     let doing = |failure: Failure| failure.doing(format!("forget key {key}"));
-    let mut ring = Ring::read(path)?;
-    if ring.find(key).is_none() {
-        let known: Vec<&str> = ring.keys().iter().map(Key::id).collect();
-        let advice =
-            format!("its keys: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") });
-        return Err(Failure::not_found(format!("key {key} in {}", path.display())).advise(advice));
-    }
-    if ring.newest().is_some_and(|newest| newest.id() == key) {
-        let why = "it is the one that seals";
-        let advice = "first add another one, and desire anew what is to live on: muster secrets rotate FILE";
-        return Err(doing(Failure::new(Exit::Conflict, "InUse", why).advise(advice)));
-    }
+    check_forgettable(&Ring::read(path)?, key, path)?;
     if !yes {
         return Err(doing(unconfirmed(key, global).await));
     }
-    ring.take(key);
-    ring.replace(path)?;
+    Ring::change(path, |ring| {
+        // Somebody may have changed it meanwhile.
+        check_forgettable(ring, key, path)?;
+        ring.take(key);
+        Ok::<_, Failure>(())
+    })?;
     told(path, "forgotten", key, global, |path| {
         format!(
             "key {key} is forgotten: what it sealed is erased once it is out of every copy of {path}, those of BBSs, reps and \
@@ -147,23 +179,51 @@ async fn forget(key: &str, path: &Path, yes: bool, global: &Global) -> Result<()
     })
 }
 
+/// A key that isn't there, or that seals, can't be forgotten.
+fn check_forgettable(ring: &Ring, key: &str, path: &Path) -> Result<(), Failure> {
+    if ring.find(key).is_none() {
+        return Err(unknown(key, path, ring));
+    }
+    if ring.sealing().is_some_and(|sealing| sealing.id() == key) {
+        let advice =
+            "first have another one seal, and desire anew what is to live on: muster secrets rotate FILE";
+        let failure = Failure::new(Exit::Conflict, "InUse", "it is the one that seals").advise(advice);
+        return Err(failure.doing(format!("forget key {key}")));
+    }
+    Ok(())
+}
+
 /// What forgetting a key would mean.
 async fn unconfirmed(key: &str, global: &Global) -> Failure {
     let confirm = "to forget it all the same: --yes";
     match users(key, global).await {
-        Ok(users) if users.is_empty() => {
-            let why = "nothing that is desired now uses it, and what it sealed before can't be opened any more then";
-            Failure::new(Exit::Conflict, "NotConfirmed", why).advise(confirm)
-        }
-        Ok(users) => {
-            users.iter().take(NAMED).for_each(|user| note(user));
-            if users.len() > NAMED {
-                note(&format!("and {} more", users.len() - NAMED));
+        Ok(Users { certain, possible }) => {
+            let told = certain.iter().chain(&possible);
+            told.take(NAMED).for_each(|user| note(user));
+            let number = certain.len() + possible.len();
+            if number > NAMED {
+                note(&format!("and {} more", number - NAMED));
             }
-            let used = count(users.len() as u64, "thing");
-            let why = format!("{used} would not start again, since secrets of them are sealed with it");
-            let advice = "apply them again first: their secrets are then sealed with the newest key";
-            Failure::new(Exit::Conflict, "InUse", why).advise(advice).advise(confirm)
+            let apply = "apply them again first: their secrets are then sealed with the key that seals";
+            let (code, why, advice) = match (certain.len(), possible.len()) {
+                (0, 0) => {
+                    let why = "nothing that is desired now uses it, and what it sealed before can't be opened any more then";
+                    ("NotConfirmed", why.to_owned(), None)
+                }
+                (0, possible) => {
+                    let may = count(possible as u64, "thing");
+                    let why =
+                        format!("nothing uses it now, but {may} may need it to go back to what was before");
+                    ("NotConfirmed", why, None)
+                }
+                (certain, _) => {
+                    let used = count(certain as u64, "thing");
+                    let why =
+                        format!("{used} would not start again, since secrets of them are sealed with it");
+                    ("InUse", why, Some(apply.to_owned()))
+                }
+            };
+            Failure::new(Exit::Conflict, code, why).advise_some(advice).advise(confirm)
         }
         Err(failure) => {
             let why =
@@ -173,31 +233,56 @@ async fn unconfirmed(key: &str, global: &Global) -> Failure {
     }
 }
 
-/// Everything that is desired with a secret that is sealed with a key.
-async fn users(key: &str, global: &Global) -> Result<Vec<String>, Failure> {
+/// What would miss a key.
+#[derive(Default)]
+struct Users {
+    /// What is desired with a secret that is sealed with it.
+    certain: Vec<String>,
+    /// What keeps earlier definitions, which no row shows and which may be sealed with it.
+    possible: Vec<String>,
+}
+
+impl Users {
+    fn look(&mut self, key: &str, name: String, row: &impl Serialize) -> Result<bool, Failure> {
+        let row = serde_json::to_value(row);
+        let row = row.map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
+        let uses = is_sealed_with(&row, key);
+        self.certain.extend(uses.then_some(name));
+        Ok(uses)
+    }
+}
+
+/// Everything that is desired with a secret that is sealed with a key, or may go back to one.
+async fn users(key: &str, global: &Global) -> Result<Users, Failure> {
     let client: Client = connect(global).await?;
     let all = Only::default();
-    let mut found = vec![];
-    let mut look = |name: String, row: Result<Value, serde_json::Error>| {
-        let row = row.map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
-        found.extend(is_sealed_with(&row, key).then_some(name));
-        Ok::<_, Failure>(())
-    };
+    let mut users = Users::default();
     for row in client.lrps_with_definitions(&all).await?.rows {
-        look(format!("process {}", row.process_guid), serde_json::to_value(&row))?;
+        let name = format!("process {}", row.process_guid);
+        let earlier = row.definition_ids.len().saturating_sub(1);
+        if !users.look(key, name.clone(), &row)? && earlier > 0 {
+            let keeps = count(earlier as u64, "other definition");
+            users.possible.push(format!("{name} keeps {keeps}, which may be sealed with it"));
+        }
     }
     for row in client.tasks_with_definitions(&all).await?.rows {
-        look(format!("task {}", row.task_guid), serde_json::to_value(&row))?;
+        users.look(key, format!("task {}", row.task_guid), &row)?;
     }
     for row in client.periodics(&all).await?.rows {
         let row = client.periodic(&row.periodic_guid).await?.row;
-        look(format!("periodic task {}", row.periodic_guid), serde_json::to_value(&row))?;
+        users.look(key, format!("periodic task {}", row.periodic_guid), &row)?;
     }
     for row in client.parameterised(&all).await?.rows {
         let row = client.parameterised_one(&row.parameterised_guid).await?.row;
-        look(format!("parameterised task {}", row.parameterised_guid), serde_json::to_value(&row))?;
+        let name = format!("parameterised task {}", row.parameterised_guid);
+        if !users.look(key, name.clone(), &row)? && row.waiting > 0 {
+            let waiting = row.waiting;
+            users
+                .possible
+                .push(format!("{name}: of its dispatches {waiting} wait, maybe with an earlier template"));
+        }
     }
-    Ok(found)
+    Ok(users)
 }
 
 /// Whether something holds a value that is sealed with a key: `{"sealed": {"key": .., "data": ..}}`.

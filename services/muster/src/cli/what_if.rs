@@ -7,6 +7,7 @@ use clap::Args;
 use schemas::names::CellId;
 use schemas::spec::Item;
 use schemas::{Position, Refusal, Timestamp};
+use secrets::Keys;
 use serde::Serialize;
 use simulation::recorded::change::Unread;
 use simulation::recorded::what_if::{
@@ -19,6 +20,7 @@ use super::failure::{Exit, Failure};
 use super::file;
 use super::near::did_you_mean;
 use super::output::{Look, Output};
+use super::secrets::KeysHere;
 use super::table::{Cell, Table};
 use super::words::{count, parse_duration, took};
 use super::{moment, recorded};
@@ -43,6 +45,8 @@ pub(crate) struct WhatIfArgs {
     /// How long the cluster takes silence of most cells for a fault of the network
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     mass_loss_wait: Duration,
+    #[command(flatten)]
+    keys: KeysHere,
 }
 
 /// An answer.
@@ -61,7 +65,7 @@ struct Shown<'a> {
 pub(crate) async fn run(args: &WhatIfArgs, global: &Global) -> Result<(), Failure> {
     debug_assert_eq!(MASS_LOSS_WAIT, Duration::from_secs(60), "as the option says");
     let lines = lines(args)?;
-    let changes = read_changes(&lines, global)?;
+    let changes = read_changes(&lines, &args.keys.open(global)?, global)?;
     let messages = recorded::read(global).await?;
     let recording = recorded::recording(messages, args.as_of, args.mass_loss_wait)?;
     let length = args.length.map_or(Length::Rest(PATIENCE), Length::Time);
@@ -81,9 +85,10 @@ fn lines(args: &WhatIfArgs) -> Result<Vec<String>, Failure> {
     Ok(all.filter(says).map(|line| line.trim().to_owned()).collect())
 }
 
-fn read_changes(lines: &[String], global: &Global) -> Result<Vec<(usize, Change)>, Failure> {
-    let mut items =
-        |path: &str| -> Result<Vec<Item>, Failure> { file::items(Path::new(path), global.domain.as_ref()) };
+fn read_changes(lines: &[String], keys: &Keys, global: &Global) -> Result<Vec<(usize, Change)>, Failure> {
+    let mut items = |path: &str| -> Result<Vec<Item>, Failure> {
+        file::sealed_items(Path::new(path), global.domain.as_ref(), keys)
+    };
     let mut changes = vec![];
     for (at, line) in lines.iter().enumerate() {
         match Change::read(line, &mut items) {

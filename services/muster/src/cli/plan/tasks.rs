@@ -14,7 +14,7 @@ use super::{Known, Others, Room, end, exactly, free, in_words, rooms, told};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Look, Output};
 use crate::cli::table::{Cell, Table};
-use crate::cli::{find, task, words};
+use crate::cli::{file, find, task, words};
 
 /// What running the tasks of a file would do.
 #[derive(Clone, Debug, Serialize)]
@@ -47,7 +47,7 @@ pub(crate) async fn run(
     items: Vec<Item>,
     output: Output,
 ) -> Result<(), Failure> {
-    let desired = task::of_file(path, items, "planned")?;
+    let desired = task::of_file(path, file::sealed(client, items).await?, "planned")?;
     let Known { position, copy, .. } = Known::ask(client, []).await?;
     let plan = plan(client, position, copy, desired).await?;
     output.one(&plan, |plan, look| plan.text(path, look))?;

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use bbs::{Ask, Input, Reply};
 use bus::Incoming;
 use projections::cluster_log::SetAsideOrder;
-use schemas::action::Secret;
 use schemas::bus::{AuctioneerVerb, BusSubject, OperatorVerb};
 use schemas::codec::{self, Form};
 use schemas::entry::Actor;
 use schemas::message::{Envelope, OfCell, SetAside, SwitchPreemption};
 use schemas::names::ClientName;
-use schemas::secret::Place;
 use schemas::spec::{item_to_json, to_seal};
 use schemas::{BadField, Code, Refusal, cell};
 use serde::Deserialize;
@@ -43,7 +41,8 @@ pub(super) async fn command(driver: &Arc<Driver>, incoming: &Incoming) {
                 return;
             }
             if let BusSubject::Seal(domain, _) = subject {
-                let sealed = to_seal(&domain, &incoming.payload).and_then(|item| item.sealed(&driver.hand()));
+                let sealed =
+                    to_seal(&domain, &incoming.payload).and_then(|item| item.sealed(&driver.keys.hand()));
                 let sealed = sealed.map(|item| item_to_json(&item));
                 return answer(driver.services.bus(), &reply, Form::Json, sealed).await;
             }
@@ -122,26 +121,11 @@ fn decoded<Q: DeserializeOwned>(
 }
 
 impl Driver {
-    /// Seals secrets with this program's keys.
-    fn hand(&self) -> impl Fn(&Place, &Secret) -> Result<Secret, String> {
-        |place, secret| match secret {
-            Secret::Plain(_) => Ok(secret.clone()),
-            Secret::Open(text) => {
-                self.keys.seal(place, text).map(Secret::Sealed).map_err(|error| error.told())
-            }
-            // What can't be opened here would never run.
-            Secret::Sealed(sealed) => match self.keys.open(place, sealed) {
-                Ok(_) => Ok(secret.clone()),
-                Err(error) => Err(error.told_by("this cluster")),
-            },
-        }
-    }
-
     /// The same with every secret of it sealed: from here on nobody sees one.
     fn sealed(&self, ask: Ask) -> Result<Ask, Refusal> {
         match ask {
             Ask::Client { domain, client, envelope, command } => {
-                let command = command.sealed(&domain, &self.hand())?;
+                let command = command.sealed(&domain, &self.keys.hand())?;
                 Ok(Ask::Client { domain, client, envelope, command })
             }
             Ask::Cell { .. }
