@@ -19,6 +19,7 @@ use simulation::recorded::{Change, Message};
 use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::output::Output;
+use super::secrets::KeysHere;
 use super::words::Invalid;
 use super::{file, output};
 use super::{moment, recorded};
@@ -43,6 +44,8 @@ pub(crate) struct DecideArgs {
     /// Decide in a cluster of which nothing is recorded
     #[arg(long, conflicts_with = "as_of")]
     empty: bool,
+    #[command(flatten)]
+    keys: KeysHere,
 }
 
 /// The two words of a command's subject.
@@ -67,8 +70,13 @@ enum Shown {
     Decided { position: Position, entries: Vec<Stored> },
     /// It is so already: nothing would be appended.
     Unchanged { position: Position, version: Option<u64> },
-    /// It would be refused.
-    Refused { position: Position, refusal: Refusal },
+    /// It would be refused; of several things, these entries would be appended of those before it.
+    Refused {
+        position: Position,
+        refusal: Refusal,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        entries: Vec<Stored>,
+    },
 }
 
 /// An entry as it would be stored.
@@ -93,6 +101,7 @@ pub(crate) async fn run(args: &DecideArgs, global: &Global) -> Result<(), Failur
 }
 
 fn asked(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
+    let keys = args.keys.open(global)?;
     if let Some(Verb { noun, verb }) = &args.verb {
         let path = args.file.as_deref().unwrap_or_else(|| Path::new("-"));
         let text = file::read(path)?;
@@ -100,15 +109,17 @@ fn asked(args: &DecideArgs, global: &Global) -> Result<Asked, Failure> {
             Failure::usage("a client's command is of a domain, which its subject proves: give --domain")
         })?;
         let read = client_command(noun, verb, &domain, text.as_bytes());
-        let (envelope, command) = read.map_err(|refusal| {
+        let sealed =
+            read.and_then(|(envelope, command)| Ok((envelope, command.sealed(&domain, &keys.hand())?)));
+        let (envelope, command) = sealed.map_err(|refusal| {
             Failure::from(refusal).doing(format!("read {noun}.{verb} from {}", path.display()))
         })?;
         return Ok(Asked::Command(domain, Box::new(envelope), Box::new(command)));
     }
     let text = args.change.as_deref().unwrap_or_default();
-    let mut items = |path: &str| file::items(Path::new(path), global.domain.as_ref());
+    let mut items = |path: &str| file::sealed_items(Path::new(path), global.domain.as_ref(), &keys);
     match Change::read(text, &mut items) {
-        Ok(Some(change)) => Ok(Asked::Change(change)),
+        Ok(Some(change)) => Asked::change(change).map_err(Failure::usage),
         Ok(None) => Err(Failure::usage("the change says nothing")),
         Err(Unread::Words(why)) => Err(Failure::usage(why)),
         Err(Unread::File(failure)) => Err(failure),
@@ -127,7 +138,10 @@ fn shown(
         Ok::<_, Failure>(Stored { subject: subject.to_string(), entry })
     };
     Ok(match answer {
-        Err(refusal) => Shown::Refused { position, refusal },
+        Err(refusal) => {
+            let entries = entries.into_iter().map(stored).collect::<Result<_, _>>()?;
+            Shown::Refused { position, refusal, entries }
+        }
         Ok(done) if entries.is_empty() => {
             Shown::Unchanged { position, version: done.map(|done| done.version) }
         }

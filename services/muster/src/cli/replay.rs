@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use schemas::Refusal;
 use schemas::names::ProcessGuid;
-use simulation::recorded::replay::{OfProcess, OfTask, Replay, Settings};
-use simulation::recorded::what_if::Failed;
+use schemas::{BadField, Refusal};
+use simulation::recorded::replay::{Misfit, NoReplay, OfProcess, OfTask, Replay, Settings};
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
 use super::file;
+use super::near::did_you_mean;
 use super::output::{Look, Output};
 use super::table::{Cell, Table};
 use super::words::{count, parse_duration, took};
@@ -49,9 +49,9 @@ pub(crate) async fn run(args: &ReplayArgs, global: &Global) -> Result<(), Failur
         return Err(Failure::usage(format!("it begins at position {from}, after its end at {to}")));
     }
     let recording = recorded::recording(messages, Some(AsOf::Position(from)), args.mass_loss_wait)?;
-    let told = recording.replay(to, &settings).map_err(|failed| match failed {
-        Failed::Refused(refusal) => Failure::from(refusal).doing("set up the cluster"),
-        Failed::Unusable(unusable) => unusable.into(),
+    let told = recording.replay(to, &settings).map_err(|why| match why {
+        NoReplay::Misfits(misfits) => unfit(misfits, args.policy.as_deref()),
+        NoReplay::Unusable(unusable) => unusable.into(),
     })?;
     Output::new(global).one(&told, text)?;
     if args.check && !told.differences.is_empty() {
@@ -71,6 +71,20 @@ fn settings(path: &Path) -> Result<Settings, Failure> {
         return Ok(settings);
     }
     Err(Failure::from(Refusal::invalid(faults)).doing(format!("read {}", path.display())))
+}
+
+/// Settings that don't fit what was recorded, with names that were probably meant.
+fn unfit(misfits: Vec<Misfit>, policy: Option<&Path>) -> Failure {
+    let bad = |one: Misfit| {
+        let Misfit { field, problem, name, known } = one;
+        let meant = did_you_mean(&name, known.iter().map(String::as_str));
+        BadField {
+            field,
+            problem: [Some(problem), meant].into_iter().flatten().collect::<Vec<_>>().join(": "),
+        }
+    };
+    let failure = Failure::from(Refusal::invalid(misfits.into_iter().map(bad).collect()));
+    policy.map_or(failure.clone(), |path| failure.doing(format!("replay with {}", path.display())))
 }
 
 fn text(told: &Replay, look: Look) -> String {

@@ -133,6 +133,7 @@ fn a_secret_is_in_its_container_and_nowhere_else() {
     muster.ok(&format!("lrp diff {file}"));
     muster.ok(&format!("lrp plan {file}"));
     place.tell("the same file again changes nothing");
+    what_is_decided_offline_is_sealed(muster, file);
 
     let before = runs_with(muster, [FIRST_SUM, SECOND_SUM]);
     let running = running_in(place.path());
@@ -156,6 +157,22 @@ fn a_secret_is_in_its_container_and_nowhere_else() {
     what_is_sealed_opens_nowhere_else(&given, muster);
     dev.end(&place);
     nothing_tells(&place);
+}
+
+/// Who decides without a BBS seals by the same key: the same file changes nothing, and no answer is made of the text.
+fn what_is_decided_offline_is_sealed(muster: &Muster, file: &str) {
+    let apply = format!("apply {file}");
+    muster.run(&["decide", &apply]).exits(0).tells(&["\"unchanged\""]);
+    muster.run(&["what-if", &apply]).exits(0).tells(&["nothing would change"]);
+    let message = json!({"body": {"process_guid": "new", "domain": "shop", "action": {"run": {"path": "true"}},
+        "env": {"TOKEN": {"secret": SECOND}}}});
+    let file = Path::new(file).with_file_name("message.json");
+    fs::write(&file, message.to_string()).unwrap();
+    let line = format!("decide --command lrp.desire --file {} --domain shop", file.display());
+    let said = muster.ok(&line).tells(&["\"decided\"", "\"sealed\""]);
+    assert!(!said.out.contains(MARKER), "{said:?}");
+    let refused = muster.exits(1, &format!("{line} --secrets {}.none", file.display()));
+    refused.tells(&["the file of keys", "can't be read"]);
 }
 
 /// A task with a token in the URL of its owner: one that answers, and one that isn't there.
@@ -281,6 +298,15 @@ fn a_key_takes_over(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
     let forget = format!("secrets forget {old} {keys}");
     muster.exits(4, &forget).tells(&["it is the one that seals"]);
     let new = muster.json(&format!("secrets rotate {keys}"))["key"].as_str().unwrap().to_owned();
+    let seals = |id: &str| {
+        let rows = muster.json(&format!("secrets list {keys}"));
+        rows.as_array().unwrap().iter().any(|row| row["id"] == id && row["seals"] == true)
+    };
+    assert!(seals(old) && !seals(&new), "a key that is added only opens");
+    muster.ok(&format!("lrp apply {file}")).tells(&["nothing changed"]);
+    muster.exits(3, &format!("secrets rotate --seal deadbeef {keys}")).tells(&[old, &new]);
+    muster.ok(&format!("secrets rotate --seal {new} {keys}")).tells(&["seals from now on"]);
+    assert!(seals(&new) && !seals(old));
     cluster.place.tell("the key is rotated");
     muster.exits(4, &forget).tells(&["process web", "1 thing would not start again", "--yes"]);
     muster
@@ -290,7 +316,11 @@ fn a_key_takes_over(cluster: &Cluster, (keys, old): (&str, &str), file: &str) {
     muster.ok(&format!("lrp apply {file}"));
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
     assert_eq!(key_of(&muster), new);
-    muster.exits(4, &forget).tells(&["nothing that is desired now uses it"]);
+    muster.exits(4, &forget).tells(&[
+        "process web keeps 1 other definition",
+        "1 thing may need it to go back to what was before",
+        "--yes",
+    ]);
     muster.ok(&format!("{forget} --yes")).tells(&["is forgotten"]);
     muster.exits(3, &forget).tells(&[&new]);
     runs_with(&muster, [FIRST_SUM, FIRST_SUM]);
@@ -323,6 +353,9 @@ fn without_a_key_secrets_are_refused_with_advice() {
     let file = given.file("t.json", url.to_string());
     let said = muster.exits(1, &format!("task run {}", file.display()));
     said.tells(&["completion_callback_url: is a secret, and there is no key"]);
+    let file = given.file("web.toml", web(&secret(FIRST), &secret(SECOND)));
+    let said = muster.run(&["what-if", &format!("desire {}", file.display())]).exits(1).tells(&[advice]);
+    assert!(!said.err.contains(MARKER), "{said:?}");
     nothing_tells(&cluster.place);
 
     let open = given.file("open.keys", "");

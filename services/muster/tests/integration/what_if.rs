@@ -109,6 +109,23 @@ fn a_replay_comes_to_what_was_recorded_and_other_settings_to_something_else() {
         .ok(&format!("replay --policy {policy}"))
         .tells(&["process crasher: 4 crashes recorded, 1 replayed", "it comes to something else: "]);
 
+    // Both hold from the beginning of the log, where there is no cell yet, and nobody leads.
+    let text = "preemption = true\n[cell.c9]\nlike = \"c1\"\n";
+    let policy = place.file("more.toml", text).display().to_string();
+    let more = muster.ok(&format!("replay --policy {policy} -o json")).json();
+    assert_eq!((&more["refused"], of(&more, "replayed", "web")["running"].as_u64()), (&json!([]), Some(3)));
+    let policy = |text: &str| place.file("unfit.toml", text).display().to_string();
+    let unfit = policy("[process.wbe.restart]\nmax_attempts = 2\n");
+    muster
+        .exits(1, &format!("replay --policy {unfit}"))
+        .tells(&["process.wbe: this part of the log has no process wbe: did you mean web?"]);
+    let unfit = policy("[cell.c11]\nmemory_mb = 1\n[cell.c1]\nlike = \"c2\"\n");
+    muster.exits(1, &format!("replay --policy {unfit}")).tells(&[
+        "2 fields are bad",
+        "cell.c11: this part of the log has no cell c11",
+        "cell.c1.like: this part of the log has cell c1",
+    ]);
+
     let bad = place.file("bad.toml", "[scoring]\nspread = 2\n").display().to_string();
     muster.exits(1, &format!("replay --policy {bad}")).tells(&[
         "unknown field `scoring`",
@@ -157,6 +174,18 @@ fn single_decisions_are_told_as_json() {
     assert_eq!(same["outcome"], "unchanged", "{same:#}");
     let refused = muster.run(&["decide", "remove nobody"]).exits(3).json();
     assert_eq!(refused["refusal"]["code"], "ResourceNotFound");
+
+    muster
+        .run(&["decide", "lose cell c1"])
+        .exits(2)
+        .tells(&["`lose cell` is no command", "what can be decided is evacuate,"]);
+    // Of several things, what is decided before a refusal stands beside it.
+    let elsewhere = sleeper("web", 2).replace("\"shop\"", "\"elsewhere\"");
+    let both = format!("[[lrp]]\n{}[[lrp]]\n{elsewhere}", sleeper("other", 1));
+    let both = place.file("both.toml", both).display().to_string();
+    let refused = muster.run(&["decide", &format!("desire {both}")]).json();
+    assert_eq!(refused["outcome"], "refused", "{refused:#}");
+    assert_eq!(refused["entries"].as_array().map(Vec::len), Some(1), "{refused:#}");
 
     let message = json!({"body": {"process_guid": "api", "domain": "shop", "instances": 2,
         "action": {"run": {"path": "true"}}}});

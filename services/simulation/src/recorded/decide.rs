@@ -1,13 +1,12 @@
 //! A single decision: what a BBS that knows a recording decides on a command, and nothing of what follows.
 
 use bytes::Bytes;
-use schemas::Entry;
-use schemas::Refusal;
 use schemas::entry::Actor;
 use schemas::message::{Done, Envelope};
 use schemas::names::Domain;
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
+use schemas::{Code, Entry, Refusal};
 
 use super::act::{Failed, who};
 use super::change::Change;
@@ -29,8 +28,49 @@ pub enum Asked {
 pub struct Decided {
     /// What the client is answered.
     pub answer: Result<Option<Done>, Refusal>,
-    /// The entries that would be appended, each as it would be stored on its subject; none: it is refused, or is so already.
+    /// The entries that would be appended, each as it would be stored on its subject; none: it is so already. What is asked
+    /// of several things may be refused for one of them, and these are of those before it.
     pub entries: Vec<(Subject, Bytes)>,
+}
+
+/// The beginnings of the changes that are commands.
+const COMMANDS: &str = "evacuate, cordon, uncordon, forget, desire, apply, update, scale, priority, restart, activate, \
+                        rollout pause, rollout resume, rollout back, remove, retire, run task, cancel, domain, preemption on or \
+                        preemption off";
+
+impl Asked {
+    /// A change that is to be decided.
+    ///
+    /// # Errors
+    /// It is none that a client or an operator asks for: nobody decides it.
+    pub fn change(change: Change) -> Result<Self, String> {
+        no_command(&change).map_or(Ok(Self::Change(change)), Err)
+    }
+}
+
+/// Why a change can't be decided, if it can't: it just happens.
+fn no_command(change: &Change) -> Option<String> {
+    let what = match change {
+        Change::Lose(_) => "lose cell",
+        Change::Return(_) => "return cell",
+        Change::Add(_) => "add cell",
+        Change::Crash(..) => "crash",
+        Change::Wait(_) => "wait",
+        Change::Operator(..)
+        | Change::Apply(_)
+        | Change::Update(..)
+        | Change::Scale(..)
+        | Change::Rank(..)
+        | Change::Restart(_)
+        | Change::Activate(..)
+        | Change::Steer(..)
+        | Change::Remove(_)
+        | Change::Retire(..)
+        | Change::Cancel(_)
+        | Change::Fresh(..)
+        | Change::Preemption(_) => return None,
+    };
+    Some(format!("`{what}` is no command, so nobody decides it: what can be decided is {COMMANDS}"))
 }
 
 impl Recording {
@@ -45,7 +85,10 @@ impl Recording {
         stage.until(self.time() + SETTLING)?;
         let begun = stage.tape.end();
         let answer = match asked {
-            Asked::Change(change) => stage.carry_out(change).map(|()| None),
+            Asked::Change(change) => match no_command(change) {
+                None => stage.carry_out(change).map(|()| None),
+                Some(why) => Err(Refusal::new(Code::InvalidRequest, why).into()),
+            },
             Asked::Command(domain, envelope, command) => {
                 stage.asks_as_client(domain, (**envelope).clone(), (**command).clone()).map(Some)
             }

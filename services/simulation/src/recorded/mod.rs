@@ -63,6 +63,8 @@ pub struct Recording {
     auctioneer: ServiceId,
     times: Times,
     time: Timestamp,
+    /// How long its BBSs wait before they believe that most cells are gone at once.
+    mass_loss_wait: Duration,
 }
 
 /// Why a log can't be run on.
@@ -140,7 +142,7 @@ impl Recording {
             time = first.and_then(|entry| Some(entry.decisions.first()?.at)).unwrap_or(time);
         }
         let auctioneer = leader(Role::Auctioneer, "auctioneer");
-        Ok(Self { tape: Tape::new(messages, length), bbs, auctioneer, times, time })
+        Ok(Self { tape: Tape::new(messages, length), bbs, auctioneer, times, time, mass_loss_wait })
     }
 
     /// What was true when the log was left.

@@ -9,7 +9,7 @@ use bbs::Bbs;
 use projections::World;
 use schemas::container::WorkKey;
 use schemas::message::{Done, PerformId};
-use schemas::names::{CellId, Ids, Incarnation};
+use schemas::names::{CellId, DefinitionId, Ids, Incarnation, ProcessGuid};
 use schemas::subject::Position;
 use schemas::{Entry, Refusal, Timestamp};
 
@@ -96,6 +96,8 @@ pub(super) struct Stage<'a> {
     pub(super) answers: BTreeMap<u64, Result<Done, Refusal>>,
     /// Counts what they asked.
     pub(super) changes: u64,
+    /// Of each restart that is asked as in the record: the process, and what the restart made there.
+    pub(super) restarts: BTreeMap<u64, (ProcessGuid, DefinitionId)>,
     bbs_alarm: Option<Timestamp>,
     auctioneer_alarm: Option<Timestamp>,
     bbs_turn: bool,
@@ -150,6 +152,7 @@ impl<'a> Stage<'a> {
             asked: BTreeMap::new(),
             answers: BTreeMap::new(),
             changes: 0,
+            restarts: BTreeMap::new(),
             bbs_alarm: None,
             auctioneer_alarm: None,
             bbs_turn: false,

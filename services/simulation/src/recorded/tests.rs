@@ -3,9 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use schemas::names::{CellId, ProcessGuid};
-use schemas::rollout::Phase;
+use schemas::Code;
+use schemas::definition::{Definition, DesiredLrp};
+use schemas::message::Envelope;
+use schemas::names::{CellId, DefinitionId, ProcessGuid};
+use schemas::policy::UpdateOrder;
+use schemas::process::{Purpose, Steer};
+use schemas::rollout::{Kind, Phase};
+use schemas::spec::{ClientCommand, Item};
 
+use super::replay::{Cause, CellSettings, NoReplay, ProcessSettings, Settings};
+use super::stage::Stage;
 use super::what_if::{Length, Move, Work};
 use super::*;
 use crate::cluster::{Cluster, START};
@@ -290,7 +298,7 @@ fn with_the_recorded_settings_a_replay_comes_to_what_was_recorded() {
             if calls(recording.world()) {
                 continue;
             }
-            let told = recording.replay(end, &replay::Settings::default()).unwrap();
+            let told = recording.replay(end, &Settings::default()).unwrap();
             assert_eq!(told.differences, Vec::<String>::new(), "seed {seed} from {from}: {told:#?}");
             assert!(told.skipped.is_empty(), "seed {seed} from {from}: {:?}", told.skipped);
             crashed += told.replayed.processes.values().map(|of| of.crashes).sum::<u64>();
@@ -300,6 +308,12 @@ fn with_the_recorded_settings_a_replay_comes_to_what_was_recorded() {
     assert!(crashed > 50 && replays > 12, "only {crashed} crashes in {replays} replays");
 }
 
+/// The cells that a log knows in the end.
+fn cells_of(log: &[Message]) -> Vec<CellId> {
+    let recording = Recording::read(log.to_vec(), None, MASS_LOSS_WAIT).unwrap();
+    recording.world().cells().map(|(id, _)| id.clone()).collect()
+}
+
 #[test]
 fn other_settings_come_to_something_else() {
     let crashes = |told: &replay::Figures| told.processes.values().map(|of| of.restarts).sum::<u64>();
@@ -307,21 +321,363 @@ fn other_settings_come_to_something_else() {
     for seed in [0, 2, 4, 6, 8, 10] {
         let log = log_of(&Plan::calm(seed));
         let end = Position(log.len() as u64);
+        let cells = cells_of(&log);
         let recording = Recording::read(log, Some(Position(0)), MASS_LOSS_WAIT).unwrap();
         let never = replay::Restart {
             condition: schemas::policy::RestartCondition::None,
             ..replay::Restart::default()
         };
-        let told =
-            recording.replay(end, &replay::Settings { restart: Some(never), ..Default::default() }).unwrap();
+        let told = recording.replay(end, &Settings { restart: Some(never), ..Default::default() }).unwrap();
         assert_eq!(crashes(&told.replayed), 0, "seed {seed}");
         fewer += crashes(&told.recorded);
         // Without memory nothing is placed.
-        let small = replay::CellSettings { memory_mb: Some(0), ..Default::default() };
-        let cell = ["c1", "c2", "c3", "c4", "c5"].map(|id| (cell(id), small.clone())).into();
-        let told = recording.replay(end, &replay::Settings { cell, ..Default::default() }).unwrap();
+        let small = CellSettings { memory_mb: Some(0), ..Default::default() };
+        let cell = cells.into_iter().map(|id| (id, small.clone())).collect();
+        let told = recording.replay(end, &Settings { cell, ..Default::default() }).unwrap();
         assert!(told.replayed.processes.values().all(|of| of.running == 0), "seed {seed}: {told:#?}");
         assert!(!told.differences.is_empty(), "seed {seed}");
     }
     assert!(fewer > 0, "nothing was restarted in the record");
+}
+
+/// What a run of a recording leaves behind in which this is done.
+fn with(recording: &Recording, acts: impl FnOnce(&mut Stage<'_>)) -> Vec<Message> {
+    let mut stage = Stage::new(recording);
+    stage.until(recording.time() + what_if::SETTLING).unwrap();
+    acts(&mut stage);
+    stage.tape.messages().cloned().collect()
+}
+
+fn pass(stage: &mut Stage<'_>, seconds: u64) {
+    stage.until(stage.now + Duration::from_secs(seconds)).unwrap();
+}
+
+/// The same log, to be replayed from where the other recording ends; and where it ends itself.
+fn longer(recording: &Recording, log: Vec<Message>) -> (Recording, Position) {
+    let end = Position(log.len() as u64);
+    (Recording::read(log, Some(recording.position()), MASS_LOSS_WAIT).unwrap(), end)
+}
+
+/// A log from its beginning, and where it ends.
+fn whole(seed: u64) -> (Recording, Position) {
+    let log = log_of(&Plan::calm(seed));
+    let end = Position(log.len() as u64);
+    (Recording::read(log, Some(Position(0)), MASS_LOSS_WAIT).unwrap(), end)
+}
+
+fn desired(world: &World, guid: &ProcessGuid) -> DesiredLrp {
+    let process = world.process(guid).unwrap();
+    process.desired.as_ref().unwrap().project(guid, &process.domain).unwrap()
+}
+
+/// A process that runs another definition than it does, under this id.
+fn another(lrp: &DesiredLrp, id: &str) -> DesiredLrp {
+    let definition = Definition { cpu_weight: lrp.definition.cpu_weight + 1, ..(*lrp.definition).clone() };
+    let definition_id = DefinitionId::new(id).unwrap();
+    DesiredLrp { definition_id, definition: definition.into(), ..lrp.clone() }
+}
+
+fn apply(lrp: DesiredLrp) -> Change {
+    Change::Apply(vec![Item::Lrp(Box::new(lrp))])
+}
+
+/// Another restart policy for one process: what is asked for it is one decision more than was recorded.
+fn soon(guid: &ProcessGuid) -> Settings {
+    let restart = replay::Restart { delay_ms: Some(100), ..Default::default() };
+    let process = [(guid.clone(), ProcessSettings { restart: Some(restart) })].into();
+    Settings { process, ..Default::default() }
+}
+
+fn commands(causes: &[(Timestamp, Cause)]) -> Vec<&ClientCommand> {
+    let mut all = vec![];
+    for (_, cause) in causes {
+        if let Cause::Client(_, command) = cause {
+            all.push(&**command);
+        }
+    }
+    all
+}
+
+/// Why each rollout of a run began that was appended in it.
+fn rollouts(stage: &Stage<'_>) -> Vec<(Kind, String)> {
+    let events = stage.tape.appended().flat_map(|(_, entry)| entry.decisions).flat_map(|one| one.events);
+    let started = |event| {
+        let Event::Rollout(schemas::rollout::Event::Started { kind, reason, .. }) = event else {
+            return None;
+        };
+        Some((kind, reason))
+    };
+    events.filter_map(started).collect()
+}
+
+fn an_index(world: &World, guid: &ProcessGuid) -> u32 {
+    let slots = &world.process(guid).unwrap().slots;
+    let runs = slots.iter().find(|slot| slot.actual.as_ref().is_some_and(schemas::actual::Actual::runs_on));
+    runs.expect("one runs").place.index
+}
+
+/// A log in which a process is replaced for this purpose, crashes twice, and goes back to what it was replaced by.
+fn restarted(recording: &Recording, web: &ProcessGuid, purpose: Purpose) -> Vec<Message> {
+    with(recording, |stage| {
+        let domain = desired(stage.world(), web).domain;
+        let restart = ClientCommand::LrpRestart { process_guid: web.clone(), purpose };
+        stage.asks_as_client(&domain, Envelope::default(), restart).unwrap();
+        pass(stage, 240);
+        for _ in 0..2 {
+            stage.carry_out(&Change::Crash(web.clone(), an_index(stage.world(), web))).unwrap();
+            pass(stage, 60);
+        }
+        let made = desired(stage.world(), web).definition_id;
+        stage.carry_out(&apply(another(&desired(stage.world(), web), "v2"))).unwrap();
+        pass(stage, 5);
+        stage.carry_out(&Change::Activate(web.clone(), made)).unwrap();
+        pass(stage, 240);
+    })
+}
+
+#[test]
+fn a_replay_restarts_what_was_restarted_and_it_crashes_as_it_did() {
+    let before = calm(0);
+    let web = some_process(&before);
+    for purpose in [Purpose::Restart, Purpose::Rebalance] {
+        let (recording, end) = longer(&before, restarted(&before, &web, purpose));
+        let causes = recording.causes(end).unwrap();
+        let is_so = |(_, cause): &&(Timestamp, Cause)| matches!(cause, Cause::Restart(_, one) if one.purpose == purpose);
+        assert_eq!(causes.iter().filter(is_so).count(), 1, "{causes:#?}");
+        for settings in [Settings::default(), soon(&web)] {
+            let stage = recording.replayed(end, &settings).unwrap();
+            let begun = rollouts(&stage).into_iter().filter(|(_, why)| why == purpose.done());
+            assert_eq!(begun.count(), 1, "{settings:?}");
+            let told = recording.replay(end, &settings).unwrap();
+            assert_eq!((&told.refused, &told.differences), (&vec![], &vec![]), "{settings:?}");
+            let crashes = [&told.recorded, &told.replayed].map(|figures| figures.processes[&web].crashes);
+            assert_eq!(crashes, [2, 2], "{settings:?}");
+        }
+    }
+}
+
+#[test]
+fn a_replay_goes_back_to_a_definition_and_scales_in_one_command() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let log = with(&recording, |stage| {
+        let first = another(&desired(stage.world(), &web), "v1");
+        let second = another(&first, "v2");
+        stage.carry_out(&apply(first.clone())).unwrap();
+        pass(stage, 240);
+        stage.carry_out(&apply(second)).unwrap();
+        pass(stage, 2);
+        stage.carry_out(&apply(DesiredLrp { instances: first.instances + 1, ..first })).unwrap();
+        pass(stage, 240);
+    });
+    let (recording, end) = longer(&recording, log);
+    let causes = recording.causes(end).unwrap();
+    let [_, _, ClientCommand::LrpUpdate { update, definition: Some((id, _)), .. }] = commands(&causes)[..]
+    else {
+        panic!("{causes:#?}")
+    };
+    assert!(update.instances.is_some() && id.as_str() == "v1", "{update:?} {id}");
+    let told = recording.replay(end, &Settings::default()).unwrap();
+    assert_eq!((&told.refused, &told.differences), (&vec![], &vec![]));
+    let stage = recording.replayed(end, &Settings::default()).unwrap();
+    assert_eq!(desired(stage.world(), &web).definition_id.as_str(), "v1");
+}
+
+#[test]
+fn a_replay_rolls_back_what_a_client_rolled_back() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let log = with(&recording, |stage| {
+        stage.carry_out(&apply(another(&desired(stage.world(), &web), "v2"))).unwrap();
+        pass(stage, 2);
+        stage.carry_out(&Change::Steer(web.clone(), Steer::RollBack)).unwrap();
+        pass(stage, 240);
+    });
+    let (recording, end) = longer(&recording, log);
+    let causes = recording.causes(end).unwrap();
+    assert!(
+        matches!(commands(&causes)[..], [_, ClientCommand::LrpSteer { steer: Steer::RollBack, .. }]),
+        "{causes:#?}"
+    );
+    let stage = recording.replayed(end, &Settings::default()).unwrap();
+    let kinds: Vec<Kind> = rollouts(&stage).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [Kind::Update, Kind::Rollback]);
+}
+
+/// When each cell died, as a recording tells it.
+fn died(recording: &Recording, end: Position) -> Vec<(Timestamp, CellId)> {
+    let lost = |(at, cause)| if let Cause::Lost(id) = cause { Some((at, id)) } else { None };
+    recording.causes(end).unwrap().into_iter().filter_map(lost).collect()
+}
+
+fn present(world: &World) -> Vec<CellId> {
+    world.cells().filter(|(_, cell)| cell.present).map(|(id, _)| id.clone()).collect()
+}
+
+#[test]
+fn cells_that_are_lost_together_died_long_before_it_was_believed() {
+    let recording = calm(0);
+    let cells = present(recording.world());
+    for lost in [1, cells.len() / 2 + 1] {
+        let mut at = Timestamp(0);
+        let log = with(&recording, |stage| {
+            at = stage.now;
+            for id in &cells[..lost] {
+                stage.carry_out(&Change::Lose(id.clone())).unwrap();
+            }
+            pass(stage, 180);
+        });
+        let (recording, end) = longer(&recording, log);
+        let died = died(&recording, end);
+        assert_eq!(died.len(), lost);
+        for (when, id) in died {
+            let apart = when.since(at) + at.since(when);
+            assert!(apart < Duration::from_secs(6), "{id} died at {when}, not {at}");
+        }
+        let told = recording.replay(end, &Settings::default()).unwrap();
+        assert_eq!(told.differences, Vec::<String>::new());
+        let lacked =
+            |figures: &replay::Figures| figures.processes.values().map(|of| of.not_running_ms).sum::<u64>();
+        let (was, is) = (lacked(&told.recorded), lacked(&told.replayed));
+        assert!(was.abs_diff(is) <= was / 8, "{was} recorded, {is} replayed");
+    }
+}
+
+/// An instance that is on a cell.
+fn something_on(world: &World, id: &CellId) -> (ProcessGuid, u32) {
+    let is_there = |slot: &&schemas::process::Slot| {
+        let by = slot.actual.as_ref().and_then(schemas::actual::Actual::holder);
+        by.is_some_and(|by| by.cell_id == *id)
+    };
+    let mut all = world.processes_from(None);
+    let found = all
+        .find_map(|process| Some((process.guid.clone(), process.slots.iter().find(is_there)?.place.index)));
+    found.expect("something runs there")
+}
+
+#[test]
+fn a_cell_lived_when_it_said_something_last() {
+    let recording = calm(0);
+    let cells = present(recording.world());
+    let [last, others @ ..] = &cells[..] else { panic!("there are several cells") };
+    let mut spoke = Timestamp(0);
+    let log = with(&recording, |stage| {
+        for id in others {
+            stage.carry_out(&Change::Lose(id.clone())).unwrap();
+        }
+        pass(stage, 50);
+        let (process, index) = something_on(stage.world(), last);
+        stage.carry_out(&Change::Crash(process, index)).unwrap();
+        spoke = stage.now;
+        pass(stage, 5);
+        stage.carry_out(&Change::Lose(last.clone())).unwrap();
+        pass(stage, 180);
+    });
+    let (recording, end) = longer(&recording, log);
+    for (when, id) in died(&recording, end) {
+        let early = when + Duration::from_secs(40) < spoke;
+        assert_eq!(early, id != *last, "{id} died at {when}, and something was said at {spoke}");
+        assert!(early || spoke <= when, "{id} died at {when}, and said something at {spoke}");
+    }
+}
+
+#[test]
+fn a_cell_may_be_like_one_that_appears_only_later() {
+    let (recording, end) = whole(0);
+    assert_eq!(present(recording.world()), []);
+    let removed = CellSettings { removed: true, ..Default::default() };
+    let like = CellSettings { like: Some(cell("c1")), ..Default::default() };
+    let gone = cells_of(&log_of(&Plan::calm(0))).into_iter().map(|id| (id, removed.clone()));
+    let cell = gone.chain([(cell("c9"), like)]).collect();
+    let settings = Settings { cell, ..Default::default() };
+    let stage = recording.replayed(end, &settings).unwrap();
+    assert_eq!(present(stage.world()), [CellId::new("c9").unwrap()]);
+    let told = recording.replay(end, &settings).unwrap();
+    assert!(told.replayed.processes.values().any(|of| of.running > 0), "{told:#?}");
+}
+
+#[test]
+fn preemption_is_switched_as_soon_as_somebody_leads() {
+    let (recording, end) = whole(0);
+    for on in [true, false] {
+        let settings = Settings { preemption: Some(on), ..Default::default() };
+        let stage = recording.replayed(end, &settings).unwrap();
+        assert_eq!(stage.world().cluster().unwrap().preemption, on);
+        assert_eq!(recording.replay(end, &settings).unwrap().refused, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_is_asked_from_the_beginning_and_refused_is_told() {
+    let recording = calm(0);
+    let (web, odd) = (some_process(&recording), ProcessGuid::new("odd").unwrap());
+    let mut from = Position(0);
+    let log = with(&recording, |stage| {
+        let mut lrp = desired(stage.world(), &web);
+        (lrp.process_guid, lrp.instances) = (odd.clone(), 3);
+        (lrp.policies.min_running, lrp.policies.update.order) = (Some(2), UpdateOrder::StopFirst);
+        stage.carry_out(&apply(lrp)).unwrap();
+        // With so few, the policies would be refused.
+        stage.carry_out(&Change::Scale(odd.clone(), 2)).unwrap();
+        pass(stage, 10);
+        from = stage.tape.end();
+        stage.carry_out(&Change::Restart(web.clone())).unwrap();
+        pass(stage, 10);
+    });
+    let end = Position(log.len() as u64);
+    let recording = Recording::read(log, Some(from), MASS_LOSS_WAIT).unwrap();
+    let told = recording.replay(end, &soon(&odd)).unwrap();
+    let [refused] = &told.refused[..] else { panic!("{:?}", told.refused) };
+    assert!(refused.starts_with("another restart policy of process odd: policies.min_running"), "{refused}");
+}
+
+#[test]
+fn settings_that_name_what_is_not_there_are_refused() {
+    let (recording, end) = whole(0);
+    let web = some_process(&calm(0));
+    let of_cell =
+        |id: &str, of: CellSettings| Settings { cell: [(cell(id), of)].into(), ..Default::default() };
+    let like = |id: &str| CellSettings { like: Some(cell(id)), ..Default::default() };
+    let misfit = |settings: Settings| match recording.replay(end, &settings) {
+        Err(NoReplay::Misfits(misfits)) => misfits.into_iter().next().expect("one at least"),
+        other => panic!("{settings:?}: {other:?}"),
+    };
+    let small = CellSettings { memory_mb: Some(1), ..Default::default() };
+    let none = misfit(of_cell("c11", small.clone()));
+    assert_eq!((&none.field[..], none.known.contains("c1")), ("cell.c11", true), "{none:?}");
+    assert_eq!(misfit(of_cell("c11", like("c12"))).field, "cell.c11.like");
+    let known = misfit(of_cell("c1", like("c2")));
+    assert!(known.field == "cell.c1.like" && known.known.is_empty(), "{known:?}");
+    let none = misfit(soon(&ProcessGuid::new("wbe").unwrap()));
+    assert_eq!((&none.field[..], none.known.contains(web.as_str())), ("process.wbe", true), "{none:?}");
+    // What comes later is known, too.
+    for settings in [of_cell("c1", small), soon(&web), of_cell("c9", like("c1"))] {
+        assert!(recording.replay(end, &settings).is_ok(), "{settings:?}");
+    }
+}
+
+#[test]
+fn what_just_happens_is_decided_by_nobody() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let crash = format!("crash {web}/0");
+    for text in ["lose cell c1", "return cell c1", "add cell c9", &crash, "wait 1s"] {
+        let why = decide::Asked::change(change(text)).unwrap_err();
+        assert!(why.contains("is no command") && why.contains("scale, priority,"), "{why}");
+        let decided = recording.decide(&decide::Asked::Change(change(text))).unwrap();
+        assert_eq!(decided.answer.unwrap_err().code, Code::InvalidRequest, "{text}");
+    }
+    assert!(decide::Asked::change(Change::Scale(web, 1)).is_ok());
+}
+
+#[test]
+fn of_several_things_that_are_asked_those_before_a_refusal_are_told() {
+    let recording = calm(0);
+    let web = some_process(&recording);
+    let lrp = desired(recording.world(), &web);
+    let more = DesiredLrp { instances: lrp.instances + 1, ..lrp.clone() };
+    let elsewhere = DesiredLrp { domain: schemas::names::Domain::new("elsewhere").unwrap(), ..lrp };
+    let both = Change::Apply(vec![Item::Lrp(Box::new(more)), Item::Lrp(Box::new(elsewhere))]);
+    let decided = recording.decide(&decide::Asked::Change(both)).unwrap();
+    assert!(decided.answer.is_err() && decided.entries.len() == 1, "{decided:?}");
 }

@@ -180,6 +180,9 @@ impl Stage<'_> {
                 self.tell_auctioneer(auctioneer::Input::LeadAnswered(Some(answer)));
             }
             (Asker::Change(number), Reply::Done(answer)) => {
+                if let Ok(done) = &answer {
+                    self.carried_out(number, done.position);
+                }
                 self.answers.insert(number, answer);
             }
             (

@@ -3,23 +3,25 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use projections::World;
 use schemas::cell::{self, Presence};
+use schemas::desired::{self, Desired};
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::names::{CellId, Domain, ProcessGuid};
-use schemas::process::{Purpose, Steer};
+use schemas::names::{CellId, DefinitionId, Domain, ProcessGuid};
+use schemas::process::Purpose;
 use schemas::spec::{ClientCommand, PeriodicAsk};
-use schemas::{
-    Decision, Timestamp, actual, cluster, desired, domain, parameterised, periodic, rollout, task,
-};
+use schemas::{Decision, Timestamp, cluster, domain, parameterised, periodic, task};
 
-/// A cell is called lost so long after it fell silent: the silence that is waited for, and a probe.
-const DETECTION: Duration = Duration::from_secs(17);
+use super::losses::Losses;
+use super::said::Said;
 
 /// Something that the cluster did not decide by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cause {
     /// A client of a domain asks.
     Client(Domain, Box<ClientCommand>),
+    /// A client of a domain has every instance of a process replaced by one that runs the same.
+    Restart(Domain, Restarted),
     /// An operator asks something of a cell.
     Operator(CellId, cell::Command),
     /// An operator switches preemption.
@@ -32,17 +34,67 @@ pub(crate) enum Cause {
     Health(CellId, Option<String>),
 }
 
+/// What was asked of a process whose every instance was replaced, and under which id its definition went on. Whoever asks
+/// again gets another id, for that is made of the process's version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Restarted {
+    pub(crate) process: ProcessGuid,
+    pub(crate) purpose: Purpose,
+    pub(crate) made: DefinitionId,
+}
+
 /// The causes of some decisions, each with its time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Causes {
-    pub(crate) all: Vec<(Timestamp, Cause)>,
+    all: Vec<(Timestamp, Cause)>,
+    losses: Losses,
+    /// What is desired of each process, as of the last decision.
+    desired: BTreeMap<ProcessGuid, Desired>,
     /// What clients asked that can't be asked again from what is recorded of it, by kind.
     pub(crate) skipped: BTreeMap<&'static str, u64>,
 }
 
 impl Causes {
+    /// Begins with what is true.
+    pub(crate) fn beginning(world: &World) -> Self {
+        let desired = |process: &schemas::process::Process| {
+            Some((process.guid.clone(), process.desired.as_deref()?.clone()))
+        };
+        Self {
+            all: vec![],
+            losses: Losses::of(world),
+            desired: world.processes_from(None).filter_map(desired).collect(),
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    /// All of them, in the order of time. `mass_loss_wait` is how long the BBSs of the log waited before they believed that
+    /// most cells are gone at once.
+    pub(crate) fn all(&self, mass_loss_wait: Duration) -> Vec<(Timestamp, Cause)> {
+        let died = self.losses.died(mass_loss_wait).into_iter();
+        let mut all = self.all.clone();
+        all.extend(died.map(|(at, id)| (at, Cause::Lost(id))));
+        all.sort_by_key(|(at, _)| *at);
+        all
+    }
+
     /// Takes note of a decision, in the order of the log.
     pub(crate) fn note(&mut self, decision: &Decision) {
+        if let Actor::Cell(id) = &decision.actor {
+            self.losses.heard(id, decision.at);
+        }
+        self.note_cause(decision);
+        if let Aggregate::Process { guid, .. } = &decision.aggregate {
+            for event in &decision.events {
+                if let Event::Desired(event) = event {
+                    let known = desired::evolve(self.desired.remove(guid), event);
+                    self.desired.extend(known.map(|known| (guid.clone(), known)));
+                }
+            }
+        }
+    }
+
+    fn note_cause(&mut self, decision: &Decision) {
         match (&decision.actor, &decision.aggregate) {
             (Actor::Client { domain, .. }, _) => self.of_client(domain, decision),
             (Actor::Operator(_), Aggregate::Cell(id)) => self.of_operator(id, decision),
@@ -79,16 +131,18 @@ impl Causes {
     fn of_cell(&mut self, id: &CellId, decision: &Decision) {
         for event in &decision.events {
             let Event::Cell(event) = event else { continue };
+            self.losses.note(id, event, decision.at);
             let (at, id) = (decision.at, id.clone());
             match event {
                 cell::Event::Appeared(presence) => {
                     self.add(at, Cause::Appeared(id, Box::new(presence.clone())));
                 }
-                cell::Event::Disappeared { .. } => self.add(at - DETECTION, Cause::Lost(id)),
                 cell::Event::Healthy {} => self.add(at, Cause::Health(id, None)),
                 cell::Event::Unhealthy { reason } => self.add(at, Cause::Health(id, Some(reason.clone()))),
+                // When it died is told when all of the losses are known.
+                cell::Event::Disappeared { .. }
                 // These follow from what operators ask.
-                cell::Event::EvacuationRequested {}
+                | cell::Event::EvacuationRequested {}
                 | cell::Event::EvacuationWithdrawn {}
                 | cell::Event::Cordoned {}
                 | cell::Event::Uncordoned {}
@@ -101,6 +155,9 @@ impl Causes {
     }
 
     fn of_operator(&mut self, id: &CellId, decision: &Decision) {
+        for event in decision.events.iter().filter_map(Event::as_cell) {
+            self.losses.note(id, event, decision.at);
+        }
         let command = decision.events.iter().find_map(|event| match event {
             Event::Cell(cell::Event::EvacuationRequested {}) => Some(cell::Command::Evacuate),
             Event::Cell(cell::Event::Cordoned {}) => Some(cell::Command::Cordon),
@@ -134,8 +191,25 @@ impl Causes {
     }
 
     fn of_client(&mut self, domain: &Domain, decision: &Decision) {
+        match self.asked(domain, decision) {
+            Some(cause) => self.add(decision.at, cause),
+            // What was so already changed nothing.
+            None if decision.events.is_empty() => {}
+            None => self.skip(kind(&decision.aggregate)),
+        }
+    }
+
+    /// What a client asked for this.
+    fn asked(&self, domain: &Domain, decision: &Decision) -> Option<Cause> {
         let command = match &decision.aggregate {
-            Aggregate::Process { guid, .. } => of_process(guid, &decision.events),
+            Aggregate::Process { guid, .. } => {
+                let said = Said::of(&decision.events);
+                if let Some((purpose, made)) = said.restarted() {
+                    let restart = Restarted { process: guid.clone(), purpose, made: made.clone() };
+                    return Some(Cause::Restart(domain.clone(), restart));
+                }
+                said.command(guid, self.desired.get(guid))
+            }
             Aggregate::Task { guid, .. } => decision
                 .events
                 .iter()
@@ -161,12 +235,7 @@ impl Causes {
             }
             Aggregate::Cell(_) | Aggregate::Cluster => None,
         };
-        match command {
-            Some(command) => self.add(decision.at, Cause::Client(domain.clone(), Box::new(command))),
-            // What was so already changed nothing.
-            None if decision.events.is_empty() => {}
-            None => self.skip(kind(&decision.aggregate)),
-        }
+        command.map(|command| Cause::Client(domain.clone(), Box::new(command)))
     }
 }
 
@@ -179,71 +248,6 @@ const fn kind(aggregate: &Aggregate) -> &'static str {
         Aggregate::Parameterised { .. } => "commands about parameterised tasks",
         Aggregate::Domain(_) | Aggregate::Cell(_) | Aggregate::Cluster => "other commands",
     }
-}
-
-/// The command that makes these of a process.
-fn of_process(guid: &ProcessGuid, events: &[Event]) -> Option<ClientCommand> {
-    let process_guid = || guid.clone();
-    let (mut update, mut added, mut activated, mut rolls, mut retired) = (None, None, None, None, None);
-    for event in events {
-        if let Event::Desired(event) = event {
-            match event {
-                desired::Event::Desired(lrp) => return Some(ClientCommand::LrpDesire(lrp.clone())),
-                desired::Event::Removed {} => {
-                    return Some(ClientCommand::LrpRemove { process_guid: process_guid() });
-                }
-                desired::Event::Updated(all) => update = Some(all.clone()),
-                desired::Event::DefinitionAdded { definition_id, definition } => {
-                    added = Some((definition_id.clone(), definition.clone()));
-                }
-                desired::Event::Activated { definition_id } => activated = Some(definition_id.clone()),
-                desired::Event::HealthyChanged { .. }
-                | desired::Event::Pruned { .. }
-                | desired::Event::CellsChanged { .. } => {}
-            }
-        }
-        if let Event::Rollout(event) = event {
-            rolls = rolls.or_else(|| steered(event));
-        }
-        // What had crashed is not asked to stop, but removed at once.
-        if let Event::Actual(
-            actual::Event::StopRequested { places, cause: actual::Ended::Retired }
-            | actual::Event::Removed { places, cause: actual::Ended::Retired },
-        ) = event
-        {
-            retired = places.iter().next();
-        }
-    }
-    if update.is_some() || added.is_some() {
-        let update = update.unwrap_or_default();
-        return Some(ClientCommand::LrpUpdate { process_guid: process_guid(), update, definition: added });
-    }
-    if let Some(definition_id) = activated {
-        return Some(ClientCommand::LrpActivate { process_guid: process_guid(), definition_id });
-    }
-    if let Some(place) = retired {
-        let (index, definition_id) = (place.index, Some(place.definition_id));
-        return Some(ClientCommand::LrpRetire { process_guid: process_guid(), index, definition_id });
-    }
-    Some(match rolls? {
-        Some(steer) => ClientCommand::LrpSteer { process_guid: process_guid(), steer },
-        None => ClientCommand::LrpRestart { process_guid: process_guid(), purpose: Purpose::Restart },
-    })
-}
-
-/// How a client steered a rollout, by what it brought about first; none: every instance is replaced by one that runs the
-/// same.
-const fn steered(event: &rollout::Event) -> Option<Option<Steer>> {
-    if let rollout::Event::Started { kind, .. } = event {
-        return Some(match kind {
-            rollout::Kind::Rollback => Some(Steer::RollBack),
-            rollout::Kind::Update => None,
-        });
-    }
-    if matches!(event, rollout::Event::Paused { .. }) {
-        return Some(Some(Steer::Pause));
-    }
-    if matches!(event, rollout::Event::Resumed { .. }) { Some(Some(Steer::Resume)) } else { None }
 }
 
 fn of_task(guid: &schemas::names::TaskGuid, event: &task::Event) -> Option<ClientCommand> {

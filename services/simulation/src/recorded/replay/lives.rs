@@ -6,7 +6,7 @@ use std::time::Duration;
 use executor::scripted::{Behaviour, Create};
 use schemas::container::WorkKey;
 use schemas::entry::{Aggregate, Event};
-use schemas::names::{InstanceGuid, ProcessGuid, TaskGuid};
+use schemas::names::{DefinitionId, InstanceGuid, ProcessGuid, TaskGuid};
 use schemas::{ActualLrpKey, Decision, Place, Timestamp, actual, task};
 
 use super::super::times::Times;
@@ -44,6 +44,8 @@ pub(crate) struct Lives {
     called: BTreeMap<TaskGuid, VecDeque<(Timestamp, task::Called)>>,
     /// The last life that crashed of each place: what starts more often than it did goes on like that.
     last: BTreeMap<ActualLrpKey, Life>,
+    /// What definitions are called in the record that are called otherwise in the run.
+    recorded: BTreeMap<(ProcessGuid, DefinitionId), DefinitionId>,
 }
 
 impl Lives {
@@ -145,6 +147,32 @@ impl Lives {
         }
     }
 
+    /// A definition of a process is called so in the run, and so in the record.
+    pub(crate) fn know(&mut self, process: ProcessGuid, here: DefinitionId, recorded: DefinitionId) {
+        self.recorded.insert((process, here), recorded);
+    }
+
+    /// Whether it is known what a definition is called in the record that is called so in the run.
+    pub(crate) fn is_known(&self, process: &ProcessGuid, here: &DefinitionId) -> bool {
+        self.recorded.contains_key(&(process.clone(), here.clone()))
+    }
+
+    /// What a definition is called in the run that is called so in the record; none: the same, as far as is known.
+    pub(crate) fn here(&self, process: &ProcessGuid, recorded: &DefinitionId) -> Option<DefinitionId> {
+        let mut all = self.recorded.iter();
+        all.find(|((of, _), there)| of == process && *there == recorded).map(|((_, here), _)| here.clone())
+    }
+
+    /// A place of the run, as it is called in the record.
+    fn as_recorded(&self, key: &ActualLrpKey) -> ActualLrpKey {
+        let mut key = key.clone();
+        let here = (key.process_guid.clone(), key.place.definition_id.clone());
+        if let Some(recorded) = self.recorded.get(&here) {
+            key.place.definition_id = recorded.clone();
+        }
+        key
+    }
+
     /// What the owner of a task answers when it is called: as it did, in its order.
     pub(crate) fn answer(&mut self, task: &TaskGuid) -> task::Called {
         self.next_answer(task)
@@ -181,8 +209,9 @@ impl Lives {
         let usual = times.behaviour_of(work, Duration::ZERO);
         match work {
             WorkKey::Lrp { key, .. } => {
-                let next = self.lives.get_mut(key).and_then(VecDeque::pop_front);
-                let Some(life) = next.or_else(|| self.last.get(key).cloned()) else { return usual };
+                let key = self.as_recorded(key);
+                let next = self.lives.get_mut(&key).and_then(VecDeque::pop_front);
+                let Some(life) = next.or_else(|| self.last.get(&key).cloned()) else { return usual };
                 let start = life.started.zip(life.claimed).map(|(started, claimed)| started.since(claimed));
                 let began = life.started.or(life.claimed).unwrap_or_default();
                 ending(&life, start.or(usual.start), began, &usual)

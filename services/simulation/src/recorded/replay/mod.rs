@@ -6,27 +6,35 @@
 mod causes;
 mod figures;
 mod lives;
+mod losses;
+mod misfits;
+mod said;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bbs::{Ask, Bbs};
 use schemas::definition::DesiredLrpUpdate;
+use schemas::entry::Aggregate;
 use schemas::message::Envelope;
 use schemas::names::{CellId, Domain, FolderId, ProcessGuid};
 use schemas::policy::{Policies, RestartCondition, RestartPolicy};
 use schemas::spec::ClientCommand;
 use schemas::subject::Position;
-use schemas::{BadField, Entry, Refusal, Timestamp, task};
+use schemas::{BadField, Decision, Entry, Refusal, Timestamp, task};
 use serde::{Deserialize, Serialize};
 
-use self::causes::{Cause, Causes};
+pub(super) use self::causes::Cause;
+use self::causes::{Causes, Restarted};
 use self::figures::Counting;
 pub use self::figures::{Figures, OfProcess, OfTask};
 pub(super) use self::lives::Lives;
+pub use self::misfits::Misfit;
+use self::misfits::Names;
+use self::said::Said;
 use super::act::who;
 use super::cells::Node;
-use super::stage::{Asker, Due, LATENCY, Stage};
+use super::stage::{Asker, Due, LATENCY, PATIENCE, Stage};
 use super::tape::Message;
 use super::{Recording, Unusable};
 
@@ -111,6 +119,28 @@ pub struct Replay {
     pub skipped: BTreeMap<&'static str, u64>,
 }
 
+/// Why there is no replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoReplay {
+    /// These settings don't fit what was recorded.
+    Misfits(Vec<Misfit>),
+    /// The log can't be run on.
+    Unusable(Unusable),
+}
+
+impl From<Unusable> for NoReplay {
+    fn from(unusable: Unusable) -> Self {
+        Self::Unusable(unusable)
+    }
+}
+
+/// What a part of a log holds that a replay is made of.
+struct Part {
+    causes: Causes,
+    lives: Lives,
+    end: Timestamp,
+}
+
 impl Restart {
     const fn policy(&self) -> RestartPolicy {
         let Self { condition, delay_ms, max_attempts, window_ms } = *self;
@@ -176,11 +206,47 @@ impl Recording {
     /// What would have become of everything from here to a position with other settings.
     ///
     /// # Errors
-    /// Why the log can't be run on, or a cell that another shall be like is not known.
-    pub fn replay(&self, to: Position, settings: &Settings) -> Result<Replay, super::what_if::Failed> {
-        let messages =
-            self.tape.behind(to).ok_or(Unusable::Beyond { position: to, end: self.tape.recorded_end() })?;
-        let (mut causes, mut lives, mut end) = (Causes::default(), Lives::default(), self.time());
+    /// Why the log can't be run on, or settings that don't fit it.
+    pub fn replay(&self, to: Position, settings: &Settings) -> Result<Replay, NoReplay> {
+        let messages = self.behind(to)?;
+        let Part { causes, lives, end } = self.part(messages);
+        let (recorded, early_recorded) = self.figures(messages, end)?;
+        let (stage, refused) = self.again(&causes, lives, settings, end)?;
+        let (replayed, early_replayed) = self.figures(stage.tape.appended_messages(), end)?;
+        Ok(Replay {
+            from: self.position(),
+            to,
+            length_ms: u64::try_from(end.since(self.time()).as_millis()).unwrap_or(u64::MAX),
+            differences: differences((&early_recorded, &recorded), (&early_replayed, &replayed)),
+            recorded,
+            replayed,
+            refused,
+            skipped: causes.skipped,
+        })
+    }
+
+    /// The cluster in the end of a replay.
+    #[cfg(test)]
+    pub(super) fn replayed(&self, to: Position, settings: &Settings) -> Result<Stage<'_>, NoReplay> {
+        let Part { causes, lives, end } = self.part(self.behind(to)?);
+        self.again(&causes, lives, settings, end).map(|(stage, _)| stage)
+    }
+
+    /// The causes that are recorded up to a position, each with its time.
+    #[cfg(test)]
+    pub(super) fn causes(&self, to: Position) -> Result<Vec<(Timestamp, Cause)>, Unusable> {
+        Ok(self.part(self.behind(to)?).causes.all(self.mass_loss_wait))
+    }
+
+    /// What was recorded from here to a position.
+    fn behind(&self, to: Position) -> Result<&[Message], Unusable> {
+        self.tape.behind(to).ok_or(Unusable::Beyond { position: to, end: self.tape.recorded_end() })
+    }
+
+    /// Reads what was recorded from here on.
+    fn part(&self, messages: &[Message]) -> Part {
+        let (mut causes, mut lives, mut end) =
+            (Causes::beginning(self.world()), Lives::default(), self.time());
         // What began before is ended by what is recorded now.
         for message in self.tape.messages().chain(messages) {
             let Ok(entry) = Entry::decode(&message.bytes) else { continue };
@@ -192,21 +258,27 @@ impl Recording {
             entry.decisions.iter().for_each(|decision| causes.note(decision));
             end = entry.decisions.last().map_or(end, |last| end.max(last.at));
         }
-        let (recorded, early_recorded) = self.figures(messages, end)?;
+        Part { causes, lives, end }
+    }
+
+    /// Brings about with other settings what was recorded, until a time. Answers what is refused.
+    fn again(
+        &self,
+        causes: &Causes,
+        lives: Lives,
+        settings: &Settings,
+        end: Timestamp,
+    ) -> Result<(Stage<'_>, Vec<String>), NoReplay> {
+        let causes = causes.all(self.mass_loss_wait);
+        let names = Names::of(self.world(), &causes);
+        let misfits = names.misfits(settings);
+        if !misfits.is_empty() {
+            return Err(NoReplay::Misfits(misfits));
+        }
         let mut stage = Stage::living(self, lives);
-        let refused = stage.bring_about_all(causes.all, settings, end)?;
-        let appended = stage.tape.appended_messages();
-        let (replayed, early_replayed) = self.figures(appended, end)?;
-        Ok(Replay {
-            from: self.position(),
-            to,
-            length_ms: u64::try_from(end.since(self.time()).as_millis()).unwrap_or(u64::MAX),
-            differences: differences((&early_recorded, &recorded), (&early_replayed, &replayed)),
-            recorded,
-            replayed,
-            refused,
-            skipped: causes.skipped,
-        })
+        stage.set_up_cells(settings, &names);
+        let refused = stage.bring_about_all(causes, settings, end)?;
+        Ok((stage, refused))
     }
 
     /// What some messages behind this recording come to at a time, and shortly before.
@@ -234,14 +306,13 @@ impl Stage<'_> {
     /// Brings about what was recorded, with other settings, until a time. Answers what is refused.
     fn bring_about_all(
         &mut self,
-        mut causes: Vec<(Timestamp, Cause)>,
+        causes: Vec<(Timestamp, Cause)>,
         settings: &Settings,
         end: Timestamp,
-    ) -> Result<Vec<String>, super::what_if::Failed> {
-        causes.sort_by_key(|(at, _)| *at);
-        self.set_up(settings)?;
+    ) -> Result<Vec<String>, Unusable> {
         self.answer_what_is_called();
-        let mut asked: BTreeMap<u64, String> = BTreeMap::new();
+        self.until_led()?;
+        let mut asked = self.ask_from_the_beginning(settings);
         for (at, cause) in causes {
             self.until((at + AFTERWARDS).max(self.now))?;
             let words = words(&cause);
@@ -255,6 +326,15 @@ impl Stage<'_> {
             Err(Refusal { message, .. }) => Some(format!("{words}: {message}")),
         };
         Ok(asked.into_iter().filter_map(refused).collect())
+    }
+
+    /// Lets time run until a BBS leads: before, it refuses what is asked. In an empty log the cluster is founded first.
+    fn until_led(&mut self) -> Result<(), Unusable> {
+        let patience = self.now + PATIENCE;
+        while !self.bbs.leads() && self.now < patience {
+            self.until(self.now + LATENCY)?;
+        }
+        Ok(())
     }
 
     /// Owners that were being called when the log was left answer when they did.
@@ -274,17 +354,15 @@ impl Stage<'_> {
         }
     }
 
-    /// What is otherwise from the beginning.
-    fn set_up(&mut self, settings: &Settings) -> Result<(), Refusal> {
+    /// The cells that are otherwise from the beginning, before time goes on.
+    fn set_up_cells(&mut self, settings: &Settings, names: &Names<'_>) {
         for (id, of) in &settings.cell {
-            if let Some(like) = &of.like {
-                let pattern = self.world().cell(like).map(|cell| cell.presence.clone());
-                let mut presence = pattern.ok_or_else(|| Refusal::not_found(format!("cell {like}")))?;
-                presence.folder = FolderId(self.ids.next(self.now));
-                presence.incarnation = self.incarnation();
-                self.cells.insert(id.clone(), Node::new(id, presence));
-                self.schedule(self.now + LATENCY, Due::Attach(id.clone()));
-            }
+            let Some(pattern) = of.like.as_ref().and_then(|like| names.cell(like)) else { continue };
+            let mut presence = pattern.clone();
+            presence.folder = FolderId(self.ids.next(self.now));
+            presence.incarnation = self.incarnation();
+            self.cells.insert(id.clone(), Node::new(id, presence));
+            self.schedule(self.now + LATENCY, Due::Attach(id.clone()));
         }
         self.cells.retain(|id, _| !settings.removes(id));
         for id in self.cells.keys().cloned().collect::<Vec<_>>() {
@@ -295,32 +373,47 @@ impl Stage<'_> {
                 node.presence.incarnation = incarnation;
             }
         }
-        let policies: Vec<(Domain, ClientCommand)> = self
+    }
+
+    /// Asks for what else is otherwise from the beginning. Answers what is asked, by its number, as it is told if it is
+    /// refused.
+    fn ask_from_the_beginning(&mut self, settings: &Settings) -> BTreeMap<u64, String> {
+        let policies: Vec<(Domain, ProcessGuid, Policies)> = self
             .world()
             .processes_from(None)
             .filter_map(|process| {
                 let policies = settings.with_restart(&process.guid, &process.desired.as_ref()?.policies)?;
-                let update = DesiredLrpUpdate { policies: Some(policies), ..DesiredLrpUpdate::default() };
-                let process_guid = process.guid.clone();
-                Some((
-                    process.domain.clone(),
-                    ClientCommand::LrpUpdate { process_guid, update, definition: None },
-                ))
+                Some((process.domain.clone(), process.guid.clone(), policies))
             })
             .collect();
-        for (domain, command) in policies {
-            self.client_asks(domain, command);
+        let mut asked = BTreeMap::new();
+        for (domain, process_guid, policies) in policies {
+            let words = format!("another restart policy of process {process_guid}");
+            let update = DesiredLrpUpdate { policies: Some(policies), ..DesiredLrpUpdate::default() };
+            let command = ClientCommand::LrpUpdate { process_guid, update, definition: None };
+            asked.insert(self.client_asks(domain, command), words);
         }
         if let Some(on) = settings.preemption {
-            self.operator_asks(|client, envelope| Ask::Preemption { client, envelope, on });
+            let cause = Cause::Preemption(on);
+            let number = self.operator_asks(|client, envelope| Ask::Preemption { client, envelope, on });
+            asked.insert(number, format!("{} from the beginning", words(&cause)));
         }
-        Ok(())
+        asked
     }
 
     /// Brings about what was recorded once; answers the number of what is asked.
     fn bring_about(&mut self, cause: Cause, settings: &Settings) -> Option<u64> {
         match cause {
-            Cause::Client(domain, command) => Some(self.client_asks(domain, settings.rewritten(*command))),
+            Cause::Client(domain, command) => {
+                let command = self.as_here(settings.rewritten(*command));
+                Some(self.client_asks(domain, command))
+            }
+            Cause::Restart(domain, Restarted { process, purpose, made }) => {
+                let process_guid = process.clone();
+                let number = self.client_asks(domain, ClientCommand::LrpRestart { process_guid, purpose });
+                self.restarts.insert(number, (process, made));
+                Some(number)
+            }
             Cause::Operator(cell, command) => {
                 Some(self.operator_asks(|client, envelope| Ask::Operator { client, envelope, cell, command }))
             }
@@ -354,6 +447,41 @@ impl Stage<'_> {
         }
     }
 
+    /// What is asked, of the definitions that are called otherwise here than in the record.
+    fn as_here(&self, mut command: ClientCommand) -> ClientCommand {
+        if let ClientCommand::LrpActivate { process_guid, definition_id: id }
+        | ClientCommand::LrpUpdate { process_guid, definition: Some((id, _)), .. }
+        | ClientCommand::LrpRetire { process_guid, definition_id: Some(id), .. } = &mut command
+            && let Some(here) = self.lives.as_ref().and_then(|lives| lives.here(process_guid, id))
+        {
+            *id = here;
+        }
+        command
+    }
+
+    /// What a client or an operator asked is carried out, and stands at a position. If that is a restart of the record, what
+    /// it makes here lives as what it made there.
+    pub(super) fn carried_out(&mut self, number: u64, position: Position) {
+        let Some((process, recorded)) = self.restarts.remove(&number) else { return };
+        let entry = self.tape.get(position).and_then(|message| Entry::decode(&message.bytes).ok());
+        let Some((entry, lives)) = entry.zip(self.lives.as_mut()) else { return };
+        let of_process = |decision: &&Decision| match &decision.aggregate {
+            Aggregate::Process { guid, .. } => *guid == process,
+            Aggregate::Task { .. }
+            | Aggregate::Periodic { .. }
+            | Aggregate::Parameterised { .. }
+            | Aggregate::Domain(_)
+            | Aggregate::Cell(_)
+            | Aggregate::Cluster => false,
+        };
+        let made = |decision: &Decision| Some(Said::of(&decision.events).restarted()?.1.clone());
+        let mut made = entry.decisions.iter().filter(of_process).filter_map(made);
+        // One entry may hold several: they are answered in their order.
+        if let Some(here) = made.find(|here| !lives.is_known(&process, here)) {
+            lives.know(process, here, recorded);
+        }
+    }
+
     fn client_asks(&mut self, domain: Domain, command: ClientCommand) -> u64 {
         self.operator_asks(|client, envelope| Ask::Client { domain, client, envelope, command })
     }
@@ -373,6 +501,7 @@ fn words(cause: &Cause) -> String {
             let (noun, verb) = command.noun_and_verb();
             format!("{noun}.{verb} of domain {domain}")
         }
+        Cause::Restart(domain, _) => format!("lrp.restart of domain {domain}"),
         Cause::Operator(cell, command) => {
             let (noun, verb) = command.noun_and_verb();
             format!("{noun}.{verb} {cell}")
