@@ -14,7 +14,7 @@ use crate::{Error, Url};
 pub const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Rows of an answer that is held as a whole.
 pub const ANSWER_ROWS: usize = 100_000;
-/// Bytes of an answer that is held as a whole: of its texts, and [`VALUE_BYTES`] for each value.
+/// Bytes of an answer that is held as a whole: of its texts, and 8 for each value.
 pub const ANSWER_BYTES: usize = 64 << 20;
 /// What a value takes beside its text.
 const VALUE_BYTES: usize = 8;
