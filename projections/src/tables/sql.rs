@@ -273,7 +273,8 @@ pub fn copy(name: &str) -> String {
 }
 
 /// Ends open rows of PostgreSQL, as many as there are: their keys, and positions and times at which they end, are
-/// arrays of text, one for each column.
+/// arrays of text, one for each column. Each row is looked for by its key, and then written where it stands: were they
+/// simply joined, a server that has no statistics yet takes few rows to be open, and goes through all of them for each key.
 #[must_use]
 pub fn end_all(table: Table, generation: i64) -> String {
     let (name, key, columns) = (history(table, generation), table.key_columns(), table.columns());
@@ -281,13 +282,15 @@ pub fn end_all(table: Table, generation: i64) -> String {
     let same: Vec<String> = columns[..key]
         .iter()
         .enumerate()
-        .map(|(nth, of)| format!("old.{} = ended.c{nth}::{}", quoted(of.name), kind(of.kind)))
+        .map(|(nth, of)| format!("open.{} = ended.c{nth}::{}", quoted(of.name), kind(of.kind)))
         .collect();
     let arrays: Vec<String> = (1..=key + 2).map(|nth| format!("${nth}::text[]")).collect();
     let named: Vec<String> = (0..key + 2).map(|nth| format!("c{nth}")).collect();
     format!(
-        "UPDATE {name} AS old SET to_position = ended.c{key}::bigint, to_time = ended.c{}::timestamptz \
-         FROM unnest({}) AS ended ({}) WHERE {} AND old.to_position IS NULL",
+        "UPDATE {name} AS old SET to_position = found.position::bigint, to_time = found.at::timestamptz FROM (\
+         SELECT place, c{key} AS position, c{} AS at FROM unnest({}) AS ended ({}), LATERAL (\
+         SELECT ctid AS place FROM {name} AS open WHERE {} AND open.to_position IS NULL LIMIT 1) AS one OFFSET 0\
+         ) AS found WHERE old.ctid = found.place",
         key + 1,
         arrays.join(", "),
         named.join(", "),
