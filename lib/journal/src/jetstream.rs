@@ -91,9 +91,11 @@ impl JetStream {
         let durability = stream::durability(&settings.monitoring).await;
         match &durability {
             Durability::Synced => {}
-            worth @ (Durability::Unverified(_) | Durability::Volatile) => {
+            worth @ (Durability::Unverified(_) | Durability::Volatile) if settings.create => {
                 tracing::warn!("an acknowledgement of the journal is {worth}");
             }
+            // Who makes no stream reads what others write.
+            Durability::Unverified(_) | Durability::Volatile => {}
         }
         Self::of(connection, &info, durability).await
     }

@@ -226,7 +226,7 @@ impl Known {
     }
 }
 
-/// Makes a folder for its owner alone: a World holds what containers are given in secret.
+/// Makes a folder for its owner alone: a World holds the environment of containers.
 fn make(folder: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(unusable(folder))
