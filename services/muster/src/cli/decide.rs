@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &DecideArgs, global: &Global) -> Result<(), Failur
         Shown::Refused { refusal, .. } => Some(super::failure::exit_of(refusal.code)),
         Shown::Decided { .. } | Shown::Unchanged { .. } => None,
     };
-    show(&shown, Output::new(global))?;
+    Output::new(global).json(&shown)?;
     exit.map_or(Ok(()), |exit| Err(Failure::silent(exit)))
 }
 
@@ -150,14 +150,4 @@ fn shown(
             Shown::Decided { position, entries }
         }
     })
-}
-
-/// As JSON, whatever else the format is: an entry has no other form.
-fn show(shown: &Shown, output: Output) -> Result<(), Failure> {
-    if output.is_for_people() {
-        let text = serde_json::to_string_pretty(shown)
-            .map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
-        return output::line(&text);
-    }
-    output.one(shown, |_, _| String::new())
 }

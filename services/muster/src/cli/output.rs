@@ -79,6 +79,14 @@ impl Output {
         }
     }
 
+    /// Shows one thing that has no other form than JSON.
+    pub(crate) fn json<T: Serialize>(self, thing: &T) -> Result<(), Failure> {
+        match self.format {
+            Format::Table | Format::Csv | Format::Json => line(&pretty(thing)?),
+            Format::Jsonl => line(&compact(thing)?),
+        }
+    }
+
     /// Shows one thing of a stream, which has no end: JSON is one value per line.
     pub(crate) fn next<T: Serialize>(
         self,

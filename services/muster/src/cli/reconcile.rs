@@ -107,22 +107,12 @@ pub(crate) fn run(args: &ReconcileArgs, global: &Global) -> Result<(), Failure> 
     if let Value::Array(cases) = &value {
         let mut one = |(at, case)| row(case, &format!("[{at}]."), &mut bad).map(answer);
         let rows: Vec<Answer> = cases.iter().enumerate().filter_map(&mut one).collect();
-        return if bad.is_empty() { show(&rows, output) } else { Err(refused(bad)) };
+        return if bad.is_empty() { output.json(&rows) } else { Err(refused(bad)) };
     }
     match row(&value, "", &mut bad) {
-        Some(row) => show(&answer(row), output),
+        Some(row) => output.json(&answer(row)),
         None => Err(refused(bad)),
     }
-}
-
-/// As JSON, whatever else the format is.
-fn show<T: Serialize>(answer: &T, output: Output) -> Result<(), Failure> {
-    if output.is_for_people() {
-        let text = serde_json::to_string_pretty(answer)
-            .map_err(|error| Failure::new(Exit::Failed, "Output", error.to_string()))?;
-        return output::line(&text);
-    }
-    output.one(answer, |_, _| String::new())
 }
 
 /// The row that a case names; none: what is wrong with it is in `bad`, each with its path.
