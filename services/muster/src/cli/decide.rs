@@ -18,10 +18,10 @@ use simulation::recorded::{Change, Message};
 
 use super::args::Global;
 use super::failure::{Exit, Failure};
+use super::file;
 use super::output::Output;
 use super::secrets::KeysHere;
 use super::words::Invalid;
-use super::{file, output};
 use super::{moment, recorded};
 use schemas::query::AsOf;
 

@@ -14,9 +14,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::args::Global;
-use super::failure::{Exit, Failure};
+use super::failure::Failure;
+use super::file;
 use super::output::Output;
-use super::{file, output};
 
 /// What `muster reconcile` is given.
 #[derive(Clone, Debug, Args)]
