@@ -272,30 +272,46 @@ pub fn copy(name: &str) -> String {
     format!("COPY {name} FROM STDIN (FORMAT binary)")
 }
 
+/// Writes rows of PostgreSQL, as many as there are: the values of each column are an array of text.
+#[must_use]
+pub fn insert_all(name: &str, columns: &[Shape]) -> String {
+    let values: Vec<String> = (0..columns.len()).map(|nth| of_column(nth, columns[nth].kind)).collect();
+    format!("INSERT INTO {name} SELECT {} FROM {}", values.join(", "), unnested("added", columns.len()))
+}
+
 /// Ends open rows of PostgreSQL, as many as there are: their keys, and positions and times at which they end, are
 /// arrays of text, one for each column. Each row is looked for by its key, and then written where it stands: were they
 /// simply joined, a server that has no statistics yet takes few rows to be open, and goes through all of them for each key.
 #[must_use]
 pub fn end_all(table: Table, generation: i64) -> String {
     let (name, key, columns) = (history(table, generation), table.key_columns(), table.columns());
-    let kind = |of: Kind| Dialect::Postgres.kind(of);
     let same: Vec<String> = columns[..key]
         .iter()
         .enumerate()
-        .map(|(nth, of)| format!("open.{} = ended.c{nth}::{}", quoted(of.name), kind(of.kind)))
+        .map(|(nth, of)| format!("open.{} = ended.{}", quoted(of.name), of_column(nth, of.kind)))
         .collect();
-    let arrays: Vec<String> = (1..=key + 2).map(|nth| format!("${nth}::text[]")).collect();
-    let named: Vec<String> = (0..key + 2).map(|nth| format!("c{nth}")).collect();
     format!(
-        "UPDATE {name} AS old SET to_position = found.position::bigint, to_time = found.at::timestamptz FROM (\
-         SELECT place, c{key} AS position, c{} AS at FROM unnest({}) AS ended ({}), LATERAL (\
+        "UPDATE {name} AS old SET to_position = found.position, to_time = found.at FROM (\
+         SELECT place, {} AS position, {} AS at FROM {}, LATERAL (\
          SELECT ctid AS place FROM {name} AS open WHERE {} AND open.to_position IS NULL LIMIT 1) AS one OFFSET 0\
          ) AS found WHERE old.ctid = found.place",
-        key + 1,
-        arrays.join(", "),
-        named.join(", "),
+        of_column(key, Kind::Integer),
+        of_column(key + 1, Kind::Time),
+        unnested("ended", key + 2),
         same.join(" AND ")
     )
+}
+
+/// Rows of arrays of text, of which each holds the values of a column: `c0`, `c1`...
+fn unnested(name: &str, columns: usize) -> String {
+    let arrays: Vec<String> = (1..=columns).map(|nth| format!("${nth}::text[]")).collect();
+    let named: Vec<String> = (0..columns).map(|nth| format!("c{nth}")).collect();
+    format!("unnest({}) AS {name} ({})", arrays.join(", "), named.join(", "))
+}
+
+/// A column of those, as what it is.
+fn of_column(nth: usize, kind: Kind) -> String {
+    format!("c{nth}::{}", Dialect::Postgres.kind(kind))
 }
 
 /// Writes rows of `SQLite`, so many at once.

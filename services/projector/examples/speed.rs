@@ -1,5 +1,5 @@
 //! How fast a projector catches up: folds a log of so many entries into a file of `SQLite` and into PostgreSQL, and says how
-//! many entries each took in a second.
+//! many entries each took in a second; then how long after an entry was written it is in the tables, at 100 entries/s.
 //!
 //! ```sh
 //! cargo run --release -p projector --example speed -- 200000                  # both, on a server of its own
@@ -12,7 +12,7 @@
 #![expect(clippy::print_stdout, reason = "this is what it is for")]
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use journal::{Append, Journal, Memory};
 use projections::World;
@@ -24,12 +24,17 @@ use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::{ClientName, ClusterId, DecisionId, EntryId, Ids};
 use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, process, task};
 use support::postgres::Postgres;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const SHARDS: u16 = 32;
 /// Lives that go on side by side.
 const SIDE_BY_SIDE: u64 = 200;
 const INSTANCES: u32 = 4;
+
+/// Entries that are written one by one when the tables have caught up, and the time between two of them.
+const LATER: usize = 1_000;
+const PACE: Duration = Duration::from_millis(10);
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -80,13 +85,17 @@ struct Log {
     now: Timestamp,
     journal: Journal,
     last: BTreeMap<Subject, Position>,
+    /// What comes next: the life of the round, the step of a life, the life of those.
+    round: u64,
+    next: (usize, u64),
 }
 
 impl Log {
     async fn founded() -> Result<Self, Failed> {
         let now = Timestamp::from_seconds(1_800_000_000);
         let journal = Journal::Memory(Memory::new());
-        let mut log = Self { world: World::new(), ids: Ids::new(1), now, journal, last: BTreeMap::new() };
+        let (world, last) = (World::new(), BTreeMap::new());
+        let mut log = Self { world, ids: Ids::new(1), now, journal, last, round: 0, next: (0, 0) };
         let id = ClusterId(log.ids.next(now));
         let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
         log.append(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]).await?;
@@ -94,20 +103,24 @@ impl Log {
     }
 
     /// So many entries.
-    async fn of(entries: u64) -> Result<Journal, Failed> {
+    async fn of(entries: u64) -> Result<Self, Failed> {
         let (mut log, steps) = (Self::founded().await?, life());
-        let lives = (0..).map(|round| (round, round * SIDE_BY_SIDE..(round + 1) * SIDE_BY_SIDE));
-        for (_, lives) in lives {
-            for step in &steps {
-                for life in lives.clone() {
-                    log.step(life, *step).await?;
-                    if log.world.position().0 >= entries {
-                        return Ok(log.journal);
-                    }
-                }
-            }
+        while log.world.position().0 < entries {
+            log.go_on(&steps).await?;
         }
-        Ok(log.journal)
+        Ok(log)
+    }
+
+    /// Writes the entry that comes next.
+    async fn go_on(&mut self, steps: &[Step]) -> Result<(), Failed> {
+        let (step, life) = self.next;
+        let turn = |at: u64, of: u64| (at / of, at % of);
+        let (carried, life_next) = turn(life + 1, SIDE_BY_SIDE);
+        let (rounds, step_next) = turn(step as u64 + carried, steps.len() as u64);
+        self.step(self.round * SIDE_BY_SIDE + life, steps[step]).await?;
+        self.next = (usize::try_from(step_next)?, life_next);
+        self.round += rounds;
+        Ok(())
     }
 
     async fn step(&mut self, life: u64, step: Step) -> Result<(), Failed> {
@@ -233,16 +246,52 @@ async fn fold(journal: &Journal, end: Position) -> Result<(), Failed> {
     Ok(())
 }
 
-async fn project(journal: &Journal, url: &Url, end: Position) -> Result<(), Failed> {
-    let stop = CancellationToken::new();
-    let ends = stop.clone();
-    run(journal, Positions::new(), url, &stop, |at| {
-        if at.position == end {
-            ends.cancel();
+/// Catches up with the log, and follows it while it is written on.
+async fn project(log: &mut Log, url: &Url) -> Result<(), Failed> {
+    let (journal, stop) = (log.journal.clone(), CancellationToken::new());
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let running = run(&journal, Positions::new(), url, &stop, |at| {
+        // Nobody listens any more: it is about to stop.
+        told.send((at.position, Instant::now())).ok();
+    });
+    let writing = async {
+        let (kind, began) = (url.to_string(), Instant::now());
+        let kind = kind.split(':').next().unwrap_or_default();
+        let end = log.world.position();
+        reached(&mut heard, end).await?;
+        say(kind, end.0, began);
+        let steps = life();
+        let mut behind = vec![];
+        for nth in 0..=LATER {
+            tokio::time::sleep(PACE).await;
+            log.go_on(&steps).await?;
+            let written = Instant::now();
+            let seen = reached(&mut heard, log.world.position()).await?;
+            // The first waits for the indexes.
+            behind.extend((nth > 0).then(|| seen - written));
         }
-    })
-    .await?;
-    Ok(())
+        behind.sort();
+        println!("{kind:10} behind: p50 {:.1?}, p99 {:.1?}", behind[LATER / 2], behind[LATER * 99 / 100]);
+        stop.cancel();
+        Ok::<(), Failed>(())
+    };
+    let (ran, written) = tokio::join!(running, writing);
+    ran?;
+    written
+}
+
+/// When the tables were told to have reached a position.
+async fn reached(
+    heard: &mut mpsc::UnboundedReceiver<(Position, Instant)>,
+    position: Position,
+) -> Result<Instant, Failed> {
+    loop {
+        match heard.recv().await {
+            Some((at, when)) if at >= position => return Ok(when),
+            Some(_) => {}
+            None => return Err("the projector has ended".into()),
+        }
+    }
 }
 
 fn say(what: &str, entries: u64, began: Instant) {
@@ -259,11 +308,11 @@ async fn main() -> Result<(), Failed> {
     let mut words = std::env::args().skip(1);
     let entries = words.next().map_or(Ok(100_000), |word| word.parse::<u64>())?;
     let began = Instant::now();
-    let journal = Log::of(entries).await?;
+    let mut log = Log::of(entries).await?;
     say("writing", entries, began);
-    let end = journal.end().await?;
+    let end = log.journal.end().await?;
     let began = Instant::now();
-    fold(&journal, end).await?;
+    fold(&log.journal, end).await?;
     say("folding", end.0, began);
     let given: Vec<String> = words.collect();
     let (folder, server);
@@ -278,11 +327,7 @@ async fn main() -> Result<(), Failed> {
         given
     };
     for url in urls {
-        let url: Url = url.parse()?;
-        let began = Instant::now();
-        project(&journal, &url, end).await?;
-        let kind = url.to_string();
-        say(kind.split(':').next().unwrap_or_default(), end.0, began);
+        project(&mut log, &url.parse()?).await?;
     }
     Ok(())
 }

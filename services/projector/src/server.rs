@@ -1,6 +1,6 @@
-//! Writing rows into `PostgreSQL`: by COPY, in its binary format.
+//! Writing rows into `PostgreSQL`: many by COPY, in its binary format, and few by a statement.
 
-use projections::tables::{Batch, Dialect, Interval, SetAside, Table, Value, sql};
+use projections::tables::{Batch, Dialect, Interval, SetAside, Shape, Table, Value, events, sql};
 use schemas::Timestamp;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgConnection;
@@ -11,6 +11,9 @@ const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
 /// A value that is nothing has this length.
 const NULL: [u8; 4] = (-1_i32).to_be_bytes();
+/// Rows that a statement writes. What a COPY sends comes in two parts, of which the second waits until the server has said
+/// that it has the first, 40 ms later, since it has nothing else to say: much for few rows, and nothing for many.
+const FEW: usize = 256;
 /// Bytes that are sent at once.
 const CHUNK: usize = 1 << 20;
 /// When times of PostgreSQL begin, 2000-01-01, in microseconds since 1970.
@@ -25,12 +28,12 @@ pub(crate) async fn write(
     for table in Table::ALL {
         end(connection, table, generation, batch).await?;
         let intervals = batch.intervals(table).map(Interval::values);
-        copy(connection, &sql::history(table, generation), intervals).await?;
+        add(connection, &sql::history(table, generation), &sql::history_columns(table), intervals).await?;
     }
-    let events = batch.events.iter().map(|event| event.values.clone());
-    copy(connection, &sql::events_table(generation), events).await?;
+    let happened = batch.events.iter().map(|event| event.values.clone());
+    add(connection, &sql::events_table(generation), &events::shapes(), happened).await?;
     let aside = batch.set_aside.iter().map(SetAside::values);
-    copy(connection, &sql::set_aside_table(generation), aside).await
+    add(connection, &sql::set_aside_table(generation), &sql::SET_ASIDE, aside).await
 }
 
 /// Ends rows that were there before.
@@ -40,36 +43,58 @@ async fn end(
     generation: i64,
     batch: &Batch,
 ) -> Result<(), sqlx::Error> {
-    let mut columns = vec![vec![]; table.key_columns() + 2];
-    for values in batch.end_values(table) {
-        columns.iter_mut().zip(values).for_each(|(column, value)| column.push(as_text(value)));
-    }
-    if columns[0].is_empty() {
+    let rows: Vec<Vec<Value>> = batch.end_values(table).collect();
+    if rows.is_empty() {
         return Ok(());
     }
-    let mut query = sqlx::query(AssertSqlSafe(sql::end_all(table, generation)));
+    by_column(connection, sql::end_all(table, generation), table.key_columns() + 2, rows).await
+}
+
+/// Adds rows, if there are any.
+async fn add(
+    connection: &mut PgConnection,
+    table: &str,
+    columns: &[Shape],
+    mut rows: impl Iterator<Item = Vec<Value>>,
+) -> Result<(), sqlx::Error> {
+    let first: Vec<Vec<Value>> = rows.by_ref().take(FEW).collect();
+    match first.len() {
+        0 => Ok(()),
+        FEW => copy(connection, table, first.into_iter().chain(rows)).await,
+        _ => by_column(connection, sql::insert_all(table, columns), columns.len(), first).await,
+    }
+}
+
+/// Runs a statement that takes the values of each column as an array of text.
+async fn by_column(
+    connection: &mut PgConnection,
+    statement: String,
+    columns: usize,
+    rows: Vec<Vec<Value>>,
+) -> Result<(), sqlx::Error> {
+    let mut columns = vec![Vec::with_capacity(rows.len()); columns];
+    for row in rows {
+        columns.iter_mut().zip(row).for_each(|(column, value)| column.push(as_text(value)));
+    }
+    let mut query = sqlx::query(AssertSqlSafe(statement));
     for column in columns {
         query = query.bind(column);
     }
     query.execute(connection).await.map(drop)
 }
 
-/// No key is nothing.
-fn as_text(value: Value) -> String {
-    let text = value.into_text().unwrap_or_default();
-    Dialect::Postgres.storable(&text).into_owned()
+fn as_text(value: Value) -> Option<String> {
+    value.into_text().map(|text| Dialect::Postgres.storable(&text).into_owned())
 }
 
-/// Writes rows, if there are any.
 async fn copy(
     connection: &mut PgConnection,
     table: &str,
-    mut rows: impl Iterator<Item = Vec<Value>>,
+    rows: impl Iterator<Item = Vec<Value>>,
 ) -> Result<(), sqlx::Error> {
-    let Some(first) = rows.next() else { return Ok(()) };
     let mut taken = connection.copy_in_raw(&sql::copy(table)).await?;
     let mut bytes = HEADER.to_vec();
-    for row in std::iter::once(first).chain(rows) {
+    for row in rows {
         put_row(&mut bytes, &row);
         if bytes.len() >= CHUNK {
             taken.send(&*bytes).await?;
