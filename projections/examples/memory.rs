@@ -16,7 +16,7 @@ use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
+    CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, InstanceGuid,
     ProcessGuid, RequestId, Stack, Zone,
 };
 use schemas::process::{self, Command, Context, Report, ReportStep};
@@ -207,21 +207,9 @@ impl Journal {
 
     fn decision(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Decision {
         self.now = self.now.next();
-        let id = DecisionId(self.ids.next(self.now));
-        Decision {
-            id,
-            aggregate,
-            version,
-            at: self.now,
-            actor: Actor::Client { domain: domain(), name: ClientName::new("bench").expect("legal") },
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: id,
-            reason: None,
-            traceparent: None,
-            events,
-        }
+        let actor = Actor::Client { domain: domain(), name: ClientName::new("bench").expect("legal") };
+        let decision = fixtures::decision(self.ids.next(self.now), self.now, aggregate, events);
+        Decision { version, actor, ..decision }
     }
 
     /// The cluster and its cells.

@@ -171,22 +171,9 @@ mod tests {
     use super::*;
 
     fn entry(at: u64, version: u64, event: cluster::Event) -> Entry {
-        let id = DecisionId(uuid::Uuid::from_u128(at.into()));
-        let decision = Decision {
-            id,
-            aggregate: Aggregate::Cluster,
-            version,
-            at: Timestamp(at),
-            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: id,
-            reason: None,
-            traceparent: None,
-            events: vec![Event::Cluster(event)],
-        };
-        Entry { id: EntryId(id.0), format: cluster::FORMAT, decisions: vec![decision] }
+        let (id, events) = (uuid::Uuid::from_u128(at.into()), vec![Event::Cluster(event)]);
+        let decision = fixtures::decision(id, Timestamp(at), Aggregate::Cluster, events);
+        fixtures::entry(Decision { version, ..decision })
     }
 
     fn founded() -> Entry {

@@ -272,8 +272,8 @@ pub(crate) fn founds(entry: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use schemas::entry::{Actor, Aggregate, Decision};
-    use schemas::names::{CellId, ClusterId, DecisionId, ServiceId};
+    use schemas::entry::Aggregate;
+    use schemas::names::{CellId, ClusterId};
     use schemas::{Timestamp, cell};
 
     use super::*;
@@ -283,20 +283,7 @@ mod tests {
     }
 
     fn entry_at(at: u64, aggregate: Aggregate, events: Vec<Event>) -> Vec<u8> {
-        let decision = Decision {
-            id: DecisionId(uuid::Uuid::nil()),
-            aggregate,
-            version: 1,
-            at: Timestamp(at),
-            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: DecisionId(uuid::Uuid::nil()),
-            reason: None,
-            traceparent: None,
-            events,
-        };
+        let decision = fixtures::decision(uuid::Uuid::nil(), Timestamp(at), aggregate, events);
         Entry { decisions: vec![decision], ..nothing() }.encode()
     }
 

@@ -9,12 +9,12 @@ use proptest::prelude::*;
 use schemas::actual::{self, Actual, State};
 use schemas::container::{Epoch, Instance};
 use schemas::definition::{DesiredLrp, DesiredLrpUpdate, Placement};
-use schemas::entry::{Actor, Aggregate, Entry, Event, Stamp};
+use schemas::entry::{Aggregate, Entry, Event, Stamp};
 use schemas::evaluation::{Duty, Trigger};
-use schemas::names::{CellId, DecisionId, DefinitionId, EntryId, ServiceId};
+use schemas::names::{CellId, DecisionId, DefinitionId};
 use schemas::process::{self, Command, Context, Process, Report, ReportStep, Slot, Unplaced};
 use schemas::task::{self, Outcome, Task};
-use schemas::{Decision, Origin, Place, Refusal, Timestamp, cluster, crash, evacuating, evaluation, limits};
+use schemas::{Origin, Place, Refusal, Timestamp, crash, evacuating, evaluation, limits};
 
 use crate::given::{cell_id, domain, id, instance, lrp, net, outcome, task as desired_task, unplaced_task};
 
@@ -253,21 +253,7 @@ fn stamp(at: Timestamp, decision: u128) -> Stamp {
 
 /// What is written is what is read.
 fn through_the_journal(events: &[Event], at: Timestamp, decision: u128) -> Vec<Event> {
-    let decision = Decision {
-        id: DecisionId(id(decision)),
-        aggregate: Aggregate::Cluster,
-        version: 1,
-        at,
-        actor: Actor::Bbs(ServiceId::new("bbs").unwrap()),
-        request_id: None,
-        request_digest: None,
-        cause: None,
-        correlation: DecisionId(id(decision)),
-        reason: None,
-        traceparent: None,
-        events: events.to_vec(),
-    };
-    let entry = Entry { id: EntryId(id(1)), format: cluster::FORMAT, decisions: vec![decision] };
+    let entry = fixtures::entry(fixtures::decision(id(decision), at, Aggregate::Cluster, events.to_vec()));
     let read = Entry::decode(&entry.encode()).unwrap();
     assert_eq!(read, entry);
     read.decisions.into_iter().flat_map(|decision| decision.events).collect()

@@ -63,21 +63,8 @@ fn cell(name: &str) -> Actor {
 
 /// A decision in the second that its number says, which begins a chain.
 fn decision(number: u64, version: u64, aggregate: Aggregate, actor: Actor, events: Vec<Event>) -> Decision {
-    let id = DecisionId(Uuid::from_u128(number.into()));
-    Decision {
-        id,
-        aggregate,
-        version,
-        at: Timestamp::from_millis(number * 1_000),
-        actor,
-        request_id: None,
-        request_digest: None,
-        cause: None,
-        correlation: id,
-        reason: None,
-        traceparent: None,
-        events,
-    }
+    let (id, at) = (Uuid::from_u128(number.into()), Timestamp::from_millis(number * 1_000));
+    Decision { version, actor, ..fixtures::decision(id, at, aggregate, events) }
 }
 
 /// About the process, in its life that began in this second.

@@ -20,7 +20,7 @@ use projections::World;
 use schemas::container::{Epoch, Instance, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::names::{ClientName, ClusterId, DecisionId, EntryId, Ids, InstanceGuid, ProcessGuid};
+use schemas::names::{ClientName, ClusterId, Ids, InstanceGuid, ProcessGuid};
 use schemas::process::{self, Command, Context, Report, ReportStep};
 use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, subject};
 use support::server::NatsServer;
@@ -241,29 +241,9 @@ impl Log {
     /// An entry of one decision, folded already.
     fn entry(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Entry {
         self.now = Timestamp(self.now.0 + 1_000_000);
-        let id = DecisionId(self.ids.next(self.now));
-        let decision = Decision {
-            id,
-            aggregate,
-            version,
-            at: self.now,
-            actor: Actor::Client {
-                domain: fixtures::domain("apps"),
-                name: ClientName::new("as-of").expect("legal"),
-            },
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: id,
-            reason: None,
-            traceparent: None,
-            events,
-        };
-        let entry = Entry {
-            id: EntryId(self.ids.next(self.now)),
-            format: cluster::FORMAT,
-            decisions: vec![decision],
-        };
+        let (domain, name) = (fixtures::domain("apps"), ClientName::new("as-of").expect("legal"));
+        let decision = fixtures::decision(self.ids.next(self.now), self.now, aggregate, events);
+        let entry = fixtures::entry(Decision { version, actor: Actor::Client { domain, name }, ..decision });
         self.position += 1;
         self.world.fold(Position(self.position), &entry);
         entry

@@ -9,11 +9,10 @@ use schemas::crash::Restart;
 use schemas::definition::{
     DesiredLrpUpdate, DesiredParameterised, DesiredPeriodic, Overflow, Overlap, PayloadRule,
 };
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::evaluation::{self, Trigger};
 use schemas::names::{
-    ClusterId, DecisionId, DispatchKey, EntryId, EvaluationId, Ids, ParameterisedGuid, PeriodicGuid,
-    RequestId, ServiceId,
+    ClusterId, DispatchKey, EntryId, EvaluationId, Ids, ParameterisedGuid, PeriodicGuid, RequestId,
 };
 use schemas::parameterised::{self, Dispatch, WithdrawReason};
 use schemas::periodic::{self, LaunchReason, SkipReason};
@@ -305,22 +304,10 @@ fn aggregate() -> impl Strategy<Value = Aggregate> {
 fn decision() -> impl Strategy<Value = Decision> {
     let events = prop::collection::vec(event(), 0..6);
     (aggregate(), 0..9_u64, time(), events, any::<bool>()).prop_map(
-        |(aggregate, version, at, events, asked)| {
-            let id = DecisionId(Ids::new(at.0).next(at));
-            Decision {
-                id,
-                aggregate,
-                version,
-                at,
-                actor: Actor::Bbs(ServiceId::new("bbs").expect("it is legal")),
-                request_id: asked.then(|| RequestId::new("request").expect("it is legal")),
-                request_digest: None,
-                cause: None,
-                correlation: id,
-                reason: None,
-                traceparent: None,
-                events,
-            }
+        |(aggregate, version, at, events, asked)| Decision {
+            version,
+            request_id: asked.then(|| RequestId::new("request").expect("it is legal")),
+            ..fixtures::decision(Ids::new(at.0).next(at), at, aggregate, events)
         },
     )
 }

@@ -9,7 +9,7 @@ use schemas::container::{Epoch, Instance, NetInfo, PortMapping};
 use schemas::definition::{Definition, DesiredLrp, DesiredLrpUpdate, DesiredTask, Placement, TaskDefinition};
 use schemas::entry::{Actor, Aggregate, Event};
 use schemas::names::{
-    CellId, ClientName, ClusterId, DecisionId, DefinitionId, Domain, EntryId, EvaluationId, Ids, Incarnation,
+    CellId, ClientName, ClusterId, DefinitionId, Domain, EntryId, EvaluationId, Ids, Incarnation,
     InstanceGuid, ProcessGuid, RequestId, ServiceId, Stack, TaskGuid, Zone,
 };
 use schemas::policy::{FailureAction, Parallelism, Policies, UpdateOrder, UpdatePolicy};
@@ -248,18 +248,10 @@ impl Log {
     fn decision(&mut self, aggregate: Aggregate, version: u64, events: Vec<Event>) -> Decision {
         let id = self.ids.next(self.now);
         Decision {
-            id: DecisionId(id),
-            aggregate,
             version,
-            at: self.now,
             actor: Actor::Client { domain: domain(0), name: ClientName::new("test").expect("it is legal") },
             request_id: (version % 2 == 1).then(|| RequestId::new(&id.to_string()).expect("it is legal")),
-            request_digest: None,
-            cause: None,
-            correlation: DecisionId(id),
-            reason: None,
-            traceparent: None,
-            events,
+            ..fixtures::decision(id, self.now, aggregate, events)
         }
     }
 }

@@ -16,18 +16,16 @@ use schemas::cell::Presence;
 use schemas::cluster::Role;
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Definition, DesiredLrp, TaskDefinition};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::message::{Heartbeat, Order, PerformId};
 use schemas::names::{
-    CellId, ClusterId, DecisionId, DefinitionId, Domain, EntryId, Ids, Incarnation, ProcessGuid, ServiceId,
-    Stack, TaskGuid, Zone,
+    CellId, ClusterId, DefinitionId, Domain, EntryId, Ids, Incarnation, ProcessGuid, ServiceId, Stack,
+    TaskGuid, Zone,
 };
 use schemas::policy::Policies;
 use schemas::rank::Priority;
 use schemas::resources::{Constraint, Resources};
-use schemas::{
-    ActualLrpKey, Decision, Entry, Indices, Places, Position, Timestamp, actual, cell, cluster, desired,
-};
+use schemas::{ActualLrpKey, Entry, Indices, Places, Position, Timestamp, actual, cell, cluster, desired};
 
 /// Work in one auction.
 const BATCH: u32 = 10_000;
@@ -102,21 +100,7 @@ impl Log {
     fn record(&mut self, about: Vec<(Aggregate, Vec<Event>)>) -> Input {
         self.position += 1;
         let decisions = about.into_iter().map(|(aggregate, events)| {
-            let id = DecisionId(self.ids.next(self.now));
-            Decision {
-                id,
-                aggregate,
-                version: 1,
-                at: self.now,
-                actor: Actor::Bbs(ServiceId::new("b").unwrap()),
-                request_id: None,
-                request_digest: None,
-                cause: None,
-                correlation: id,
-                reason: None,
-                traceparent: None,
-                events,
-            }
+            fixtures::decision(self.ids.next(self.now), self.now, aggregate, events)
         });
         let decisions = decisions.collect();
         let entry = Entry { id: EntryId(self.ids.next(self.now)), format: 1, decisions };

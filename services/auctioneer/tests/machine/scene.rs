@@ -16,12 +16,10 @@ use schemas::evaluation::Evaluation;
 use schemas::message::{
     Done, Heartbeat, Lease, Outcomes, Perform, PerformId, Performed, PlacementOutcome, Work,
 };
-use schemas::names::{
-    CellId, ClusterId, DecisionId, Domain, EntryId, Ids, Incarnation, InstanceGuid, Stack, Zone,
-};
+use schemas::names::{CellId, ClusterId, Domain, Ids, Incarnation, InstanceGuid, Stack, Zone};
 use schemas::process::{self, Report, ReportStep};
 use schemas::resources::{Constraint, Resources};
-use schemas::{Decision, Entry, Position, Refusal, Timestamp, task};
+use schemas::{Decision, Position, Refusal, Timestamp, task};
 
 pub(crate) use fixtures::{cell_id, process_guid as guid, service_id as name};
 
@@ -137,24 +135,15 @@ impl Scene {
     pub(crate) fn record(&mut self, aggregate: Aggregate, events: Vec<Event>) -> Vec<Effect> {
         self.now = self.now.next();
         self.position += 1;
-        let id = DecisionId(self.ids.next(self.now));
         let decision = Decision {
-            id,
-            aggregate,
             version: self.position,
-            at: self.now,
             // What has a reason here is an eviction, and those are an auctioneer's.
             actor: if self.reason.is_some() { Actor::Auctioneer(name("a")) } else { Actor::Bbs(name("b")) },
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: id,
             reason: self.reason.take(),
-            traceparent: None,
-            events,
+            ..fixtures::decision(self.ids.next(self.now), self.now, aggregate, events)
         };
-        let entry = Entry { id: EntryId(self.ids.next(self.now)), format: 1, decisions: vec![decision] };
-        self.step(Input::Recorded { position: Position(self.position), entry: Arc::new(entry) })
+        let entry = Arc::new(fixtures::entry(decision));
+        self.step(Input::Recorded { position: Position(self.position), entry })
     }
 
     pub(crate) fn elect(&mut self, id: &str, term: u64) -> Vec<Effect> {

@@ -138,10 +138,10 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use ::journal::{Memory, Recorded};
+    use schemas::Decision;
     use schemas::cluster::{self, FORMAT};
-    use schemas::entry::{Actor, Aggregate, Event};
-    use schemas::names::{ClusterId, DecisionId, EntryId, ServiceId};
-    use schemas::{Decision, Entry};
+    use schemas::entry::{Aggregate, Event};
+    use schemas::names::{ClusterId, EntryId};
     use uuid::Uuid;
 
     use super::*;
@@ -153,23 +153,12 @@ mod tests {
 
     /// An entry of the cluster's subject, decided at a time.
     fn entry(position: u64, at: u64, event: cluster::Event) -> Recorded {
-        let id = DecisionId(Uuid::from_u128(position.into()));
+        let (id, events) = (Uuid::from_u128(position.into()), vec![Event::Cluster(event)]);
         let decision = Decision {
-            id,
-            aggregate: Aggregate::Cluster,
             version: position,
-            at: Timestamp(at),
-            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: id,
-            reason: None,
-            traceparent: None,
-            events: vec![Event::Cluster(event)],
+            ..fixtures::decision(id, Timestamp(at), Aggregate::Cluster, events)
         };
-        let entry = Entry { id: EntryId(id.0), format: FORMAT, decisions: vec![decision] };
-        recorded(position, "muster.event.cluster", entry.encode())
+        recorded(position, "muster.event.cluster", fixtures::entry(decision).encode())
     }
 
     #[tokio::test]

@@ -530,19 +530,12 @@ pub(crate) mod tests {
             domain: Domain::new("shop").unwrap(),
             epoch: Epoch(Timestamp(1)),
         };
+        let (own, at) = (id(number.into()), Timestamp::from_millis(number * 1_000));
         Decision {
-            id: DecisionId(id(number.into())),
-            aggregate,
             version: number,
-            at: Timestamp::from_millis(number * 1_000),
             actor,
-            request_id: None,
-            request_digest: None,
-            cause: None,
             correlation: DecisionId(id(1)),
-            reason: None,
-            traceparent: None,
-            events,
+            ..fixtures::decision(own, at, aggregate, events)
         }
     }
 

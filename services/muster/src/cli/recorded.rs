@@ -127,31 +127,16 @@ fn failed(error: JournalError) -> Failure {
 mod tests {
     use schemas::Timestamp;
     use schemas::cluster::{self, FORMAT};
-    use schemas::entry::{Actor, Aggregate, Event};
-    use schemas::names::{ClusterId, DecisionId, EntryId, ServiceId};
-    use schemas::{Decision, Entry};
+    use schemas::entry::{Aggregate, Event};
+    use schemas::names::ClusterId;
     use uuid::Uuid;
 
     use super::*;
 
     /// An entry about the cluster, on a subject.
     fn message(subject: &str, at: u64, event: cluster::Event) -> Message {
-        let id = DecisionId(Uuid::from_u128(at.into()));
-        let decision = Decision {
-            id,
-            aggregate: Aggregate::Cluster,
-            version: 1,
-            at: Timestamp(at),
-            actor: Actor::Bbs(ServiceId::new("b").unwrap()),
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: id,
-            reason: None,
-            traceparent: None,
-            events: vec![Event::Cluster(event)],
-        };
-        let entry = Entry { id: EntryId(id.0), format: FORMAT, decisions: vec![decision] };
+        let (id, events) = (Uuid::from_u128(at.into()), vec![Event::Cluster(event)]);
+        let entry = fixtures::entry(fixtures::decision(id, Timestamp(at), Aggregate::Cluster, events));
         Message { subject: subject.into(), entry: Some(entry.id), bytes: entry.encode().into() }
     }
 

@@ -87,31 +87,18 @@ impl Last {
 
 #[cfg(test)]
 mod tests {
-    use schemas::entry::{Actor, Aggregate, Event};
-    use schemas::names::{CellId, DecisionId, EntryId, ServiceId};
-    use schemas::{Decision, Timestamp, cell};
+    use schemas::entry::{Aggregate, Event};
+    use schemas::{Timestamp, cell};
     use uuid::Uuid;
 
     use super::*;
 
     fn fed(position: u64, events: usize) -> Fed {
-        let id = DecisionId(Uuid::nil());
-        let decision = Decision {
-            id,
-            aggregate: Aggregate::Cell(CellId::new("c1").unwrap()),
-            version: position,
-            at: Timestamp(position),
-            actor: Actor::Bbs(ServiceId::new("b1").unwrap()),
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: id,
-            reason: None,
-            traceparent: None,
-            events: vec![Event::Cell(cell::Event::Healthy {}); events],
-        };
-        let entry = Entry { id: EntryId(Uuid::nil()), format: 1, decisions: vec![decision] };
-        Fed { cluster: ClusterId(Uuid::nil()), position: Position(position), entry: Arc::new(entry) }
+        let about = Aggregate::Cell(fixtures::cell_id("c1"));
+        let events = vec![Event::Cell(cell::Event::Healthy {}); events];
+        let decision = fixtures::decision(Uuid::nil(), Timestamp(position), about, events);
+        let entry = Arc::new(fixtures::entry(decision));
+        Fed { cluster: ClusterId(Uuid::nil()), position: Position(position), entry }
     }
 
     #[test]

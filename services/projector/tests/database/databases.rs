@@ -5,8 +5,8 @@ use journal::{Append, Journal, Memory};
 use projections::cluster_log::Positions;
 use projector::ask::Reading;
 use projector::{Error, Url, run};
-use schemas::entry::{Actor, Aggregate, Decision, Event};
-use schemas::names::{ClusterId, DecisionId, Domain, EntryId, ServiceId};
+use schemas::entry::{Aggregate, Decision, Event};
+use schemas::names::{ClusterId, Domain};
 use schemas::{Entry, Position, Subject, Timestamp, cluster, domain};
 use support::postgres::Postgres;
 use tempfile::TempDir;
@@ -14,22 +14,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 fn entry(number: u64, aggregate: Aggregate, events: Vec<Event>) -> Entry {
-    let id = DecisionId(Uuid::from_u128(u128::from(number) + 1));
-    let decision = Decision {
-        id,
-        aggregate,
-        version: number + 1,
-        at: Timestamp(1_800_000_000_000_000_000 + number * 1_000_000),
-        actor: Actor::Bbs(ServiceId::new("b").expect("it is legal")),
-        request_id: None,
-        request_digest: None,
-        cause: None,
-        correlation: id,
-        reason: Some("it's \"so\"\0".into()),
-        traceparent: None,
-        events,
-    };
-    Entry { id: EntryId(id.0), format: cluster::FORMAT, decisions: vec![decision] }
+    let id = Uuid::from_u128(u128::from(number) + 1);
+    let at = Timestamp(1_800_000_000_000_000_000 + number * 1_000_000);
+    let reason = Some("it's \"so\"\0".into());
+    fixtures::entry(Decision { version: number + 1, reason, ..fixtures::decision(id, at, aggregate, events) })
 }
 
 fn name(number: u64) -> Domain {
