@@ -21,8 +21,8 @@ use projector::{Projector, Url, run};
 use schemas::container::{Epoch, NetInfo};
 use schemas::definition::DesiredLrpUpdate;
 use schemas::entry::{Actor, Aggregate, Event};
-use schemas::names::{ClientName, ClusterId, DecisionId, EntryId, Ids};
-use schemas::{Decision, Entry, Place, Position, Subject, Timestamp, actual, cluster, process, task};
+use schemas::names::{ClientName, ClusterId, Ids};
+use schemas::{Decision, Place, Position, Subject, Timestamp, actual, cluster, process, task};
 use support::postgres::Postgres;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -85,9 +85,8 @@ struct Log {
     now: Timestamp,
     journal: Journal,
     last: BTreeMap<Subject, Position>,
-    /// What comes next: the life of the round, the step of a life, the life of those.
-    round: u64,
-    next: (usize, u64),
+    /// Steps that were taken so far.
+    taken: u64,
 }
 
 impl Log {
@@ -95,7 +94,7 @@ impl Log {
         let now = Timestamp::from_seconds(1_800_000_000);
         let journal = Journal::Memory(Memory::new());
         let (world, last) = (World::new(), BTreeMap::new());
-        let mut log = Self { world, ids: Ids::new(1), now, journal, last, round: 0, next: (0, 0) };
+        let mut log = Self { world, ids: Ids::new(1), now, journal, last, taken: 0 };
         let id = ClusterId(log.ids.next(now));
         let founded = cluster::Event::Founded { id, shards: SHARDS, format: cluster::FORMAT };
         log.append(Aggregate::Cluster, 1, vec![Event::Cluster(founded)]).await?;
@@ -111,16 +110,12 @@ impl Log {
         Ok(log)
     }
 
-    /// Writes the entry that comes next.
+    /// Takes the next step: the same one of each life of a round, then the next one.
     async fn go_on(&mut self, steps: &[Step]) -> Result<(), Failed> {
-        let (step, life) = self.next;
-        let turn = |at: u64, of: u64| (at / of, at % of);
-        let (carried, life_next) = turn(life + 1, SIDE_BY_SIDE);
-        let (rounds, step_next) = turn(step as u64 + carried, steps.len() as u64);
-        self.step(self.round * SIDE_BY_SIDE + life, steps[step]).await?;
-        self.next = (usize::try_from(step_next)?, life_next);
-        self.round += rounds;
-        Ok(())
+        let (turn, life) = (self.taken / SIDE_BY_SIDE, self.taken % SIDE_BY_SIDE);
+        let (round, step) = (turn / steps.len() as u64, turn % steps.len() as u64);
+        self.taken += 1;
+        self.step(round * SIDE_BY_SIDE + life, steps[usize::try_from(step)?]).await
     }
 
     async fn step(&mut self, life: u64, step: Step) -> Result<(), Failed> {
@@ -206,24 +201,10 @@ impl Log {
         if events.is_empty() {
             return Ok(());
         }
-        let id = self.ids.next(self.now);
         let subject = aggregate.subject(SHARDS);
-        let name = ClientName::new("bench")?;
-        let decision = Decision {
-            id: DecisionId(id),
-            aggregate,
-            version,
-            at: self.now,
-            actor: Actor::Client { domain: fixtures::domain("shop"), name },
-            request_id: None,
-            request_digest: None,
-            cause: None,
-            correlation: DecisionId(id),
-            reason: None,
-            traceparent: None,
-            events,
-        };
-        let entry = Entry { id: EntryId(id), format: cluster::FORMAT, decisions: vec![decision] };
+        let (domain, name) = (fixtures::domain("shop"), ClientName::new("bench")?);
+        let decision = fixtures::decision(self.ids.next(self.now), self.now, aggregate, events);
+        let entry = fixtures::entry(Decision { version, actor: Actor::Client { domain, name }, ..decision });
         let expected = self.last.get(&subject).copied().unwrap_or(Position(0));
         let bytes = entry.encode().into();
         let append = Append { subject: subject.clone(), expected, entry: entry.id, bytes };
