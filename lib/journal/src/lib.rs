@@ -259,6 +259,27 @@ impl Journal {
         }
     }
 
+    /// The first of a subject's entries in which something is found, read page by page; none: nothing is. The newest may still be
+    /// missing, as of [`Journal::read`].
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn find<T>(
+        &self,
+        subject: &Subject,
+        mut found: impl FnMut(&Recorded) -> Option<T>,
+    ) -> Result<Option<T>, JournalError> {
+        let mut after = Position(0);
+        loop {
+            let page = self.read(after, Some(subject), limits::FIND_ENTRIES).await?;
+            let Some(last) = page.last() else { return Ok(None) };
+            after = last.position;
+            if let Some(found) = page.iter().find_map(&mut found) {
+                return Ok(Some(found));
+            }
+        }
+    }
+
     /// Where the journal's last entry stands; 0 if it has none.
     ///
     /// # Errors

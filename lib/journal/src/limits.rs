@@ -16,6 +16,8 @@ pub const READERS: u32 = 4;
 pub const PULL_ENTRIES: usize = 1_000;
 /// Bytes that a follower asks a JetStream server for at once.
 pub const PULL_BYTES: usize = 8 * 1024 * 1024;
+/// Entries of a subject that are read at once where one of them is looked for.
+pub const FIND_ENTRIES: usize = 64;
 /// How long one append waits for its acknowledgement before its outcome is unknown.
 pub const ACK: Duration = Duration::from_secs(2);
 /// How long a question to the JetStream API may take.

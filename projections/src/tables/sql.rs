@@ -410,7 +410,8 @@ fn comments(what: &str, name: &str, comment: &str, columns: &[Shape]) -> Vec<Str
 }
 
 /// Text as it stands in a statement.
-fn literal(text: &str) -> String {
+#[must_use]
+pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

@@ -1,6 +1,7 @@
 //! The generations of tables in a database, and where each stands.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,6 +59,16 @@ impl Standing {
     #[must_use]
     pub fn is_of_this_program(&self, url: &Url) -> bool {
         self.shape == sql::fingerprint(url.dialect())
+    }
+
+    /// Looks whether it is of this cluster, as far as either is known.
+    pub(crate) fn check_cluster(&self, cluster: Option<impl Display>) -> Result<(), Error> {
+        match (&self.cluster_id, cluster.map(|cluster| cluster.to_string())) {
+            (Some(found), Some(expected)) if *found != expected => {
+                Err(Error::OtherCluster { found: found.clone(), expected })
+            }
+            (Some(_) | None, _) => Ok(()),
+        }
     }
 
     fn read(row: &[Value]) -> Option<Self> {
@@ -282,7 +293,7 @@ impl Database {
         }
         let old = replaced.and_then(|replaced| all.into_iter().find(|one| one.generation == replaced));
         if let Some(old) = &old {
-            self.check_same_cluster(old)?;
+            old.check_cluster(self.standing.cluster_id.as_ref())?;
         }
         if old.as_ref().is_some_and(|old| old.end.position > self.standing.end.position) {
             self.connection.run("ROLLBACK").await.map_err(doing())?;
@@ -299,15 +310,6 @@ impl Database {
         self.connection.commit().await.map_err(doing())?;
         self.standing.live = true;
         Ok(true)
-    }
-
-    fn check_same_cluster(&self, old: &Standing) -> Result<(), Error> {
-        match (&old.cluster_id, &self.standing.cluster_id) {
-            (Some(found), Some(expected)) if found != expected => {
-                Err(Error::OtherCluster { found: found.clone(), expected: expected.clone() })
-            }
-            (Some(_) | None, _) => Ok(()),
-        }
     }
 
     /// Has the views for this transaction alone, one after the other. Who reads one of them has it before those that it
@@ -405,9 +407,9 @@ pub async fn grant(url: &Url, role: &str) -> Result<(), Error> {
     // The past is shown by views that are temporary. Everybody may make those, unless that was taken away; who can't give it
     // back gives the rest.
     let temporary = format!(
-        "SELECT current_database()::text WHERE NOT has_database_privilege('{}', current_database(), 'TEMPORARY') \
+        "SELECT current_database()::text WHERE NOT has_database_privilege({}, current_database(), 'TEMPORARY') \
          AND has_database_privilege(current_database(), 'TEMPORARY WITH GRANT OPTION')",
-        named.replace('\'', "''")
+        sql::literal(named)
     );
     let temporary = strings(connection.rows(&temporary).await.map_err(doing())?);
     connection.begin().await.map_err(doing())?;

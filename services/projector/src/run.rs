@@ -26,8 +26,6 @@ const ENTRIES: usize = 4_000;
 const ROWS: usize = 40_000;
 /// The same in bytes, as [`Batch::bytes`] counts them: an entry may be large, and so may what it does to tables.
 const BYTES: usize = 64 << 20;
-/// Messages of the cluster's subject that are read at once.
-const PAGE: usize = 256;
 
 /// What folds the log into batches.
 #[derive(Debug, Default)]
@@ -256,7 +254,7 @@ impl Following {
             // What is there already is folded only for what follows from it.
             self.projector.pass(one)?;
             if one.position == standing.end.position {
-                check_cluster(standing, self.projector.cluster_id())?;
+                standing.check_cluster(self.projector.cluster_id())?;
                 said(standing.end);
             }
         }
@@ -285,7 +283,7 @@ pub(crate) async fn check_journal(
 ) -> Result<Option<Position>, Error> {
     if standing.cluster_id.is_some() {
         let Some(cluster) = insist(stop, || founding(journal)).await? else { return Ok(None) };
-        check_cluster(standing, cluster)?;
+        standing.check_cluster(cluster)?;
     }
     reach(standing.end.position, patience(journal), stop, || journal.end()).await
 }
@@ -295,26 +293,9 @@ pub(crate) async fn end(journal: &Journal, stop: &CancellationToken) -> Result<O
     insist(stop, || journal.end()).await
 }
 
-pub(crate) fn check_cluster(standing: &Standing, cluster: Option<ClusterId>) -> Result<(), Error> {
-    match (&standing.cluster_id, cluster.map(|cluster| cluster.to_string())) {
-        (Some(found), Some(expected)) if *found != expected => {
-            Err(Error::OtherCluster { found: found.clone(), expected })
-        }
-        (Some(_) | None, _) => Ok(()),
-    }
-}
-
 /// The cluster whose journal this is; none: it was not founded yet.
 async fn founding(journal: &Journal) -> Result<Option<ClusterId>, JournalError> {
-    let mut after = Position(0);
-    loop {
-        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await?;
-        let Some(last) = page.last() else { return Ok(None) };
-        after = last.position;
-        if let Some(id) = page.iter().find_map(|one| founded(&Entry::decode(&one.bytes).ok()?)) {
-            return Ok(Some(id));
-        }
-    }
+    journal.find(&Subject::Cluster, |one| founded(&Entry::decode(&one.bytes).ok()?)).await
 }
 
 /// How long a journal may end before where tables of it stand: a stream may after a change of its leader, and then its

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ask::begin;
 use crate::connection::{Connection, TextRow};
 use crate::database::{Standing, standings};
-use crate::run::{check_cluster, check_journal};
+use crate::run::check_journal;
 use crate::{Error, Projector, Url};
 
 /// Rows of each kind that are shown of a table that differs.
@@ -472,7 +472,7 @@ impl<'a> Folding<'a> {
             self.take(&batch, tell);
             said(self.projector.position(), end);
         }
-        check_cluster(standing, self.projector.cluster_id())?;
+        standing.check_cluster(self.projector.cluster_id())?;
         let open = std::mem::take(&mut self.open);
         open.into_iter().for_each(|((table, _), open)| tell(open.ends(table, vec![None, None])));
         Ok(())

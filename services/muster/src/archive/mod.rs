@@ -15,13 +15,10 @@ use audit::Message;
 use indicatif::{ProgressBar, ProgressStyle};
 use projections::reader::founded;
 use schemas::names::ClusterId;
-use schemas::{Entry, Position, Subject};
+use schemas::{Entry, Subject};
 
 use crate::cli::failure::{Exit, Failure};
 use crate::error::chain;
-
-/// Messages of the cluster's subject that are read at once.
-const PAGE: usize = 64;
 
 /// The cluster that a journal was founded for.
 ///
@@ -37,15 +34,8 @@ pub(crate) async fn cluster_of(journal: &Journal) -> Result<ClusterId, Failure> 
 /// # Errors
 /// It can't be read.
 pub(crate) async fn known_cluster(journal: &Journal) -> Result<Option<ClusterId>, Failure> {
-    let mut after = Position(0);
-    loop {
-        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await.map_err(unreadable)?;
-        let Some(last) = page.last() else { return Ok(None) };
-        after = last.position;
-        if let Some(id) = page.iter().find_map(|one| founded(&Entry::decode(&one.bytes).ok()?)) {
-            return Ok(Some(id));
-        }
-    }
+    let id = journal.find(&Subject::Cluster, |one| founded(&Entry::decode(&one.bytes).ok()?)).await;
+    id.map_err(unreadable)
 }
 
 /// A message of a journal.
