@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Aggregate, Entry};
+use crate::limits;
 use crate::names::{CellId, Domain, InstanceGuid, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
 use crate::refusal::{BadField, Refusal};
 use crate::subject::{Position, Subject};
@@ -47,6 +48,15 @@ pub enum ReadEntry {
         /// The bytes, as text.
         raw: String,
     },
+}
+
+impl ReadEntry {
+    /// Bytes that this program doesn't understand, and why. Of many bytes it keeps [`limits::EXPLANATION_BYTES`].
+    #[must_use]
+    pub fn unknown(why: String, bytes: &[u8]) -> Self {
+        let raw = limits::cut(&String::from_utf8_lossy(bytes), limits::EXPLANATION_BYTES);
+        Self::Unknown { why, raw }
+    }
 }
 
 /// The answer to [`ReadEvents`].
@@ -99,7 +109,7 @@ pub struct Logs {
 pub fn subject_about(about: &str, shards: u16) -> Result<Subject, Refusal> {
     let bad = |problem: String| Refusal::invalid(vec![BadField { field: "about".into(), problem }]);
     let none = || {
-        let shown = crate::limits::cut(about, 80);
+        let shown = limits::cut(about, 80);
         bad(format!(
             "{shown:?} is not valid: use lrp:GUID, task:GUID, periodic:GUID, parameterised:GUID, cell:ID, domain:NAME or cluster"
         ))

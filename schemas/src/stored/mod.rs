@@ -159,6 +159,12 @@ mirror!(enum Aggregate = entry::Aggregate {
     Parameterised { guid, domain, epoch }, Domain(domain), Cell(cell), Cluster,
 });
 
+impl From<Aggregate> for entry::Aggregate {
+    fn from(stored: Aggregate) -> Self {
+        stored.mirror()
+    }
+}
+
 /// Who asked.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -204,7 +204,12 @@ impl Nats {
         settings
     }
 
-    async fn connect(&self, name: &str, inbox: &Inbox) -> Result<bus::nats::Connection, ServiceError> {
+    /// A connection for somebody whose questions are answered to this inbox.
+    pub(crate) async fn connect(
+        &self,
+        name: &str,
+        inbox: &Inbox,
+    ) -> Result<bus::nats::Connection, ServiceError> {
         Ok(self.settings(name, &inbox.to_string()).connect().await?)
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemas::entry::Aggregate;
 use schemas::names::DecisionId;
 use schemas::{Decision, Subject, stored};
 use serde::Deserialize;
@@ -82,14 +83,6 @@ impl Aside {
 
 /// How an aggregate is called, if this program knows its kind.
 fn name(aggregate: &Value) -> Option<String> {
-    let kind = stored::Aggregate::deserialize(aggregate).ok()?;
-    Some(match kind {
-        stored::Aggregate::Process { guid, .. } => format!("lrp:{guid}"),
-        stored::Aggregate::Task { guid, .. } => format!("task:{guid}"),
-        stored::Aggregate::Periodic { guid, .. } => format!("periodic:{guid}"),
-        stored::Aggregate::Parameterised { guid, .. } => format!("parameterised:{guid}"),
-        stored::Aggregate::Domain(domain) => format!("domain:{domain}"),
-        stored::Aggregate::Cell(cell) => format!("cell:{cell}"),
-        stored::Aggregate::Cluster => "cluster".to_owned(),
-    })
+    let stored = stored::Aggregate::deserialize(aggregate).ok()?;
+    Some(Aggregate::from(stored).to_string())
 }

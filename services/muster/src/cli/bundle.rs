@@ -9,8 +9,8 @@ use std::time::Duration;
 use ::journal::{Journal, Recorded};
 use audit::export::Manifest;
 use projections::Reader;
+use schemas::Position;
 use schemas::query::{AsOf, Moment, ReadEntry, RecordedEntry};
-use schemas::{Position, limits};
 use tokio::process::Command;
 
 use super::args::Global;
@@ -155,10 +155,7 @@ async fn events_of(journal: &Journal, range: Range, sink: &mut Sink) -> Result<(
 fn shown(reader: &Reader, recorded: Recorded) -> RecordedEntry {
     let entry = match reader.check(&recorded.subject, &recorded.bytes) {
         Ok(entry) => ReadEntry::Known(entry),
-        Err(why) => {
-            let raw = limits::cut(&String::from_utf8_lossy(&recorded.bytes), limits::EXPLANATION_BYTES);
-            ReadEntry::Unknown { why: why.to_string(), raw }
-        }
+        Err(why) => ReadEntry::unknown(why.to_string(), &recorded.bytes),
     };
     RecordedEntry { position: recorded.position, subject: recorded.subject, entry }
 }

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::journal::{JetStream, Journal, JournalError, Sqlite, StreamSettings};
-use bus::nats::Settings;
 use schemas::bus::Inbox;
+use schemas::names::ServiceId;
 
 use super::args::Global;
 use super::connect::{JournalPlace, data_folder};
 use super::failure::{Exit, Failure};
-use crate::error::{ServiceError, chain};
+use crate::error::chain;
 use crate::launch;
-use crate::serve::identity;
+use crate::serve::{Nats, identity};
 
 /// How long the stream of a NATS server is waited for.
 const STREAM: Duration = Duration::from_secs(5);
@@ -40,12 +40,8 @@ pub(crate) async fn inspect_journal(global: &Global) -> Result<Journal, Failure>
 }
 
 async fn inspect_nats(global: &Global) -> Result<Journal, Failure> {
-    let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
-    let (id, _) = identity("operator")?;
-    let (name, inbox) = (format!("{id} at the journal"), Inbox::Projector(id));
-    let mut settings = Settings::new(nats.urls, &name, &inbox.to_string());
-    (settings.login, settings.tls) = (nats.login, nats.tls);
-    let connection = settings.connect().await.map_err(ServiceError::from)?;
+    let (nats, name, inbox) = who(global, Inbox::Projector)?;
+    let connection = nats.connect(&name, &inbox).await?;
     Ok(Journal::JetStream(JetStream::inspect(connection).await.map_err(failed)?))
 }
 
@@ -63,14 +59,9 @@ pub(super) async fn to_write(global: &Global, place: JournalPlace) -> Result<Jou
     }
 }
 
-async fn of_nats(
-    global: &Global,
-    inbox: impl FnOnce(schemas::names::ServiceId) -> Inbox,
-) -> Result<Journal, Failure> {
-    let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
-    let (id, _) = identity("operator")?;
+async fn of_nats(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<Journal, Failure> {
+    let (nats, name, inbox) = who(global, inbox)?;
     let settings = StreamSettings { create: false, ..StreamSettings::default() };
-    let (name, inbox) = (format!("{id} at the journal"), inbox(id));
     let opened = nats.journal(&name, &inbox, &settings);
     match tokio::time::timeout(STREAM, opened).await {
         Ok(journal) => Ok(journal?),
@@ -78,6 +69,13 @@ async fn of_nats(
             Err(Failure::new(Exit::Failed, "Journal", format!("no journal was found within {STREAM:?}")))
         }
     }
+}
+
+/// The server that the user means, the name of the connection to it, and where that is answered.
+fn who(global: &Global, inbox: impl FnOnce(ServiceId) -> Inbox) -> Result<(Nats, String, Inbox), Failure> {
+    let nats = launch::nats(global).ok_or_else(|| Failure::usage("no NATS server is named"))?;
+    let (id, _) = identity("operator")?;
+    Ok((nats, format!("{id} at the journal"), inbox(id)))
 }
 
 fn check_there(folder: &Path) -> Result<(), Failure> {

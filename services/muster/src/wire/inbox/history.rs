@@ -153,10 +153,7 @@ fn show_entry(
             ReadEntry::Known(entry)
         }
         Err(_) if about.is_some() => return None,
-        Err(why) => ReadEntry::Unknown {
-            why,
-            raw: limits::cut(&String::from_utf8_lossy(&recorded.bytes), limits::EXPLANATION_BYTES),
-        },
+        Err(why) => ReadEntry::unknown(why, &recorded.bytes),
     };
     Some(RecordedEntry { position: recorded.position, subject: recorded.subject, entry })
 }
