@@ -232,19 +232,14 @@ pub fn tells_a_secret(url: &str) -> bool {
 
 fn is_telling(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    TELLING.iter().any(|telling| lower.contains(telling))
-        || words(name).any(|word| TELLING_WORDS.contains(&word.to_ascii_lowercase().as_str()))
+    let is_word =
+        |word: &[u8]| TELLING_WORDS.iter().any(|telling| word.eq_ignore_ascii_case(telling.as_bytes()));
+    TELLING.iter().any(|telling| lower.contains(telling)) || words(name).any(is_word)
 }
 
 /// The words of a name: `api_key` and `apiKey` have two.
-fn words(name: &str) -> impl Iterator<Item = &str> {
-    let begins = |at: &usize| {
-        let (before, here) = (name.as_bytes().get(at.wrapping_sub(1)), name.as_bytes()[*at]);
-        here.is_ascii_uppercase() && before.is_some_and(u8::is_ascii_lowercase)
-    };
-    let mut bounds: Vec<usize> = (0..name.len()).filter(begins).collect();
-    bounds.insert(0, 0);
-    bounds.push(name.len());
-    let parts: Vec<&str> = bounds.windows(2).filter_map(|of| name.get(of[0]..of[1])).collect();
-    parts.into_iter().flat_map(|part| part.split(|c: char| !c.is_ascii_alphanumeric()))
+fn words(name: &str) -> impl Iterator<Item = &[u8]> {
+    let goes_on = |before: &u8, next: &u8| !(before.is_ascii_lowercase() && next.is_ascii_uppercase());
+    let parts = name.as_bytes().chunk_by(goes_on);
+    parts.flat_map(|part| part.split(|byte| !byte.is_ascii_alphanumeric()))
 }

@@ -183,12 +183,8 @@ impl Batch {
 }
 
 /// Bytes that a value takes, with its text.
-const fn size(value: &Value) -> usize {
-    let text = match value {
-        Value::Text(text) | Value::Json(text) => text.len(),
-        Value::Null | Value::Integer(_) | Value::Boolean(_) | Value::Time(_) => 0,
-    };
-    size_of::<Value>() + text
+fn size(value: &Value) -> usize {
+    size_of::<Value>() + value.as_text().map_or(0, str::len)
 }
 
 #[cfg(test)]

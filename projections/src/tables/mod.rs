@@ -28,7 +28,7 @@ pub use self::columns::{Shape, Table};
 pub use self::dialect::Dialect;
 pub use self::events::EventRow;
 use self::rows::Touched;
-pub use self::value::{Kind, Value, time};
+pub use self::value::{Kind, Value, micros, time};
 use crate::world::World;
 
 /// A row of a table.

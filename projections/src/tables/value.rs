@@ -38,6 +38,15 @@ pub enum Value {
 }
 
 impl Value {
+    /// The text of what is text, or JSON.
+    #[must_use]
+    pub const fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) | Self::Json(text) => Some(text.as_str()),
+            Self::Null | Self::Integer(_) | Self::Boolean(_) | Self::Time(_) => None,
+        }
+    }
+
     /// As text, as every database answers it when it is asked for text; none: it is nothing.
     #[must_use]
     pub fn into_text(self) -> Option<String> {
@@ -57,6 +66,12 @@ pub fn time(at: Timestamp) -> String {
     let mut text = at.to_string();
     text.pop();
     format!("{text}{:03}Z", at.0 / 1_000 % 1_000)
+}
+
+/// Microseconds since 1970: what a moment is stored to.
+#[must_use]
+pub fn micros(at: Timestamp) -> i64 {
+    i64::try_from(at.0 / 1_000).unwrap_or(i64::MAX)
 }
 
 pub(super) fn text(value: impl Display) -> Value {

@@ -1,7 +1,6 @@
 //! Writing rows into `PostgreSQL`: many by COPY, in its binary format, and few by a statement.
 
-use projections::tables::{Batch, Dialect, Interval, SetAside, Shape, Table, Value, events, sql};
-use schemas::Timestamp;
+use projections::tables::{Batch, Dialect, Interval, SetAside, Shape, Table, Value, events, micros, sql};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgConnection;
 
@@ -126,13 +125,10 @@ fn put(bytes: &mut Vec<u8>, value: &[u8]) {
     bytes.extend(value);
 }
 
-/// Microseconds since 1970: what a time is stored to.
-fn micros(at: Timestamp) -> i64 {
-    i64::try_from(at.0 / 1_000).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use schemas::Timestamp;
+
     use super::*;
 
     #[test]

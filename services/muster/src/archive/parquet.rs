@@ -13,7 +13,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
-use projections::tables::{EventRow, Kind, Shape, Value, events};
+use projections::tables::{EventRow, Kind, Shape, Value, events, micros};
 
 /// Events that are written as one group of rows, at the most.
 const GROUP_ROWS: usize = 65_536;
@@ -93,13 +93,12 @@ fn write_column<'a>(
     values: impl Iterator<Item = &'a Value> + Clone,
 ) -> Result<(), ParquetError> {
     match kind {
-        Kind::Text | Kind::Json => write::<ByteArrayType>(column, values, |value| match value {
-            Value::Text(text) | Value::Json(text) => Some(ByteArray::from(text.as_str())),
-            Value::Null | Value::Integer(_) | Value::Boolean(_) | Value::Time(_) => None,
-        }),
+        Kind::Text | Kind::Json => {
+            write::<ByteArrayType>(column, values, |value| value.as_text().map(ByteArray::from))
+        }
         Kind::Integer | Kind::Time => write::<Int64Type>(column, values, |value| match value {
             Value::Integer(number) => Some(*number),
-            Value::Time(at) => Some(i64::try_from(at.0 / 1_000).unwrap_or(i64::MAX)),
+            Value::Time(at) => Some(micros(*at)),
             Value::Null | Value::Text(_) | Value::Boolean(_) | Value::Json(_) => None,
         }),
         Kind::Boolean => write::<BoolType>(column, values, |value| match value {
@@ -140,8 +139,5 @@ fn schema(shapes: &[Shape]) -> Result<TypePtr, ParquetError> {
 
 /// About how much memory a value takes.
 fn size(value: &Value) -> usize {
-    match value {
-        Value::Text(text) | Value::Json(text) => text.len(),
-        Value::Null | Value::Integer(_) | Value::Boolean(_) | Value::Time(_) => 8,
-    }
+    value.as_text().map_or(8, str::len)
 }

@@ -40,8 +40,15 @@ pub(super) struct Judged {
     exports: usize,
     /// Whether decisions could be judged.
     law: bool,
-    /// What operators set aside, and what of it this program can read: whoever forges such a record hides that.
-    aside: (Vec<Position>, Vec<Position>),
+    aside: Aside,
+}
+
+/// What operators set aside.
+#[derive(Default)]
+struct Aside {
+    all: Vec<Position>,
+    /// What of it this program can read: whoever forges such a record hides that.
+    readable: Vec<Position>,
 }
 
 impl Judged {
@@ -56,7 +63,7 @@ impl Judged {
             checkpoints: None,
             exports,
             law,
-            aside: (vec![], vec![]),
+            aside: Aside::default(),
         }
     }
 
@@ -91,7 +98,7 @@ impl Judged {
             (true, _) => "every decision was judged".to_owned(),
             (false, _) => "decisions can be judged only of a log that begins at position 1".to_owned(),
         });
-        let (aside, _) = &self.aside;
+        let aside = &self.aside.all;
         if !aside.is_empty() {
             let positions = count(u64::try_from(aside.len()).unwrap_or(u64::MAX), "position");
             parts.push(format!("{positions} set aside by operators ({})", listed(aside)));
@@ -101,7 +108,7 @@ impl Judged {
 
     /// What is no finding, and somebody ought to look at.
     pub(super) fn notes(&self) -> Option<String> {
-        let (_, readable) = &self.aside;
+        let readable = &self.aside.readable;
         (!readable.is_empty()).then(|| {
             format!(
                 "this program can read what stands at positions that operators set aside, and everybody passes it over: see \
@@ -297,8 +304,7 @@ struct Bench {
     law: Law,
     /// Whether it met what it can't judge by.
     halted: bool,
-    /// What operators set aside, and what of it can be read.
-    aside: (Vec<Position>, Vec<Position>),
+    aside: Aside,
 }
 
 impl Bench {
@@ -309,7 +315,7 @@ impl Bench {
             world: World::new(),
             law: Law::default(),
             halted: !judges,
-            aside: (vec![], vec![]),
+            aside: Aside::default(),
         }
     }
 
@@ -317,9 +323,9 @@ impl Bench {
         let position = message.position;
         let is_aside = self.known.contains_key(&position);
         if is_aside {
-            self.aside.0.push(position);
+            self.aside.all.push(position);
             let read = self.reader.check(&message.subject, &message.bytes);
-            self.aside.1.extend(read.is_ok().then_some(position));
+            self.aside.readable.extend(read.is_ok().then_some(position));
         }
         if self.halted {
             return vec![];
