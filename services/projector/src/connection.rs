@@ -34,6 +34,9 @@ pub(crate) enum Connection {
     Postgres(Box<PgConnection>),
 }
 
+/// A row as it was read.
+type Fetched<T> = Result<T, sqlx::Error>;
+
 /// A row as text, column by column; what is nothing is none.
 pub type TextRow = Vec<Option<String>>;
 
@@ -162,7 +165,17 @@ impl Connection {
     pub(crate) async fn answer(
         &mut self,
         statement: &str,
-        mut take: impl FnMut(Vec<Value>) -> bool,
+        take: impl FnMut(Vec<Value>) -> bool,
+    ) -> Result<(), sqlx::Error> {
+        self.fetch(statement, (of_file, of_server), take).await
+    }
+
+    /// The same, each row made of what either database gives.
+    async fn fetch<T>(
+        &mut self,
+        statement: &str,
+        (of_file, of_server): (impl Fn(&SqliteRow) -> Fetched<T>, impl Fn(&PgRow) -> Fetched<T>),
+        mut take: impl FnMut(T) -> bool,
     ) -> Result<(), sqlx::Error> {
         let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
         match self {
@@ -280,22 +293,13 @@ impl Connection {
         kinds: &[Kind],
         mut take: impl FnMut(TextRow),
     ) -> Result<(), sqlx::Error> {
-        let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
-        match self {
-            Self::Sqlite(connection) => {
-                let mut rows = statement.fetch(&mut *connection);
-                while let Some(row) = rows.next().await {
-                    take(text_of_file(&row?, kinds)?);
-                }
-            }
-            Self::Postgres(connection) => {
-                let mut rows = statement.fetch(&mut **connection);
-                while let Some(row) = rows.next().await {
-                    take(text_of_server(&row?, kinds)?);
-                }
-            }
-        }
-        Ok(())
+        let of_file = |row: &SqliteRow| text_of_file(row, kinds);
+        let of_server = |row: &PgRow| text_of_server(row, kinds);
+        self.fetch(statement, (of_file, of_server), |row| {
+            take(row);
+            true
+        })
+        .await
     }
 
     /// The names of the columns of a statement, which is not run. A server refuses several, a file does not.
