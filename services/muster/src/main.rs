@@ -25,6 +25,10 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+/// Messages are short-lived and made on one thread to be dropped on another: that costs a fifth less with it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs long-running processes and tasks on a fleet of cells, and keeps every change on one ordered log
 #[derive(Debug, Parser)]
 #[command(name = "muster", version, arg_required_else_help = true, after_help = EXITS)]
