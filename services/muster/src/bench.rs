@@ -2,9 +2,11 @@
 //!
 //! Every figure is taken from the log as a follower sees it: a thing has happened when its event is delivered.
 
+mod cpu;
 mod error;
 mod figures;
 mod flood;
+mod limit;
 mod load;
 mod rolling;
 mod watch;
@@ -27,6 +29,7 @@ use crate::cli::words::number;
 use crate::error::ServiceError;
 use crate::local::{Kind, Local, Own, Roles};
 use crate::serve::Nats;
+use cpu::Spent;
 pub(crate) use error::BenchError;
 use figures::Figures;
 use load::Load;
@@ -75,6 +78,9 @@ pub(crate) struct BenchArgs {
     /// Monitoring address of the NATS server: used to check that it syncs every write
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub(crate) monitoring: Vec<String>,
+    /// Process of the NATS server, if it runs here: its processor time is measured, too
+    #[arg(long, value_name = "PID")]
+    pub(crate) server_pid: Option<u32>,
     /// Print the figures as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -115,7 +121,8 @@ pub(crate) async fn run(
         () = stop.cancelled() => Err(BenchError::Stopped),
     };
     local.end().await;
-    let figures = figures?;
+    let mut figures = figures?;
+    figures.limit(&limit::measure(&place.journal, figures.entry_bytes()).await?);
     Ok(Outcome { text: if args.json { figures.json() } else { figures.table() }, failure: None })
 }
 
@@ -153,19 +160,26 @@ async fn measure(
     }
 
     bar.set_message(format!("{} processes of {} instances", args.lrps, args.instances));
-    let before = watch.counts();
+    let (before, spent) = (watch.counts(), Spent::read(args.server_pid));
     let started = std::time::Instant::now();
     let wanted = u64::from(args.lrps) * u64::from(args.instances);
     let (asked, last) =
         tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
     asked?;
-    figures.lrps(wanted, last?.duration_since(started), before, watch.counts());
+    if let Some(last) = last? {
+        let spent = Spent::read(args.server_pid).since(spent);
+        figures.lrps(wanted, last.duration_since(started), (before, watch.counts()), spent);
+    }
 
     bar.set_message(format!("{} tasks", args.tasks));
+    let spent = Spent::read(args.server_pid);
     let started = std::time::Instant::now();
     let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(u64::from(args.tasks)));
     asked?;
-    figures.tasks(u64::from(args.tasks), last?.duration_since(started));
+    if let Some(last) = last? {
+        let spent = Spent::read(args.server_pid).since(spent);
+        figures.tasks(u64::from(args.tasks), last.duration_since(started), spent);
+    }
 
     if args.cell_loss {
         bar.set_message("a cell is lost");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bus::AskError;
-use journal::JournalError;
+use journal::{AppendError, JournalError};
 use schemas::Refusal;
 use schemas::entry::DecodeError;
 use schemas::names::BadName;
@@ -28,6 +28,12 @@ pub(crate) enum BenchError {
     /// The log holds what this program didn't write.
     #[error("the benchmark can't read the log")]
     Read(#[source] DecodeError),
+    /// The journal alone can't be measured.
+    #[error("the benchmark can't append to the log")]
+    Append(#[from] AppendError),
+    /// There is no randomness for ids.
+    #[error("no randomness for ids")]
+    Randomness(#[source] io::Error),
     /// A task of the benchmark failed.
     #[error("a task failed: {0}")]
     TaskFailed(String),

@@ -19,6 +19,8 @@ use schemas::{ActualLrpKey, Place, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::BenchArgs;
+use super::cpu::Spent;
+use super::limit::Limit;
 use super::watch::Counts;
 
 /// Pieces of work in the auction that is measured alone.
@@ -38,6 +40,10 @@ pub(super) struct Figures {
     pub(super) crash: Vec<Duration>,
     /// From the death of a cell to RUNNING elsewhere, for each of its instances.
     pub(super) cell_loss: Vec<Duration>,
+    /// How long the journal alone takes for an append.
+    append: Vec<Duration>,
+    /// Mean size of an entry of the run, in bytes.
+    entry_bytes: usize,
     rates: Vec<(&'static str, f64)>,
 }
 
@@ -52,20 +58,50 @@ impl Figures {
             one_lrp: vec![],
             crash: vec![],
             cell_loss: vec![],
+            append: vec![],
+            entry_bytes: 0,
             rates: vec![],
         }
     }
 
     /// So many instances from the first desire to the last RUNNING.
-    pub(super) fn lrps(&mut self, instances: u64, took: Duration, before: Counts, after: Counts) {
-        self.rate("lrps_per_second", instances, took);
+    pub(super) fn lrps(
+        &mut self,
+        count: u64,
+        took: Duration,
+        (before, after): (Counts, Counts),
+        spent: Spent,
+    ) {
+        let entries = after.entries - before.entries;
+        self.rate("lrps_per_second", count, took);
         self.rate("decisions_per_second", after.decisions - before.decisions, took);
-        self.rate("entries_per_second", after.entries - before.entries, took);
+        self.rate("entries_per_second", entries, took);
+        self.spent(("cpu_ms_per_lrp", "server_cpu_ms_per_lrp"), count, spent);
+        let mean = (after.bytes - before.bytes) / entries.max(1);
+        self.entry_bytes = usize::try_from(mean).unwrap_or(usize::MAX);
     }
 
     /// So many tasks from the first desire to the last COMPLETED.
-    pub(super) fn tasks(&mut self, tasks: u64, took: Duration) {
-        self.rate("tasks_per_second", tasks, took);
+    pub(super) fn tasks(&mut self, count: u64, took: Duration, spent: Spent) {
+        self.rate("tasks_per_second", count, took);
+        self.spent(("cpu_ms_per_task", "server_cpu_ms_per_task"), count, spent);
+    }
+
+    /// What the journal alone does.
+    pub(super) fn limit(&mut self, limit: &Limit) {
+        self.rates.push(("journal_limit_per_second", limit.per_second));
+        self.append.clone_from(&limit.alone);
+    }
+
+    /// Mean size of an entry while processes were desired, in bytes.
+    pub(super) const fn entry_bytes(&self) -> usize {
+        self.entry_bytes
+    }
+
+    fn spent(&mut self, (own, server): (&'static str, &'static str), count: u64, spent: Spent) {
+        let each = |spent: Duration| spent.as_secs_f64() * 1_000.0 / count.max(1) as f64;
+        self.rates.push((own, each(spent.own)));
+        self.rates.extend(spent.server.map(|spent| (server, each(spent))));
     }
 
     fn rate(&mut self, name: &'static str, count: u64, took: Duration) {
@@ -99,11 +135,12 @@ impl Figures {
         }
     }
 
-    fn latencies(&self) -> [(&'static str, &[Duration]); 3] {
+    fn latencies(&self) -> [(&'static str, &[Duration]); 4] {
         [
             ("one_lrp_ms", &self.one_lrp),
             ("crash_to_replacement_ms", &self.crash),
             ("cell_loss_to_replacement_ms", &self.cell_loss),
+            ("journal_append_ms", &self.append),
         ]
     }
 
@@ -111,7 +148,8 @@ impl Figures {
         let mut table = Table::new();
         table.load_style(NOTHING).set_header(["FIGURE", "VALUE", "P50", "P99"]);
         for (name, value) in &self.rates {
-            table.add_row([(*name).to_owned(), format!("{value:.0}"), String::new(), String::new()]);
+            let value = if *value < 10.0 { format!("{value:.3}") } else { format!("{value:.0}") };
+            table.add_row([(*name).to_owned(), value, String::new(), String::new()]);
         }
         for (name, all) in self.latencies().into_iter().filter(|(_, all)| !all.is_empty()) {
             let [p50, p99] = [50, 99].map(|percent| format!("{:.2}", percentile(all, percent)));

@@ -32,6 +32,7 @@ struct Seen {
 pub(super) struct Counts {
     pub(super) entries: u64,
     pub(super) decisions: u64,
+    pub(super) bytes: u64,
     pub(super) started: u64,
 }
 
@@ -115,14 +116,15 @@ impl Watch {
         self.until(guid, another).await
     }
 
-    /// Waits until so many starts were seen in all.
-    pub(super) async fn started(&self, wanted: u64) -> Result<Instant, BenchError> {
-        let enough = |seen: &Seen| (seen.counts.started >= wanted).then_some(seen.started_last).flatten();
+    /// Waits until so many starts were seen in all, and says when the last was, if there was any.
+    pub(super) async fn started(&self, wanted: u64) -> Result<Option<Instant>, BenchError> {
+        let enough = |seen: &Seen| (seen.counts.started >= wanted).then_some(seen.started_last);
         self.until("instances run", enough).await
     }
 
-    pub(super) async fn completed(&self, tasks: u64) -> Result<Instant, BenchError> {
-        let enough = |seen: &Seen| (seen.completed >= tasks).then_some(seen.completed_last).flatten();
+    /// Waits until so many tasks have completed in all, and says when the last did, if there was any.
+    pub(super) async fn completed(&self, tasks: u64) -> Result<Option<Instant>, BenchError> {
+        let enough = |seen: &Seen| (seen.completed >= tasks).then_some(seen.completed_last);
         self.until("tasks complete", enough).await
     }
 
@@ -151,6 +153,7 @@ impl Seen {
         match Entry::decode(bytes) {
             Ok(entry) => {
                 self.counts.entries += 1;
+                self.counts.bytes += bytes.len() as u64;
                 for decision in &entry.decisions {
                     self.counts.decisions += 1;
                     self.take_decision(decision, now);
