@@ -51,12 +51,12 @@ pub(super) struct Reservation {
     pub(super) since: Timestamp,
 }
 
-/// A container or a reservation.
+/// A container or a reservation. What it takes of the cell changes by [`Holds`] alone, which keeps the sums.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
-    /// As the executor last said; RESERVED while it is only a reservation.
-    pub(super) container: Container,
-    pub(super) reservation: Option<Reservation>,
+    container: Container,
+    reservation: Option<Reservation>,
+    leaving: bool,
     /// The attempt that it was reserved for; none: it was found.
     pub(super) attempt: Option<Timestamp>,
     /// The record of its key; none: it was never read.
@@ -72,8 +72,6 @@ pub(super) struct Hold {
     /// When the executor got to know it, or was told to delete it, on the count of messages: a list that was asked
     /// for later shows so.
     pub(super) since: u64,
-    /// Whether the executor was told to delete it.
-    pub(super) leaving: bool,
 }
 
 /// How far a container is. It never goes back.
@@ -97,10 +95,11 @@ pub(super) const fn rank(state: &ContainerState) -> Rank {
 }
 
 impl Hold {
-    pub(super) fn new(container: Container, since: u64) -> Self {
+    pub(super) const fn new(container: Container, since: u64) -> Self {
         Self {
             container,
             reservation: None,
+            leaving: false,
             attempt: None,
             known: None,
             ending: false,
@@ -108,8 +107,36 @@ impl Hold {
             outlived: false,
             tried: None,
             since,
-            leaving: false,
         }
+    }
+
+    /// Room for work that waits to be claimed, with its record as the auctioneer told it.
+    pub(super) fn reserved(
+        container: Container,
+        since: u64,
+        reservation: Reservation,
+        record: Record,
+    ) -> Self {
+        Self {
+            known: Some(Known { position: Position(0), record }),
+            attempt: Some(reservation.work.attempt),
+            reservation: Some(reservation),
+            ..Self::new(container, since)
+        }
+    }
+
+    /// As the executor last said; RESERVED while it is only a reservation.
+    pub(super) const fn container(&self) -> &Container {
+        &self.container
+    }
+
+    pub(super) const fn reservation(&self) -> Option<&Reservation> {
+        self.reservation.as_ref()
+    }
+
+    /// Whether the executor was told to delete it.
+    pub(super) const fn is_leaving(&self) -> bool {
+        self.leaving
     }
 
     pub(super) const fn rank(&self) -> Rank {
@@ -124,9 +151,14 @@ impl Hold {
         }
     }
 
-    /// Whether it takes of the cell: all do until nothing of them runs and they are on their way out.
-    const fn takes(&self) -> bool {
-        !self.leaving || self.is_live()
+    /// What it takes of the cell: all do until nothing of them runs and they are on their way out.
+    fn taken(&self) -> Resources {
+        if !self.leaving || self.is_live() { self.container.resources } else { Resources::default() }
+    }
+
+    /// When it is over, if it is a reservation.
+    fn expiry(&self) -> Option<Timestamp> {
+        self.reservation.as_ref().map(|reservation| reservation.since + limits::RESERVATION)
     }
 
     const fn is_starting(&self) -> bool {
@@ -154,6 +186,16 @@ impl Hold {
 pub(super) struct Holds {
     of: BTreeMap<InstanceGuid, Hold>,
     by_key: BTreeMap<Key, BTreeSet<InstanceGuid>>,
+    /// What all of them take of the cell.
+    used: Resources,
+    /// The most that they took, in each respect, since that was last told.
+    peak: Resources,
+    /// Whether one has taken less since then than before.
+    freed: bool,
+    /// How many of them are starting.
+    starting: u32,
+    /// When each reservation is over.
+    expiries: BTreeSet<(Timestamp, InstanceGuid)>,
 }
 
 impl Holds {
@@ -165,14 +207,18 @@ impl Holds {
         self.of.get_mut(&guid)
     }
 
+    /// Adds one that is not there yet.
     pub(super) fn insert(&mut self, hold: Hold) {
         let guid = hold.container.instance_guid;
         self.by_key.entry(Key::of(&hold.container.work)).or_default().insert(guid);
+        self.count(&hold);
         self.of.insert(guid, hold);
     }
 
     pub(super) fn remove(&mut self, guid: InstanceGuid) -> Option<Hold> {
         let hold = self.of.remove(&guid)?;
+        self.discount(&hold);
+        self.freed |= hold.taken() != Resources::default();
         let key = Key::of(&hold.container.work);
         if let Some(guids) = self.by_key.get_mut(&key) {
             guids.remove(&guid);
@@ -181,6 +227,54 @@ impl Holds {
             }
         }
         Some(hold)
+    }
+
+    /// The executor says how a container is now.
+    pub(super) fn set_state(&mut self, guid: InstanceGuid, state: ContainerState) {
+        self.change(guid, |hold| hold.container.state = state);
+    }
+
+    /// A reservation becomes a container. Answers its work, if it is one.
+    pub(super) fn start(&mut self, guid: InstanceGuid, let_in_at: Position, since: u64) -> Option<Work> {
+        self.change(guid, |hold| {
+            let reservation = hold.reservation.take()?;
+            hold.since = since;
+            hold.container.let_in_at = let_in_at;
+            hold.container.state = ContainerState::Initializing;
+            Some(reservation.work)
+        })?
+    }
+
+    /// The executor was told to delete it.
+    pub(super) fn set_leaving(&mut self, guid: InstanceGuid, since: u64) {
+        self.change(guid, |hold| (hold.leaving, hold.since) = (true, since));
+    }
+
+    /// Changes what one takes of the cell, and the sums with it.
+    fn change<T>(&mut self, guid: InstanceGuid, change: impl FnOnce(&mut Hold) -> T) -> Option<T> {
+        let mut hold = self.of.remove(&guid)?;
+        self.discount(&hold);
+        let before = hold.taken();
+        let answer = change(&mut hold);
+        self.freed |= hold.taken() != before;
+        self.count(&hold);
+        self.of.insert(guid, hold);
+        Some(answer)
+    }
+
+    fn count(&mut self, hold: &Hold) {
+        self.used = self.used.plus(hold.taken());
+        self.peak = self.peak.most(self.used);
+        self.starting += u32::from(hold.is_starting());
+        self.expiries.extend(hold.expiry().map(|at| (at, hold.container.instance_guid)));
+    }
+
+    fn discount(&mut self, hold: &Hold) {
+        self.used = self.used.minus(hold.taken());
+        self.starting -= u32::from(hold.is_starting());
+        if let Some(at) = hold.expiry() {
+            self.expiries.remove(&(at, hold.container.instance_guid));
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (InstanceGuid, &Hold)> {
@@ -216,9 +310,24 @@ impl Holds {
         })
     }
 
-    pub(super) fn used(&self) -> Resources {
-        let taken = self.of.values().filter(|hold| hold.takes());
-        taken.fold(Resources::default(), |sum, hold| sum.plus(hold.container.resources))
+    /// What all of them take of the cell.
+    pub(super) const fn used(&self) -> Resources {
+        self.used
+    }
+
+    /// What they take was told.
+    pub(super) const fn told(&mut self) {
+        (self.peak, self.freed) = (self.used, false);
+    }
+
+    /// Whether one takes less than when that was last told. A container takes what it takes until it takes nothing.
+    pub(super) const fn freed(&self) -> bool {
+        self.freed
+    }
+
+    /// The most that they took, in each respect, since that was last told.
+    pub(super) const fn peak(&self) -> Resources {
+        self.peak
     }
 
     /// How many there are, and for how many pieces of work.
@@ -227,25 +336,20 @@ impl Holds {
     }
 
     pub(super) fn reservations(&self) -> usize {
-        self.of.values().filter(|hold| hold.reservation.is_some()).count()
+        self.expiries.len()
     }
 
-    pub(super) fn starting(&self) -> u32 {
-        let starting = self.of.values().filter(|hold| hold.is_starting()).count();
-        u32::try_from(starting).unwrap_or(u32::MAX)
+    /// How many are starting.
+    pub(super) const fn starting(&self) -> u32 {
+        self.starting
     }
 
     /// Reservations that nobody claimed in time.
     pub(super) fn expired(&self, now: Timestamp) -> Vec<InstanceGuid> {
-        let expiries = self.iter().filter_map(|(guid, hold)| Some((guid, expiry(hold)?)));
-        expiries.filter(|(_, at)| *at <= now).map(|(guid, _)| guid).collect()
+        self.expiries.iter().take_while(|(at, _)| *at <= now).map(|(_, guid)| *guid).collect()
     }
 
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        self.of.values().filter_map(expiry).min()
+        self.expiries.first().map(|(at, _)| *at)
     }
-}
-
-fn expiry(hold: &Hold) -> Option<Timestamp> {
-    hold.reservation.as_ref().map(|reservation| reservation.since + limits::RESERVATION)
 }

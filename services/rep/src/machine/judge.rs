@@ -42,7 +42,7 @@ impl From<Row> for Judgement {
 
 /// What is to be done about a container, given its record.
 pub(super) fn judge(hold: &Hold, record: &Record, me: &Instance, mode: Mode) -> Judgement {
-    let container = &hold.container;
+    let container = hold.container();
     if hold.outlived || epoch_of(record).is_some_and(|current| current > container.work.epoch()) {
         return GO;
     }

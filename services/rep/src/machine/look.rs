@@ -1,6 +1,6 @@
 //! The one road: look at a container, judge it against its record, act.
 
-use schemas::container::{Container, ContainerState, Instance, WorkKey};
+use schemas::container::{Container, Instance, WorkKey};
 use schemas::message::Record;
 use schemas::names::InstanceGuid;
 use schemas::{Position, Timestamp};
@@ -46,15 +46,15 @@ impl Rep {
             self.holds.insert(Hold::new(container, since));
             return true;
         };
-        if rank(&container.state) < hold.rank() || container.state == hold.container.state {
+        if rank(&container.state) < hold.rank() || container.state == hold.container().state {
             return false;
         }
-        hold.container.state = container.state;
         hold.tried = None;
-        let text = format!("{}: {}", named(&hold.container), told(&hold.container.state));
-        if worth_a_line(&hold.container.state) {
+        if worth_a_line(&container.state) {
+            let text = format!("{}: {}", named(hold.container()), told(&container.state));
             self.log(Level::Info, text);
         }
+        self.holds.set_state(guid, container.state);
         true
     }
 
@@ -62,7 +62,7 @@ impl Rep {
     pub(super) fn look(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
         let Some(mode) = self.mode() else { return };
         let me = self.instance(guid);
-        let Some(hold) = self.holds.get(guid).filter(|hold| !hold.leaving) else { return };
+        let Some(hold) = self.holds.get(guid).filter(|hold| !hold.is_leaving()) else { return };
         match hold.known.as_ref().map(|known| judge::wants_stop(&known.record, &me)) {
             None => return self.reads.want(guid),
             // First, so that a reservation that shall stop is not run because it is claimed.
@@ -123,15 +123,12 @@ impl Rep {
 
     fn run(&mut self, guid: InstanceGuid) {
         let since = self.next_message();
-        let Some(hold) = self.holds.get_mut(guid) else { return };
-        let Some(reservation) = hold.reservation.take() else { return };
+        let Some(hold) = self.holds.get(guid) else { return };
         let let_in_at = hold.known.as_ref().map_or(Position(0), |known| known.position);
-        hold.container.let_in_at = let_in_at;
-        hold.container.state = ContainerState::Initializing;
-        hold.since = since;
-        let text = format!("starts {}", named(&hold.container));
+        let text = format!("starts {}", named(hold.container()));
+        let Some(work) = self.holds.start(guid, let_in_at, since) else { return };
         self.log(Level::Info, text);
-        self.emit(Effect::Run(Box::new(judge::recipe(reservation.work, guid, let_in_at))));
+        self.emit(Effect::Run(Box::new(judge::recipe(work, guid, let_in_at))));
     }
 
     /// Whether a reservation that was just claimed may run: much may have happened since the claim was sent.
@@ -139,7 +136,7 @@ impl Rep {
         let Some(hold) = self.holds.get(guid) else { return false };
         let stopping =
             hold.known.as_ref().is_some_and(|known| judge::wants_stop(&known.record, &self.instance(guid)));
-        let lrp = match &hold.container.work {
+        let lrp = match &hold.container().work {
             WorkKey::Lrp { .. } => true,
             WorkKey::Task { .. } => false,
         };
@@ -155,8 +152,8 @@ impl Rep {
     pub(super) fn stop_container(&mut self, guid: InstanceGuid, knowledge: Knowledge) {
         let Some(hold) = self.holds.get_mut(guid) else { return };
         hold.ending = true;
-        if hold.is_live() && !hold.leaving && (!hold.stopped || knowledge == Knowledge::Read) {
-            let text = (!hold.stopped).then(|| format!("stops {}", named(&hold.container)));
+        if hold.is_live() && !hold.is_leaving() && (!hold.stopped || knowledge == Knowledge::Read) {
+            let text = (!hold.stopped).then(|| format!("stops {}", named(hold.container())));
             hold.stopped = true;
             if let Some(text) = text {
                 self.log(Level::Info, text);
@@ -168,19 +165,18 @@ impl Rep {
     /// Drops a reservation, or has a container deleted.
     pub(super) fn let_go(&mut self, guid: InstanceGuid) {
         let since = self.next_message();
-        let Some(hold) = self.holds.get_mut(guid) else { return };
+        let Some(hold) = self.holds.get(guid) else { return };
         let known = hold.known.as_ref().map(|known| known.record.clone());
         let live = hold.is_live();
         if hold.rank() == Rank::Reserved {
             self.holds.remove(guid);
             self.flights.cancel(guid);
         } else {
-            hold.leaving = true;
-            hold.since = since;
-            let text = (live && !hold.stopped).then(|| format!("stops {}", named(&hold.container)));
+            let text = (live && !hold.stopped).then(|| format!("stops {}", named(hold.container())));
             if let Some(text) = text {
                 self.log(Level::Info, text);
             }
+            self.holds.set_leaving(guid, since);
             self.emit(Effect::Delete(guid));
             self.reads.confirm_at(self.now);
         }
@@ -235,12 +231,12 @@ impl Rep {
             Phase::Evacuating { until } | Phase::Closing { until, .. } => self.clock.shown_at(until),
         };
         Some(Speaker {
-            work: hold.container.work.clone(),
-            domain: hold.container.domain.clone(),
+            work: hold.container().work.clone(),
+            domain: hold.container().domain.clone(),
             by: self.instance(guid),
             judged: hold.known.as_ref().map_or(Timestamp(0), |known| judge::changed_at(&known.record)),
-            state: Some(&hold.container.state),
-            placement: hold.reservation.as_ref().and_then(|reserved| reserved.work.placement.clone()),
+            state: Some(&hold.container().state),
+            placement: hold.reservation().and_then(|reserved| reserved.work.placement.clone()),
             evacuation_ends,
         })
     }

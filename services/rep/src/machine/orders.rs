@@ -9,7 +9,7 @@ use schemas::refusal::{BadField, Code};
 use schemas::resources::{Constraint, Lack, Resources};
 use schemas::{Position, Refusal};
 
-use super::holds::{Hold, Known, Reservation};
+use super::holds::{Hold, Reservation};
 use super::judge;
 use super::look::Knowledge;
 use super::{Effect, Level, Ordered, Phase, Rep, telling};
@@ -105,13 +105,9 @@ impl Rep {
             state: ContainerState::Reserved,
         };
         let since = self.next_message();
-        let known = Known { position: Position(0), record: judge::judged_record(&work) };
-        self.holds.insert(Hold {
-            known: Some(known),
-            attempt: Some(work.attempt),
-            reservation: Some(Reservation { work, since: self.now }),
-            ..Hold::new(container, since)
-        });
+        let record = judge::judged_record(&work);
+        let reservation = Reservation { work, since: self.now };
+        self.holds.insert(Hold::reserved(container, since, reservation, record));
         instance_guid
     }
 
@@ -135,7 +131,7 @@ impl Rep {
             return;
         }
         for (work, guid) in stop.containers.into_iter().take(BATCH) {
-            match self.holds.get_mut(guid).map(|hold| hold.container.work == work) {
+            match self.holds.get_mut(guid).map(|hold| hold.container().work == work) {
                 Some(true) => self.end(guid, &work),
                 // Its record says that it is here: the poll puts that straight.
                 None => self.reads.poll_soon(self.now),
@@ -272,7 +268,7 @@ impl Rep {
 
     fn exit(&mut self) {
         let left: Vec<InstanceGuid> =
-            self.holds.iter().filter(|(_, hold)| !hold.leaving).map(|(guid, _)| guid).collect();
+            self.holds.iter().filter(|(_, hold)| !hold.is_leaving()).map(|(guid, _)| guid).collect();
         let text = match left.len() {
             0 => "the evacuation is over: nothing is left".to_owned(),
             left => {

@@ -132,7 +132,7 @@ impl Rep {
         for guid in self.holds.guids() {
             let Some(hold) = self.holds.get(guid) else { continue };
             let known = hold.rank() != Rank::Reserved && hold.since < listing.since;
-            let leaving = hold.leaving;
+            let leaving = hold.is_leaving();
             if known && !listed.contains(&guid) {
                 self.vanish(guid);
             } else if leaving {
@@ -144,7 +144,7 @@ impl Rep {
         }
         if listing.poll {
             self.reads.want_cell();
-            let staying = self.holds.iter().filter(|(_, hold)| !hold.leaving).map(|(guid, _)| guid);
+            let staying = self.holds.iter().filter(|(_, hold)| !hold.is_leaving()).map(|(guid, _)| guid);
             self.reads.wanted.extend(staying);
         }
     }
@@ -155,7 +155,7 @@ impl Rep {
             return;
         }
         let (reads, holds) = (&mut self.reads, &self.holds);
-        reads.wanted.retain(|guid| holds.get(*guid).is_some_and(|hold| !hold.leaving));
+        reads.wanted.retain(|guid| holds.get(*guid).is_some_and(|hold| !hold.is_leaving()));
         while self.reads.asks.len() < limits::READS_IN_FLIGHT {
             let cell = std::mem::take(&mut self.reads.cell_wanted);
             let guids: Vec<InstanceGuid> = self.reads.wanted.iter().copied().take(BATCH).collect();
@@ -176,7 +176,7 @@ impl Rep {
 
     /// What containers are for, each thing once.
     fn work_of(&self, guids: &[InstanceGuid]) -> Vec<WorkKey> {
-        let work = guids.iter().filter_map(|guid| self.holds.get(*guid)).map(|hold| &hold.container.work);
+        let work = guids.iter().filter_map(|guid| self.holds.get(*guid)).map(|hold| &hold.container().work);
         let by_key: BTreeMap<Key, &WorkKey> = work.map(|work| (Key::of(work), work)).collect();
         by_key.into_values().cloned().collect()
     }
@@ -254,7 +254,7 @@ impl Rep {
                 // Whoever decides on its claim knows the record better than anybody who answers questions.
                 continue;
             }
-            let record = by_key.get(&Key::of(&hold.container.work)).copied().unwrap_or(&Record::Absent);
+            let record = by_key.get(&Key::of(&hold.container().work)).copied().unwrap_or(&Record::Absent);
             if hold.learn(record, answer.position) {
                 read.insert(guid);
             }
@@ -292,7 +292,7 @@ impl Rep {
             .flat_map(|record| judge::named(record).filter(here).map(move |by| (by.instance_guid, record)));
         // A deleted container counts as one that isn't there once nothing of it runs.
         let gaps: Vec<_> = named
-            .filter(|(guid, _)| self.holds.get(*guid).is_none_or(|hold| hold.leaving && !hold.is_live()))
+            .filter(|(guid, _)| self.holds.get(*guid).is_none_or(|hold| hold.is_leaving() && !hold.is_live()))
             .take(limits::ORPHANS)
             .collect();
         for (guid, record) in gaps {

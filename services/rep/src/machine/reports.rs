@@ -6,7 +6,7 @@
 //!           └── looked at anew when due ◀── postponed (unanswered, or "not now")
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schemas::limits::BATCH;
 use schemas::message::{Report, ReportResult, Reported, Reports};
@@ -47,6 +47,8 @@ enum Stage {
 pub(super) struct Flights {
     of: BTreeMap<InstanceGuid, Flight>,
     waiting: VecDeque<InstanceGuid>,
+    /// When those that are postponed are looked at anew.
+    postponed: BTreeSet<(Timestamp, InstanceGuid)>,
     sent: BTreeMap<u64, Vec<InstanceGuid>>,
 }
 
@@ -78,6 +80,7 @@ impl Flights {
     }
 
     fn put(&mut self, guid: InstanceGuid, flight: Flight) {
+        self.remove(guid);
         self.of.insert(guid, flight);
         self.waiting.push_back(guid);
     }
@@ -89,7 +92,7 @@ impl Flights {
     /// Takes back a report, unless it is on its way: then its answer is needed.
     pub(super) fn cancel(&mut self, guid: InstanceGuid) {
         if self.of.get(&guid).is_some_and(|flight| flight.stage != Stage::Sent) {
-            self.of.remove(&guid);
+            self.remove(guid);
             self.waiting.retain(|waiting| *waiting != guid);
         }
     }
@@ -117,29 +120,29 @@ impl Flights {
         (!guids.is_empty()).then_some((guids, reports))
     }
 
-    fn postpone(&mut self, guid: InstanceGuid, now: Timestamp) {
-        if let Some(flight) = self.of.get_mut(&guid) {
-            flight.failures += 1;
-            flight.stage = Stage::Postponed(now + limits::backoff(flight.failures));
+    fn remove(&mut self, guid: InstanceGuid) -> Option<Flight> {
+        let flight = self.of.remove(&guid)?;
+        if let Stage::Postponed(until) = flight.stage {
+            self.postponed.remove(&(until, guid));
         }
+        Some(flight)
+    }
+
+    fn postpone(&mut self, guid: InstanceGuid, now: Timestamp) {
+        let Some(mut flight) = self.remove(guid) else { return };
+        flight.failures += 1;
+        let until = now + limits::backoff(flight.failures);
+        flight.stage = Stage::Postponed(until);
+        self.postponed.insert((until, guid));
+        self.of.insert(guid, flight);
     }
 
     fn due(&self, now: Timestamp) -> Vec<InstanceGuid> {
-        let due = self.of.iter().filter(|(_, flight)| flight.due().is_some_and(|at| at <= now));
-        due.map(|(guid, _)| *guid).collect()
+        self.postponed.iter().take_while(|(at, _)| *at <= now).map(|(_, guid)| *guid).collect()
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.of.values().filter_map(Flight::due).min()
-    }
-}
-
-impl Flight {
-    const fn due(&self) -> Option<Timestamp> {
-        match self.stage {
-            Stage::Postponed(until) => Some(until),
-            Stage::Waiting | Stage::Sent => None,
-        }
+        self.postponed.first().map(|(at, _)| *at)
     }
 }
 
@@ -197,7 +200,7 @@ impl Rep {
             self.flights.postpone(guid, self.now);
             return;
         }
-        let Some(flight) = self.flights.of.remove(&guid) else { return };
+        let Some(flight) = self.flights.remove(guid) else { return };
         let stale = result.refused.as_ref().is_some_and(|refusal| refusal.code == Code::StaleRecord);
         if self.holds.get(guid).is_none() {
             if !flight.gap || stale {
@@ -226,7 +229,7 @@ impl Rep {
     /// has changed, the same may be right to ask again.
     fn log_refused(&mut self, guid: InstanceGuid, refusal: &Refusal) {
         let what = match self.holds.get(guid) {
-            Some(hold) => telling::named(&hold.container),
+            Some(hold) => telling::named(hold.container()),
             None => format!("container {guid}"),
         };
         self.log(Level::Info, format!("the report about {what} was refused: {refusal}"));
@@ -252,8 +255,8 @@ impl Rep {
     /// there is no container, the same is said again.
     pub(super) fn retry_reports(&mut self) {
         for guid in self.flights.due(self.now) {
-            let Some(flight) = self.flights.of.remove(&guid) else { continue };
-            match self.holds.get_mut(guid).filter(|hold| !flight.gap && !hold.leaving) {
+            let Some(flight) = self.flights.remove(guid) else { continue };
+            match self.holds.get_mut(guid).filter(|hold| !flight.gap && !hold.is_leaving()) {
                 Some(hold) => {
                     hold.tried = None;
                     self.look(guid, Knowledge::Remembered);

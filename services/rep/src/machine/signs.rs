@@ -92,6 +92,7 @@ impl Rep {
         let heartbeat = self.heartbeat();
         self.beats.last = Some((self.now, self.said()));
         self.beats.urgent = false;
+        self.holds.told();
         self.emit(Effect::Heartbeat(heartbeat));
     }
 
@@ -108,8 +109,23 @@ impl Rep {
     /// Every few seconds, and soon after a change; changes that come fast are told together.
     pub(super) fn next_beat(&self) -> Timestamp {
         let Some((at, said)) = &self.beats.last else { return self.now };
-        let changed = self.beats.urgent || *said != self.said();
-        *at + if changed { limits::COALESCE } else { self.settings.heartbeat }
+        let now = self.said();
+        let other = (said.evacuating, &said.unhealthy) != (now.evacuating, &now.unhealthy);
+        let wait = if self.beats.urgent || other || self.holds.freed() && self.was_short_of_room() {
+            limits::COALESCE
+        } else if self.holds.freed() || said.free != now.free {
+            limits::COALESCE_ROOM.min(self.settings.heartbeat)
+        } else {
+            self.settings.heartbeat
+        };
+        *at + wait
+    }
+
+    /// Whether somebody may have waited for room here since the last heartbeat. That there is less of it is news to nobody
+    /// in a hurry: whoever gave the work counts with it until a heartbeat says so.
+    fn was_short_of_room(&self) -> bool {
+        let total = self.settings.total;
+        total.minus(self.holds.peak()).lacks(total.part(limits::SHORT_OF_ROOM)).next().is_some()
     }
 
     /// Tries whether the cell can run containers, when it is time.

@@ -57,8 +57,8 @@ pub(super) fn case(hold: &Hold, verdict: Verdict, me: &Instance) -> Option<(Leve
     let record = known.map_or_else(|| "was never read".to_owned(), |record| recorded(record, me));
     let text = format!(
         "{} {}, but its record {record}: {}",
-        named(&hold.container),
-        told(&hold.container.state),
+        named(hold.container()),
+        told(&hold.container().state),
         all(verdict.steps)
     );
     Some((level, text))
