@@ -42,6 +42,8 @@ pub enum BusSubject {
     Auctioneer(AuctioneerVerb),
     /// `muster.beat.<role>`: a leader's sign of life, for elections.
     Beat(LeaderRole),
+    /// `muster.elected.<role>`: the beat of who was just elected, for reps: they say at once how their cell is.
+    Elected(LeaderRole),
     /// `muster.alive.<role>`: a leader's or a standby's sign of life, for people.
     Alive(LeaderRole),
     /// `muster.query.<noun>.<verb>`: a query.
@@ -486,6 +488,9 @@ impl BusSubject {
                 find(&AuctioneerVerb::ALL, |of| of.as_str().to_owned(), verb).map(Self::Auctioneer)
             }
             [ROOT, "beat", role] => find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Beat),
+            [ROOT, "elected", role] => {
+                find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Elected)
+            }
             [ROOT, "alive", role] => {
                 find(&LeaderRole::ALL, |of| of.as_str().to_owned(), role).map(Self::Alive)
             }
@@ -548,6 +553,7 @@ impl fmt::Display for BusSubject {
             Self::Rep(cell, verb) => write!(f, "{ROOT}.cell.{cell}.rep.{}", verb.as_str()),
             Self::Auctioneer(verb) => write!(f, "{ROOT}.auctioneer.bbs.{}", verb.as_str()),
             Self::Beat(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::Elected(role) => write!(f, "{ROOT}.elected.{}", role.as_str()),
             Self::Alive(role) => write!(f, "{ROOT}.alive.{}", role.as_str()),
             Self::Query(verb) => {
                 let (noun, verb) = verb.noun_and_verb();
@@ -576,10 +582,10 @@ pub enum BusPattern {
     Rep(CellId),
     /// What auctioneers report.
     Auctioneers,
-    /// The signs of life of leaders of both roles.
-    Beats,
-    /// Those of one.
-    BeatsOf(LeaderRole),
+    /// The signs of life of the leaders of a role.
+    Beats(LeaderRole),
+    /// Who was just elected, in both roles.
+    Elected,
     /// The signs of life of leaders and standbys of both roles.
     Alive,
     /// Every query.
@@ -597,8 +603,8 @@ impl fmt::Display for BusPattern {
             Self::Heartbeats => write!(f, "{ROOT}.cell.*.heartbeat"),
             Self::Rep(cell) => write!(f, "{ROOT}.cell.{cell}.rep.*"),
             Self::Auctioneers => write!(f, "{ROOT}.auctioneer.bbs.*"),
-            Self::Beats => write!(f, "{ROOT}.beat.*"),
-            Self::BeatsOf(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
+            Self::Elected => write!(f, "{ROOT}.elected.*"),
+            Self::Beats(role) => write!(f, "{ROOT}.beat.{}", role.as_str()),
             Self::Alive => write!(f, "{ROOT}.alive.*"),
             Self::Queries => write!(f, "{ROOT}.query.*.*"),
             Self::QueriesOf(bbs) => write!(f, "{ROOT}.query-of.{bbs}.*.*"),

@@ -17,6 +17,7 @@
 //! | `muster.auctioneer.bbs.outcome` | [`Outcomes`] | [`Answer`] of [`Done`] |
 //! | `muster.auctioneer.bbs.lead` | [`Lead`] | [`Answer`] of [`Done`] |
 //! | `muster.beat.bbs`, `muster.beat.auctioneer` | [`Beat`] | |
+//! | `muster.elected.bbs`, `muster.elected.auctioneer` | [`Beat`] | |
 //! | `muster.alive.bbs`, `muster.alive.auctioneer` | [`Alive`] | |
 //! | `muster.query.<noun>.<verb>` | [`crate::query`] | [`Answer`] of a page |
 

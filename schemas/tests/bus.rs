@@ -29,6 +29,7 @@ fn any_subject() -> impl Strategy<Value = BusSubject> {
         (cell(), select(&RepVerb::ALL[..])).prop_map(|(cell, verb)| BusSubject::Rep(cell, verb)),
         select(&AuctioneerVerb::ALL[..]).prop_map(BusSubject::Auctioneer),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Beat),
+        select(&LeaderRole::ALL[..]).prop_map(BusSubject::Elected),
         select(&LeaderRole::ALL[..]).prop_map(BusSubject::Alive),
         select(&QueryVerb::ALL[..]).prop_map(BusSubject::Query),
         (name(), select(&QueryVerb::ALL[..]))
@@ -45,7 +46,8 @@ fn patterns(subject: &BusSubject) -> Vec<BusPattern> {
         BusSubject::Heartbeat(_) => vec![BusPattern::Heartbeats],
         BusSubject::Rep(cell, _) => vec![BusPattern::Rep(cell.clone())],
         BusSubject::Auctioneer(_) => vec![BusPattern::Auctioneers],
-        BusSubject::Beat(role) => vec![BusPattern::Beats, BusPattern::BeatsOf(*role)],
+        BusSubject::Beat(role) => vec![BusPattern::Beats(*role)],
+        BusSubject::Elected(_) => vec![BusPattern::Elected],
         BusSubject::Alive(_) => vec![BusPattern::Alive],
         BusSubject::Query(_) => vec![BusPattern::Queries],
         BusSubject::QueryOf(bbs, _) => vec![BusPattern::QueriesOf(bbs.clone())],

@@ -46,6 +46,7 @@ impl Budgets {
             | BusSubject::Heartbeat(_)
             | BusSubject::Rep(..)
             | BusSubject::Beat(_)
+            | BusSubject::Elected(_)
             | BusSubject::Alive(_)
             | BusSubject::Query(_)
             | BusSubject::QueryOf(..)) => (&self.services, other.to_string()),

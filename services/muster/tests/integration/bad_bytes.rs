@@ -161,6 +161,8 @@ fn between_services() -> [Line; 13] {
         Line::both("muster.cell.c1.heartbeat", "rep.c1", false, &heartbeat()),
         Line::both("muster.beat.bbs", "bbs.x", false, &beat),
         Line::both("muster.beat.auctioneer", "auctioneer.x", false, &beat),
+        Line::both("muster.elected.bbs", "bbs.x", false, &beat),
+        Line::both("muster.elected.auctioneer", "auctioneer.x", false, &beat),
         Line::both("muster.alive.bbs", "bbs.x", false, &alive),
     ]
 }

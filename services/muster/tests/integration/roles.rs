@@ -197,6 +197,7 @@ const FORBIDDEN: [(&str, &str, &[&str]); 4] = [
             "muster.auctioneer.bbs.lead",
             "muster.client.d.n.lrp.desire",
             "muster.beat.bbs",
+            "muster.elected.auctioneer",
             "muster.feed.cell.c1.cell_disappeared",
             "muster.event.cell.c1",
         ],

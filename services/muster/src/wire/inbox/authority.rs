@@ -37,6 +37,10 @@ pub(super) fn may_ask(subject: &BusSubject, reply: &ReplyTo) -> bool {
         BusSubject::Auctioneer(_) => reply.is_inbox_of("auctioneer"),
         BusSubject::Query(_) => is_reader(reply),
         BusSubject::QueryOf(..) => reply.is_inbox_of("bbs"),
-        BusSubject::Heartbeat(_) | BusSubject::Rep(..) | BusSubject::Beat(_) | BusSubject::Alive(_) => false,
+        BusSubject::Heartbeat(_)
+        | BusSubject::Rep(..)
+        | BusSubject::Beat(_)
+        | BusSubject::Elected(_)
+        | BusSubject::Alive(_) => false,
     }
 }

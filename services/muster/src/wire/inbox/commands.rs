@@ -100,6 +100,7 @@ fn read(subject: &BusSubject, incoming: &Incoming) -> (Form, Result<Ask, Refusal
         | BusSubject::Heartbeat(_)
         | BusSubject::Rep(..)
         | BusSubject::Beat(_)
+        | BusSubject::Elected(_)
         | BusSubject::Alive(_)
         | BusSubject::Query(_)
         | BusSubject::QueryOf(..) => {

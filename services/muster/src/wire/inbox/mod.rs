@@ -36,7 +36,7 @@ const GROUP: &str = "bbs";
 /// leader's beats.
 pub(super) async fn listen(driver: &Arc<Driver>, ends: &CancellationToken) -> Result<(), BusError> {
     let bus = driver.services.bus();
-    on(bus, driver, ends, &BusPattern::BeatsOf(LeaderRole::Bbs), None, |driver, incoming| async move {
+    on(bus, driver, ends, &BusPattern::Beats(LeaderRole::Bbs), None, |driver, incoming| async move {
         if let Ok((beat, _)) = codec::decode(&incoming.payload) {
             driver.heard_leader();
             driver.feed(Input::Beat(beat)).await;

@@ -46,6 +46,7 @@ pub(super) async fn query(driver: &Arc<Driver>, incoming: Incoming) {
         | BusSubject::Rep(..)
         | BusSubject::Auctioneer(_)
         | BusSubject::Beat(_)
+        | BusSubject::Elected(_)
         | BusSubject::Alive(_)) => {
             let problem = format!("{other} is not a query");
             let refusal = Refusal::invalid(vec![BadField { field: "subject".into(), problem }]);
