@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::trie::Trie;
-use super::{AskError, BusError, Ends, INBOX_ROOT, Incoming, Inlet, ReplyTo, Subscription, subject};
+use super::{AskError, BusError, Ends, INBOX_ROOT, Incoming, Inlet, ReplyTo, Source, Subscription, subject};
 
 /// A bus within one process. Clones are the same bus.
 #[derive(Clone, Debug)]
@@ -101,13 +101,12 @@ impl InProcess {
 
     pub(super) fn subscribe(&self, pattern: &str, group: Option<&str>) -> Subscription {
         let (inlet, messages) = Inlet::new();
-        let dropped = Arc::clone(&inlet.dropped);
         let mut shared = self.shared();
         shared.last += 1;
         let number = shared.last;
         shared.subscribers.insert(pattern, Subscriber { number, group: group.map(Into::into), inlet });
         let registration = Registration { bus: self.clone(), pattern: pattern.to_owned(), number };
-        Subscription { messages, dropped, _ends: Ends::InProcess(registration) }
+        Subscription(Source::Queue(messages, Ends::InProcess(registration)))
     }
 }
 

@@ -12,13 +12,11 @@ mod socket_server;
 mod subject;
 mod trie;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use tokio::sync::mpsc;
-use tokio_util::task::AbortOnDropHandle;
 
 pub use in_process::InProcess;
 pub use over_nats::Nats;
@@ -116,13 +114,18 @@ impl From<BusError> for AskError {
     }
 }
 
-/// What comes by a subscription. It ends when it is dropped.
+/// What comes by a subscription. It ends when it is dropped. Who doesn't read loses messages: more than
+/// [`limits::SUBSCRIPTION_QUEUE`] never wait, and nobody waits for who doesn't read.
 #[derive(Debug)]
-pub struct Subscription {
-    messages: mpsc::Receiver<Incoming>,
-    dropped: Arc<AtomicU64>,
-    /// Ends the subscription where it was made.
-    _ends: Ends,
+pub struct Subscription(Source);
+
+/// Where its messages wait.
+#[derive(Debug)]
+enum Source {
+    /// In a queue, which is filled where the subscription was made.
+    Queue(mpsc::Receiver<Incoming>, #[expect(dead_code, reason = "held for what its drop does")] Ends),
+    /// In the queue of a NATS connection.
+    Nats(Box<async_nats::Subscriber>),
 }
 
 /// What a subscription holds on to so that dropping it ends it.
@@ -131,44 +134,38 @@ pub struct Subscription {
 enum Ends {
     InProcess(in_process::Registration),
     Socket(socket::Registration),
-    Nats(AbortOnDropHandle<()>),
 }
 
 impl Subscription {
     /// The next message; None once the bus is gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<Incoming> {
-        self.messages.recv().await
-    }
-
-    /// How many messages were dropped because [`crate::limits::SUBSCRIPTION_QUEUE`] of them waited.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        match &mut self.0 {
+            Source::Queue(messages, _) => messages.recv().await,
+            Source::Nats(messages) => messages.next().await.map(over_nats::incoming),
+        }
     }
 }
 
 /// The end of a subscription that messages are put into.
 #[derive(Clone, Debug)]
-struct Inlet {
-    messages: mpsc::Sender<Incoming>,
-    dropped: Arc<AtomicU64>,
-}
+struct Inlet(mpsc::Sender<Incoming>);
 
 impl Inlet {
     fn new() -> (Self, mpsc::Receiver<Incoming>) {
         let (messages, receiver) = mpsc::channel(limits::SUBSCRIPTION_QUEUE);
-        (Self { messages, dropped: Arc::default() }, receiver)
+        (Self(messages), receiver)
     }
 
-    /// Puts a message in, or drops and counts it if the queue is full. Never waits.
+    /// Puts a message in, or drops it if the queue is full. Never waits.
     fn put(&self, message: Incoming) {
-        if self.messages.try_send(message).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        if let Err(mpsc::error::TrySendError::Full(message)) = self.0.try_send(message) {
+            let subject = message.subject;
+            tracing::debug!(subject, "a message is dropped: a subscription isn't read fast enough");
         }
     }
 
     fn has_room(&self) -> bool {
-        self.messages.capacity() > 0
+        self.0.capacity() > 0
     }
 }
 

@@ -1,15 +1,12 @@
 //! The bus by a NATS server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{PublishErrorKind, Request, RequestErrorKind, Subscriber};
+use async_nats::{Message, PublishErrorKind, Request, RequestErrorKind};
 use bytes::Bytes;
-use futures::StreamExt;
 use tokio::time::{Instant, timeout};
-use tokio_util::task::AbortOnDropHandle;
 
-use super::{AskError, Bus, BusError, Ends, Incoming, Inlet, ReplyTo, Subscription};
+use super::{AskError, Bus, BusError, Incoming, ReplyTo, Source, Subscription};
 use crate::limits::API;
 use crate::nats::Connection;
 
@@ -64,8 +61,8 @@ impl Nats {
     ) -> Result<Bytes, AskError> {
         self.connected()?;
         let asked = Instant::now();
-        let request = Request::new().payload(payload).timeout(Some(patience));
-        // The request's own limit starts only once the connection has taken it.
+        // The request's own limit would start only once the connection has taken it.
+        let request = Request::new().payload(payload).timeout(None);
         let answer =
             timeout(patience, self.connection.client().send_request(subject.to_owned(), request)).await;
         let late = || {
@@ -104,17 +101,11 @@ impl Nats {
             // Sent to the server before this returns; otherwise it is when there is a connection again.
             drop(timeout(API, client.flush()).await.map(drop));
         }
-        let (inlet, messages) = Inlet::new();
-        let dropped = Arc::clone(&inlet.dropped);
-        let pump = AbortOnDropHandle::new(tokio::spawn(pump(subscriber, inlet)));
-        Ok(Subscription { messages, dropped, _ends: Ends::Nats(pump) })
+        Ok(Subscription(Source::Nats(Box::new(subscriber))))
     }
 }
 
-/// Carries what the connection received into the subscription's queue, and never lets the connection wait.
-async fn pump(mut subscriber: Subscriber, inlet: Inlet) {
-    while let Some(message) = subscriber.next().await {
-        let reply = message.reply.map(|subject| ReplyTo { subject: subject.to_string() });
-        inlet.put(Incoming { subject: message.subject.to_string(), payload: message.payload, reply });
-    }
+pub(super) fn incoming(message: Message) -> Incoming {
+    let reply = message.reply.map(|subject| ReplyTo { subject: subject.to_string() });
+    Incoming { subject: message.subject.to_string(), payload: message.payload, reply }
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::frame::{self, Frame, GREETING, Kind};
-use super::{AskError, BusError, Ends, Incoming, Inlet, ReplyTo, Subscription, subject};
+use super::{AskError, BusError, Ends, Incoming, Inlet, ReplyTo, Source, Subscription, subject};
 use crate::limits::{API, SOCKET_QUEUE};
 
 /// A connection to another process's bus. Clones are the same connection. It ends with that process, and isn't made
@@ -90,7 +90,6 @@ impl Socket {
         group: Option<&str>,
     ) -> Result<Subscription, BusError> {
         let (inlet, messages) = Inlet::new();
-        let dropped = Arc::clone(&inlet.dropped);
         let number = self.wire.number();
         self.wire.state().subscriptions.insert(number, inlet);
         let registration = Registration { socket: self.clone(), number };
@@ -101,7 +100,7 @@ impl Socket {
             AskError::Refused(why) => BusError::Refused(why),
             AskError::NoResponder(_) | AskError::TimedOut(_) | AskError::Disconnected(_) => gone(),
         })?;
-        Ok(Subscription { messages, dropped, _ends: Ends::Socket(registration) })
+        Ok(Subscription(Source::Queue(messages, Ends::Socket(registration))))
     }
 
     /// Sends a frame and waits for what comes back under its number; it gets one if it has none.

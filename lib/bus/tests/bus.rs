@@ -209,9 +209,8 @@ async fn who_doesnt_read_loses_messages_and_holds_up_nobody() {
         while next(&mut slow).await.is_some() {
             got += 1;
         }
-        // Over a socket there are two queues, and the first drops too.
-        assert!((SUBSCRIPTION_QUEUE..=sent).contains(&got), "{name}: {got}");
-        assert!(slow.dropped() > 0 && got + usize::try_from(slow.dropped()).unwrap() <= sent, "{name}");
+        // Over a socket there are two queues, and both hold what waits.
+        assert!((SUBSCRIPTION_QUEUE..sent).contains(&got), "{name}: {got}");
         answering.abort();
     }
 }

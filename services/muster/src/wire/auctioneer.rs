@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{PATIENCE, Services};
-use super::beating::Beating;
-use super::drive::{INPUTS, drive};
+use super::beating::{Beating, LeaderBeats};
+use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::following;
 use super::setting_aside;
@@ -80,7 +80,7 @@ async fn run_machine(
     let follower = tokio::spawn(follow(journal, reader, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let machine = Auctioneer::new(who.0.clone(), Settings::default());
     let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
-    let services = Arc::new(Services::new(bus));
+    let services = Arc::new((Services::new(bus), LeaderBeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
     drive(machine, &mut receiver, ends, act, |standing| beating.say(standing)).await;
     follower.abort();
@@ -123,7 +123,7 @@ fn input(reader: &mut Reader, recorded: Recorded) -> Result<Option<Input>, Unrea
 
 async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::BusError> {
     let mut heartbeats = bus.subscribe(&BusPattern::Heartbeats.to_string(), None).await?;
-    let mut beats = bus.subscribe(&BusPattern::BeatsOf(LeaderRole::Auctioneer).to_string(), None).await?;
+    let mut beats = bus.subscribe(&BusPattern::Beats(LeaderRole::Auctioneer).to_string(), None).await?;
     let (to_machine, machine) = (inputs.clone(), inputs.clone());
     tokio::spawn(async move {
         while let Some(incoming) = heartbeats.next().await {
@@ -146,9 +146,10 @@ async fn subscribe(bus: &Bus, inputs: &mpsc::Sender<Input>) -> Result<(), bus::B
     Ok(())
 }
 
-fn perform(effect: Effect, services: &Arc<Services>, inputs: &mpsc::Sender<Input>) {
-    let (services, inputs) = (Arc::clone(services), inputs.clone());
-    tokio::spawn(async move {
+fn perform(effect: Effect, others: &Arc<(Services, LeaderBeats)>, inputs: &mpsc::Sender<Input>) {
+    let (others, inputs) = (Arc::clone(others), inputs.clone());
+    begin(async move {
+        let (services, beats) = &*others;
         let input = match effect {
             Effect::Perform { cell, perform } => {
                 let subject = BusSubject::Rep(cell.clone(), RepVerb::Perform).to_string();
@@ -167,7 +168,7 @@ fn perform(effect: Effect, services: &Arc<Services>, inputs: &mpsc::Sender<Input
                 Some(Input::LeadAnswered(answer))
             }
             Effect::Beat(beat) => {
-                services.tell(&BusSubject::Beat(LeaderRole::Auctioneer).to_string(), &beat).await;
+                beats.say(services, &beat).await;
                 None
             }
         };

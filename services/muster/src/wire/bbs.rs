@@ -29,9 +29,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::{PATIENCE, Services, Waiting, answer};
-use super::beating::Beating;
+use super::beating::{Beating, LeaderBeats};
 use super::budget::{Budgets, Ticket};
-use super::drive::{INPUTS, drive};
+use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::feed::{self, Fed, Feed};
 use super::following;
@@ -125,6 +125,7 @@ pub(super) struct Driver {
     /// What seals secrets before anything is decided on them.
     pub(super) keys: Keys,
     leading: Mutex<CancellationToken>,
+    beats: LeaderBeats,
     /// What the log says of the cluster, for whoever reads the log here.
     reader: Mutex<Reader>,
     /// Up to where the log was followed.
@@ -198,6 +199,7 @@ async fn run_machine(
         http: http::client(CALLBACK).map_err(Ended::Callbacks)?,
         keys,
         leading: Mutex::new(CancellationToken::new()),
+        beats: LeaderBeats::new(LeaderRole::Bbs),
         reader: Mutex::new(Reader::knowing(known.clone())),
         followed: watch::Sender::new(Position(0)),
         last_on: Mutex::default(),
@@ -433,7 +435,7 @@ impl Driver {
             | Effect::Beat(_)
             | Effect::Call { .. }) => {
                 let driver = Arc::clone(self);
-                tokio::spawn(async move { driver.perform_waiting(effect).await });
+                begin(async move { driver.perform_waiting(effect).await });
             }
         }
     }
@@ -476,7 +478,7 @@ impl Driver {
                 self.services.tell(&BusSubject::Rep(cell, RepVerb::Dismiss).to_string(), &dismiss).await;
             }
             Effect::Beat(beat) => {
-                self.services.tell(&BusSubject::Beat(LeaderRole::Bbs).to_string(), &beat).await;
+                self.beats.say(&self.services, &beat).await;
             }
             Effect::Call { task, epoch, domain, url, body } => {
                 let called = self.call(&task, domain, &url, body).await;

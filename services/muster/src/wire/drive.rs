@@ -1,5 +1,6 @@
 //! The loop that drives a machine: inputs in, effects out, an alarm in between.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use schemas::Timestamp;
@@ -118,6 +119,15 @@ pub(crate) async fn drive<M: Machine>(
             machine.step(now, M::TICK).into_iter().for_each(&mut perform);
         }
         machine.step(now, M::TURN).into_iter().for_each(&mut perform);
+    }
+}
+
+/// Does what may have to wait. What needn't is done when this returns; for the rest somebody else waits.
+pub(super) fn begin(work: impl Future<Output = ()> + Send + 'static) {
+    let mut work = Box::pin(work);
+    // Whoever waits for it polls it again, and wakes for it.
+    if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        tokio::spawn(work);
     }
 }
 

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::asking::{PATIENCE, Services, Waiting, answer};
 use super::containers::Containers;
-use super::drive::drive;
+use super::drive::{begin, drive};
 use crate::error::chain;
 
 /// Most bytes of a log in one answer.
@@ -119,11 +119,11 @@ async fn speak(
             listener.take(incoming).await;
         }
     });
-    let mut beats = bus.subscribe(&BusPattern::Beats.to_string(), None).await?;
+    let mut elected = bus.subscribe(&BusPattern::Elected.to_string(), None).await?;
     let listener = Arc::clone(driver);
     let hearing = tokio::spawn(async move {
         let mut leaders = BTreeMap::new();
-        while let Some(incoming) = beats.next().await {
+        while let Some(incoming) = elected.next().await {
             if let Ok((beat, _)) = codec::decode::<Beat>(&incoming.payload)
                 && leaders.insert(incoming.subject, beat.term) != Some(beat.term)
             {
@@ -370,7 +370,7 @@ impl Driver {
             | Effect::SelfTest
             | Effect::Heartbeat(_)) => {
                 let driver = Arc::clone(self);
-                tokio::spawn(async move { driver.perform_waiting(effect).await });
+                begin(async move { driver.perform_waiting(effect).await });
             }
         }
     }
