@@ -31,8 +31,8 @@ pub enum Read {
 pub struct Reader {
     /// The cluster's shards, once it was founded.
     shards: Option<u16>,
-    /// The newest entry of each subject, and the time of its last decision.
-    newest: BTreeMap<Subject, (Position, Timestamp)>,
+    /// Where each subject ends.
+    ends: BTreeMap<Subject, End>,
     /// Where the newest entries stand. An entry's id begins with the time at which it was made.
     written: BTreeMap<EntryId, Position>,
     /// What operators set aside.
@@ -40,11 +40,24 @@ pub struct Reader {
     set_aside: MalformedEntries,
 }
 
+/// Where a subject ends, as far as it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The position of the last that stands on it, whether that counts or not; 0: nothing does.
+    pub position: Position,
+    /// The position of its last entry; 0: it has none.
+    pub entry: Position,
+    /// The time of its last decision.
+    pub at: Timestamp,
+    /// The version of its last decision, which counts where the subject holds one aggregate.
+    pub version: u64,
+}
+
 /// What a reader knows, as it is kept.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     shards: Option<u16>,
-    newest: Vec<(String, Position, Timestamp)>,
+    ends: Vec<(String, End)>,
     written: BTreeMap<EntryId, Position>,
     by_operators: Positions,
     set_aside: MalformedEntries,
@@ -69,10 +82,9 @@ impl Reader {
     /// Never: it is plain data.
     #[must_use]
     pub fn stored(&self) -> Vec<u8> {
-        let newest = self.newest.iter();
         let stored = Stored {
             shards: self.shards,
-            newest: newest.map(|(subject, (position, at))| (subject.to_string(), *position, *at)).collect(),
+            ends: self.ends.iter().map(|(subject, end)| (subject.to_string(), *end)).collect(),
             written: self.written.clone(),
             by_operators: self.by_operators.clone(),
             set_aside: self.set_aside.clone(),
@@ -89,19 +101,31 @@ impl Reader {
         if !stored.by_operators.range(..=position).eq(by_operators.range(..=position)) {
             return Err("operators have set aside what it had read".to_owned());
         }
-        let mut newest = BTreeMap::new();
-        for (subject, position, at) in stored.newest {
+        let mut ends = BTreeMap::new();
+        for (subject, end) in stored.ends {
             let known = Subject::parse(&subject).ok_or_else(|| format!("{subject:?} is not a subject"))?;
-            newest.insert(known, (position, at));
+            ends.insert(known, end);
         }
         let (shards, written, set_aside) = (stored.shards, stored.written, stored.set_aside);
-        Ok(Self { shards, newest, written, by_operators, set_aside })
+        Ok(Self { shards, ends, written, by_operators, set_aside })
     }
 
     /// What was set aside so far.
     #[must_use]
     pub const fn set_aside(&self) -> &MalformedEntries {
         &self.set_aside
+    }
+
+    /// Where a subject ends.
+    #[must_use]
+    pub fn end(&self, subject: &Subject) -> End {
+        self.ends.get(subject).copied().unwrap_or_default()
+    }
+
+    /// Every subject on which anything stands, and where it ends.
+    #[must_use]
+    pub const fn ends(&self) -> &BTreeMap<Subject, End> {
+        &self.ends
     }
 
     /// The cluster's shards, once it was founded.
@@ -146,6 +170,9 @@ impl Reader {
 
     /// Takes note of what [`Reader::look`] said of the next position, and gives it back.
     pub fn take(&mut self, position: Position, subject: &str, read: Read) -> Read {
+        if let Some(subject) = Subject::parse(subject) {
+            self.ends.entry(subject).or_default().position = position;
+        }
         match read {
             Read::Entry(entry) => {
                 self.note(position, &entry);
@@ -157,13 +184,6 @@ impl Reader {
 
     /// Takes note of an entry that is known without being read.
     pub fn note(&mut self, position: Position, entry: &Entry) {
-        if let Some((subject, last)) = self.subject_of(entry).zip(entry.decisions.last()) {
-            self.newest.insert(subject, (position, last.at));
-            self.written.insert(entry.id, position);
-            if self.written.len() > KNOWN_ENTRIES {
-                self.written.pop_first();
-            }
-        }
         for event in cluster_events(entry) {
             match event {
                 cluster::Event::Founded { shards, .. } => self.shards = Some(*shards),
@@ -175,17 +195,26 @@ impl Reader {
                 | cluster::Event::PositionSetAside { .. } => {}
             }
         }
+        if let Some((subject, last)) = self.subject_of(entry).zip(entry.decisions.last()) {
+            let end = self.ends.entry(subject).or_default();
+            let version = end.version.max(last.version);
+            *end = End { position, entry: position, at: last.at, version };
+            self.written.insert(entry.id, position);
+            if self.written.len() > KNOWN_ENTRIES {
+                self.written.pop_first();
+            }
+        }
     }
 
     /// Why an entry is an old one that was written again: time on a subject only goes forward, from decision to decision.
     fn written_before(&self, entry: &Entry) -> Option<String> {
-        let (position, newest) = self.newest.get(&self.subject_of(entry)?)?;
-        let first = entry.decisions.first().filter(|first| first.at <= *newest)?;
+        let end = self.ends.get(&self.subject_of(entry)?).filter(|end| end.entry > Position(0))?;
+        let first = entry.decisions.first().filter(|first| first.at <= end.at)?;
         Some(match self.written.get(&entry.id) {
             Some(first) => format!("an old entry, written before at position {first}"),
             None => format!(
-                "an old entry, written before: decision {} is not after position {position}",
-                first.id
+                "an old entry, written before: decision {} is not after position {}",
+                first.id, end.entry
             ),
         })
     }

@@ -190,6 +190,15 @@ impl Ladder {
         places.find(|position| !known.rungs.contains_key(position))
     }
 
+    /// Where the newest rung belongs in a log that ends at `end`, if the highest that is there is too far below.
+    pub(crate) fn newest(&self, end: Position) -> Option<Position> {
+        let mut known = self.lock();
+        known.spread(end);
+        let highest = known.rungs.range(..=end).next_back().map_or(0, |(position, _)| position.0);
+        let far = end.0.saturating_sub(highest) >= 2 * known.spacing;
+        far.then(|| Position(end.0 - end.0 % known.spacing))
+    }
+
     /// How it is.
     pub(crate) fn standing(&self) -> Standing {
         let known = self.lock();

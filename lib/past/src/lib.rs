@@ -196,6 +196,30 @@ impl Past {
         above.unwrap_or(end).max(below).0 - below.0
     }
 
+    /// What was true at the newest position of which there is a snapshot: whoever starts goes on from there.
+    ///
+    /// # Errors
+    /// The journal can't be read.
+    pub async fn newest(&self) -> Result<Option<Then>, Error> {
+        let end = self.0.journal.end().await?;
+        let then = self.base(self.0.ladder.below(end), None).await?;
+        Ok(Some(then).filter(|then| then.position() > Position(0)))
+    }
+
+    /// Makes a snapshot of the position `end` or of one shortly before it, if there is none nearer to it than twice what
+    /// lies between two rungs, in half of the time at most.
+    ///
+    /// # Errors
+    /// The folder or the journal can't be used.
+    pub async fn build_newest(&self, end: Position) -> Result<(), Error> {
+        let inner = Arc::clone(&self.0);
+        let due = blocking(move || inner.ladder.newest(end)).await?;
+        match due {
+            Some(position) => self.build(position).await,
+            None => Ok(()),
+        }
+    }
+
     /// Whether a log that ends at `end` should have a rung that isn't there.
     ///
     /// # Errors
@@ -213,11 +237,15 @@ impl Past {
         self.0.kept.drop_idle();
         let inner = Arc::clone(&self.0);
         let Some(next) = blocking(move || inner.ladder.next(end)).await? else { return Ok(false) };
-        let base = self.base(self.0.ladder.below(next), None).await?;
-        let then = self.climb(base, Until::Position(next), next, Pace::Leisurely).await?;
-        let inner = Arc::clone(&self.0);
-        blocking(move || inner.ladder.write(&then)).await??;
+        self.build(next).await?;
         Ok(true)
+    }
+
+    async fn build(&self, position: Position) -> Result<(), Error> {
+        let base = self.base(self.0.ladder.below(position), None).await?;
+        let then = self.climb(base, Until::Position(position), position, Pace::Leisurely).await?;
+        let inner = Arc::clone(&self.0);
+        blocking(move || inner.ladder.write(&then)).await?
     }
 
     /// Drops Worlds for which nobody asked for a while.

@@ -61,6 +61,12 @@ impl Then {
         self.reader.set_aside()
     }
 
+    /// What read the log up to there, and the World.
+    #[must_use]
+    pub fn into_parts(self) -> (Reader, World) {
+        (self.reader, self.world)
+    }
+
     /// Folds what follows, and says whether it went as far as it should.
     pub(crate) fn fold(&mut self, recorded: &[Recorded], until: Until) -> Result<bool, Error> {
         let mut folded = None;

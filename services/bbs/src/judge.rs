@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use projections::World;
+use projections::reader::End;
 use schemas::container::Epoch;
 use schemas::domain::Freshness;
 use schemas::entry::{Actor, Aggregate, Event, Stamp};
@@ -25,7 +26,6 @@ use schemas::task::{self, Task};
 use schemas::{Cause, Code, Decision, Entry, Origin, Refusal, Timestamp, cell, cluster, domain, limits};
 
 use crate::command::{AggregateCommand, QueuedCommand, Verdict};
-use crate::shards::End;
 
 /// A batch while it is judged.
 pub(crate) struct Batch<'a> {

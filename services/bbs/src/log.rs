@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use projections::cluster_log::Positions;
-use projections::reader::{self, Read};
+use projections::reader::{self, End, Read};
 use projections::{Change, Picture, Reader, World};
 use schemas::Entry;
 use schemas::query::{MalformedEntries, MalformedEntry};
-use schemas::subject::Position;
+use schemas::{Position, Subject};
 
 /// The log as far as this BBS has folded it.
 #[derive(Clone, Debug)]
@@ -32,9 +31,24 @@ pub(crate) enum Found {
 }
 
 impl Log {
-    /// An empty log, of which is known which positions operators set aside.
-    pub(crate) fn knowing(set_aside: Positions) -> Self {
-        Self { reader: Reader::knowing(set_aside), world: World::new(), caught_up: false, picture: None }
+    /// The log as far as a reader has read it and a World was folded of it.
+    pub(crate) const fn starting(reader: Reader, world: World) -> Self {
+        Self { reader, world, caught_up: false, picture: None }
+    }
+
+    /// What reads it.
+    pub(crate) const fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Where a subject ends.
+    pub(crate) fn end(&self, subject: &Subject) -> End {
+        self.reader.end(subject)
+    }
+
+    /// Of how many subjects it is known where they end.
+    pub(crate) fn ends(&self) -> usize {
+        self.reader.ends().len()
     }
 
     /// What is true, as far as the follower told.

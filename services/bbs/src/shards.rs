@@ -13,24 +13,13 @@ use schemas::entry::Actor;
 use schemas::limits::FLIGHTS_OF_A_CLIENT;
 use schemas::names::EntryId;
 use schemas::subject::{Position, Subject};
-use schemas::{Decision, Entry, Timestamp};
+use schemas::{Entry, Timestamp};
 
 use crate::command::{QueuedCommand, Verdict};
 use crate::queue::Queue;
 
 /// So many actors are looked at whose turn comes next in a queue.
 const NEXT_ACTORS: usize = 16;
-
-/// Where a subject ends, as far as the follower delivered it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct End {
-    /// The position of its last entry; 0: it has none.
-    pub(crate) position: Position,
-    /// The time of its last decision.
-    pub(crate) at: Timestamp,
-    /// The version of its last decision, which counts where the subject holds one aggregate.
-    pub(crate) version: u64,
-}
 
 /// An entry that was sent to the journal, and is not settled.
 #[derive(Clone, Debug)]
@@ -64,7 +53,6 @@ pub(crate) struct Shards {
     flights: BTreeMap<Subject, Flight>,
     /// The clients and operators whose commands are in each flight; no empty sets.
     aboard: BTreeMap<Subject, BTreeSet<Actor>>,
-    ends: BTreeMap<Subject, End>,
     /// Where something waits to be decided in the next turn.
     ready: BTreeSet<Subject>,
     /// When the last entry of a subject is to be read, because nobody knows whether its flight was stored.
@@ -154,11 +142,6 @@ impl Shards {
         self.queues.contains_key(subject) && !self.flights.contains_key(subject)
     }
 
-    /// Where a subject ends.
-    pub(crate) fn end(&self, subject: &Subject) -> End {
-        self.ends.get(subject).copied().unwrap_or_default()
-    }
-
     /// An entry was sent.
     pub(crate) fn depart(&mut self, subject: Subject, flight: Flight) {
         let actors = flight.decided.iter().map(|(command, _)| &command.actor);
@@ -187,20 +170,8 @@ impl Shards {
 
     /// The follower delivered an entry, which is the one in flight or isn't. An entry is ours only as we wrote it: if
     /// what is stored under its id is something else, our decisions are not in the log.
-    pub(crate) fn delivered(
-        &mut self,
-        subject: &Subject,
-        position: Position,
-        bytes: &Bytes,
-        last: Option<&Decision>,
-    ) -> Delivered {
+    pub(crate) fn delivered(&mut self, subject: &Subject, bytes: &Bytes) -> Delivered {
         self.reads.remove(subject);
-        let end = self.ends.entry(subject.clone()).or_default();
-        end.position = position;
-        if let Some(last) = last {
-            end.at = end.at.max(last.at);
-            end.version = end.version.max(last.version);
-        }
         match self.take_flight(subject) {
             None => Delivered::NoFlight,
             Some(flight) if flight.bytes == *bytes => Delivered::Ours(flight),
@@ -236,11 +207,6 @@ impl Shards {
     /// How many flights are thought to have commands of clients aboard, and how many subjects to be ready.
     pub(crate) fn marked(&self) -> usize {
         self.aboard.len() + self.ready.len()
-    }
-
-    /// Of how many subjects it is known where they end.
-    pub(crate) fn ends(&self) -> usize {
-        self.ends.len()
     }
 
     /// How many subjects are to be read again.
@@ -296,10 +262,9 @@ mod tests {
         assert!(!shards.is_ready(&subject) && shards.take_ready().is_empty(), "one entry at a time");
         assert_eq!((shards.queued(), shards.in_flight()), (1, 1));
         let other = Bytes::from_static(b"of somebody else");
-        let Delivered::Overtaken(flight) = shards.delivered(&subject, Position(7), &other, None) else {
+        let Delivered::Overtaken(flight) = shards.delivered(&subject, &other) else {
             panic!("it is not ours");
         };
-        assert_eq!(shards.end(&subject).position, Position(7));
         shards.put_back(&subject, flight.decided.into_iter().map(|(command, _)| command));
         assert!(shards.is_ready(&subject));
         assert_eq!(tokens(&mut shards, &subject), [1, 2, 3].map(Requester::Single));
@@ -353,7 +318,7 @@ mod tests {
         assert!(shards.flies(&subjects[0], id));
         shards.read_at(&subjects[0], Timestamp::from_millis(50));
         assert_eq!(shards.next_due(), Some(Timestamp::from_millis(50)));
-        assert!(matches!(shards.delivered(&subjects[0], Position(1), &bytes, None), Delivered::Ours(_)));
+        assert!(matches!(shards.delivered(&subjects[0], &bytes), Delivered::Ours(_)));
         shards.withdraw(&subjects[1], QueuedCommand::is_loss);
         assert_eq!(shards.drain().len(), 3);
         let counts = (shards.queued(), shards.in_flight(), shards.reads(), shards.take_ready().len());

@@ -94,10 +94,17 @@ impl Local {
         own: Own,
     ) -> Result<Self, ServiceError> {
         let presence = ::bbs::presence::Settings { mass_loss_wait, ..::bbs::presence::Settings::default() };
+        let cache = own.cache.clone();
         let mut local = Self::of_bbs(journal, bbs_bus, presence, true, own)?;
         let (id, _) = identity("auctioneer")?;
         let stop = local.stop.clone();
-        local.services.spawn(auctioneer::run((id, host::program()), journal.clone(), auctioneer_bus, stop));
+        local.services.spawn(auctioneer::run(
+            (id, host::program()),
+            journal.clone(),
+            cache,
+            auctioneer_bus,
+            stop,
+        ));
         Ok(local)
     }
 

@@ -57,6 +57,15 @@ pub(crate) struct BbsArgs {
     /// Ended containers that queries show of each index of a process that doesn't say it, the newest
     #[arg(long, default_value_t = HISTORY_SHOWN, value_parser = number(0..=HISTORY_KEPT), allow_negative_numbers = true, value_name = "N", env = "MUSTER_HISTORY_LIMIT")]
     pub(crate) history_limit: u32,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
+}
+
+/// Where snapshots of what the log said are cached.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CacheArgs {
     #[arg(
         help = "Folder for snapshots of the past, which may be deleted at any time [default: $XDG_CACHE_HOME/muster, else ~/.cache/muster]",
         long,
@@ -67,8 +76,14 @@ pub(crate) struct BbsArgs {
     /// Entries of the log between two such snapshots; more where the log is long
     #[arg(long, default_value_t = past::limits::SPACING, value_parser = number(1..=u64::MAX), allow_negative_numbers = true, value_name = "ENTRIES", env = "MUSTER_SNAPSHOT_EVERY")]
     pub(crate) snapshot_every: u64,
-    #[command(flatten)]
-    pub(crate) keys: KeysArgs,
+}
+
+impl CacheArgs {
+    /// The cache; none: there is no folder for one.
+    fn open(&self) -> Option<Cache> {
+        let folder = self.cache.clone().or_else(home::cache)?;
+        Some(Cache { folder, every: self.snapshot_every })
+    }
 }
 
 /// What seals and opens secrets.
@@ -91,6 +106,8 @@ pub(crate) struct AuctioneerArgs {
     /// NATS servers that must hold every entry: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_parser = parse_replicas, allow_negative_numbers = true, env = "MUSTER_REPLICAS")]
     pub(crate) replicas: usize,
+    #[command(flatten)]
+    pub(crate) cache: CacheArgs,
 }
 
 /// A rep runs the containers of a cell.
@@ -272,8 +289,7 @@ pub(crate) async fn run_bbs(
     let bus = nats.bus(id.as_str(), &Inbox::Bbs(id.clone())).await?;
     let queries = nats.connect(&format!("{id} queries"), &Inbox::Bbs(id.clone())).await?;
     let history = journal.over(queries.clone()).await?;
-    let folder = args.cache.clone().or_else(home::cache);
-    let cache = folder.map(|folder| Cache { folder, every: args.snapshot_every });
+    let cache = args.cache.open();
     match &cache {
         Some(cache) => {
             tracing::info!(%id, cache = %cache.folder.display(), "snapshots of the past are cached");
@@ -325,7 +341,7 @@ pub(crate) async fn run_auctioneer(
         () = stop.cancelled() => return Ok(()),
     };
     let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
-    Ok(auctioneer::run((id, host::program()), journal, bus, stop).await?)
+    Ok(auctioneer::run((id, host::program()), journal, args.cache.open(), bus, stop).await?)
 }
 
 /// What a projector is told.

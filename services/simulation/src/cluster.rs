@@ -21,7 +21,7 @@ use super::checkers::Checkers;
 use super::coverage::{Coverage, Situation};
 use super::faults::Faults;
 use super::journal::SimJournal;
-use super::nodes::{Life, Node, Place, Shape, address};
+use super::nodes::{Life, Node, Place, Shape, Snapshot, address};
 use super::plan::{Act, Plan};
 use super::promises::{Broken, Promise};
 use super::records::Append;
@@ -129,6 +129,8 @@ pub struct Cluster {
     pub(super) projectors: Rng,
     pub(super) seeds: u64,
     pub(super) journal: SimJournal,
+    /// The newest snapshot that somebody wrote of the log.
+    pub(super) snapshot: Option<Snapshot>,
     pub(super) places: BTreeMap<Node, Place>,
     pub(super) cells: Vec<Scripted>,
     due: BTreeMap<(Timestamp, u64), Event>,
@@ -280,6 +282,7 @@ impl Cluster {
             projectors: Rng::new(seed, 38),
             seeds: seed.wrapping_mul(1_000_003),
             journal: SimJournal::new(shape.replicas),
+            snapshot: None,
             places: shape.nodes().map(|node| (node, Place::new(skew()))).collect(),
             cells: (0..shape.cells).map(|at| Scripted::new(&address(at), Behaviour::of)).collect(),
             due: BTreeMap::new(),

@@ -75,6 +75,7 @@ situations! {
     CellGone "a cell vanishes for ever",
     Unheard "a cell's heartbeats and probes are lost, and nothing else",
     OldCopy "an old copy of a message arrives again",
+    StartedFromSnapshot "a BBS or an auctioneer starts from a snapshot of the log",
     RepAdopted "a rep that starts again finds containers",
     CellLost "a cell disappears",
     CellBack "a cell that had disappeared is back",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use auctioneer::Auctioneer;
 use bbs::Bbs;
 use executor::scripted::{Behaviour, Scripted};
+use projections::cluster_log::Positions;
 use projections::{Reader, World};
 use rep::Rep;
 use schemas::container::ContainerState;
@@ -60,6 +61,13 @@ pub(super) enum Machine {
     /// With what its driver reads of the log.
     Auctioneer(Box<Auctioneer>, Box<Reader>),
     Rep(Box<Rep>),
+}
+
+/// What the log said up to a position, as bytes.
+pub(super) struct Snapshot {
+    position: Position,
+    reader: Vec<u8>,
+    world: Vec<u8>,
 }
 
 /// What a machine wants done.
@@ -444,11 +452,13 @@ impl Cluster {
         self.seeds += 1;
         let mut ids = Ids::new(self.seeds);
         let id = ServiceId::new(&format!("s{}", self.seeds)).expect("a name");
+        let (reader, world) = self.snapshot_for(node);
+        let delivered = world.position();
         let machine = match node {
-            Node::Bbs(_) => Machine::Bbs(Box::new(Bbs::new(bbs_settings(id), ids))),
+            Node::Bbs(_) => Machine::Bbs(Box::new(Bbs::new(bbs_settings(id), ids).starting(reader, world))),
             Node::Auctioneer(_) => {
-                let auctioneer = Auctioneer::new(id, auctioneer::Settings::default());
-                Machine::Auctioneer(Box::new(auctioneer), Box::default())
+                let auctioneer = Auctioneer::with_world(id, auctioneer::Settings::default(), world);
+                Machine::Auctioneer(Box::new(auctioneer), Box::new(reader))
             }
             Node::Rep(at) => {
                 if self.cells[at].list().iter().any(|one| matches!(one.state, ContainerState::Running(_))) {
@@ -462,7 +472,15 @@ impl Cluster {
         let (cut_until, dark_until, lags_until) = (place.cut_until, place.dark_until, place.lags_until);
         let (generation, skew_ms) = (place.generation + 1, place.skew_ms);
         let machine = Some(machine);
-        *place = Place { machine, generation, cut_until, dark_until, lags_until, ..Place::new(skew_ms) };
+        *place = Place {
+            machine,
+            generation,
+            delivered,
+            cut_until,
+            dark_until,
+            lags_until,
+            ..Place::new(skew_ms)
+        };
         self.tell(|| format!("{node} starts"));
         let first = match node {
             Node::Bbs(_) | Node::Auctioneer(_) => NodeEvent::Follow,
@@ -471,10 +489,44 @@ impl Cluster {
         self.schedule_for(self.now, (node, self.place(node).generation), first);
     }
 
+    /// Where a machine begins to fold the log: every second life at the newest snapshot, the others at the beginning.
+    fn snapshot_for(&mut self, node: Node) -> (Reader, World) {
+        let folds = match node {
+            Node::Bbs(_) | Node::Auctioneer(_) => true,
+            Node::Rep(_) => false,
+        };
+        let wanted = folds && self.place(node).generation % 2 == 1;
+        let snapshot = self.snapshot.as_ref().filter(|_| wanted);
+        let Some(snapshot) = snapshot else { return Default::default() };
+        let reader = Reader::restored(&snapshot.reader, snapshot.position, Positions::default());
+        let world = World::restore(&snapshot.world, None);
+        let begin = (reader.expect("a reader is restored"), world.expect("a World is restored"));
+        self.saw(Situation::StartedFromSnapshot);
+        begin
+    }
+
+    /// Somebody who folds the log writes a snapshot of it.
+    fn write_snapshot(&mut self, node: Node) {
+        let written = match &self.place(node).machine {
+            Some(Machine::Bbs(bbs)) => Some((bbs.reader(), bbs.world())),
+            Some(Machine::Auctioneer(auctioneer, reader)) => Some((&**reader, auctioneer.world())),
+            Some(Machine::Rep(_)) | None => None,
+        };
+        let snapshot = written.map(|(reader, world)| Snapshot {
+            position: world.position(),
+            reader: reader.stored(),
+            world: world.snapshot(),
+        });
+        if snapshot.as_ref().map(|new| new.position) > self.snapshot.as_ref().map(|old| old.position) {
+            self.snapshot = snapshot;
+        }
+    }
+
     /// A machine is no more; what a rep met is kept. Answers whether it lived.
     pub(super) fn end_life(&mut self, node: Node) -> bool {
         let life = self.life(node);
         life.into_iter().for_each(|life| self.checkers.leads(life, false, self.now));
+        self.write_snapshot(node);
         let machine = self.place_mut(node).machine.take();
         if let Some(Machine::Rep(rep)) = &machine {
             for (row, count) in rep.rows_met() {

@@ -128,6 +128,8 @@ impl Cluster {
         self.saw(Situation::PowerCut);
         if !self.shape.synced {
             self.journal.lose(unsynced);
+            // No service goes on from one whose last entry the journal doesn't hold.
+            self.snapshot = None;
         }
         self.journal.forget(self.now);
         self.go_dark(Duration::from_secs(3));

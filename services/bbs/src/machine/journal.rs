@@ -48,7 +48,7 @@ impl Bbs {
         };
         let changes = self.log.fold(position, entry.as_deref());
         if let Some(subject) = parsed {
-            self.delivered(subject, position, entry.as_deref(), bytes);
+            self.delivered(subject, position, bytes);
         }
         if let Some(entry) = entry {
             self.react(&entry, &changes);
@@ -66,9 +66,8 @@ impl Bbs {
     }
 
     /// Settles what is in flight on a subject, and what waits for the follower to come so far.
-    fn delivered(&mut self, subject: Subject, position: Position, entry: Option<&Entry>, bytes: &Bytes) {
-        let last = entry.and_then(|entry| entry.decisions.last());
-        let delivered = self.shards.delivered(&subject, position, bytes, last);
+    fn delivered(&mut self, subject: Subject, position: Position, bytes: &Bytes) {
+        let delivered = self.shards.delivered(&subject, bytes);
         if let Some(answers) = self.confirmations.delivered(&subject, position) {
             self.judge_again(&subject, answers);
         }
@@ -111,7 +110,7 @@ impl Bbs {
         if self.confirmations.holds(&subject) || !self.shards.is_ready(&subject) {
             return;
         }
-        let end = self.shards.end(&subject);
+        let end = self.log.end(&subject);
         let next = || self.shards.pop(&subject);
         let judged = judge(self.log.world(), &mut self.ids, self.shown, end, next);
         // More of it may be due than the entry takes.
@@ -186,7 +185,7 @@ impl Bbs {
     /// What stands last on a subject: it confirms answers, and settles an append of which nobody knows.
     pub(super) fn last_read(&mut self, subject: &Subject, last: Result<Last, String>) {
         let stands = last.as_ref().ok().map(|last| last.map_or(Position(0), |(position, _)| position));
-        let delivered = self.shards.end(subject).position;
+        let delivered = self.log.end(subject).position;
         match self.confirmations.read(subject, stands, delivered, self.now) {
             Confirmed::Nothing => self.settle_flight(subject, last),
             Confirmed::Behind => self.leadership.fell_behind(),

@@ -2,8 +2,8 @@
 //!
 //! | duty | owns |
 //! |---|---|
-//! | [`Log`] | the World that the follower delivered, what was set aside, the picture for queries |
-//! | [`Shards`] | queues, flights, and where each subject ends; its counts are the lengths of these |
+//! | [`Log`] | the World that the follower delivered, what was set aside, where each subject ends, the picture for queries |
+//! | [`Shards`] | queues and flights; its counts are the lengths of these |
 //! | [`Confirmations`] | answers without an entry, until the journal's leader confirms them |
 //! | [`Requesters`] | who waits for an answer: messages of many parts, the commands of each client |
 //! | [`WaitingQueries`] | queries that ask for a position which isn't folded yet |
@@ -30,8 +30,8 @@ pub use queries::answer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use projections::World;
 use projections::cluster_log::Positions;
+use projections::{Reader, World};
 use schemas::cluster::Role;
 use schemas::message::{Alive, Program, Standing};
 use schemas::names::{Ids, ServiceId};
@@ -120,7 +120,7 @@ impl Bbs {
             now: Timestamp(0),
             shown: Timestamp(0),
             halted: false,
-            log: Log::knowing(Positions::default()),
+            log: Log::starting(Reader::default(), World::new()),
             shards: Shards::default(),
             confirmations: Confirmations::default(),
             requesters: Requesters::default(),
@@ -137,7 +137,20 @@ impl Bbs {
     /// The same, that knows which positions operators set aside, wherever in the journal that is recorded.
     #[must_use]
     pub fn knowing(self, set_aside: Positions) -> Self {
-        Self { log: Log::knowing(set_aside), ..self }
+        self.starting(Reader::knowing(set_aside), World::new())
+    }
+
+    /// The same, that knows the log up to where a World stands: `reader` has read all of it up to there. Tell it every entry
+    /// that follows.
+    #[must_use]
+    pub fn starting(self, reader: Reader, world: World) -> Self {
+        Self { log: Log::starting(reader, world), ..self }
+    }
+
+    /// What reads the log, as far as the follower told.
+    #[must_use]
+    pub const fn reader(&self) -> &Reader {
+        self.log.reader()
     }
 
     /// What is true, as far as the follower told.
@@ -253,7 +266,7 @@ impl Bbs {
     #[must_use]
     pub fn remembered(&self) -> BTreeMap<&'static str, usize> {
         BTreeMap::from([
-            ("subjects whose end it knows", self.shards.ends()),
+            ("subjects whose end it knows", self.log.ends()),
             ("cells that it watches", self.presence.watched()),
             ("calls that it owes", self.callbacks.owed()),
             ("evaluations that the auctioneer has", self.leases.len()),

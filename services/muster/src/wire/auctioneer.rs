@@ -8,14 +8,13 @@ use bus::Bus;
 use journal::Journal;
 use journal::Recorded;
 use projections::Reader;
-use projections::cluster_log::Positions;
 use projections::reader::{self, Read};
-use schemas::Refusal;
 use schemas::bus::{AuctioneerVerb, BusPattern, BusSubject, LeaderRole, RepVerb};
 use schemas::cluster::Role;
 use schemas::codec;
 use schemas::message::Program;
 use schemas::names::ServiceId;
+use schemas::{Position, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +23,7 @@ use super::beating::{Beating, LeaderBeats};
 use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::following;
+use super::past::{self, Begin, Cache};
 use super::setting_aside;
 
 /// Runs an auctioneer until it is told to stop. What the log holds that this program doesn't understand stops its machine,
@@ -34,11 +34,16 @@ use super::setting_aside;
 pub(crate) async fn run(
     who: (ServiceId, Program),
     journal: Journal,
+    cache: Option<Cache>,
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
+    if let Some(cache) = cache.clone() {
+        tokio::spawn(past::keep_newest(journal.clone(), cache, stop.child_token()));
+    }
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
-        match run_machine(who.clone(), &known, journal.clone(), bus.clone(), &stop).await {
+        let begin = Begin::of(&journal, cache.as_ref(), &known).await;
+        match run_machine(who.clone(), begin, journal.clone(), bus.clone(), &stop).await {
             Ok(()) => return Ok(()),
             Err(
                 ended @ (Ended::Journal(_)
@@ -67,7 +72,7 @@ pub(crate) async fn run(
 /// Runs one machine until it is told to stop.
 async fn run_machine(
     who: (ServiceId, Program),
-    known: &Positions,
+    begin: Begin,
     journal: Journal,
     bus: Bus,
     stop: &CancellationToken,
@@ -76,9 +81,10 @@ async fn run_machine(
     let fatal = Arc::new(std::sync::Mutex::new(None));
     let ends = stop.child_token();
     subscribe(&bus, &inputs).await?;
-    let reader = Reader::knowing(known.clone());
-    let follower = tokio::spawn(follow(journal, reader, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
-    let machine = Auctioneer::new(who.0.clone(), Settings::default());
+    let (reader, world) = begin.from;
+    let from = (reader, world.position());
+    let follower = tokio::spawn(follow(journal, from, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
+    let machine = Auctioneer::with_world(who.0.clone(), Settings::default(), world);
     let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
     let services = Arc::new((Services::new(bus), LeaderBeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
@@ -93,13 +99,13 @@ type Fatal = Arc<std::sync::Mutex<Option<Ended>>>;
 
 async fn follow(
     journal: Journal,
-    mut reader: Reader,
+    (mut reader, after): (Reader, Position),
     inputs: mpsc::Sender<Input>,
     ends: CancellationToken,
     fatal: Fatal,
 ) {
     let read = |recorded| input(&mut reader, recorded);
-    if let Err(why) = following::follow(&journal, &inputs, Input::CaughtUp, read).await {
+    if let Err(why) = following::follow(&journal, after, &inputs, Input::CaughtUp, read).await {
         *fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(why);
         ends.cancel();
     }

@@ -36,7 +36,7 @@ use super::ended::{Ended, Unreadable};
 use super::feed::{self, Fed, Feed};
 use super::following;
 use super::lanes::{Inputs, Lanes};
-use super::past::{Cache, Looking};
+use super::past::{Begin, Cache, Looking};
 use super::reading::{self, Reading};
 use super::{inbox, setting_aside};
 use crate::http;
@@ -157,9 +157,10 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<(), Ended> {
     while let Some(known) = setting_aside::known(&lines.journal, &stop).await? {
-        let machine = Bbs::new(settings.clone(), Ids::new(seed)).knowing(known.clone());
+        let begin = Begin::of(&lines.history, lines.cache.as_ref(), &known).await;
+        let machine = Bbs::new(settings.clone(), Ids::new(seed));
         let who = (settings.id.clone(), settings.program.clone());
-        if !run_machine(machine, who, &known, (lines.clone(), keys.clone()), &stop).await? {
+        if !run_machine(machine, who, (&known, begin), (lines.clone(), keys.clone()), &stop).await? {
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
@@ -172,10 +173,16 @@ pub(crate) async fn run(
 async fn run_machine(
     machine: Bbs,
     who: (ServiceId, Program),
-    known: &Positions,
+    (known, begin): (&Positions, Begin),
     (lines, keys): (Lines, Keys),
     stop: &CancellationToken,
 ) -> Result<bool, Ended> {
+    let Begin { past, from: (reader, world) } = begin;
+    let position = world.position();
+    let ends_of_subjects = reader.ends().iter().map(|(subject, end)| (subject.to_string(), end.position));
+    let last_on = Mutex::new(ends_of_subjects.collect());
+    let machine = machine.starting(reader, world);
+    let of_cluster = setting_aside::cluster_reader(&lines.journal, known, position).await?;
     let (inputs, happened) = mpsc::channel(INPUTS);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
     let (feed, fed) = Feed::new();
@@ -185,7 +192,7 @@ async fn run_machine(
     let driver = Arc::new(Driver {
         id: who.0,
         services: Services::new(lines.bus.clone()),
-        looking: Looking::new(lines.history.clone(), lines.cache.clone()),
+        looking: Looking::new(lines.history.clone(), lines.cache.clone(), past),
         lines,
         inputs,
         asked: Arc::clone(&inbox.asked),
@@ -200,9 +207,9 @@ async fn run_machine(
         keys,
         leading: Mutex::new(CancellationToken::new()),
         beats: LeaderBeats::new(LeaderRole::Bbs),
-        reader: Mutex::new(Reader::knowing(known.clone())),
-        followed: watch::Sender::new(Position(0)),
-        last_on: Mutex::default(),
+        reader: Mutex::new(of_cluster),
+        followed: watch::Sender::new(position),
+        last_on,
         decides: ends.child_token(),
         ends,
         fatal: Mutex::new(None),
@@ -217,13 +224,7 @@ async fn run_machine(
     }
     let follower = tokio::spawn(Arc::clone(&driver).follow());
     let listening = tokio::spawn(Arc::clone(&driver).watch_connection());
-    tokio::spawn(Arc::clone(&driver).say_refusals(refused));
-    tokio::spawn(feed::tell(driver.lines.queries.clone(), fed, driver.ends.clone()));
-    for kind in [reading::Kind::Rows, reading::Kind::Records] {
-        (0..reading::threads()).for_each(|_| drop(tokio::spawn(Arc::clone(&driver).read(kind))));
-    }
-    tokio::spawn(Arc::clone(&driver).look_back());
-    tokio::spawn(Arc::clone(&driver).build_ladder());
+    answer_beside(&driver, refused, fed);
     drive(
         machine,
         &mut inbox,
@@ -245,6 +246,21 @@ async fn run_machine(
     }
     let fatal = lock(&driver.fatal).take();
     fatal.map_or(Ok(false), Err)
+}
+
+/// Starts what answers and tells beside the machine, until the driver ends.
+fn answer_beside(
+    driver: &Arc<Driver>,
+    refused: mpsc::Receiver<(ReplyTo, Refusal)>,
+    fed: mpsc::Receiver<Fed>,
+) {
+    tokio::spawn(Arc::clone(driver).say_refusals(refused));
+    tokio::spawn(feed::tell(driver.lines.queries.clone(), fed, driver.ends.clone()));
+    for kind in [reading::Kind::Rows, reading::Kind::Records] {
+        (0..reading::threads()).for_each(|_| drop(tokio::spawn(Arc::clone(driver).read(kind))));
+    }
+    tokio::spawn(Arc::clone(driver).look_back());
+    tokio::spawn(Arc::clone(driver).build_ladder());
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -359,6 +375,7 @@ impl Driver {
     }
 
     async fn follow(self: Arc<Self>) {
+        let after = *self.followed.borrow();
         let recorded = |recorded: Recorded| {
             let Recorded { position, subject, entry, bytes } = recorded;
             if subject.strip_prefix(EVENT_ROOT) == Some("cluster") {
@@ -369,7 +386,7 @@ impl Driver {
             self.followed.send_replace(position);
             Ok(Some(Input::Recorded { position, subject, entry, bytes }))
         };
-        match following::follow(&self.lines.journal, &self.inputs, Input::CaughtUp, recorded).await {
+        match following::follow(&self.lines.journal, after, &self.inputs, Input::CaughtUp, recorded).await {
             Ok(()) => {}
             Err(ended) => self.halt(ended),
         }

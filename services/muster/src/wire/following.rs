@@ -10,19 +10,20 @@ use super::ended::{Ended, Unreadable};
 /// How many entries a follower takes at once.
 const ENTRIES: usize = 1_000;
 
-/// Follows the journal from its start for as long as the machine listens. `input` makes an entry an input; none: it is
+/// Follows the journal behind a position for as long as the machine listens. `input` makes an entry an input; none: it is
 /// passed over.
 ///
 /// # Errors
 /// The journal can't be followed, or `input` said that the machine can't go on.
 pub(super) async fn follow<I>(
     journal: &Journal,
+    after: Position,
     inputs: &mpsc::Sender<I>,
     caught_up: I,
     mut input: impl FnMut(Recorded) -> Result<Option<I>, Unreadable>,
 ) -> Result<(), Ended> {
     let end = journal.end().await?;
-    let mut follower = journal.follow(Position(0));
+    let mut follower = journal.follow(after);
     let mut caught_up = Some(caught_up);
     loop {
         if follower.position() >= end

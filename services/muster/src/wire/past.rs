@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use bbs::Reply;
 use journal::Journal;
-use past::{Error, Past};
-use projections::{Observed, Query};
+use past::{Error, Past, Then};
+use projections::cluster_log::Positions;
+use projections::{Observed, Query, Reader, World};
 use schemas::query::{AsOf, Cursor, Moment};
 use schemas::{Code, Position, Refusal};
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 use super::bbs::{Driver, Waiter};
 use super::lanes::Lanes;
@@ -24,6 +26,8 @@ const FOLDED: u64 = 262_144;
 const BEHIND: u64 = 10_000;
 /// How often is looked whether another rung is due.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often is looked whether the newest snapshot is too old.
+const NEWEST: Duration = Duration::from_secs(30);
 /// How long is waited when a rung couldn't be built.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -39,6 +43,60 @@ impl Cache {
     /// A folder, with snapshots as often as is usual.
     pub(crate) fn usual(folder: PathBuf) -> Self {
         Self { folder, every: past::limits::SPACING }
+    }
+}
+
+/// Where who starts begins to fold a log.
+#[derive(Debug, Default)]
+pub(super) struct Begin {
+    /// The past of the log, if anybody may ask about it and there is a cluster.
+    pub(super) past: Option<Past>,
+    /// What read the log up to there, and the World.
+    pub(super) from: (Reader, World),
+}
+
+impl Begin {
+    /// The newest snapshot in a cache, or the beginning of the log, of which is known what operators set aside.
+    pub(super) async fn of(journal: &Journal, cache: Option<&Cache>, known: &Positions) -> Self {
+        let beginning = (Reader::knowing(known.clone()), World::new());
+        let Some(cache) = cache else { return Self { past: None, from: beginning } };
+        let opened = async {
+            let past = Past::open_spaced(&cache.folder, journal.clone(), cache.every).await?;
+            let newest = past.newest().await?;
+            Ok((past, newest))
+        };
+        match opened.await {
+            Ok((past, newest)) => {
+                if let Some(then) = &newest {
+                    tracing::info!(position = %then.position(), "the log is read on from a snapshot");
+                }
+                Self { past: Some(past), from: newest.map_or(beginning, Then::into_parts) }
+            }
+            Err(Error::NotFounded) => Self { past: None, from: beginning },
+            Err(error) => {
+                tracing::warn!("there is no snapshot to start from: {}", chain(&error));
+                Self { past: None, from: beginning }
+            }
+        }
+    }
+}
+
+/// Keeps a snapshot near the end of the log for the next start of who has no other use for the past, until the token ends it.
+pub(super) async fn keep_newest(journal: Journal, cache: Cache, ends: CancellationToken) {
+    let build = async || {
+        let end = journal.end().await?;
+        if end.0 < 2 * cache.every {
+            return Ok(());
+        }
+        // Others on this machine may have written to the same folder.
+        Past::open_spaced(&cache.folder, journal.clone(), cache.every).await?.build_newest(end).await
+    };
+    while ends.run_until_cancelled(tokio::time::sleep(NEWEST)).await.is_some() {
+        match ends.run_until_cancelled(build()).await {
+            Some(Ok(()) | Err(Error::NotFounded)) => {}
+            Some(Err(error)) => tracing::warn!("no snapshot is made: {}", chain(&error)),
+            None => return,
+        }
     }
 }
 
@@ -62,8 +120,8 @@ struct Asked {
 }
 
 impl Looking {
-    pub(super) fn new(journal: Journal, cache: Option<Cache>) -> Self {
-        Self { journal, cache, past: OnceCell::new(), asked: Lanes::default() }
+    pub(super) fn new(journal: Journal, cache: Option<Cache>, begin: Option<Past>) -> Self {
+        Self { journal, cache, past: OnceCell::new_with(begin), asked: Lanes::default() }
     }
 
     /// Puts a question where it is answered in its turn.

@@ -34,6 +34,28 @@ async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
     }
 }
 
+/// What the log says of the cluster itself, as a reader knows it that read the cluster's subject up to a position.
+///
+/// # Errors
+/// The journal can't be read.
+pub(super) async fn cluster_reader(
+    journal: &Journal,
+    known: &Positions,
+    upto: Position,
+) -> Result<Reader, JournalError> {
+    let (mut reader, mut after) = (Reader::knowing(known.clone()), Position(0));
+    while after < upto {
+        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.position;
+        for one in page.iter().filter(|one| one.position <= upto) {
+            // Whoever decides says what is wrong with it, if so.
+            drop(reader.read(one.position, &one.subject, &one.bytes));
+        }
+    }
+    Ok(reader)
+}
+
 /// What operators have set aside so far. None: it was told to stop first.
 ///
 /// # Errors

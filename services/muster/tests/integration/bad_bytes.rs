@@ -97,7 +97,7 @@ fn task(guid: &str) -> WorkKey {
     WorkKey::Task { task_guid: TaskGuid::new(guid).unwrap(), epoch: Epoch(Timestamp(7)) }
 }
 
-fn between_services() -> [Line; 13] {
+fn between_services() -> [Line; 15] {
     let me = ServiceId::new("nobody").unwrap();
     let guid = TaskGuid::new("x").unwrap();
     let definition =
