@@ -408,6 +408,21 @@ impl Entry {
     }
 }
 
+/// What the decisions of an entry are about, whatever was decided; nothing of what is no entry that this program can read.
+#[must_use]
+pub fn aggregates(bytes: &[u8]) -> Vec<Aggregate> {
+    #[derive(Deserialize)]
+    struct Head {
+        decisions: Vec<About>,
+    }
+    #[derive(Deserialize)]
+    struct About {
+        aggregate: stored::Aggregate,
+    }
+    let head = serde_json::from_slice::<Head>(bytes);
+    head.map_or_else(|_| vec![], |head| head.decisions.into_iter().map(|one| one.aggregate.into()).collect())
+}
+
 /// Why an undamaged entry can't be read. It may be of a later format, of which only the head is known, or hold an event
 /// of a later program.
 fn unreadable(bytes: &[u8], failed: &serde_json::Error) -> DecodeError {

@@ -259,6 +259,15 @@ id!(
 id!(
     /// Names a decision.
     DecisionId);
+
+impl DecisionId {
+    /// When it was made, to the millisecond: its first 48 bits.
+    #[must_use]
+    pub fn made_at(self) -> crate::Timestamp {
+        let millis = (self.0.as_u128() >> 80) as u64;
+        crate::Timestamp::from_millis(millis)
+    }
+}
 id!(
     /// Names an evaluation. The first that a decision creates has the decision's id.
     EvaluationId);

@@ -28,6 +28,7 @@
 mod ask;
 mod client;
 mod commands;
+mod decision;
 mod error;
 mod events;
 mod feed;

@@ -63,7 +63,7 @@ impl Ladder {
     /// Opens the folder of a cluster below a cache folder; it is made with the first rung. Nothing beyond the journal's
     /// end is a rung.
     pub(crate) fn open(cache: &Path, cluster: ClusterId, end: Position, spacing: u64) -> Result<Self, Error> {
-        let folder = cache.join(cluster.to_string());
+        let folder = folder_of(cache, cluster);
         let known = Known { rungs: BTreeMap::new(), spacing: spacing.max(1), spoiled: 0 };
         let ladder = Self { folder, cluster, known: Mutex::new(known) };
         let files = match fs::read_dir(&ladder.folder) {
@@ -152,14 +152,8 @@ impl Ladder {
     /// Writes a rung, whole or not at all.
     pub(crate) fn write(&self, then: &Then) -> Result<(), Error> {
         let bytes = rung::write(then, self.cluster);
-        let path = self.path(then.position());
-        let unfinished = path.with_extension(format!("{}{UNFINISHED_ENDING}", std::process::id()));
         make(&self.folder)?;
-        let written = write_private(&unfinished, &bytes).and_then(|()| fs::rename(&unfinished, &path));
-        if let Err(error) = written {
-            remove(&unfinished);
-            return Err(unusable(&path)(error));
-        }
+        write_whole(&self.path(then.position()), &bytes)?;
         let rung = Rung { latest: then.latest, bytes: bytes.len() as u64 };
         self.lock().rungs.insert(then.position(), rung);
         Ok(())
@@ -235,8 +229,23 @@ impl Known {
     }
 }
 
+/// Where a cluster's files are in a cache.
+pub(crate) fn folder_of(cache: &Path, cluster: ClusterId) -> PathBuf {
+    cache.join(cluster.to_string())
+}
+
+/// Writes a file, whole or not at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let unfinished = path.with_extension(format!("{}{UNFINISHED_ENDING}", std::process::id()));
+    let written = write_private(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path));
+    written.map_err(|error| {
+        remove(&unfinished);
+        unusable(path)(error)
+    })
+}
+
 /// Makes a folder for its owner alone: a World holds the environment of containers.
-fn make(folder: &Path) -> Result<(), Error> {
+pub(crate) fn make(folder: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(unusable(folder))
 }
@@ -255,7 +264,7 @@ fn remove(path: &Path) {
     }
 }
 
-fn unusable(path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn unusable(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Folder { path, source }
 }

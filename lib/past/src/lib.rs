@@ -9,6 +9,7 @@
 //! cluster, of another history or of another version of the program is deleted and counted, and never believed. A rung
 //! also keeps what a reader of the log knew there, so that what is set aside behind it is what everybody sets aside.
 
+mod index;
 mod kept;
 mod ladder;
 pub mod limits;
@@ -27,9 +28,10 @@ use schemas::names::ClusterId;
 use schemas::{Position, Subject, Timestamp};
 use tokio::time::{Instant, sleep};
 
+use crate::index::{Index, Pairs};
 use crate::kept::Kept;
-use crate::ladder::Ladder;
-use crate::limits::{AGAIN, BATCH, FOUNDING, LAG, SPACING};
+use crate::ladder::{Ladder, folder_of};
+use crate::limits::{AGAIN, BATCH, FOUNDING, LAG, SPACING, STRETCH};
 use crate::then::{Until, sum_of};
 
 pub use crate::ladder::Standing;
@@ -104,6 +106,7 @@ struct Inner {
     /// When the first entry was decided that counts.
     first: Timestamp,
     ladder: Ladder,
+    index: Index,
     kept: Kept,
 }
 
@@ -128,12 +131,17 @@ impl Past {
     /// # Errors
     /// See [`Past::open`].
     pub async fn open_spaced(cache: &Path, journal: Journal, spacing: u64) -> Result<Self, Error> {
+        Self::open_as(cache, journal, spacing, STRETCH).await
+    }
+
+    async fn open_as(cache: &Path, journal: Journal, spacing: u64, stretch: u64) -> Result<Self, Error> {
         let set_aside = set_aside(&journal).await?;
         let (cluster, first) = founded(&journal, &set_aside).await?;
         let end = journal.end().await?;
         let cache = cache.to_owned();
+        let index = Index::new(folder_of(&cache, cluster), cluster, stretch);
         let ladder = blocking(move || Ladder::open(&cache, cluster, end, spacing)).await??;
-        Ok(Self(Arc::new(Inner { journal, set_aside, first, ladder, kept: Kept::default() })))
+        Ok(Self(Arc::new(Inner { journal, set_aside, first, ladder, index, kept: Kept::default() })))
     }
 
     /// The World as it was at a position.
@@ -246,6 +254,67 @@ impl Past {
         let then = self.climb(base, Until::Position(position), position, Pace::Leisurely).await?;
         let inner = Arc::clone(&self.0);
         blocking(move || inner.ladder.write(&then)).await?
+    }
+
+    /// Where the log speaks of something behind a position, `lrp:GUID` and so on as an aggregate is called: at most so many
+    /// positions, in order, perhaps some at which it speaks of something else, and up to where that is all.
+    ///
+    /// # Errors
+    /// The folder can't be read.
+    pub async fn positions(
+        &self,
+        about: &str,
+        after: Position,
+        most: usize,
+    ) -> Result<(Vec<Position>, Position), Error> {
+        let (inner, about) = (Arc::clone(&self.0), about.to_owned());
+        blocking(move || {
+            let end = inner.index.end();
+            let found = inner.index.positions(&about, after, most)?;
+            let whole = if found.len() < most { end } else { found.last().copied().unwrap_or(end) };
+            Ok((found, whole))
+        })
+        .await?
+    }
+
+    /// Whether a log that ends at `end` should have a stretch of the index that isn't there.
+    #[must_use]
+    pub fn is_index_due(&self, end: Position) -> bool {
+        self.0.index.next(end).is_some()
+    }
+
+    /// Makes the next stretch of the index that a log that ends at `end` should have, in half of the time at most, unless
+    /// there is one that is of this history; false: all are there.
+    ///
+    /// # Errors
+    /// The folder or the journal can't be used.
+    pub async fn index_next(&self, end: Position) -> Result<bool, Error> {
+        let Some(stretch) = self.0.index.next(end) else { return Ok(false) };
+        let (begin, upto) = (self.0.index.begin_of(stretch), self.0.index.begin_of(stretch + 1));
+        let inner = Arc::clone(&self.0);
+        let known = blocking(move || inner.index.found(stretch)).await?;
+        if let Some(sum) = known
+            && self.page(Position(upto.0 - 1), 1).await?.first().is_some_and(|last| sum_of(last) == sum)
+        {
+            self.0.index.believe(stretch);
+            return Ok(true);
+        }
+        let (mut pairs, mut read) = (Pairs::default(), begin);
+        while read < upto {
+            let page = self.page(read, room(read, upto)).await?;
+            read = page.last().map_or(upto, |last| last.position);
+            let began = Instant::now();
+            pairs = blocking(move || {
+                pairs.take(begin, &page);
+                pairs
+            })
+            .await?;
+            sleep(began.elapsed()).await;
+        }
+        let inner = Arc::clone(&self.0);
+        blocking(move || inner.index.write(stretch, pairs)).await??;
+        self.0.index.believe(stretch);
+        Ok(true)
     }
 
     /// Drops Worlds for which nobody asked for a while.

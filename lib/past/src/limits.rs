@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Entries between two rungs, at the least. A state is found within a second if so many are folded for it.
 pub const SPACING: u64 = 16_384;
+/// Positions of a stretch of the index. No more than two bytes count.
+pub const STRETCH: u64 = 16_384;
 /// Most rungs. Of a log that would have more every second one goes, so that the spacing doubles.
 pub const RUNGS: u64 = 128;
 /// Most bytes that rungs may take together: where they would take more, the spacing doubles, too.

@@ -71,9 +71,10 @@ pub(crate) async fn run(id: &str, global: &Global) -> Result<(), Failure> {
         }
     };
     let mut all = decided(known_of(&client, Some(&work.about())).await?);
-    if chain(&all, &work).elsewhere.is_some() {
-        // The cause lies with something else, as a cell that was lost: only the whole log has it.
-        all = decided(known_of(&client, None).await?);
+    // A cause that lies with something else, as a cell that was lost.
+    while let Some(id) = chain(&all, &work).elsewhere {
+        let Some((position, decision)) = client.decision(id).await? else { break };
+        all.push(Decided { position, decision });
     }
     let chain = chain(&all, &work).steps.into_iter().cloned().collect();
     output.one(&Why { name, work, missing, chain }, text)

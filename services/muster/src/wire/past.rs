@@ -130,6 +130,11 @@ impl Looking {
         self.asked.put(&name, Asked { waiter, query, as_of, observed });
     }
 
+    /// The past, if it is open.
+    pub(super) fn past(&self) -> Option<&Past> {
+        self.past.get()
+    }
+
     async fn open(&self) -> Result<&Past, Error> {
         self.past
             .get_or_try_init(|| async {
@@ -183,12 +188,17 @@ impl Looking {
     /// Whether something is missing of the ladder of a log that ends at `end`. Asks the journal nothing while the log is short.
     async fn is_due(&self, end: Position) -> Result<bool, Error> {
         let cache = self.cache.as_ref().ok_or(Error::NoCache)?;
-        Ok(end.0 >= cache.every && self.open().await?.is_due(end).await?)
+        if end.0 < cache.every.min(past::limits::STRETCH) {
+            return Ok(false);
+        }
+        let past = self.open().await?;
+        Ok(past.is_index_due(end) || (end.0 >= cache.every && past.is_due(end).await?))
     }
 
-    /// Builds what is missing of the ladder of a log that ends at `end`.
+    /// Builds what is missing of the index and of the ladder of a log that ends at `end`.
     async fn build(&self, end: Position) -> Result<(), Error> {
         let past = self.open().await?;
+        while past.index_next(end).await? {}
         while past.build_next(end).await? {}
         Ok(())
     }

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use journal::{Journal, JournalError, Recorded};
+use past::Past;
 use projections::Reader;
 use schemas::query::{EventsPage, ReadEntry, ReadEvents, RecordedEntry, is_about, subject_about};
 use schemas::{Code, Position, Refusal, Subject, limits};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::error::chain;
 use crate::wire::bbs::Driver;
 
 /// How long a read of events may wait for one.
@@ -19,6 +22,11 @@ const SCAN: Duration = Duration::from_secs(1);
 const CATCHING_UP: Duration = Duration::from_millis(20);
 /// How often is looked for entries by a BBS that has stopped, and follows the log no more.
 const STOPPED: Duration = Duration::from_secs(1);
+
+/// Entries of one page that are read one by one, where an index says where they stand.
+const INDEXED: usize = 64;
+/// Of those, how many are read at once.
+const READ_AT_ONCE: usize = 16;
 
 /// What is looked for in the journal.
 struct Scan<'a> {
@@ -32,6 +40,15 @@ struct Scan<'a> {
     reader: Reader,
     /// Room for reads of the journal.
     room: &'a Semaphore,
+    /// What knows where the log speaks of what, as far as it goes.
+    past: Option<&'a Past>,
+}
+
+/// What was read of the journal.
+struct Found {
+    recorded: Vec<Recorded>,
+    /// Up to where that is all that is asked for.
+    next: Position,
 }
 
 pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<EventsPage, Refusal> {
@@ -42,6 +59,7 @@ pub(super) async fn read_events(driver: &Driver, asked: ReadEvents) -> Result<Ev
     let mut followed = driver.followed();
     let why_set_aside = |position| driver.why_set_aside(position);
     let scan = Scan::new(&driver.lines.history, &why_set_aside, driver.reader(), &asked, &driver.scans)?;
+    let scan = Scan { past: driver.looking.past(), ..scan };
     let mut after = asked.after;
     loop {
         let page = scan.pages(after, scans_until).await.map_err(unavailable)?;
@@ -80,7 +98,7 @@ impl<'a> Scan<'a> {
         let subject = about.map(|about| subject_about(about, reader.shards().unwrap_or(1))).transpose()?;
         let subject = subject.filter(|_| reader.shards().is_some());
         let limit = asked.limit.unwrap_or(limits::PAGE_ROWS).clamp(1, limits::PAGE_ROWS);
-        Ok(Self { journal, why_set_aside, about, subject, limit, reader, room })
+        Ok(Self { journal, why_set_aside, about, subject, limit, reader, room, past: None })
     }
 
     /// Reads on until there is something that is asked for, the journal shows no more, or the time is over.
@@ -99,11 +117,11 @@ impl<'a> Scan<'a> {
     async fn page(&self, after: Position) -> Result<EventsPage, JournalError> {
         let _room = self.room.acquire().await.map_err(|_| JournalError::Closed)?;
         let journal = self.journal;
-        // Of what somebody asks about few entries may be: as many are read as there may be on a page.
-        let most = if self.about.is_some() { limits::PAGE_ROWS } else { self.limit };
-        let recorded = journal.read(after, self.subject.as_ref(), most).await?;
-        let mut next = recorded.last().map_or(after, |last| last.position);
-        let nothing = recorded.is_empty();
+        let Found { recorded, mut next } = match self.indexed(after).await {
+            Some(found) => found,
+            None => self.read(after).await?,
+        };
+        let nothing = recorded.is_empty() && next == after;
         let shown = |entry: Recorded| {
             show_entry(&self.reader, (self.why_set_aside)(entry.position), entry, self.about)
         };
@@ -117,6 +135,37 @@ impl<'a> Scan<'a> {
             next = end;
         }
         Ok(EventsPage { next, end, entries })
+    }
+
+    async fn read(&self, after: Position) -> Result<Found, JournalError> {
+        // Of what somebody asks about few entries may be: as many are read as there may be on a page.
+        let most = if self.about.is_some() { limits::PAGE_ROWS } else { self.limit };
+        let recorded = self.journal.read(after, self.subject.as_ref(), most).await?;
+        let next = recorded.last().map_or(after, |last| last.position);
+        Ok(Found { recorded, next })
+    }
+
+    /// What the journal holds where the index says that something may be that is asked for; none: there is no index of what
+    /// follows, or it can't be told by it.
+    async fn indexed(&self, after: Position) -> Option<Found> {
+        let (past, about) = self.past.zip(self.about)?;
+        let (positions, next) = match past.positions(about, after, self.limit.min(INDEXED)).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!("what is asked for is looked for without an index: {}", chain(&error));
+                return None;
+            }
+        };
+        if next <= after {
+            return None;
+        }
+        let read = async |position: Position| {
+            let read = self.journal.read(Position(position.0 - 1), None, 1).await.ok()?;
+            read.into_iter().find(|one| one.position == position)
+        };
+        let read: Vec<_> = stream::iter(positions).map(read).buffered(READ_AT_ONCE).collect().await;
+        // Where a replica lacks something the subject is read, which waits for that.
+        Some(Found { recorded: read.into_iter().collect::<Option<_>>()?, next })
     }
 
     /// Whether nothing that is asked for is behind a position. That a read showed nothing doesn't say so: a replica that
@@ -165,7 +214,7 @@ mod tests {
     use client::Client;
     use journal::{Append, JetStream, Memory, Sqlite, StreamSettings};
     use schemas::Timestamp;
-    use schemas::names::{ClientName, Domain, EntryId, Ids, ServiceId};
+    use schemas::names::{ClientName, DecisionId, Domain, EntryId, Ids, ServiceId};
     use support::server::NatsServer;
     use tempfile::TempDir;
     use tokio_util::sync::CancellationToken;
@@ -295,6 +344,36 @@ mod tests {
         let nothing = ReadEvents { about: Some("pod:x".into()), ..ReadEvents::default() };
         let refused = client.read_events(&nothing);
         assert!(refused.await.unwrap_err().to_string().contains("lrp:GUID"), "nothing is called so");
+        stop.cancel();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_decision_is_found_by_its_name_alone() {
+        let (journal, stop) = (Journal::Memory(Memory::new()), CancellationToken::new());
+        let client = start(&journal, &stop).await;
+        let mut ids = Ids::new(7);
+        for number in 0..40 {
+            if number % 5 == 0 {
+                append(&journal, &Subject::Lrp(0), &mut ids).await;
+            }
+            client.refresh_domain(None).await.unwrap();
+        }
+        let (entries, _) = client.history(Position(0), None).await.unwrap();
+        let mut found = 0;
+        for recorded in entries {
+            let ReadEntry::Known(entry) = recorded.entry else { continue };
+            for decision in entry.decisions {
+                let named = client.decision(decision.id).await.unwrap();
+                assert_eq!(named, Some((recorded.position, decision)));
+                found += 1;
+            }
+        }
+        assert!(found > 40, "{found}");
+        // Of a time long before and long behind the log, and of one within it.
+        for millis in [1, clock::now().0 / 1_000_000, u64::MAX >> 20] {
+            let nobodys = Ids::new(8).next(Timestamp::from_millis(millis));
+            assert_eq!(client.decision(DecisionId(nobodys)).await.unwrap(), None, "{millis}");
+        }
         stop.cancel();
     }
 }
