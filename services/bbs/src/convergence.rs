@@ -7,8 +7,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use projections::{Due, WorkRef, World};
-use schemas::names::{CellId, ParameterisedGuid, PeriodicGuid, ProcessGuid, TaskGuid};
-use schemas::{Timestamp, parameterised, periodic, process, task};
+use schemas::Timestamp;
+use schemas::names::{CellId, ParameterisedGuid, PeriodicGuid, TaskGuid};
+use schemas::parameterised::{self, Parameterised};
+use schemas::periodic::{self, Periodic};
+use schemas::process::{self, Process};
+use schemas::task::{self, Task};
 
 /// How often everything is looked through.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -20,7 +24,10 @@ pub(crate) struct Convergence {
     queued: BTreeSet<Due>,
     /// What was decided, and is not in the log yet.
     in_flight: BTreeSet<Due>,
+    /// When the next look at everything begins.
     sweep_at: Timestamp,
+    /// The look at everything that has begun: behind what it goes on.
+    sweep: Option<Due>,
     stops_at: Timestamp,
 }
 
@@ -55,7 +62,8 @@ impl Convergence {
     }
 
     /// This BBS leads from now on: everything is looked through, and every stop said again.
-    pub(crate) const fn begin(&mut self, now: Timestamp) {
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        self.sweep = None;
         self.sweep_at = now;
         self.stops_at = now;
     }
@@ -70,13 +78,21 @@ impl Convergence {
         self.sweep_at = self.sweep_at.min(at);
     }
 
-    /// Whether everything is to be looked through now. The next time is an [`INTERVAL`] later.
-    pub(crate) fn sweeps(&mut self, now: Timestamp) -> bool {
-        let due = self.sweep_at <= now;
-        if due {
-            self.sweep_at = now + INTERVAL;
+    /// Whether some of everything is to be looked through now, and behind what: a look that has begun goes on, and the next
+    /// one begins an [`INTERVAL`] after the last.
+    pub(crate) fn sweeps(&mut self, now: Timestamp) -> Option<Option<Due>> {
+        if let Some(behind) = self.sweep.take() {
+            return Some(Some(behind));
         }
-        due
+        (self.sweep_at <= now).then(|| {
+            self.sweep_at = now + INTERVAL;
+            None
+        })
+    }
+
+    /// Some of everything was looked through, and it goes on behind this; none: that was all.
+    pub(crate) fn swept(&mut self, next: Option<Due>) {
+        self.sweep = next;
     }
 
     /// Whether the stops of what is still there are to be said again now. The next time is `interval` later.
@@ -93,9 +109,14 @@ impl Convergence {
         self.queued.is_empty() && self.in_flight.is_empty()
     }
 
-    /// When everything is looked through next.
-    pub(crate) const fn next_sweep(&self) -> Timestamp {
-        self.sweep_at
+    /// Whether a look at everything goes on.
+    pub(crate) const fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// When some of everything is looked through next.
+    pub(crate) fn next_sweep(&self, now: Timestamp) -> Timestamp {
+        if self.sweep.is_some() { now } else { self.sweep_at }
     }
 
     /// When stops are said again next.
@@ -132,35 +153,91 @@ fn due_of(work: &WorkRef) -> Due {
     }
 }
 
-/// Everything that has something due: the safety net, a look at the whole world.
-pub(crate) fn everything(world: &World, now: Timestamp) -> Vec<Due> {
+/// What may have something due.
+#[derive(Clone, Copy, Debug)]
+enum One<'a> {
+    Process(&'a Process),
+    Task(&'a Task),
+    Periodic(&'a Periodic),
+    Parameterised(&'a Parameterised),
+}
+
+impl One<'_> {
+    fn is_due(self, world: &World, now: Timestamp) -> bool {
+        match self {
+            Self::Process(known) => is_process_due(world, known, now),
+            Self::Task(known) => is_task_due(world, known, now),
+            Self::Periodic(known) => is_due(world, known, now),
+            Self::Parameterised(known) => is_freed(world, known),
+        }
+    }
+
+    fn due(self) -> Due {
+        match self {
+            Self::Process(known) => Due::Process(known.guid.clone()),
+            Self::Task(known) => Due::Task(known.guid.clone()),
+            Self::Periodic(known) => Due::Periodic(known.guid.clone()),
+            Self::Parameterised(known) => Due::Parameterised(known.guid.clone()),
+        }
+    }
+}
+
+/// Everything, in one order, behind one of it.
+fn all_behind<'a>(world: &'a World, behind: Option<&'a Due>) -> impl Iterator<Item = One<'a>> {
+    let (processes, tasks, periodics, parameterised) = match behind {
+        None => (Some(None), Some(None), Some(None), Some(None)),
+        Some(Due::Process(guid)) => (Some(Some(guid)), Some(None), Some(None), Some(None)),
+        Some(Due::Task(guid)) => (None, Some(Some(guid)), Some(None), Some(None)),
+        Some(Due::Periodic(guid)) => (None, None, Some(Some(guid)), Some(None)),
+        Some(Due::Parameterised(guid)) => (None, None, None, Some(Some(guid))),
+    };
+    let processes = processes.into_iter().flat_map(|behind| world.processes_from(behind));
+    let tasks = tasks.into_iter().flat_map(|behind| world.tasks_from(behind));
+    let periodics = periodics.into_iter().flat_map(|behind| world.periodics_from(behind));
+    let parameterised = parameterised.into_iter().flat_map(|behind| world.parameterised_from(behind));
+    processes
+        .map(One::Process)
+        .chain(tasks.map(One::Task))
+        .chain(periodics.map(One::Periodic))
+        .chain(parameterised.map(One::Parameterised))
+}
+
+/// A part of the look at everything that is the safety net: what has something due of at most so many, and behind which of
+/// them it goes on; none: that was everything.
+pub(crate) fn slice(
+    world: &World,
+    now: Timestamp,
+    behind: Option<&Due>,
+    most: usize,
+) -> (Vec<Due>, Option<Due>) {
+    let mut all = all_behind(world, behind);
+    let (mut due, mut last) = (vec![], None);
+    for one in all.by_ref().take(most) {
+        due.extend(one.is_due(world, now).then(|| one.due()));
+        last = Some(one);
+    }
+    let goes_on = all.next().is_some();
+    (due, last.filter(|_| goes_on).map(One::due))
+}
+
+fn is_process_due(world: &World, known: &Process, now: Timestamp) -> bool {
     let present = |cell: &CellId| world.is_present(cell);
     let numbered = |visit: process::Visit<'_>| world.numbered(visit);
-    let due_process = |guid: &ProcessGuid| {
-        let known = world.process(guid);
-        let fresh = known.is_some_and(|known| world.is_fresh(&known.domain, now));
-        let context = process::Context { now, fresh, present: &present, numbered: &numbered };
-        process::decide(known, &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
-    };
-    let due_task = |guid: &TaskGuid| {
-        let context = task::Context { now, present: &present };
-        task::decide(world.task(guid), &task::Command::Converge, context)
-            .is_ok_and(|events| !events.is_empty())
-    };
-    let processes = world.processes_from(None).map(|process| &process.guid).filter(|guid| due_process(guid));
-    let tasks = world.tasks_from(None).map(|task| &task.guid).filter(|guid| due_task(guid));
-    let periodics = world.periodics_from(None).filter(|known| is_due(world, known, now));
-    let periodics = periodics.map(|known| Due::Periodic(known.guid.clone()));
-    let waiting = world.parameterised_from(None).filter(|known| is_freed(world, known));
-    let waiting = waiting.map(|known| Due::Parameterised(known.guid.clone()));
-    let tasks = tasks.cloned().map(Due::Task);
-    processes.cloned().map(Due::Process).chain(tasks).chain(periodics).chain(waiting).collect()
+    let fresh = world.is_fresh(&known.domain, now);
+    let context = process::Context { now, fresh, present: &present, numbered: &numbered };
+    process::decide(Some(known), &process::Command::Converge, context).is_ok_and(|events| !events.is_empty())
+}
+
+fn is_task_due(world: &World, known: &Task, now: Timestamp) -> bool {
+    let present = |cell: &CellId| world.is_present(cell);
+    let context = task::Context { now, present: &present };
+    task::decide(Some(known), &task::Command::Converge, context).is_ok_and(|events| !events.is_empty())
 }
 
 /// Whether a dispatch of a parameterised task waits that need not wait any longer.
-fn is_freed(world: &World, known: &parameterised::Parameterised) -> bool {
+fn is_freed(world: &World, known: &Parameterised) -> bool {
     let fewer = |guid: &ParameterisedGuid, most: u32| {
-        let live = world.dispatched_of(guid).filter(|task| task::Task::is_live(task));
+        let live = world.dispatched_of(guid).filter(|task| Task::is_live(task));
         live.take(most as usize).count() < most as usize
     };
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
@@ -170,8 +247,8 @@ fn is_freed(world: &World, known: &parameterised::Parameterised) -> bool {
 }
 
 /// Whether a periodic task has something to launch.
-fn is_due(world: &World, known: &periodic::Periodic, now: Timestamp) -> bool {
-    let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(task::Task::is_live);
+fn is_due(world: &World, known: &Periodic, now: Timestamp) -> bool {
+    let runs = |guid: &PeriodicGuid| world.launched_by(guid).any(Task::is_live);
     let exists = |guid: &TaskGuid| world.task(guid).is_some_and(|task| task.state.is_some());
     let context = periodic::Context { now, runs: &runs, exists: &exists };
     periodic::decide(Some(known), &periodic::Command::Converge, context)
@@ -180,6 +257,8 @@ fn is_due(world: &World, known: &periodic::Periodic, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use schemas::names::ProcessGuid;
+
     use super::*;
 
     #[test]
@@ -205,17 +284,27 @@ mod tests {
     fn everything_is_looked_through_at_intervals_or_sooner() {
         let (mut convergence, now) = (Convergence::default(), Timestamp::from_millis(100_000));
         convergence.begin(now);
-        assert!(convergence.sweeps(now) && !convergence.sweeps(now));
-        assert_eq!(convergence.next_sweep(), now + INTERVAL);
+        assert_eq!((convergence.sweeps(now), convergence.sweeps(now)), (Some(None), None));
+        assert_eq!(convergence.next_sweep(now), now + INTERVAL);
         convergence.sweep_by(now + Duration::from_secs(1));
         convergence.sweep_by(now + Duration::from_secs(9));
         let now = now + Duration::from_secs(1);
-        assert!(convergence.sweeps(now) && convergence.repeats_stops(now, INTERVAL));
-        assert!(!convergence.sweeps(now) && !convergence.repeats_stops(now, INTERVAL));
+        assert!(convergence.sweeps(now) == Some(None) && convergence.repeats_stops(now, INTERVAL));
+        assert!(convergence.sweeps(now).is_none() && !convergence.repeats_stops(now, INTERVAL));
+        // What was begun goes on at once, and isn't begun again meanwhile.
+        let behind = Due::Process(ProcessGuid::new("web").unwrap());
+        convergence.swept(Some(behind.clone()));
+        convergence.sweep_by(now);
+        assert_eq!(convergence.next_sweep(now), now);
+        assert_eq!(
+            (convergence.sweeps(now), convergence.sweeps(now)),
+            (Some(Some(behind.clone())), Some(None))
+        );
+        convergence.swept(Some(behind));
         convergence.begin(now);
         assert!(
-            convergence.sweeps(now) && convergence.repeats_stops(now, INTERVAL),
-            "who leads begins at once"
+            convergence.sweeps(now) == Some(None) && convergence.repeats_stops(now, INTERVAL),
+            "who leads begins at once, and at the beginning"
         );
     }
 }

@@ -135,6 +135,7 @@ impl Local {
             durability: journal.durability().to_string(),
             history_limit: HISTORY_SHOWN,
             program: host::program(),
+            sweep: ::bbs::SWEEP,
             may_lead,
         };
         let Own { keys, cache } = own;

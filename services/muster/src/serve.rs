@@ -312,8 +312,16 @@ pub(crate) async fn run_bbs(
     let (durability, program) = (durability.to_string(), host::program());
     let history_limit = args.history_limit;
     let shards = args.shards;
-    let settings =
-        ::bbs::Settings { id, shards, presence, durability, history_limit, program, may_lead: true };
+    let settings = ::bbs::Settings {
+        id,
+        shards,
+        presence,
+        durability,
+        history_limit,
+        program,
+        sweep: ::bbs::SWEEP,
+        may_lead: true,
+    };
     Ok(bbs::run(settings, seed, lines, keys, stop).await?)
 }
 

@@ -97,6 +97,9 @@ impl Alone {
         if !ticked {
             self.step(Input::Tick);
         }
+        while self.bbs.is_sweeping() {
+            self.step(Input::Tick);
+        }
         self.step(Input::Turn);
         let mut entries = 0;
         while let Some(stored) = self.appended.pop_front() {

@@ -56,6 +56,8 @@ use crate::waiting::WaitingQueries;
 
 /// How often the stop of an instance that is still there is said again.
 const STOP_AGAIN: Duration = Duration::from_secs(5);
+/// Of how many things it takes a millisecond to see that nothing is due.
+pub const SWEEP: usize = 500;
 /// Most commands that wait in all shards together; more are refused as `Overloaded`.
 const MOST_QUEUED: usize = 100_000;
 
@@ -74,6 +76,8 @@ pub struct Settings {
     pub history_limit: u32,
     /// Which program it is, as people look for it.
     pub program: Program,
+    /// How many things are looked at in one step of the look at everything, so that no command waits long for it. At least 1.
+    pub sweep: usize,
     /// Whether it may lead. One that may not shows what the log holds, and refuses every command.
     pub may_lead: bool,
 }
@@ -171,6 +175,12 @@ impl Bbs {
         self.leadership.leads()
     }
 
+    /// Whether it looks through everything, and isn't through yet.
+    #[must_use]
+    pub const fn is_sweeping(&self) -> bool {
+        self.convergence.is_sweeping()
+    }
+
     /// Where it stands, for whoever says that it is there.
     #[must_use]
     pub const fn standing(&self) -> Standing {
@@ -194,7 +204,7 @@ impl Bbs {
             self.confirmations.next_due(),
         ];
         let leading = [
-            Some(self.convergence.next_sweep()),
+            Some(self.convergence.next_sweep(self.now)),
             self.world().stopping().next().map(|_| self.convergence.next_stops()),
             self.callbacks.next_due(),
             self.leases.next_due(),

@@ -54,8 +54,11 @@ impl Bbs {
         if self.world().next_due().is_some_and(|due| due <= self.shown) {
             self.converge_due(convergence::timers(self.world(), self.shown));
         }
-        if self.convergence.sweeps(self.now) {
-            self.converge_due(convergence::everything(self.world(), self.shown));
+        if let Some(behind) = self.convergence.sweeps(self.now) {
+            let most = self.settings.sweep;
+            let (due, next) = convergence::slice(self.world(), self.shown, behind.as_ref(), most);
+            self.convergence.swept(next);
+            self.converge_due(due);
         }
         if self.convergence.repeats_stops(self.now, STOP_AGAIN) {
             self.stop_again();

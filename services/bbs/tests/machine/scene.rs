@@ -136,6 +136,7 @@ impl Scene {
             durability: "none".into(),
             history_limit: schemas::limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
+            sweep: bbs::SWEEP,
             may_lead: true,
         };
         self.requester += 1;

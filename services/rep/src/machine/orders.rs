@@ -41,7 +41,11 @@ impl Rep {
                 }
             }
         }
+        let short = !refused.is_empty();
         self.emit(Effect::AnswerPerform { requester, answer: Ok(Performed { refused }) });
+        if short {
+            self.tell_room();
+        }
         for guid in taken {
             self.look(guid, Knowledge::Remembered);
         }

@@ -97,12 +97,23 @@ impl Rep {
     }
 
     pub(super) fn beat_when_due(&mut self) {
-        let speaks = match self.phase {
+        if self.speaks() && self.next_beat() <= self.now {
+            self.beat();
+        }
+    }
+
+    /// Somebody believes that there is room where there is none: it is told what there is.
+    pub(super) fn tell_room(&mut self) {
+        let told = self.beats.last.as_ref().is_some_and(|(_, said)| said.free == self.free());
+        if self.speaks() && !told {
+            self.beat();
+        }
+    }
+
+    fn speaks(&self) -> bool {
+        match self.phase {
             Phase::Starting | Phase::Over => false,
             Phase::Open | Phase::Evacuating { .. } | Phase::Closing { .. } => true,
-        };
-        if speaks && self.next_beat() <= self.now {
-            self.beat();
         }
     }
 

@@ -126,6 +126,7 @@ impl Recording {
             durability: "simulated".into(),
             history_limit: HISTORY_SHOWN,
             program: schemas::message::Program::default(),
+            sweep: ::bbs::SWEEP,
             may_lead: true,
         };
         let mut bbs = Bbs::new(settings, Ids::new(until.0)).knowing(set_aside(&messages));

@@ -251,6 +251,7 @@ mod tests {
             durability: String::new(),
             history_limit: limits::HISTORY_SHOWN,
             program: schemas::message::Program::default(),
+            sweep: ::bbs::SWEEP,
             may_lead: true,
         };
         let running = crate::wire::bbs::run(
