@@ -168,6 +168,10 @@ impl History {
 
     /// A container that ended once more has not: a cell that was lost came back with it.
     fn revive(&mut self, process: &ProcessGuid, index: u32, container: InstanceGuid, tell: Tell<'_>) {
+        // Of most processes nothing has ended.
+        if !self.counts.contains_key(process) {
+            return;
+        }
         let of_index = self.of_index(process, index);
         let found = of_index.filter(|(_, ended)| ended.by.instance_guid == container);
         let found = found.inspect(|(_, ended)| tell(Told::InstanceReturned { process, ended }));

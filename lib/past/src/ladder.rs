@@ -13,7 +13,7 @@ use schemas::names::ClusterId;
 use schemas::{Position, Timestamp};
 
 use crate::Error;
-use crate::limits::{LADDER_BYTES, RUNGS, UNFINISHED};
+use crate::limits::{LADDER_BYTES, RUNGS, TAIL_PART, UNFINISHED};
 use crate::rung::{self, HEAD};
 use crate::then::Then;
 
@@ -174,8 +174,10 @@ impl Ladder {
         let mut known = self.lock();
         known.spread(end);
         let spacing = known.spacing;
+        // The highest stays, wherever it is: whoever starts goes on from there.
+        let below = known.rungs.keys().rev().skip(1);
         let surplus: Vec<Position> =
-            known.rungs.keys().filter(|position| !position.0.is_multiple_of(spacing)).copied().collect();
+            below.filter(|position| !position.0.is_multiple_of(spacing)).copied().collect();
         for position in surplus {
             known.rungs.remove(&position);
             remove(&self.path(position));
@@ -191,6 +193,13 @@ impl Ladder {
         let highest = known.rungs.range(..=end).next_back().map_or(0, |(position, _)| position.0);
         let far = end.0.saturating_sub(highest) >= 2 * known.spacing;
         far.then(|| Position(end.0 - end.0 % known.spacing))
+    }
+
+    /// Whether a log that ends at `end` has so much behind the highest rung that one at its end saves who starts time.
+    pub(crate) fn has_tail(&self, end: Position) -> bool {
+        let known = self.lock();
+        let highest = known.rungs.keys().next_back().copied().unwrap_or_default();
+        end.0.saturating_sub(highest.0) * TAIL_PART >= known.spacing
     }
 
     /// How it is.

@@ -249,6 +249,18 @@ impl Past {
         Ok(true)
     }
 
+    /// Builds a rung at the end of a log that ends at `end`, for the next start, unless there is one near it. The one that
+    /// was built so before goes.
+    ///
+    /// # Errors
+    /// The folder or the journal can't be used.
+    pub async fn build_last(&self, end: Position) -> Result<(), Error> {
+        if self.0.ladder.has_tail(end) {
+            self.build(end).await?;
+        }
+        Ok(())
+    }
+
     async fn build(&self, position: Position) -> Result<(), Error> {
         let base = self.base(self.0.ladder.below(position), None).await?;
         let then = self.climb(base, Until::Position(position), position, Pace::Leisurely).await?;

@@ -278,6 +278,31 @@ async fn the_spacing_doubles_as_the_log_grows() {
 }
 
 #[tokio::test]
+async fn who_starts_goes_on_from_the_end_of_the_log_as_it_was_lately() {
+    let mut messages = some_messages();
+    messages.truncate(20);
+    let garbage = vec![(Subject::Lrp(1), Bytes::from_static(b"x")); 40];
+    let (folder, journal) = (tempfile::tempdir().unwrap(), journal_of(&messages).await);
+    let past = Past::open_spaced(folder.path(), journal.clone(), 16).await.unwrap();
+    assert!(past.newest().await.unwrap().is_none());
+    build(&past, Position(20)).await;
+    assert_eq!(past.newest().await.unwrap().unwrap().position(), Position(16));
+    past.build_last(Position(20)).await.unwrap();
+    build(&past, Position(20)).await;
+    let again = Past::open_spaced(folder.path(), journal.clone(), 16).await.unwrap();
+    let newest = again.newest().await.unwrap().unwrap();
+    assert_eq!((newest.position(), again.standing().rungs), (Position(20), 2));
+    assert_eq!(newest, *again.at(Position(20)).await.unwrap());
+    append(&journal, &garbage, 2).await;
+    build(&again, Position(60)).await;
+    again.build_last(Position(60)).await.unwrap();
+    build(&again, Position(60)).await;
+    let standing = again.standing();
+    assert_eq!((standing.rungs, standing.highest, standing.spoiled), (4, Position(60), 0), "16, 32, 48, 60");
+    assert_eq!(again.verify().await.unwrap().wrong, []);
+}
+
+#[tokio::test]
 async fn what_is_not_in_the_log_is_refused_with_what_is() {
     let messages = some_messages();
     let end = messages.len();

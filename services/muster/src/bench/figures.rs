@@ -87,9 +87,13 @@ impl Figures {
         self.spent(("cpu_ms_per_task", "server_cpu_ms_per_task"), count, spent);
     }
 
-    /// What the journal alone does.
+    /// What the journal alone does, and what was done in the time of one of its appends: what to compare machines by.
     pub(super) fn limit(&mut self, limit: &Limit) {
         self.rates.push(("journal_limit_per_second", limit.per_second));
+        for (name, of) in [("lrps_per_append", "lrps_per_second"), ("tasks_per_append", "tasks_per_second")] {
+            let rate = self.rates.iter().find(|(known, _)| *known == of).map(|(_, rate)| *rate);
+            self.rates.extend(rate.map(|rate| (name, rate / limit.per_second)));
+        }
         self.append.clone_from(&limit.alone);
     }
 

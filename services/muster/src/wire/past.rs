@@ -13,6 +13,7 @@ use projections::{Observed, Query, Reader, World};
 use schemas::query::{AsOf, Cursor, Moment};
 use schemas::{Code, Position, Refusal};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::bbs::{Driver, Waiter};
@@ -28,6 +29,8 @@ const BEHIND: u64 = 10_000;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often is looked whether the newest snapshot is too old.
 const NEWEST: Duration = Duration::from_secs(30);
+/// How often the end of the log gets a snapshot.
+const LAST: Duration = Duration::from_secs(300);
 /// How long is waited when a rung couldn't be built.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -195,6 +198,14 @@ impl Looking {
         Ok(past.is_index_due(end) || (end.0 >= cache.every && past.is_due(end).await?))
     }
 
+    /// Builds a snapshot of the end of a log, for the next start, if the log is long enough for a ladder.
+    async fn build_last(&self, end: Position) -> Result<(), Error> {
+        match (&self.cache, self.past.get()) {
+            (Some(cache), Some(past)) if end.0 >= cache.every => past.build_last(end).await,
+            (Some(_) | None, Some(_) | None) => Ok(()),
+        }
+    }
+
     /// Builds what is missing of the index and of the ladder of a log that ends at `end`.
     async fn build(&self, end: Position) -> Result<(), Error> {
         let past = self.open().await?;
@@ -231,8 +242,15 @@ impl Driver {
     /// Keeps the ladder of snapshots as long as the log.
     pub(super) async fn build_ladder(self: Arc<Self>) {
         let followed = self.followed();
+        let mut last = Instant::now();
         loop {
             let end = *followed.borrow();
+            if last.elapsed() >= LAST && self.stopped().is_none() {
+                last = Instant::now();
+                if let Some(Err(error)) = self.ends.run_until_cancelled(self.looking.build_last(end)).await {
+                    tracing::warn!("no snapshot of the end of the log is made: {}", chain(&error));
+                }
+            }
             let pause = match self.ends.run_until_cancelled(self.extend_ladder(end)).await {
                 None => return,
                 Some(Ok(())) => LOOK,
