@@ -143,38 +143,15 @@ impl Reader {
         Ok(self.take(position, subject, read))
     }
 
-    /// The same of what somebody else has decoded.
-    ///
-    /// # Errors
-    /// See [`Reader::read`].
-    pub fn read_decoded(
-        &mut self,
-        position: Position,
-        subject: &str,
-        decoded: Result<Entry, DecodeError>,
-    ) -> Result<Read, String> {
-        let read = self.judge(position, subject, decoded)?;
-        Ok(self.take(position, subject, read))
-    }
-
     /// Says what stands at a position, and takes no note of it.
     ///
     /// # Errors
     /// See [`Reader::read`].
     pub fn look(&self, position: Position, subject: &str, bytes: &[u8]) -> Result<Read, String> {
-        self.judge(position, subject, Entry::decode(bytes))
-    }
-
-    fn judge(
-        &self,
-        position: Position,
-        subject: &str,
-        decoded: Result<Entry, DecodeError>,
-    ) -> Result<Read, String> {
         if let Some(reason) = self.by_operators.get(&position) {
             return Ok(Read::SetAside(format!("an operator set it aside: {reason}")));
         }
-        match self.check_place(subject, decoded) {
+        match self.check(subject, bytes) {
             Ok(entry) if self.shards.is_none() && !founds(&entry) && !entry.decisions.is_empty() => {
                 Err("the cluster was never founded: the journal's first entry is missing or damaged".into())
             }
@@ -274,14 +251,10 @@ impl Reader {
     /// # Errors
     /// As [`Entry::decode`]; what stands where it doesn't belong is `Malformed`.
     pub fn check(&self, subject: &str, bytes: &[u8]) -> Result<Entry, DecodeError> {
-        self.check_place(subject, Entry::decode(bytes))
-    }
-
-    fn check_place(&self, subject: &str, decoded: Result<Entry, DecodeError>) -> Result<Entry, DecodeError> {
         let Some(subject) = Subject::parse(subject) else {
             return Err(DecodeError::Malformed(format!("{subject} is not a subject of Muster")));
         };
-        let entry = decoded?;
+        let entry = Entry::decode(bytes)?;
         let stray = |shards| entry.decisions.iter().find(|one| one.aggregate.subject(shards) != subject);
         match self.shards.and_then(stray) {
             None => Ok(entry),

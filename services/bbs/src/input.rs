@@ -1,19 +1,14 @@
 //! What comes to a BBS.
 
 use bytes::Bytes;
-use schemas::Entry;
 use schemas::cell;
 use schemas::container::Epoch;
-use schemas::entry::DecodeError;
 use schemas::message::{Alive, Attach, Beat, Envelope, Heartbeat, Lead, Leave, Outcomes, Reports};
 use schemas::names::{CellId, ClientName, Domain, EntryId, TaskGuid};
 use schemas::query::Records;
 use schemas::spec::ClientCommand;
 use schemas::subject::{Position, Subject};
 use schemas::task::Called;
-
-/// An entry, or why it is none.
-pub type Decoded = Result<Entry, DecodeError>;
 
 /// What happens to a BBS.
 #[derive(Debug)]
@@ -28,8 +23,6 @@ pub enum Input {
         entry: Option<EntryId>,
         /// As it is stored.
         bytes: Bytes,
-        /// The same decoded, if whoever follows the journal has done that; it needn't be of what this BBS wrote.
-        decoded: Option<Decoded>,
     },
     /// The follower has reached the journal's end for the first time.
     CaughtUp,

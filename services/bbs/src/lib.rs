@@ -36,5 +36,5 @@ mod shards;
 mod waiting;
 
 pub use effect::{Effect, Reply};
-pub use input::{Ask, Decoded, Input, NotAppended, Query};
+pub use input::{Ask, Input, NotAppended, Query};
 pub use machine::{Bbs, SWEEP, Settings, answer};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::input::Decoded;
 use bytes::Bytes;
 use projections::reader::{self, End, Read};
 use projections::{Change, Picture, Reader, World};
@@ -73,24 +72,19 @@ impl Log {
     }
 
     /// Reads what the journal holds at a position. `own`: the entry that this BBS wrote with these bytes, which need not
-    /// be decoded. `decoded`: what somebody has decoded already.
+    /// be decoded.
     pub(crate) fn read(
         &mut self,
         position: Position,
         subject: &str,
         bytes: &Bytes,
         own: Option<Arc<Entry>>,
-        decoded: Option<Decoded>,
     ) -> Found {
         if let Some(entry) = own {
             self.reader.note(position, &entry);
             return Found::Entry(entry);
         }
-        let read = match decoded {
-            Some(decoded) => self.reader.read_decoded(position, subject, decoded),
-            None => self.reader.read(position, subject, bytes),
-        };
-        match read {
+        match self.reader.read(position, subject, bytes) {
             Ok(Read::Entry(entry)) => Found::Entry(Arc::new(entry)),
             Ok(Read::SetAside(why)) => {
                 Found::SetAside(MalformedEntry { position, subject: subject.to_owned(), why })

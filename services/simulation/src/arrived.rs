@@ -4,7 +4,6 @@ use bbs::{Ask, NotAppended, Query};
 use bytes::Bytes;
 use projections::Reader;
 use projections::reader::{self, Read};
-use schemas::Entry;
 use schemas::Refusal;
 use schemas::container::{Container, Epoch};
 use schemas::message::{Envelope, Heartbeat, Performed, Reported};
@@ -69,8 +68,6 @@ impl Arrived {
                 position,
                 subject: stored.subject.to_string(),
                 entry: stored.entry,
-                // Both ways are exercised.
-                decoded: position.0.is_multiple_of(2).then(|| Entry::decode(&stored.bytes)),
                 bytes: stored.bytes,
             },
             Self::CaughtUp => I::CaughtUp,

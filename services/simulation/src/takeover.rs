@@ -109,13 +109,7 @@ impl Alone {
             }
             let (position, subject) =
                 (Position(self.bbs.world().position().0 + 1), stored.subject.to_string());
-            self.step(Input::Recorded {
-                position,
-                subject,
-                entry: stored.entry,
-                bytes: stored.bytes,
-                decoded: None,
-            });
+            self.step(Input::Recorded { position, subject, entry: stored.entry, bytes: stored.bytes });
             self.step(Input::Turn);
         }
         still_due(self.bbs.world(), self.now).map_or(Ok(()), Err)

@@ -12,7 +12,7 @@ use super::{Bbs, not_leading};
 use crate::command::QueuedCommand;
 use crate::confirm::{Answers, Confirmed};
 use crate::effect::Effect;
-use crate::input::{Decoded, NotAppended};
+use crate::input::NotAppended;
 use crate::judge::judge;
 use crate::log::Found;
 use crate::shards::{Delivered, Flight};
@@ -29,19 +29,13 @@ type Last = Option<(Position, Option<EntryId>)>;
 
 impl Bbs {
     /// The follower delivered what the journal holds at a position.
-    pub(super) fn recorded(
-        &mut self,
-        position: Position,
-        subject: &str,
-        (id, bytes): (Option<EntryId>, &Bytes),
-        decoded: Option<Decoded>,
-    ) {
+    pub(super) fn recorded(&mut self, position: Position, subject: &str, id: Option<EntryId>, bytes: &Bytes) {
         self.leadership.delivered(self.now);
         let parsed = Subject::parse(subject);
         let own = parsed.as_ref().and_then(|subject| self.shards.flight(subject));
         let own = own.filter(|flight| Some(flight.entry.id) == id && flight.bytes == *bytes);
         let own = own.map(|flight| Arc::clone(&flight.entry));
-        let entry = match self.log.read(position, subject, bytes, own, decoded) {
+        let entry = match self.log.read(position, subject, bytes, own) {
             Found::Entry(entry) => Some(entry),
             Found::SetAside(none) => {
                 self.emit(Effect::SetAside(none));

@@ -224,8 +224,8 @@ impl Bbs {
             return vec![];
         }
         match input {
-            Input::Recorded { position, subject, entry, bytes, decoded } => {
-                self.recorded(position, &subject, (entry, &bytes), decoded);
+            Input::Recorded { position, subject, entry, bytes } => {
+                self.recorded(position, &subject, entry, &bytes);
             }
             Input::CaughtUp => {
                 self.log.catch_up();

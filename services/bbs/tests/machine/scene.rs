@@ -149,7 +149,7 @@ impl Scene {
 
     fn recorded(&self, position: usize) -> Input {
         let Stored { subject, entry, bytes } = self.journal[position - 1].clone();
-        Input::Recorded { position: Position(position as u64), subject, entry, bytes, decoded: None }
+        Input::Recorded { position: Position(position as u64), subject, entry, bytes }
     }
 
     /// One input and everything that follows from it.

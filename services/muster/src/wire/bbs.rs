@@ -22,7 +22,7 @@ use schemas::names::{CellId, Domain, Ids, ServiceId, TaskGuid};
 use schemas::query::MalformedEntry;
 use schemas::secret::{Owner, Place, Purpose};
 use schemas::subject::{EVENT_ROOT, Position, Subject};
-use schemas::{Code, Entry, Refusal};
+use schemas::{Code, Refusal};
 use secrets::Keys;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -376,11 +376,6 @@ impl Driver {
 
     async fn follow(self: Arc<Self>) {
         let after = *self.followed.borrow();
-        // What is there already was written by others, mostly: it is decoded here while the machine folds what was before.
-        let end = match self.lines.journal.end().await {
-            Ok(end) => end,
-            Err(error) => return self.halt(error.into()),
-        };
         let recorded = |recorded: Recorded| {
             let Recorded { position, subject, entry, bytes } = recorded;
             if subject.strip_prefix(EVENT_ROOT) == Some("cluster") {
@@ -389,8 +384,7 @@ impl Driver {
             }
             self.note_position(&subject, position);
             self.followed.send_replace(position);
-            let decoded = (position <= end).then(|| Entry::decode(&bytes));
-            Ok(Some(Input::Recorded { position, subject, entry, bytes, decoded }))
+            Ok(Some(Input::Recorded { position, subject, entry, bytes }))
         };
         match following::follow(&self.lines.journal, after, &self.inputs, Input::CaughtUp, recorded).await {
             Ok(()) => {}

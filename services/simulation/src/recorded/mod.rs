@@ -178,7 +178,6 @@ fn fold(bbs: &mut Bbs, position: Position, message: &Message) -> Result<Option<E
         subject: message.subject.clone(),
         entry: message.entry,
         bytes: message.bytes.clone(),
-        decoded: None,
     };
     let mut counts = true;
     for effect in bbs.step(Timestamp(0), recorded) {

@@ -358,7 +358,6 @@ impl<'a> Stage<'a> {
             subject: message.subject,
             entry: message.entry,
             bytes: message.bytes,
-            decoded: None,
         };
         self.send(Due::Bbs(Box::new(recorded)));
         self.send(Due::Auctioneer(Box::new(auctioneer::Input::Recorded { position, entry: entry.into() })));
