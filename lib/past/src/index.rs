@@ -89,7 +89,8 @@ impl Index {
     }
 
     /// Up to where it goes.
-    pub(crate) fn end(&self) -> Position {
+    #[cfg(test)]
+    fn end(&self) -> Position {
         self.begin_of(self.believed.load(Ordering::Acquire))
     }
 
@@ -127,15 +128,17 @@ impl Index {
         write_whole(&self.path(stretch), &pairs.bytes(self.cluster, stretch))
     }
 
-    /// Where the log speaks of something behind a position, in order: at most so many positions.
+    /// Where the log speaks of something behind a position, in order: at most so many positions, and up to where that is all.
     pub(crate) fn positions(
         &self,
         about: &str,
         after: Position,
         most: usize,
-    ) -> Result<Vec<Position>, Error> {
+    ) -> Result<(Vec<Position>, Position), Error> {
         let (hash, mut found) = (fnv_1a(about), vec![]);
-        for stretch in after.0 / self.stretch..self.believed.load(Ordering::Acquire) {
+        // Others may make more of it meanwhile, or less.
+        let believed = self.believed.load(Ordering::Acquire);
+        for stretch in after.0 / self.stretch..believed {
             let path = self.path(stretch);
             let offsets = offsets(&path, hash).map_err(|error| {
                 // It is made again.
@@ -147,10 +150,11 @@ impl Index {
             found.extend(positions.filter(|position| *position > after));
             if found.len() >= most {
                 found.truncate(most);
-                break;
+                let whole = found.last().copied().unwrap_or(after);
+                return Ok((found, whole));
             }
         }
-        Ok(found)
+        Ok((found, self.begin_of(believed)))
     }
 
     fn path(&self, stretch: u64) -> PathBuf {

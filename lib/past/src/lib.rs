@@ -280,13 +280,7 @@ impl Past {
         most: usize,
     ) -> Result<(Vec<Position>, Position), Error> {
         let (inner, about) = (Arc::clone(&self.0), about.to_owned());
-        blocking(move || {
-            let end = inner.index.end();
-            let found = inner.index.positions(&about, after, most)?;
-            let whole = if found.len() < most { end } else { found.last().copied().unwrap_or(end) };
-            Ok((found, whole))
-        })
-        .await?
+        blocking(move || inner.index.positions(&about, after, most)).await?
     }
 
     /// Whether a log that ends at `end` should have a stretch of the index that isn't there.

@@ -179,8 +179,8 @@ async fn run_machine(
 ) -> Result<bool, Ended> {
     let Begin { past, from: (reader, world) } = begin;
     let position = world.position();
-    let ends_of_subjects = reader.ends().iter().map(|(subject, end)| (subject.to_string(), end.position));
-    let last_on = Mutex::new(ends_of_subjects.collect());
+    let last_on = reader.ends().iter().map(|(subject, end)| (subject.to_string(), end.position)).collect();
+    let set_aside = reader.set_aside().last.iter().map(|none| (none.position, none.why.clone())).collect();
     let machine = machine.starting(reader, world);
     let of_cluster = setting_aside::cluster_reader(&lines.journal, known, position).await?;
     let (inputs, happened) = mpsc::channel(INPUTS);
@@ -209,13 +209,13 @@ async fn run_machine(
         beats: LeaderBeats::new(LeaderRole::Bbs),
         reader: Mutex::new(of_cluster),
         followed: watch::Sender::new(position),
-        last_on,
+        last_on: Mutex::new(last_on),
         decides: ends.child_token(),
         ends,
         fatal: Mutex::new(None),
         stopped: OnceLock::new(),
         leader_heard: Mutex::new(None),
-        set_aside: Mutex::new(BTreeMap::new()),
+        set_aside: Mutex::new(set_aside),
     });
     inbox::listen(&driver, &driver.ends).await?;
     if !machine.may_lead() {

@@ -1,7 +1,7 @@
 //! The effect driver of a rep.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bus::{Bus, BusError, Incoming, ReplyTo};
@@ -10,7 +10,7 @@ use schemas::bus::{BusPattern, BusSubject, QueryVerb, RepVerb};
 use schemas::codec::{self, Form};
 use schemas::health::ContainerHealth;
 use schemas::limits::GRACE_MS;
-use schemas::message::{Attach, Beat, Dismiss, Done, Heartbeat, Leave, Perform, RepOrder, Reported, Stop};
+use schemas::message::{Attach, Beat, Dismiss, Done, Leave, Perform, RepOrder, Reported, Stop};
 use schemas::names::{CellId, FolderId, Ids, Incarnation, InstanceGuid};
 use schemas::query::{Logs, ReadLogs, Show};
 use schemas::{Code, Position, Refusal};
@@ -52,8 +52,6 @@ struct Driver {
     containers: Containers,
     inputs: mpsc::Sender<Input>,
     waiting: Waiting<(ReplyTo, Form)>,
-    /// The last heartbeat, for whoever leads from now on.
-    heartbeat: Mutex<Option<Heartbeat>>,
     /// Why the machine is stopped, if not because the program is.
     end: OnceLock<End>,
     stop: CancellationToken,
@@ -82,7 +80,6 @@ pub(crate) async fn run(
             containers: containers.clone(),
             inputs: inputs.clone(),
             waiting: Waiting::default(),
-            heartbeat: Mutex::new(None),
             end: OnceLock::new(),
             stop: stop.child_token(),
         });
@@ -127,7 +124,7 @@ async fn speak(
             if let Ok((beat, _)) = codec::decode::<Beat>(&incoming.payload)
                 && leaders.insert(incoming.subject, beat.term) != Some(beat.term)
             {
-                listener.beat_again().await;
+                drop(listener.inputs.send(Input::Elected).await);
             }
         }
     });
@@ -288,18 +285,6 @@ impl Driver {
         }
     }
 
-    fn last_heartbeat(&self) -> std::sync::MutexGuard<'_, Option<Heartbeat>> {
-        self.heartbeat.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Somebody leads who may not have heard of this cell: it is told without waiting for the next heartbeat.
-    async fn beat_again(&self) {
-        let beat = self.last_heartbeat().clone();
-        if let Some(beat) = beat {
-            self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
-        }
-    }
-
     async fn logs(&self, incoming: &Incoming) {
         let Some(reply) = incoming.reply.as_ref().filter(|reply| reply.is_inbox_of("bbs")) else { return };
         let result = match codec::decode::<ReadLogs>(&incoming.payload) {
@@ -410,7 +395,6 @@ impl Driver {
                 Some(Input::SelfTested(tested.map_err(|error| error.to_string())))
             }
             Effect::Heartbeat(beat) => {
-                *self.last_heartbeat() = Some(beat.clone());
                 self.services.tell(&BusSubject::Heartbeat(self.cell.clone()).to_string(), &beat).await;
                 None
             }

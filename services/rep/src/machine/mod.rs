@@ -157,6 +157,8 @@ pub enum Input {
         /// The answer; none: there was none in time.
         answer: Option<Result<RecordsAnswer, Refusal>>,
     },
+    /// Somebody was elected as BBS or auctioneer, who may not know how the cell is.
+    Elected,
     /// What became of [`Effect::SelfTest`].
     SelfTested(Result<(), String>),
     /// Nothing else waits: what was gathered is sent. Must follow, sooner or later, upon every other input.
@@ -347,6 +349,7 @@ impl Rep {
             Input::State { requester, order } => self.state(requester, order),
             Input::Reported { id, answer } => self.reported(id, answer),
             Input::Records { id, answer } => self.read(id, answer),
+            Input::Elected => self.beats.urge(),
             Input::SelfTested(result) => self.self_tested(result),
             Input::Turn => self.send(),
             Input::Tick => {}

@@ -25,7 +25,7 @@ pub(super) struct Beats {
 }
 
 impl Beats {
-    /// Somebody believes that the cell is lost.
+    /// Somebody believes that the cell is lost, or doesn't know of it yet.
     pub(super) const fn urge(&mut self) {
         self.urgent = true;
     }

@@ -59,6 +59,20 @@ fn room_on_a_cell_that_was_full_is_told_at_once_even_if_it_was_full_between_two_
 }
 
 #[test]
+fn who_was_just_elected_is_told_soon_how_the_cell_is() {
+    let mut cell = Cell::open();
+    cell.pass(Duration::from_secs(1));
+    cell.heartbeats.clear();
+    cell.input(Input::Elected);
+    assert_eq!(cell.heartbeats.len(), 1);
+    cell.input(Input::Elected);
+    cell.input(Input::Elected);
+    assert_eq!(cell.heartbeats.len(), 1, "several at once are told together");
+    cell.pass(Duration::from_millis(200));
+    assert_eq!(cell.heartbeats.len(), 2);
+}
+
+#[test]
 fn heartbeats_go_on_whatever_the_clock_is_set_to() {
     let mut cell = Cell::open();
     let guid = cell.running("web");
