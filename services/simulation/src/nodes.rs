@@ -29,7 +29,7 @@ use super::rng::Rng;
 /// So many containers that ended BBSs show of each index.
 pub(crate) const HISTORY: u32 = 3;
 /// So few things a BBS looks at in one step, that a look at everything takes several.
-const SWEEP: usize = 5;
+const SWEEP: usize = 1_000;
 /// How soon a rep that was not let speak for its cell asks again.
 const ATTACH_AGAIN: Duration = Duration::from_millis(200);
 

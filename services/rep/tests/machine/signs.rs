@@ -23,9 +23,9 @@ fn a_heartbeat_comes_every_five_seconds_and_soon_after_a_change() {
     cell.bbs.desire("web", 5, cell.now);
     cell.auction(3);
     // Whoever gave the work knows that it takes room.
-    cell.pass(Duration::from_millis(1_900));
+    cell.pass(Duration::from_millis(190));
     assert_eq!(cell.heartbeats.len(), 0);
-    cell.pass(Duration::from_millis(100));
+    cell.pass(Duration::from_millis(10));
     assert_eq!(cell.heartbeats.len(), 1);
     let heartbeat = &cell.heartbeats[0];
     assert_eq!(heartbeat.free.memory_mb, 500);
@@ -35,9 +35,9 @@ fn a_heartbeat_comes_every_five_seconds_and_soon_after_a_change() {
     for guid in cell.containers.keys().copied().collect::<Vec<_>>() {
         cell.becomes(guid, words::failed("broken"));
     }
-    cell.pass(Duration::from_millis(1_900));
+    cell.pass(Duration::from_millis(190));
     assert_eq!(cell.heartbeats.len(), 1);
-    cell.pass(Duration::from_millis(100));
+    cell.pass(Duration::from_millis(10));
     assert_eq!(cell.heartbeats.len(), 2);
     assert_eq!(cell.heartbeats[1].free, words::settings().total);
 }
