@@ -95,29 +95,6 @@ impl Resources {
         }
     }
 
-    /// One of so many equal parts, rounded down; of 0 parts the whole.
-    #[must_use]
-    pub fn part(self, parts: u32) -> Self {
-        let parts = parts.max(1);
-        Self {
-            memory_mb: self.memory_mb / u64::from(parts),
-            disk_mb: self.disk_mb / u64::from(parts),
-            containers: self.containers / parts,
-            ports: self.ports / parts,
-        }
-    }
-
-    /// The greater of both, in each respect.
-    #[must_use]
-    pub fn most(self, other: Self) -> Self {
-        Self {
-            memory_mb: self.memory_mb.max(other.memory_mb),
-            disk_mb: self.disk_mb.max(other.disk_mb),
-            containers: self.containers.max(other.containers),
-            ports: self.ports.max(other.ports),
-        }
-    }
-
     /// What is there after `work` gave its part back.
     #[must_use]
     pub const fn plus(self, work: Self) -> Self {

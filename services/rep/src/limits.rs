@@ -15,10 +15,6 @@ pub const SELF_TEST: Duration = Duration::from_secs(10 * 60);
 
 /// Shortest time between two heartbeats: changes that come faster are told together.
 pub const COALESCE: Duration = Duration::from_millis(200);
-/// The same after changes of what is free on a cell that was not short of room.
-pub const COALESCE_ROOM: Duration = Duration::from_millis(200);
-/// A cell is short of room of which less than one part in so many is free.
-pub const SHORT_OF_ROOM: u32 = 4;
 /// How soon a failed self-test is tried again.
 pub const SELF_TEST_RETRY: Duration = Duration::from_secs(30);
 /// Self-tests that must fail in a row before the cell calls itself unhealthy.

@@ -188,9 +188,7 @@ pub(super) struct Holds {
     by_key: BTreeMap<Key, BTreeSet<InstanceGuid>>,
     /// What all of them take of the cell.
     used: Resources,
-    /// The most that they took, in each respect, since that was last told.
-    peak: Resources,
-    /// Whether one has taken less since then than before.
+    /// Whether one takes less than when that was last told.
     freed: bool,
     /// How many of them are starting.
     starting: u32,
@@ -264,7 +262,6 @@ impl Holds {
 
     fn count(&mut self, hold: &Hold) {
         self.used = self.used.plus(hold.taken());
-        self.peak = self.peak.most(self.used);
         self.starting += u32::from(hold.is_starting());
         self.expiries.extend(hold.expiry().map(|at| (at, hold.container.instance_guid)));
     }
@@ -317,17 +314,12 @@ impl Holds {
 
     /// What they take was told.
     pub(super) const fn told(&mut self) {
-        (self.peak, self.freed) = (self.used, false);
+        self.freed = false;
     }
 
     /// Whether one takes less than when that was last told. A container takes what it takes until it takes nothing.
     pub(super) const fn freed(&self) -> bool {
         self.freed
-    }
-
-    /// The most that they took, in each respect, since that was last told.
-    pub(super) const fn peak(&self) -> Resources {
-        self.peak
     }
 
     /// How many there are, and for how many pieces of work.

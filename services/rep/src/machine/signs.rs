@@ -120,23 +120,9 @@ impl Rep {
     /// Every few seconds, and soon after a change; changes that come fast are told together.
     pub(super) fn next_beat(&self) -> Timestamp {
         let Some((at, said)) = &self.beats.last else { return self.now };
-        let now = self.said();
-        let other = (said.evacuating, &said.unhealthy) != (now.evacuating, &now.unhealthy);
-        let wait = if self.beats.urgent || other || self.holds.freed() && self.was_short_of_room() {
-            limits::COALESCE
-        } else if self.holds.freed() || said.free != now.free {
-            limits::COALESCE_ROOM.min(self.settings.heartbeat)
-        } else {
-            self.settings.heartbeat
-        };
-        *at + wait
-    }
-
-    /// Whether somebody may have waited for room here since the last heartbeat. That there is less of it is news to nobody
-    /// in a hurry: whoever gave the work counts with it until a heartbeat says so.
-    fn was_short_of_room(&self) -> bool {
-        let total = self.settings.total;
-        total.minus(self.holds.peak()).lacks(total.part(limits::SHORT_OF_ROOM)).next().is_some()
+        // What was taken and is free again is news, too: somebody may have waited for it.
+        let changed = self.beats.urgent || self.holds.freed() || *said != self.said();
+        *at + if changed { limits::COALESCE } else { self.settings.heartbeat }
     }
 
     /// Tries whether the cell can run containers, when it is time.

@@ -41,7 +41,7 @@ fn a_cell_whose_ports_are_taken_refuses_work_that_needs_one() {
     cell.perform(words::perform(1, vec![with(0, 19), with(1, 2), with(2, 1)]));
     let refused = &cell.performed[0].as_ref().unwrap().refused;
     assert_eq!(*refused, [(1, "insufficient resources: ports".to_owned())]);
-    cell.pass(Duration::from_secs(2));
+    cell.pass(Duration::from_secs(1));
     assert_eq!(cell.heartbeats.last().unwrap().free.ports, 0);
 }
 
