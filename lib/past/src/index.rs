@@ -22,6 +22,7 @@ use schemas::subject::fnv_1a;
 
 use crate::Error;
 use crate::ladder::{make, unusable, write_whole};
+use crate::rung::number;
 use crate::then::sum_of;
 
 const MAGIC: [u8; 8] = *b"MUSINDX1";
@@ -191,11 +192,6 @@ fn offsets(path: &Path, hash: u64) -> io::Result<Vec<u16>> {
 /// The checksum of a file, which stands in its head.
 fn sum_of_file(bytes: &[u8]) -> u64 {
     crc64(&[&bytes[..SUM], &bytes[HEAD..]])
-}
-
-fn number(head: &[u8; HEAD], at: usize) -> u64 {
-    let bytes = head[at..].first_chunk().expect("the head has eight bytes at each of its numbers");
-    u64::from_le_bytes(*bytes)
 }
 
 #[cfg(test)]

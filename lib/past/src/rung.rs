@@ -96,7 +96,8 @@ pub(crate) fn read(bytes: &[u8], cluster: ClusterId, set_aside: &Positions) -> R
     Ok(Then { world, reader, latest: head.latest, sum: head.sum })
 }
 
-fn number(head: &[u8; HEAD], at: usize) -> u64 {
+/// The number that stands at a place of a head.
+pub(crate) fn number(head: &[u8], at: usize) -> u64 {
     let bytes = head[at..].first_chunk().expect("the head has eight bytes at each of its numbers");
     u64::from_le_bytes(*bytes)
 }
