@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use journal::{Append, AppendError, Journal, JournalError};
+use journal::{Append, AppendError, Journal, JournalError, Recorded};
 use projections::cluster_log::{Judged, Positions, SetAsideOrder};
 use projections::{ClusterLog, Reader};
 use schemas::entry::DecodeError;
@@ -25,12 +25,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The cluster's subject, whole.
 async fn cluster_log(journal: &Journal) -> Result<ClusterLog, JournalError> {
-    let (mut log, mut after) = (ClusterLog::default(), Position(0));
+    let mut log = ClusterLog::default();
+    read_cluster(journal, |one| log.read(one.position, &one.bytes)).await?;
+    Ok(log)
+}
+
+/// Reads the cluster's subject from its beginning.
+async fn read_cluster(journal: &Journal, mut take: impl FnMut(&Recorded)) -> Result<(), JournalError> {
+    let mut after = Position(0);
     loop {
         let page = journal.read(after, Some(&Subject::Cluster), PAGE).await?;
-        let Some(last) = page.last() else { return Ok(log) };
+        let Some(last) = page.last() else { return Ok(()) };
         after = last.position;
-        page.iter().for_each(|one| log.read(one.position, &one.bytes));
+        page.iter().for_each(&mut take);
     }
 }
 
@@ -43,15 +50,15 @@ pub(super) async fn cluster_reader(
     known: &Positions,
     upto: Position,
 ) -> Result<Reader, JournalError> {
-    let (mut reader, mut after) = (Reader::knowing(known.clone()), Position(0));
-    while after < upto {
-        let page = journal.read(after, Some(&Subject::Cluster), PAGE).await?;
-        let Some(last) = page.last() else { break };
-        after = last.position;
-        for one in page.iter().filter(|one| one.position <= upto) {
-            // Whoever decides says what is wrong with it, if so.
-            drop(reader.read(one.position, &one.subject, &one.bytes));
-        }
+    let mut reader = Reader::knowing(known.clone());
+    if upto > Position(0) {
+        let take = |one: &Recorded| {
+            if one.position <= upto {
+                // Whoever decides says what is wrong with it, if so.
+                drop(reader.read(one.position, &one.subject, &one.bytes));
+            }
+        };
+        read_cluster(journal, take).await?;
     }
     Ok(reader)
 }
