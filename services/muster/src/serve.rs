@@ -26,7 +26,7 @@ use crate::error::{ServiceError, chain};
 use crate::wire::containers::Containers;
 use crate::wire::drive::INPUTS;
 use crate::wire::ended::Ended;
-use crate::wire::past::Cache;
+use crate::wire::past::{Cache, keep_newest};
 use crate::wire::rep::{self, End};
 use crate::wire::{auctioneer, bbs};
 use crate::{home, host};
@@ -349,7 +349,11 @@ pub(crate) async fn run_auctioneer(
         () = stop.cancelled() => return Ok(()),
     };
     let bus = nats.bus(id.as_str(), &Inbox::Auctioneer(id.clone())).await?;
-    Ok(auctioneer::run((id, host::program()), journal, args.cache.open(), bus, stop).await?)
+    let cache = args.cache.open();
+    if let Some(cache) = cache.clone() {
+        tokio::spawn(keep_newest(journal.clone(), cache, stop.child_token()));
+    }
+    Ok(auctioneer::run((id, host::program()), journal, cache, bus, stop).await?)
 }
 
 /// What a projector is told.

@@ -23,7 +23,7 @@ use super::beating::{Beating, LeaderBeats};
 use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::following;
-use super::past::{self, Begin, Cache};
+use super::past::{Begin, Cache};
 use super::setting_aside;
 
 /// Runs an auctioneer until it is told to stop. What the log holds that this program doesn't understand stops its machine,
@@ -38,9 +38,6 @@ pub(crate) async fn run(
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
-    if let Some(cache) = cache.clone() {
-        tokio::spawn(past::keep_newest(journal.clone(), cache, stop.child_token()));
-    }
     while let Some(known) = setting_aside::known(&journal, &stop).await? {
         let begin = Begin::of(&journal, cache.as_ref(), &known).await;
         match run_machine(who.clone(), begin, journal.clone(), bus.clone(), &stop).await {

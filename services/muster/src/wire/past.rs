@@ -85,7 +85,7 @@ impl Begin {
 }
 
 /// Keeps a snapshot near the end of the log for the next start of who has no other use for the past, until the token ends it.
-pub(super) async fn keep_newest(journal: Journal, cache: Cache, ends: CancellationToken) {
+pub(crate) async fn keep_newest(journal: Journal, cache: Cache, ends: CancellationToken) {
     let build = async || {
         let end = journal.end().await?;
         if end.0 < 2 * cache.every {
