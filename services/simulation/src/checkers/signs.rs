@@ -70,10 +70,13 @@ impl Signs {
         }
     }
 
-    /// A BBS hears that its probe was answered.
+    /// A BBS hears that its probe was answered. A later heartbeat of the same run may have overtaken the answer: older
+    /// ones than that still say nothing.
     pub(super) fn answered(&mut self, bbs: Life, beat: &Heartbeat, now: Timestamp) {
-        let (run, sequence) = (beat.presence.incarnation, beat.sequence);
-        self.heard.insert((bbs, beat.cell_id.clone()), Heard { at: now, run, sequence });
+        let (run, key) = (beat.presence.incarnation, (bbs, beat.cell_id.clone()));
+        let known = self.heard.get(&key).filter(|known| known.run == run);
+        let sequence = known.map_or(beat.sequence, |known| known.sequence.max(beat.sequence));
+        self.heard.insert(key, Heard { at: now, run, sequence });
     }
 
     /// A BBS asks a cell whether it is there.
