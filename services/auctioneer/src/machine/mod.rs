@@ -70,6 +70,9 @@ pub struct Settings {
     pub attempts_of_task: u8,
     /// Most work in one auction; the rest is in the next.
     pub batch: usize,
+    /// Most work that cells were given and of which the log shows nothing yet. More waits for its turn: what is handed out
+    /// faster than the BBS can record it would be taken for lost, and handed out again.
+    pub outstanding: usize,
 }
 
 impl Default for Settings {
@@ -87,6 +90,7 @@ impl Default for Settings {
             attempts: 5,
             attempts_of_task: 2,
             batch: 10_000,
+            outstanding: 10_000,
         }
     }
 }
@@ -250,7 +254,7 @@ impl Auctioneer {
     #[must_use]
     pub fn alarm(&self) -> Option<Timestamp> {
         let waits = self.cells.gathers_until(self.now).filter(|_| !self.outgoing.is_due());
-        let ready = (self.open.is_ready() || self.outgoing.is_due()).then_some(waits.unwrap_or(self.now));
+        let ready = (self.places_next() > 0 || self.outgoing.is_due()).then_some(waits.unwrap_or(self.now));
         let election = self.follows_a_cluster().then(|| self.election.next_due());
         let leases = self.leases.next().filter(|_| self.acting.is_some());
         let settled = self.settles_until.filter(|_| self.acting.is_some());
@@ -258,14 +262,23 @@ impl Auctioneer {
         due.map(|due| self.clock.shown_at(due))
     }
 
+    /// How much the next auction places. Where there is little room below [`Settings::outstanding`] it waits for more of it:
+    /// an auction looks at all instances of its processes, however little it places.
+    fn places_next(&self) -> usize {
+        let Settings { batch, outstanding, .. } = self.settings;
+        let ready = self.open.ready().min(batch);
+        let room = outstanding.saturating_sub(self.open.handed_out());
+        if room < ready.min(outstanding / 2) { 0 } else { ready.min(room) }
+    }
+
     /// How much it has on its counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (open, ready, blocked) = self.open.counts();
+        let (open, blocked) = self.open.counts();
         Counts {
             open,
-            ready,
-            handed_out: open - ready - blocked,
+            ready: self.open.ready(),
+            handed_out: self.open.handed_out(),
             blocked,
             performs: self.cells.performs(),
             outgoing: self.outgoing.len(),

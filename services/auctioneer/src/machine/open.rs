@@ -117,6 +117,8 @@ pub(crate) struct Shape {
 pub(crate) struct Open {
     pieces: BTreeMap<WorkRef, Piece>,
     ready: BTreeSet<Rank>,
+    /// How many pieces a cell has.
+    handed_out: usize,
     blocked: BTreeMap<Shape, BTreeSet<Rank>>,
     /// When what is handed out or blocked is ready again.
     timers: BTreeSet<(Timestamp, WorkRef)>,
@@ -177,9 +179,9 @@ impl Open {
         open
     }
 
-    /// How many pieces there are, how many of them are ready, and how many are blocked.
-    pub(crate) fn counts(&self) -> (usize, usize, usize) {
-        (self.pieces.len(), self.ready.len(), self.blocked.values().map(BTreeSet::len).sum())
+    /// How many pieces there are, and how many of them are blocked.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.pieces.len(), self.blocked.values().map(BTreeSet::len).sum())
     }
 
     /// How many timers there are, and how much is withheld, or waits for room that is being made.
@@ -187,9 +189,14 @@ impl Open {
         (self.timers.len(), self.withheld.len(), self.awaiting.len())
     }
 
-    /// Whether something waits for the next auction.
-    pub(crate) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// How many pieces wait for the next auction.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// How many pieces a cell was given and has not claimed.
+    pub(crate) const fn handed_out(&self) -> usize {
+        self.handed_out
     }
 
     /// When something is ready again.
@@ -354,6 +361,7 @@ impl Open {
         self.leave(work);
         if let Some(piece) = self.pieces.get_mut(work) {
             piece.stage = Stage::HandedOut { cell, id, until, taken: false };
+            self.handed_out += 1;
             self.timers.insert((until, work.clone()));
         }
     }
@@ -599,7 +607,11 @@ impl Open {
                 self.ready.remove(&piece.item.rank);
             }
             Stage::Auctioned => {}
-            Stage::HandedOut { until, .. } | Stage::Waiting { until } => {
+            Stage::HandedOut { until, .. } => {
+                self.handed_out -= 1;
+                self.timers.remove(&(*until, work.clone()));
+            }
+            Stage::Waiting { until } => {
                 self.timers.remove(&(*until, work.clone()));
             }
             Stage::Blocked { again } => {

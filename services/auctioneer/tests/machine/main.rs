@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use auctioneer::machine::Counts;
-use auctioneer::{Effect, Input};
+use auctioneer::{Effect, Input, Settings};
 use schemas::action::{Action, Run};
 use schemas::actual::Command as Lrp;
 use schemas::cell;
@@ -765,6 +765,44 @@ fn ten_thousand_instances_go_out_in_bounded_messages_and_leave_nothing_behind() 
     }
     scene.turn();
     assert_eq!(scene.counts(), Counts::default());
+}
+
+#[test]
+fn no_more_is_handed_out_than_the_log_takes_in_time() {
+    let cells: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    let named: Vec<(&str, &str)> = cells.iter().map(|id| (id.as_str(), "z1")).collect();
+    let mut scene = Scene::leading(&named);
+    let large = Resources { memory_mb: 20_000, disk_mb: 20_000, containers: 2_000, ports: 100 };
+    for id in &cells {
+        let presence = presence(scene.incarnations[&cell_id(id)], "z1", "linux");
+        scene.cell_event(id, cell::Event::Appeared(cell::Presence { total: large, ..presence }));
+        scene.beat(id, large, 0);
+    }
+    scene.desire("p", limits::INSTANCES, 1);
+    scene.desire("q", limits::INSTANCES, 1);
+    let most = Settings::default().outstanding;
+    let work =
+        |handed: &[(CellId, Perform)]| handed.iter().map(|(_, perform)| perform.work.len()).sum::<usize>();
+    let first = performs(scene.turn());
+    assert_eq!(work(&first), most);
+    assert_eq!((performs(scene.turn()), scene.counts().ready), (vec![], most));
+    assert!(
+        scene.auctioneer.alarm().unwrap() > scene.now,
+        "there is nothing to do before something is claimed"
+    );
+    let mut claims = first.iter().flat_map(|(cell, perform)| perform.work.iter().map(move |one| (cell, one)));
+    for (cell, one) in claims.by_ref().take(most / 2 - 1) {
+        scene.claim(cell.as_str(), one);
+    }
+    assert_eq!(performs(scene.turn()), [], "an auction is worth while for more than one");
+    for (cell, one) in claims.by_ref().take(1) {
+        scene.claim(cell.as_str(), one);
+    }
+    assert_eq!(work(&performs(scene.turn())), most / 2);
+    assert_eq!(scene.counts().handed_out, most);
+    // What nobody claims gives way in time: its cell said nothing.
+    let later = performs(scene.pass(Settings::default().hand_out));
+    assert!(work(&later) > 0);
 }
 
 #[test]
