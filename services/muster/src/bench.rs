@@ -9,10 +9,11 @@ mod flood;
 mod limit;
 mod load;
 mod rolling;
+mod waits;
 mod watch;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bus::Bus;
 use clap::Args;
@@ -21,6 +22,7 @@ use journal::Journal;
 use journal::{Sqlite, StreamSettings};
 use schemas::attributes::Attributes;
 use schemas::bus::Inbox;
+use schemas::limits;
 use schemas::names::{BadName, CellId, ClientName, Domain, ServiceId, Zone};
 use schemas::resources::Resources;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +35,7 @@ use cpu::Spent;
 pub(crate) use error::BenchError;
 use figures::Figures;
 use load::Load;
+use waits::Waits;
 use watch::Watch;
 
 /// Measure the whole system: real services, a real journal, containers in memory
@@ -56,6 +59,9 @@ pub(crate) struct BenchArgs {
     /// Also kill a cell and wait until its instances run elsewhere, some 20 s
     #[arg(long)]
     pub(crate) cell_loss: bool,
+    /// Also give each of the processes a tenth more instances, list all of them page by page, and take the tenth away again
+    #[arg(long)]
+    pub(crate) scale: bool,
     /// Instead, flood a cluster of separate processes by one client and measure how long another one waits
     #[arg(long)]
     pub(crate) flood: bool,
@@ -141,7 +147,7 @@ async fn measure(
     bar.set_message("one process at a time");
     for number in 0..args.singles {
         let guid = format!("single{number}");
-        let asked = std::time::Instant::now();
+        let asked = Instant::now();
         load.desire(&guid, 1).await?;
         let at = watch.running(&guid, 0).await?;
         figures.one_lrp.push(at.duration_since(asked));
@@ -153,15 +159,16 @@ async fn measure(
         let unknown = || BenchError::NoHolder(format!("{guid}/0"));
         let (cell, instance) = watch.holder(&guid, 0).ok_or_else(unknown)?;
         let cell = local.cells.iter().find(|known| known.id == cell).ok_or_else(unknown)?;
-        let crashed = std::time::Instant::now();
+        let crashed = Instant::now();
         cell.containers.crash(instance, "benchmark");
         let at = watch.running_as_another(&guid, 0, instance).await?;
         figures.crash.push(at.duration_since(crashed));
     }
 
+    let waits = Waits::begin(load).await?;
     bar.set_message(format!("{} processes of {} instances", args.lrps, args.instances));
     let (before, spent) = (watch.counts(), Spent::read(args.server_pid));
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let wanted = u64::from(args.lrps) * u64::from(args.instances);
     let (asked, last) =
         tokio::join!(load.desire_many(args.lrps, args.instances), watch.started(before.started + wanted));
@@ -173,7 +180,7 @@ async fn measure(
 
     bar.set_message(format!("{} tasks", args.tasks));
     let spent = Spent::read(args.server_pid);
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let (asked, last) = tokio::join!(load.tasks(args.tasks), watch.completed(u64::from(args.tasks)));
     asked?;
     if let Some(last) = last? {
@@ -181,11 +188,16 @@ async fn measure(
         figures.tasks(u64::from(args.tasks), last.duration_since(started), spent);
     }
 
+    if args.scale {
+        bar.set_message("a tenth more instances, all of them listed, a tenth less");
+        scale(args, load, watch, &mut figures).await?;
+    }
+
     if args.cell_loss {
         bar.set_message("a cell is lost");
         let lost = local.cells.first().cloned().ok_or_else(|| BenchError::NoHolder("anything".to_owned()))?;
         let instances = watch.on_cell(&lost.id);
-        let killed = std::time::Instant::now();
+        let killed = Instant::now();
         lost.stop.cancel();
         for (guid, index, instance) in instances {
             let at = watch.running_as_another(&guid, index, instance).await?;
@@ -193,11 +205,36 @@ async fn measure(
         }
     }
 
+    figures.command = waits.end().await?;
+
     bar.set_message("auctions");
     figures.placements(args.cells);
     figures.memory();
     bar.finish_and_clear();
     Ok(figures)
+}
+
+/// Gives each of many processes a tenth more instances, lists them, and takes the tenth away.
+async fn scale(
+    args: &BenchArgs,
+    load: &Load,
+    watch: &Watch,
+    figures: &mut Figures,
+) -> Result<(), BenchError> {
+    let more = (args.instances / 10).max(1).min(limits::INSTANCES - args.instances);
+    let (changed, before) = (u64::from(args.lrps) * u64::from(more), watch.counts());
+    let began = Instant::now();
+    load.scale_many(args.lrps, args.instances + more).await?;
+    watch.started(before.started + changed).await?;
+    figures.rate("scaled_up_per_second", changed, began.elapsed());
+    let began = Instant::now();
+    let listed = load.list_instances().await?;
+    figures.rate("listed_per_second", listed, began.elapsed());
+    let began = Instant::now();
+    load.scale_many(args.lrps, args.instances).await?;
+    watch.removed(before.removed + changed).await?;
+    figures.rate("scaled_down_per_second", changed, began.elapsed());
+    Ok(())
 }
 
 fn bar() -> ProgressBar {

@@ -40,6 +40,8 @@ pub(super) struct Figures {
     pub(super) crash: Vec<Duration>,
     /// From the death of a cell to RUNNING elsewhere, for each of its instances.
     pub(super) cell_loss: Vec<Duration>,
+    /// How long small commands of another client waited, while everything else went on.
+    pub(super) command: Vec<Duration>,
     /// How long the journal alone takes for an append.
     append: Vec<Duration>,
     /// Mean size of an entry of the run, in bytes.
@@ -58,6 +60,7 @@ impl Figures {
             one_lrp: vec![],
             crash: vec![],
             cell_loss: vec![],
+            command: vec![],
             append: vec![],
             entry_bytes: 0,
             rates: vec![],
@@ -108,7 +111,7 @@ impl Figures {
         self.rates.extend(spent.server.map(|spent| (server, each(spent))));
     }
 
-    fn rate(&mut self, name: &'static str, count: u64, took: Duration) {
+    pub(super) fn rate(&mut self, name: &'static str, count: u64, took: Duration) {
         if count > 0 {
             let count = u32::try_from(count).unwrap_or(u32::MAX);
             self.rates.push((name, f64::from(count) / took.as_secs_f64().max(1e-9)));
@@ -139,25 +142,26 @@ impl Figures {
         }
     }
 
-    fn latencies(&self) -> [(&'static str, &[Duration]); 4] {
+    fn latencies(&self) -> [(&'static str, &[Duration]); 5] {
         [
             ("one_lrp_ms", &self.one_lrp),
             ("crash_to_replacement_ms", &self.crash),
             ("cell_loss_to_replacement_ms", &self.cell_loss),
+            ("command_ms", &self.command),
             ("journal_append_ms", &self.append),
         ]
     }
 
     pub(super) fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["FIGURE", "VALUE", "P50", "P99"]);
+        table.load_style(NOTHING).set_header(["FIGURE", "VALUE", "P50", "P99", "MOST"]);
         for (name, value) in &self.rates {
             let value = if *value < 10.0 { format!("{value:.3}") } else { format!("{value:.0}") };
-            table.add_row([(*name).to_owned(), value, String::new(), String::new()]);
+            table.add_row([(*name).to_owned(), value]);
         }
         for (name, all) in self.latencies().into_iter().filter(|(_, all)| !all.is_empty()) {
-            let [p50, p99] = [50, 99].map(|percent| format!("{:.2}", percentile(all, percent)));
-            table.add_row([name.to_owned(), String::new(), p50, p99]);
+            let [p50, p99, most] = [50, 99, 100].map(|percent| format!("{:.2}", percentile(all, percent)));
+            table.add_row([name.to_owned(), String::new(), p50, p99, most]);
         }
         format!(
             "{} cells, {} processes of {} instances, {} tasks; {}\n{table}",
@@ -169,7 +173,8 @@ impl Figures {
         let mut figures: Map<String, Value> =
             self.rates.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         for (name, all) in self.latencies().into_iter().filter(|(_, all)| !all.is_empty()) {
-            let value = json!({"p50": percentile(all, 50), "p99": percentile(all, 99), "count": all.len()});
+            let [p50, p99, most] = [50, 99, 100].map(|percent| percentile(all, percent));
+            let value = json!({"p50": p50, "p99": p99, "most": most, "count": all.len()});
             figures.insert(name.to_owned(), value);
         }
         json!({

@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use bus::{AskError, Bus};
 use bytes::Bytes;
+use client::Client;
+use client::subjects::Query;
 use schemas::bus::{BusSubject, ClientVerb};
 use schemas::message::{Answer, Done};
 use schemas::names::{ClientName, Domain};
+use schemas::query::{Filter, Page};
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -20,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Commands that one client has waiting on average: below what a BBS allows.
 const COMMANDS: u32 = 16;
+
+/// The client that asks for little, and its process.
+const QUIET: &str = "quiet";
 
 /// Clients of the domain `bench`.
 #[derive(Clone)]
@@ -54,6 +61,46 @@ impl Load {
             async move { load.desire(&format!("many{number}"), instances).await }
         }))
         .await
+    }
+
+    /// Gives many processes another number of instances, as fast as the clients can.
+    pub(super) async fn scale_many(&self, lrps: u32, instances: u32) -> Result<(), BenchError> {
+        self.all((0..lrps).map(|number| {
+            let load = self.clone();
+            let body = json!({ "process_guid": format!("many{number}"), "instances": instances });
+            async move { load.ask(ClientVerb::LrpUpdate, body).await }
+        }))
+        .await
+    }
+
+    /// Desires a process without instances, of a client that asks for little.
+    pub(super) async fn desire_quiet(&self) -> Result<(), BenchError> {
+        let body = json!({
+            "process_guid": QUIET, "domain": "bench", "instances": 0, "memory_mb": 32, "disk_mb": 32,
+            "action": {"run": {"path": "scripted"}},
+        });
+        self.ask_as(QUIET.to_owned(), ClientVerb::LrpDesire, body).await
+    }
+
+    /// Notes a number at that process.
+    pub(super) async fn annotate_quiet(&self, number: u64) -> Result<(), BenchError> {
+        let body = json!({ "process_guid": QUIET, "annotation": number.to_string() });
+        self.ask_as(QUIET.to_owned(), ClientVerb::LrpUpdate, body).await
+    }
+
+    /// How many instances there are, counted page by page at one position.
+    pub(super) async fn list_instances(&self) -> Result<u64, BenchError> {
+        let (domain, name) = (Domain::new("bench")?, ClientName::new(QUIET)?);
+        let client = Client::over(self.bus.clone(), domain, name)?;
+        let (mut filter, mut count) = (Filter::default(), 0);
+        loop {
+            let page: Page<IgnoredAny> = client.page(Query::InstanceList, &filter).await?;
+            count += page.rows.len() as u64;
+            filter.cursor = page.next;
+            if filter.cursor.is_none() {
+                return Ok(count);
+            }
+        }
     }
 
     /// Desires many tasks, as fast as the clients can.
@@ -94,8 +141,16 @@ impl Load {
 
     async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), BenchError> {
         let client = self.asked.fetch_add(1, Ordering::Relaxed) % self.names;
-        let name = ClientName::new(&format!("bench{client}"))?;
-        let domain = Domain::new("bench")?;
+        self.ask_as(format!("bench{client}"), verb, body).await
+    }
+
+    async fn ask_as(
+        &self,
+        name: String,
+        verb: ClientVerb,
+        body: serde_json::Value,
+    ) -> Result<(), BenchError> {
+        let (domain, name) = (Domain::new("bench")?, ClientName::new(&name)?);
         let subject = BusSubject::Client(domain, name, verb).to_string();
         let request = json!({ "body": body }).to_string();
         let answer = self.bus.ask(&subject, request.into(), PATIENCE).await;

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::BenchError;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -34,6 +34,7 @@ pub(super) struct Counts {
     pub(super) decisions: u64,
     pub(super) bytes: u64,
     pub(super) started: u64,
+    pub(super) removed: u64,
 }
 
 /// A follower of the log.
@@ -122,6 +123,11 @@ impl Watch {
         self.until("instances run", enough).await
     }
 
+    /// Waits until so many instances were removed in all.
+    pub(super) async fn removed(&self, wanted: u64) -> Result<(), BenchError> {
+        self.until("instances go", |seen| (seen.counts.removed >= wanted).then_some(())).await
+    }
+
     /// Waits until so many tasks have completed in all, and says when the last did, if there was any.
     pub(super) async fn completed(&self, tasks: u64) -> Result<Option<Instant>, BenchError> {
         let enough = |seen: &Seen| (seen.completed >= tasks).then_some(seen.completed_last);
@@ -174,6 +180,12 @@ impl Seen {
                     self.running.insert((guid.as_str().to_owned(), place.index), holder);
                     self.counts.started += 1;
                     self.started_last = Some(now);
+                }
+                (Event::Actual(actual::Event::Removed { places, .. }), Aggregate::Process { guid, .. }) => {
+                    for place in places.iter() {
+                        self.running.remove(&(guid.as_str().to_owned(), place.index));
+                        self.counts.removed += 1;
+                    }
                 }
                 (Event::Task(task::Event::Completed { outcome, .. }), _) => {
                     self.completed += 1;

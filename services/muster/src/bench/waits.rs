@@ -1,0 +1,47 @@
+//! How long one small command after the other waits while the cluster has much to do.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::BenchError;
+use super::load::Load;
+
+/// Between two commands.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A client that asks for little.
+#[derive(Debug)]
+pub(super) struct Waits {
+    waited: JoinHandle<Result<Vec<Duration>, BenchError>>,
+    ends: DropGuard,
+}
+
+impl Waits {
+    /// Sends commands from now on.
+    pub(super) async fn begin(load: &Load) -> Result<Self, BenchError> {
+        load.desire_quiet().await?;
+        let (load, ends) = (load.clone(), CancellationToken::new());
+        let waited = tokio::spawn(send(load, ends.clone()));
+        Ok(Self { waited, ends: ends.drop_guard() })
+    }
+
+    /// Sends no more. Answers how long each waited.
+    pub(super) async fn end(self) -> Result<Vec<Duration>, BenchError> {
+        drop(self.ends);
+        self.waited.await.map_err(BenchError::Panicked)?
+    }
+}
+
+async fn send(load: Load, ends: CancellationToken) -> Result<Vec<Duration>, BenchError> {
+    let (mut waited, mut turns) = (vec![], interval(PAUSE));
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while ends.run_until_cancelled(turns.tick()).await.is_some() {
+        let asked = Instant::now();
+        load.annotate_quiet(waited.len() as u64).await?;
+        waited.push(asked.elapsed());
+    }
+    Ok(waited)
+}
