@@ -28,8 +28,6 @@ use super::rng::Rng;
 
 /// So many containers that ended BBSs show of each index.
 pub(crate) const HISTORY: u32 = 3;
-/// So few things a BBS looks at in one step, that a look at everything takes several.
-const SWEEP: usize = 5;
 /// How soon a rep that was not let speak for its cell asks again.
 const ATTACH_AGAIN: Duration = Duration::from_millis(200);
 
@@ -744,7 +742,7 @@ fn bbs_settings(id: ServiceId) -> bbs::Settings {
         durability: "simulated".into(),
         history_limit: HISTORY,
         program: schemas::message::Program::default(),
-        sweep: SWEEP,
+        sweep: bbs::SWEEP,
         may_lead: true,
     }
 }
