@@ -165,7 +165,7 @@ async fn measure(
         figures.crash.push(at.duration_since(crashed));
     }
 
-    let waits = Waits::begin(load).await?;
+    let waits = Waits::begin(load.bus()).await?;
     bar.set_message(format!("{} processes of {} instances", args.lrps, args.instances));
     let (before, spent) = (watch.counts(), Spent::read(args.server_pid));
     let started = Instant::now();

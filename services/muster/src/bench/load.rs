@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bus::{AskError, Bus};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::BenchError;
 
 /// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Commands that one client has waiting on average: below what a BBS allows.
 const COMMANDS: u32 = 16;
@@ -43,6 +43,11 @@ impl Load {
     pub(super) fn new(bus: Bus, waiting: u32) -> Self {
         let names = waiting.div_ceil(COMMANDS);
         Self { bus, waiting: Arc::new(Semaphore::new(waiting as usize)), names, asked: Arc::default() }
+    }
+
+    /// What its clients ask by.
+    pub(super) fn bus(&self) -> Bus {
+        self.bus.clone()
     }
 
     /// Desires one process and waits for the answer.
@@ -71,21 +76,6 @@ impl Load {
             async move { load.ask(ClientVerb::LrpUpdate, body).await }
         }))
         .await
-    }
-
-    /// Desires a process without instances, of a client that asks for little.
-    pub(super) async fn desire_quiet(&self) -> Result<(), BenchError> {
-        let body = json!({
-            "process_guid": QUIET, "domain": "bench", "instances": 0, "memory_mb": 32, "disk_mb": 32,
-            "action": {"run": {"path": "scripted"}},
-        });
-        self.ask_as(QUIET.to_owned(), ClientVerb::LrpDesire, body).await
-    }
-
-    /// Notes a number at that process.
-    pub(super) async fn annotate_quiet(&self, number: u64) -> Result<(), BenchError> {
-        let body = json!({ "process_guid": QUIET, "annotation": number.to_string() });
-        self.ask_as(QUIET.to_owned(), ClientVerb::LrpUpdate, body).await
     }
 
     /// How many instances there are, counted page by page at one position.
@@ -141,25 +131,60 @@ impl Load {
 
     async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<(), BenchError> {
         let client = self.asked.fetch_add(1, Ordering::Relaxed) % self.names;
-        self.ask_as(format!("bench{client}"), verb, body).await
-    }
-
-    async fn ask_as(
-        &self,
-        name: String,
-        verb: ClientVerb,
-        body: serde_json::Value,
-    ) -> Result<(), BenchError> {
-        let (domain, name) = (Domain::new("bench")?, ClientName::new(&name)?);
-        let subject = BusSubject::Client(domain, name, verb).to_string();
-        let request = json!({ "body": body }).to_string();
-        let answer = self.bus.ask(&subject, request.into(), PATIENCE).await;
-        done(subject, answer)
+        let who = (Domain::new("bench")?, ClientName::new(&format!("bench{client}"))?);
+        ask(&self.bus, who, (verb, body), PATIENCE).await.map(drop)
     }
 }
 
+/// A client of the domain `bench` that asks for little: it annotates one process, which has no instances, with numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Annotator {
+    bus: Bus,
+    /// How long it waits for an answer.
+    patience: Duration,
+}
+
+impl Annotator {
+    /// One that desired its process.
+    pub(super) async fn start(bus: Bus, patience: Duration) -> Result<Self, BenchError> {
+        let annotator = Self { bus, patience };
+        let body = json!({
+            "process_guid": QUIET, "domain": "bench", "instances": 0, "memory_mb": 16, "disk_mb": 16,
+            "action": {"run": {"path": "sleep", "args": ["3600"]}},
+        });
+        annotator.ask(ClientVerb::LrpDesire, body).await?;
+        Ok(annotator)
+    }
+
+    /// Annotates it, and answers how long that took. Each changes something: it is answered when that is in the journal.
+    pub(super) async fn annotate(&self, number: u64) -> Result<Duration, BenchError> {
+        let body = json!({ "process_guid": QUIET, "annotation": number.to_string() });
+        self.ask(ClientVerb::LrpUpdate, body).await
+    }
+
+    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<Duration, BenchError> {
+        let who = (Domain::new("bench")?, ClientName::new(QUIET)?);
+        ask(&self.bus, who, (verb, body), self.patience).await
+    }
+}
+
+/// Asks for a command in a client's name, and answers how long that took.
+async fn ask(
+    bus: &Bus,
+    (domain, name): (Domain, ClientName),
+    (verb, body): (ClientVerb, serde_json::Value),
+    patience: Duration,
+) -> Result<Duration, BenchError> {
+    let subject = BusSubject::Client(domain, name, verb).to_string();
+    let request = json!({ "body": body }).to_string();
+    let asked = Instant::now();
+    let answer = bus.ask(&subject, request.into(), patience).await;
+    let took = asked.elapsed();
+    done(subject, answer).map(|()| took)
+}
+
 /// What came of a command.
-pub(super) fn done(subject: String, answer: Result<Bytes, AskError>) -> Result<(), BenchError> {
+fn done(subject: String, answer: Result<Bytes, AskError>) -> Result<(), BenchError> {
     let bytes = match answer {
         Ok(bytes) => bytes,
         Err(source) => return Err(BenchError::Unanswered { subject, source }),

@@ -1,18 +1,19 @@
 //! How long one small command after the other waits while the cluster has much to do.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bus::Bus;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::BenchError;
-use super::load::Load;
+use super::load::{Annotator, PATIENCE};
 
 /// Between two commands.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A client that asks for little.
+/// A client that asks for little, one thing after the other.
 #[derive(Debug)]
 pub(super) struct Waits {
     waited: JoinHandle<Result<Vec<Duration>, BenchError>>,
@@ -21,10 +22,9 @@ pub(super) struct Waits {
 
 impl Waits {
     /// Sends commands from now on.
-    pub(super) async fn begin(load: &Load) -> Result<Self, BenchError> {
-        load.desire_quiet().await?;
-        let (load, ends) = (load.clone(), CancellationToken::new());
-        let waited = tokio::spawn(send(load, ends.clone()));
+    pub(super) async fn begin(bus: Bus) -> Result<Self, BenchError> {
+        let (annotator, ends) = (Annotator::start(bus, PATIENCE).await?, CancellationToken::new());
+        let waited = tokio::spawn(send(annotator, ends.clone()));
         Ok(Self { waited, ends: ends.drop_guard() })
     }
 
@@ -35,13 +35,11 @@ impl Waits {
     }
 }
 
-async fn send(load: Load, ends: CancellationToken) -> Result<Vec<Duration>, BenchError> {
+async fn send(annotator: Annotator, ends: CancellationToken) -> Result<Vec<Duration>, BenchError> {
     let (mut waited, mut turns) = (vec![], interval(PAUSE));
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while ends.run_until_cancelled(turns.tick()).await.is_some() {
-        let asked = Instant::now();
-        load.annotate_quiet(waited.len() as u64).await?;
-        waited.push(asked.elapsed());
+        waited.push(annotator.annotate(waited.len() as u64).await?);
     }
     Ok(waited)
 }

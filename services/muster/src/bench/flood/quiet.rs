@@ -1,16 +1,14 @@
 //! The quiet client: in a thread of its own, so that what is measured is the cluster and not the other client.
 
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bus::Bus;
-use schemas::bus::{BusSubject, ClientVerb, Inbox};
-use schemas::names::{ClientName, Domain};
-use serde_json::json;
+use schemas::bus::Inbox;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::bench::{BenchError, load};
+use crate::bench::BenchError;
+use crate::bench::load::Annotator;
 use crate::error::{ServiceError, chain};
 use crate::serve::Nats;
 
@@ -64,15 +62,14 @@ impl Quiet {
                 Err(error) => return drop(ready.send(Err(BenchError::Client(error).into()))),
             };
             runtime.block_on(async move {
-                let client = async {
-                    let client = Client { bus: nats.bus("bench quiet", &inbox).await?, subject: subject()? };
-                    client.desire().await?;
-                    Ok(client)
+                let annotator = async {
+                    let bus = nats.bus("bench quiet", &inbox).await?;
+                    Ok(Annotator::start(bus, PATIENCE).await?)
                 };
-                match client.await {
-                    Ok(client) => {
+                match annotator.await {
+                    Ok(annotator) => {
                         drop(ready.send(Ok(())));
-                        client.run(receiver).await;
+                        run(annotator, receiver).await;
                     }
                     Err(why) => drop(ready.send(Err(why))),
                 }
@@ -95,76 +92,42 @@ impl Quiet {
     }
 }
 
-fn subject() -> Result<(Domain, ClientName), BenchError> {
-    Ok((Domain::new("bench")?, ClientName::new("quiet")?))
-}
-
-#[derive(Clone)]
-struct Client {
-    bus: Bus,
-    subject: (Domain, ClientName),
-}
-
-impl Client {
-    async fn desire(&self) -> Result<(), BenchError> {
-        let body = json!({
-            "process_guid": "quiet", "domain": "bench", "instances": 0, "memory_mb": 16, "disk_mb": 16,
-            "action": {"run": {"path": "sleep", "args": ["3600"]}},
-        });
-        self.ask(ClientVerb::LrpDesire, body).await.map(drop)
-    }
-
-    /// Each command changes something: it is answered when that is in the journal.
-    async fn update(&self, number: u64) -> Result<Duration, BenchError> {
-        let body = json!({ "process_guid": "quiet", "annotation": number.to_string() });
-        self.ask(ClientVerb::LrpUpdate, body).await
-    }
-
-    async fn ask(&self, verb: ClientVerb, body: serde_json::Value) -> Result<Duration, BenchError> {
-        let (domain, name) = self.subject.clone();
-        let subject = BusSubject::Client(domain, name, verb).to_string();
-        let asked = Instant::now();
-        let answer = self.bus.ask(&subject, json!({ "body": body }).to_string().into(), PATIENCE).await;
-        let took = asked.elapsed();
-        load::done(subject, answer).map(|()| took)
-    }
-
-    async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let mut number = 0;
-        while let Some(order) = orders.recv().await {
-            match order {
-                Order::Begin => {}
-                Order::End(sender) => {
-                    drop(sender.send(Waits::default()));
-                    continue;
-                }
+/// Sends commands at a steady pace whenever it is told to.
+async fn run(annotator: Annotator, mut orders: mpsc::UnboundedReceiver<Order>) {
+    let mut number = 0;
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Begin => {}
+            Order::End(sender) => {
+                drop(sender.send(Waits::default()));
+                continue;
             }
-            let mut pace = tokio::time::interval(EVERY);
-            let mut asks = JoinSet::new();
-            let asked = loop {
-                tokio::select! {
-                    _ = pace.tick() => {
-                        number += 1;
-                        let (client, number) = (self.clone(), number);
-                        asks.spawn(async move { client.update(number).await });
-                    }
-                    order = orders.recv() => match order {
-                        Some(Order::Begin) => {}
-                        Some(Order::End(sender)) => break sender,
-                        None => return,
-                    },
-                }
-            };
-            let mut waits = Waits::default();
-            while let Some(ended) = asks.join_next().await {
-                match ended {
-                    Ok(Ok(took)) => waits.waits.push(took),
-                    Ok(Err(error)) => waits.lost.push(chain(&error)),
-                    Err(error) => waits.lost.push(error.to_string()),
-                }
-            }
-            waits.waits.sort_unstable();
-            drop(asked.send(waits));
         }
+        let mut pace = tokio::time::interval(EVERY);
+        let mut asks = JoinSet::new();
+        let asked = loop {
+            tokio::select! {
+                _ = pace.tick() => {
+                    number += 1;
+                    let (annotator, number) = (annotator.clone(), number);
+                    asks.spawn(async move { annotator.annotate(number).await });
+                }
+                order = orders.recv() => match order {
+                    Some(Order::Begin) => {}
+                    Some(Order::End(sender)) => break sender,
+                    None => return,
+                },
+            }
+        };
+        let mut waits = Waits::default();
+        while let Some(ended) = asks.join_next().await {
+            match ended {
+                Ok(Ok(took)) => waits.waits.push(took),
+                Ok(Err(error)) => waits.lost.push(chain(&error)),
+                Err(error) => waits.lost.push(error.to_string()),
+            }
+        }
+        waits.waits.sort_unstable();
+        drop(asked.send(waits));
     }
 }
