@@ -59,9 +59,8 @@ impl Auctioneer {
 
     /// Takes what is ready for an auction, and notes whose evaluations it has from then on.
     fn take(&mut self, now: Timestamp) -> Vec<Item> {
-        let most = self.places_next();
         self.round += 1;
-        let items = self.open.take(most, self.round);
+        let items = self.open.take(self.places_next(), self.round);
         for item in &items {
             let attempt = self.open.attempt(&work_ref(&item.rank.key));
             let of = || match &item.rank.key {

@@ -117,7 +117,7 @@ pub(crate) struct Shape {
 pub(crate) struct Open {
     pieces: BTreeMap<WorkRef, Piece>,
     ready: BTreeSet<Rank>,
-    /// How many pieces a cell has.
+    /// How many pieces are handed out.
     handed_out: usize,
     blocked: BTreeMap<Shape, BTreeSet<Rank>>,
     /// When what is handed out or blocked is ready again.
@@ -194,7 +194,7 @@ impl Open {
         self.ready.len()
     }
 
-    /// How many pieces a cell was given and has not claimed.
+    /// How many pieces cells were given and have not claimed.
     pub(crate) const fn handed_out(&self) -> usize {
         self.handed_out
     }
