@@ -774,9 +774,7 @@ fn no_more_is_handed_out_than_the_log_takes_in_time() {
     let mut scene = Scene::leading(&named);
     let large = Resources { memory_mb: 20_000, disk_mb: 20_000, containers: 2_000, ports: 100 };
     for id in &cells {
-        let presence = presence(scene.incarnations[&cell_id(id)], "z1", "linux");
-        scene.cell_event(id, cell::Event::Appeared(cell::Presence { total: large, ..presence }));
-        scene.beat(id, large, 0);
+        scene.enlarge(id, large);
     }
     scene.desire("p", limits::INSTANCES, 1);
     scene.desire("q", limits::INSTANCES, 1);
@@ -809,9 +807,7 @@ fn no_more_is_handed_out_than_the_log_takes_in_time() {
 fn much_work_for_one_cell_goes_out_in_several_messages() {
     let mut scene = Scene::leading(&[("c1", "z1")]);
     let room = Resources { memory_mb: MIB_OF_A_CELL, disk_mb: 10_000, containers: 1_000, ports: 100 };
-    let presence = presence(scene.incarnations[&cell_id("c1")], "z1", "linux");
-    scene.cell_event("c1", cell::Event::Appeared(cell::Presence { total: room, ..presence }));
-    scene.beat("c1", room, 0);
+    scene.enlarge("c1", room);
     let instances = 2 * limits::BATCH + 1;
     scene.desire("p", u32::try_from(instances).unwrap(), 0);
     let handed = performs(scene.turn());

@@ -151,6 +151,13 @@ impl Scene {
         self.record(Aggregate::Cluster, vec![Event::Cluster(event)])
     }
 
+    /// A cell of the zone z1 has another size, and is empty.
+    pub(crate) fn enlarge(&mut self, id: &str, total: Resources) {
+        let presence = presence(self.incarnations[&cell_id(id)], "z1", "linux");
+        self.cell_event(id, cell::Event::Appeared(Presence { total, ..presence }));
+        self.beat(id, total, 0);
+    }
+
     pub(crate) fn cell(&mut self, id: &str, zone: &str, stack: &str) {
         let incarnation = Incarnation(self.ids.next(self.now));
         self.incarnations.insert(cell_id(id), incarnation);
