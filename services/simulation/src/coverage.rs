@@ -137,6 +137,7 @@ situations! {
     KeyReused "a key comes with something else",
     DispatchWithdrawn "a dispatch that waits is withdrawn",
     DispatchGivenUp "what waits goes with its template",
+    WaitsForClaims "work waits until cells have claimed what they were given",
     Preempted "an instance is stopped for something more urgent",
     TaskPreempted "a task is stopped for something more urgent",
     PreemptorPlaced "what something else was stopped for is placed",

@@ -225,7 +225,8 @@ impl Machine {
                 inputs.flat_map(|input| bbs.step(now, input)).map(NodeEffect::Bbs).collect()
             }
             Self::Auctioneer(auctioneer, reader) => {
-                let turn = turn.then_some(auctioneer::Input::Turn);
+                // A tick is a turn, too: one auction at a time is judged.
+                let turn = (turn && !matches!(arrived, Arrived::Tick)).then_some(auctioneer::Input::Turn);
                 let inputs = arrived.for_auctioneer(reader).into_iter().chain(turn);
                 inputs.flat_map(|input| auctioneer.step(now, input)).map(NodeEffect::Auctioneer).collect()
             }
@@ -236,6 +237,9 @@ impl Machine {
         }
     }
 }
+
+/// Most work of a narrow cluster that its cells have and nobody claimed.
+pub const NARROW: usize = 8;
 
 /// Who is there, and what is the same for every machine of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +256,8 @@ pub struct Shape {
     pub mixed: bool,
     /// Whether the last cell has room for a thousand instances.
     pub roomy: bool,
+    /// Whether auctioneers give cells no more than [`NARROW`] pieces of work before some of it is claimed.
+    pub narrow: bool,
     /// How long an evacuation may take.
     pub evacuation: Duration,
     /// How often a rep tests itself.
@@ -281,6 +287,7 @@ impl Shape {
         tagged: false,
         mixed: false,
         roomy: false,
+        narrow: false,
         evacuation: Duration::from_secs(30),
         self_test: Duration::from_secs(15),
         replicas: Replicas::One,
@@ -302,6 +309,7 @@ impl Shape {
         };
         let replicas = if rng.chance(500) { Replicas::One } else { Replicas::Three };
         let mixed = rng.chance(400);
+        let narrow = rng.chance(250);
         Self {
             bbss,
             auctioneers,
@@ -309,6 +317,7 @@ impl Shape {
             tagged,
             mixed,
             roomy: false,
+            narrow,
             evacuation,
             self_test,
             replicas,
@@ -327,6 +336,13 @@ impl Shape {
         let bbss = (0..self.bbss).map(Node::Bbs);
         let auctioneers = (0..self.auctioneers).map(Node::Auctioneer);
         bbss.chain(auctioneers).chain((0..self.cells).map(Node::Rep))
+    }
+
+    /// How an auctioneer is set up.
+    #[must_use]
+    pub fn auctioneer(self) -> auctioneer::Settings {
+        let usual = auctioneer::Settings::default();
+        auctioneer::Settings { outstanding: if self.narrow { NARROW } else { usual.outstanding }, ..usual }
     }
 
     /// How a cell is set up.
@@ -457,7 +473,7 @@ impl Cluster {
         let machine = match node {
             Node::Bbs(_) => Machine::Bbs(Box::new(Bbs::new(bbs_settings(id), ids).starting(reader, world))),
             Node::Auctioneer(_) => {
-                let auctioneer = Auctioneer::with_world(id, auctioneer::Settings::default(), world);
+                let auctioneer = Auctioneer::with_world(id, self.shape.auctioneer(), world);
                 Machine::Auctioneer(Box::new(auctioneer), Box::new(reader))
             }
             Node::Rep(at) => {

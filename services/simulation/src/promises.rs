@@ -175,6 +175,7 @@ promises! {
     PreemptedOnce "docs/model.md, Preemption" "what is stopped for work doesn't come back to the same cell before it, to be stopped again",
     PreemptionEvaluated "docs/model.md, Preemption" "what is stopped for other work has an evaluation that says so in the same decision",
     RoomKept "docs/model.md, Preemption" "room that is made for work goes to nothing behind it in the order",
+    ClaimedBeforeMore "docs/model.md, The auction" "cells have no more work that the log doesn't show claimed than it takes in time",
     PlacedByPriority "docs/model.md, The auction" "nothing is placed on a cell while work that waits, is more urgent or has its turn before it, fits there",
     CordonedTakesNothing "docs/operations.md, Evacuate a cell" "nothing is given to a cell that is cordoned, as far as its auctioneer knows",
     EvacuatingTakesNothing "Diego Dev Notes, Evacuation" "a cell that evacuates takes nothing new",

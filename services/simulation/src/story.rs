@@ -23,6 +23,7 @@
 //! | `seed 7` | what chance begins with |
 //! | `cells 3`, `bbss 2`, `auctioneers 2` | who is there; every second cell is in another zone |
 //! | `tagged` | the last cell takes only work that asks for its tag |
+//! | `narrow` | auctioneers give cells no more than eight pieces of work before some of it is claimed |
 //! | `evacuation 30s`, `self-test 15s` | how long an evacuation may take; how often a rep tests itself |
 //! | `journal of three` | three machines keep the journal, not one |
 //! | `journal without sync` | it acknowledges what is not on disk yet |

@@ -217,7 +217,7 @@ impl Checkers {
             planned: Planned::default(),
             placing: Placing::default(),
             evacuations: Evacuations::default(),
-            auctions: Auctions::default(),
+            auctions: Auctions::new(shape.auctioneer().outstanding),
             preemptions: Preemptions::default(),
             fullness: Fullness::default(),
             rates: Rates::default(),
@@ -808,13 +808,9 @@ impl Checkers {
         placed: &[(CellId, Perform)],
         outcomes: &[Outcomes],
     ) -> Vec<Broken> {
-        // A batch may be of several auctions: what a later one placed is not without room.
-        let placed_works = placed.iter().flat_map(|(_, perform)| &perform.work);
-        let placed_works: BTreeSet<WorkRef> =
-            placed_works.map(|work| auction::known::name_of(&work.key)).collect();
-        let names = outcomes.iter().flat_map(placing::without_room);
-        let names = names.filter(|(work, _)| !placed_works.contains(work));
-        let unplaced: Vec<Unplaced> = names
+        let unplaced: Vec<Unplaced> = outcomes
+            .iter()
+            .flat_map(placing::without_room)
             .filter_map(|(work, epoch)| {
                 let current = match &work {
                     WorkRef::Lrp(key) => self.world.process(&key.process_guid)?.epoch,

@@ -30,8 +30,19 @@ impl Default for Head {
 /// What is unusual of a plan's head.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     let usual = Shape::USUAL;
-    let Shape { bbss, auctioneers, cells, tagged, mixed, roomy, evacuation, self_test, replicas, synced } =
-        plan.shape;
+    let Shape {
+        bbss,
+        auctioneers,
+        cells,
+        tagged,
+        mixed,
+        roomy,
+        narrow,
+        evacuation,
+        self_test,
+        replicas,
+        synced,
+    } = plan.shape;
     if plan.seed != 0 {
         writeln!(f, "seed {}", plan.seed)?;
     }
@@ -43,7 +54,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     for (name, count, _) in counts.iter().filter(|(_, count, usual)| count != usual) {
         writeln!(f, "{name} {count}")?;
     }
-    for (is_so, word) in [(tagged, "tagged"), (mixed, "mixed"), (roomy, "roomy")] {
+    for (is_so, word) in [(tagged, "tagged"), (mixed, "mixed"), (roomy, "roomy"), (narrow, "narrow")] {
         if is_so {
             writeln!(f, "{word}")?;
         }
@@ -83,6 +94,8 @@ impl Head {
             shape.mixed = true;
         } else if words.take("roomy") {
             shape.roomy = true;
+        } else if words.take("narrow") {
+            shape.narrow = true;
         } else if words.take("evacuation") {
             shape.evacuation = words.duration()?;
         } else if words.take("self-test") {
@@ -95,8 +108,8 @@ impl Head {
             self.faults(words)?;
         } else {
             return Err(words.wrong(
-                "`at` and a time, or a word of the head: seed, cells, bbss, auctioneers, tagged, mixed, roomy, evacuation, \
-                 self-test, journal of three, journal without sync, faults, only simulated: or peace at",
+                "`at` and a time, or a word of the head: seed, cells, bbss, auctioneers, tagged, mixed, roomy, narrow, \
+                 evacuation, self-test, journal of three, journal without sync, faults, only simulated: or peace at",
             ));
         }
         Ok(())

@@ -19,6 +19,7 @@ cells 4
 bbss 3
 auctioneers 1
 tagged
+narrow
 evacuation 10s
 self-test 1m
 journal of three

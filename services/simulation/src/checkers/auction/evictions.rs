@@ -46,11 +46,6 @@ impl Awaited {
         self.by
     }
 
-    /// Whether it is the same work, awaiting the same room.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        (self.by, &self.work, self.attempt, &self.cell) == (other.by, &other.work, other.attempt, &other.cell)
-    }
-
     /// Which.
     pub(super) const fn work(&self) -> &WorkRef {
         &self.work

@@ -236,6 +236,14 @@ impl Known {
         self.given.iter().any(|one| same(one) && one.doubtful)
     }
 
+    /// How much work surely is with cells, and not claimed.
+    pub(super) fn unclaimed(&self, world: &World, now: Times) -> usize {
+        let run = |cell: &CellId| world.cell(cell).map(|log| log.presence.incarnation);
+        let there = self.given.iter().filter(|one| one.waits);
+        let there = there.filter(|one| run(&one.cell).is_some_and(|run| one.is_on_its_way(run, now)));
+        there.map(|one| &one.key).collect::<BTreeSet<&WorkKey>>().len()
+    }
+
     /// How many instances of a process are on their way to a cell.
     pub(super) fn on_its_way(
         &self,

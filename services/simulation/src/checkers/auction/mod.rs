@@ -40,6 +40,7 @@ use self::known::{Bounds, Known, SILENT, Seen, Times, count, name_of};
 use self::order::{Turn, Waiting};
 use self::rank::{Merit, Siblings};
 use super::Notes;
+use crate::coverage::Situation;
 use crate::nodes::Life;
 use crate::promises::Promise;
 use crate::racks;
@@ -52,8 +53,9 @@ const AT_ONCE: Duration = Duration::from_millis(50);
 const LACKS: [&str; 4] = ["containers", "disk", "memory", "ports"];
 
 /// What every auctioneer was told.
-#[derive(Default)]
 pub(super) struct Auctions {
+    /// Most work that cells may have and nobody claimed.
+    outstanding: usize,
     known: BTreeMap<Life, Known>,
     /// When one last chose by a picture that was behind the log.
     behind: BTreeMap<Life, Timestamp>,
@@ -89,6 +91,11 @@ struct Auction<'a> {
 }
 
 impl Auctions {
+    /// Auctioneers that let cells have no more work than this which nobody claimed.
+    pub(super) fn new(outstanding: usize) -> Self {
+        Self { outstanding, known: BTreeMap::new(), behind: BTreeMap::new(), awaited: vec![] }
+    }
+
     /// A heartbeat reaches an auctioneer.
     pub(super) fn hears(&mut self, life: Life, beat: &Heartbeat, at: Times) {
         self.known.entry(life).or_default().hears(beat, at);
@@ -142,13 +149,8 @@ impl Auctions {
         auction.keep(&kept);
         // What is placed in this auction needs no room to be kept.
         let is_placed = |work: &WorkRef| choices.iter().any(|one| one.is_placed() && one.work() == *work);
-        let mut told = self.awaited.clone();
-        evictions::said(&mut told, life, unplaced, now);
-        // A batch may be of several auctions, and which came first isn't told: what is said in it to await that room no
-        // longer had let go of it before the next.
-        let still = |one: &&Awaited| told.iter().any(|other| other.is_same(one));
-        let awaited = self.awaited.iter().filter(still).filter(|one| !is_placed(one.work()));
-        let awaited: Vec<Awaited> = awaited.cloned().collect();
+        let awaited: Vec<Awaited> =
+            self.awaited.iter().filter(|one| !is_placed(one.work())).cloned().collect();
         for choice in &choices {
             if let Choice::Placed(cell, work, _) = choice {
                 let turn = choice.turn(world);
@@ -157,9 +159,17 @@ impl Auctions {
             auction.judge(choice);
         }
         auction.evicted(unplaced);
-        let notes = auction.notes;
+        let waits = auction.waiting.len();
+        let mut notes = auction.notes;
         evictions::said(&mut self.awaited, life, unplaced, now);
         give(known, world, placed, now, |work| !again(work));
+        let unclaimed = known.unclaimed(world, now);
+        notes.must(Promise::ClaimedBeforeMore, unclaimed <= self.outstanding, || {
+            format!("{unclaimed} pieces of work are with cells and not claimed")
+        });
+        if waits > 0 && unclaimed == self.outstanding {
+            notes.saw(Situation::WaitsForClaims);
+        }
         unplaced.iter().flat_map(|one| &one.outcomes).for_each(|outcome| known.told(outcome));
         let settled = self.behind.get(&life).is_none_or(|at| now.0.since(*at) > SILENT);
         if settled { notes } else { Notes::default() }
