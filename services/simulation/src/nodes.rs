@@ -217,22 +217,24 @@ impl Machine {
         }
     }
 
-    /// Takes an input, and gets a turn if one is due.
-    fn step(&mut self, now: Timestamp, arrived: Arrived, turn: bool) -> Vec<NodeEffect> {
+    /// Takes an input, and gets a turn if one is due. Answers what each of both steps wants done.
+    fn step(&mut self, now: Timestamp, arrived: Arrived, turn: bool) -> Vec<Vec<NodeEffect>> {
+        fn each<E>(effects: Vec<E>, of: fn(E) -> NodeEffect) -> Vec<NodeEffect> {
+            effects.into_iter().map(of).collect()
+        }
         match self {
             Self::Bbs(bbs) => {
                 let inputs = arrived.for_bbs().into_iter().chain(turn.then_some(bbs::Input::Turn));
-                inputs.flat_map(|input| bbs.step(now, input)).map(NodeEffect::Bbs).collect()
+                inputs.map(|input| each(bbs.step(now, input), NodeEffect::Bbs)).collect()
             }
             Self::Auctioneer(auctioneer, reader) => {
-                // A tick is a turn, too: one auction at a time is judged.
-                let turn = (turn && !matches!(arrived, Arrived::Tick)).then_some(auctioneer::Input::Turn);
+                let turn = turn.then_some(auctioneer::Input::Turn);
                 let inputs = arrived.for_auctioneer(reader).into_iter().chain(turn);
-                inputs.flat_map(|input| auctioneer.step(now, input)).map(NodeEffect::Auctioneer).collect()
+                inputs.map(|input| each(auctioneer.step(now, input), NodeEffect::Auctioneer)).collect()
             }
             Self::Rep(rep) => {
                 let inputs = arrived.for_rep().into_iter().chain(turn.then_some(rep::Input::Turn));
-                inputs.flat_map(|input| rep.step(now, input)).map(NodeEffect::Rep).collect()
+                inputs.map(|input| each(rep.step(now, input), NodeEffect::Rep)).collect()
             }
         }
     }
@@ -614,9 +616,7 @@ impl Cluster {
         let clock = place.clock(now);
         place.clock_was = clock;
         let Some(machine) = &mut place.machine else { return };
-        let mut effects = machine.step(clock, arrived, !gathers);
-        // Nobody here listens to the feed, so nothing can go wrong with it: no chance is spent on it.
-        effects.retain(|effect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Feed { .. })));
+        let steps = machine.step(clock, arrived, !gathers);
         if let (Machine::Auctioneer(auctioneer, _), generation) = (&*machine, place.generation)
             && let Some(term) = auctioneer.term()
         {
@@ -630,7 +630,11 @@ impl Cluster {
             let life = (node, self.place(node).generation);
             self.schedule_for(at, life, NodeEvent::Turn);
         }
-        self.auctioned(node, &effects);
+        // Each step of an auctioneer may be an auction.
+        steps.iter().for_each(|effects| self.auctioned(node, effects));
+        // Nobody here listens to the feed, so nothing can go wrong with it: no chance is spent on it.
+        let is_felt = |effect: &NodeEffect| !matches!(effect, NodeEffect::Bbs(bbs::Effect::Feed { .. }));
+        let effects: Vec<NodeEffect> = steps.into_iter().flatten().filter(is_felt).collect();
         self.look_at_takeover(node, &effects, ticks);
         for effect in effects {
             if let Some(life) = self.life(node) {
