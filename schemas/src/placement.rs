@@ -68,3 +68,9 @@ pub const INSUFFICIENT_RESOURCES: &str = "insufficient resources";
 pub const UNREACHABLE_CELLS: &str = "unable to communicate to compatible cells";
 /// What the placement error of work ends with that waits for room which is being made for it; the cell follows.
 pub const AWAITS: &str = "; room is being made on ";
+
+/// The cell on which room is being made for work with this placement error. None: it says nothing of that.
+#[must_use]
+pub fn awaited_cell(error: &str) -> Option<CellId> {
+    CellId::new(error.split_once(AWAITS)?.1).ok()
+}

@@ -60,11 +60,24 @@ pub fn is_preempted(reason: &str) -> bool {
     reason.starts_with(PREEMPTED)
 }
 
-/// Whether something was stopped for this work, as the reason of a decision says.
+/// What something was stopped for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoppedFor {
+    /// The instance with this index of a process.
+    Instance(ProcessGuid, u32),
+    /// A task.
+    Task(TaskGuid),
+}
+
+/// What something was stopped for, as the reason of a decision says ([`Preemptor`] writes it). None: it says nothing of that.
 #[must_use]
-pub fn is_for(reason: &str, work: &WorkKey) -> bool {
-    let rest = reason.strip_prefix(PREEMPTED).and_then(|rest| rest.strip_prefix(work.to_string().as_str()));
-    rest.is_some_and(|rest| rest.starts_with(" (priority "))
+pub fn stopped_for(reason: &str) -> Option<StoppedFor> {
+    let (work, _) = reason.strip_prefix(PREEMPTED)?.rsplit_once(" (priority ")?;
+    if let Some(guid) = work.strip_prefix("task ") {
+        return TaskGuid::new(guid).ok().map(StoppedFor::Task);
+    }
+    let (guid, index) = work.rsplit_once('/')?;
+    Some(StoppedFor::Instance(ProcessGuid::new(guid).ok()?, index.parse().ok()?))
 }
 
 impl Preemptor {

@@ -21,14 +21,14 @@ use std::time::Duration;
 
 use election::{Duty, Election};
 use projections::{Change, WorkRef, World};
+use schemas::actual;
 use schemas::cluster::{Leader, Role};
-use schemas::entry::{Actor, Aggregate, Event};
+use schemas::entry::{Aggregate, Event};
 use schemas::evaluation;
 use schemas::limits;
 use schemas::message::{Beat, Done, Heartbeat, Lead, Outcomes, Perform, PerformId, Performed, Standing};
 use schemas::names::{CellId, DecisionId, ProcessGuid, ServiceId};
 use schemas::placement::{Explanation, INSUFFICIENT_RESOURCES};
-use schemas::preemption;
 use schemas::resources::Resources;
 use schemas::{ActualLrpKey, Class, Code, Decision, Entry, Position, Refusal, Steady, Timestamp};
 
@@ -423,12 +423,7 @@ impl Auctioneer {
 
     /// Takes over what a decision makes of open work: only what it speaks of is looked at.
     fn follow(&mut self, decision: &Decision) {
-        // Anybody may write such a reason; only an auctioneer's says what the room is for.
-        if let (Actor::Auctioneer(_), Some(reason)) = (&decision.actor, decision.reason.as_deref())
-            && preemption::is_preempted(reason)
-        {
-            self.open.stops_for(reason);
-        }
+        self.follow_eviction(decision);
         match &decision.aggregate {
             Aggregate::Process { guid, .. } => {
                 for event in &decision.events {
@@ -440,7 +435,9 @@ impl Auctioneer {
                 }
             }
             Aggregate::Task { guid, .. } => {
-                self.open.refresh(&self.world, &WorkRef::Task(guid.clone()));
+                let work = WorkRef::Task(guid.clone());
+                self.open.refresh(&self.world, &work);
+                self.follow_error(&work);
                 for event in &decision.events {
                     if let Event::Evaluation(event) = event {
                         self.follow_evaluation(event, decision.id);
@@ -464,8 +461,11 @@ impl Auctioneer {
             }
             Event::Actual(event) => {
                 for place in event.places().iter() {
-                    let key = ActualLrpKey::new(guid.clone(), place);
-                    let gone = self.open.refresh(&self.world, &WorkRef::Lrp(key));
+                    let work = WorkRef::Lrp(ActualLrpKey::new(guid.clone(), place));
+                    let gone = self.open.refresh(&self.world, &work);
+                    if let actual::Event::PlacementFailed { .. } = event {
+                        self.follow_error(&work);
+                    }
                     gone.into_iter().for_each(|evaluation| self.leases.progressed(evaluation));
                 }
                 if event.ends_stay() {

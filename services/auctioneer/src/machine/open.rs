@@ -12,7 +12,7 @@ use schemas::container::WorkKey;
 use schemas::evaluation::{Duty, Evaluation, Trigger};
 use schemas::message::PerformId;
 use schemas::names::{CellId, Domain, EvaluationId, ProcessGuid};
-use schemas::preemption;
+use schemas::preemption::StoppedFor;
 use schemas::rank::Rank;
 use schemas::resources::{Constraint, Resources};
 use schemas::task;
@@ -464,12 +464,58 @@ impl Open {
         }
     }
 
-    /// The log says for what something stops: whatever the BBS answers, its room comes.
-    pub(crate) fn stops_for(&mut self, reason: &str) {
-        for work in &self.awaiting {
-            let is_meant = |piece: &&mut Piece| preemption::is_for(reason, &piece.item.rank.key);
-            if let Some(piece) = self.pieces.get_mut(work).filter(is_meant) {
+    /// The log says that something stops on a cell for a piece: whatever the BBS answers, its room comes. If no piece that
+    /// may be meant waits there, the first of them that waits nowhere does so, until then.
+    pub(crate) fn stops_for(&mut self, of: &StoppedFor, cell: &CellId, (now, until): (Timestamp, Timestamp)) {
+        let meant = self.meant(of);
+        let waits_there = |work: &&WorkRef| self.awaits(work).is_some_and(|(known, _)| known == cell);
+        let mut there: Vec<WorkRef> = meant.iter().filter(waits_there).cloned().collect();
+        if there.is_empty() {
+            let idle = meant.into_iter().filter(|work| !self.is_awaiting_room(work, now));
+            there.extend(idle.min_by_key(|work| self.pieces.get(work).map(|piece| &piece.item.rank)));
+        }
+        for work in there {
+            if !self.is_awaiting_room(&work, now) {
+                self.set_awaits(&work, Some((cell.clone(), until)));
+            }
+            if let Some(piece) = self.pieces.get_mut(&work) {
                 piece.asked = Asked::Recorded;
+            }
+        }
+    }
+
+    /// The log says only now that room is made for a piece, which was given up meanwhile: it is kept until then, and the
+    /// next auction judges the piece anew and says so.
+    pub(crate) fn said_late(&mut self, work: &WorkRef, cell: CellId, (now, until): (Timestamp, Timestamp)) {
+        if self.is_awaiting_room(work, now) {
+            return;
+        }
+        self.set_awaits(work, Some((cell, until)));
+        if let Some(piece) = self.pieces.get_mut(work) {
+            piece.asked = Asked::Unanswered;
+            piece.reported = None;
+        }
+        if self.is_blocked(work) {
+            self.make_ready(work);
+        }
+    }
+
+    /// Whether room is being made for a piece, and the time for that is not over.
+    fn is_awaiting_room(&self, work: &WorkRef, now: Timestamp) -> bool {
+        self.awaits(work).is_some_and(|(_, until)| now < *until)
+    }
+
+    /// The pieces that may be meant by what something stops for, which names no definition.
+    fn meant(&self, of: &StoppedFor) -> Vec<WorkRef> {
+        match of {
+            StoppedFor::Task(guid) => vec![WorkRef::Task(guid.clone())],
+            StoppedFor::Instance(guid, index) => {
+                let works = self.of_process(guid).map(|(work, _)| work);
+                let meant = |work: &&WorkRef| match work {
+                    WorkRef::Lrp(key) => key.place.index == *index,
+                    WorkRef::Task(_) => false,
+                };
+                works.filter(meant).cloned().collect()
             }
         }
     }

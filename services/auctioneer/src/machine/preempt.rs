@@ -7,19 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use projections::{WorkRef, World};
-use schemas::actual::{Actual, Ended};
+use schemas::actual::{self, Actual, Ended};
 use schemas::cell::Cell;
 use schemas::cluster::Cluster;
 use schemas::container::{Instance, WorkKey};
 use schemas::definition::Placement;
+use schemas::entry::{Actor, Aggregate, Event};
 use schemas::message::Order;
 use schemas::names::CellId;
+use schemas::placement::awaited_cell;
 use schemas::preemption::{self, Eviction, Preemptor};
 use schemas::resources::Resources;
-use schemas::{Timestamp, limits};
+use schemas::{Decision, Place, Timestamp, limits};
 
 use super::Auctioneer;
-use super::open::{Shape, shape, work_ref};
+use super::open::{Shape, known_error, shape, work_ref};
 use crate::auction::{Hold, Item, Siblings};
 use crate::plan::lacks::{Keeps, keeps};
 use crate::preempt::{Offer, Running, Waiting, choose};
@@ -57,6 +59,23 @@ impl Auctioneer {
         let before = std::mem::replace(&mut self.preempts, is_on);
         if self.preempts && !before {
             self.open.wake_all();
+        }
+    }
+
+    /// Something may have been stopped for what waits: whatever the BBS answered, its room comes.
+    pub(super) fn follow_eviction(&mut self, decision: &Decision) {
+        // Anybody may write such a reason; only an auctioneer's says what the room is for.
+        let (Actor::Auctioneer(_), Some(reason)) = (&decision.actor, &decision.reason) else { return };
+        let Some(of) = preemption::stopped_for(reason) else { return };
+        if let Some(cell) = stopped_on(&self.world, decision).cloned() {
+            self.open.stops_for(&of, &cell, (self.now, self.now + self.settings.patience));
+        }
+    }
+
+    /// The log may say only now that room is made for work, after that was given up.
+    pub(super) fn follow_error(&mut self, work: &WorkRef) {
+        if let Some(cell) = known_error(&self.world, work).and_then(awaited_cell) {
+            self.open.said_late(work, cell, (self.now, self.now + self.settings.patience));
         }
     }
 
@@ -283,6 +302,29 @@ fn stopping(world: &World) -> impl Iterator<Item = (Resources, &Instance, Option
         let size = process.desired.as_ref()?.definition(&key.place.definition_id)?.resources();
         Some((size, lrp.holder()?, lrp.stop))
     })
+}
+
+/// The cell on which a decision stops something.
+fn stopped_on<'a>(world: &'a World, decision: &Decision) -> Option<&'a CellId> {
+    match &decision.aggregate {
+        Aggregate::Process { guid, .. } => {
+            let process = world.process(guid)?;
+            let stopped = decision.events.iter().find_map(stopped_place)?;
+            Some(&process.actual(&stopped)?.holder()?.cell_id)
+        }
+        Aggregate::Task { guid, .. } => Some(&world.task(guid)?.completed()?.by.as_ref()?.cell_id),
+        Aggregate::Periodic { .. }
+        | Aggregate::Parameterised { .. }
+        | Aggregate::Domain(_)
+        | Aggregate::Cell(_)
+        | Aggregate::Cluster => None,
+    }
+}
+
+/// Where an instance was asked to stop.
+fn stopped_place(event: &Event) -> Option<Place> {
+    let Event::Actual(actual::Event::StopRequested { places, .. }) = event else { return None };
+    places.iter().next()
 }
 
 /// What runs on a cell and may be stopped for something else.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use auctioneer::{Effect, Input};
-use schemas::actual::Command as Lrp;
+use schemas::actual::{Command as Lrp, State};
 use schemas::cluster;
 use schemas::container::WorkKey;
 use schemas::definition::Placement;
 use schemas::entry::{Aggregate, Event};
+use schemas::message::Outcomes;
 use schemas::preemption::Eviction;
 use schemas::process::{Command, Report, ReportStep};
 
@@ -165,6 +166,50 @@ fn what_the_log_says_counts_though_the_bbs_does_not_answer() {
     scene.beat("c1", mib(100), 100);
     let later = scene.pass(Duration::from_secs(5));
     assert!(outcomes(later).iter().all(|(_, told)| told.evictions.is_empty()), "it waits for that");
+}
+
+/// The auctioneer wants something stopped on c1, nobody answers, and it gives that up, for the cell is cordoned. Answers
+/// what the BBS may record yet.
+fn given_up(scene: &mut Scene) -> Vec<Outcomes> {
+    scene.switch(true);
+    scene.desire_at("urgent", 400, 80);
+    let told = outcomes(scene.turn());
+    for (id, _) in &told {
+        scene.step(Input::OutcomesAnswered { id: *id, answer: None });
+    }
+    scene.cell_event("c1", schemas::cell::Event::Cordoned {});
+    scene.pass(Duration::from_secs(4));
+    scene.beat("c1", mib(100), 100);
+    scene.turn();
+    told.into_iter().map(|(_, told)| told).collect()
+}
+
+#[test]
+fn what_is_recorded_after_it_was_given_up_keeps_its_room() {
+    let mut scene = full();
+    let told = given_up(&mut scene);
+    scene.cell_event("c1", schemas::cell::Event::Uncordoned {});
+    let eviction = told.iter().flat_map(|told| &told.evictions).next().unwrap().clone();
+    scene.decide("lower", &Command::Evict(Box::new(eviction)));
+    // What is free there already is a part of the room that comes.
+    scene.desire_at("later", 100, 20);
+    assert!(scene.given().is_empty(), "its room is kept");
+    scene.gone("lower");
+    scene.beat("c1", mib(400), 100);
+    assert_eq!(scene.given(), ["urgent/0"]);
+}
+
+#[test]
+fn what_is_said_after_it_was_given_up_is_judged_anew() {
+    let mut scene = full();
+    for told in given_up(&mut scene) {
+        scene.record_outcomes(0, told);
+    }
+    let known = scene.auctioneer.world().process(&guid("urgent")).unwrap();
+    let state = &known.actual(&fixtures::place(0, "urgent")).unwrap().state;
+    let said = "insufficient resources: memory; room is being made on c1";
+    assert_eq!(*state, State::Unclaimed { placement_error: Some(said.into()) });
+    assert_eq!(scene.evicts(true).1, ["unable to communicate to compatible cells: cordoned"]);
 }
 
 #[test]
