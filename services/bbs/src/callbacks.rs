@@ -94,11 +94,13 @@ impl Callbacks {
         due
     }
 
-    /// A call, or the attempt to begin one, failed: it is due again after a wait.
+    /// A call, or the attempt to begin one or to record what came of it, failed: it is due again after a wait. The owner of
+    /// a call that only is to be recorded is not spared by waiting longer.
     pub fn came_back(&mut self, task: &TaskGuid, now: Timestamp) {
         self.out.remove(task);
         if let Some(owed) = self.owed.get_mut(task) {
-            let wait = FIRST_WAIT * 2_u32.pow(owed.tries.min(8));
+            let doublings = if owed.answered.is_some() { 0 } else { owed.tries.min(8) };
+            let wait = FIRST_WAIT * 2_u32.pow(doublings);
             owed.tries += 1;
             owed.due = Some(now + wait.min(LONGEST_WAIT));
         }
@@ -139,6 +141,19 @@ impl Callbacks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_could_not_be_recorded_is_recorded_soon() {
+        let (now, epoch) = (Timestamp::from_millis(1_000), Epoch(Timestamp(1)));
+        let task = TaskGuid::new("t").unwrap();
+        let mut callbacks = Callbacks::default();
+        callbacks.owe(&task, epoch, now);
+        (0..4).for_each(|_| callbacks.came_back(&task, now));
+        assert_eq!(callbacks.next_due(), Some(now + FIRST_WAIT * 8));
+        callbacks.answered(&task, &Called::Answered(200));
+        callbacks.came_back(&task, now);
+        assert_eq!(callbacks.next_due(), Some(now + FIRST_WAIT));
+    }
 
     #[test]
     fn a_task_that_another_bbs_marked_and_did_not_call_for_is_called_when_it_is_given_up() {
