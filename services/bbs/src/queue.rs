@@ -68,18 +68,25 @@ impl<K: Ord + Clone, T> Turns<K, T> {
     }
 }
 
-/// The commands that wait in one shard: of each actor in their order, the actors in turn.
+/// The commands that wait in one shard: of each actor in their order, the actors in turn. Who asks from outside and what the
+/// cluster says of itself take turns, too: a thousand cells that report are no reason to keep one client waiting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
     /// What was taken before and has to be decided again, before anything else.
     again: VecDeque<QueuedCommand>,
-    rest: Turns<Actor, QueuedCommand>,
+    /// What clients and operators ask.
+    asked: Turns<Actor, QueuedCommand>,
+    /// What cells, auctioneers and BBSs tell.
+    told: Turns<Actor, QueuedCommand>,
+    /// Whether something told has its turn.
+    is_told_next: bool,
 }
 
 impl Queue {
     /// Puts a command behind its actor's others.
     pub(crate) fn push_back(&mut self, command: QueuedCommand) {
-        self.rest.push(command.actor.clone(), command);
+        let turns = if is_client(&command.actor) { &mut self.asked } else { &mut self.told };
+        turns.push(command.actor.clone(), command);
     }
 
     /// Puts a command back that was taken.
@@ -89,33 +96,52 @@ impl Queue {
 
     /// Takes the command whose turn it is.
     pub(crate) fn pop_front(&mut self) -> Option<QueuedCommand> {
-        self.again.pop_front().or_else(|| self.rest.pop())
+        if let Some(again) = self.again.pop_front() {
+            return Some(again);
+        }
+        self.is_told_next = !self.is_told_next;
+        let (first, second) = if self.is_told_next {
+            (&mut self.asked, &mut self.told)
+        } else {
+            (&mut self.told, &mut self.asked)
+        };
+        first.pop().or_else(|| second.pop())
     }
 
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
-        self.again.len() + self.rest.len()
+        self.again.len() + self.asked.len() + self.told.len()
     }
 
     /// Whether none waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.again.is_empty() && self.rest.is_empty()
+        self.again.is_empty() && self.asked.is_empty() && self.told.is_empty()
     }
 
     /// Keeps those of which this is true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&QueuedCommand) -> bool) {
         self.again.retain(&mut keep);
-        self.rest.retain(keep);
+        self.asked.retain(&mut keep);
+        self.told.retain(keep);
     }
 
-    /// Whose turns come next.
+    /// Whose turns come next, who tells before who asks.
     pub(crate) fn next_actors(&self) -> impl Iterator<Item = &Actor> {
-        self.again.iter().map(|command| &command.actor).chain(&self.rest.turns)
+        self.again.iter().map(|command| &command.actor).chain(&self.told.turns).chain(&self.asked.turns)
     }
 
     /// All of them, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &QueuedCommand> {
-        self.again.iter().chain(self.rest.queues.values().flatten())
+        let rest = self.asked.queues.values().chain(self.told.queues.values());
+        self.again.iter().chain(rest.flatten())
+    }
+}
+
+/// Whether it is somebody outside the cluster.
+pub(crate) const fn is_client(actor: &Actor) -> bool {
+    match actor {
+        Actor::Client { .. } | Actor::Operator(_) => true,
+        Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => false,
     }
 }
 
@@ -129,7 +155,7 @@ impl Iterator for Queue {
 
 #[cfg(test)]
 mod tests {
-    use schemas::names::{ClientName, Domain};
+    use schemas::names::{CellId, ClientName, Domain};
 
     use super::*;
     use crate::command::{AggregateCommand, Requester};
@@ -161,6 +187,19 @@ mod tests {
 
     fn tokens<'a>(commands: impl IntoIterator<Item = &'a QueuedCommand>) -> Vec<Requester> {
         commands.into_iter().map(|command| command.requester).collect()
+    }
+
+    #[test]
+    fn who_asks_does_not_wait_for_all_cells() {
+        let mut queue = Queue::default();
+        for number in 0..1_000 {
+            let told = Actor::Cell(CellId::new(&format!("c{number}")).unwrap());
+            queue.push_back(QueuedCommand { actor: told, ..command("any", number) });
+        }
+        (2_000..2_003).for_each(|token| queue.push_back(command("quiet", token)));
+        let first: Vec<QueuedCommand> = queue.by_ref().take(8).collect();
+        assert_eq!(tokens(&first), [2_000, 0, 2_001, 1, 2_002, 2, 3, 4].map(Requester::Single));
+        assert_eq!(queue.by_ref().count(), 1_000 - 5);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use schemas::subject::{Position, Subject};
 use schemas::{Entry, Timestamp};
 
 use crate::command::{QueuedCommand, Verdict};
-use crate::queue::Queue;
+use crate::queue::{Queue, is_client};
 
 /// So many actors are looked at whose turn comes next in a queue.
 const NEXT_ACTORS: usize = 16;
@@ -212,13 +212,6 @@ impl Shards {
     /// How many subjects are to be read again.
     pub(crate) fn reads(&self) -> usize {
         self.reads.len()
-    }
-}
-
-const fn is_client(actor: &Actor) -> bool {
-    match actor {
-        Actor::Client { .. } | Actor::Operator(_) => true,
-        Actor::Cell(_) | Actor::Auctioneer(_) | Actor::Bbs(_) => false,
     }
 }
 
