@@ -5,6 +5,7 @@
 //! restored from a snapshot equal those of one that was folded.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use imbl::{OrdMap, OrdSet};
 use schemas::actual::{self, Actual};
@@ -179,9 +180,16 @@ impl BySubject {
         Some(which)
     }
 
+    /// Takes in what subjects let go of another part of the World.
+    fn unite(&mut self, other: Self) {
+        for (subject, mut all) in other.0 {
+            self.0.entry(subject).or_default().append(&mut all);
+        }
+    }
+
     /// Puts everything under the subjects of another number of shards.
     fn deal_anew(&mut self, shards: u16) {
-        for (at, which) in std::mem::take(&mut self.0).into_values().flatten() {
+        for (at, which) in take(&mut self.0).into_values().flatten() {
             self.0.entry(which.subject(shards)).or_default().insert((at, which));
         }
     }
@@ -374,6 +382,22 @@ impl Counted {
 }
 
 impl Counts {
+    fn add(&mut self, other: Self) {
+        let Self { processes, instances, tasks } = other;
+        let InstanceCounts { unclaimed, claimed, running, crashed, evacuating } = instances;
+        let TaskCounts { pending, running: tasks_running, completed, resolving } = tasks;
+        self.processes += processes;
+        self.instances.unclaimed += unclaimed;
+        self.instances.claimed += claimed;
+        self.instances.running += running;
+        self.instances.crashed += crashed;
+        self.instances.evacuating += evacuating;
+        self.tasks.pending += pending;
+        self.tasks.running += tasks_running;
+        self.tasks.completed += completed;
+        self.tasks.resolving += resolving;
+    }
+
     fn of(&mut self, counted: Counted) -> &mut u64 {
         match counted {
             Counted::Unclaimed => &mut self.instances.unclaimed,
@@ -392,6 +416,36 @@ impl Index {
     /// The sets that a picture shows.
     pub(crate) fn pictured(&self) -> Self {
         Self { counts: self.counts, on_cell: self.on_cell.clone(), ..Self::default() }
+    }
+
+    /// Takes in the sets of another part of the World.
+    pub(crate) fn unite(&mut self, other: Self) {
+        let Self {
+            counts,
+            mut work,
+            mut stopping,
+            on_cell,
+            mut callbacks,
+            mut due,
+            mut global,
+            mut due_whole,
+            gone,
+            evaluated,
+        } = other;
+        self.counts.add(counts);
+        self.work.append(&mut work);
+        self.stopping.append(&mut stopping);
+        self.callbacks.append(&mut callbacks);
+        self.due.append(&mut due);
+        self.global.append(&mut global);
+        self.due_whole.append(&mut due_whole);
+        self.gone.unite(gone);
+        self.evaluated.unite(evaluated);
+        for (id, other) in on_cell {
+            let cell = self.on_cell.entry(id).or_default();
+            cell.work = take(&mut cell.work).union(other.work);
+            cell.used = cell.used.plus(other.used);
+        }
     }
 
     /// Takes in what changed of one slot or task.

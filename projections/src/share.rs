@@ -39,6 +39,15 @@ impl Shared {
         *self.domains.entry(domain.clone()).or_default() += 1;
     }
 
+    /// Takes in what is shared in another part of the World. What both have stays in each of them.
+    pub(crate) fn unite(&mut self, other: Self) {
+        self.definitions.unite(other.definitions);
+        self.task_definitions.unite(other.task_definitions);
+        for (domain, count) in other.domains {
+            *self.domains.entry(domain).or_default() += count;
+        }
+    }
+
     /// Counts a process or task out of its domain.
     pub(crate) fn leave(&mut self, domain: &Domain) {
         if let Some(count) = self.domains.get_mut(domain) {
@@ -126,6 +135,13 @@ const SPARE: usize = 1024;
 impl<T> Default for Pool<T> {
     fn default() -> Self {
         Self { values: BTreeMap::new(), sweep_at: SPARE }
+    }
+}
+
+impl<T> Pool<T> {
+    fn unite(&mut self, mut other: Self) {
+        self.values.append(&mut other.values);
+        self.sweep_at = self.sweep_at.max(2 * self.values.len() + SPARE);
     }
 }
 

@@ -2,13 +2,17 @@
 //! beginning gives the same World.
 //!
 //! ```text
-//! magic 8 | fingerprint 8 | cluster id 16 (0: none) | position 8 | length 8 | checksum 8 | body
+//! head: magic 8 | fingerprint 8 | cluster id 16 (0: none) | position 8 | length 8 | checksum 8
+//! part: kind 8 | length 8 | checksum 8 | items
 //! ```
-//! Numbers are little-endian. The checksum covers everything before and after it. The body is postcard: what is small,
-//! then the processes, the tasks, the periodic and the parameterised tasks, one after the other, so that no more than one is ever there twice. Sets that can
-//! be recomputed aren't stored.
+//! Numbers are little-endian. Behind the head come parts: what is small, then the processes, the tasks, the periodic and the
+//! parameterised tasks, some of them in each. A length is that of what follows, and a checksum covers everything else of its
+//! head or part. Items are postcard, one after the other, so that no more than one is ever there twice. Parts are read by
+//! all processors at once. Sets that can be recomputed aren't stored.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::thread;
 
 use schemas::cell::Cell;
 use schemas::checksum::crc64;
@@ -28,6 +32,13 @@ const MAGIC: [u8; 8] = *b"MUSWORLD";
 /// Where the checksum stands, and how long the head is.
 const SUM: usize = 48;
 const HEAD: usize = 56;
+/// The same of a part.
+const PART_SUM: usize = 16;
+const PART_HEAD: usize = 24;
+/// Items of a part, at most.
+const PART_ITEMS: usize = 1_024;
+/// So many bytes are worth a thread of their own.
+const SHARE: usize = 1 << 20;
 
 /// The fingerprint of this crate, and the files that it is of, by their paths below `src`.
 const OF_SOURCES: (u64, &[&str]) = include!(concat!(env!("OUT_DIR"), "/fingerprint.rs"));
@@ -61,8 +72,8 @@ pub enum SnapshotError {
         /// What is there.
         found: u64,
     },
-    /// Its checksum is wrong.
-    #[error("the snapshot is damaged: its checksum is wrong")]
+    /// A checksum is wrong, or a part has no end.
+    #[error("the snapshot is damaged: a checksum is wrong")]
     Damaged,
     /// Its body isn't what its head promises.
     #[error("the snapshot can't be read: {0}")]
@@ -84,10 +95,23 @@ struct Small {
     history: Stored,
     found_by_convergence: u64,
     forgotten: Position,
-    processes: u64,
-    tasks: u64,
-    periodics: u64,
-    parameterised: u64,
+}
+
+/// What the items of a part are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Small,
+    Processes,
+    Tasks,
+    Periodics,
+    Parameterised,
+}
+
+/// One part of a snapshot, as it is found.
+#[derive(Clone, Copy, Debug)]
+struct Part<'a> {
+    head: &'a [u8; PART_HEAD],
+    items: &'a [u8],
 }
 
 impl World {
@@ -98,19 +122,11 @@ impl World {
     #[must_use]
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEAD];
-        write(&mut bytes, &self.small());
-        for process in self.processes.values() {
-            write(&mut bytes, &**process);
-        }
-        for task in self.tasks.values() {
-            write(&mut bytes, &**task);
-        }
-        for periodic in self.periodics.values() {
-            write(&mut bytes, &**periodic);
-        }
-        for known in self.parameterised.values() {
-            write(&mut bytes, &**known);
-        }
+        write_parts(&mut bytes, Kind::Small, [&self.small()].into_iter());
+        write_parts(&mut bytes, Kind::Processes, self.processes.values().map(|process| &**process));
+        write_parts(&mut bytes, Kind::Tasks, self.tasks.values().map(|task| &**task));
+        write_parts(&mut bytes, Kind::Periodics, self.periodics.values().map(|periodic| &**periodic));
+        write_parts(&mut bytes, Kind::Parameterised, self.parameterised.values().map(|known| &**known));
         let length = bytes.len() - HEAD;
         let cluster = self.cluster.as_ref().map_or(0, |cluster| cluster.id.0.as_u128());
         bytes[0..8].copy_from_slice(&MAGIC);
@@ -118,7 +134,7 @@ impl World {
         bytes[16..32].copy_from_slice(&cluster.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.position.0.to_le_bytes());
         bytes[40..48].copy_from_slice(&(length as u64).to_le_bytes());
-        let sum = sum_of(&bytes);
+        let sum = crc64(&[&bytes[..SUM]]);
         bytes[SUM..HEAD].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -127,34 +143,58 @@ impl World {
     ///
     /// # Errors
     /// Whatever is wrong with the bytes.
+    ///
+    /// # Panics
+    /// Where one of its threads does.
     pub fn restore(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Self, SnapshotError> {
         let position = check(bytes, cluster_id)?;
-        let mut rest = &bytes[HEAD..];
-        let ([processes, tasks, periodics, parameterised], mut world) =
-            Self::of_small(read(&mut rest)?, position)?;
-        for _ in 0..processes {
-            world.take_process(read(&mut rest)?);
-        }
-        for _ in 0..tasks {
-            world.take_task(read(&mut rest)?);
-        }
-        for _ in 0..periodics {
-            world.take_periodic(read(&mut rest)?);
-        }
-        for _ in 0..parameterised {
-            world.take_parameterised(read(&mut rest)?);
-        }
-        if !rest.is_empty() {
-            return Err(SnapshotError::Unreadable(format!("{} bytes behind its end", rest.len())));
+        let parts = parts(&bytes[HEAD..])?;
+        let Some((small, parts)) = parts.split_first() else {
+            return Err(SnapshotError::Unreadable("it has no parts".to_owned()));
+        };
+        let mut world = Self::of_small(small, position)?;
+        for share in world.read_shares(&shares(parts)) {
+            world.unite(share?);
         }
         Ok(world)
     }
 
-    /// The World without its processes, tasks, periodic and parameterised tasks, and how many of each follow.
-    fn of_small(small: Small, position: Position) -> Result<([u64; 4], Self), SnapshotError> {
-        let Small { cluster, last, domains, cells, former, history, found_by_convergence, forgotten, .. } =
-            small;
-        let counts = [small.processes, small.tasks, small.periodics, small.parameterised];
+    /// Reads each share on a thread of its own.
+    fn read_shares(&self, shares: &[&[Part<'_>]]) -> Vec<Result<Self, SnapshotError>> {
+        let Some((here, elsewhere)) = shares.split_first() else { return vec![] };
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                elsewhere.iter().map(|share| scope.spawn(|| self.read_share(share))).collect();
+            let here = self.read_share(here);
+            let there = threads.into_iter().map(|thread| thread.join().expect("it panics as this one would"));
+            [here].into_iter().chain(there).collect()
+        })
+    }
+
+    /// A World that has, besides what the sets depend on, only what is in some parts.
+    fn read_share(&self, parts: &[Part<'_>]) -> Result<Self, SnapshotError> {
+        let mut world = Self { cluster: self.cluster.clone(), former: self.former.clone(), ..Self::new() };
+        for part in parts {
+            match part.check()? {
+                Kind::Small => {
+                    return Err(SnapshotError::Unreadable("what is small is there twice".to_owned()));
+                }
+                Kind::Processes => part.read(|process| world.take_process(process))?,
+                Kind::Tasks => part.read(|task| world.take_task(task))?,
+                Kind::Periodics => part.read(|periodic| world.take_periodic(periodic))?,
+                Kind::Parameterised => part.read(|known| world.take_parameterised(known))?,
+            }
+        }
+        Ok(world)
+    }
+
+    /// The World without its processes, tasks, periodic and parameterised tasks.
+    fn of_small(part: &Part<'_>, position: Position) -> Result<Self, SnapshotError> {
+        if part.check()? != Kind::Small {
+            return Err(SnapshotError::Unreadable("what is small is not first".to_owned()));
+        }
+        let Small { cluster, last, domains, cells, former, history, found_by_convergence, forgotten } =
+            read(&mut &*part.items)?;
         let history = History::restored(history);
         let mut world =
             Self { position, cluster, former, history, found_by_convergence, forgotten, ..Self::new() };
@@ -165,7 +205,7 @@ impl World {
                 .ok_or_else(|| SnapshotError::Unreadable(format!("{subject:?} is not a subject")))?;
             world.last.insert(subject, (position, at));
         }
-        Ok((counts, world))
+        Ok(world)
     }
 
     fn small(&self) -> Small {
@@ -179,12 +219,77 @@ impl World {
             history: self.history.stored(),
             found_by_convergence: self.found_by_convergence,
             forgotten: self.forgotten,
-            processes: self.processes.len() as u64,
-            tasks: self.tasks.len() as u64,
-            periodics: self.periodics.len() as u64,
-            parameterised: self.parameterised.len() as u64,
         }
     }
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Small, Self::Processes, Self::Tasks, Self::Periodics, Self::Parameterised];
+}
+
+impl Part<'_> {
+    /// What the items are, if the part is whole.
+    fn check(&self) -> Result<Kind, SnapshotError> {
+        if number(self.head, PART_SUM) != crc64(&[&self.head[..PART_SUM], self.items]) {
+            return Err(SnapshotError::Damaged);
+        }
+        let number = number(self.head, 0);
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == number);
+        kind.ok_or_else(|| SnapshotError::Unreadable(format!("{number} is not a kind of part")))
+    }
+
+    /// Reads the items, one after the other.
+    fn read<T: DeserializeOwned>(&self, mut take: impl FnMut(T)) -> Result<(), SnapshotError> {
+        let mut rest = self.items;
+        while !rest.is_empty() {
+            take(read(&mut rest)?);
+        }
+        Ok(())
+    }
+}
+
+/// Writes items in as many parts as it takes.
+fn write_parts<'a, T: Serialize + 'a>(bytes: &mut Vec<u8>, kind: Kind, items: impl Iterator<Item = &'a T>) {
+    let mut items = items.peekable();
+    while items.peek().is_some() {
+        let begin = bytes.len();
+        bytes.extend([0; PART_HEAD]);
+        for item in items.by_ref().take(PART_ITEMS) {
+            write(bytes, item);
+        }
+        let (head, items) = bytes[begin..].split_at_mut(PART_HEAD);
+        head[..8].copy_from_slice(&(kind as u64).to_le_bytes());
+        head[8..PART_SUM].copy_from_slice(&(items.len() as u64).to_le_bytes());
+        let sum = crc64(&[&head[..PART_SUM], items]);
+        head[PART_SUM..].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// Finds the parts. They are not looked into.
+fn parts(mut rest: &[u8]) -> Result<Vec<Part<'_>>, SnapshotError> {
+    let mut parts = vec![];
+    while !rest.is_empty() {
+        let (head, behind) = rest.split_first_chunk().ok_or(SnapshotError::Damaged)?;
+        let length = usize::try_from(number(head, 8)).unwrap_or(usize::MAX);
+        let (items, behind) = behind.split_at_checked(length).ok_or(SnapshotError::Damaged)?;
+        parts.push(Part { head, items });
+        rest = behind;
+    }
+    Ok(parts)
+}
+
+/// Deals parts into shares of about as many bytes, in order: one for each processor, or fewer of little.
+fn shares<'p, 'b>(parts: &'p [Part<'b>]) -> Vec<&'p [Part<'b>]> {
+    let bytes: usize = parts.iter().map(|part| part.items.len()).sum();
+    let processors = if bytes < SHARE { 1 } else { thread::available_parallelism().map_or(1, NonZero::get) };
+    let share = (bytes / processors + 1).max(SHARE);
+    let mut end = 0;
+    let in_one = |part: &Part<'_>, _: &Part<'_>| {
+        let begin = end;
+        end += part.items.len();
+        begin / share == end / share
+    };
+    parts.chunk_by(in_one).collect()
 }
 
 fn write<T: Serialize>(bytes: &mut Vec<u8>, value: &T) {
@@ -198,7 +303,7 @@ fn read<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, SnapshotError> {
     Ok(value)
 }
 
-/// Checks everything about a snapshot but the meaning of its body, and returns its position.
+/// Checks the head of a snapshot, and returns its position.
 fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, SnapshotError> {
     if !bytes.starts_with(&MAGIC) {
         return Err(SnapshotError::NotASnapshot);
@@ -214,7 +319,7 @@ fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, Snapsh
     if announced != found {
         return Err(SnapshotError::WrongLength { announced, found });
     }
-    if number(head, SUM) != sum_of(bytes) {
+    if number(head, SUM) != crc64(&[&head[..SUM]]) {
         return Err(SnapshotError::Damaged);
     }
     let cluster = u128::from(number(head, 16)) | u128::from(number(head, 24)) << 64;
@@ -227,13 +332,10 @@ fn check(bytes: &[u8], cluster_id: Option<ClusterId>) -> Result<Position, Snapsh
     }
 }
 
-fn number(head: &[u8; HEAD], at: usize) -> u64 {
-    let bytes = head[at..].first_chunk().expect("the head has eight bytes at each of its numbers");
+/// The number that stands at a place of a head.
+fn number(head: &[u8], at: usize) -> u64 {
+    let bytes = head[at..].first_chunk().expect("a head has eight bytes at each of its numbers");
     u64::from_le_bytes(*bytes)
-}
-
-fn sum_of(bytes: &[u8]) -> u64 {
-    crc64(&[&bytes[..SUM], &bytes[HEAD..]])
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The World: what is true after a position of the log, and every question that the services ask of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 use std::time::Duration;
@@ -642,6 +643,16 @@ impl World {
             Arc::make_mut(known).idle_since = now;
         }
         there
+    }
+
+    /// Takes in what another World has of a snapshot and this one hasn't.
+    pub(crate) fn unite(&mut self, other: Self) {
+        self.processes = take(&mut self.processes).union(other.processes);
+        self.tasks = take(&mut self.tasks).union(other.tasks);
+        self.periodics = take(&mut self.periodics).union(other.periodics);
+        self.parameterised = take(&mut self.parameterised).union(other.parameterised);
+        self.index.unite(other.index);
+        self.shared.unite(other.shared);
     }
 
     /// Takes in a process of a snapshot: into every set, and with what it shares.

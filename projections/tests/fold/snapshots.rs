@@ -1,11 +1,14 @@
 //! Snapshots: equal when read back, and refused with a clear word when anything is wrong with them.
 
+use fixtures::{decision, domain, entry, instance, lrp, place, process_guid, task_guid};
 use projections::{SnapshotError, World};
 use proptest::prelude::*;
+use schemas::container::Epoch;
+use schemas::entry::{Aggregate, Event};
 use schemas::names::{ClusterId, Ids};
-use schemas::{Subject, Timestamp};
+use schemas::{Places, Position, Subject, Timestamp, actual, desired, task};
 
-use crate::log::{Ask, OfProcess, OfTask, cluster_id, fold, groups, write};
+use crate::log::{Ask, OfProcess, OfTask, START_MILLIS, cluster_id, fold, groups, write};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
@@ -51,6 +54,44 @@ fn world() -> World {
 #[test]
 fn an_empty_world_is_restored() {
     assert_eq!(World::restore(&World::new().snapshot(), None), Ok(World::new()));
+}
+
+#[test]
+fn a_large_world_is_restored_as_a_small_one_though_several_read_it() {
+    let mut world = world();
+    for number in 0..6_000_u64 {
+        let at = Timestamp::from_millis(2 * START_MILLIS + number);
+        let (name, epoch) = (format!("large-{number}"), Epoch(at));
+        let (definition_id, by) =
+            (fixtures::definition_id(&name), instance(number, &format!("cell-{}", number % 7)));
+        let places = Places { indices: [0, 1].into_iter().collect(), definition_id };
+        let claimed = actual::Event::Claimed { place: place(0, &name), by: by.clone(), placement: None };
+        let events = vec![
+            Event::Desired(desired::Event::Desired(Box::new(lrp(&name, "large", 2)))),
+            Event::Actual(actual::Event::Created { places }),
+            Event::Actual(claimed),
+        ];
+        let aggregate = Aggregate::Process { guid: process_guid(&name), domain: domain("large"), epoch };
+        let of_process = decision(Ids::new(number).next(at), at, aggregate, events);
+        let mut events = vec![Event::Task(task::Event::Desired(Box::new(fixtures::task(&name, "large"))))];
+        if number % 2 == 0 {
+            events.push(Event::Task(task::Event::Started { by, placement: None }));
+        }
+        let aggregate = Aggregate::Task { guid: task_guid(&name), domain: domain("large"), epoch };
+        let of_task = decision(Ids::new(number).next(at), at, aggregate, events);
+        world.fold(Position(world.position().0 + 1), &entry(of_process));
+        world.fold(Position(world.position().0 + 1), &entry(of_task));
+    }
+    let bytes = world.snapshot();
+    assert!(bytes.len() > 2 << 20, "{} bytes are too few for several threads", bytes.len());
+    let restored = World::restore(&bytes, None).unwrap();
+    assert_eq!(restored.counts(), world.counts());
+    assert!(restored == world, "it is another World");
+    assert!(restored.snapshot() == bytes, "it is written otherwise");
+    let mut damaged = bytes;
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    assert_eq!(World::restore(&damaged, None), Err(SnapshotError::Damaged));
 }
 
 #[test]
