@@ -316,7 +316,7 @@ pub struct Heartbeat {
     /// Counts the heartbeats of this incarnation: an older one that comes late changes nothing.
     pub sequence: u64,
     /// The schema that the program speaks.
-    pub fingerprint: u64,
+    pub schema: u64,
     /// The highest format level that it reads.
     pub format: u32,
 }

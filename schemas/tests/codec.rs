@@ -7,9 +7,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use schemas::action::{Action, Group, Run, Secret, Timeout, Try, Variable};
 use schemas::cell::{Evacuation, Presence};
-use schemas::checksum::crc32c;
+use schemas::checksum::{crc32c, crc64};
 use schemas::cluster::{self, Terms};
-use schemas::codec::{FINGERPRINT, FINGERPRINTED, Form, JSON_DEPTH, decode, encode};
+use schemas::codec::{Form, JSON_DEPTH, SCHEMA, decode, encode};
 use schemas::container::{Epoch, WorkKey};
 use schemas::definition::{Placement, TaskDefinition};
 use schemas::entry::{DecodeError, Entry};
@@ -180,7 +180,7 @@ fn heartbeat() -> Heartbeat {
         unhealthy: Some("disk".into()),
         performed: PerformId { term: 2, number: 40 },
         sequence: 12,
-        fingerprint: FINGERPRINT,
+        schema: SCHEMA,
         format: 1,
     }
 }
@@ -223,8 +223,8 @@ fn outcomes() -> Outcomes {
 }
 
 /// What holds for every message, in both forms: it is read as it was written; cut off anywhere or with anything behind
-/// it, it is refused; with any bit turned, it is refused or is another message, and nothing panics.
-fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
+/// it, it is refused; with any bit turned, it is refused or is another message, and nothing panics. Its postcard.
+fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) -> Vec<u8> {
     for form in [Form::Json, Form::Postcard] {
         let bytes = encode(form, message);
         let (read, read_form) = decode::<T>(&bytes).unwrap();
@@ -243,39 +243,54 @@ fn travels<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
             }
         }
     }
+    encode(Form::Postcard, message)
 }
 
+/// The schema's number, and the length and the checksum of every message as postcard.
+const PINNED: (u64, usize, u64) = (1, 5_742, 0xe89a_522c_398d_44a4);
+
 #[test]
-fn every_message_travels() {
+fn every_message_travels_and_looks_as_its_schema_says() {
     let service = ServiceId::new("bbs-1").unwrap();
     let done = Done { position: Position(4), version: 2 };
-    travels(&reports());
-    travels(&reported());
-    travels(&Answer::Ok(reported()));
-    travels(&Answer::Ok(done));
-    travels(&Answer::<Done>::Refused(refusal()));
-    travels(&heartbeat());
-    travels(&Answer::Ok(heartbeat()));
-    travels(&perform());
-    travels(&Answer::Ok(Performed { refused: vec![(0, "evacuating".into())] }));
-    travels(&Stop { term: 4, containers: keys().map(|key| (key, InstanceGuid(id(9)))).into() });
-    travels(&RepOrder { term: 4, position: Position(7) });
-    travels(&outcomes());
-    travels(&Lead { id: service.clone(), term: 5 });
-    travels(&Alive {
-        id: service.clone(),
-        role: cluster::Role::Auctioneer,
-        program: Program { host: "h".into(), pid: 7, version: "0.1.0".into() },
-        standing: Standing { position: Position(6), term: 5, leads: true },
-    });
-    travels(&Beat { id: service, term: 5, position: Position(6) });
-    let at_least = Some(Position(3));
-    travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least });
-    for evacuation in [Evacuation::None, Evacuation::Wanted, Evacuation::Began(Timestamp(5))] {
+    let evacuations = [Evacuation::None, Evacuation::Wanted, Evacuation::Began(Timestamp(5))];
+    let answers = evacuations.map(|evacuation| {
         let position = Position(3);
-        travels(&RecordsAnswer { position, terms: terms(), evacuation, records: records() });
-    }
-    travels(&Envelope::default());
+        travels(&RecordsAnswer { position, terms: terms(), evacuation, records: records() })
+    });
+    let others = [
+        travels(&reports()),
+        travels(&reported()),
+        travels(&Answer::Ok(reported())),
+        travels(&Answer::Ok(done)),
+        travels(&Answer::<Done>::Refused(refusal())),
+        travels(&heartbeat()),
+        travels(&Answer::Ok(heartbeat())),
+        travels(&perform()),
+        travels(&Answer::Ok(Performed { refused: vec![(0, "evacuating".into())] })),
+        travels(&Stop { term: 4, containers: keys().map(|key| (key, InstanceGuid(id(9)))).into() }),
+        travels(&RepOrder { term: 4, position: Position(7) }),
+        travels(&outcomes()),
+        travels(&Lead { id: service.clone(), term: 5 }),
+        travels(&Alive {
+            id: service.clone(),
+            role: cluster::Role::Auctioneer,
+            program: Program { host: "h".into(), pid: 7, version: "0.1.0".into() },
+            standing: Standing { position: Position(6), term: 5, leads: true },
+        }),
+        travels(&Beat { id: service, term: 5, position: Position(6) }),
+        travels(&Records { cell_id: cell_id("c1"), work: keys().into(), at_least: Some(Position(3)) }),
+        travels(&Envelope::default()),
+    ];
+    // What a rep is told to run, with everything that may be left out.
+    let orders = [Order::Lrp(crate::golden::lrp().definition), Order::Task(crate::golden::job().definition)];
+    let orders = orders.map(|order| encode(Form::Postcard, &order));
+    let bytes = [answers.concat(), others.concat(), orders.concat()].concat();
+    assert_eq!(
+        (SCHEMA, bytes.len(), crc64(&[&bytes])),
+        PINNED,
+        "messages look otherwise than before: raise codec::SCHEMA and pin anew"
+    );
 }
 
 #[test]
@@ -322,7 +337,7 @@ fn what_is_too_long_or_too_deep_is_refused_unread() {
 /// A postcard message with this body.
 fn postcard_of(body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_le_bytes();
-    [b"MUS1".as_slice(), &FINGERPRINT.to_le_bytes(), &length, body].concat()
+    [b"MUS1".as_slice(), &SCHEMA.to_le_bytes(), &length, body].concat()
 }
 
 /// A number as postcard writes it.
@@ -556,44 +571,4 @@ fn a_cluster_id_is_read_from_its_text() {
     let cluster = ClusterId(id(0x1234));
     assert_eq!(cluster.to_string().parse::<ClusterId>().unwrap(), cluster);
     assert!("not-an-id".parse::<ClusterId>().is_err());
-}
-
-/// Every source file below a folder, by its path from the crate's `src`, with what it holds.
-fn sources(folder: &std::path::Path, prefix: &str, found: &mut std::collections::BTreeMap<String, Vec<u8>>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = format!("{prefix}{}", path.file_name().unwrap().to_str().unwrap());
-        if path.is_dir() {
-            sources(&path, &format!("{name}/"), found);
-        } else {
-            found.insert(name, std::fs::read(path).unwrap());
-        }
-    }
-}
-
-fn fingerprint(sources: &std::collections::BTreeMap<String, Vec<u8>>) -> u64 {
-    let mut bytes = vec![];
-    for (name, content) in sources {
-        for part in [name.as_bytes(), content] {
-            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(part);
-        }
-    }
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-#[test]
-fn the_fingerprint_is_of_every_file_that_defines_a_message() {
-    let mut found = std::collections::BTreeMap::new();
-    sources(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut found);
-    assert!(found.contains_key("query/mod.rs") && found.contains_key("stored/mod.rs"), "{:?}", found.keys());
-    assert_eq!(FINGERPRINTED, found.keys().collect::<Vec<_>>());
-    assert_eq!(FINGERPRINT, fingerprint(&found));
-    for name in FINGERPRINTED {
-        let mut other = found.clone();
-        other.get_mut(*name).unwrap().push(b' ');
-        assert_ne!(fingerprint(&other), FINGERPRINT, "{name} does not count");
-    }
 }

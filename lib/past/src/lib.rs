@@ -6,7 +6,7 @@
 //!   journal:                   └─▶ the tail up to 40000 ─▶ fold ─▶ the World at 40000
 //! ```
 //! The ladder only saves time: it is a cache that can be deleted at any moment. A rung that is damaged, of another
-//! cluster, of another history or of another version of the program is deleted and counted, and never believed. A rung
+//! cluster, of another history or of another version of snapshots is deleted and counted, and never believed. A rung
 //! also keeps what a reader of the log knew there, so that what is set aside behind it is what everybody sets aside.
 
 mod index;

@@ -1,7 +1,7 @@
 //! A rung as bytes and back: a [`Then`] in a file.
 //!
 //! ```text
-//! magic 8 | fingerprint 8 | cluster id 16 | position 8 | latest 8 | sum 8 | reader's length 8 | reader's checksum 8 |
+//! magic 8 | version 8 | cluster id 16 | position 8 | latest 8 | sum 8 | reader's length 8 | reader's checksum 8 |
 //! head's checksum 8 | reader | World
 //! ```
 //! Numbers are little-endian. The head says what the ladder has to know of a rung without reading all of it. The World
@@ -37,7 +37,7 @@ pub(crate) fn write(then: &Then, cluster: ClusterId) -> Vec<u8> {
     let (reader, world) = (then.reader.stored(), then.world.snapshot());
     let mut bytes = Vec::with_capacity(HEAD + reader.len() + world.len());
     bytes.extend(MAGIC);
-    bytes.extend(snapshot::FINGERPRINT.to_le_bytes());
+    bytes.extend(snapshot::VERSION.to_le_bytes());
     bytes.extend(cluster.0.as_u128().to_le_bytes());
     let numbers =
         [then.position().0, then.latest.0, then.sum, reader.len() as u64, crc64(&[reader.as_slice()])];
@@ -59,8 +59,8 @@ pub(crate) fn head(bytes: &[u8], cluster: ClusterId) -> Result<Head, String> {
     if number(head, SUM) != crc64(&[&head[..SUM]]) {
         return Err("its head is damaged".to_owned());
     }
-    if number(head, 8) != snapshot::FINGERPRINT {
-        return Err("another version of the program wrote it".to_owned());
+    if number(head, 8) != snapshot::VERSION {
+        return Err("it is of another version of snapshots".to_owned());
     }
     let found = u128::from(number(head, 16)) | u128::from(number(head, 24)) << 64;
     if found != cluster.0.as_u128() {

@@ -199,7 +199,7 @@ async fn what_is_damaged_is_deleted_and_counted_and_never_believed() {
     build(&past, replay.end()).await;
     let files = rungs(folder.path());
     assert!(files.len() >= 5, "{files:?}");
-    // Each in another place: the magic, the fingerprint, the cluster, the position, the reader, the World; and cut off.
+    // Each in another place: the magic, the version, the cluster, the position, the reader, the World; and cut off.
     for (file, at) in files.iter().zip([0, 9, 20, 33, 90, 400]) {
         let mut bytes = fs::read(file).unwrap();
         let at = at.min(bytes.len() - 1);

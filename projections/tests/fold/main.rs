@@ -5,6 +5,7 @@ mod arbitrary;
 mod ended;
 mod log;
 mod pages;
+mod pinned;
 mod rollouts;
 mod rows;
 mod snapshots;

@@ -107,7 +107,7 @@ fn everything() -> World {
 }
 
 /// A cluster in which every state of every thing occurs.
-fn everything_written() -> Log {
+pub(crate) fn everything_written() -> Log {
     const CLAIM: &[u8] = &[0];
     const RUN: &[u8] = &[0, 1];
     const CRASH: &[u8] = &[0, 3];

@@ -111,7 +111,7 @@ fn a_snapshot_of_another_cluster_is_refused() {
 fn a_snapshot_of_another_program_is_refused() {
     let mut bytes = world().snapshot();
     bytes[8] ^= 1;
-    assert_eq!(World::restore(&bytes, None), Err(SnapshotError::OtherSchema));
+    assert_eq!(World::restore(&bytes, None), Err(SnapshotError::OtherVersion));
 }
 
 #[test]

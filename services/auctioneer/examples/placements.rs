@@ -130,7 +130,7 @@ impl Log {
             unhealthy: None,
             performed: PerformId::default(),
             sequence: 1,
-            fingerprint: 0,
+            schema: 0,
             format: 1,
         };
         let appeared = vec![Event::Cell(cell::Event::Appeared(presence))];

@@ -194,7 +194,7 @@ impl Scene {
             unhealthy: None,
             performed: PerformId { term: 1, number: performed },
             sequence: self.sequence,
-            fingerprint: 0,
+            schema: 0,
             format: 1,
         }
     }

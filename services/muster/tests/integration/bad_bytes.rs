@@ -173,7 +173,7 @@ fn instance() -> InstanceGuid {
 
 fn heartbeat() -> Heartbeat {
     // Another cell than its subject's, so that nobody believes it.
-    Heartbeat { fingerprint: codec::FINGERPRINT, ..fixtures::heartbeat("c9", 1, 1) }
+    Heartbeat { schema: codec::SCHEMA, ..fixtures::heartbeat("c9", 1, 1) }
 }
 
 /// What no subject takes, made of a message that it does take.

@@ -82,7 +82,7 @@ impl Rep {
             unhealthy,
             performed: self.performed,
             sequence: self.beats.sequence,
-            fingerprint: codec::FINGERPRINT,
+            schema: codec::SCHEMA,
             format: cluster::FORMAT,
         }
     }

@@ -1,0 +1,179 @@
+//! What snapshots look like, pinned together with their version: whoever changes a stored type or a rule of folding is told
+//! to raise it, for a program must not start from a World that it would have folded otherwise.
+//!
+//! Two things are folded. `golden/history.jsonl` is a history as the machines wrote it, once; it never changes. And every
+//! golden event of the schemas, which has everything that may be left out, on top of every other one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use projections::{Reader, World, snapshot};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use schemas::checksum::crc64;
+use schemas::entry::{Aggregate, Event};
+use schemas::names::{DecisionId, EvaluationId};
+use schemas::{Entry, Position, Timestamp, evaluation};
+
+const WRITE: &str = "MUSTER_WRITE_GOLDEN";
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Bytes in a word.
+fn word(bytes: &[u8]) -> String {
+    format!("{} bytes, CRC-64 {:016x}", bytes.len(), crc64(&[bytes]))
+}
+
+#[test]
+fn the_version_of_snapshots_says_what_they_look_like() {
+    let history = history();
+    let events = events();
+    let mut text = format!("version {}\n", snapshot::VERSION);
+    for (what, bytes) in [
+        ("the World after the history", folded(&history).snapshot()),
+        ("its reader", read(&history).stored()),
+        ("the Worlds within the history", after_each(&history)),
+        ("the Worlds of every two events", of_every_two(&events)),
+    ] {
+        writeln!(text, "{what}: {}", word(&bytes)).unwrap();
+    }
+    let pinned = std::fs::read_to_string(path("snapshot.txt")).unwrap_or_default();
+    let first = |text: &str| text.lines().next().map(str::to_owned);
+    if text != pinned && first(&text) != first(&pinned) && std::env::var_os(WRITE).is_some() {
+        return std::fs::write(path("snapshot.txt"), text).unwrap();
+    }
+    assert_eq!(
+        text, pinned,
+        "a snapshot looks otherwise than before, or another World is folded: raise the version, snapshot::VERSION, and pin \
+         anew, with {WRITE}=1"
+    );
+}
+
+/// A history as the machines wrote it: one that leads to every state of everything, and one drawn by chance.
+fn history() -> Vec<Entry> {
+    let path = path("history.jsonl");
+    if !path.exists() && std::env::var_os(WRITE).is_some() {
+        let mut log = crate::rows::everything_written();
+        let mut runner = TestRunner::deterministic();
+        for _ in 0..8 {
+            let groups = crate::log::groups().new_tree(&mut runner).expect("a tree").current();
+            groups.iter().for_each(|group| log.group(group));
+        }
+        let lines: Vec<Vec<u8>> = log.entries.iter().map(|(_, entry)| entry.encode()).collect();
+        std::fs::write(&path, lines.join(&b'\n')).expect("it can be written");
+    }
+    let text =
+        std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("{path:?} is missing: {WRITE}=1 writes it"));
+    text.lines()
+        .map(|line| Entry::decode(line.as_bytes()).expect("what was written once is read for ever"))
+        .collect()
+}
+
+fn positions(entries: &[Entry]) -> impl Iterator<Item = (Position, &Entry)> {
+    (1..).map(Position).zip(entries)
+}
+
+fn folded(entries: &[Entry]) -> World {
+    let mut world = World::new();
+    positions(entries).for_each(|(position, entry)| drop(world.fold(position, entry)));
+    world
+}
+
+fn read(entries: &[Entry]) -> Reader {
+    let (mut reader, world) = (Reader::default(), folded(entries));
+    for (position, entry) in positions(entries) {
+        let subject = entry.decisions[0].aggregate.subject(world.shards()).to_string();
+        reader.read(position, &subject, &entry.encode()).expect("this program reads it");
+    }
+    // What is no entry is set aside.
+    let behind = Position(reader.ends().len() as u64 + entries.len() as u64);
+    reader.read(behind, "muster.event.cluster", b"garbage").expect("it is set aside");
+    reader
+}
+
+/// A checksum of the World after each entry.
+fn after_each(entries: &[Entry]) -> Vec<u8> {
+    let mut world = World::new();
+    let mut sums = vec![];
+    for (position, entry) in positions(entries) {
+        world.fold(position, entry);
+        sums.extend(crc64(&[&world.snapshot()]).to_le_bytes());
+    }
+    sums
+}
+
+/// Every golden event of the schemas by its name, in an entry of its own.
+fn events() -> BTreeMap<String, Entry> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/golden");
+    let files = std::fs::read_dir(folder).expect("it is there").map(|file| file.expect("it is there").path());
+    let events = files.filter_map(|path| {
+        let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
+        // The others are schemas.
+        name.contains('.').then(|| {
+            (name, Entry::decode(&std::fs::read(&path).expect("it is there")).expect("a golden entry"))
+        })
+    });
+    events.collect()
+}
+
+/// What the events are told to, in the order in which it comes about.
+const BEGINNING: [&str; 13] = [
+    "cluster.founded.v1",
+    "cell.appeared.v1",
+    "domain.refreshed.v1",
+    "desired.desired.v1",
+    "desired.definition_added.v1",
+    "actual.created.v1",
+    "actual.claimed.v1",
+    "actual.started.v1",
+    "evaluation.created.v1",
+    "task.desired.v1",
+    "periodic.desired.v1",
+    "parameterised.desired.v1",
+    "parameterised.dispatched.v1",
+];
+
+/// A checksum of the World after every event that follows every other one.
+fn of_every_two(events: &BTreeMap<String, Entry>) -> Vec<u8> {
+    let mut world = World::new();
+    BEGINNING.iter().for_each(|name| tell(&mut world, &events[*name]));
+    let mut sums = vec![];
+    for first in events.values() {
+        let mut world = world.clone();
+        tell(&mut world, first);
+        for second in events.values() {
+            let mut world = world.clone();
+            tell(&mut world, second);
+            sums.extend(crc64(&[&world.snapshot()]).to_le_bytes());
+        }
+    }
+    sums
+}
+
+/// Folds an event as the next entry. What it says of an evaluation it says of the process and of the task, and it means the
+/// one that the event makes which makes one.
+fn tell(world: &mut World, entry: &Entry) {
+    let position = Position(world.position().0 + 1);
+    let mut entry = entry.clone();
+    let mut decision = entry.decisions.remove(0);
+    decision.version = position.0;
+    decision.at = Timestamp(decision.at.0 + position.0 * 1_000_000_000);
+    if let Event::Evaluation(evaluation::Event::Created { number, previous: Some(known), .. }) =
+        &decision.events[0]
+    {
+        decision.id = DecisionId(EvaluationId::of(DecisionId(known.0), *number).0);
+    }
+    if let (Event::Evaluation(_), Aggregate::Process { domain, epoch, .. }) =
+        (&decision.events[0], &decision.aggregate)
+    {
+        let (guid, domain, epoch) = (fixtures::task_guid("job"), domain.clone(), *epoch);
+        let of_task =
+            schemas::Decision { aggregate: Aggregate::Task { guid, domain, epoch }, ..decision.clone() };
+        entry.decisions.push(of_task);
+    }
+    entry.decisions.push(decision);
+    world.fold(position, &entry);
+}
