@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::limits::ID_BYTES;
@@ -28,14 +29,40 @@ fn check(what: &'static str, text: &str) -> Result<(), BadName> {
     Err(BadName { what, text: text.chars().take(40).collect() })
 }
 
+/// Makes a name of the text that is read, without a copy of it in between: of most that is read names are the largest part.
+struct OfText<T>(fn(&str) -> Result<T, BadName>);
+
+impl<T> Visitor<'_> for OfText<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        (self.0)(text).map_err(E::custom)
+    }
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
         ///
         /// 1 to 128 of `A-Z a-z 0-9 _ -`.
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(OfText(Self::new))
+            }
+        }
 
         impl JsonSchema for $name {
             fn schema_name() -> Cow<'static, str> {
@@ -75,12 +102,6 @@ macro_rules! name {
             type Err = BadName;
             fn from_str(text: &str) -> Result<Self, BadName> {
                 Self::new(text)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0.as_ref().to_owned()
             }
         }
 
