@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::cluster;
+use schemas::cluster::{self, Leader, Role};
 use schemas::entry::{Actor, Aggregate, DecodeError, Event};
 use schemas::limits::{POSITIONS_SET_ASIDE, REASON_BYTES, cut};
 use schemas::names::{DecisionId, EntryId, Ids};
@@ -29,6 +29,7 @@ pub struct ClusterLog {
     positions: Positions,
     /// Where each of them is recorded.
     recorded: BTreeMap<Position, Position>,
+    leaders: BTreeMap<Role, Leader>,
 }
 
 /// What an operator wants set aside.
@@ -69,13 +70,30 @@ impl ClusterLog {
         self.founded = true;
         (self.version, self.at) = (last.version, last.at);
         for event in cluster_events(&entry) {
-            if let cluster::Event::PositionSetAside { position: aside, reason } = event
-                && self.positions.len() < POSITIONS_SET_ASIDE
-            {
-                self.positions.entry(*aside).or_insert_with(|| cut(reason, REASON_BYTES));
-                self.recorded.entry(*aside).or_insert(position);
+            match event {
+                cluster::Event::PositionSetAside { position: aside, reason }
+                    if self.positions.len() < POSITIONS_SET_ASIDE =>
+                {
+                    self.positions.entry(*aside).or_insert_with(|| cut(reason, REASON_BYTES));
+                    self.recorded.entry(*aside).or_insert(position);
+                }
+                cluster::Event::Elected { role, id, term } => {
+                    self.leaders.insert(*role, Leader { id: id.clone(), term: *term, since: self.at });
+                }
+                cluster::Event::PositionSetAside { .. }
+                | cluster::Event::Founded { .. }
+                | cluster::Event::OrdinalAssigned { .. }
+                | cluster::Event::OrdinalFreed { .. }
+                | cluster::Event::FormatRaised { .. }
+                | cluster::Event::PreemptionSwitched { .. } => {}
             }
         }
+    }
+
+    /// Who was elected last in a role.
+    #[must_use]
+    pub fn leader(&self, role: Role) -> Option<&Leader> {
+        self.leaders.get(&role)
     }
 
     /// Where its last message stands.
@@ -187,10 +205,25 @@ mod tests {
         let id = ServiceId::new("b").unwrap();
         log.read(
             Position(2),
-            &entry(5, 2, cluster::Event::Elected { role: cluster::Role::Bbs, id, term: 1 }).encode(),
+            &entry(5, 2, cluster::Event::Elected { role: Role::Bbs, id, term: 1 }).encode(),
         );
         log.read(Position(6), b"garbage");
         log
+    }
+
+    #[test]
+    fn the_last_who_was_elected_leads() {
+        let mut log = log();
+        let elected = |role, name: &str, term| {
+            let id = ServiceId::new(name).unwrap();
+            (cluster::Event::Elected { role, id: id.clone(), term }, id)
+        };
+        let (event, id) = elected(Role::Bbs, "c", 2);
+        log.read(Position(8), &entry(6, 3, event).encode());
+        // An old one, appended again, is none.
+        log.read(Position(9), &entry(5, 2, elected(Role::Bbs, "b", 1).0).encode());
+        assert_eq!(log.leader(Role::Bbs), Some(&Leader { id, term: 2, since: Timestamp(6) }));
+        assert_eq!(log.leader(Role::Auctioneer), None);
     }
 
     fn order(position: u64, reason: &str) -> SetAsideOrder {

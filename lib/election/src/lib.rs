@@ -4,7 +4,8 @@
 //! A standby campaigns when the leader missed [`MISSED_BEATS`]. Two things keep it from campaigning wrongly, and one keeps
 //! others from holding it back:
 //!
-//! - its own pause is not silence of the leader;
+//! - its own pause is not silence of the leader; nor is the time before it listened, which may begin long before it knows the
+//!   log, if it is told who led then;
 //! - standbys campaign one after the other, so that two don't race for ever, and not again before the log may have
 //!   answered;
 //! - a beat is believed only in the term that the log names, and, for no longer than one election takes, in the next.
@@ -89,9 +90,10 @@ impl Election {
         self.term
     }
 
-    /// Who leads, as the log says. A new leader has its time to beat.
+    /// Who leads, as the log says; who led before that, as one says who reads the log from earlier on, is known to be past.
+    /// A new leader has its time to beat.
     pub fn follow(&mut self, leader: Option<&Leader>, now: Timestamp) {
-        let Some(leader) = leader.filter(|leader| leader.term != self.term) else { return };
+        let Some(leader) = leader.filter(|leader| leader.term > self.term) else { return };
         self.term = leader.term;
         self.leader = Some(leader.id.clone());
         self.heard = now;
@@ -124,13 +126,18 @@ impl Election {
         self.campaign_again = now + soon;
     }
 
-    /// What has to be done now. To be asked only once the log is known.
-    pub fn duty(&mut self, now: Timestamp) -> Duty {
-        // A pause of this program is not silence of the leader.
+    /// Says that this program is there and listens. One that doesn't for a while had a pause, which is not silence of the
+    /// leader.
+    pub fn look(&mut self, now: Timestamp) {
         if now.since(self.looked_at) > SILENCE {
             self.heard = now;
         }
         self.looked_at = now;
+    }
+
+    /// What has to be done now. To be asked only once the log is known; before that it is enough to [`Election::look`].
+    pub fn duty(&mut self, now: Timestamp) -> Duty {
+        self.look(now);
         if self.leads() {
             if now < self.beat_at {
                 return Duty::None;

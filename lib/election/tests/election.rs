@@ -108,3 +108,47 @@ fn who_lost_waits_for_the_winner_to_beat() {
     let again = campaigns_after(millis, &mut election, &beat("gone", 3)).unwrap();
     assert!(again >= lost + BEAT * MISSED_BEATS, "{again:?} after {lost:?}");
 }
+
+/// Somebody who listens while it reads the log, from when it was told that `other` led in term 4, and looks and hears this
+/// every 100 ms for so long.
+fn reading(millis: u64, heard: Option<&Beat>) -> Election {
+    let mut election = standby();
+    for now in (0..=millis).step_by(100).map(at) {
+        election.look(now);
+        heard.into_iter().for_each(|beat| election.heard(beat, now));
+    }
+    election
+}
+
+#[test]
+fn who_listened_while_it_read_the_log_waits_no_longer() {
+    let long = u64::try_from(TAKEOVER.as_millis()).unwrap();
+    let mut election = reading(long, None);
+    // It meets in the log who led before.
+    for term in 1..=4 {
+        let id = name(if term == 4 { "other" } else { "gone" });
+        election.follow(Some(&Leader { id, term, since: at(0) }), at(long));
+    }
+    assert_eq!(election.duty(at(long)), Duty::Campaign(5));
+}
+
+#[test]
+fn who_listened_waits_for_a_leader_that_beat_or_was_elected_meanwhile() {
+    let long = u64::try_from(TAKEOVER.as_millis()).unwrap();
+    let mut election = reading(long, Some(&beat("other", 4)));
+    assert_eq!(election.duty(at(long)), Duty::None);
+    let waited = campaigns_after(long, &mut election, &beat("gone", 3)).unwrap();
+    assert!(waited >= TAKEOVER + BEAT * MISSED_BEATS, "{waited:?}");
+
+    let mut election = reading(long, None);
+    election.follow(Some(&Leader { id: name("new"), term: 5, since: at(long) }), at(long));
+    let heard = (0..=17).any(|tick| election.duty(at(long + tick * 100)) != Duty::None);
+    assert!(!heard, "the new leader has its time to beat");
+}
+
+#[test]
+fn a_pause_while_the_log_is_read_is_not_silence() {
+    let mut election = reading(100, None);
+    election.look(at(60_000));
+    assert_eq!(election.duty(at(60_000)), Duty::None);
+}

@@ -40,6 +40,16 @@ impl Leadership {
         self.election.term()
     }
 
+    /// The same, that has listened to beats before.
+    pub(crate) fn listened(self, election: Election) -> Self {
+        Self { election, ..self }
+    }
+
+    /// It is there, and listens.
+    pub(crate) fn look(&mut self, now: Timestamp) {
+        self.election.look(now);
+    }
+
     /// A BBS beat.
     pub(crate) fn heard(&mut self, beat: &Beat, now: Timestamp) {
         self.election.heard(beat, now);

@@ -232,6 +232,12 @@ impl Auctioneer {
         }
     }
 
+    /// The same, that has listened to the beats of leaders before it knew the log: what it waits for them counts from there.
+    #[must_use]
+    pub fn having_listened(self, election: Election) -> Self {
+        Self { election, ..self }
+    }
+
     /// What is true as far as this auctioneer knows.
     #[must_use]
     pub const fn world(&self) -> &World {
@@ -329,6 +335,7 @@ impl Auctioneer {
     /// What the election asks for.
     fn lead(&mut self, now: Timestamp) -> Option<Effect> {
         if !self.follows_a_cluster() {
+            self.election.look(now);
             return None;
         }
         let id = self.id.clone();

@@ -31,6 +31,9 @@ impl Bbs {
     /// The follower delivered what the journal holds at a position.
     pub(super) fn recorded(&mut self, position: Position, subject: &str, id: Option<EntryId>, bytes: &Bytes) {
         self.leadership.delivered(self.now);
+        if !self.log.is_caught_up() {
+            self.leadership.look(self.now);
+        }
         let parsed = Subject::parse(subject);
         let own = parsed.as_ref().and_then(|subject| self.shards.flight(subject));
         let own = own.filter(|flight| Some(flight.entry.id) == id && flight.bytes == *bytes);

@@ -30,6 +30,7 @@ pub use queries::answer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use election::Election;
 use projections::cluster_log::Positions;
 use projections::{Reader, World};
 use schemas::cluster::Role;
@@ -149,6 +150,12 @@ impl Bbs {
     #[must_use]
     pub fn starting(self, reader: Reader, world: World) -> Self {
         Self { log: Log::starting(reader, world), ..self }
+    }
+
+    /// The same, that has listened to the beats of leaders before it knew the log: what it waits for them counts from there.
+    #[must_use]
+    pub fn having_listened(self, election: Election) -> Self {
+        Self { leadership: self.leadership.listened(election), ..self }
     }
 
     /// What reads the log, as far as the follower told.

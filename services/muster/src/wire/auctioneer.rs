@@ -23,6 +23,7 @@ use super::beating::{Beating, LeaderBeats};
 use super::drive::{INPUTS, begin, drive};
 use super::ended::{Ended, Unreadable};
 use super::following;
+use super::listening::Listening;
 use super::past::{Begin, Cache};
 use super::setting_aside;
 
@@ -38,9 +39,12 @@ pub(crate) async fn run(
     bus: Bus,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
-    while let Some(known) = setting_aside::known(&journal, &stop).await? {
-        let begin = Begin::of(&journal, cache.as_ref(), &known).await;
-        match run_machine(who.clone(), begin, journal.clone(), bus.clone(), &stop).await {
+    loop {
+        let listening = Listening::begin(&bus, LeaderRole::Auctioneer, who.0.clone()).await?;
+        let Some(log) = setting_aside::log_so_far(&journal, &stop).await? else { return Ok(()) };
+        listening.know(log.leader(Role::Auctioneer));
+        let begin = Begin::of(&journal, cache.as_ref(), log.positions()).await;
+        match run_machine(who.clone(), (begin, listening), journal.clone(), bus.clone(), &stop).await {
             Ok(()) => return Ok(()),
             Err(
                 ended @ (Ended::Journal(_)
@@ -56,20 +60,19 @@ pub(crate) async fn run(
                     "{why}. Nothing is lost. This auctioneer places nothing any more. If that entry shall not count: \
                      muster journal set-aside POSITION --reason TEXT"
                 );
-                if !setting_aside::changed(&journal, &known, &stop).await? {
+                if !setting_aside::changed(&journal, log.positions(), &stop).await? {
                     return Err(why.into());
                 }
                 tracing::warn!("an operator has set aside what stopped this auctioneer: it goes on");
             }
         }
     }
-    Ok(())
 }
 
 /// Runs one machine until it is told to stop.
 async fn run_machine(
     who: (ServiceId, Program),
-    begin: Begin,
+    (begin, listening): (Begin, Listening),
     journal: Journal,
     bus: Bus,
     stop: &CancellationToken,
@@ -82,6 +85,7 @@ async fn run_machine(
     let from = (reader, world.position());
     let follower = tokio::spawn(follow(journal, from, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let machine = Auctioneer::with_world(who.0.clone(), Settings::default(), world);
+    let machine = machine.having_listened(listening.end());
     let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
     let services = Arc::new((Services::new(bus), LeaderBeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);

@@ -36,6 +36,7 @@ use super::ended::{Ended, Unreadable};
 use super::feed::{self, Fed, Feed};
 use super::following;
 use super::lanes::{Inputs, Lanes};
+use super::listening::Listening;
 use super::past::{Begin, Cache, Looking};
 use super::reading::{self, Reading};
 use super::{inbox, setting_aside};
@@ -156,24 +157,27 @@ pub(crate) async fn run(
     keys: Keys,
     stop: CancellationToken,
 ) -> Result<(), Ended> {
-    while let Some(known) = setting_aside::known(&lines.journal, &stop).await? {
-        let begin = Begin::of(&lines.history, lines.cache.as_ref(), &known).await;
+    loop {
+        let listening = Listening::begin(&lines.bus, LeaderRole::Bbs, settings.id.clone()).await?;
+        let Some(log) = setting_aside::log_so_far(&lines.journal, &stop).await? else { return Ok(()) };
+        listening.know(log.leader(Role::Bbs));
+        let begin = Begin::of(&lines.history, lines.cache.as_ref(), log.positions()).await;
         let machine = Bbs::new(settings.clone(), Ids::new(seed));
         let who = (settings.id.clone(), settings.program.clone());
-        if !run_machine(machine, who, (&known, begin), (lines.clone(), keys.clone()), &stop).await? {
+        let from = (log.positions(), begin, listening);
+        if !run_machine(machine, who, from, (lines.clone(), keys.clone()), &stop).await? {
             return Ok(());
         }
         tracing::warn!("an operator has set aside what stopped this BBS: it reads the log again and goes on");
         seed = clock::seed().map_err(Ended::Randomness)?;
     }
-    Ok(())
 }
 
 /// Runs one machine until it is told to stop; true: it stopped by itself, and another one may go on.
 async fn run_machine(
     machine: Bbs,
     who: (ServiceId, Program),
-    (known, begin): (&Positions, Begin),
+    (known, begin, listening): (&Positions, Begin, Listening),
     (lines, keys): (Lines, Keys),
     stop: &CancellationToken,
 ) -> Result<bool, Ended> {
@@ -218,6 +222,7 @@ async fn run_machine(
         set_aside: Mutex::new(set_aside),
     });
     inbox::listen(&driver, &driver.ends).await?;
+    let machine = machine.having_listened(listening.end());
     if !machine.may_lead() {
         // Nobody else answers: its machine refuses each.
         inbox::listen_to_commands(&driver, &driver.ends).await?;

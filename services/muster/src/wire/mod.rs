@@ -12,6 +12,7 @@
 //! | [`asking`] | questions between services, in postcard where both speak it, else in JSON |
 //! | [`bbs`] | the driver of a BBS |
 //! | [`budget`] | how much each client may have under way |
+//! | [`listening`] | the beats of leaders while a service that starts reads the log |
 //! | [`lanes`] | queues in which names take turns |
 //! | [`inbox`] | what comes to a BBS by the bus |
 //! | [`past`] | queries about the past, answered from Worlds that are folded for them |
@@ -33,6 +34,7 @@ mod feed;
 mod following;
 mod inbox;
 mod lanes;
+mod listening;
 pub(crate) mod past;
 pub(crate) mod projector;
 mod reading;

@@ -71,9 +71,20 @@ pub(crate) async fn known(
     journal: &Journal,
     stop: &CancellationToken,
 ) -> Result<Option<Positions>, JournalError> {
+    Ok(log_so_far(journal, stop).await?.map(|log| log.positions().clone()))
+}
+
+/// The cluster's subject so far. None: it was told to stop first.
+///
+/// # Errors
+/// The journal can't be read, and waiting doesn't mend it.
+pub(super) async fn log_so_far(
+    journal: &Journal,
+    stop: &CancellationToken,
+) -> Result<Option<ClusterLog>, JournalError> {
     loop {
         match cluster_log(journal).await {
-            Ok(log) => return Ok(Some(log.positions().clone())),
+            Ok(log) => return Ok(Some(log)),
             Err(error @ JournalError::Unavailable { .. }) => {
                 tracing::warn!("{}; reading it again", chain(&error));
             }
