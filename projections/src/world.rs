@@ -202,6 +202,12 @@ impl World {
         self.last.get(subject).map_or(Timestamp(0), |(_, at)| *at)
     }
 
+    /// The greatest time of a decision so far. Times go forward on each subject, and not from one to the next.
+    #[must_use]
+    pub fn latest(&self) -> Timestamp {
+        self.last.values().map(|(_, at)| *at).max().unwrap_or_default()
+    }
+
     /// A process; also one that is gone and only remembered (see [`Process::is_gone`]).
     #[must_use]
     pub fn process(&self, guid: &ProcessGuid) -> Option<&Process> {

@@ -261,6 +261,22 @@ impl Past {
         Ok(())
     }
 
+    /// Makes a rung of what a service knows that stops at the end of the log, for the next start, unless there is one near it:
+    /// `reader` has read all that the World is folded of.
+    ///
+    /// # Errors
+    /// See [`Past::build_last`].
+    pub async fn keep_last(&self, reader: Reader, world: World) -> Result<(), Error> {
+        let end = world.position();
+        if !self.0.ladder.has_tail(end) {
+            return Ok(());
+        }
+        let last = self.page(Position(end.0 - 1), 1).await?;
+        let then = Then { latest: world.latest(), sum: last.first().map_or(0, sum_of), reader, world };
+        let inner = Arc::clone(&self.0);
+        blocking(move || inner.ladder.write(&then)).await?
+    }
+
     async fn build(&self, position: Position) -> Result<(), Error> {
         let base = self.base(self.0.ladder.below(position), None).await?;
         let then = self.climb(base, Until::Position(position), position, Pace::Leisurely).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Entries between two rungs, at the least. A state is found within a second if so many are folded for it.
 pub const SPACING: u64 = 16_384;
 /// One part in so many of what lies between two rungs is worth a rung at the end of the log.
-pub const TAIL_PART: u64 = 16;
+pub const TAIL_PART: u64 = 64;
 /// Positions of a stretch of the index. No more than two bytes count.
 pub const STRETCH: u64 = 16_384;
 /// Most rungs. Of a log that would have more every second one goes, so that the spacing doubles.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use journal::{Append, Journal, Memory};
-use past::{Error, Past, limits};
+use past::{Error, Past, Then, limits};
 use projections::reader::{Read, nothing};
 use projections::{Reader, World};
 use proptest::prelude::*;
@@ -300,6 +300,22 @@ async fn who_starts_goes_on_from_the_end_of_the_log_as_it_was_lately() {
     let standing = again.standing();
     assert_eq!((standing.rungs, standing.highest, standing.spoiled), (4, Position(60), 0), "16, 32, 48, 60");
     assert_eq!(again.verify().await.unwrap().wrong, []);
+}
+
+#[tokio::test]
+async fn who_stops_leaves_what_it_knows_to_the_next_start() {
+    let messages = some_messages();
+    let end = Position(messages.len() as u64);
+    let (folder, journal) = (tempfile::tempdir().unwrap(), journal_of(&messages).await);
+    let past = Past::open_spaced(folder.path(), journal.clone(), 16).await.unwrap();
+    let there = past.at(end).await.unwrap();
+    let (reader, world) = Then::clone(&there).into_parts();
+    past.keep_last(reader.clone(), world.clone()).await.unwrap();
+    let again = Past::open_spaced(folder.path(), journal, 16).await.unwrap();
+    assert_eq!(again.newest().await.unwrap().as_ref(), Some(&*there), "as if it had been built");
+    let made = rungs(folder.path());
+    again.keep_last(reader, world).await.unwrap();
+    assert_eq!(rungs(folder.path()), made, "it is there already");
 }
 
 #[tokio::test]

@@ -36,6 +36,11 @@ impl Log {
         Self { reader, world, caught_up: false, picture: None }
     }
 
+    /// What read it, and what is true, for who goes on without it.
+    pub(crate) fn into_parts(self) -> (Reader, World) {
+        (self.reader, self.world)
+    }
+
     /// What reads it.
     pub(crate) const fn reader(&self) -> &Reader {
         &self.reader

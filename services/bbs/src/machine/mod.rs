@@ -164,6 +164,12 @@ impl Bbs {
         self.log.reader()
     }
 
+    /// What read the log, and what is true, of one that stops.
+    #[must_use]
+    pub fn into_parts(self) -> (Reader, World) {
+        self.log.into_parts()
+    }
+
     /// What is true, as far as the follower told.
     #[must_use]
     pub const fn world(&self) -> &World {

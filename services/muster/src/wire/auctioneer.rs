@@ -85,11 +85,11 @@ async fn run_machine(
     let from = (reader, world.position());
     let follower = tokio::spawn(follow(journal, from, inputs.clone(), ends.clone(), Arc::clone(&fatal)));
     let machine = Auctioneer::with_world(who.0.clone(), Settings::default(), world);
-    let machine = machine.having_listened(listening.end());
+    let mut machine = machine.having_listened(listening.end());
     let beating = Beating::new(bus.clone(), Role::Auctioneer, who);
     let services = Arc::new((Services::new(bus), LeaderBeats::new(LeaderRole::Auctioneer)));
     let act = |effect| perform(effect, &services, &inputs);
-    drive(machine, &mut receiver, ends, act, |standing| beating.say(standing)).await;
+    drive(&mut machine, &mut receiver, ends, act, |standing| beating.say(standing)).await;
     follower.abort();
     let fatal = fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     fatal.map_or(Ok(()), Err)

@@ -1,6 +1,7 @@
 //! The effect driver of a BBS: the journal, the answers, the orders to reps, the callbacks.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ use super::listening::Listening;
 use super::past::{Begin, Cache, Looking};
 use super::reading::{self, Reading};
 use super::{inbox, setting_aside};
+use crate::error::chain;
 use crate::http;
 
 /// How long a completion callback may take, in all.
@@ -131,6 +133,8 @@ pub(super) struct Driver {
     reader: Mutex<Reader>,
     /// Up to where the log was followed.
     followed: watch::Sender<Position>,
+    /// How many bytes of entries were followed since it started.
+    followed_bytes: AtomicU64,
     /// The last position on each subject, as far as the log was followed.
     last_on: Mutex<BTreeMap<String, Position>>,
     pub(super) ends: CancellationToken,
@@ -162,7 +166,7 @@ pub(crate) async fn run(
         let Some(log) = setting_aside::log_so_far(&lines.journal, &stop).await? else { return Ok(()) };
         listening.know(log.leader(Role::Bbs));
         let begin = Begin::of(&lines.history, lines.cache.as_ref(), log.positions()).await;
-        let machine = Bbs::new(settings.clone(), Ids::new(seed));
+        let machine = Box::new(Bbs::new(settings.clone(), Ids::new(seed)));
         let who = (settings.id.clone(), settings.program.clone());
         let from = (log.positions(), begin, listening);
         if !run_machine(machine, who, from, (lines.clone(), keys.clone()), &stop).await? {
@@ -175,7 +179,7 @@ pub(crate) async fn run(
 
 /// Runs one machine until it is told to stop; true: it stopped by itself, and another one may go on.
 async fn run_machine(
-    machine: Bbs,
+    machine: Box<Bbs>,
     who: (ServiceId, Program),
     (known, begin, listening): (&Positions, Begin, Listening),
     (lines, keys): (Lines, Keys),
@@ -185,7 +189,7 @@ async fn run_machine(
     let position = world.position();
     let last_on = reader.ends().iter().map(|(subject, end)| (subject.to_string(), end.position)).collect();
     let set_aside = reader.set_aside().last.iter().map(|none| (none.position, none.why.clone())).collect();
-    let machine = machine.starting(reader, world);
+    let machine = Box::new(machine.starting(reader, world));
     let of_cluster = setting_aside::cluster_reader(&lines.journal, known, position).await?;
     let (inputs, happened) = mpsc::channel(INPUTS);
     let (refusals, refused) = mpsc::channel(REFUSALS_WAITING);
@@ -213,6 +217,7 @@ async fn run_machine(
         beats: LeaderBeats::new(LeaderRole::Bbs),
         reader: Mutex::new(of_cluster),
         followed: watch::Sender::new(position),
+        followed_bytes: AtomicU64::new(0),
         last_on: Mutex::new(last_on),
         decides: ends.child_token(),
         ends,
@@ -222,16 +227,16 @@ async fn run_machine(
         set_aside: Mutex::new(set_aside),
     });
     inbox::listen(&driver, &driver.ends).await?;
-    let machine = machine.having_listened(listening.end());
+    let mut machine = Box::new(machine.having_listened(listening.end()));
     if !machine.may_lead() {
         // Nobody else answers: its machine refuses each.
         inbox::listen_to_commands(&driver, &driver.ends).await?;
     }
     let follower = tokio::spawn(Arc::clone(&driver).follow());
-    let listening = tokio::spawn(Arc::clone(&driver).watch_connection());
+    let watching = tokio::spawn(Arc::clone(&driver).watch_connection());
     answer_beside(&driver, refused, fed);
     drive(
-        machine,
+        &mut *machine,
         &mut inbox,
         driver.decides.clone(),
         |effect| driver.perform(effect),
@@ -239,15 +244,30 @@ async fn run_machine(
     )
     .await;
     follower.abort();
-    listening.abort();
+    watching.abort();
+    end(&driver, machine, known, stop).await
+}
+
+/// Ends what a machine was driven by; true: another one may go on.
+async fn end(
+    driver: &Arc<Driver>,
+    machine: Box<Bbs>,
+    known: &Positions,
+    stop: &CancellationToken,
+) -> Result<bool, Ended> {
     driver.lead(false);
     if let Some(why) = driver.stopped() {
         driver.refuse_all(why).await;
         // It still shows the log, and takes an operator's word that this position shall not count.
-        inbox::listen_to_operators(&driver, &driver.ends).await?;
+        inbox::listen_to_operators(driver, &driver.ends).await?;
         let goes_on = setting_aside::changed(&driver.lines.journal, known, &driver.ends).await;
         driver.ends.cancel();
         return if goes_on? { Ok(true) } else { Err(why.clone().into()) };
+    }
+    if stop.is_cancelled()
+        && let Err(error) = driver.looking.keep_last(machine).await
+    {
+        tracing::warn!("no snapshot is made for the next start: {}", chain(&error));
     }
     let fatal = lock(&driver.fatal).take();
     fatal.map_or(Ok(false), Err)
@@ -366,6 +386,11 @@ impl Driver {
         self.followed.subscribe()
     }
 
+    /// How many bytes of entries were followed since it started.
+    pub(super) fn followed_bytes(&self) -> u64 {
+        self.followed_bytes.load(Ordering::Relaxed)
+    }
+
     /// The last position on a subject, as far as the log was followed.
     pub(super) fn last_on(&self, subject: &Subject) -> Position {
         lock(&self.last_on).get(&subject.to_string()).copied().unwrap_or_default()
@@ -388,6 +413,7 @@ impl Driver {
                 drop(lock(&self.reader).read(position, &subject, &bytes));
             }
             self.note_position(&subject, position);
+            self.followed_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             self.followed.send_replace(position);
             Ok(Some(Input::Recorded { position, subject, entry, bytes }))
         };

@@ -86,7 +86,7 @@ impl Pace {
 
 /// Drives a machine until it is told to stop or nobody can bring it inputs any more. One that hangs doesn't beat.
 pub(crate) async fn drive<M: Machine>(
-    mut machine: M,
+    machine: &mut M,
     inputs: &mut impl Source<M::Input>,
     stop: CancellationToken,
     mut perform: impl FnMut(M::Effect),

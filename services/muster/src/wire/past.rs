@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::Reply;
+use bbs::{Bbs, Reply};
 use journal::Journal;
 use past::{Error, Past, Then};
 use projections::cluster_log::Positions;
@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const NEWEST: Duration = Duration::from_secs(30);
 /// How often the end of the log gets a snapshot.
 const LAST: Duration = Duration::from_secs(300);
+/// How often, where so many bytes of entries came since the last one that a start would take seconds longer.
+const LAST_OF_MUCH: (Duration, u64) = (Duration::from_secs(60), 32 * 1024 * 1024);
 /// How long is waited when a rung couldn't be built.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -206,6 +208,17 @@ impl Looking {
         }
     }
 
+    /// Makes a snapshot of what a BBS knows that stops, for the next start, if the log is long enough for a ladder.
+    pub(super) async fn keep_last(&self, machine: Box<Bbs>) -> Result<(), Error> {
+        match (&self.cache, self.past.get()) {
+            (Some(cache), Some(past)) if machine.world().position().0 >= cache.every => {
+                let (reader, world) = machine.into_parts();
+                past.keep_last(reader, world).await
+            }
+            (Some(_) | None, Some(_) | None) => Ok(()),
+        }
+    }
+
     /// Builds what is missing of the index and of the ladder of a log that ends at `end`.
     async fn build(&self, end: Position) -> Result<(), Error> {
         let past = self.open().await?;
@@ -242,11 +255,13 @@ impl Driver {
     /// Keeps the ladder of snapshots as long as the log.
     pub(super) async fn build_ladder(self: Arc<Self>) {
         let followed = self.followed();
-        let mut last = Instant::now();
+        let (mut last, mut bytes) = (Instant::now(), 0);
         loop {
             let end = *followed.borrow();
-            if last.elapsed() >= LAST && self.stopped().is_none() {
-                last = Instant::now();
+            let (soon, much) = LAST_OF_MUCH;
+            let is_much = self.followed_bytes() - bytes >= much;
+            if last.elapsed() >= if is_much { soon } else { LAST } && self.stopped().is_none() {
+                (last, bytes) = (Instant::now(), self.followed_bytes());
                 if let Some(Err(error)) = self.ends.run_until_cancelled(self.looking.build_last(end)).await {
                     tracing::warn!("no snapshot of the end of the log is made: {}", chain(&error));
                 }

@@ -130,8 +130,8 @@ async fn speak(
     });
     let incarnation = Incarnation(ids.next(clock::now()));
     let leave = Leave { folder: settings.folder, incarnation };
-    let machine = Rep::new(settings, attached, incarnation, ids);
-    drive(machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), |_| {}).await;
+    let mut machine = Rep::new(settings, attached, incarnation, ids);
+    drive(&mut machine, receiver, driver.stop.clone(), |effect| driver.perform(effect), |_| {}).await;
     listening.abort();
     hearing.abort();
     let end = driver.end.get().copied().unwrap_or(End::Stopped);
