@@ -485,8 +485,11 @@ impl World {
         share_touched(process, &touched, &self.index);
         self.history.fold(process, &decision.events, ended, self.position, tell);
         let after = facts(process, &self.former);
+        // From here on, names are those that the process holds: the sets keep them, and the text of each is there once.
+        let guid = &process.guid;
         for ((place, before), after) in touched.into_iter().zip(&before).zip(&after) {
             drop_former(&mut self.former, guid, &place, before, after);
+            let place = process.slot(&place).map_or(place, |slot| slot.place.clone());
             self.index.change(&WorkRef::Lrp(ActualLrpKey::new(guid.clone(), place)), before, after);
         }
         let subject = || Subject::of_process(guid, shards);
@@ -505,6 +508,9 @@ impl World {
             tell(Told::TaskEnded { ended: &ended });
             self.history.task_ended(self.position, ended);
         }
+        // The name that the sets hold already, so that its text is there once.
+        let known = old.as_ref().map(|old| old.guid.clone());
+        let guid = &known.unwrap_or_else(|| guid.clone());
         let Some(mut task) = task::evolve(old, &decision.events, &decision.stamp()) else { return };
         task.guid = guid.clone();
         task.version = decision.version;
